@@ -18,7 +18,7 @@ use crate::{
         report::{Fate, Found, Kind, Needs, ScrubStatus},
     },
     service::StateMachine,
-    snapshots::turn::Scrubbed,
+    snapshots::{Renewal, turn::Scrubbed},
 };
 
 /// The small file that says when the last scrub ended, or, before there was one, from when on a node counts.
@@ -79,6 +79,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 (true, missing || self.scrubbing.streams != Mending::Nothing)
             }
             Needs::Snapshot => (true, self.snapshots.lacks()),
+            Needs::Store => match self.snapshots.renewal() {
+                Renewal::Failed if !self.scrubbing.store_damaged => return Fate::Stays,
+                renewal => (true, self.scrubbing.store_damaged || renewal.is_under_way()),
+            },
             Needs::File => (true, true),
             Needs::Nothing => (true, false),
             Needs::Person => return Fate::Stays,
@@ -126,6 +130,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Kind::Streams => self.scrubbing.streams_at = None,
             Kind::Snapshot => self.scrubbing.snapshot_to = 0,
             Kind::Store => {
+                self.scrubbing.store_damaged = false;
                 let pace = self.scrubbing.report().bytes_per_second;
                 self.applying.service_mut().start_scrub(pace);
             }
@@ -159,8 +164,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
                 let scrubbed = self.applying.service_mut().take_scrubbed();
                 self.scrubbing.read_apart(Kind::Store, scrubbed.bytes);
+                // [scrub-8] In a group of one there is nobody to have it from.
+                let voters = self.protocol.node().configuration().members();
+                let alone = voters.iter().all(|voter| voter.member == self.member);
                 for what in scrubbed.damaged {
-                    self.damage_found(Kind::Store, what, Needs::Person);
+                    let needs = if alone { Needs::Person } else { Needs::Store };
+                    self.damage_found(Kind::Store, what, needs);
+                    self.scrubbing.store_damaged = !alone;
+                }
+                if !scrubbed.goes_on && std::mem::take(&mut self.scrubbing.store_damaged) {
+                    self.snapshots.renew(now, self.storing.log().start());
                 }
                 scrubbed.goes_on
             }
