@@ -19,6 +19,7 @@ use crate::{
     },
     service::StateMachine,
     snapshots::{Renewal, turn::Scrubbed},
+    storing::Asked,
 };
 
 /// The small file that says when the last scrub ended, or, before there was one, from when on a node counts.
@@ -144,8 +145,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Kind::Log => {
                 if let Some(slots) = self.scrubbing.doubtful() {
                     match self.storing.ask_whether_lost(now, slots) {
-                        true => self.scrubbing.asked(),
-                        false => self.scrubbing.wait(now),
+                        Asked::Yes => self.scrubbing.asked(),
+                        Asked::NotNow => self.scrubbing.wait(now),
+                        Asked::Needless => {
+                            self.scrubbing.asked();
+                            self.scrubbing.answered(&[], false);
+                        }
                     }
                 }
                 self.storing.log_mut().scrub() || self.scrubbing.doubts()

@@ -176,7 +176,7 @@ impl World {
                 None if node.retired => "retired".to_owned(),
                 None => "down".to_owned(),
                 Some(running) => format!(
-                    "{:?}, {:?} of {:?} in {}, decided {}, applied {}, lacks {:?} of streams, {:?}; disk {:?}, reads idle {}, {:?}",
+                    "{:?}, {:?} of {:?} in {}, decided {}, applied {}, lacks {:?} of streams, {:?}; disk {:?}, reads idle {}, scrubs {:?}, {:?}",
                     running.replica().members(node.time(self.now)).plan,
                     running.replica().node().role(),
                     running.replica().node().leader(),
@@ -187,6 +187,7 @@ impl World {
                     running.replica().error(),
                     node.disk.pending(),
                     running.replica().log().reads_idle(),
+                    running.replica().scrub_status(),
                     running.replica().counters(),
                 ),
             };
