@@ -758,6 +758,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.with_snapshots(now, plane, |snapshots, around| {
             snapshots.advance(others, streams_kept_to, around);
         });
+        if self.snapshots.waits_to_follow(self.storing.log().start()) && self.protocol.leads() {
+            self.give_way(now);
+        }
         if self.applying.take_loaded() {
             self.streams_loaded(now);
         }

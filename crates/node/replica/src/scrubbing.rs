@@ -114,6 +114,8 @@ pub(crate) struct Scrubbing {
     pub(crate) unmended: Option<Keeper>,
     /// Bytes of streams were damaged, and are not yet where a start finds them.
     pub(crate) streams: Mending,
+    /// Files of the service are damaged, and all of them are not read yet.
+    pub(crate) store_damaged: bool,
 }
 
 /// How far bytes of streams are that were damaged.
@@ -150,6 +152,7 @@ impl Scrubbing {
             has_identity: false,
             unmended: None,
             streams: Mending::Nothing,
+            store_damaged: false,
         }
     }
 

@@ -288,6 +288,13 @@ pub trait StateMachine {
         0
     }
 
+    /// [scrub-8] A part of what it keeps on this node's disk is damaged, and a snapshot that replaces all of it is here: it
+    /// lets go of what it has, and begins empty, as [`Health::Back`] says then. From now on [`StateMachine::synced_to`]
+    /// counts for what replaces it alone. An error: why it goes on as it is.
+    fn renew(&mut self) -> Result<(), String> {
+        Err("the service cannot be built anew".to_owned())
+    }
+
     /// Brings [`StateMachine::synced_to`] up to the last commit, soon, and without waiting for it.
     /// Asked for while one is under way, it is done once more for what was committed since.
     fn start_sync(&mut self) {}

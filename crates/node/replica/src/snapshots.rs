@@ -22,6 +22,7 @@ mod manifest;
 mod note;
 mod reading;
 mod receiving;
+mod renewal;
 mod serving;
 pub(crate) mod stream;
 mod taking;
@@ -57,7 +58,7 @@ use self::{
     trimming::SnapshotOptions,
     writing::Writer,
 };
-pub(crate) use self::{manifest::Manifest, note::Note};
+pub(crate) use self::{manifest::Manifest, note::Note, renewal::Renewal};
 use crate::{backup::Held, status::Snapshot};
 
 /// After a failure this is waited for before the next attempt.
@@ -135,8 +136,10 @@ pub(crate) struct Snapshots {
     /// Snapshots that other threads read: their files stay meanwhile.
     held: Vec<(Manifest, Weak<()>)>,
     allowance: Allowance,
-    /// After a failure.
+    /// After a failure to receive one.
     not_before: Time,
+    /// After a failure to take one: who cannot may still be sent one.
+    take_at: Time,
     /// What an earlier process received is kept until then, should it be needed.
     resume_until: Time,
     /// Nothing is loaded before.
@@ -155,6 +158,8 @@ pub(crate) struct Snapshots {
     written_then: u64,
     /// What is known of the chunk that was scrubbed last.
     scrubbed: Option<turn::Scrubbed>,
+    /// The service's files are damaged, and to be replaced.
+    renewal: Renewal,
 }
 
 /// What the base of a log says to a replica that starts from it.
@@ -268,6 +273,7 @@ impl Snapshots {
             held: Vec::new(),
             allowance: Allowance::new(now, options.transfer_bytes_per_second),
             not_before: now,
+            take_at: now,
             resume_until: now.plus_ms(RESUME_MS),
             load_at: now,
             look_at: now,
@@ -275,6 +281,7 @@ impl Snapshots {
             spoiled: false,
             written_then: 0,
             scrubbed: None,
+            renewal: Renewal::Nothing,
         })
     }
 
@@ -339,7 +346,7 @@ impl Snapshots {
     pub(crate) fn ask(&mut self, at: Slot) {
         self.asking.ask(at);
         if self.job.is_none() {
-            self.not_before = Time(0);
+            self.take_at = Time(0);
         }
     }
 
@@ -435,7 +442,7 @@ impl Snapshots {
             || self.wanted.is_some()
             || self.asking.wanted().is_some();
         let left = !self.ending.is_empty() || !self.idle.is_empty() || !self.serving.is_empty();
-        !works && !wanted && !left
+        !works && !wanted && !left && !self.renewal.is_under_way()
     }
 
     /// When something is due here.
@@ -456,6 +463,7 @@ impl Snapshots {
         crate::wake::earliest([
             self.go_on_at,
             later(self.not_before),
+            later(self.take_at),
             later(self.load_at),
             asks,
         ])

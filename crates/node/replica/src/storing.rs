@@ -60,6 +60,17 @@ pub(crate) struct Storing<D: Disk> {
     read_bytes_max: usize,
 }
 
+/// Whether it is asked what of some slots is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Yes,
+    /// Something is in the way for a moment.
+    NotNow,
+    /// Nothing of them is needed that lies on the disk: they were trimmed, or their last words are in memory, and not written
+    /// yet. In a group in memory they may stay there for as long as nobody asks for anything.
+    Needless,
+}
+
 impl<D: Disk> Storing<D> {
     pub(crate) fn new(now: Time, log: Log<D>, limits: &Limits) -> Self {
         Self {
@@ -255,14 +266,22 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Asks which of these slots, of which the log reads all with the first, are lost. `false`: not now.
-    pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> bool {
-        let first = self.reads.readable(SlotRange::one(slots.from));
-        if first.is_empty() || !self.reads.may_start(now, Kind::Scrub) {
-            return false;
+    /// Asks which of these slots, of which the log reads all with any one of them, are lost.
+    pub(crate) fn ask_whether_lost(&mut self, now: Time, slots: SlotRange) -> Asked {
+        // The log may have been trimmed since they were found.
+        let left = SlotRange::new(slots.from.max(self.log.start()), slots.to);
+        let Some(slot) = self.reads.first_written(left) else {
+            return Asked::Needless;
+        };
+        if !self.reads.may_start(now, Kind::Scrub) {
+            return Asked::NotNow;
         }
-        self.reads.start(&mut self.log, Purpose::Scrub, first, 1);
-        !self.reads.may_start(now, Kind::Scrub)
+        let one = SlotRange::one(slot);
+        self.reads.start(&mut self.log, Purpose::Scrub, one, 1);
+        match self.reads.may_start(now, Kind::Scrub) {
+            true => Asked::NotNow,
+            false => Asked::Yes,
+        }
     }
 
     /// Writes the hard state once more: what stated it is damaged.

@@ -130,6 +130,8 @@ pub(crate) enum Event {
     StoreCalm(usize),
     /// A process stands still in the midst of a turn.
     Stall,
+    /// An operator wants a node to scrub.
+    Scrub,
     /// A frame arrives at a device.
     Frame {
         from: usize,

@@ -174,6 +174,8 @@ pub struct Settings {
     pub frame_clients: usize,
     /// Whether releases are installed meanwhile.
     pub releases: Option<Releases>,
+    /// Whether nodes scrub.
+    pub scrubs: Option<Scrubs>,
 }
 
 /// Nodes begin with the release before the newest, and get others.
@@ -202,6 +204,36 @@ impl Releases {
     }
 }
 
+/// Nodes read all that they keep, to see whether it is sound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scrubs {
+    /// From the end of a node's scrub to its next, where nodes begin by themselves.
+    pub every_ms: Option<u64>,
+    /// Mean time between two times that an operator wants one somewhere.
+    pub asked_us: u64,
+    /// Their pace.
+    pub bytes_per_second: u64,
+    /// Mean time between two bits that flip, where the seed has no rot of its own.
+    pub rot_us: u64,
+}
+
+/// Seeds below mean what they meant before nodes scrubbed in this simulator.
+const SCRUBS_FROM: u64 = 1001;
+
+impl Scrubs {
+    /// Of a third of the later seeds, from dice of their own.
+    fn draw(seed: u64) -> Option<Self> {
+        let dice = &mut Dice::new(seed ^ 0x5363_7275_6262_6564);
+        let scrubs = Self {
+            every_ms: dice.pick(&[None, Some(20), Some(300)]),
+            asked_us: dice.pick(&[30_000, 150_000, 600_000]),
+            bytes_per_second: dice.pick(&[64 << 10, 1 << 20, 32 << 20]),
+            rot_us: dice.pick(&[30_000, 100_000, 400_000]),
+        };
+        (dice.chance(1, 3) && seed >= SCRUBS_FROM).then_some(scrubs)
+    }
+}
+
 impl Settings {
     /// What this seed stands for.
     pub fn draw(seed: u64) -> Self {
@@ -215,6 +247,11 @@ impl Settings {
             if dice.chance(2, 5) {
                 faults.push((fault, mean_ms * 1000));
             }
+        }
+        let scrubs = Scrubs::draw(seed);
+        let rots = faults.iter().any(|(fault, _)| *fault == Fault::Rot);
+        if let Some(scrubs) = scrubs.filter(|_| !rots) {
+            faults.push((Fault::Rot, scrubs.rot_us));
         }
         let tiny_queues = dice.chance(1, 3);
         let terms = draw_terms(seed, nodes, class);
@@ -267,6 +304,7 @@ impl Settings {
             devices: device::Faults::draw(seed).filter(|_| nodes > 1),
             frame_clients: 0,
             releases: None,
+            scrubs,
         }
         .draw_leases()
         .draw_frame_clients()
@@ -336,6 +374,7 @@ impl Settings {
             devices: None,
             frame_clients: 0,
             releases: None,
+            scrubs: None,
         }
     }
 

@@ -43,6 +43,7 @@ use quorate_replica::{
     open::{ReplicaOptions, Timeouts},
     replica::Replica,
     rising::Raising,
+    scrubbing::{ScrubOptions, report::ScrubStatus},
     service::{CommandId, Health, Imaged, LoadError, MetaChange, Scrubbed, StateMachine},
     stream_front::StreamTag,
     tuner::Change,
@@ -100,6 +101,10 @@ pub struct Tap {
     kept_to: Rc<Cell<Slot>>,
     /// What it said last is worthless, and it has to begin again.
     lost: bool,
+    /// A file of it is damaged, where nobody has read yet.
+    rotten: Rc<Cell<bool>>,
+    /// A scrub reads its files.
+    scrubbed: bool,
 }
 
 /// What the checkers know a command or a reply by.
@@ -201,11 +206,11 @@ impl StateMachine for Tap {
     }
 
     fn begin_image(&mut self) -> bool {
-        !self.lost && self.service.begin_image()
+        !self.lost && !self.rotten.get() && self.service.begin_image()
     }
 
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
-        if self.lost {
+        if self.lost || self.rotten.get() {
             return Imaged::Failed;
         }
         self.service.next_image(bytes, each)
@@ -243,10 +248,22 @@ impl StateMachine for Tap {
 
     fn start_scrub(&mut self, bytes_per_second: u64) {
         self.service.start_scrub(bytes_per_second);
+        self.scrubbed = true;
     }
 
     fn take_scrubbed(&mut self) -> Scrubbed {
-        self.service.take_scrubbed()
+        let mut scrubbed = self.service.take_scrubbed();
+        if std::mem::take(&mut self.scrubbed) && self.rotten.get() {
+            scrubbed.damaged.push("a file of the store".to_owned());
+        }
+        scrubbed
+    }
+
+    fn renew(&mut self) -> Result<(), String> {
+        self.may_load().map_err(|error| error.to_string())?;
+        self.lost = true;
+        self.rotten.set(false);
+        Ok(())
     }
 
     fn kept_bytes(&self) -> u64 {
@@ -301,6 +318,8 @@ pub enum Arrival {
     Transfer(Option<NodeId>),
     /// The operator asks for a stop.
     Stop,
+    /// The operator asks for a scrub, at this pace or the node's own.
+    Scrub(Option<u64>),
     /// A client of streams asks.
     Stream(ConnectionId, StreamTag, StreamAsk),
     /// An operator, or a node that wants to join, asks something of the group.
@@ -373,6 +392,8 @@ pub struct Seen {
     pub counters: Counters,
     /// Why it does not serve.
     pub error: Option<String>,
+    /// Whether it scrubs, and damaged places that its scrubs have met.
+    pub scrubs: (bool, u64),
 }
 
 /// A node: what outlives its processes, and the process that runs, if one does.
@@ -407,10 +428,18 @@ pub struct Node {
     pub disk_factor: u64,
     /// The next write fails.
     pub disk_error: bool,
+    /// Whether a bit of its disk ever flipped.
+    pub rotted: bool,
+    /// Scrubs that have ended.
+    pub scrubs: u64,
+    /// What the last of them had found when it ended.
+    pub scrubbed: ScrubStatus,
     /// The next process dies when it has changed its disk this many times.
     pub dies_after: Option<u64>,
     /// The disk of its service.
     pub store: Rc<Cell<StoreDisk>>,
+    /// Whether a file of its service is damaged, where nobody has read yet. A process that starts builds all of it anew.
+    pub store_rotten: Rc<Cell<bool>>,
     /// The latest position that a persistent service could have on its disk.
     pub kept_to: Rc<Cell<Slot>>,
     /// The newest level that the installed release supports.
@@ -462,8 +491,12 @@ impl Node {
             planned: BTreeSet::new(),
             disk_factor: 1,
             disk_error: false,
+            rotted: false,
+            scrubs: 0,
+            scrubbed: ScrubStatus::default(),
             dies_after: None,
             store: Rc::default(),
+            store_rotten: Rc::default(),
             kept_to: Rc::default(),
             release: Level::NEWEST,
             release_running: Level::NEWEST,
@@ -539,6 +572,7 @@ impl Node {
         self.clock.restart(world);
         self.disk = self.disk.attach();
         self.disk.set_out_of_descriptors(false);
+        self.store_rotten.set(false);
         let dies_after = self.dies_after.take();
         if let Some(steps) = dies_after {
             self.disk.die_after(steps);
@@ -578,6 +612,8 @@ impl Node {
             logged_to: Slot(0),
             kept_to: Rc::clone(&self.kept_to),
             lost: false,
+            rotten: Rc::clone(&self.store_rotten),
+            scrubbed: false,
         };
         let parts = Parts {
             service,
@@ -699,6 +735,12 @@ impl Starter for Simulated<'_> {
         options.tuning = settings.tuning;
         options.snapshots = settings.snapshots;
         options.leases = settings.leases;
+        if let Some(scrubs) = &settings.scrubs {
+            options.scrub = ScrubOptions {
+                every_ms: scrubs.every_ms,
+                bytes_per_second: scrubs.bytes_per_second,
+            };
+        }
         options.clock_drift_ppm = settings.drift_ppm.max(options.clock_drift_ppm);
         if let Some(streams) = &settings.streams {
             options.stream_layout = STREAM_LAYOUT;

@@ -18,6 +18,7 @@ mod lives;
 mod operators;
 mod releases;
 mod scene;
+mod scrubs;
 mod streams;
 mod turn;
 
@@ -67,6 +68,12 @@ pub struct Counts {
     pub disk_errors: u64,
     /// Damaged blocks.
     pub rotted: u64,
+    /// Stores of services that were damaged.
+    pub stores_rotted: u64,
+    /// Scrubs that ended.
+    pub scrubs: u64,
+    /// Damaged places that scrubs met.
+    pub scrubs_found: u64,
     /// Starts as a new incarnation.
     pub forgot: u64,
     /// Failures of the disk of a service.
@@ -225,6 +232,7 @@ impl World {
         world.plan_releases();
         world.plan_operator();
         world.plan_stall();
+        world.plan_scrub();
         world.plan_reset();
         world.plan_taking();
         world.plan_stranger();
@@ -357,6 +365,7 @@ impl World {
             Event::Release => self.change_release(),
             Event::StoreFault => self.store_fault(),
             Event::Stall => self.stall(),
+            Event::Scrub => self.want_scrub(),
             Event::Frame { from, to, bytes } => return self.station_hears(from, to, &bytes),
             Event::DeviceReset => self.reset_device(),
             Event::DeviceTaken => self.take_device(),

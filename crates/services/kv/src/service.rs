@@ -328,4 +328,8 @@ impl StateMachine for Service {
     fn kept_bytes(&self) -> u64 {
         self.store.kept_bytes()
     }
+
+    fn renew(&mut self) -> Result<(), String> {
+        self.store.renew()
+    }
 }

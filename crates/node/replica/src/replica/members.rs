@@ -767,6 +767,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
+    /// Somebody who can leads on: this node is about to serve nothing for a while.
+    pub(super) fn give_way(&mut self, now: Time) {
+        let members = self.protocol.node().configuration().members().iter();
+        let others = members.filter(|voter| {
+            let fit = !self.protocol.node().is_unfit(voter.member.node);
+            fit && !voter.auxiliary && voter.member != self.member
+        });
+        let level = others.filter_map(|voter| Some((self.lag(now, voter.member)?, voter.member)));
+        let best = level.filter(|(lag, _)| *lag <= self.window_slots).min();
+        if let Some((_, to)) = best {
+            self.transfer_to(now, to);
+        }
+    }
+
     /// Leadership goes towards the highest priority that is level.
     fn hand_over(&mut self, now: Time) {
         if now < self.steering.stays_until || self.group().plan().is_some() {

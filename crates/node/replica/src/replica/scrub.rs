@@ -18,7 +18,8 @@ use crate::{
         report::{Fate, Found, Kind, Needs, ScrubStatus},
     },
     service::StateMachine,
-    snapshots::turn::Scrubbed,
+    snapshots::{Renewal, turn::Scrubbed},
+    storing::Asked,
 };
 
 /// The small file that says when the last scrub ended, or, before there was one, from when on a node counts.
@@ -79,6 +80,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 (true, missing || self.scrubbing.streams != Mending::Nothing)
             }
             Needs::Snapshot => (true, self.snapshots.lacks()),
+            Needs::Store => match self.snapshots.renewal() {
+                Renewal::Failed if !self.scrubbing.store_damaged => return Fate::Stays,
+                renewal => (true, self.scrubbing.store_damaged || renewal.is_under_way()),
+            },
             Needs::File => (true, true),
             Needs::Nothing => (true, false),
             Needs::Person => return Fate::Stays,
@@ -126,6 +131,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Kind::Streams => self.scrubbing.streams_at = None,
             Kind::Snapshot => self.scrubbing.snapshot_to = 0,
             Kind::Store => {
+                self.scrubbing.store_damaged = false;
                 let pace = self.scrubbing.report().bytes_per_second;
                 self.applying.service_mut().start_scrub(pace);
             }
@@ -137,10 +143,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn scrub_more(&mut self, now: Time, kind: Kind) -> bool {
         match kind {
             Kind::Log => {
-                if let Some(slots) = self.scrubbing.doubtful() {
+                // Until one is asked for: nothing else would wake this node for the next.
+                while let Some(slots) = self.scrubbing.doubtful() {
                     match self.storing.ask_whether_lost(now, slots) {
-                        true => self.scrubbing.asked(),
-                        false => self.scrubbing.wait(now),
+                        Asked::Yes => self.scrubbing.asked(),
+                        Asked::NotNow => {
+                            self.scrubbing.wait(now);
+                            break;
+                        }
+                        Asked::Needless => {
+                            self.scrubbing.asked();
+                            self.scrubbing.answered(&[], false);
+                        }
                     }
                 }
                 self.storing.log_mut().scrub() || self.scrubbing.doubts()
@@ -159,8 +173,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
                 let scrubbed = self.applying.service_mut().take_scrubbed();
                 self.scrubbing.read_apart(Kind::Store, scrubbed.bytes);
+                // [scrub-8] In a group of one there is nobody to have it from.
+                let voters = self.protocol.node().configuration().members();
+                let alone = voters.iter().all(|voter| voter.member == self.member);
                 for what in scrubbed.damaged {
-                    self.damage_found(Kind::Store, what, Needs::Person);
+                    let needs = if alone { Needs::Person } else { Needs::Store };
+                    self.damage_found(Kind::Store, what, needs);
+                    self.scrubbing.store_damaged = !alone;
+                }
+                if !scrubbed.goes_on && std::mem::take(&mut self.scrubbing.store_damaged) {
+                    self.snapshots.renew(now, self.storing.log().start());
                 }
                 scrubbed.goes_on
             }

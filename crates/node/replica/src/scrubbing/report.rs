@@ -107,6 +107,8 @@ pub(crate) enum Needs {
     Bytes(StreamName, Range<u64>),
     /// A snapshot.
     Snapshot,
+    /// The service's files, all of them.
+    Store,
     /// A small file that is written anew.
     File,
     /// No more.

@@ -2,6 +2,7 @@
 
 mod load;
 mod own;
+mod renew;
 mod scrub;
 mod transfer;
 
@@ -80,6 +81,7 @@ impl Snapshots {
         {
             self.asking.have(own);
         }
+        self.go_on_renewing(around);
         self.decide(around);
         self.take(around);
         self.fetch(around);

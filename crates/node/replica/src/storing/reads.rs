@@ -101,6 +101,19 @@ impl LogReads {
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }
 
+    /// The first slot of `range` of which the log has the last word, if there is one.
+    pub(crate) fn first_written(&self, range: SlotRange) -> Option<Slot> {
+        let mut slot = range.from;
+        while slot < range.to {
+            let mut unwritten = self.unwritten.iter();
+            match unwritten.find(|(_, other)| other.contains(slot)) {
+                Some((_, other)) => slot = other.to,
+                None => return Some(slot),
+            }
+        }
+        None
+    }
+
     /// Whether a read of this kind may start.
     pub(crate) fn may_start(&self, now: Time, kind: Kind) -> bool {
         let at = kind as usize;
@@ -151,6 +164,8 @@ mod tests {
         assert_eq!(reads.readable(slots(1, 20)), slots(1, 5));
         assert_eq!(reads.readable(slots(6, 20)), slots(6, 8));
         assert!(reads.readable(slots(5, 20)).is_empty());
+        assert_eq!(reads.first_written(slots(5, 20)), Some(Slot(6)));
+        assert_eq!(reads.first_written(slots(5, 6)), None);
         reads.written(RecordSeq(1));
         assert_eq!(reads.readable(slots(1, 20)), slots(1, 8));
         reads.written(RecordSeq(2));

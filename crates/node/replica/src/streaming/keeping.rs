@@ -687,7 +687,9 @@ impl Keeping {
     /// When something is due without anything having happened.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
-        earliest([missing.then_some(self.lack.ask_at), self.retry_at])
+        // What is in memory is read at once, and nothing tells of it.
+        let scrubbed = (self.scrubs && self.store.has_read()).then_some(Time(0));
+        earliest([missing.then_some(self.lack.ask_at), self.retry_at, scrubbed])
     }
 
     /// Bytes of chunks in use, and of all files.

@@ -10,6 +10,7 @@ pub mod prefix;
 pub mod promises;
 pub mod rings;
 pub mod rounds;
+pub mod scrubs;
 pub mod streams;
 pub(crate) mod watch;
 

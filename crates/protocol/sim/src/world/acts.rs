@@ -109,6 +109,7 @@ impl World {
         })?;
         self.streams_become_whole(&serving)?;
         self.run_until("all nodes have applied the same", Self::is_level)?;
+        self.scrubs_mend_all()?;
         for node in self.nodes.iter().filter(|node| self.belongs(node.index)) {
             let running = node.running.as_ref().expect("healed");
             if running.replica().counters().alarms > 0 {
@@ -176,7 +177,7 @@ impl World {
                 None if node.retired => "retired".to_owned(),
                 None => "down".to_owned(),
                 Some(running) => format!(
-                    "{:?}, {:?} of {:?} in {}, decided {}, applied {}, lacks {:?} of streams, {:?}; disk {:?}, reads idle {}, {:?}",
+                    "{:?}, {:?} of {:?} in {}, decided {}, applied {}, lacks {:?} of streams, {:?}; disk {:?}, reads idle {}, scrubs {:?}, {:?}",
                     running.replica().members(node.time(self.now)).plan,
                     running.replica().node().role(),
                     running.replica().node().leader(),
@@ -187,6 +188,7 @@ impl World {
                     running.replica().error(),
                     node.disk.pending(),
                     running.replica().log().reads_idle(),
+                    running.replica().scrub_status(),
                     running.replica().counters(),
                 ),
             };

@@ -24,6 +24,8 @@ pub(super) struct Chaos {
     store_dice: Dice,
     /// For processes that stand still in the midst of a turn.
     stall_dice: Dice,
+    /// For operators who want scrubs.
+    pub(super) scrub_dice: Dice,
 }
 
 impl Chaos {
@@ -39,6 +41,7 @@ impl Chaos {
             may_forget,
             store_dice: Dice::new(!settings.seed),
             stall_dice: Dice::new(!settings.seed ^ 0x5374_616c_6c73),
+            scrub_dice: Dice::new(!settings.seed ^ 0x5363_7275_6273),
         }
     }
 
@@ -116,7 +119,7 @@ impl World {
         (node, (node + 1 + self.dice.index(count - 1)) % count)
     }
 
-    fn tell(&mut self, node: usize, arrival: Arrival) {
+    pub(super) fn tell(&mut self, node: usize, arrival: Arrival) {
         let life = self.nodes[node].life;
         self.arrive(node, life, arrival);
     }
@@ -374,6 +377,7 @@ impl World {
         let bit = self.dice.below(4096 * 8);
         if self.nodes[node].disk.rot(at, bit) {
             self.counts.rotted += 1;
+            self.nodes[node].rotted = true;
             self.line(&name(node), "rot", format_args!("{at}, bit {bit}"));
         }
     }
@@ -495,6 +499,7 @@ impl World {
                     | Event::StoreFault
                     | Event::Release
                     | Event::Stall
+                    | Event::Scrub
                     | Event::Deaf
                     | Event::Way
                     | Event::Start(_)

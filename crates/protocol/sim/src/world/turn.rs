@@ -173,6 +173,7 @@ impl World {
         self.follow_level(node);
         self.check_told(node)?;
         self.check_level(node)?;
+        self.check_scrubs(node)?;
         self.check_streams(node)?;
         self.make_room(node);
         self.send_frames(node)?;
@@ -640,6 +641,7 @@ impl Turn<'_> {
                 }
                 Arrival::Transfer(to) => host.order(now, Order::Transfer(to)),
                 Arrival::Stop => host.stop(now),
+                Arrival::Scrub(pace) => host.order(now, Order::Scrub(pace)),
                 Arrival::Ask(asked, ask) => host.order(
                     now,
                     Order::Group {

@@ -11,6 +11,7 @@ mod packets;
 mod pauses;
 mod rings;
 mod scenarios;
+mod scrubs;
 mod seeds;
 mod stories;
 mod streams;

@@ -39,6 +39,7 @@ mod journal;
 mod layout;
 mod loading;
 mod purge;
+mod renewal;
 mod scrub;
 mod syncing;
 mod tree;
@@ -145,6 +146,8 @@ impl From<Limits> for Options {
 const SLOW: usize = 2;
 /// Above this many times the limit held, commits stop.
 const FULL: usize = 8;
+/// After so many images that could not be read there are no more: each reads all that lies before the damage.
+const FAILED_IMAGES_MAX: u32 = 2;
 /// How long a commit waits for the tree when it should slow down.
 const BRAKE: Duration = Duration::from_millis(2);
 /// What is known of one of the orders of deadlines.
@@ -210,6 +213,10 @@ pub struct LsmStore {
     dead: Dead,
     /// Its files are being read.
     scrub: Option<scrub::Scrub>,
+    /// It is built anew, because files of it are damaged.
+    renewal: Option<renewal::Renewal>,
+    /// Images that could not be read since the tree was opened, or one was whole.
+    failed_images: u32,
 }
 
 impl fmt::Debug for LsmStore {
@@ -263,6 +270,7 @@ impl LsmStore {
                 newest_generation,
                 has_rows,
                 note,
+                aside: _,
             }) => (Some(tree), state, newest_generation, has_rows, note),
             None => (None, State::EMPTY, 0, false, None),
         };
@@ -300,6 +308,8 @@ impl LsmStore {
             time: 0,
             dead: Dead::default(),
             scrub: None,
+            renewal: None,
+            failed_images: 0,
         };
         Ok((store, note))
     }
@@ -796,7 +806,11 @@ impl Store for LsmStore {
 
     fn begin_image(&mut self) -> Option<u64> {
         self.image = None;
-        if self.has_failed() || self.dirty || self.loading.is_some() {
+        if self.has_failed()
+            || self.failed_images >= FAILED_IMAGES_MAX
+            || self.dirty
+            || self.loading.is_some()
+        {
             return None;
         }
         if !self.active.is_empty() {
@@ -817,7 +831,18 @@ impl Store for LsmStore {
         if !matches!(left, Ok(Imaged::More)) {
             self.image = None;
         }
-        self.must_read(left).unwrap_or(Imaged::Failed)
+        match left {
+            Ok(Imaged::More) => Imaged::More,
+            Ok(whole) => {
+                self.failed_images = 0;
+                whole
+            }
+            // [scrub-2] What cannot be read clients may never ask for, and what is sound is not given up for a peer's sake.
+            Err(_) => {
+                self.failed_images += 1;
+                Imaged::Failed
+            }
+        }
     }
 
     fn end_image(&mut self) {
@@ -859,6 +884,10 @@ impl Store for LsmStore {
 
     fn kept_bytes(&self) -> u64 {
         self.file_bytes()
+    }
+
+    fn renew(&mut self) -> Result<(), String> {
+        self.begin_renewal()
     }
 }
 

@@ -495,6 +495,11 @@ pub trait Store: Send {
     fn kept_bytes(&self) -> u64 {
         0
     }
+
+    /// As [`StateMachine::renew`](quorate_replica::service::StateMachine::renew).
+    fn renew(&mut self) -> Result<(), String> {
+        Err("the store has no files".to_owned())
+    }
 }
 
 /// A fingerprint of all stored keys, values, versions, deadlines and rows: equal stores, equal digests,

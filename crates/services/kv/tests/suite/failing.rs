@@ -426,12 +426,11 @@ fn an_image_fails_with_the_tree_and_another_one_is_begun() {
     assert_eq!(next(&mut store), Imaged::More);
     disk.fail(Access::Read, io::ErrorKind::Other);
     assert_eq!(next(&mut store), Imaged::Failed);
-    assert!(store.has_failed());
+    // [scrub-2] Nothing is given up for its sake.
+    assert!(!store.has_failed());
     assert_eq!(next(&mut store), Imaged::Failed);
-    assert_eq!(store.begin_image(), None);
     disk.heal();
-    until_health(&mut store, |health| matches!(health, Health::Back(None)));
-    assert_eq!(next(&mut store), Imaged::Failed);
+    assert_eq!(store.health(), Health::Well);
     // It holds the tree open, which has to be opened again.
     assert_eq!(store.begin_image(), Some(199));
     disk.seal(Some(io::ErrorKind::Other));

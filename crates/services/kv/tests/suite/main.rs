@@ -24,6 +24,7 @@ mod order;
 mod page;
 mod parser;
 mod power;
+mod renewal;
 mod sessions;
 mod tallies;
 mod transactions;

@@ -121,6 +121,11 @@ impl Store {
         Ok(())
     }
 
+    /// Whether a read has ended that nobody has taken.
+    pub fn has_read(&self) -> bool {
+        !self.reads.done.is_empty()
+    }
+
     /// The next read that ended. They need not end in the order in which they were started.
     pub fn next_read(&mut self) -> Option<ReadDone> {
         self.reads.done.pop_front()

@@ -6,7 +6,7 @@ use quorate_log::disk::Disk;
 
 use super::{
     super::{
-        Job, PAUSE_MS, Snapshots, Switch, header::Header, manifest::Manifest, note::Note,
+        Job, PAUSE_MS, Renewal, Snapshots, Switch, header::Header, manifest::Manifest, note::Note,
         taking::Taking, trimming::trim_to,
     },
     Around,
@@ -137,11 +137,14 @@ impl Snapshots {
         why: String,
         around: &mut Around<'_, '_, D, S>,
     ) {
-        self.not_before = around.now.plus_ms(PAUSE_MS);
-        if let Some(Job::Taking(_)) = self.job
-            && self.asking.wanted().is_some()
-        {
-            self.asking.fail(why.clone());
+        let again = around.now.plus_ms(PAUSE_MS);
+        if let Some(Job::Taking(_)) = self.job {
+            self.take_at = again;
+            if self.asking.wanted().is_some() {
+                self.asking.fail(why.clone());
+            }
+        } else {
+            self.not_before = again;
         }
         around.observing.tell(Event::SnapshotFailed { why });
         if let Some(job) = self.job.take() {
@@ -233,7 +236,12 @@ impl Snapshots {
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
         let sent = self.own.filter(|_| sends).map(|own| own.at);
-        let kept = sent.into_iter().chain(match moving {
+        // [scrub-8] The snapshot that replaces the service's files is of use with the log behind it alone.
+        let renewed = match self.renewal {
+            Renewal::Wanted { from, .. } if moving => Some(from),
+            _ => None,
+        };
+        let kept = sent.into_iter().chain(renewed).chain(match moving {
             true => {
                 let node = around.protocol.node();
                 self.serving.needs(now, |peer| node.peer_holds_to(peer))
@@ -270,7 +278,7 @@ impl Snapshots {
         let ready = self.job.is_none()
             && self.resuming.is_none()
             && self.loading.is_none()
-            && around.now >= self.not_before
+            && around.now >= self.take_at
             && around.applying.is_whole();
         let at = around.applying.applied_to();
         if !ready || at == Slot::FIRST {
@@ -285,7 +293,7 @@ impl Snapshots {
                 let why = "the service gives no image of its state, or not now";
                 self.asking.fail(why.to_owned());
             }
-            self.not_before = around.now.plus_ms(PAUSE_MS);
+            self.take_at = around.now.plus_ms(PAUSE_MS);
             return;
         }
         self.wanted = None;
@@ -339,6 +347,6 @@ impl Snapshots {
         self.serving.clear();
         self.idle.extend(lost.parts());
         self.wanted = Some(around.applying.applied_to());
-        self.not_before = around.now;
+        (self.take_at, self.not_before) = (around.now, around.now);
     }
 }

@@ -31,6 +31,11 @@ impl Snapshots {
         if applied_to < start && !loads && !spared && self.switch.is_none() {
             self.fetching.need(start);
         }
+        let renews = self.lacks_replacement(start) && !around.protocol.node().is_auxiliary();
+        if renews {
+            // With the log that is here any is good enough.
+            self.fetching.need(start);
+        }
         let decided_to = around.protocol.node().decided_to();
         let lost = around.catching_up.lost_value();
         let lost = lost.is_some_and(|(lost, _)| Some(lost) < self.for_lost);
@@ -38,6 +43,7 @@ impl Snapshots {
             && needed <= decided_to
             && applied_to >= start
             && !lost
+            && !renews
         {
             // It learned what was missing in another way.
             self.fetching.stop();
@@ -135,8 +141,9 @@ impl Snapshots {
         }
         around.out.counters.snapshot_bytes_received += bytes.len() as u64;
         let disk = around.storing.log_mut().disk_mut();
-        if let Err(wrong) = receiving.push(self.cluster, bytes, disk) {
-            self.refuse(wrong.0, around);
+        match receiving.push(self.cluster, bytes, disk) {
+            Ok(()) => self.renewal_moves(around.now),
+            Err(wrong) => self.refuse(wrong.0, around),
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Purge {
     /// way for a while.
     ended_from: Vec<u8>,
     rows_from: Vec<u8>,
+    /// What is to be removed cannot be read.
+    given_up: bool,
 }
 
 /// What a step came to.
@@ -55,11 +57,17 @@ impl Purge {
             ended: true,
             ended_from: Vec::new(),
             rows_from: Vec::new(),
+            given_up: false,
         }
     }
 
     pub(super) fn is_done(&self) -> bool {
-        !self.ended && self.generations_are_done()
+        self.given_up || (!self.ended && self.generations_are_done())
+    }
+
+    /// Nothing more is removed from this tree.
+    pub(super) fn give_up(&mut self) {
+        self.given_up = true;
     }
 
     fn generations_are_done(&self) -> bool {
@@ -87,6 +95,7 @@ impl Purge {
     /// Another tree was opened.
     pub(super) fn restart(&mut self, state: State, newest: u64) {
         self.look_for_ended();
+        self.given_up = false;
         self.from.clear();
         self.below = state.generation;
         self.left = (newest > state.generation).then_some(newest);

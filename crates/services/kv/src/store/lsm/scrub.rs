@@ -2,7 +2,7 @@
 //!
 //! The thread holds no handle of the tree, which may be opened again meanwhile: what it finds is a suspicion, as
 //! compaction removes files all the time. The owner looks whether the tree still has the file, and only then it is damage.
-//! Nothing is set aside for it: whoever reads the damaged part does that, and a file that nobody reads does no harm.
+//! Nothing is set aside for it here: the store serves on until a snapshot is there to build it anew from (`renewal`).
 
 use std::{
     fs::{File, OpenOptions},
@@ -198,9 +198,8 @@ impl LsmStore {
         }
         let damaged = suspects.into_iter().map(|(file, why)| {
             format!(
-                "{}: {why}; the node serves what it can read. Replace the node, or stop it and move {} away while the others are well: it is rebuilt from them",
+                "{}: {why}; the node serves what it can read, and rebuilds the store when another node has sent a snapshot",
                 file.path.display(),
-                self.path.display()
             )
         });
         scrubbed.damaged.extend(damaged);

@@ -36,5 +36,6 @@ impl LsmStore {
         self.syncing = false;
         // None is known while there is no tree.
         self.synced = self.synced.map(|synced| synced.max(to));
+        self.end_renewal(to);
     }
 }

@@ -15,7 +15,7 @@ use fjall::{
 
 use super::{
     changes::Changes,
-    disk::{Access, Disk},
+    disk::{Access, Disk, Room},
     failure::Failure,
     journal,
     layout::{
@@ -72,6 +72,8 @@ pub(super) struct Opened {
     pub(super) has_rows: bool,
     /// What had to be cut off or set aside.
     pub(super) note: Option<String>,
+    /// Where what was set aside is now.
+    pub(super) aside: Option<PathBuf>,
 }
 
 impl Tree {
@@ -92,11 +94,15 @@ impl Tree {
         };
         let aside = set_aside(path)?;
         let opened = Self::make(home)?;
-        let note = aside.map(|aside| {
+        let note = aside.as_ref().map(|aside| {
             let aside = aside.display();
             format!("{damage}; moved to {aside}, to be rebuilt from the log")
         });
-        Ok(Opened { note, ..opened })
+        Ok(Opened {
+            note,
+            aside,
+            ..opened
+        })
     }
 
     /// [store-1] Opens a tree that is damaged, if the damage is at the end of its journal.
@@ -153,6 +159,7 @@ impl Tree {
             newest_generation: state.generation.max(begun.unwrap_or(0)),
             has_rows,
             note: None,
+            aside: None,
         })
     }
 
@@ -317,6 +324,11 @@ impl Tree {
             checksum: file.checksum().into_u128(),
         });
         tables.chain(values).collect()
+    }
+
+    /// How much room there is where this folder is.
+    pub(super) fn room(&self, folder: &Path) -> io::Result<Room> {
+        self.disk.room(folder)
     }
 
     /// Bytes of those.

@@ -43,6 +43,7 @@ impl LsmStore {
         if let Some(note) = self.back.take() {
             return Health::Back(note);
         }
+        self.go_on_renewing();
         self.go_on_syncing();
         let much = if self.loading.is_some() { SLOW } else { FULL };
         let full = self.held() >= much;
@@ -92,7 +93,7 @@ impl LsmStore {
     }
 
     /// Only the writer has the tree from here on, and opens it again.
-    fn let_go(&mut self, why: String, distrusted: Option<String>) {
+    pub(super) fn let_go(&mut self, why: String, distrusted: Option<String>) {
         self.forget_tree();
         self.condition = Condition::Closed(why);
         self.writer.reopen(distrusted);
@@ -111,6 +112,7 @@ impl LsmStore {
             newest_generation,
             has_rows,
             note,
+            aside,
         } = opened;
         self.forget_tree();
         self.tree = Some(tree);
@@ -131,6 +133,8 @@ impl LsmStore {
         (self.dirty, self.cleared) = (false, false);
         self.misread = OnceCell::new();
         self.begin_deadlines();
+        self.failed_images = 0;
+        self.set_aside(aside);
         self.condition = Condition::Well;
         self.back = Some(note);
     }

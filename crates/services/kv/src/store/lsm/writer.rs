@@ -2,8 +2,9 @@
 //! waits for the disk, and opens the tree again, when that is what it takes.
 
 use std::{
-    io,
+    fs, io,
     panic::{self, AssertUnwindSafe},
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -65,6 +66,8 @@ enum Job {
     Sync(Slot),
     /// Only to give its memory back: that takes time, too.
     Free(Arc<Changes>),
+    /// A folder that nobody needs.
+    Remove(PathBuf),
     /// The owner has let go of the tree: it is to be opened again, or set aside first for this
     /// reason.
     Reopen(Option<String>),
@@ -151,6 +154,10 @@ impl Writer {
         self.ask(Job::Free(changes));
     }
 
+    pub(super) fn remove(&self, folder: PathBuf) {
+        self.ask(Job::Remove(folder));
+    }
+
     pub(super) fn reopen(&self, distrusted: Option<String>) {
         self.ask(Job::Reopen(distrusted));
     }
@@ -188,6 +195,11 @@ impl Writer {
             let _ = thread.join();
         }
     }
+}
+
+/// What cannot be removed only takes room.
+fn remove(folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
 }
 
 /// The owner is gone.
@@ -274,6 +286,7 @@ impl Work {
                     Err(failure) => return Ok(failure),
                 },
                 Ok(Job::Free(changes)) => drop(changes),
+                Ok(Job::Remove(folder)) => remove(&folder),
                 Ok(Job::Reopen(distrusted)) => return Err(Break::Reopen(distrusted)),
                 Err(RecvTimeoutError::Timeout) if self.rewriting.is_some() => {}
                 Err(RecvTimeoutError::Timeout) => {
@@ -344,8 +357,12 @@ impl Work {
     }
 
     fn purge_some(&mut self) -> Result<(), Failure> {
-        let went = self.guarded(|tree| self.purge.step(tree))?;
-        self.purge.went(went);
+        match self.guarded(|tree| self.purge.step(tree)) {
+            Ok(went) => self.purge.went(went),
+            // [scrub-2] Nobody needs what lies there: it takes room, until the store is built anew.
+            Err(Failure::Damaged(_)) => self.purge.give_up(),
+            Err(failure) => return Err(failure),
+        }
         Ok(())
     }
 
@@ -358,6 +375,10 @@ impl Work {
         match self.asked.recv_timeout(time) {
             Ok(Job::Free(changes)) => {
                 drop(changes);
+                Ok(())
+            }
+            Ok(Job::Remove(folder)) => {
+                remove(&folder);
                 Ok(())
             }
             Ok(Job::Reopen(distrusted)) => Err(Break::Reopen(distrusted)),
@@ -435,6 +456,7 @@ impl Work {
                     let damaged = matches!(failure, Failure::Damaged(_));
                     return Ok(distrusted.or(damaged.then(|| failure.to_string())));
                 }
+                Ok(Job::Remove(folder)) => remove(&folder),
                 Ok(Job::Write(_) | Job::Sync(_) | Job::Free(_)) => {}
                 Err(_) => return Err(Gone),
             }

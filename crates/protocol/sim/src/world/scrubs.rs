@@ -1,0 +1,136 @@
+//! Nodes read all that they keep, by themselves and because operators want it, while everything goes wrong; in the end
+//! all of it must be sound.
+
+use quorate_replica::scrubbing::report::ScrubStatus;
+
+use super::{Event, World, name};
+use crate::{
+    check::{Verdict, scrubs},
+    node::Arrival,
+};
+
+/// The pace of scrubs in act two.
+const FAST: u64 = 1 << 30;
+/// In act two all is mended after so much virtual time.
+const MENDED_US: u64 = 60_000_000;
+
+impl World {
+    /// The next time that an operator wants a scrub, if nodes scrub in this run.
+    pub(super) fn plan_scrub(&mut self) {
+        if let Some(scrubs) = self.settings.scrubs {
+            let wait = self.chaos.scrub_dice.interval(scrubs.asked_us);
+            self.after(wait, Event::Scrub);
+        }
+    }
+
+    pub(super) fn want_scrub(&mut self) {
+        if !self.chaos.goes_on() {
+            return;
+        }
+        self.plan_scrub();
+        let dice = &mut self.chaos.scrub_dice;
+        let node = dice.index(self.nodes.len());
+        let pace = dice.pick(&[None, Some(256 << 10), Some(FAST)]);
+        if dice.chance(1, 2) {
+            self.rot_store(node);
+        }
+        self.scrub(node, pace);
+    }
+
+    /// A file of a service is damaged; on fewer than half of the founders, as somebody must have a snapshot to give.
+    fn rot_store(&mut self, node: usize) {
+        let rotten = |node: &usize| self.nodes[*node].store_rotten.get();
+        let founders = self.settings.nodes;
+        let others = (0..founders).filter(rotten).count();
+        if node >= founders || self.settings.is_auxiliary(node) || 2 * (others + 1) >= founders {
+            return;
+        }
+        self.nodes[node].store_rotten.set(true);
+        self.nodes[node].rotted = true;
+        self.counts.stores_rotted += 1;
+        self.line(&name(node), "rot", format_args!("in the store"));
+    }
+
+    /// A node is asked to scrub.
+    pub fn scrub(&mut self, node: usize, pace: Option<u64>) {
+        self.line(&name(node), "asked", format_args!("to scrub"));
+        self.tell(node, Arrival::Scrub(pace));
+    }
+
+    /// What the scrub of a node says.
+    pub fn scrub_status(&self, node: usize) -> Option<ScrubStatus> {
+        let running = self.nodes[node].running.as_ref();
+        running.map(|running| running.replica().scrub_status())
+    }
+
+    /// What scrubs have done since the last look, and whether what they say can be.
+    pub(super) fn check_scrubs(&mut self, node: usize) -> Verdict {
+        if self.settings.scrubs.is_none() {
+            return Ok(());
+        }
+        let Some(status) = self.scrub_status(node) else {
+            return Ok(());
+        };
+        let process = &mut self.nodes[node];
+        let (rotted, running) = (process.rotted, process.running.as_mut());
+        let now = (status.now.is_some(), status.found_total);
+        let (scrubbed, found) = running.map_or(now, |running| {
+            std::mem::replace(&mut running.seen.scrubs, now)
+        });
+        if scrubbed && !now.0 {
+            process.scrubs += 1;
+            process.scrubbed.clone_from(&status);
+            self.counts.scrubs += 1;
+        }
+        if now.1 > found {
+            self.counts.scrubs_found += now.1 - found;
+            let places: Vec<&str> = status.found.iter().map(|found| &*found.what).collect();
+            self.line(
+                &name(node),
+                "scrub",
+                format_args!("found {}", places.join("; ")),
+            );
+        }
+        match rotted {
+            true => Ok(()),
+            false => scrubs::sound(node, &status),
+        }
+    }
+
+    /// Act two: what scrubs find is mended, and then they find nothing more.
+    pub(super) fn scrubs_mend_all(&mut self) -> Verdict {
+        if self.settings.scrubs.is_none() {
+            return Ok(());
+        }
+        let deadline = self.now.plus_us(MENDED_US);
+        loop {
+            self.all_scrub()?;
+            let nodes = (0..self.nodes.len()).filter(|node| self.belongs(*node));
+            let verdict: Verdict = nodes
+                .map(|node| scrubs::mended(node, &self.nodes[node].scrubbed))
+                .collect();
+            if verdict.is_ok() || self.now > deadline {
+                return verdict;
+            }
+            self.run_for(100_000)?;
+        }
+    }
+
+    fn all_belonging(&self, holds: impl Fn(usize) -> bool) -> bool {
+        (0..self.nodes.len())
+            .filter(|node| self.belongs(*node))
+            .all(holds)
+    }
+
+    fn all_scrub(&mut self) -> Verdict {
+        let before: Vec<u64> = self.nodes.iter().map(|node| node.scrubs).collect();
+        for node in 0..self.nodes.len() {
+            if self.belongs(node) {
+                self.scrub(node, Some(FAST));
+            }
+        }
+        self.run_until("every node has scrubbed", |world| {
+            world.all_belonging(|node| world.nodes[node].scrubs > before[node])
+        })
+    }
+}

@@ -1,0 +1,31 @@
+//! Nodes scrub while everything goes wrong, and bits flip in what they keep: see `check/scrubs.rs`. `scrub.md` has the
+//! rules.
+
+use quorate_sim::{faults::Settings, run, world::Counts};
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1001..=1480;
+const STEPS: u64 = 8_000;
+
+#[test]
+fn scrubs_find_what_rots_and_nothing_else() {
+    let mut all = Counts::default();
+    for seed in SEEDS.filter(|seed| Settings::draw(*seed).scrubs.is_some()) {
+        let report = run(seed, STEPS);
+        assert!(report.holds(), "\n{report}\n");
+        let Counts {
+            rotted,
+            stores_rotted,
+            scrubs,
+            scrubs_found,
+            ..
+        } = report.counts;
+        all.rotted += rotted;
+        all.stores_rotted += stores_rotted;
+        all.scrubs += scrubs;
+        all.scrubs_found += scrubs_found;
+    }
+    assert!(
+        all.rotted > 60 && all.stores_rotted > 400 && all.scrubs > 1000 && all.scrubs_found > 200,
+        "{all:?}"
+    );
+}

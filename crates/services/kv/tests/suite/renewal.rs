@@ -1,0 +1,350 @@
+//! Files of a store on disk are damaged where nobody reads: a scrub finds it, the node serves on, and builds the store anew
+//! when another node has sent a snapshot ([scrub-8]).
+
+use std::{
+    fs,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use quorate_core::{node_id::NodeId, record::Class, slot::Slot};
+use quorate_kv::{
+    encode::Encoder,
+    service::Service,
+    store::lsm::{Delays, Limits, LsmStore, Options},
+};
+use quorate_replica::{
+    SnapshotOptions,
+    scrubbing::report::{Fate, Kind, ScrubStatus},
+    testing::{Cluster, Outcome},
+};
+
+use crate::{common::Random, failing::until};
+
+const WALL_MS: u64 = 1_700_000_000_000;
+/// Values lie apart from their keys from 512 bytes on.
+const VALUE_BYTES: usize = 900;
+
+fn options() -> Options {
+    let soon = Duration::from_millis(1);
+    Options {
+        limits: Limits {
+            held_bytes: 2_000,
+            ..Limits::default()
+        },
+        delays: Delays {
+            busy: soon,
+            room: soon,
+            retry_min: soon,
+            retry_max: soon,
+        },
+        ..Options::default()
+    }
+}
+
+/// Nodes with stores on disk, whose trees are cut into small tables, and whose logs are trimmed to what is synced.
+struct Group {
+    cluster: Cluster<Service>,
+    nodes: Vec<NodeId>,
+    folder: tempfile::TempDir,
+    random: Random,
+}
+
+impl Group {
+    fn new(count: u32, seed: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let nodes: Vec<NodeId> = (1..=count).map(NodeId).collect();
+        for node in &nodes {
+            let database = fjall::Database::builder(folder.path().join(node.to_string()));
+            let small = || {
+                fjall::KeyspaceCreateOptions::default()
+                    .max_memtable_size(40_000)
+                    .with_kv_separation(Some(
+                        fjall::KvSeparationOptions::default().separation_threshold(512),
+                    ))
+            };
+            database.open().unwrap().keyspace("kv", small).unwrap();
+        }
+        let path = folder.path().to_owned();
+        let make = move |node: NodeId| {
+            let (store, _) = LsmStore::open_with(&path.join(node.to_string()), options()).unwrap();
+            Service::new(Box::new(store))
+        };
+        let mut options = Cluster::<Service>::options(count, Class::Durable);
+        options.client_timeout_ms = 2_000;
+        let mut snapshots = SnapshotOptions::default();
+        (
+            snapshots.ratio,
+            snapshots.log_bytes_min,
+            snapshots.log_bytes_max,
+        ) = (0, 48 << 10, 96 << 10);
+        options.snapshots = snapshots.in_files_of(4096, 16);
+        let mut cluster = Cluster::with_options(options, seed, make);
+        cluster.knobs.segment_bytes = Some(64 << 10);
+        for node in &nodes {
+            cluster.start(*node);
+        }
+        let mut group = Self {
+            cluster,
+            nodes,
+            folder,
+            random: Random::new(seed),
+        };
+        group.until("a leader", |group| group.cluster.leader().is_some());
+        group
+    }
+
+    /// Stores have threads of their own, so that time alone does not bring them on.
+    fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
+        until(what, || {
+            self.cluster.run_ms(5);
+            condition(self).then_some(())
+        });
+    }
+
+    fn outcome(&mut self, node: NodeId, tag: quorate_replica::front::Tag) -> Outcome {
+        self.until("an outcome", |group| {
+            group.cluster.outcome(node, tag).is_some()
+        });
+        self.cluster.outcome(node, tag).unwrap().clone()
+    }
+
+    /// SET, in the form that the log has; bytes that cannot be compressed.
+    fn set(&mut self, node: NodeId, key: &str) {
+        let value: Vec<u8> = (0..VALUE_BYTES)
+            .map(|_| self.random.next().to_le_bytes()[0])
+            .collect();
+        let mut command = vec![64, 0, 0];
+        for field in [key.as_bytes(), &value] {
+            Encoder(&mut command).bytes(field);
+        }
+        let tag = self.cluster.write(node, &command);
+        let outcome = self.outcome(node, tag);
+        assert!(matches!(outcome, Outcome::Written(_)), "{key}: {outcome:?}");
+    }
+
+    /// Whether this node answers with the key's value.
+    fn has(&mut self, node: NodeId, key: &str) -> bool {
+        let mut query = vec![2];
+        Encoder(&mut query).bytes(key.as_bytes());
+        let tag = self.cluster.read(node, &query);
+        matches!(self.outcome(node, tag), Outcome::Read(value) if value.len() > VALUE_BYTES)
+    }
+
+    /// So much that every store has tables, and every log begins behind what is in them.
+    fn fill(&mut self) {
+        for number in 0..300 {
+            let node = self.nodes[number % self.nodes.len()];
+            self.set(node, &format!("key {number}"));
+        }
+        self.until("trimmed logs", |group| {
+            let trimmed = |node: &NodeId| group.cluster.replica(*node).log().start() > Slot(100);
+            group.nodes.iter().all(trimmed)
+        });
+        self.level();
+    }
+
+    fn level(&mut self) {
+        self.until("level nodes", |group| {
+            let applied = |node: &NodeId| group.cluster.replica(*node).applied_to();
+            let first = applied(&group.nodes[0]);
+            let well = |node: &NodeId| group.cluster.replica(*node).error().is_none();
+            group
+                .nodes
+                .iter()
+                .all(|node| applied(node) == first && well(node))
+        });
+    }
+
+    fn all_equal(&mut self) {
+        self.level();
+        let digest = |node: &NodeId| self.cluster.replica(*node).service().digest();
+        let first = digest(&self.nodes[0]);
+        assert!(self.nodes.iter().all(|node| digest(node) == first));
+        for node in &self.nodes {
+            assert_eq!(self.cluster.replica(*node).counters().alarms, 0);
+        }
+    }
+
+    fn store(&self, node: NodeId) -> PathBuf {
+        self.folder.path().join(node.to_string())
+    }
+
+    /// A byte turns in the middle of the oldest file of values, which every node wrote at about the same time.
+    fn spoil(&self, node: NodeId) {
+        let mut files = values(&self.store(node));
+        files.sort();
+        let file = files.first().expect("it has files of values");
+        let bytes = fs::read(file).unwrap();
+        let middle = bytes.len() / 2;
+        let open = fs::OpenOptions::new().write(true).open(file).unwrap();
+        open.write_all_at(&[!bytes[middle]], middle as u64).unwrap();
+    }
+
+    fn begin_scrub(&mut self, node: NodeId) {
+        let now = self.cluster.now();
+        let wall_ms = WALL_MS + now.0 / 1000;
+        let replica = self.cluster.replica_mut(node);
+        replica.begin_scrub(now, wall_ms, Some(1 << 30));
+        self.cluster.run_ms(1);
+    }
+
+    fn status(&self, node: NodeId) -> ScrubStatus {
+        self.cluster.replica(node).scrub_status()
+    }
+
+    fn scrubbed(&mut self, node: NodeId) -> ScrubStatus {
+        self.begin_scrub(node);
+        self.until("the end of a scrub", |group| {
+            group.status(node).now.is_none()
+        });
+        self.status(node)
+    }
+
+    fn mended(&mut self, node: NodeId) -> ScrubStatus {
+        self.until("the end of a repair", |group| {
+            group.status(node).count(Fate::Repairing) == 0
+        });
+        self.status(node)
+    }
+
+    fn is_aside(&self, node: NodeId) -> bool {
+        self.store(node).with_extension("damaged-1").exists()
+    }
+}
+
+/// Files of values in this folder.
+fn values(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(values(&path)),
+            false if folder.ends_with("blobs") => found.push(path),
+            false => {}
+        }
+    }
+    found
+}
+
+fn is_of_the_store(status: &ScrubStatus, fate: Fate) -> bool {
+    let right = |found: &quorate_replica::scrubbing::report::Found| {
+        (found.kind, found.fate) == (Kind::Store, fate)
+    };
+    !status.found.is_empty() && status.found.iter().all(right)
+}
+
+/// A follower, and then the leader, which hands over first.
+#[test]
+fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
+    let mut group = Group::new(3, 1);
+    group.fill();
+    for leads in [false, true] {
+        let leader = group.cluster.leader().unwrap();
+        let other = NodeId(1 + leader.0 % 3);
+        let node = if leads { leader } else { other };
+        group.spoil(node);
+        group.begin_scrub(node);
+        group.until("damage", |group| !group.status(node).found.is_empty());
+        let status = group.status(node);
+        assert!(is_of_the_store(&status, Fate::Repairing), "{status:?}");
+        assert!(!group.is_aside(node), "nothing sound is given up before");
+        let answers = group.has(node, "key 299");
+        assert!(
+            answers || leads || group.is_aside(node),
+            "it serves until then"
+        );
+        group.until("the end of a scrub", |group| {
+            group.status(node).now.is_none()
+        });
+        let status = group.mended(node);
+        assert!(is_of_the_store(&status, Fate::Repaired), "{status:?}");
+        group.set(node, "key 299");
+        group.until("no old store", |group| !group.is_aside(node));
+        assert_eq!(group.scrubbed(node).found, vec![]);
+        group.all_equal();
+        for number in (0..300).step_by(7) {
+            assert!(
+                group.has(node, &format!("key {number}")),
+                "{leads} {number}"
+            );
+        }
+    }
+}
+
+/// What it has is all there is: it serves that, and says what is damaged. Nor does a snapshot that cannot be read, or what
+/// was removed and cannot be, take anything away.
+#[test]
+fn a_group_of_one_keeps_what_it_has() {
+    let mut group = Group::new(1, 2);
+    group.fill();
+    let one = NodeId(1);
+    group.spoil(one);
+    for _ in 0..2 {
+        let status = group.scrubbed(one);
+        assert!(is_of_the_store(&status, Fate::Stays), "{status:?}");
+    }
+    group.cluster.replica_mut(one).snapshot_now(None);
+    let mut answer = None;
+    group.until("no snapshot", |group| {
+        answer = group.cluster.replica_mut(one).take_snapshot_answer();
+        answer.is_some()
+    });
+    assert!(answer.unwrap().is_err());
+    group.set(one, "more");
+    assert!(group.has(one, "more") && group.has(one, "key 299"));
+    assert!(!group.is_aside(one));
+}
+
+/// Two of three: each gets its snapshot from the third, whoever else is asked.
+#[test]
+fn two_damaged_stores_are_built_anew_and_the_group_serves() {
+    let mut group = Group::new(3, 3);
+    group.fill();
+    let ill = [NodeId(1), NodeId(3)];
+    for node in ill {
+        group.spoil(node);
+    }
+    for node in ill {
+        group.begin_scrub(node);
+    }
+    for number in 0..30 {
+        group.set(NodeId(2), &format!("more {number}"));
+        assert!(group.has(NodeId(2), "key 299"));
+    }
+    for node in ill {
+        group.until("a scrub", |group| group.status(node).now.is_none());
+        let status = group.mended(node);
+        assert!(is_of_the_store(&status, Fate::Repaired), "{status:?}");
+    }
+    group.all_equal();
+    for node in ill {
+        assert_eq!(group.scrubbed(node).found, vec![]);
+    }
+}
+
+/// All on the same night: nobody has a snapshot to give, so nobody gives up anything.
+#[test]
+fn when_all_stores_are_damaged_all_keep_what_they_have() {
+    let mut group = Group::new(3, 4);
+    group.fill();
+    for node in group.nodes.clone() {
+        group.spoil(node);
+    }
+    for node in group.nodes.clone() {
+        group.begin_scrub(node);
+    }
+    group.until("an end", |group| {
+        group.cluster.run_ms(5_000);
+        let nodes = group.nodes.iter();
+        let mut status = nodes.map(|node| group.status(*node));
+        status.all(|status| status.now.is_none() && is_of_the_store(&status, Fate::Stays))
+    });
+    for node in group.nodes.clone() {
+        assert!(!group.is_aside(node));
+        assert!(group.has(node, "key 299"));
+    }
+    group.set(NodeId(1), "more");
+    group.level();
+}
