@@ -7,7 +7,6 @@
 mod go;
 mod node;
 mod python;
-mod rust;
 
 use std::{
     fs,
@@ -37,7 +36,7 @@ struct Suite {
     run: fn(&Task<'_>) -> Result<Report, Failed>,
 }
 
-const SUITES: [Suite; 4] = [
+const SUITES: [Suite; 3] = [
     Suite {
         name: "redis-py",
         fetch: python::fetch,
@@ -52,11 +51,6 @@ const SUITES: [Suite; 4] = [
         name: "ioredis",
         fetch: node::fetch,
         run: node::run,
-    },
-    Suite {
-        name: "redis-rs",
-        fetch: rust::fetch,
-        run: rust::run,
     },
 ];
 
