@@ -1,4 +1,4 @@
-// Tests that name no port mean Redis' own: they get the node's.
+// Tests that name no port mean Redis' own: they get the node's, whatever host they name, so that nothing leaves the machine.
 const net = require('net');
 
 const connect = net.Socket.prototype.connect;
