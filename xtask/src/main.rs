@@ -6,6 +6,7 @@ mod area;
 mod bench;
 mod browser;
 mod ci;
+mod client_suites;
 mod clients;
 mod cluster;
 mod compare;
@@ -94,6 +95,8 @@ const HELP: &str = "cargo xtask NAME
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on
   clients          unmodified Redis clients against a fresh cluster
+  client-suites [UNIT…]
+                   the own tests of Redis' client libraries against fresh clusters, by suite and file
   redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]
                    Redis' own tests against a fresh cluster, by unit
   etcd             etcdctl and the Go client of etcd against a fresh cluster
@@ -157,6 +160,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["mutants", rest @ ..] => mutants::run(rest),
         ["cluster", rest @ ..] => cluster::run(rest),
         ["clients"] => clients::run(),
+        ["client-suites", rest @ ..] => client_suites::run(rest),
         ["etcd"] => etcd::run(),
         ["redis-suite", rest @ ..] => suite::run(rest),
         ["bench", rest @ ..] => bench::run(rest),

@@ -19,6 +19,7 @@ const STEPS: &[Step] = &[
     &["xtask", "upgrade", "--from", "4cfca773"],
     &["xtask", "etcd"],
     &["xtask", "redis-suite"],
+    &["xtask", "client-suites"],
     &["xtask", "page"],
     &["xtask", "model", "--deep"],
     &["xtask", "hunt", "20000"],

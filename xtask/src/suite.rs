@@ -5,10 +5,10 @@
 //! is out of scope, and which get another answer here on purpose, each with the reason. Any other test that fails, fails the
 //! task; one that is on the list and passes is told of.
 
-mod known;
-mod outcome;
+pub(crate) mod known;
+pub(crate) mod outcome;
 mod source;
-mod table;
+pub(crate) mod table;
 
 use std::{
     fs,
@@ -24,6 +24,9 @@ use crate::{
     nodes,
     shell::{self, Failed, has, root, skip},
 };
+
+/// What is expected of the tests.
+pub(crate) const LIST: &str = "xtask/redis/suite.toml";
 
 const USAGE: &str = "redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]";
 
@@ -55,7 +58,7 @@ impl<'a> Asked<'a> {
 /// Runs the task.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let asked = Asked::read(words)?;
-    let known = Known::read()?;
+    let known = Known::read(LIST)?;
     if !has("tclsh") {
         return skip("redis-suite", "no tclsh; ./setup installs it (Debian: tcl)");
     }
@@ -86,7 +89,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         nodes.check_alive()?;
     }
     println!("what the suite said is in {}", logs.display());
-    table::judge(&units)
+    table::judge(&units, LIST)
 }
 
 /// What the suite says of one unit. Each has a process of its own: one that breaks off takes no other with it.

@@ -1,4 +1,4 @@
-//! What `xtask/redis/suite.toml` says: units and tags, tests out of scope, tests that get another answer on purpose.
+//! What a list of expectations says: units and tags, tests out of scope, tests that get another answer on purpose.
 
 use std::fs;
 
@@ -6,15 +6,14 @@ use serde::Deserialize;
 
 use crate::shell::{Failed, root};
 
-const FILE: &str = "xtask/redis/suite.toml";
-
 /// The file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Known {
-    /// Units below `tests/unit` that are tried.
+pub(crate) struct Known {
+    /// Files of tests that are tried, as the suite names them.
     units: Vec<String>,
     /// Tags of tests that ask for what is out of scope.
+    #[serde(default)]
     denied: Vec<String>,
     /// Tests that ask for it without a tag.
     outside: Vec<Group>,
@@ -22,41 +21,45 @@ pub(super) struct Known {
     differs: Vec<Group>,
 }
 
-/// Tests of one unit that have one reason.
+/// Tests that have one reason. A `*` in a name stands for anything.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
     unit: String,
     why: String,
-    /// Their names; a `*` at the end stands for any rest.
     tests: Vec<String>,
 }
 
 /// Why a test is not expected to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason<'a> {
+pub(crate) enum Reason<'a> {
     Outside(&'a str),
     Differs(&'a str),
 }
 
 impl Known {
-    pub(super) fn read() -> Result<Self, Failed> {
-        let text = fs::read_to_string(root().join(FILE))?;
-        Self::parse(&text)
+    /// A file of this tree.
+    pub(crate) fn read(file: &str) -> Result<Self, Failed> {
+        let text = fs::read_to_string(root().join(file))?;
+        Self::parse(&text).map_err(|Failed(why)| Failed(format!("{file}: {why}")))
     }
 
     pub(super) fn parse(text: &str) -> Result<Self, Failed> {
-        toml::from_str(text).map_err(|error| Failed(format!("{FILE}: {error}")))
+        toml::from_str(text).map_err(|error| Failed(error.to_string()))
     }
 
-    /// The units to run, of those that were asked for, or all.
-    pub(super) fn units_of<'a>(&'a self, asked: &[&str]) -> Result<Vec<&'a str>, Failed> {
-        let known = |asked: &&str| self.units.iter().any(|unit| unit == asked);
+    /// The units to run: those that were asked for, by their names or by folders of them, or all.
+    pub(crate) fn units_of<'a>(&'a self, asked: &[&str]) -> Result<Vec<&'a str>, Failed> {
+        let is = |asked: &str, unit: &str| {
+            let rest = unit.strip_prefix(asked);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let known = |asked: &&str| self.units.iter().any(|unit| is(asked, unit));
         if let Some(unknown) = asked.iter().find(|asked| !known(asked)) {
             let all = self.units.join(", ");
             return Err(Failed(format!("{unknown} is not among the units: {all}")));
         }
-        let wanted = |unit: &&str| asked.is_empty() || asked.contains(unit);
+        let wanted = |unit: &&str| asked.is_empty() || asked.iter().any(|asked| is(asked, unit));
         Ok(self
             .units
             .iter()
@@ -75,7 +78,7 @@ impl Known {
     pub(super) fn reason<'a>(&'a self, unit: &str, test: &str) -> Option<Reason<'a>> {
         let of = |groups: &'a [Group]| {
             let mut all = groups.iter();
-            let group = all.find(|group| group.unit == unit && group.has(test));
+            let group = all.find(|group| is_like(unit, &group.unit) && group.has(test));
             group.map(|group| group.why.as_str())
         };
         let outside = of(&self.outside).map(Reason::Outside);
@@ -85,16 +88,25 @@ impl Known {
 
 impl Group {
     fn has(&self, test: &str) -> bool {
-        self.tests.iter().any(|name| match name.strip_suffix('*') {
-            Some(begin) => test.starts_with(begin),
-            None => name == test,
-        })
+        self.tests.iter().any(|name| is_like(test, name))
     }
+}
+
+/// Whether the name is the pattern, whose every `*` stands for anything.
+fn is_like(name: &str, pattern: &str) -> bool {
+    let Some((begin, rest)) = pattern.split_once('*') else {
+        return name == pattern;
+    };
+    let Some(name) = name.strip_prefix(begin) else {
+        return false;
+    };
+    let mut places = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+    places.any(|at| name.get(at..).is_some_and(|end| is_like(end, rest)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Known, Reason};
+    use super::{Known, Reason, is_like};
 
     const TEXT: &str = r#"
         units = ["scan", "multi"]
@@ -131,12 +143,25 @@ mod tests {
         assert_eq!(known.units_of(&[]).unwrap(), ["scan", "multi"]);
         assert_eq!(known.units_of(&["multi"]).unwrap(), ["multi"]);
         assert!(known.units_of(&["stream"]).is_err());
+        assert!(known.units_of(&["mul"]).is_err());
         assert_eq!(known.denied(), "-needs:debug -needs:repl");
     }
 
     #[test]
-    fn the_list_of_this_tree_can_be_read() {
-        let known = Known::read().unwrap();
-        assert!(known.units_of(&["type/list"]).is_ok());
+    fn a_star_stands_for_anything() {
+        assert!(is_like("tests ping", "tests ping"));
+        assert!(is_like("tests ping", "*ping"));
+        assert!(is_like("tests ping", "t*s*g"));
+        assert!(is_like("tests", "tests*"));
+        assert!(!is_like("tests ping", "tests"));
+        assert!(!is_like("tests ping", "*pong*"));
+    }
+
+    #[test]
+    fn the_lists_of_this_tree_can_be_read() {
+        let redis = Known::read(crate::suite::LIST).unwrap();
+        assert!(redis.units_of(&["type/list", "type"]).is_ok());
+        let clients = Known::read(crate::client_suites::LIST).unwrap();
+        assert!(clients.units_of(&["redis-py"]).is_ok());
     }
 }

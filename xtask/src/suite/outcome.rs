@@ -1,10 +1,10 @@
-//! What became of the tests of a unit, read from what the suite prints.
+//! What became of the tests of a unit.
 
 use super::known::{Known, Reason};
 
 /// One unit.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(crate) struct Unit {
     pub(super) name: String,
     pub(super) passed: usize,
     /// Name of the test, and why it may fail.
@@ -16,16 +16,21 @@ pub(super) struct Unit {
     /// Tests on the list that pass all the same.
     pub(super) stale: Vec<String>,
     /// Whether the suite came to the unit's end.
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
 }
 
 impl Unit {
-    /// What the suite said.
-    pub(super) fn read(name: &str, text: &str, known: &Known) -> Self {
-        let mut unit = Self {
+    /// One whose tests have not been run.
+    pub(crate) fn new(name: &str) -> Self {
+        Self {
             name: name.to_owned(),
             ..Self::default()
-        };
+        }
+    }
+
+    /// What Redis' suite prints.
+    pub(super) fn read(name: &str, text: &str, known: &Known) -> Self {
+        let mut unit = Self::new(name);
         // Failures are told once more at the end.
         let text = text
             .split("\n                   The End\n")
@@ -33,12 +38,14 @@ impl Unit {
             .unwrap_or(text);
         for (status, line, details) in entries(text) {
             match status {
-                "ok" => unit.ok(without_time(line), known),
-                "err" => unit.err(line, details, known),
-                "ignore" | "skip" => unit.outside.push(line.to_owned()),
+                "ok" => unit.pass(without_time(line), known),
+                "err" => match line.rsplit_once(" in tests/unit/") {
+                    Some((test, _)) => unit.fail(test, details, known),
+                    None => unit.fail("between tests", &format!("{line}\n{details}"), known),
+                },
+                "ignore" | "skip" => unit.skip(line),
                 "exception" => {
-                    let text = format!("{line}\n{details}");
-                    unit.failed.push(("the unit breaks off".to_owned(), text));
+                    unit.fail("the unit breaks off", &format!("{line}\n{details}"), known);
                 }
                 status if status.ends_with(" done") => unit.complete = true,
                 _ => {}
@@ -47,7 +54,7 @@ impl Unit {
         unit
     }
 
-    fn ok(&mut self, test: &str, known: &Known) {
+    pub(crate) fn pass(&mut self, test: &str, known: &Known) {
         match known.reason(&self.name, test) {
             None => self.passed += 1,
             Some(Reason::Outside(_)) => self.outside.push(test.to_owned()),
@@ -59,21 +66,21 @@ impl Unit {
         }
     }
 
-    fn err(&mut self, line: &str, details: &str, known: &Known) {
-        let (test, details) = match line.rsplit_once(" in tests/unit/") {
-            Some((test, _)) => (test, details.to_owned()),
-            None => ("between tests", format!("{line}\n{details}")),
-        };
-        let test = test.to_owned();
-        match known.reason(&self.name, &test) {
-            None => self.failed.push((test, details)),
-            Some(Reason::Outside(_)) => self.outside.push(test),
-            Some(Reason::Differs(why)) => self.differs.push((test, why.to_owned())),
+    pub(crate) fn fail(&mut self, test: &str, details: &str, known: &Known) {
+        let name = test.to_owned();
+        match known.reason(&self.name, test) {
+            None => self.failed.push((name, details.to_owned())),
+            Some(Reason::Outside(_)) => self.outside.push(name),
+            Some(Reason::Differs(why)) => self.differs.push((name, why.to_owned())),
         }
     }
 
+    pub(crate) fn skip(&mut self, test: &str) {
+        self.outside.push(test.to_owned());
+    }
+
     /// Says what failed.
-    pub(super) fn print(&self) {
+    pub(crate) fn print(&self) {
         for (test, details) in &self.failed {
             println!("FAILED {}: {test}", self.name);
             let lines = details.lines().filter(|line| !line.trim().is_empty());

@@ -1,116 +1,15 @@
-//! Answers that are the same for every connection: the table of commands, settings, scripts.
+//! Answers that are the same for every connection: settings and scripts.
 
 use quorate_replica::front::Requests;
 
 use super::{connection::printable, shared::Shared, slow, subcommands};
 use crate::{
-    command::{Doc, Local, NOT_AN_INTEGER, SYNTAX, Spec},
-    commands::{FAMILIES, events::Setting},
+    command::{Local, NOT_AN_INTEGER, SYNTAX},
+    commands::events::Setting,
     glob,
     resp::{integer::parse_integer, reply::Reply, request::Arguments},
     scripts::{self, Scripts},
 };
-
-/// COMMAND and its subcommands, from the table.
-pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
-    let all = || FAMILIES.iter().flat_map(|family| family.commands);
-    let sub = arguments.at(1).to_ascii_lowercase();
-    match (&*sub, arguments.len()) {
-        (_, 1) | (b"info", 2) => {
-            r.array(all().count());
-            all().for_each(|spec| describe(spec, r));
-        }
-        (b"count", _) => r.count(all().count()),
-        (b"list", _) => {
-            r.array(all().count());
-            all().for_each(|spec| r.bulk(spec.name.as_bytes()));
-        }
-        (b"info", _) => {
-            r.array(arguments.len() - 2);
-            for name in arguments.from(2).iter() {
-                match shared.lookup(name) {
-                    Some(spec) => describe(spec, r),
-                    None => r.null(),
-                }
-            }
-        }
-        (b"docs", 2) => {
-            r.map(all().count());
-            all().for_each(|spec| document(spec, r));
-        }
-        (b"docs", _) => {
-            // As in Redis, a name that is not known is left out. Each is told once, so that the reply
-            // is bounded.
-            let mut known: Vec<&Spec> = Vec::new();
-            for spec in arguments
-                .from(2)
-                .iter()
-                .filter_map(|name| shared.lookup(name))
-            {
-                if !known.iter().any(|told| told.name == spec.name) {
-                    known.push(spec);
-                }
-            }
-            r.map(known.len());
-            known.into_iter().for_each(|spec| document(spec, r));
-        }
-        (b"getkeys", _) => get_keys(&arguments.from(2), shared, r),
-        _ => subcommands::help(Local::Command, r),
-    }
-}
-
-fn describe(spec: &Spec, r: &mut Reply<'_>) {
-    let (first, last, step) = spec.keys;
-    r.array(10);
-    r.bulk(spec.name.as_bytes());
-    r.integer(spec.arity.into());
-    r.array(spec.flags.len());
-    spec.flags.iter().for_each(|flag| r.simple(flag));
-    [first, last, step]
-        .into_iter()
-        .for_each(|place| r.integer(place.into()));
-    // Categories, tips, key specifications, subcommands.
-    (0..4).for_each(|_| r.array(0));
-}
-
-fn document(spec: &Spec, r: &mut Reply<'_>) {
-    let Doc {
-        group,
-        since,
-        complexity,
-        summary,
-        ..
-    } = spec.doc;
-    r.bulk(spec.name.as_bytes());
-    r.map(4);
-    for (name, value) in [
-        ("summary", summary),
-        ("since", since),
-        ("group", group),
-        ("complexity", complexity),
-    ] {
-        r.bulk(name.as_bytes());
-        r.bulk(value.as_bytes());
-    }
-}
-
-fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
-    let Some(spec) = shared
-        .lookup(command.at(0))
-        .filter(|spec| spec.takes(command.len()))
-    else {
-        r.error("ERR Invalid command specified, or invalid number of arguments");
-        return;
-    };
-    let count = command.len();
-    let keys = spec.key_places(count).filter(|place| *place < count);
-    if spec.keys.0 == 0 {
-        r.error("ERR The command has no key arguments");
-        return;
-    }
-    r.array(keys.clone().count());
-    keys.for_each(|at| r.bulk(command.at(at)));
-}
 
 /// The few settings that clients ask for.
 pub(super) fn config(

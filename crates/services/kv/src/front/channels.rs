@@ -129,12 +129,19 @@ fn counts_of(space: &Listeners, names: &Arguments<'_>, r: &mut Reply<'_>) {
     items.write(r, Reply::array);
 }
 
+/// Names of one space that a connection listens to.
+pub(super) type Names = BTreeSet<Box<[u8]>>;
+
+/// All spaces.
+pub(super) const SPACES: [Listening; 3] =
+    [Listening::Channel, Listening::Pattern, Listening::Shard];
+
 /// What one connection listens to.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
-    channels: BTreeSet<Box<[u8]>>,
-    patterns: BTreeSet<Box<[u8]>>,
-    shards: BTreeSet<Box<[u8]>>,
+    channels: Names,
+    patterns: Names,
+    shards: Names,
 }
 
 impl Subscriptions {
@@ -142,7 +149,7 @@ impl Subscriptions {
         self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
     }
 
-    const fn space(&self, of: Listening) -> &BTreeSet<Box<[u8]>> {
+    const fn space(&self, of: Listening) -> &Names {
         match of {
             Listening::Channel => &self.channels,
             Listening::Pattern => &self.patterns,
@@ -150,7 +157,7 @@ impl Subscriptions {
         }
     }
 
-    const fn space_mut(&mut self, of: Listening) -> &mut BTreeSet<Box<[u8]>> {
+    const fn space_mut(&mut self, of: Listening) -> &mut Names {
         match of {
             Listening::Channel => &mut self.channels,
             Listening::Pattern => &mut self.patterns,
@@ -185,8 +192,8 @@ impl Subscriptions {
     }
 
     /// All that it listens to of a kind.
-    pub(super) fn names(&self, of: Listening) -> Vec<Box<[u8]>> {
-        self.space(of).iter().cloned().collect()
+    pub(super) fn names(&self, of: Listening) -> Names {
+        self.space(of).clone()
     }
 
     pub(super) fn held_bytes(&self) -> usize {
@@ -197,7 +204,7 @@ impl Subscriptions {
 
     /// Listens to nothing any more.
     pub(super) fn clear(&mut self, connection: ConnectionId, channels: &mut Channels) {
-        for of in [Listening::Channel, Listening::Pattern, Listening::Shard] {
+        for of in SPACES {
             for name in std::mem::take(self.space_mut(of)) {
                 channels.leave(of, &name, connection);
             }
@@ -220,33 +227,37 @@ impl Subscriptions {
             self.space_mut(of).remove(name);
             shared.leave(of, name, connection);
         }
-        self.confirm((of, listen), Some(name), reply);
+        confirm((of, listen), Some(name), left(of, self.counts()), reply);
     }
+}
 
-    /// What UNSUBSCRIBE is told of a connection that listens to nothing of a kind.
-    pub(super) fn nothing_left(&self, of: Listening, reply: &mut Reply<'_>) {
-        self.confirm((of, false), None, reply);
+/// How many are left of the space of a kind: channels and patterns count together.
+pub(super) const fn left(of: Listening, [channels, patterns, shards]: [usize; 3]) -> usize {
+    match of {
+        Listening::Channel | Listening::Pattern => channels + patterns,
+        Listening::Shard => shards,
     }
+}
 
-    /// What happened, and how many are left; channels and patterns count together.
-    fn confirm(&self, what: (Listening, bool), name: Option<&[u8]>, reply: &mut Reply<'_>) {
-        let (word, count): (&[u8], _) = match what {
-            (Listening::Channel, true) => (b"subscribe", self.both()),
-            (Listening::Channel, false) => (b"unsubscribe", self.both()),
-            (Listening::Pattern, true) => (b"psubscribe", self.both()),
-            (Listening::Pattern, false) => (b"punsubscribe", self.both()),
-            (Listening::Shard, true) => (b"ssubscribe", self.shards.len()),
-            (Listening::Shard, false) => (b"sunsubscribe", self.shards.len()),
-        };
-        reply.push(3);
-        reply.bulk(word);
-        reply.optional(name);
-        reply.count(count);
-    }
-
-    fn both(&self) -> usize {
-        self.channels.len() + self.patterns.len()
-    }
+/// What happened, and how many are left. UNSUBSCRIBE of all, where there is nothing, has no name.
+pub(super) fn confirm(
+    what: (Listening, bool),
+    name: Option<&[u8]>,
+    left: usize,
+    reply: &mut Reply<'_>,
+) {
+    let word: &[u8] = match what {
+        (Listening::Channel, true) => b"subscribe",
+        (Listening::Channel, false) => b"unsubscribe",
+        (Listening::Pattern, true) => b"psubscribe",
+        (Listening::Pattern, false) => b"punsubscribe",
+        (Listening::Shard, true) => b"ssubscribe",
+        (Listening::Shard, false) => b"sunsubscribe",
+    };
+    reply.push(3);
+    reply.bulk(word);
+    reply.optional(name);
+    reply.count(left);
 }
 
 /// Messages that a connection sent to channels, by the places of its requests: how many of this node heard one is known when

@@ -17,7 +17,7 @@ use self::{login::Checking, quiet::Quiet, session::Attached};
 use super::{
     access::{self, Login, Standing},
     asked::{Freshness, Read, Write},
-    channels::{self, Heard, Published, Subscriptions},
+    channels::{self, Heard, Names, Published, SPACES, Subscriptions},
     monitor,
     order::{OUTPUT_BYTES_HARD, Order, Own},
     refusals::{FULL, too_big},
@@ -27,7 +27,7 @@ use super::{
     transaction::{Multi, Watching},
 };
 use crate::{
-    command::{Handler, Local, Refusal, Request, Spec},
+    command::{Handler, Listening, Local, Refusal, Request, Spec},
     commands::{server::encode_literal, waiting},
     encode::Encoder,
     op::Kind,
@@ -542,7 +542,14 @@ impl Connection {
 
     /// Whether it listens and does nothing else: before RESP3, messages and replies look alike.
     fn only_listens(&self) -> bool {
-        !self.subscriptions.is_empty() && self.version == Version::Resp2
+        !self.subscriptions.is_empty()
+            && self.version == Version::Resp2
+            && SPACES.iter().any(|of| !self.will_listen(*of).is_empty())
+    }
+
+    /// What it listens to when all that it asked for is answered.
+    fn will_listen(&self, of: Listening) -> Names {
+        self.order.will_listen(of, self.subscriptions.names(of))
     }
 
     /// Why it may not ask for this while it listens or watches.

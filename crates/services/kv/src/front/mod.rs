@@ -26,6 +26,7 @@ mod settings;
 mod shared;
 mod slow;
 mod subcommands;
+mod table;
 mod tally;
 mod transaction;
 mod waiting;

@@ -12,7 +12,7 @@ use quorate_replica::front::{ConnectionId, Failure, Requests, Sequenced, State a
 
 use super::{
     asked::{Freshness, How, Query, Read, Write},
-    channels::Subscriptions,
+    channels::{Names, Subscriptions},
     refusals::{FULL, failure_text},
     returning::Returning,
     roster::Seat,
@@ -21,6 +21,7 @@ use super::{
     transaction::Watching,
 };
 use crate::{
+    command::Listening,
     commands::transactions::{decode_versions, encode_exec},
     encode::{Decoder, Encoder},
     op::Op,
@@ -218,6 +219,22 @@ impl Order {
             self.cursor += 1;
         }
         self.push(State::Parked, version, 0, false);
+    }
+
+    /// What the connection listens to when all that it asked for is answered, if it listens to these now.
+    pub(super) fn will_listen(&self, of: Listening, mut names: Names) -> Names {
+        for place in &self.places {
+            if let State::Reading(read) | State::InOrder(_, read) = &place.state
+                && let Query::Listen(space, listen) = read.what
+                && space == of
+            {
+                match listen {
+                    true => names.insert(read.query.as_slice().into()),
+                    false => names.remove(read.query.as_slice()),
+                };
+            }
+        }
+        names
     }
 
     pub(super) fn push_read(&mut self, read: Read, version: Version) {

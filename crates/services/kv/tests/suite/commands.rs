@@ -303,6 +303,23 @@ fn server() {
         CLIENT NO-TOUCH => -ERR wrong number of arguments for 'client|no-touch' command|
         COMMAND GETKEYS MSET a 1 b 2 => *2|$1|a|$1|b|
         COMMAND GETKEYS PING => -ERR The command has no key arguments|
+        COMMAND GETKEYS NOPE a => -ERR Invalid command specified|
+        COMMAND GETKEYS GET => -ERR Invalid number of arguments specified for command|
+        COMMAND GETKEYS EVAL text 2 a b c => *2|$1|a|$1|b|
+        COMMAND GETKEYS EVAL text 0 c => *0|
+        COMMAND GETKEYS EVAL text 2 a => -ERR Invalid arguments specified for command|
+        COMMAND GETKEYS LMPOP -1 a LEFT => -ERR Invalid arguments specified for command|
+        COMMAND GETKEYS LMPOP 2 a b LEFT => *2|$1|a|$1|b|
+        COMMAND GETKEYS BZMPOP 0 1 a MIN => *1|$1|a|
+        COMMAND GETKEYS ZUNIONSTORE t 2 a b WEIGHTS 1 2 => *3|$1|t|$1|a|$1|b|
+        COMMAND GETKEYS SORT a => *1|$1|a|
+        COMMAND GETKEYS SORT a ALPHA STORE x BY store LIMIT 0 1 STORE t => *2|$1|a|$1|t|
+        COMMAND LIST FILTERBY MODULE any => *0|
+        COMMAND LIST FILTERBY PATTERN BLM* => *2|$6|blmove|$6|blmpop|
+        COMMAND LIST FILTERBY ACLCAT Transaction => *5|$5|multi|$4|exec|$7|discard|$5|watch|$7|unwatch|
+        COMMAND LIST FILTERBY ACLCAT none => *0|
+        COMMAND LIST FILTERBY none x => -ERR syntax error|
+        COMMAND LIST FILTERBY PATTERN => -ERR syntax error|
         TIME => *2|$4|1000|$1|0|
         WAIT 2 0 => :1|
         READONLY => +OK|
@@ -750,6 +767,7 @@ fn info_tells_memory_time_and_keys() {
             "|maxmemory_policy:noeviction|",
             "|total_connections_received:1|total_commands_processed:4|",
             "|connected_clients:1|blocked_clients:0|",
+            "|# Cluster|cluster_enabled:0|",
             "|# Keyspace|db0:keys=2,expires=1,avg_ttl=0,subexpiry=0|",
         ] {
             assert!(all.contains(line), "{line} in {all}");

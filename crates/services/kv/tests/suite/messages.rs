@@ -1,8 +1,8 @@
 //! Messages by name, by pattern and on channels of shards: who hears what, in which form, and what PUBSUB says of it.
 
-use quorate_replica::front::Front as _;
+use quorate_replica::front::{ConnectionId, Front as _};
 
-use crate::common::{Node, on_both_stores};
+use crate::common::{Node, on_both_stores, request};
 
 /// The replies are those of a Redis 7.0.
 #[test]
@@ -137,6 +137,55 @@ fn reset_ends_all_ways_of_listening() {
     node.say(other, "SPUBLISH a x");
     assert_eq!(node.take(one), "");
     assert_eq!(node.say(one, "GET a"), "$-1|");
+}
+
+/// Requests that come at once.
+fn pipeline(node: &mut Node, client: ConnectionId, lines: &[&str]) -> String {
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        node.feed(client, &request(&words));
+    }
+    node.settle();
+    node.take(client)
+}
+
+/// redis-py's tests ask like this. UNSUBSCRIBE without names means what is listened to where it stands, and not when it is
+/// read; so do RESET, and the rule of what a listener may ask for.
+#[test]
+fn a_pipeline_may_subscribe_and_unsubscribe() {
+    let mut node = Node::memory();
+    let (one, other) = (node.connect(), node.connect());
+    let told = pipeline(
+        &mut node,
+        one,
+        &[
+            "SUBSCRIBE a b",
+            "PSUBSCRIBE *",
+            "UNSUBSCRIBE",
+            "UNSUBSCRIBE",
+            "SUBSCRIBE a",
+        ],
+    );
+    let expected = [
+        "*3|$9|subscribe|$1|a|:1|*3|$9|subscribe|$1|b|:2|*3|$10|psubscribe|$1|*|:3|",
+        "*3|$11|unsubscribe|$1|a|:2|*3|$11|unsubscribe|$1|b|:1|*3|$11|unsubscribe|$-1|:1|",
+        "*3|$9|subscribe|$1|a|:2|",
+    ];
+    assert_eq!(told, expected.concat());
+    let told = pipeline(&mut node, one, &["UNSUBSCRIBE a", "PUNSUBSCRIBE", "GET k"]);
+    let expected = "*3|$11|unsubscribe|$1|a|:1|*3|$12|punsubscribe|$1|*|:0|$-1|";
+    assert_eq!(told, expected);
+    let told = pipeline(
+        &mut node,
+        one,
+        &["SUBSCRIBE a", "SSUBSCRIBE a", "RESET", "GET k"],
+    );
+    let expected = "*3|$9|subscribe|$1|a|:1|*3|$10|ssubscribe|$1|a|:1|+RESET|$-1|";
+    assert_eq!(told, expected);
+    for asked in ["PUBLISH a x", "SPUBLISH a x"] {
+        assert_eq!(node.say(other, asked), ":0|", "{asked}");
+    }
+    assert_eq!(node.take(one), "");
 }
 
 /// All patterns are tried for each message.

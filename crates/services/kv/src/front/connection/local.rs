@@ -10,10 +10,11 @@ use crate::{
     front::{
         answers,
         asked::{Freshness, How, Query, Read, Write},
+        channels::{self, SPACES},
         client, info,
         info::REDIS_VERSION,
         shared::{Shared, fresh},
-        subcommands,
+        subcommands, table,
         transaction::Multi,
     },
     resp::{
@@ -156,7 +157,7 @@ impl Connection {
                 self.sign(now_ms, shared);
                 client::client(self.id, self.seat, arguments, shared, now_ms, r);
             }
-            Local::Command => answers::command(arguments, shared, r),
+            Local::Command => table::command(arguments, shared, r),
             Local::Info => info::info(arguments, shared, requests, r),
             Local::Config => answers::config(arguments, shared, requests, r),
             Local::ReadOnly | Local::ReadWrite => {
@@ -286,6 +287,13 @@ impl Connection {
             guest.name.clear();
         }
         self.subscriptions.clear(self.id, &mut shared.channels);
+        for of in SPACES {
+            // A SUBSCRIBE before it in a pipeline is answered later.
+            for name in self.will_listen(of) {
+                self.listen_as((of, false), &name, true);
+            }
+        }
+        self.order.silent = false;
         self.stop_monitoring(shared);
         self.reply(shared, |r| r.simple("RESET"));
     }
@@ -355,11 +363,12 @@ impl Connection {
             }
             return;
         }
-        let names = self.subscriptions.names(of);
+        // Those behind which this stands in a pipeline, too.
+        let names = self.will_listen(of);
         if names.is_empty() {
             self.order.silent = false;
-            self.subscriptions
-                .nothing_left(of, &mut shared.fresh_reply());
+            let left = channels::left(of, SPACES.map(|of| self.will_listen(of).len()));
+            channels::confirm((of, false), None, left, &mut shared.fresh_reply());
             self.answer(shared);
         }
         for name in names {
@@ -368,8 +377,13 @@ impl Connection {
     }
 
     /// From its place among the requests on, the connection listens to this, or no more.
-    fn listen(&mut self, name: &[u8], (of, listen): (Listening, bool)) {
-        self.order.silent = false;
+    fn listen(&mut self, name: &[u8], what: (Listening, bool)) {
+        self.listen_as(what, name, false);
+    }
+
+    /// The same, perhaps without a word.
+    fn listen_as(&mut self, (of, listen): (Listening, bool), name: &[u8], silent: bool) {
+        self.order.silent = silent;
         let read = Read {
             alone: true,
             what: Query::Listen(of, listen),

@@ -1,0 +1,188 @@
+//! COMMAND: what the table says of commands, and where their keys are.
+
+use super::{shared::Shared, subcommands};
+use crate::{
+    command::{Doc, Local, SYNTAX, Spec},
+    commands::FAMILIES,
+    glob,
+    resp::{integer::parse_integer, reply::Reply, request::Arguments},
+};
+
+fn specs() -> impl Iterator<Item = &'static Spec> {
+    FAMILIES.iter().flat_map(|family| family.commands)
+}
+
+/// COMMAND and its subcommands, from the table.
+pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
+    let sub = arguments.at(1).to_ascii_lowercase();
+    match (&*sub, arguments.len()) {
+        (_, 1) | (b"info", 2) => {
+            r.array(specs().count());
+            specs().for_each(|spec| describe(spec, r));
+        }
+        (b"count", _) => r.count(specs().count()),
+        (b"list", _) => list(&arguments.from(2), r),
+        (b"info", _) => {
+            r.array(arguments.len() - 2);
+            for name in arguments.from(2).iter() {
+                match shared.lookup(name) {
+                    Some(spec) => describe(spec, r),
+                    None => r.null(),
+                }
+            }
+        }
+        (b"docs", 2) => {
+            r.map(specs().count());
+            specs().for_each(|spec| document(spec, r));
+        }
+        (b"docs", _) => {
+            // As in Redis, a name that is not known is left out. Each is told once, so that the reply
+            // is bounded.
+            let mut known: Vec<&Spec> = Vec::new();
+            for spec in arguments
+                .from(2)
+                .iter()
+                .filter_map(|name| shared.lookup(name))
+            {
+                if !known.iter().any(|told| told.name == spec.name) {
+                    known.push(spec);
+                }
+            }
+            r.map(known.len());
+            known.into_iter().for_each(|spec| document(spec, r));
+        }
+        (b"getkeys", _) => get_keys(&arguments.from(2), shared, r),
+        _ => subcommands::help(Local::Command, r),
+    }
+}
+
+fn describe(spec: &Spec, r: &mut Reply<'_>) {
+    let (first, last, step) = spec.keys;
+    r.array(10);
+    r.bulk(spec.name.as_bytes());
+    r.integer(spec.arity.into());
+    r.array(spec.flags.len());
+    spec.flags.iter().for_each(|flag| r.simple(flag));
+    [first, last, step]
+        .into_iter()
+        .for_each(|place| r.integer(place.into()));
+    // Categories, tips, key specifications, subcommands.
+    (0..4).for_each(|_| r.array(0));
+}
+
+fn document(spec: &Spec, r: &mut Reply<'_>) {
+    let Doc {
+        group,
+        since,
+        complexity,
+        summary,
+        ..
+    } = spec.doc;
+    r.bulk(spec.name.as_bytes());
+    r.map(4);
+    for (name, value) in [
+        ("summary", summary),
+        ("since", since),
+        ("group", group),
+        ("complexity", complexity),
+    ] {
+        r.bulk(name.as_bytes());
+        r.bulk(value.as_bytes());
+    }
+}
+
+/// LIST, all or some: `FILTERBY MODULE name`, `FILTERBY ACLCAT category` or `FILTERBY PATTERN pattern`.
+fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
+    let by = filter.at(1).to_ascii_lowercase();
+    let value = filter.at(2).to_ascii_lowercase();
+    let is = |spec: &Spec| match &*by {
+        b"aclcat" => is_of(spec, &value),
+        b"pattern" => glob::matches(&value, spec.name.as_bytes()),
+        // There are no modules.
+        _ => false,
+    };
+    let known: [&[u8]; 3] = [b"module", b"aclcat", b"pattern"];
+    let found: Vec<&Spec> = match filter.len() {
+        0 => specs().collect(),
+        3 if filter.at(0).eq_ignore_ascii_case(b"filterby") && known.contains(&&*by) => {
+            specs().filter(|spec| is(spec)).collect()
+        }
+        _ => return r.error(SYNTAX),
+    };
+    r.array(found.len());
+    found
+        .into_iter()
+        .for_each(|spec| r.bulk(spec.name.as_bytes()));
+}
+
+/// Whether Redis would count the command to that category: by its group, or by what it does.
+fn is_of(spec: &Spec, category: &[u8]) -> bool {
+    let has = |flag: &str| spec.flags.contains(&flag);
+    match category {
+        b"keyspace" => spec.doc.group == "generic",
+        b"sortedset" => spec.doc.group == "sorted-set",
+        b"transaction" => spec.doc.group == "transactions",
+        b"read" => has("readonly"),
+        b"fast" => has("fast"),
+        b"slow" => !has("fast"),
+        b"write" => has("write"),
+        b"blocking" => has("blocking"),
+        b"admin" => has("admin"),
+        _ => spec.doc.group.as_bytes() == category,
+    }
+}
+
+fn get_keys(command: &Arguments<'_>, shared: &Shared, r: &mut Reply<'_>) {
+    let Some(spec) = shared.lookup(command.at(0)) else {
+        return r.error("ERR Invalid command specified");
+    };
+    if !spec.takes(command.len()) {
+        return r.error("ERR Invalid number of arguments specified for command");
+    }
+    let counted = counted(spec.name);
+    if spec.keys.0 == 0 && counted.is_none() {
+        return r.error("ERR The command has no key arguments");
+    }
+    let count = command.len();
+    let places = spec.key_places(count).filter(|place| *place < count);
+    let mut places: Vec<usize> = places.collect();
+    if let Some(at) = counted {
+        let keys = parse_integer(command.at(at)).and_then(|keys| usize::try_from(keys).ok());
+        let Some(keys) = keys.filter(|keys| *keys < count - at) else {
+            return r.error("ERR Invalid arguments specified for command");
+        };
+        places.extend(at + 1..=at + keys);
+    } else if spec.name == "sort" {
+        places.extend(target(command));
+    }
+    r.array(places.len());
+    places.into_iter().for_each(|at| r.bulk(command.at(at)));
+}
+
+/// Where the number of keys is in commands that say it.
+fn counted(name: &str) -> Option<usize> {
+    match name {
+        "lmpop" | "zmpop" | "zunion" | "zinter" | "zdiff" | "zintercard" | "sintercard" => Some(1),
+        "blmpop" | "bzmpop" | "eval" | "evalsha" => Some(2),
+        "zunionstore" | "zinterstore" | "zdiffstore" => Some(2),
+        _ => None,
+    }
+}
+
+/// Of SORT: the last STORE counts, and a word behind BY, GET or LIMIT is none.
+fn target(sort: &Arguments<'_>) -> Option<usize> {
+    let (mut at, mut target) = (2, None);
+    while at + 1 < sort.len() {
+        match &*sort.at(at).to_ascii_lowercase() {
+            b"limit" => at += 2,
+            b"by" | b"get" => at += 1,
+            b"store" => {
+                target = Some(at + 1);
+                at += 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    target
+}

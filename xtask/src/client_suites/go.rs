@@ -1,0 +1,124 @@
+//! go-redis: its module has its tests, for Ginkgo.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde::Deserialize;
+
+use super::{Failed, Outcome, Report, Task, Test, bounded, folder, output};
+use crate::shell::{self, read, root};
+
+const TESTS: &str = "tests";
+
+/// The version that `cargo xtask clients` uses, in a copy that can be built.
+pub(super) fn fetch() -> Result<PathBuf, Failed> {
+    let go = shell::go().ok_or_else(|| {
+        Failed("no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)".to_owned())
+    })?;
+    let here = |folder: &Path| {
+        let mut command = Command::new(&go);
+        command.current_dir(folder).env("GOTOOLCHAIN", "local");
+        command
+    };
+    let client = root().join("tools/goclient");
+    read(here(&client).args(["mod", "download"]))?;
+    let module = "github.com/redis/go-redis/v9";
+    let source = read(here(&client).args(["list", "-m", "-f", "{{.Dir}}", module]))?;
+    let source = Path::new(source.trim());
+    let name = source.file_name().unwrap_or_default();
+    let copy = folder("go")?.join(name);
+    if !copy.join(TESTS).is_file() {
+        if copy.exists() {
+            fs::remove_dir_all(&copy)?;
+        }
+        let mut command = Command::new("cp");
+        read(
+            command
+                .args(["-R", "--no-preserve=mode"])
+                .arg(source)
+                .arg(&copy),
+        )?;
+        read(here(&copy).args(["test", "-c", "-o", TESTS, "."]))?;
+    }
+    Ok(copy)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Run {
+    spec_reports: Option<Vec<Spec>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Spec {
+    container_hierarchy_texts: Option<Vec<String>>,
+    leaf_node_text: String,
+    state: String,
+    failure: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Failure {
+    message: String,
+}
+
+pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
+    // As its authors test servers that are there already: nothing else is started, and no Sentinel and no cluster is used.
+    let server = task.report.with_extension("server");
+    let place = serde_json::json!({
+        "node": { "raw_endpoints": [{ "dns_name": "127.0.0.1", "port": task.port }] }
+    });
+    fs::write(&server, place.to_string())?;
+    let mut command = bounded(task.folder.join(TESTS));
+    command
+        .args(["-test.run", "^TestGinkgoSuite$", "-test.short"])
+        .arg(format!("-ginkgo.focus-file=(^|/){}[.]go", task.file))
+        .arg(format!("-ginkgo.json-report={}", task.report.display()))
+        .current_dir(task.folder)
+        .env("RE_CLUSTER", "true")
+        .env("REDIS_ENDPOINTS_CONFIG_PATH", server)
+        // The conditional commands of 8.4 are here.
+        .env("REDIS_VERSION", "8.4");
+    let text = output(&mut command)?;
+    // There is none if it was ended.
+    let json = fs::read_to_string(task.report).unwrap_or_default();
+    let runs: Vec<Run> = serde_json::from_str(&json).unwrap_or_default();
+    let complete = !runs.is_empty();
+    let specs = runs
+        .into_iter()
+        .filter_map(|run| run.spec_reports)
+        .flatten();
+    Ok(Report {
+        tests: specs.filter_map(Spec::test).collect(),
+        complete,
+        text,
+    })
+}
+
+impl Spec {
+    /// Specs of other files have no reason why they are skipped.
+    fn test(self) -> Option<Test> {
+        let mut names = self.container_hierarchy_texts.unwrap_or_default();
+        names.push(self.leaf_node_text);
+        let details = self
+            .failure
+            .map_or_else(String::new, |failure| failure.message);
+        let outcome = match self.state.as_str() {
+            "passed" if names.len() == 1 => return None,
+            "passed" => Outcome::Passed,
+            "skipped" | "pending" if details.is_empty() => return None,
+            "skipped" | "pending" => Outcome::Skipped,
+            _ => Outcome::Failed,
+        };
+        Some(Test {
+            name: names.join(" "),
+            outcome,
+            details,
+        })
+    }
+}

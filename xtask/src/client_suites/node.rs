@@ -1,0 +1,62 @@
+//! ioredis: the last of its packages that has its tests, for Mocha. Those of node-redis have none.
+
+use std::{path::PathBuf, process::Command};
+
+use super::{Failed, Report, Task, bounded, folder, ours, output};
+use crate::shell::{has, read};
+
+const VERSION: &str = "2.3.1";
+const NEEDED: [&str; 4] = [
+    "mocha@2.5.3",
+    "chai@3.5.0",
+    "sinon@1.17.7",
+    "server-destroy@1.0.1",
+];
+
+pub(super) fn fetch() -> Result<PathBuf, Failed> {
+    if !has("node") || !has("npm") {
+        return Err(Failed(
+            "no Node.js with npm; ./setup installs them".to_owned(),
+        ));
+    }
+    let folder = folder("node")?;
+    let npm = || {
+        let mut command = Command::new("npm");
+        command
+            .current_dir(&folder)
+            .args(["--silent", "--no-audit", "--no-fund"]);
+        command
+    };
+    let source = folder.join("package");
+    if !source.is_dir() {
+        let library = format!("ioredis@{VERSION}");
+        // What it needs itself, and what its tests need; modules are looked for in the folder around them.
+        let mut install = npm();
+        install.args(["install", "--prefix", "."]);
+        read(install.arg(&library).args(NEEDED))?;
+        let archive = read(npm().arg("pack").arg(library))?;
+        let mut tar = Command::new("tar");
+        tar.current_dir(&folder).args(["--extract", "--file"]);
+        read(tar.arg(archive.trim()))?;
+    }
+    Ok(source)
+}
+
+pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
+    let helpers = task.folder.join("test/helpers/global.js");
+    let file = task.folder.join("test/functional").join(task.file);
+    let mut command = bounded("node");
+    command
+        .arg("--require")
+        .arg(ours("port.js"))
+        .arg("../node_modules/mocha/bin/_mocha")
+        .args(["--opts", "/dev/null", "--reporter"])
+        .arg(ours("mocha.js"))
+        .arg(helpers)
+        .arg(file.with_extension("js"))
+        .current_dir(task.folder)
+        .env("NODE_ENV", "test")
+        .env("QUORATE_PORT", task.port.to_string())
+        .env("QUORATE_REPORT", task.report);
+    Report::of_lines(task, output(&mut command)?)
+}

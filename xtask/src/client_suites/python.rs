@@ -1,0 +1,70 @@
+//! redis-py: the source of its package has its tests, for pytest.
+
+use std::{path::PathBuf, process::Command};
+
+use super::{Failed, Report, Task, bounded, folder, ours, output};
+use crate::shell::{has, read};
+
+const VERSION: &str = "6.4.0";
+/// What its authors leave out for a server that is alone: clusters, modules, other servers.
+const MARKS: &str =
+    "not onlycluster and not redismod and not replica and not ssl and not cp_integration";
+
+pub(super) fn fetch() -> Result<PathBuf, Failed> {
+    if !has("python3") {
+        return Err(Failed("no python3; ./setup installs it".to_owned()));
+    }
+    let all = folder("python")?;
+    let venv = all.join("venv");
+    let pip = || {
+        let mut command = Command::new(venv.join("bin/pip"));
+        command.args(["--quiet", "--disable-pip-version-check"]);
+        command
+    };
+    if !venv.join("bin/pytest").is_file() {
+        read(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        let mut install = pip();
+        install.args(["install", "--requirement"]);
+        read(install.arg(ours("requirements.txt")))?;
+    }
+    let source = all.join(format!("redis-{VERSION}"));
+    if !source.is_dir() {
+        let mut download = pip();
+        download.args(["download", "--no-deps", "--no-binary", "redis", "--dest"]);
+        read(download.arg(&all).arg(format!("redis=={VERSION}")))?;
+        let mut tar = Command::new("tar");
+        tar.arg("--extract").arg("--directory").arg(&all);
+        let archive = all.join(format!("redis-{VERSION}.tar.gz"));
+        read(tar.arg("--file").arg(archive))?;
+    }
+    Ok(source)
+}
+
+/// Files are named by protocol: `resp2/test_commands`.
+pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
+    let (protocol, file) = task.file.split_once('/').unwrap_or(("resp2", task.file));
+    // The library beside the tests, and not one that is installed.
+    let path = format!("{}:{}", task.folder.display(), ours("").display());
+    let mut command = bounded(task.folder.with_file_name("venv/bin/python"));
+    command
+        .args([
+            "-m",
+            "pytest",
+            "-p",
+            "quorate_pytest",
+            "-p",
+            "no:cacheprovider",
+        ])
+        .args(["--timeout=120", "-m", MARKS])
+        .arg(task.folder.join("tests").join(file).with_extension("py"))
+        .arg(format!("--redis-url=redis://127.0.0.1:{}/0", task.port))
+        .arg(format!(
+            "--protocol={}",
+            protocol.trim_start_matches("resp")
+        ))
+        .current_dir(task.folder)
+        .env("PYTHONPATH", path)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("QUORATE_REPORT", task.report);
+    Report::of_lines(task, output(&mut command)?)
+}
