@@ -105,10 +105,9 @@ impl World {
         let deadline = self.now.plus_us(MENDED_US);
         loop {
             self.all_scrub()?;
-            let nodes = (0..self.nodes.len()).filter(|node| self.belongs(*node));
-            let verdict: Verdict = nodes
-                .map(|node| scrubs::mended(node, &self.nodes[node].scrubbed))
-                .collect();
+            let mut nodes = (0..self.nodes.len()).filter(|node| self.belongs(*node));
+            let verdict: Verdict =
+                nodes.try_for_each(|node| scrubs::mended(node, &self.nodes[node].scrubbed));
             if verdict.is_ok() || self.now > deadline {
                 return verdict;
             }
