@@ -2,6 +2,8 @@
 //! transactions; and histories of that client while members are killed. Built of their modules; without Go or a network that
 //! is skipped.
 
+pub(crate) mod kubernetes;
+
 use std::{
     fs,
     path::Path,

@@ -100,6 +100,7 @@ const HELP: &str = "cargo xtask NAME
   redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]
                    Redis' own tests against a fresh cluster, by unit
   etcd             etcdctl and the Go client of etcd against a fresh cluster
+  etcd kubernetes  the storage tests of Kubernetes' API server, each against a node of its own
   package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
                    packages, a container image and debug symbols of the binary, by default
                    of profile symbols, in target/packages; --check reads them back
@@ -162,6 +163,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["clients"] => clients::run(),
         ["client-suites", rest @ ..] => client_suites::run(rest),
         ["etcd"] => etcd::run(),
+        ["etcd", "kubernetes"] => etcd::kubernetes::run(),
         ["redis-suite", rest @ ..] => suite::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["compare", rest @ ..] => compare::run(rest),

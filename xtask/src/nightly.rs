@@ -18,6 +18,7 @@ const STEPS: &[Step] = &[
     // The last revision before levels; the last tag, once there is one.
     &["xtask", "upgrade", "--from", "4cfca773"],
     &["xtask", "etcd"],
+    &["xtask", "etcd", "kubernetes"],
     &["xtask", "redis-suite"],
     &["xtask", "client-suites"],
     &["xtask", "page"],

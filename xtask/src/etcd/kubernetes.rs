@@ -1,0 +1,79 @@
+//! The storage tests of Kubernetes' API server, which start an etcd for each: a node of ours instead, over both stores.
+
+use std::{env, fs, path::Path, process::Command};
+
+use serde::Deserialize;
+
+use crate::shell::{self, Failed, read, root, skip};
+
+/// Its own `go.sum` says what belongs to it.
+const MODULE: &str = "k8s.io/apiserver@v0.35.3";
+const PACKAGE: &str = "pkg/storage/etcd3";
+/// Its server is told to notify of progress every second; ours does every ten minutes, as etcd by itself.
+const LEFT_OUT: &str = "^TestProgressNotify$";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Module {
+    dir: String,
+}
+
+/// Runs them.
+pub(crate) fn run() -> Result<(), Failed> {
+    let Some(go) = shell::go() else {
+        return skip(
+            "etcd kubernetes",
+            "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)",
+        );
+    };
+    let go = |folder: &Path| {
+        let mut command = Command::new(&go);
+        command.current_dir(folder).env("GOTOOLCHAIN", "local");
+        command
+    };
+    let module = match read(go(&env::temp_dir()).args(["mod", "download", "-json", MODULE])) {
+        Ok(module) => module,
+        Err(Failed(why)) => {
+            return skip(
+                "etcd kubernetes",
+                &format!("{MODULE} cannot be fetched: {why}"),
+            );
+        }
+    };
+    let module: Module = serde_json::from_str(&module)
+        .map_err(|error| Failed(format!("what Go says of {MODULE}: {error}")))?;
+    let source = Path::new(&module.dir);
+    let folder = shell::target().join("kubernetes");
+    fs::create_dir_all(&folder)?;
+    let overlay = folder.join("overlay.json");
+    let theirs = source.join(PACKAGE).join("testserver/test_server.go");
+    let ours = root().join("tools/kubernetes/test_server.go");
+    let places = serde_json::json!({ "Replace": { theirs.display().to_string(): ours } });
+    fs::write(&overlay, places.to_string())?;
+    let tests = folder.join("tests");
+    let mut command = go(source);
+    command.args(["test", "-c", "-overlay"]).arg(&overlay);
+    command.arg("-o").arg(&tests).arg(format!("./{PACKAGE}"));
+    read(&mut command)?;
+    shell::build_programs()?;
+    for store in ["memory", "lsm"] {
+        let mut command = Command::new(&tests);
+        command
+            .current_dir(source.join(PACKAGE))
+            .env("QUORATE", shell::program("quorate"))
+            .env("QUORATE_STORE", store)
+            .args(["-test.v", "-test.parallel", "1", "-test.timeout", "30m"])
+            .args(["-test.skip", LEFT_OUT]);
+        let output = command.output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let count = |outcome: &str| text.lines().filter(|line| line.contains(outcome)).count();
+        let (passed, failed) = (count("--- PASS"), count("--- FAIL"));
+        println!("--store {store}: {passed} tests of Kubernetes' storage pass, {failed} fail");
+        if !output.status.success() {
+            let place = folder.join(format!("{store}.log"));
+            fs::write(&place, &*output.stdout)?;
+            return Err(Failed(format!("they are in {}", place.display())));
+        }
+    }
+    Ok(())
+}
