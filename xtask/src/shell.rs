@@ -117,6 +117,13 @@ pub(crate) fn read(command: &mut Command) -> Result<String, Failed> {
     Ok(run::read(command)?)
 }
 
+/// Copies a folder to where there is none, so that it can be changed.
+pub(crate) fn copy_folder(from: &Path, to: &Path) -> Result<(), Failed> {
+    let mut command = Command::new("cp");
+    read(command.args(["-R", "--no-preserve=mode"]).arg(from).arg(to))?;
+    Ok(())
+}
+
 /// The Go command, if it is new enough for the programs in tools.
 pub(crate) fn go() -> Option<PathBuf> {
     const NEEDED: (u32, u32) = (1, 24);

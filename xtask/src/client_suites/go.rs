@@ -34,13 +34,7 @@ pub(super) fn fetch() -> Result<PathBuf, Failed> {
         if copy.exists() {
             fs::remove_dir_all(&copy)?;
         }
-        let mut command = Command::new("cp");
-        read(
-            command
-                .args(["-R", "--no-preserve=mode"])
-                .arg(source)
-                .arg(&copy),
-        )?;
+        shell::copy_folder(source, &copy)?;
         read(here(&copy).args(["test", "-c", "-o", TESTS, "."]))?;
     }
     Ok(copy)
