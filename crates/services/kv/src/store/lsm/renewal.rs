@@ -107,6 +107,10 @@ fn may_be_renamed(folder: &Path) -> io::Result<()> {
         return Err(io::Error::other("its folder is a file system of its own"));
     }
     let beside = folder.with_extension("beside");
-    fs::create_dir(&beside)?;
+    // A process that ended here before may have left it.
+    match fs::create_dir(&beside) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
     fs::remove_dir(&beside)
 }
