@@ -45,9 +45,10 @@ pub(crate) fn run() -> Result<(), Failed> {
     let folder = shell::target().join("kubernetes");
     fs::create_dir_all(&folder)?;
     // What Go fetched cannot be changed.
-    let source = folder.join("apiserver");
+    let fetched = Path::new(&module.dir);
+    let source = folder.join(fetched.file_name().unwrap_or_default());
     if !source.exists() {
-        shell::copy_folder(Path::new(&module.dir), &source)?;
+        shell::copy_folder(fetched, &source)?;
     }
     let theirs = source.join(PACKAGE).join("testserver/test_server.go");
     fs::copy(root().join("tools/kubernetes/test_server.go"), theirs)?;
