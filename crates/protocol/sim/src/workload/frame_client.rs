@@ -83,7 +83,7 @@ pub struct FrameClient {
     pub planned: Option<Time>,
     /// It begins nothing new.
     pub done: bool,
-    /// How many sessions it had, this one included.
+    /// How many sessions it had before this one.
     pub lives: u64,
     mac: [u8; 6],
     name: Option<Name>,

@@ -98,12 +98,13 @@ struct World {
     dice: Dice,
     clients: Vec<Option<Open>>,
     answers: Vec<Answer>,
-    /// Values whose fate is unknown, and those that were certainly not written.
+    /// Values that were certainly not written.
     refused: Vec<String>,
     /// The next revision of each node's watcher of all keys, whichever process runs there.
     watchers: BTreeMap<NodeId, i64>,
     /// What happened, by revisions, as somebody saw it first.
     history: BTreeMap<i64, Vec<Event>>,
+    /// How often a watcher went on behind what was compacted.
     jumps: u64,
     /// The highest revision that anybody was told.
     told: i64,
