@@ -15,6 +15,7 @@ use std::{
 use quorate::{
     Builder, CommandId, Device, Embedded, Failure, NotDone, Place, STOPPED, Sequenced, StateMachine,
 };
+use quorate_testbed::process::free_port;
 use quorate_wire::streams::{Answer, Ask, Found, VERSION, decode_answer};
 
 /// A list of everything that was ever said.
@@ -184,12 +185,8 @@ fn a_command_that_is_too_big_is_refused() {
 
 /// Three of one group, with this kind of device each.
 fn three(folder: &Path, device: &Device) -> Vec<Embedded> {
-    let ports: Vec<TcpListener> = (0..3)
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
-        .collect();
-    let address = |port: &TcpListener| port.local_addr().expect("bound").to_string();
-    let cluster: Vec<(u32, String)> = (1..).zip(ports.iter().map(address)).collect();
-    drop(ports);
+    let address = |node| (node, format!("127.0.0.1:{}", free_port().expect("a port")));
+    let cluster: Vec<(u32, String)> = (1..=3).map(address).collect();
     let start = |node: u32| {
         let builder = Builder::new(folder.join(node.to_string()));
         builder

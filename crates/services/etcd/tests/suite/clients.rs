@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::Path,
     time::Duration,
 };
@@ -18,6 +18,7 @@ use quorate_etcd::{
     service::Service,
     store::memory::MemoryStore,
 };
+use quorate_testbed::process::free_port;
 use tokio::runtime::Runtime;
 use tonic::{Code, Status, transport::Channel};
 
@@ -178,13 +179,8 @@ fn three(folder: &Path) -> Vec<Node> {
 
 /// A cluster of nodes that have these.
 fn three_with(folder: &Path, tokens: &[Tokens]) -> Vec<Node> {
-    let ports: Vec<TcpListener> = tokens
-        .iter()
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
-        .collect();
-    let address = |port: &TcpListener| port.local_addr().expect("bound").to_string();
-    let cluster: Vec<(u32, String)> = (1..).zip(ports.iter().map(address)).collect();
-    drop(ports);
+    let address = |_| format!("127.0.0.1:{}", free_port().expect("a port"));
+    let cluster: Vec<(u32, String)> = (1..).zip(tokens.iter().map(address)).collect();
     // A first start waits for the founder.
     std::thread::scope(|scope| {
         let starts: Vec<_> = (1..)

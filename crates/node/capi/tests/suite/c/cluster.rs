@@ -1,11 +1,11 @@
 //! A cluster of the replicated table in C.
 
 use std::{
-    net::TcpListener,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
+use quorate_testbed::process::free_port;
 use tempfile::TempDir;
 
 use crate::c::{build::Built, program::Program};
@@ -29,13 +29,8 @@ pub(crate) fn number(answer: &str) -> u64 {
 
 /// Addresses at which nobody listens.
 pub(crate) fn ports(count: usize) -> Vec<String> {
-    // All of them at once, so that no two are equal.
-    let ports: Vec<TcpListener> = (0..count)
-        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
-        .collect();
-    ports
-        .iter()
-        .map(|port| port.local_addr().expect("bound").to_string())
+    (0..count)
+        .map(|_| format!("127.0.0.1:{}", free_port().expect("a port")))
         .collect()
 }
 

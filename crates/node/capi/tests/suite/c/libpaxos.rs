@@ -12,6 +12,7 @@ use std::{
 };
 
 use quorate_capi::evpaxos::message::{Found, Message};
+use quorate_testbed::process::free_port;
 use tempfile::TempDir;
 
 use crate::c::{build::Built, program::Program};
@@ -34,12 +35,12 @@ fn free_ports(count: usize) -> Vec<u16> {
     let mut kept = Vec::new();
     while ports.len() < count {
         let bind = |port: u16| TcpListener::bind(("127.0.0.1", port));
-        let first = bind(0).expect("a port");
-        let port = first.local_addr().expect("bound").port();
+        let port = free_port().expect("a port");
+        let first = bind(port);
         let others = port
             .checked_add(ATTACHED)
             .map(|last| [bind(port + PEERS), bind(last)]);
-        if let Some([Ok(peers), Ok(attached)]) = others {
+        if let (Ok(first), Some([Ok(peers), Ok(attached)])) = (first, others) {
             ports.push(port);
             kept.extend([first, peers, attached]);
         }
