@@ -5,7 +5,7 @@
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::Instant,
 };
 
@@ -304,15 +304,24 @@ fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
     nodes.terminate(&[NODES])?;
     let node = nodes.node(NODES)?;
     let before = contents(&node.spec.data)?;
-    let output = command(old)
+    let mut refused = command(old)
         .arg("start")
         .arg("--data")
         .arg(&node.spec.data)
         .args(&node.spec.flags)
-        .output()?;
-    if output.status.success() {
-        return Err(io::Error::other("the old program ran at the new level"));
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let ended = wait::at_most(PATIENCE, "the old program to refuse", || {
+        refused.try_wait().ok().flatten()
+    });
+    if !ended.is_ok_and(|status| !status.success()) {
+        refused.kill()?;
+        refused.wait()?;
+        let why = "the old program runs at the new level: does it know that level itself?";
+        return Err(io::Error::other(why));
     }
+    let output = refused.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !said.contains("newer version") {
         return Err(io::Error::other(format!("the old program said: {said}")));

@@ -136,6 +136,8 @@ pub struct Joined {
     pub founded: Founded,
     /// Who there is now, and where.
     pub book: AddressBook,
+    /// The id was given out for a learner.
+    pub learns: bool,
 }
 
 /// A node that may ask a group for an id: its nonce is durable ([join-2]), so that after a crash on its way
@@ -158,7 +160,7 @@ impl<H: Home> Newcomer<H> {
         self.nonce
     }
 
-    /// The group has answered; the node is to become `role`.
+    /// The group has answered; the node is to become `role`, unless its id is a learner's.
     pub fn finish(
         self,
         wanted: &Wanted,
@@ -169,7 +171,9 @@ impl<H: Home> Newcomer<H> {
             node,
             founded,
             book,
+            learns,
         } = joined;
+        let role = if learns { As::Learner } else { role };
         compare(&wanted.expected, &founded)?;
         if let Some(asked) = wanted.expected.node.filter(|asked| *asked != node) {
             return Err(JoiningError::Differs {

@@ -44,6 +44,7 @@ fn joined() -> Joined {
         node: NodeId(4),
         founded: founded(),
         book,
+        learns: false,
     }
 }
 

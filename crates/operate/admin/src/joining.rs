@@ -13,7 +13,7 @@ pub struct JoinRequest {
     /// `voter`, `learner` or `auxiliary`.
     #[serde(rename = "as")]
     pub role: String,
-    /// The id that was reserved for it.
+    /// The id that was reserved for it; else the one that was reserved for its address, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub node: Option<u32>,
     /// The address under which it reached the node that it asks.
@@ -44,6 +44,9 @@ pub struct JoinAnswer {
     pub peers: Vec<Place>,
     /// Ids that were removed.
     pub removed: Vec<u32>,
+    /// The id was reserved for a learner, or given to one.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub learns: bool,
 }
 
 /// Where a node listens for peers.

@@ -200,6 +200,7 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
         node,
         founded,
         book,
+        learns: answer.learns,
     })
 }
 
@@ -374,6 +375,7 @@ mod tests {
             at: 99,
             peers: [2, 4].map(place).into(),
             removed: vec![1, 3],
+            learns: true,
         }
     }
 
@@ -383,6 +385,7 @@ mod tests {
         assert_eq!((joined.node, joined.book.at), (NodeId(4), Slot(99)));
         assert_eq!(joined.founded.members.len(), 1);
         assert!(joined.book.removed.contains(&NodeId(3)));
+        assert!(joined.learns);
         let spoilt: [fn(&mut JoinAnswer); 6] = [
             |answer| answer.cluster = "x".to_owned(),
             |answer| answer.durability = "soft".to_owned(),

@@ -8,10 +8,11 @@ use quorate_core::{
 
 use super::{As, Ended, Known};
 
-/// What somebody wants.
+/// What somebody wants, of any node unless it says more. Only the leader knows who lives and how far everybody is: it
+/// refuses at once what has to wait, and goes on with what others took when it need not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// A folder wants an id, the same one each time it asks ([join-2]). On any node.
+    /// A folder wants an id, the same one each time it asks ([join-2]).
     Join {
         /// Chosen at random by the folder, durably.
         nonce: u64,
@@ -22,14 +23,14 @@ pub enum Ask {
         /// What it is to become.
         role: As,
     },
-    /// An id for a node that comes later. On any node.
+    /// An id for a node that comes later.
     Reserve {
         /// Where it will listen for peers.
         peer: String,
         /// What it is to become.
         role: As,
     },
-    /// It gets a vote, if it is caught up. The leader only, as all that follow but the last three.
+    /// It gets a vote, if it is caught up.
     Promote(NodeId),
     /// It has no vote any more, and learns.
     Demote(NodeId),
@@ -48,15 +49,15 @@ pub enum Ask {
         /// Who gets its weight.
         new: NodeId,
     },
-    /// Leadership goes towards the highest. On any node.
+    /// Leadership goes towards the highest.
     Priority(NodeId, u32),
-    /// It listens for peers elsewhere. On any node.
+    /// It listens for peers elsewhere.
     Address(NodeId, String),
     /// The group uses the next level ([level-5]). The leader only.
     Raise,
-    /// The plan under way ends where it is. On any node.
+    /// The plan under way ends where it is.
     Cancel,
-    /// Users change, and what they may do. On any node.
+    /// Users change, and what they may do.
     Users(quorate_access::Command),
 }
 

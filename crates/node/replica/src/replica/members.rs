@@ -246,7 +246,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ask: &Ask,
         dry_run: bool,
     ) -> Result<(), Refused> {
-        self.check_leads()?;
+        if dry_run {
+            // What is shown depends on who lives.
+            self.check_leads()?;
+        }
         let Some(wanted) = self.wanted(ask)? else {
             self.steering.answer(asked, Ok(Answer::Already));
             return Ok(());
@@ -306,7 +309,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(())
     }
 
-    /// Plans and raises are the leader's.
+    /// Raises are the leader's.
     fn check_leads(&self) -> Result<(), Refused> {
         if self.protocol.leads() {
             return Ok(());
@@ -474,8 +477,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// [join-1] Weight is for those who are within a window of what is decided.
+    /// [join-1] Weight is for those who are within a window of what is decided. Who does not lead does not hear how
+    /// far they are: the leader looks before the step.
     fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
+        if !self.protocol.leads() {
+            return Ok(());
+        }
         match self.lag(now, member) {
             Some(lag) if self.is_level(lag) => Ok(()),
             Some(lag) => Err(Refused::new(
@@ -547,13 +554,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
     }
 
-    /// No step may leave fewer living voters than a quorum.
+    /// No step may leave fewer living voters than a quorum. Who does not lead does not hear who lives: the leader
+    /// looks before each step.
     fn check_alive(
         &self,
         now: Time,
         from: &Configuration,
         changes: &[Change],
     ) -> Result<(), Refused> {
+        if !self.protocol.leads() {
+            return Ok(());
+        }
         let mut at = from.clone();
         for change in changes {
             at = at

@@ -431,6 +431,37 @@ fn of_two_operators_one_wins() {
     );
 }
 
+/// Any node takes a plan, and the leader carries it out. Who does not lead does not know what has to wait: it waits.
+#[test]
+fn a_plan_may_begin_anywhere() {
+    let mut cluster = cluster(3, Class::Durable, 31);
+    let leader = led(&mut cluster);
+    let follower = NodeId(1 + leader.0 % 3);
+    let third = NodeId(1 + follower.0 % 3);
+    let begin = |cluster: &mut Cluster<Journal>, ask| match cluster.ask_group(follower, ask) {
+        Ok(Answer::Planned(Some(plan), _)) => plan,
+        answer => panic!("{answer:?}"),
+    };
+    let plan = begin(&mut cluster, Ask::Demote(third));
+    finish(&mut cluster, plan);
+    let plan = begin(&mut cluster, Ask::Promote(third));
+    finish(&mut cluster, plan);
+    assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3]));
+    // Without the third, the leader and this node are all that there is.
+    cluster.crash(third);
+    cluster.run_ms(1_000);
+    let plan = begin(&mut cluster, Ask::Demote(follower));
+    cluster.run_ms(5_000);
+    assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3]));
+    write(&mut cluster, follower, b"goes on");
+    let members = cluster.replica(leader).members(cluster.now());
+    let waits = members.plan.and_then(|underway| underway.waits);
+    assert!(waits.is_some_and(|why| why.contains("too few")));
+    cluster.start(third);
+    finish(&mut cluster, plan);
+    assert_same(&mut cluster, &[1, 2, 3]);
+}
+
 /// What is refused has a reason, and nothing changes.
 #[test]
 fn what_cannot_be_is_refused() {
@@ -442,10 +473,7 @@ fn what_cannot_be_is_refused() {
         Err(refused) => refused.code,
         Ok(answer) => panic!("{answer:?}"),
     };
-    assert_eq!(
-        code(&mut cluster, follower, Ask::Demote(third)),
-        "not_leader"
-    );
+    assert_eq!(code(&mut cluster, follower, Ask::Raise), "not_leader");
     assert_eq!(
         code(&mut cluster, leader, Ask::Promote(NodeId(9))),
         "unknown_node"

@@ -7,7 +7,7 @@ use quorate_core::node_id::NodeId;
 use quorate_net::{Handle, host::Charter, waits_at};
 use quorate_replica::group::{
     As,
-    asking::{Answer, Ask},
+    asking::{Answer, Ask, Listed},
 };
 
 use quorate_tls::Trust;
@@ -35,9 +35,13 @@ pub(super) fn join(
         let hint = "start it with a --peer address that the other nodes can reach";
         Failure::new(StatusCode::CONFLICT, UNREACHABLE_PEER, &what, hint)
     })?;
+    let node = match request.node {
+        Some(node) => Some(NodeId(node)),
+        None => reserved(handle, &request.peer)?,
+    };
     let ask = Ask::Join {
         nonce,
-        node: request.node.map(NodeId),
+        node,
         peer: request.peer.clone(),
         role,
     };
@@ -46,7 +50,17 @@ pub(super) fn join(
         return Err(Failure::unavailable("failed", "it got no id"));
     };
     let charter = handle.charter().map_err(Failure::unanswered)?;
-    Ok(told(&charter, node))
+    let members = handle.members().map_err(Failure::unanswered)?;
+    let mut listed = members.nodes.iter();
+    let learns = listed.any(|listed| listed.node == node && listed.known.role == As::Learner);
+    Ok(told(&charter, node, learns))
+}
+
+/// The id that waits for who listens there; who was dialled there does.
+fn reserved(handle: &Handle, peer: &str) -> Result<Option<NodeId>, Failure> {
+    let members = handle.members().map_err(Failure::unanswered)?;
+    let waits = |listed: &&Listed| !listed.known.has_come() && listed.known.peer == peer;
+    Ok(members.nodes.iter().find(waits).map(|listed| listed.node))
 }
 
 fn understood(request: &JoinRequest) -> Result<(u64, As), Failure> {
@@ -107,7 +121,7 @@ fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, 
     }
 }
 
-fn told(charter: &Charter, node: NodeId) -> JoinAnswer {
+fn told(charter: &Charter, node: NodeId, learns: bool) -> JoinAnswer {
     let Charter { founded, book, .. } = charter;
     let place = |(node, peer): (&NodeId, &String)| Place {
         node: node.0,
@@ -130,6 +144,7 @@ fn told(charter: &Charter, node: NodeId) -> JoinAnswer {
         at: book.at.0,
         peers: book.peers.iter().map(place).collect(),
         removed: book.removed.iter().map(|node| node.0).collect(),
+        learns,
     }
 }
 

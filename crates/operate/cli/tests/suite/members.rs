@@ -1,6 +1,6 @@
 //! `quorate member` on real processes: each command, and what it refuses.
 
-use std::{path::Path, thread};
+use std::{fs, path::Path, thread};
 
 use crate::common::{
     Cluster, NodeProcess, PATIENCE, Signal, Spec, free_port, quorate, quorate_json, signal, single,
@@ -325,7 +325,7 @@ fn the_admin_address_takes_wishes_as_json() {
         let json: Json = serde_json::from_str(&response.body).unwrap();
         (response.status, json)
     };
-    let (status, json) = post(follower, &format!("{{\"demote\": {follower}}}"));
+    let (status, json) = post(follower, "{\"raise\": true}");
     assert_eq!(
         (status, &json["error"]["code"]),
         (409, &json!("not_leader")),
@@ -394,7 +394,8 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let folder = tempfile::tempdir().unwrap();
     let one = start(spec(folder.path(), "n1", &[]));
     let admin = one.ready.admin.clone();
-    let join = |name: &str| {
+    // Who says no id takes the one that waits for its address.
+    let join = |name: &str, says: bool| {
         let spec = spec(folder.path(), name, &["--join", &admin]);
         let added = done(&admin, &format!("add --peer {}", flag(&spec, "--peer")));
         let node = added["node"].as_u64().unwrap();
@@ -404,7 +405,9 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
             "{line}"
         );
         let mut spec = spec;
-        spec.flags.extend(["--node".to_owned(), node.to_string()]);
+        if says {
+            spec.flags.extend(["--node".to_owned(), node.to_string()]);
+        }
         let node_process = start(spec);
         assert_eq!(u64::from(node_process.ready.node), node);
         wait_for("its vote", || {
@@ -414,8 +417,8 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
         });
         node_process
     };
-    let mut two = join("n2");
-    let three = join("n3");
+    let mut two = join("n2", true);
+    let three = join("n3", false);
     assert_eq!(weights(&done(&admin, "list")), [(1, 1), (2, 1), (3, 1)]);
 
     // A machine dies; a new one takes its place.
@@ -460,6 +463,20 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
             .clone();
         (node["connected"] == true && node["peer"] == to.as_str()).then_some(())
     });
+
+    // A place that was kept for a learner is taken by one.
+    let five = spec(folder.path(), "n5", &["--join", &admin]);
+    let added = done(
+        &admin,
+        &format!("add --as learner --peer {}", flag(&five, "--peer")),
+    );
+    let five = start(five);
+    assert_eq!(added["node"], five.ready.node);
+    assert!(
+        fs::read_to_string(five.spec.data.join("identity"))
+            .unwrap()
+            .contains("joins learner")
+    );
     drop(three);
 }
 
@@ -503,7 +520,7 @@ fn the_feature_level_is_shown_held_back_and_raised() {
     });
     cluster.nodes.terminate(&[away]).unwrap();
     let folder = cluster.node(away).spec.data.clone();
-    let identity = std::fs::read_to_string(folder.join("identity")).unwrap();
+    let identity = fs::read_to_string(folder.join("identity")).unwrap();
     assert!(
         identity.starts_with("quorate identity 2\nlevel 9\n"),
         "{identity}"

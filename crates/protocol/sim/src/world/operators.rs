@@ -174,6 +174,7 @@ impl World {
             node: given,
             founded,
             book,
+            learns: role == As::Learner,
         };
         if let Err(error) = self.nodes[index].join(index as u64 + 1, role, joined) {
             // It asks again, and gets the same id.

@@ -68,7 +68,6 @@ fn refused(
 ) -> Status {
     let said = format!("etcdserver: {message}; {hint}");
     match code {
-        "not_leader" => errors::not_leader(),
         "unknown_node" | "removed" => not_found(),
         "not_caught_up" | "not_connected" => Status::failed_precondition(
             "etcdserver: can only promote a learner member which is in sync with leader",
@@ -79,16 +78,20 @@ fn refused(
         "bad_address" => bad_urls(),
         // As others have no words there: what is under way ends, and it may be tried again.
         "under_way" | "other_era" | "busy" => Status::unavailable(said),
-        "unknown_outcome" => Status::unavailable("etcdserver: request timed out"),
+        "unknown_outcome" => unanswered(),
         _ => Status::failed_precondition(said),
     }
+}
+
+/// It may have been done: clients must not repeat it by themselves.
+fn unanswered() -> Status {
+    Status::unavailable("etcdserver: request timed out")
 }
 
 fn asked(error: GroupError) -> Status {
     match error {
         GroupError::Refused(why) => refused(why),
-        // It may have been done: clients must not repeat it by themselves.
-        GroupError::Unanswered(_) => Status::unavailable("etcdserver: request timed out"),
+        GroupError::Unanswered(_) => unanswered(),
     }
 }
 
@@ -145,7 +148,8 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Waits until that plan is not under way any more. If it takes long it goes on, and the answer is given.
+    /// Waits until that plan is not under way any more. If it takes long it goes on without whoever asked, and asked
+    /// again it is waited for again.
     async fn ended(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
         while begun.elapsed() < PLAN_WAIT {
@@ -155,11 +159,17 @@ impl Cluster {
             }
             sleep(PLAN_PERIOD).await;
         }
-        Ok(())
+        Err(unanswered())
     }
 
-    /// A member that a client names, whatever it is.
+    /// This node is now as far as everybody was.
+    async fn up_to_date(&self) -> Result<(), Status> {
+        self.0.figures(Freshness::Linearizable).await.map(drop)
+    }
+
+    /// A member that a client names, whatever it is, as all members know it.
     async fn find(&self, id: u64) -> Result<Listed, Status> {
+        self.up_to_date().await?;
         let known = self.known().await?;
         let found = known
             .nodes
@@ -246,8 +256,7 @@ impl ClusterService for Cluster {
         let asker = self.0.allow(&request, Role::Reader)?;
         self.0.needs_user(&asker).await?;
         if request.get_ref().linearizable {
-            // This node is then as far as everybody was.
-            self.0.figures(Freshness::Linearizable).await?;
+            self.up_to_date().await?;
         }
         let members = self.members().await?;
         Ok(Response::new(MemberListResponse {
