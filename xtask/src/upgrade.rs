@@ -12,9 +12,10 @@ use std::{
 use quorate_core::dice::Dice;
 use quorate_testbed::{
     nodes::{Nodes, PATIENCE},
-    process::command,
+    process::{self, Spec, command},
+    run::read,
     stream_load::{self, Load},
-    wait,
+    trust, wait,
     writers::Writers,
 };
 
@@ -35,20 +36,24 @@ struct Row {
     kills: bool,
     /// Byte streams are written, followed, trimmed and taken over meanwhile.
     streams: bool,
+    /// Every connection is encrypted. The last row: from then on all of this process are.
+    tls: bool,
 }
 
-const ROWS: [Row; 6] = [
+const ROWS: [Row; 7] = [
     Row {
         name: "durable",
         flags: &["--durability", "durable"],
         kills: true,
         streams: false,
+        tls: false,
     },
     Row {
         name: "durable, byte streams",
         flags: &["--durability", "durable"],
         kills: true,
         streams: true,
+        tls: false,
     },
     Row {
         name: "durable, datagrams",
@@ -61,6 +66,7 @@ const ROWS: [Row; 6] = [
         ],
         kills: true,
         streams: false,
+        tls: false,
     },
     Row {
         name: "durable, multicast",
@@ -73,6 +79,7 @@ const ROWS: [Row; 6] = [
         ],
         kills: true,
         streams: false,
+        tls: false,
     },
     Row {
         name: "durable, devices in threads",
@@ -85,12 +92,21 @@ const ROWS: [Row; 6] = [
         ],
         kills: true,
         streams: false,
+        tls: false,
     },
     Row {
         name: "volatile, stopped cleanly",
         flags: &["--durability", "volatile"],
         kills: false,
         streams: false,
+        tls: false,
+    },
+    Row {
+        name: "durable, with certificates",
+        flags: &["--durability", "durable"],
+        kills: true,
+        streams: false,
+        tls: true,
     },
 ];
 
@@ -185,7 +201,13 @@ pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
 /// Up, back, to and fro, up for good, raised. How many keys were compared.
 fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     let mut dice = Dice::new(seed);
-    let mut nodes = Nodes::on_loopback(old, "quorate-upgrade-", NODES, row.flags)?;
+    let mut nodes = Nodes::none("quorate-upgrade-")?;
+    let mut specs = process::cluster(old, nodes.folder(), NODES, row.flags)?;
+    let certificates = nodes.folder().join("certs");
+    if row.tls {
+        certify(old, &certificates, &mut specs)?;
+    }
+    nodes.start(specs)?;
     nodes.wait_until_all_serve()?;
     let mut writing = Writing::start(row, &nodes, seed)?;
     for program in [new, old] {
@@ -204,7 +226,7 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     if level(&nodes)? != [8; NODES as usize] {
         return Err(io::Error::other("the level rose by itself"));
     }
-    raise(&nodes, new)?;
+    raise(&nodes, new, row.tls.then_some(&certificates))?;
     wait::at_most(PATIENCE, "all nodes to be at level 9", || {
         (level(&nodes).ok()? == [9; NODES as usize]).then_some(())
     })?;
@@ -288,15 +310,34 @@ fn level(nodes: &Nodes) -> io::Result<Vec<u16>> {
     levels.ok_or_else(|| io::Error::other("a node does not answer"))
 }
 
-fn raise(nodes: &Nodes, new: &Path) -> io::Result<()> {
+fn raise(nodes: &Nodes, new: &Path, certificates: Option<&PathBuf>) -> io::Result<()> {
     let admin = nodes.admin_addresses().join(",");
     wait::at_most(PATIENCE, "the level to be raised", || {
-        let raised = command(new)
-            .args(["member", "feature", "--raise", "--admin", &admin])
-            .output()
-            .ok()?;
-        raised.status.success().then_some(())
+        let mut raise = command(new);
+        raise.args(["member", "feature", "--raise", "--admin", &admin]);
+        if let Some(folder) = certificates {
+            raise.arg("--tls").arg(folder.join("client-upgrade"));
+        }
+        raise.output().ok()?.status.success().then_some(())
     })
+}
+
+/// Certificates for all nodes and for this process, made by this program.
+fn certify(program: &Path, folder: &Path, specs: &mut [Spec]) -> io::Result<()> {
+    let make = |words: &[&str]| {
+        let mut cert = command(program);
+        cert.arg("cert").args(words).arg("--dir").arg(folder);
+        read(&mut cert).map(drop)
+    };
+    make(&["init", "--cluster", "upgrade"])?;
+    for (node, spec) in (1..).zip(specs) {
+        let node: u32 = node;
+        make(&["node", &node.to_string(), "--host", "127.0.0.1"])?;
+        let own = folder.join(format!("node-{node}"));
+        spec.set_flag("--tls", &own.display().to_string());
+    }
+    make(&["client", "upgrade"])?;
+    trust::use_certificate(&folder.join("client-upgrade"))
 }
 
 /// The old program does not start on a folder of a higher level, says why, and changes nothing but its log lines.

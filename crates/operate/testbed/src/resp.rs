@@ -1,10 +1,14 @@
 //! A connection of a client that never repeats anything: every reply, or the lack of one, is seen.
 
 use std::{
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, Read, Write as _},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
+
+use quorate_tls::stream::Stream;
+
+use crate::trust::secured;
 
 /// A connection that takes longer was not made.
 const CONNECT: Duration = Duration::from_millis(500);
@@ -48,22 +52,33 @@ impl Reply {
     }
 }
 
+/// Its bytes, whatever they are wrapped in.
+#[derive(Debug)]
+struct Wire(Stream);
+
+impl Read for Wire {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        (&self.0).read(bytes)
+    }
+}
+
 /// An open connection.
 #[derive(Debug)]
 pub struct Link {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Wire>,
 }
 
 impl Link {
     /// Connects to `HOST:PORT`, an address.
     pub fn connect(address: &str) -> io::Result<Self> {
-        let address: SocketAddr = address.parse().map_err(io::Error::other)?;
-        let stream = TcpStream::connect_timeout(&address, CONNECT)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(SILENCE))?;
-        stream.set_write_timeout(Some(SILENCE))?;
+        let place: SocketAddr = address.parse().map_err(io::Error::other)?;
+        let socket = TcpStream::connect_timeout(&place, CONNECT)?;
+        socket.set_nodelay(true)?;
+        let stream = secured(socket, address, SILENCE)?;
+        stream.socket().set_read_timeout(Some(SILENCE))?;
+        stream.socket().set_write_timeout(Some(SILENCE))?;
         Ok(Self {
-            stream: BufReader::new(stream),
+            stream: BufReader::new(Wire(stream)),
         })
     }
 
@@ -76,7 +91,7 @@ impl Link {
                 write!(bytes, "${}\r\n{word}\r\n", word.len())?;
             }
         }
-        self.stream.get_mut().write_all(&bytes)
+        (&self.stream.get_ref().0).write_all(&bytes)
     }
 
     /// The next reply.
