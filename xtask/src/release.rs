@@ -4,6 +4,8 @@
 
 use std::{fs, process::Command};
 
+use quorate_core::level::Level;
+
 use crate::shell::{Failed, cargo, read, root, target};
 
 /// Files that name the version in what users type.
@@ -11,6 +13,8 @@ const NAMING: [&str; 2] = [
     "packaging/kubernetes/quorate.yaml",
     "docs/operate/packages.md",
 ];
+/// Bytes of frames and values, and those of each released level, which never change.
+const FROZEN: &str = "crates/protocol/wire/vectors";
 /// What the changelog calls what is not released.
 const COMING: &str = "## Unreleased";
 
@@ -34,6 +38,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
     if !git(&["tag", "--list", &tag])?.trim().is_empty() {
         return Err(Failed(format!("the tag {tag} is there already")));
+    }
+    let level = Level::NEWEST.0;
+    if !root().join(FROZEN).join(level.to_string()).is_dir() {
+        let why = format!(
+            "level {level} has no frozen bytes: copy those in {FROZEN} to {FROZEN}/{level}, and name them in the test `frozen`"
+        );
+        return Err(Failed(why));
     }
     let date = read(Command::new("date").args(["--utc", "+%F"]))?;
     let path = root().join("CHANGELOG.md");
