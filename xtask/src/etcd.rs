@@ -3,16 +3,18 @@
 //! is skipped.
 
 pub(crate) mod kubernetes;
+pub(crate) mod suite;
 
 use std::{
-    fs,
-    path::Path,
+    env, fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
     time::Duration,
 };
 
 use quorate_testbed::interrupt;
+use serde::Deserialize;
 
 use crate::{
     nodes,
@@ -25,22 +27,45 @@ const KILLS: u32 = 9;
 const PAUSE: Duration = Duration::from_millis(1500);
 const GONE: Duration = Duration::from_millis(700);
 
+/// Why the programs of etcd are not there.
+const NO_GO: &str = "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)";
+
+/// Go in a folder; it fetches no other version of itself.
+fn go_in(go: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(go);
+    command.current_dir(folder).env("GOTOOLCHAIN", "local");
+    command
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Module {
+    dir: String,
+}
+
+/// A module of Go, `NAME@VERSION`, in a copy in this folder that can be changed.
+fn module(go: &Path, module: &str, folder: &Path) -> Result<PathBuf, Failed> {
+    let fetched = read(go_in(go, &env::temp_dir()).args(["mod", "download", "-json", module]))?;
+    let fetched: Module = serde_json::from_str(&fetched)
+        .map_err(|error| Failed(format!("what Go says of {module}: {error}")))?;
+    fs::create_dir_all(folder)?;
+    // What Go fetched cannot be changed, and a copy that was changed is not a new one.
+    let fetched = Path::new(&fetched.dir);
+    let source = folder.join(fetched.file_name().unwrap_or_default());
+    if source.exists() {
+        fs::remove_dir_all(&source)?;
+    }
+    shell::copy_folder(fetched, &source)?;
+    Ok(source)
+}
+
 /// Runs the task.
 pub(crate) fn run() -> Result<(), Failed> {
     let Some(go) = shell::go() else {
-        return skip(
-            "etcd",
-            "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)",
-        );
+        return skip("etcd", NO_GO);
     };
     let program = shell::target().join("tools/etcdclient");
-    let here = || {
-        let mut command = Command::new(&go);
-        command
-            .current_dir(root().join("tools/etcdclient"))
-            .env("GOTOOLCHAIN", "local");
-        command
-    };
+    let here = || go_in(&go, &root().join("tools/etcdclient"));
     if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
         return skip("etcd", &format!("its clients cannot be fetched: {why}"));
     }

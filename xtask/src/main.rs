@@ -101,6 +101,8 @@ const HELP: &str = "cargo xtask NAME
                    Redis' own tests against a fresh cluster, by unit
   etcd             etcdctl and the Go client of etcd against a fresh cluster
   etcd kubernetes  the storage tests of Kubernetes' API server, each against a node of its own
+  etcd tests [UNIT…]
+                   etcd's own tests, with nodes of ours for its members, by store and package
   package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
                    packages, a container image and debug symbols of the binary, by default
                    of profile symbols, in target/packages; --check reads them back
@@ -164,6 +166,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["client-suites", rest @ ..] => client_suites::run(rest),
         ["etcd"] => etcd::run(),
         ["etcd", "kubernetes"] => etcd::kubernetes::run(),
+        ["etcd", "tests", rest @ ..] => etcd::suite::run(rest),
         ["redis-suite", rest @ ..] => suite::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["compare", rest @ ..] => compare::run(rest),

@@ -19,6 +19,7 @@ const STEPS: &[Step] = &[
     &["xtask", "upgrade", "--from", "4cfca773"],
     &["xtask", "etcd"],
     &["xtask", "etcd", "kubernetes"],
+    &["xtask", "etcd", "tests"],
     &["xtask", "redis-suite"],
     &["xtask", "client-suites"],
     &["xtask", "page"],

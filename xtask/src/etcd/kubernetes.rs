@@ -1,8 +1,6 @@
 //! The storage tests of Kubernetes' API server, which start an etcd for each: a node of ours instead, over both stores.
 
-use std::{env, fs, path::Path, process::Command};
-
-use serde::Deserialize;
+use std::{fs, process::Command};
 
 use crate::shell::{self, Failed, read, root, skip};
 
@@ -12,48 +10,23 @@ const PACKAGE: &str = "pkg/storage/etcd3";
 /// Its server is told to notify of progress every second; ours does every ten minutes, as etcd by itself.
 const LEFT_OUT: &str = "^TestProgressNotify$";
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Module {
-    dir: String,
-}
-
 /// Runs them.
 pub(crate) fn run() -> Result<(), Failed> {
     let Some(go) = shell::go() else {
-        return skip(
-            "etcd kubernetes",
-            "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)",
-        );
+        return skip("etcd kubernetes", super::NO_GO);
     };
-    let go = |folder: &Path| {
-        let mut command = Command::new(&go);
-        command.current_dir(folder).env("GOTOOLCHAIN", "local");
-        command
-    };
-    let module = match read(go(&env::temp_dir()).args(["mod", "download", "-json", MODULE])) {
-        Ok(module) => module,
+    let folder = shell::target().join("kubernetes");
+    let source = match super::module(&go, MODULE, &folder) {
+        Ok(source) => source,
         Err(Failed(why)) => {
-            return skip(
-                "etcd kubernetes",
-                &format!("{MODULE} cannot be fetched: {why}"),
-            );
+            let why = format!("{MODULE} cannot be fetched: {why}");
+            return skip("etcd kubernetes", &why);
         }
     };
-    let module: Module = serde_json::from_str(&module)
-        .map_err(|error| Failed(format!("what Go says of {MODULE}: {error}")))?;
-    let folder = shell::target().join("kubernetes");
-    fs::create_dir_all(&folder)?;
-    // What Go fetched cannot be changed.
-    let fetched = Path::new(&module.dir);
-    let source = folder.join(fetched.file_name().unwrap_or_default());
-    if !source.exists() {
-        shell::copy_folder(fetched, &source)?;
-    }
     let theirs = source.join(PACKAGE).join("testserver/test_server.go");
     fs::copy(root().join("tools/kubernetes/test_server.go"), theirs)?;
     let tests = folder.join("tests");
-    let mut command = go(&source);
+    let mut command = super::go_in(&go, &source);
     command.args(["test", "-c", "-o"]).arg(&tests);
     read(command.arg(format!("./{PACKAGE}")))?;
     shell::build_programs()?;

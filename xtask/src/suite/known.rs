@@ -86,6 +86,13 @@ impl Known {
     }
 }
 
+impl Known {
+    /// Whether this test asks for what is out of scope.
+    pub(crate) fn is_outside(&self, unit: &str, test: &str) -> bool {
+        matches!(self.reason(unit, test), Some(Reason::Outside(_)))
+    }
+}
+
 impl Group {
     fn has(&self, test: &str) -> bool {
         self.tests.iter().any(|name| is_like(test, name))

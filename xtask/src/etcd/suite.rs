@@ -1,0 +1,206 @@
+//! etcd's own tests, with nodes of ours where they start members: `cargo xtask etcd tests`.
+//!
+//! They are the module `go.etcd.io/etcd/tests/v3`, which starts a program called `etcd` and waits for a line of it. That program
+//! is `tools/etcdtests/etcd`, and the line another one; else they run unchanged. Each test has a process of its own, since one
+//! that fails leaves something behind that makes the next ones skip themselves. `tools/etcdtests/tests.toml` says which are out
+//! of scope or get another answer on purpose; any other test that fails, fails the task.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::{
+    shell::{self, Failed, read, root, skip},
+    suite::{known::Known, outcome::Unit, table},
+};
+
+const MODULE: &str = "go.etcd.io/etcd/tests/v3@v3.6.16";
+const LIST: &str = "tools/etcdtests/tests.toml";
+/// How a node of ours says that it is up, and how etcd does.
+const READY: (&str, &str) = (
+    "framework/e2e/etcd_process.go",
+    "ready to serve client requests",
+);
+const SECONDS_MAX: &str = "300";
+
+/// Runs the units that are named, or all.
+pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
+    let known = Known::read(LIST)?;
+    let units = known.units_of(asked)?;
+    let Some(go) = shell::go() else {
+        return skip("etcd tests", super::NO_GO);
+    };
+    let folder = shell::target().join("etcd-tests");
+    let source = match built(&go, &folder) {
+        Ok(source) => source,
+        Err(Failed(why)) => return skip("etcd tests", &format!("{MODULE} cannot be built: {why}")),
+    };
+    shell::build_programs()?;
+    let bin = folder.join("bin");
+    fs::copy(shell::program("quorate"), bin.join("quorate"))?;
+    fs::copy(root().join("tools/etcdtests/etcd"), bin.join("etcd"))?;
+    let mut judged = Vec::new();
+    for name in units {
+        println!("{name}");
+        let (store, package) = name.split_once('/').unwrap_or((name, ""));
+        fs::write(bin.join("store"), store)?;
+        let log = folder.join(name.replace('/', "-")).with_extension("log");
+        let log = fs::File::create(log)?;
+        let unit = unit(
+            name,
+            &source.join(package),
+            &folder.join(package),
+            &log,
+            &known,
+        )?;
+        unit.print();
+        judged.push(unit);
+    }
+    println!("what the tests said is in {}", folder.display());
+    table::judge(&judged, LIST)
+}
+
+/// The module as a copy with our clusters, its tests and etcd's tools.
+fn built(go: &Path, folder: &Path) -> Result<PathBuf, Failed> {
+    let source = super::module(go, MODULE, folder)?;
+    let here = |words: &[&str]| {
+        let mut command = super::go_in(go, &source);
+        read(command.env("GOFLAGS", "-mod=mod").args(words)).map(drop)
+    };
+    // It names its neighbours by their places in etcd's tree.
+    let list = fs::read_to_string(source.join("go.mod"))?;
+    fs::write(source.join("go.mod"), alone(&list))?;
+    let ready = source.join(READY.0);
+    let text = fs::read_to_string(&ready)?;
+    fs::write(ready, text.replace(READY.1, "ready node="))?;
+    let clusters = root().join("tools/etcdtests/clusters.go");
+    fs::copy(clusters, source.join("common/e2e_test.go"))?;
+    for tool in ["etcdctl", "etcdutl"] {
+        let to = folder.join("bin").join(tool).display().to_string();
+        here(&["build", "-o", &to, &format!("go.etcd.io/etcd/{tool}/v3")])?;
+    }
+    for package in ["common", "e2e"] {
+        let to = folder.join(package).display().to_string();
+        let from = format!("./{package}");
+        here(&["test", "-tags", "e2e", "-c", "-o", &to, &from])?;
+    }
+    Ok(source)
+}
+
+/// A list of modules without places of other modules, and without a version of Go to be fetched.
+fn alone(list: &str) -> String {
+    let mut kept = Vec::new();
+    let mut within = false;
+    for line in list.lines() {
+        within |= line.starts_with("replace (");
+        if !within && !line.starts_with("toolchain ") {
+            kept.push(line);
+        }
+        within &= line != ")";
+    }
+    kept.join("\n") + "\n"
+}
+
+/// All tests of a package that are in scope.
+fn unit(
+    name: &str,
+    package: &Path,
+    tests: &Path,
+    mut log: &fs::File,
+    known: &Known,
+) -> Result<Unit, Failed> {
+    let here = || {
+        let mut command = Command::new("timeout");
+        command.arg(SECONDS_MAX).arg(tests).current_dir(package);
+        command
+    };
+    let all = read(here().args(["-test.list", "."]))?;
+    let mut unit = Unit::new(name);
+    unit.complete = true;
+    for test in all.lines().filter(|line| line.starts_with("Test")) {
+        if known.is_outside(name, test) {
+            unit.skip(test);
+            continue;
+        }
+        let mut command = here();
+        // What they start writes where they do: a pipe would wait for all of it.
+        let said = tempfile::tempfile()?;
+        command
+            .args(["-test.v", "-test.run", &format!("^{test}$")])
+            .arg("-bin-dir")
+            .arg(tests.with_file_name("bin"))
+            .stdin(Stdio::null())
+            .stdout(said.try_clone()?)
+            .stderr(said.try_clone()?);
+        command.status()?;
+        let text = text_of(said)?;
+        io::Write::write_all(&mut log, text.as_bytes())?;
+        let outcomes = outcomes(&text);
+        if outcomes.is_empty() {
+            unit.fail(test, "it did not come to its end", known);
+        }
+        for (outcome, test) in outcomes {
+            match outcome {
+                "PASS" => unit.pass(test, known),
+                "SKIP" => unit.skip(test),
+                _ => unit.fail(test, "see what the tests said", known),
+            }
+        }
+    }
+    Ok(unit)
+}
+
+fn text_of(mut file: fs::File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    io::Seek::rewind(&mut file)?;
+    io::Read::read_to_end(&mut file, &mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What became of each test that has no parts: `PASS`, `FAIL` or `SKIP`, and its name.
+fn outcomes(text: &str) -> Vec<(&str, &str)> {
+    let told = text.lines().filter_map(|line| {
+        let (outcome, rest) = line.trim_start().strip_prefix("--- ")?.split_once(": ")?;
+        Some((
+            outcome,
+            rest.split_once(" (").map_or(rest, |(name, _)| name),
+        ))
+    });
+    let told: Vec<(&str, &str)> = told.collect();
+    let has_parts = |name: &str| {
+        let part = |other: &str| {
+            other
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('/'))
+        };
+        told.iter().any(|(_, other)| part(other))
+    };
+    let mut single = told.clone();
+    single.retain(|(_, name)| !has_parts(name));
+    single
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{alone, outcomes};
+
+    #[test]
+    fn a_list_of_modules_stands_alone() {
+        let list = "module a\n\ngo 1.26.0\n\ntoolchain go1.26.1\n\nreplace (\n\tb => ../b\n)\n\nrequire (\n\tb v1\n)\n";
+        let expected = "module a\n\ngo 1.26.0\n\n\n\nrequire (\n\tb v1\n)\n";
+        assert_eq!(alone(list), expected);
+    }
+
+    #[test]
+    fn a_test_with_parts_is_its_parts() {
+        let text = "=== RUN   TestA\n    --- PASS: TestA/x_y (0.5s)\n    --- FAIL: TestA/z (1s)\n--- FAIL: TestA (2s)\n--- SKIP: TestAB (0s)\n";
+        let expected = [
+            ("PASS", "TestA/x_y"),
+            ("FAIL", "TestA/z"),
+            ("SKIP", "TestAB"),
+        ];
+        assert_eq!(outcomes(text), expected);
+    }
+}
