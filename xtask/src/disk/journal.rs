@@ -117,9 +117,7 @@ impl Journal {
             Cut::Torn | Cut::Reordered => write.chosen && !write.durable,
             Cut::LostOne | Cut::LostTail => write.chosen,
         };
-        (0..self.0.len())
-            .filter(|at| takes(&self.0[*at]))
-            .collect()
+        (0..self.0.len()).filter(|at| takes(&self.0[*at])).collect()
     }
 
     /// Draws which bytes of each write are kept.
@@ -278,15 +276,15 @@ mod tests {
             assert_eq!(all(cut, true, false), ["aabbcc"]);
         }
         assert_eq!(all(Cut::Torn, true, true), ["aabbcc"]);
-        assert_eq!(
-            all(Cut::LostOne, true, true),
-            ["..bbcc", "aa..cc", "aabb"]
-        );
+        assert_eq!(all(Cut::LostOne, true, true), ["..bbcc", "aa..cc", "aabb"]);
         assert_eq!(all(Cut::LostTail, true, true), ["", "aa", "aabb"]);
     }
 
     #[test]
     fn a_kill_loses_nothing() {
-        assert_eq!(left(Cut::Nothing, false, false, 1), ("aabbcc".to_owned(), 0));
+        assert_eq!(
+            left(Cut::Nothing, false, false, 1),
+            ("aabbcc".to_owned(), 0)
+        );
     }
 }

@@ -202,8 +202,9 @@ impl State {
         self.astray -= 1;
         let bytes_len = bytes.len();
         let Some((to, at)) = elsewhere else {
-            self.done
-                .push(format!("{name} at {offset}: {bytes_len} bytes went nowhere"));
+            self.done.push(format!(
+                "{name} at {offset}: {bytes_len} bytes went nowhere"
+            ));
             return Ok(());
         };
         let target = File::options()
