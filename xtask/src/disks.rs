@@ -24,6 +24,8 @@ pub(crate) struct Kind {
     files: &'static str,
     /// They are written when the folder is made, and hardly ever again.
     early: bool,
+    /// The store of the nodes: what snapshots are for, or one on disk.
+    store: &'static str,
 }
 
 const KINDS: [Kind; 6] = [
@@ -31,31 +33,37 @@ const KINDS: [Kind; 6] = [
         name: "log",
         files: "log/",
         early: false,
+        store: "lsm",
     },
     Kind {
         name: "streams",
         files: "stream/",
         early: false,
+        store: "lsm",
     },
     Kind {
         name: "snapshot",
         files: "snapshot/",
         early: false,
+        store: "memory",
     },
     Kind {
         name: "store",
         files: "kv/",
         early: false,
+        store: "lsm",
     },
     Kind {
         name: "identity",
         files: "identity",
         early: true,
+        store: "lsm",
     },
     Kind {
         name: "files",
         files: "peers,base,catalogue,segments,parts,chunks",
         early: true,
+        store: "lsm",
     },
 ];
 
@@ -119,6 +127,17 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         );
     }
     shell::build_programs()?;
+    // Its tests are built with what it alone needs, so `cargo test` leaves them out.
+    cargo(&[
+        "test",
+        "--quiet",
+        "--package",
+        "xtask",
+        "--features",
+        "disks",
+        "--bin",
+        "quorate-disk",
+    ])?;
     let words = [
         "build",
         "--quiet",

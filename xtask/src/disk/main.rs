@@ -71,11 +71,21 @@ fn obey(state: &mut State, words: &[&str]) -> String {
             Ok(())
         }
         ["prey"] => return format!("ok {}", state.prey()),
-        ["done"] => return format!("ok {}", std::mem::take(&mut state.done).join("; ")),
+        ["done"] => return format!("ok {}", in_short(&std::mem::take(&mut state.done))),
         other => Err(format!("not understood: {other:?}")),
     };
     match done {
         Ok(()) => "ok".to_owned(),
         Err(why) => format!("failed {why}"),
+    }
+}
+
+/// The first of many, and how many more there are.
+fn in_short(done: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let first = done[..done.len().min(SHOWN)].join("; ");
+    match done.len().saturating_sub(SHOWN) {
+        0 => first,
+        more => format!("{first}; {more} more"),
     }
 }

@@ -35,10 +35,8 @@ use crate::{
 };
 
 const NODES: u32 = 3;
-/// Small logs, so that there are snapshots, and a store on disk.
-const FLAGS: [&str; 10] = [
-    "--store",
-    "lsm",
+/// Small logs, so that they are trimmed.
+const FLAGS: [&str; 8] = [
     "--durability",
     "durable",
     "--log-ready",
@@ -128,7 +126,8 @@ impl Row {
         let mut disk = Disk::mount()?;
         let victim = 2 + u32::from(dice.chance(1, 2));
         let mut nodes = Nodes::none("quorate-disks-")?;
-        let mut specs = process::cluster(&nodes::program(), nodes.folder(), NODES, &FLAGS)?;
+        let flags = [&FLAGS[..], &["--store", self.kind.store]].concat();
+        let mut specs = process::cluster(&nodes::program(), nodes.folder(), NODES, &flags)?;
         specs[victim as usize - 1].data = disk.place();
         if self.kind.early && self.fault != Fault::Flip {
             self.arm(&mut disk, &mut dice)?;
@@ -286,7 +285,10 @@ impl Row {
         }
         let mut refused = None;
         if let Err(why) = nodes.restart(&[victim]) {
-            refused = Some(why.to_string());
+            let why = why.to_string();
+            // The lines before are about other things.
+            let from = why.find("error: ").unwrap_or(0);
+            refused = Some(why[from..].to_owned());
             let _ = nodes.kill(&[victim]);
             nodes.leave(victim);
         }
@@ -367,7 +369,7 @@ fn fates(found: &[(String, String)]) -> String {
     });
     let counts: Vec<String> = counts.collect();
     match counts.is_empty() {
-        true => "the node is whole".to_owned(),
+        true => "the node serves".to_owned(),
         false => format!("the node serves: {}", counts.join(", ")),
     }
 }
