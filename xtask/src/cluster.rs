@@ -1,13 +1,13 @@
 //! Real processes under faults: clients record what they saw, and a checker judges it.
 
-mod check;
+pub(crate) mod check;
 mod failover;
 mod frames;
 mod kills;
 mod pressure;
 mod queues;
 mod replace;
-mod round;
+pub(crate) mod round;
 mod snapshots;
 mod stale;
 mod streams;

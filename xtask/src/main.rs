@@ -11,6 +11,7 @@ mod clients;
 mod cluster;
 mod compare;
 mod deny;
+mod disks;
 mod etcd;
 mod fuzz;
 mod gate;
@@ -94,6 +95,9 @@ const HELP: &str = "cargo xtask NAME
   offload kernels [N]
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
   deny             licences, advisories and sources of what is built on
+  disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]
+                   a node's disk flips bits, loses, tears, reorders and misdirects writes, for each
+                   kind of file; what was acknowledged is compared on all nodes; needs root
   clients          unmodified Redis clients against a fresh cluster
   client-suites [UNIT…]
                    the own tests of Redis' client libraries against fresh clusters, by suite and file
@@ -174,6 +178,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["fuzz", rest @ ..] => fuzz::run_all(rest),
         ["offload", rest @ ..] => offload::run(rest),
         ["deny"] => deny::run(),
+        ["disks", rest @ ..] => disks::run(rest),
         ["package", "check"] => package::check(),
         ["package", rest @ ..] => package::run(rest),
         ["release", rest @ ..] => release::run(rest),

@@ -15,6 +15,7 @@ const STEPS: &[Step] = &[
     &["xtask", "cluster", "streams"],
     &["xtask", "cluster", "queues"],
     &["xtask", "cluster", "pressure"],
+    &["xtask", "disks", "3"],
     // The last revision before levels; the last tag, once there is one.
     &["xtask", "upgrade", "--from", "4cfca773"],
     &["xtask", "etcd"],

@@ -448,7 +448,7 @@ fn tell_devices(nodes: &Nodes) {
 }
 
 /// Every key once more, through all nodes in turn.
-pub(super) fn final_reads(seen: &Seen, shared: &Arc<Shared>) -> Result<Vec<Operation>, Failed> {
+pub(crate) fn final_reads(seen: &Seen, shared: &Arc<Shared>) -> Result<Vec<Operation>, Failed> {
     let keys: BTreeSet<&str> = seen.operations.iter().map(|one| one.key.as_str()).collect();
     let nodes = shared.addresses.len();
     let mut readers: Vec<Client> = (0..nodes)
@@ -472,7 +472,7 @@ pub(super) fn final_reads(seen: &Seen, shared: &Arc<Shared>) -> Result<Vec<Opera
 }
 
 /// All acknowledged inserts are there, and none of those refused.
-pub(super) fn nothing_lost(seen: &Seen, shared: &Arc<Shared>) -> Result<(), Failed> {
+pub(crate) fn nothing_lost(seen: &Seen, shared: &Arc<Shared>) -> Result<(), Failed> {
     let mut reader = Client::new(2000, 0, Arc::clone(shared));
     let acknowledged = seen.inserts(Fate::Acknowledged);
     for (keys, there) in [(&acknowledged, true), (&seen.inserts(Fate::Refused), false)] {

@@ -1,0 +1,290 @@
+//! What a disk has taken and not yet made durable, and what a power cut leaves of it.
+
+use std::{fs::File, io, ops::Range, os::unix::fs::FileExt as _};
+
+use quorate_core::dice::Dice;
+
+/// What a disk writes as a whole or not at all.
+const SECTOR: usize = 512;
+
+/// A write that the file has, and what was there before.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    /// The number of the file.
+    pub(crate) file: u64,
+    pub(crate) offset: u64,
+    pub(crate) new: Vec<u8>,
+    old: Vec<u8>,
+    /// Bytes that the file had.
+    old_len: u64,
+    /// The disk said that it is durable.
+    pub(crate) durable: bool,
+    /// Its file is of the kind that faults happen to.
+    pub(crate) chosen: bool,
+}
+
+/// What a power cut does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// All is kept, as when a process is killed.
+    Nothing,
+    /// Of one write that was not flushed only the first sectors are kept, and nothing behind it.
+    Torn,
+    /// A write that was not flushed is lost, a later one is kept.
+    Reordered,
+    /// One write that the disk called durable is lost.
+    LostOne,
+    /// All writes from one on are lost, whatever the disk said.
+    LostTail,
+}
+
+/// All that a power cut could take back, in the order in which it was written.
+#[derive(Debug, Default)]
+pub(crate) struct Journal(Vec<Write>);
+
+impl Journal {
+    /// Writes, and notes what that takes to undo.
+    pub(crate) fn write(
+        &mut self,
+        open: &File,
+        file: u64,
+        offset: u64,
+        new: &[u8],
+        chosen: bool,
+    ) -> io::Result<()> {
+        let old_len = open.metadata()?.len();
+        let there = old_len.saturating_sub(offset).min(new.len() as u64);
+        let mut old = vec![0; usize::try_from(there).unwrap_or(0)];
+        open.read_exact_at(&mut old, offset)?;
+        open.write_all_at(new, offset)?;
+        self.0.push(Write {
+            file,
+            offset,
+            new: new.to_vec(),
+            old,
+            old_len,
+            durable: false,
+            chosen,
+        });
+        Ok(())
+    }
+
+    /// The disk says that the last write is durable. It can be forgotten if nothing older of its file may still be undone,
+    /// and if the disk does not lie about it.
+    pub(crate) fn last_is_durable(&mut self, lies: bool) {
+        let Some((last, older)) = self.0.split_last_mut() else {
+            return;
+        };
+        last.durable = true;
+        let alone = older.iter().all(|write| write.file != last.file);
+        if alone && !(lies && last.chosen) {
+            self.0.pop();
+        }
+    }
+
+    /// The disk says that all of a file is durable.
+    pub(crate) fn flush(&mut self, file: u64, lies: bool) {
+        self.0.retain_mut(|write| {
+            let of_file = write.file == file;
+            write.durable |= of_file;
+            !of_file || lies && write.chosen
+        });
+    }
+
+    /// A file is gone.
+    pub(crate) fn forget(&mut self, file: u64) {
+        self.0.retain(|write| write.file != file);
+    }
+
+    /// Whatever the disk said is true from here on.
+    pub(crate) fn forget_durable(&mut self) {
+        let open: Vec<u64> = self.open().map(|write| write.file).collect();
+        self.0.retain(|write| open.contains(&write.file));
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Write> {
+        self.0.iter().filter(|write| !write.durable)
+    }
+
+    /// How many writes such a cut could take back.
+    pub(crate) fn candidates(&self, cut: Cut) -> usize {
+        self.places(cut).len()
+    }
+
+    fn places(&self, cut: Cut) -> Vec<usize> {
+        let takes = |write: &Write| match cut {
+            Cut::Nothing => false,
+            Cut::Torn | Cut::Reordered => write.chosen && !write.durable,
+            Cut::LostOne | Cut::LostTail => write.chosen,
+        };
+        (0..self.0.len()).filter(|at| takes(&self.0[*at])).collect()
+    }
+
+    /// Draws which bytes of each write are kept.
+    fn kept(&self, cut: Cut, dice: &mut Dice) -> Vec<Range<usize>> {
+        let mut kept: Vec<_> = self.0.iter().map(|write| 0..write.new.len()).collect();
+        let places = self.places(cut);
+        if places.is_empty() {
+            return kept;
+        }
+        let first = dice.index(places.len());
+        let at = places[first];
+        let split = split(self.0[at].new.len(), dice);
+        match cut {
+            Cut::Nothing => {}
+            Cut::LostOne => kept[at] = 0..0,
+            Cut::LostTail => places[first..].iter().for_each(|at| kept[*at] = 0..0),
+            Cut::Torn => {
+                places[first..].iter().for_each(|at| kept[*at] = 0..0);
+                kept[at] = 0..split;
+            }
+            // The sectors of one write have no order either.
+            Cut::Reordered if places.len() == 1 => kept[at] = split..kept[at].end,
+            Cut::Reordered => {
+                let (last, older) = places.split_last().unwrap_or((&at, &[]));
+                let lost = older[first.min(older.len() - 1)];
+                for at in older {
+                    if *at == lost || *at != *last && dice.chance(1, 3) {
+                        kept[*at] = 0..0;
+                    }
+                }
+            }
+        }
+        kept
+    }
+
+    /// The power is cut: each file of a write is opened by its number, undone, and done again as far as it is kept.
+    /// Says what was lost.
+    pub(crate) fn cut(
+        &mut self,
+        cut: Cut,
+        dice: &mut Dice,
+        open: impl Fn(u64) -> Option<(File, String)>,
+    ) -> io::Result<Vec<String>> {
+        let kept = self.kept(cut, dice);
+        let writes = std::mem::take(&mut self.0);
+        let mut files: Vec<u64> = writes.iter().map(|write| write.file).collect();
+        files.sort_unstable();
+        files.dedup();
+        let mut lost = Vec::new();
+        for (number, (file, name)) in files
+            .into_iter()
+            .filter_map(|number| Some((number, open(number)?)))
+        {
+            let of_file = || {
+                let all = writes.iter().zip(&kept);
+                all.filter(|(write, _)| write.file == number)
+            };
+            if of_file().all(|(write, kept)| *kept == (0..write.new.len())) {
+                continue;
+            }
+            let all: Vec<_> = of_file().collect();
+            for (write, _) in all.iter().rev() {
+                write.undo(&file)?;
+            }
+            for (write, kept) in all {
+                let from = write.offset + kept.start as u64;
+                file.write_all_at(&write.new[kept.clone()], from)?;
+                let bytes = write.new.len();
+                if *kept != (0..bytes) {
+                    let kept = kept.len();
+                    let what = format!("{name} at {}: {kept} of {bytes} bytes kept", write.offset);
+                    lost.push(what);
+                }
+            }
+        }
+        Ok(lost)
+    }
+}
+
+impl Write {
+    fn undo(&self, file: &File) -> io::Result<()> {
+        file.write_all_at(&self.old, self.offset)?;
+        let end = self.offset + self.new.len() as u64;
+        if end > self.old_len && file.metadata()?.len() == end {
+            file.set_len(self.old_len)?;
+        }
+        Ok(())
+    }
+}
+
+/// A place within so many bytes, between two sectors if there are two.
+fn split(bytes: usize, dice: &mut Dice) -> usize {
+    match bytes.div_ceil(SECTOR) {
+        0 => 0,
+        1 => dice.index(bytes),
+        sectors => SECTOR * (1 + dice.index(sectors - 1)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: u64 = 7;
+
+    /// Three writes of 1 KiB, of `a`, `b` and `c`, behind each other, and what is left of them.
+    fn left(cut: Cut, flushed: bool, lies: bool, seed: u64) -> (String, usize) {
+        let file = tempfile::tempfile().unwrap();
+        let mut journal = Journal::default();
+        for (at, letter) in (0..).zip([b'a', b'b', b'c']) {
+            let bytes = [letter; 1024];
+            journal.write(&file, FILE, at * 1024, &bytes, true).unwrap();
+        }
+        if flushed {
+            journal.flush(FILE, lies);
+        }
+        let open = |number| {
+            assert_eq!(number, FILE);
+            Some((file.try_clone().unwrap(), "f".to_owned()))
+        };
+        let lost = journal.cut(cut, &mut Dice::new(seed), open).unwrap();
+        let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        let sectors = bytes.chunks(SECTOR).map(|sector| match sector[0] {
+            0 => '.',
+            letter => char::from(letter),
+        });
+        (sectors.collect(), lost.len())
+    }
+
+    fn all(cut: Cut, flushed: bool, lies: bool) -> Vec<String> {
+        let mut all: Vec<_> = (1..200)
+            .map(|seed| left(cut, flushed, lies, seed).0)
+            .collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    #[test]
+    fn a_torn_write_leaves_its_first_sectors_and_nothing_behind_it() {
+        assert_eq!(all(Cut::Torn, false, false), ["a", "aab", "aabbc"]);
+    }
+
+    #[test]
+    fn a_reordered_write_is_lost_before_one_that_is_kept() {
+        assert_eq!(
+            all(Cut::Reordered, false, false),
+            ["....cc", "..bbcc", "aa..cc"]
+        );
+    }
+
+    #[test]
+    fn what_was_flushed_survives_unless_the_disk_lies() {
+        for cut in [Cut::Torn, Cut::Reordered, Cut::LostOne, Cut::LostTail] {
+            assert_eq!(all(cut, true, false), ["aabbcc"]);
+        }
+        assert_eq!(all(Cut::Torn, true, true), ["aabbcc"]);
+        assert_eq!(all(Cut::LostOne, true, true), ["..bbcc", "aa..cc", "aabb"]);
+        assert_eq!(all(Cut::LostTail, true, true), ["", "aa", "aabb"]);
+    }
+
+    #[test]
+    fn a_kill_loses_nothing() {
+        assert_eq!(
+            left(Cut::Nothing, false, false, 1),
+            ("aabbcc".to_owned(), 0)
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! `quorate-disk FOLDER PLACE`: shows a folder at another place, by way of a file system of its own that does to the
+//! files what a failing disk does. It is told what on its standard input, a line each, and answers with a line; it
+//! ends with its input. `cargo xtask disks` starts it.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a command line")]
+
+mod files;
+mod journal;
+mod state;
+mod tree;
+
+use std::{
+    io::{self, BufRead as _},
+    path::Path,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use fuser::{Config, MountOption};
+
+use state::State;
+use tree::Tree;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let served = match words.as_slice() {
+        [folder, place] => serve(Path::new(folder), Path::new(place)),
+        _ => Err(io::Error::other("quorate-disk FOLDER PLACE")),
+    };
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("failed {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(folder: &Path, place: &Path) -> io::Result<()> {
+    let state = Arc::new(Mutex::new(State::new(folder)));
+    let tree = Tree::new(Arc::clone(&state));
+    let mut how = Config::default();
+    how.mount_options = vec![
+        MountOption::FSName("quorate-disk".to_owned()),
+        MountOption::DefaultPermissions,
+    ];
+    let mounted = fuser::spawn_mount(tree, place, &how)?;
+    println!("mounted");
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        println!("{}", obey(&mut state, &words));
+    }
+    mounted.umount_and_join()
+}
+
+fn obey(state: &mut State, words: &[&str]) -> String {
+    let done = match words {
+        ["arm", fault, chosen, seed] => seed
+            .parse()
+            .map_err(|_| "no seed".to_owned())
+            .and_then(|seed| state.arm(fault, chosen, seed)),
+        ["hold"] => {
+            state.hold();
+            Ok(())
+        }
+        ["cut"] => state.cut().map_err(|error| error.to_string()),
+        ["calm"] => {
+            state.calm();
+            Ok(())
+        }
+        ["prey"] => return format!("ok {}", state.prey()),
+        ["done"] => return format!("ok {}", in_short(&std::mem::take(&mut state.done))),
+        other => Err(format!("not understood: {other:?}")),
+    };
+    match done {
+        Ok(()) => "ok".to_owned(),
+        Err(why) => format!("failed {why}"),
+    }
+}
+
+/// The first of many, and how many more there are.
+fn in_short(done: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let first = done[..done.len().min(SHOWN)].join("; ");
+    match done.len().saturating_sub(SHOWN) {
+        0 => first,
+        more => format!("{first}; {more} more"),
+    }
+}

@@ -1,0 +1,249 @@
+//! What the disk does wrong, to which files, and what it did so far.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use fuser::{Errno, ReplyEmpty, ReplyWrite};
+use quorate_core::dice::Dice;
+
+use super::{
+    files::Files,
+    journal::{Cut, Journal},
+};
+
+/// What is read and written as a whole by those who care.
+const BLOCK: u64 = 4096;
+
+/// Answers that the power cut was faster than.
+enum Held {
+    Write {
+        file: u64,
+        offset: u64,
+        bytes: Vec<u8>,
+        reply: ReplyWrite,
+    },
+    Flush(ReplyEmpty),
+}
+
+/// The files, and what becomes of them.
+pub(crate) struct State {
+    pub(crate) files: Files,
+    pub(crate) journal: Journal,
+    /// Beginnings of the names of files that faults happen to.
+    chosen: Vec<String>,
+    /// What the next power cut does.
+    cut: Cut,
+    /// What is flushed is not.
+    lies: bool,
+    /// So many writes go astray.
+    astray: u32,
+    /// Nothing that is written to the files in question is answered any more.
+    holds: bool,
+    held: Vec<Held>,
+    dice: Dice,
+    /// What was done.
+    pub(crate) done: Vec<String>,
+}
+
+impl State {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self {
+            files: Files::new(root),
+            journal: Journal::default(),
+            chosen: Vec::new(),
+            cut: Cut::Nothing,
+            lies: false,
+            astray: 0,
+            holds: false,
+            held: Vec::new(),
+            dice: Dice::new(1),
+            done: Vec::new(),
+        }
+    }
+
+    /// From here on it does this wrong.
+    pub(crate) fn arm(&mut self, fault: &str, chosen: &str, seed: u64) -> Result<(), String> {
+        let (cut, lies, astray) = match fault {
+            "torn" => (Cut::Torn, false, 0),
+            "reordered" => (Cut::Reordered, false, 0),
+            "lost-one" => (Cut::LostOne, true, 0),
+            "lost-tail" => (Cut::LostTail, true, 0),
+            "misdirected" => (Cut::Nothing, false, 1),
+            other => return Err(format!("no such fault: {other}")),
+        };
+        self.chosen = chosen.split(',').map(str::to_owned).collect();
+        (self.cut, self.lies, self.astray) = (cut, lies, astray);
+        self.dice = Dice::new(seed);
+        Ok(())
+    }
+
+    /// How much there is that a power cut could take, or went astray already.
+    pub(crate) fn prey(&self) -> usize {
+        let held = self.held.iter();
+        let held = held.filter(|held| matches!(held, Held::Write { .. }));
+        self.journal.candidates(self.cut) + held.count() + self.done.len()
+    }
+
+    /// The power goes: nobody hears of what was written to the files in question from here on.
+    pub(crate) fn hold(&mut self) {
+        self.holds = true;
+    }
+
+    /// The power is gone, and comes back; the disk does nothing wrong any more.
+    pub(crate) fn cut(&mut self) -> io::Result<()> {
+        for held in std::mem::take(&mut self.held) {
+            match held {
+                Held::Write {
+                    file,
+                    offset,
+                    bytes,
+                    reply,
+                } => {
+                    if let Some((open, _)) = self.files.open_number(file) {
+                        self.journal.write(&open, file, offset, &bytes, true)?;
+                    }
+                    reply.error(Errno::EIO);
+                }
+                Held::Flush(reply) => reply.error(Errno::EIO),
+            }
+        }
+        let files = &self.files;
+        let lost = self
+            .journal
+            .cut(self.cut, &mut self.dice, |number| files.open_number(number))?;
+        self.done.extend(lost);
+        self.calm();
+        Ok(())
+    }
+
+    /// The disk does nothing wrong any more.
+    pub(crate) fn calm(&mut self) {
+        (self.cut, self.lies, self.astray, self.holds) = (Cut::Nothing, false, 0, false);
+        self.journal.forget_durable();
+    }
+
+    fn is_chosen(&self, file: u64) -> bool {
+        let name = self.files.name(file);
+        name.is_some_and(|name| self.chosen.iter().any(|one| name.starts_with(one.as_str())))
+    }
+
+    /// A write arrives.
+    pub(crate) fn write(
+        &mut self,
+        open: &File,
+        file: u64,
+        offset: u64,
+        bytes: &[u8],
+        durable: bool,
+        reply: ReplyWrite,
+    ) {
+        let chosen = self.is_chosen(file);
+        if chosen && self.holds {
+            let bytes = bytes.to_vec();
+            return self.held.push(Held::Write {
+                file,
+                offset,
+                bytes,
+                reply,
+            });
+        }
+        let written = match chosen && self.astray > 0 && !bytes.is_empty() {
+            true => self.write_astray(open, file, offset, bytes),
+            false => self.write_well(open, file, offset, bytes, chosen, durable),
+        };
+        match written {
+            Ok(()) => reply.written(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn write_well(
+        &mut self,
+        open: &File,
+        file: u64,
+        offset: u64,
+        bytes: &[u8],
+        chosen: bool,
+        durable: bool,
+    ) -> io::Result<()> {
+        self.journal.write(open, file, offset, bytes, chosen)?;
+        if durable {
+            self.journal.last_is_durable(self.lies);
+        }
+        Ok(())
+    }
+
+    /// To another place of the file, or to this place of the file next to it.
+    fn write_astray(
+        &mut self,
+        open: &File,
+        file: u64,
+        offset: u64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let name = self.files.name(file).unwrap_or_default();
+        let blocks = open.metadata()?.len() / BLOCK;
+        let need = (bytes.len() as u64).div_ceil(BLOCK);
+        let sibling = self.sibling(&name, offset)?;
+        let elsewhere = match (blocks > need, sibling) {
+            (true, sibling) if sibling.is_none() || self.dice.chance(1, 2) => {
+                let to = BLOCK * self.dice.below(blocks - need) + offset % BLOCK;
+                if to == offset {
+                    // Not astray: the next one.
+                    return self.write_well(open, file, offset, bytes, true, true);
+                }
+                Some((name.clone(), to))
+            }
+            (_, sibling) => sibling.map(|sibling| (sibling, offset)),
+        };
+        self.astray -= 1;
+        let bytes_len = bytes.len();
+        let Some((to, at)) = elsewhere else {
+            self.done.push(format!(
+                "{name} at {offset}: {bytes_len} bytes went nowhere"
+            ));
+            return Ok(());
+        };
+        let target = File::options()
+            .write(true)
+            .open(self.files.root().join(&to))?;
+        std::os::unix::fs::FileExt::write_all_at(&target, bytes, at)?;
+        self.done.push(format!(
+            "{name} at {offset}: {bytes_len} bytes went to {to} at {at}"
+        ));
+        Ok(())
+    }
+
+    /// A file next to this one that goes on behind the offset.
+    fn sibling(&mut self, name: &str, offset: u64) -> io::Result<Option<String>> {
+        let path = self.files.root().join(name);
+        let folder = path.parent().unwrap_or(self.files.root());
+        let mut found: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let about = entry.metadata()?;
+            if about.is_file() && about.len() > offset && entry.path() != path {
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let one = self.dice.index(found.len());
+        let one = found[one].strip_prefix(self.files.root());
+        Ok(one.ok().map(|path| path.to_string_lossy().into_owned()))
+    }
+
+    /// A file is to be made durable.
+    pub(crate) fn flush(&mut self, file: u64, reply: ReplyEmpty) {
+        if self.holds && self.is_chosen(file) {
+            return self.held.push(Held::Flush(reply));
+        }
+        self.journal.flush(file, self.lies);
+        reply.ok();
+    }
+}

@@ -1,0 +1,428 @@
+//! The file system as the kernel asks for it: everything goes through to a folder, and nothing is kept by the kernel.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io,
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, statvfs};
+
+use super::state::State;
+
+/// The kernel asks again each time.
+const NEVER: Duration = Duration::ZERO;
+/// The kernel keeps no bytes, and writes at several places of a file at once.
+const THROUGH: FopenFlags =
+    FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+
+/// Names and kinds in an open folder.
+type Entries = Vec<(OsString, FileType)>;
+
+pub(crate) struct Tree {
+    pub(crate) state: Arc<Mutex<State>>,
+    folders: Mutex<BTreeMap<u64, Entries>>,
+}
+
+impl Tree {
+    pub(crate) fn new(state: Arc<Mutex<State>>) -> Self {
+        Self {
+            state,
+            folders: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folders(&self) -> MutexGuard<'_, BTreeMap<u64, Entries>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look_up(&self, folder: INodeNo, name: &OsStr) -> io::Result<FileAttr> {
+        let files = &mut self.state().files;
+        let name = files.child(folder.0, name)?;
+        fs::symlink_metadata(files.root().join(&name))?;
+        let number = files.number(&name);
+        files.about(number)
+    }
+
+    fn remove(
+        &self,
+        folder: INodeNo,
+        name: &OsStr,
+        remove: impl Fn(std::path::PathBuf) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut state = self.state();
+        let name = state.files.child(folder.0, name)?;
+        remove(state.files.root().join(&name))?;
+        if let Some(number) = state.files.remove(&name) {
+            state.journal.forget(number);
+        }
+        Ok(())
+    }
+
+    fn set(
+        &self,
+        number: u64,
+        mode: Option<u32>,
+        size: Option<u64>,
+        handle: Option<FileHandle>,
+    ) -> io::Result<FileAttr> {
+        let state = self.state();
+        let path = state.files.path(number);
+        if let Some(mode) = mode {
+            fs::set_permissions(path?, fs::Permissions::from_mode(mode & 0o7777))?;
+        }
+        if let Some(size) = size {
+            match handle {
+                Some(handle) => state.files.handle(handle.0)?.file.set_len(size)?,
+                None => {
+                    let path = state.files.path(number)?;
+                    File::options().write(true).open(path)?.set_len(size)?;
+                }
+            }
+        }
+        state.files.about(number)
+    }
+
+    fn make(&self, folder: INodeNo, name: &OsStr, mode: u32) -> io::Result<(FileAttr, u64)> {
+        let mut state = self.state();
+        let name = state.files.child(folder.0, name)?;
+        let mut open = File::options();
+        open.read(true).write(true).create(true).mode(mode);
+        let file = open.open(state.files.root().join(&name))?;
+        let number = state.files.number(&name);
+        let handle = state.files.opened(number, file);
+        Ok((state.files.about(number)?, handle))
+    }
+
+    fn rename_file(
+        &self,
+        from: (INodeNo, &OsStr),
+        to: (INodeNo, &OsStr),
+        flags: RenameFlags,
+    ) -> io::Result<()> {
+        if !flags.is_empty() {
+            return Err(invalid());
+        }
+        let mut state = self.state();
+        let from = state.files.child(from.0.0, from.1)?;
+        let to = state.files.child(to.0.0, to.1)?;
+        let root = state.files.root();
+        fs::rename(root.join(&from), root.join(&to))?;
+        if let Some(replaced) = state.files.rename(&from, &to) {
+            state.journal.forget(replaced);
+        }
+        Ok(())
+    }
+
+    fn entries(&self, number: u64) -> io::Result<Entries> {
+        let path = self.state().files.path(number)?;
+        let mut entries: Entries = vec![
+            (".".into(), FileType::Directory),
+            ("..".into(), FileType::Directory),
+        ];
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let kind = match entry.file_type()?.is_dir() {
+                true => FileType::Directory,
+                false => FileType::RegularFile,
+            };
+            entries.push((entry.file_name(), kind));
+        }
+        Ok(entries)
+    }
+}
+
+fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error())
+}
+
+/// Reads until the end of the file, or all.
+fn read(file: &File, offset: u64, size: u32) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; size as usize];
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.read_at(&mut bytes[done..], offset + done as u64)? {
+            0 => break,
+            more => done += more,
+        }
+    }
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+impl Filesystem for Tree {
+    fn lookup(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.look_up(folder, name) {
+            Ok(about) => reply.entry(&NEVER, &about, Generation(0)),
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let about = self.state().files.about(number.0);
+        match about {
+            Ok(about) => reply.attr(&NEVER, &about),
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        _: Option<u32>,
+        _: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        match self.set(number.0, mode, size, handle) {
+            Ok(about) => reply.attr(&NEVER, &about),
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn mkdir(
+        &self,
+        _: &Request,
+        folder: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = || {
+            let path = {
+                let files = &self.state().files;
+                files.root().join(files.child(folder.0, name)?)
+            };
+            fs::DirBuilder::new().mode(mode).create(path)?;
+            self.look_up(folder, name)
+        };
+        match made() {
+            Ok(about) => reply.entry(&NEVER, &about, Generation(0)),
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn unlink(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer(self.remove(folder, name, fs::remove_file), reply);
+    }
+
+    fn rmdir(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        answer(self.remove(folder, name, fs::remove_dir), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        folder: INodeNo,
+        name: &OsStr,
+        new_folder: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let renamed = self.rename_file((folder, name), (new_folder, new_name), flags);
+        answer(renamed, reply);
+    }
+
+    fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let mut state = self.state();
+        // Aligned buffers and the end of the file are the kernel's business, as it knows how the file was opened.
+        let opened = state.files.path(number.0).and_then(|path| {
+            let open = File::options().read(true).write(true).open(path)?;
+            Ok(state.files.opened(number.0, open))
+        });
+        match opened {
+            Ok(handle) => reply.opened(FileHandle(handle), THROUGH),
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        folder: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        _: i32,
+        reply: ReplyCreate,
+    ) {
+        match self.make(folder, name, mode) {
+            Ok((about, handle)) => {
+                reply.created(&NEVER, &about, Generation(0), FileHandle(handle), THROUGH);
+            }
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let open = self.state().files.handle(handle.0);
+        match open.and_then(|open| read(&open.file, offset, size)) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        bytes: &[u8],
+        _: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let mut state = self.state();
+        let durable = OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::DSYNC);
+        match state.files.handle(handle.0) {
+            Ok(open) => state.write(&open.file, open.number, offset, bytes, durable, reply),
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.state().flush(number.0, reply);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.state().files.closed(handle.0);
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.entries(number.0) {
+            Ok(entries) => {
+                let mut folders = self.folders();
+                let handle = folders.last_key_value().map_or(1, |(last, _)| last + 1);
+                folders.insert(handle, entries);
+                reply.opened(FileHandle(handle), FopenFlags::empty());
+            }
+            Err(error) => reply.error(error.into()),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let folders = self.folders();
+        let entries = folders.get(&handle.0).into_iter().flatten();
+        let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (next, (name, kind)) in (1..).zip(entries).skip(skipped) {
+            if reply.add(number, next, *kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.folders().remove(&handle.0);
+        reply.ok();
+    }
+
+    /// Names are durable at once.
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match statvfs(self.state().files.root()) {
+            Ok(found) => reply.statfs(
+                found.f_blocks,
+                found.f_bfree,
+                found.f_bavail,
+                found.f_files,
+                found.f_ffree,
+                u32::try_from(found.f_bsize).unwrap_or(4096),
+                255,
+                u32::try_from(found.f_frsize).unwrap_or(4096),
+            ),
+            Err(error) => reply.error(io::Error::from(error).into()),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let open = self.state().files.handle(handle.0);
+        let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
+        let done = open.and_then(|open| Ok(fallocate(&*open.file, flags, offset, length)?));
+        answer(done, reply);
+    }
+}
+
+fn answer(done: io::Result<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(Errno::from(error)),
+    }
+}

@@ -1,0 +1,302 @@
+//! `cargo xtask disks`: three nodes, one of which has its folder on a disk that fails. For every kind of file and every
+//! fault: nothing acknowledged is lost, nothing wrong is served, and what the node says about it is shown.
+
+mod disk;
+mod trial;
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use quorate_testbed::interrupt;
+use serde_json::json;
+
+use crate::{
+    cluster::check::Checker,
+    shell::{self, Failed, cargo},
+};
+use trial::{Outcome, Row};
+
+const USAGE: &str = "disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]";
+
+/// Files that faults happen to: how their names begin below the data folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    name: &'static str,
+    files: &'static str,
+    /// They are written when the folder is made, and hardly ever again.
+    early: bool,
+    /// The store of the nodes: what snapshots are for, or one on disk.
+    store: &'static str,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind {
+        name: "log",
+        files: "log/",
+        early: false,
+        store: "lsm",
+    },
+    Kind {
+        name: "streams",
+        files: "stream/",
+        early: false,
+        store: "lsm",
+    },
+    Kind {
+        name: "snapshot",
+        files: "snapshot/",
+        early: false,
+        store: "memory",
+    },
+    Kind {
+        name: "store",
+        files: "kv/",
+        early: false,
+        store: "lsm",
+    },
+    Kind {
+        name: "identity",
+        files: "identity",
+        early: true,
+        store: "lsm",
+    },
+    Kind {
+        name: "files",
+        files: "peers,base,catalogue,segments,parts,chunks",
+        early: true,
+        store: "lsm",
+    },
+];
+
+/// What the disk does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A bit is another one from here on.
+    Flip,
+    /// A write goes to another place.
+    Misdirected,
+    /// A power cut, and of a write that was not flushed the first sectors are left.
+    Torn,
+    /// A power cut, and a write that was not flushed is there and one before it is not.
+    Reordered,
+    /// A power cut, and one write that was flushed is not there.
+    LostOne,
+    /// A power cut, and all is lost that was written for a while, flushed or not.
+    LostTail,
+}
+
+const FAULTS: [Fault; 6] = [
+    Fault::Flip,
+    Fault::Misdirected,
+    Fault::Torn,
+    Fault::Reordered,
+    Fault::LostOne,
+    Fault::LostTail,
+];
+
+impl Fault {
+    /// As the disk is told.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Flip => "flip",
+            Self::Misdirected => "misdirected",
+            Self::Torn => "torn",
+            Self::Reordered => "reordered",
+            Self::LostOne => "lost-one",
+            Self::LostTail => "lost-tail",
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wish {
+    rounds: u64,
+    seed: u64,
+    kind: Option<&'static str>,
+    fault: Option<Fault>,
+    json: bool,
+}
+
+/// Plays all rows.
+pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
+    let wish = parse(words)?;
+    if !std::path::Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        return shell::skip(
+            "disks",
+            "file systems in user space need /dev/fuse, and root",
+        );
+    }
+    shell::build_programs()?;
+    // Its tests are built with what it alone needs, so `cargo test` leaves them out.
+    cargo(&[
+        "test",
+        "--quiet",
+        "--package",
+        "xtask",
+        "--features",
+        "disks",
+        "--bin",
+        "quorate-disk",
+    ])?;
+    let words = [
+        "build",
+        "--quiet",
+        "--package",
+        "xtask",
+        "--features",
+        "disks",
+        "--bin",
+        "quorate-disk",
+    ];
+    cargo(&[&words, shell::profile()].concat())?;
+    Checker::build()?;
+    let checker = Checker::find();
+    interrupt::clean_up_on_signals()?;
+    let begun = Instant::now();
+    let mut rows = Vec::new();
+    for round in 0..wish.rounds {
+        for (kind, fault) in KINDS
+            .iter()
+            .flat_map(|kind| FAULTS.map(|fault| (kind, fault)))
+        {
+            let other = wish.kind.is_some_and(|name| name != kind.name)
+                || wish.fault.is_some_and(|one| one != fault);
+            if other {
+                continue;
+            }
+            let row = Row {
+                kind: *kind,
+                fault,
+                seed: wish.seed + round,
+            };
+            let at = Instant::now();
+            let played = row.play(checker.as_ref());
+            println!("{}", line(&row, &played, at.elapsed().as_secs()));
+            rows.push((row, played));
+        }
+    }
+    if wish.json {
+        for (row, played) in &rows {
+            println!("{}", as_json(row, played));
+        }
+    }
+    let failed = rows.iter().filter(|(_, played)| played.is_err()).count();
+    println!(
+        "{} rows in {} s, {failed} failed",
+        rows.len(),
+        begun.elapsed().as_secs()
+    );
+    match failed {
+        0 => Ok(()),
+        _ => Err(Failed(format!("{failed} of {} rows failed", rows.len()))),
+    }
+}
+
+fn line(row: &Row, played: &Result<Outcome, Failed>, seconds: u64) -> String {
+    let Row { kind, fault, seed } = row;
+    let (name, fault) = (kind.name, fault.name());
+    match played {
+        Ok(Outcome {
+            done, noticed, end, ..
+        }) => {
+            let noticed = noticed.as_deref().unwrap_or("nothing");
+            format!(
+                "{name:<9} {fault:<12} seed {seed}, {seconds:>3} s: {end}\n    done: {done}\n    said: {noticed}"
+            )
+        }
+        Err(Failed(why)) => {
+            format!(
+                "{name:<9} {fault:<12} seed {seed}, {seconds:>3} s: FAILED: {why}\n    again: cargo xtask disks --only {name}+{fault} --seed {seed}"
+            )
+        }
+    }
+}
+
+fn as_json(row: &Row, played: &Result<Outcome, Failed>) -> serde_json::Value {
+    let mut value = json!({
+        "kind": row.kind.name,
+        "fault": row.fault.name(),
+        "seed": row.seed,
+    });
+    let more = match played {
+        Ok(outcome) => json!({
+            "done": outcome.done,
+            "noticed": outcome.noticed,
+            "end": outcome.end,
+            "keys": outcome.keys,
+            "stream_bytes": outcome.stream_bytes,
+        }),
+        Err(Failed(why)) => json!({ "failed": why }),
+    };
+    if let (Some(value), serde_json::Value::Object(more)) = (value.as_object_mut(), more) {
+        value.extend(more);
+    }
+    value
+}
+
+fn parse(words: &[&str]) -> Result<Wish, Failed> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut wish = Wish {
+        rounds: 1,
+        seed: now.unwrap_or_default().as_secs() % 1_000_000,
+        kind: None,
+        fault: None,
+        json: false,
+    };
+    let number = |word: &str| {
+        let number = word.parse::<u64>();
+        number.map_err(|_| Failed(format!("{word}: not a number; {USAGE}")))
+    };
+    let mut rest = words;
+    while let [word, more @ ..] = rest {
+        rest = match (*word, more) {
+            ("--seed", [seed, more @ ..]) => {
+                wish.seed = number(seed)?;
+                more
+            }
+            ("--only", [only, more @ ..]) => {
+                for name in only.split('+') {
+                    let kind = KINDS.iter().find(|kind| kind.name == name);
+                    let fault = FAULTS.into_iter().find(|fault| fault.name() == name);
+                    if kind.is_none() && fault.is_none() {
+                        return Err(Failed(format!("{name}: no kind and no fault; {USAGE}")));
+                    }
+                    wish.kind = kind.map(|kind| kind.name).or(wish.kind);
+                    wish.fault = fault.or(wish.fault);
+                }
+                more
+            }
+            ("--json", more) => {
+                wish.json = true;
+                more
+            }
+            (rounds, more) => {
+                wish.rounds = number(rounds)?;
+                more
+            }
+        };
+    }
+    Ok(wish)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wishes_are_understood() {
+        let wish = parse(&["2", "--seed", "7", "--only", "log+torn", "--json"]).unwrap();
+        let wanted = Wish {
+            rounds: 2,
+            seed: 7,
+            kind: Some("log"),
+            fault: Some(Fault::Torn),
+            json: true,
+        };
+        assert_eq!(wish, wanted);
+        let fault = parse(&["--only", "lost-one"]).unwrap();
+        assert_eq!((fault.kind, fault.fault), (None, Some(Fault::LostOne)));
+        assert!(parse(&["--only", "x"]).is_err());
+        assert!(parse(&["--seed"]).is_err());
+    }
+}

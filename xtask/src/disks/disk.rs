@@ -1,0 +1,110 @@
+//! The failing disk of one node: a process that serves a file system, and is told what to do wrong.
+
+use std::{
+    fs,
+    io::{self, BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use crate::shell;
+
+/// Ends with its folder when dropped; nobody may use it then.
+pub(super) struct Disk {
+    process: Child,
+    words: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    folder: tempfile::TempDir,
+}
+
+impl Disk {
+    /// An empty one, which does nothing wrong yet.
+    pub(super) fn mount() -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("quorate-disk-").tempdir()?;
+        let (under, place) = (folder.path().join("under"), folder.path().join("place"));
+        fs::create_dir(&under)?;
+        fs::create_dir(&place)?;
+        let mut process = Command::new(shell::program("quorate-disk"))
+            .args([&under, &place])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (words, answers) = (process.stdin.take(), process.stdout.take());
+        let answers = answers.ok_or_else(|| io::Error::other("the disk has no answers"))?;
+        let mut disk = Self {
+            process,
+            words,
+            answers: BufReader::new(answers),
+            folder,
+        };
+        match disk.answer()?.as_str() {
+            "mounted" => Ok(disk),
+            other => Err(io::Error::other(format!("the disk said {other}"))),
+        }
+    }
+
+    /// Where a node has it.
+    pub(super) fn place(&self) -> PathBuf {
+        self.folder.path().join("place")
+    }
+
+    /// The files as they are below it.
+    pub(super) fn under(&self) -> PathBuf {
+        self.folder.path().join("under")
+    }
+
+    fn answer(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Tells it something; what it answers.
+    pub(super) fn tell(&mut self, words: &str) -> io::Result<String> {
+        if let Some(to) = &mut self.words {
+            writeln!(to, "{words}")?;
+        }
+        let answer = self.answer()?;
+        match answer.strip_prefix("ok") {
+            Some(rest) => Ok(rest.trim().to_owned()),
+            None => Err(io::Error::other(format!("the disk, {words}: {answer}"))),
+        }
+    }
+
+    /// How many writes a power cut could take, or went astray.
+    pub(super) fn prey(&mut self) -> io::Result<usize> {
+        self.tell("prey")?.parse().map_err(io::Error::other)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        drop(self.words.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// All files below a folder whose names begin so, with these names.
+pub(super) fn files(root: &Path, beginnings: &str) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            // It may be gone meanwhile.
+            let Ok(about) = entry.metadata() else {
+                continue;
+            };
+            if about.is_dir() {
+                folders.push(entry.path());
+            } else if let Ok(name) = entry.path().strip_prefix(root) {
+                let name = name.to_string_lossy().into_owned();
+                if about.len() > 0 && beginnings.split(',').any(|one| name.starts_with(one)) {
+                    found.push(name);
+                }
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
