@@ -285,7 +285,7 @@ pub trait StateMachine {
 
     /// Whether something of it failed that damage would explain: then the node reads all that it keeps, as if somebody had
     /// asked for it. Asked for in every turn, until [`StateMachine::take_scrubbed`] said that all was read.
-    fn wants_scrub(&self) -> bool {
+    fn wants_scrub(&mut self) -> bool {
         false
     }
 

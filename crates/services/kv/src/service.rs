@@ -325,7 +325,7 @@ impl StateMachine for Service {
         self.store.take_scrubbed()
     }
 
-    fn wants_scrub(&self) -> bool {
+    fn wants_scrub(&mut self) -> bool {
         self.store.wants_scrub()
     }
 

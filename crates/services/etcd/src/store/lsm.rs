@@ -167,7 +167,7 @@ impl Store for LsmStore {
         self.engine.take_scrubbed()
     }
 
-    fn wants_scrub(&self) -> bool {
+    fn wants_scrub(&mut self) -> bool {
         self.engine.wants_scrub()
     }
 }

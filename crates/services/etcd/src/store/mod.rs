@@ -97,7 +97,7 @@ pub trait Store: Send {
     }
 
     /// As [`StateMachine::wants_scrub`](quorate::StateMachine::wants_scrub).
-    fn wants_scrub(&self) -> bool {
+    fn wants_scrub(&mut self) -> bool {
         false
     }
 }

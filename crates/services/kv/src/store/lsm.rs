@@ -885,7 +885,7 @@ impl Store for LsmStore {
         self.hear_scrub()
     }
 
-    fn wants_scrub(&self) -> bool {
+    fn wants_scrub(&mut self) -> bool {
         self.suspects_damage()
     }
 

@@ -492,7 +492,7 @@ pub trait Store: Send {
     }
 
     /// As [`StateMachine::wants_scrub`](quorate_replica::service::StateMachine::wants_scrub).
-    fn wants_scrub(&self) -> bool {
+    fn wants_scrub(&mut self) -> bool {
         false
     }
 
