@@ -208,6 +208,11 @@ impl Scrubbing {
         false
     }
 
+    /// Whether one goes on.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.run.is_some()
+    }
+
     /// What may be done now, if something may.
     pub(crate) fn step(&mut self, now: Time) -> Option<Step> {
         let run = self.run.as_mut()?;

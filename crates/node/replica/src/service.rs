@@ -283,6 +283,12 @@ pub trait StateMachine {
         Scrubbed::default()
     }
 
+    /// Whether something of it failed that damage would explain: then the node reads all that it keeps, as if somebody had
+    /// asked for it. Asked for in every turn, until [`StateMachine::take_scrubbed`] said that all was read.
+    fn wants_scrub(&mut self) -> bool {
+        false
+    }
+
     /// Bytes that it keeps on this node's disk, about: what is read so.
     fn kept_bytes(&self) -> u64 {
         0

@@ -111,6 +111,21 @@ pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     blocks.into_iter().filter(old).collect()
 }
 
+/// Log writes of which each block may rot: where they lie, and how long they are.
+pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
+    let old = old_blocks(disk, newest);
+    let heads = old
+        .into_iter()
+        .filter(|place| place.file.family == Family::Log);
+    let whole = heads.filter_map(|place| {
+        let bytes = disk.bytes(place.file)?;
+        let from = usize::try_from(place.offset).ok()?;
+        let header = Header::decode(bytes.get(from..from + BLOCK)?).ok()?;
+        (Position::from(header.place) == place).then_some((place, u64::from(header.length)))
+    });
+    whole.collect()
+}
+
 /// What of a node's log is durable and released, write by write in order ([disk-2]).
 #[derive(Debug, Default)]
 pub struct Released {

@@ -132,6 +132,8 @@ pub(crate) enum Event {
     Stall,
     /// An operator wants a node to scrub.
     Scrub,
+    /// A disk is found to have written to a wrong place, or a small file rots.
+    Stray,
     /// A frame arrives at a device.
     Frame {
         from: usize,

@@ -215,10 +215,15 @@ pub struct Scrubs {
     pub bytes_per_second: u64,
     /// Mean time between two bits that flip, where the seed has no rot of its own.
     pub rot_us: u64,
+    /// Mean time between two times that the disk of one node is found to have written to a wrong place, or that a small file
+    /// of it rots.
+    pub strays_us: Option<u64>,
 }
 
 /// Seeds below mean what they meant before nodes scrubbed in this simulator.
 const SCRUBS_FROM: u64 = 1001;
+/// Seeds below mean what they meant before disks wrote to wrong places.
+const STRAYS_FROM: u64 = 2001;
 
 impl Scrubs {
     /// Of a third of the later seeds, from dice of their own.
@@ -229,6 +234,12 @@ impl Scrubs {
             asked_us: dice.pick(&[30_000, 150_000, 600_000]),
             bytes_per_second: dice.pick(&[64 << 10, 1 << 20, 32 << 20]),
             rot_us: dice.pick(&[30_000, 100_000, 400_000]),
+            strays_us: None,
+        };
+        let strays_us = Dice::new(seed ^ 0x5374_7261_7973).pick(&[20_000, 80_000, 300_000]);
+        let scrubs = Self {
+            strays_us: (seed >= STRAYS_FROM).then_some(strays_us),
+            ..scrubs
         };
         (dice.chance(1, 3) && seed >= SCRUBS_FROM).then_some(scrubs)
     }

@@ -430,6 +430,8 @@ pub struct Node {
     pub disk_error: bool,
     /// Whether a bit of its disk ever flipped.
     pub rotted: bool,
+    /// A small file that rotted.
+    pub(crate) spoiled: Option<Spoiled>,
     /// Scrubs that have ended.
     pub scrubs: u64,
     /// What the last of them had found when it ended.
@@ -448,6 +450,14 @@ pub struct Node {
     pub release_running: Level,
     /// Whether a process of the newest release ever ran here.
     pub ran_newest: bool,
+}
+
+/// A small file that rotted.
+#[derive(Clone, Debug)]
+pub(crate) struct Spoiled {
+    pub(crate) name: &'static str,
+    pub(crate) sound: Vec<u8>,
+    pub(crate) damaged: Vec<u8>,
 }
 
 /// How a start ended.
@@ -492,6 +502,7 @@ impl Node {
             disk_factor: 1,
             disk_error: false,
             rotted: false,
+            spoiled: None,
             scrubs: 0,
             scrubbed: ScrubStatus::default(),
             dies_after: None,

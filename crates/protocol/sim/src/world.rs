@@ -19,6 +19,8 @@ mod operators;
 mod releases;
 mod scene;
 mod scrubs;
+mod small_files;
+mod strays;
 mod streams;
 mod turn;
 
@@ -68,6 +70,12 @@ pub struct Counts {
     pub disk_errors: u64,
     /// Damaged blocks.
     pub rotted: u64,
+    /// Writes that went to a wrong place.
+    pub strays: u64,
+    /// Small files that were damaged.
+    pub files_rotted: u64,
+    /// Starts that refused such a file.
+    pub files_refused: u64,
     /// Stores of services that were damaged.
     pub stores_rotted: u64,
     /// Scrubs that ended.
@@ -233,6 +241,7 @@ impl World {
         world.plan_operator();
         world.plan_stall();
         world.plan_scrub();
+        world.plan_stray();
         world.plan_reset();
         world.plan_taking();
         world.plan_stranger();
@@ -366,6 +375,7 @@ impl World {
             Event::StoreFault => self.store_fault(),
             Event::Stall => self.stall(),
             Event::Scrub => self.want_scrub(),
+            Event::Stray => self.stray(),
             Event::Frame { from, to, bytes } => return self.station_hears(from, to, &bytes),
             Event::DeviceReset => self.reset_device(),
             Event::DeviceTaken => self.take_device(),

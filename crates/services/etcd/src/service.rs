@@ -420,4 +420,8 @@ impl StateMachine for Service {
     fn take_scrubbed(&mut self) -> Scrubbed {
         self.mvcc.below().take_scrubbed()
     }
+
+    fn wants_scrub(&mut self) -> bool {
+        self.mvcc.below().wants_scrub()
+    }
 }

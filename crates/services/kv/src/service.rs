@@ -325,6 +325,10 @@ impl StateMachine for Service {
         self.store.take_scrubbed()
     }
 
+    fn wants_scrub(&mut self) -> bool {
+        self.store.wants_scrub()
+    }
+
     fn kept_bytes(&self) -> u64 {
         self.store.kept_bytes()
     }

@@ -97,6 +97,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Goes on with the scrub, if one goes on or is due.
     pub(super) fn go_on_scrubbing(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
+        // What a repair that is under way will end is not looked for once more.
+        let looks = self.scrubbing.goes_on() || self.snapshots.renewal().is_under_way();
+        if !looks && self.applying.service_mut().wants_scrub() {
+            self.begin_scrub(now, wall_ms, None);
+        }
         if self.scrubbing.rests(wall_ms) {
             return;
         }

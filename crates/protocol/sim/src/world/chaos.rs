@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Log writes that do not rot: more than can be in flight ([model-3]).
-const NEWEST_WRITES: usize = 8;
+pub(super) const NEWEST_WRITES: usize = 8;
 
 /// What may go wrong.
 pub(super) struct Chaos {
@@ -26,6 +26,8 @@ pub(super) struct Chaos {
     stall_dice: Dice,
     /// For operators who want scrubs.
     pub(super) scrub_dice: Dice,
+    /// For writes to wrong places, and small files that rot.
+    pub(super) stray_dice: Dice,
 }
 
 impl Chaos {
@@ -42,6 +44,7 @@ impl Chaos {
             store_dice: Dice::new(!settings.seed),
             stall_dice: Dice::new(!settings.seed ^ 0x5374_616c_6c73),
             scrub_dice: Dice::new(!settings.seed ^ 0x5363_7275_6273),
+            stray_dice: Dice::new(!settings.seed ^ 0x5374_7261_7973),
         }
     }
 
@@ -500,6 +503,7 @@ impl World {
                     | Event::Release
                     | Event::Stall
                     | Event::Scrub
+                    | Event::Stray
                     | Event::Deaf
                     | Event::Way
                     | Event::Start(_)

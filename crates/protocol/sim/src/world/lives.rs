@@ -39,6 +39,7 @@ impl World {
             self.line(&name(node), "retired", format_args!("it was removed"));
             return Ok(());
         }
+        let spoiled = self.starts_spoiled(node);
         let dies = self.founder_dies();
         let (founder, others) = self.nodes.split_at_mut(1);
         let (starting, mut founder) = match node.checked_sub(1) {
@@ -56,6 +57,9 @@ impl World {
         };
         let outcome = starting.start(self.now, &self.settings, &mut self.dice, ask);
         self.bury(0);
+        if self.refuses_spoiled(node, spoiled, &outcome)? {
+            return self.start_mended(node);
+        }
         match outcome {
             Ok(Start::Runs(started)) => self.started(node, *started),
             Ok(Start::Waits(what)) => {

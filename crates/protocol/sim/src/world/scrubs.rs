@@ -106,8 +106,11 @@ impl World {
         loop {
             self.all_scrub()?;
             let mut nodes = (0..self.nodes.len()).filter(|node| self.belongs(*node));
-            let verdict: Verdict =
-                nodes.try_for_each(|node| scrubs::mended(node, &self.nodes[node].scrubbed));
+            let verdict: Verdict = nodes.try_for_each(|node| {
+                scrubs::mended(node, &self.nodes[node].scrubbed)?;
+                // What the scrub does not say, too.
+                self.small_file_is_mended(node)
+            });
             if verdict.is_ok() || self.now > deadline {
                 return verdict;
             }

@@ -6,6 +6,25 @@ use quorate_sim::{faults::Settings, run, world::Counts};
 const SEEDS: std::ops::RangeInclusive<u64> = 1001..=1480;
 const STEPS: u64 = 8_000;
 
+/// The later seeds, in which disks write to wrong places.
+const STRAYS: std::ops::RangeInclusive<u64> = 2001..=2480;
+
+#[test]
+fn writes_to_wrong_places_and_small_files_that_rot_are_found_and_mended() {
+    let mut all = Counts::default();
+    for seed in STRAYS.filter(|seed| Settings::draw(*seed).scrubs.is_some()) {
+        let report = run(seed, STEPS);
+        assert!(report.holds(), "\n{report}\n");
+        all.strays += report.counts.strays;
+        all.files_rotted += report.counts.files_rotted;
+        all.files_refused += report.counts.files_refused;
+    }
+    assert!(
+        all.strays > 100 && all.files_rotted > 80 && all.files_refused > 40,
+        "{all:?}"
+    );
+}
+
 #[test]
 fn scrubs_find_what_rots_and_nothing_else() {
     let mut all = Counts::default();

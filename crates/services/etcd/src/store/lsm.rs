@@ -166,4 +166,8 @@ impl Store for LsmStore {
     fn take_scrubbed(&mut self) -> Scrubbed {
         self.engine.take_scrubbed()
     }
+
+    fn wants_scrub(&mut self) -> bool {
+        self.engine.wants_scrub()
+    }
 }

@@ -95,4 +95,9 @@ pub trait Store: Send {
     fn take_scrubbed(&mut self) -> Scrubbed {
         Scrubbed::default()
     }
+
+    /// As [`StateMachine::wants_scrub`](quorate::StateMachine::wants_scrub).
+    fn wants_scrub(&mut self) -> bool {
+        false
+    }
 }

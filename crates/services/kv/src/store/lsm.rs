@@ -213,6 +213,8 @@ pub struct LsmStore {
     dead: Dead,
     /// Its files are being read.
     scrub: Option<scrub::Scrub>,
+    /// Whether one is needed.
+    suspicion: scrub::Suspicion,
     /// It is built anew, because files of it are damaged.
     renewal: Option<renewal::Renewal>,
     /// Images that could not be read since the tree was opened, or one was whole.
@@ -308,6 +310,7 @@ impl LsmStore {
             time: 0,
             dead: Dead::default(),
             scrub: None,
+            suspicion: scrub::Suspicion::default(),
             renewal: None,
             failed_images: 0,
         };
@@ -880,6 +883,10 @@ impl Store for LsmStore {
 
     fn take_scrubbed(&mut self) -> Scrubbed {
         self.hear_scrub()
+    }
+
+    fn wants_scrub(&mut self) -> bool {
+        self.suspects_damage()
     }
 
     fn kept_bytes(&self) -> u64 {

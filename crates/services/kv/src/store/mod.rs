@@ -491,6 +491,11 @@ pub trait Store: Send {
         Scrubbed::default()
     }
 
+    /// As [`StateMachine::wants_scrub`](quorate_replica::service::StateMachine::wants_scrub).
+    fn wants_scrub(&mut self) -> bool {
+        false
+    }
+
     /// As [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
     fn kept_bytes(&self) -> u64 {
         0

@@ -584,6 +584,64 @@ fn what_a_flush_leaves_is_removed_all_the_same() {
     assert_eq!(store.len(), 0);
 }
 
+/// [scrub-2] Nobody needs what a flush left. That it cannot be read ends its removal, and costs nothing that is sound.
+#[test]
+fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    for slot in 1..50 {
+        step(&mut store, &mut model, slot);
+    }
+    store.persist().unwrap();
+    disk.fail(Access::Read, io::ErrorKind::InvalidData);
+    store.clear();
+    store.commit(Slot(51), &[]);
+    until("a removal that meets it", || {
+        store.health();
+        (disk.failures() > 0).then_some(())
+    });
+    let met = disk.failures();
+    for slot in 52..100 {
+        store.commit(Slot(slot), &[]);
+        assert!(matches!(store.health(), Health::Well | Health::Behind));
+        store.persist().unwrap();
+    }
+    assert_eq!(disk.failures(), met, "it is not tried again");
+    disk.heal();
+    drop(store);
+    let mut store = open(&path, &disk);
+    assert_eq!(store.recovered().0, Slot(99));
+    until("an empty tree", || {
+        store.health();
+        (store.stored_entries() <= 1).then_some(())
+    });
+    assert!(!path.with_extension("damaged-1").exists());
+}
+
+/// [scrub-8] A new store that stands still half-way serves nothing, while the old one would.
+#[test]
+fn a_store_is_not_built_anew_without_room_for_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, disk) = (folder.path().join("kv"), Arc::new(Moody::default()));
+    let (mut store, mut model) = (open(&path, &disk), MemoryStore::new());
+    for slot in 1..50 {
+        step(&mut store, &mut model, slot);
+    }
+    store.persist().unwrap();
+    disk.fill(true);
+    let why = store.renew().unwrap_err();
+    assert!(why.contains("no room for another store"), "{why}");
+    let aside = path.with_extension("damaged-1");
+    assert!(!aside.exists() && !store.has_failed());
+    assert_eq!(digest(&store), digest(&model), "it serves as it is");
+    disk.fill(false);
+    store.renew().unwrap();
+    until_health(&mut store, |health| matches!(health, Health::Back(_)));
+    assert_eq!(store.recovered().0, Slot::FIRST);
+    assert!(aside.exists());
+}
+
 // --- The same in a cluster.
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];

@@ -53,6 +53,10 @@ struct Group {
 
 impl Group {
     fn new(count: u32, seed: u64) -> Self {
+        Self::with(count, seed, |_| {})
+    }
+
+    fn with(count: u32, seed: u64, change: impl FnOnce(&mut SnapshotOptions)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let nodes: Vec<NodeId> = (1..=count).map(NodeId).collect();
         for node in &nodes {
@@ -79,6 +83,7 @@ impl Group {
             snapshots.log_bytes_min,
             snapshots.log_bytes_max,
         ) = (0, 48 << 10, 96 << 10);
+        change(&mut snapshots);
         options.snapshots = snapshots.in_files_of(4096, 16);
         let mut cluster = Cluster::with_options(options, seed, make);
         cluster.knobs.segment_bytes = Some(64 << 10);
@@ -173,13 +178,19 @@ impl Group {
 
     /// A byte turns in the middle of the oldest file of values, which every node wrote at about the same time.
     fn spoil(&self, node: NodeId) {
-        let mut files = values(&self.store(node));
+        let mut files = files_in(&self.store(node), "blobs");
         files.sort();
         let file = files.first().expect("it has files of values");
-        let bytes = fs::read(file).unwrap();
-        let middle = bytes.len() / 2;
-        let open = fs::OpenOptions::new().write(true).open(file).unwrap();
-        open.write_all_at(&[!bytes[middle]], middle as u64).unwrap();
+        turn_in_the_middle(file);
+    }
+
+    /// The same in its largest table: where keys lie, and not what finds them. Whoever asks for no key there never reads
+    /// it; compaction does.
+    fn spoil_keys(&self, node: NodeId) {
+        let files = files_in(&self.store(node), "tables");
+        let bytes = |file: &PathBuf| fs::metadata(file).unwrap().len();
+        let largest = files.iter().max_by_key(|file| bytes(file));
+        turn_in_the_middle(largest.expect("it has tables"));
     }
 
     fn begin_scrub(&mut self, node: NodeId) {
@@ -214,18 +225,27 @@ impl Group {
     }
 }
 
-/// Files of values in this folder.
-fn values(folder: &Path) -> Vec<PathBuf> {
+/// Files in folders of this name below.
+fn files_in(folder: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {
-            true => found.extend(values(&path)),
-            false if folder.ends_with("blobs") => found.push(path),
+            true => found.extend(files_in(&path, name)),
+            false if folder.ends_with(name) => found.push(path),
             false => {}
         }
     }
     found
+}
+
+fn turn_in_the_middle(file: &Path) {
+    let middle = fs::metadata(file).unwrap().len() / 2;
+    let mut open = fs::OpenOptions::new();
+    let open = open.read(true).write(true).open(file).unwrap();
+    let mut byte = [0];
+    open.read_exact_at(&mut byte, middle).unwrap();
+    open.write_all_at(&[!byte[0]], middle).unwrap();
 }
 
 fn is_of_the_store(status: &ScrubStatus, fate: Fate) -> bool {
@@ -347,4 +367,74 @@ fn when_all_stores_are_damaged_all_keep_what_they_have() {
     }
     group.set(NodeId(1), "more");
     group.level();
+}
+
+/// Compaction meets the damage before anybody looks for it, and the library says no more than that something failed: the
+/// node looks for it by itself, says where it is, and builds the store anew. Otherwise the store would be opened again for
+/// each compaction.
+#[test]
+fn compaction_that_meets_damage_has_the_node_look_for_it() {
+    let mut group = Group::new(3, 5);
+    group.fill();
+    let leader = group.cluster.leader().unwrap();
+    let ill = NodeId(1 + leader.0 % 3);
+    // Long keys make a table of many blocks.
+    for number in 0..200 {
+        group.set(leader, &format!("{number:0>400}"));
+    }
+    group.level();
+    group.spoil_keys(ill);
+    // No command asks for what is damaged.
+    let mut number = 0;
+    group.until("damage", |group| {
+        number += 1;
+        group.set(leader, &format!("new {}", number % 4));
+        let found = !group.status(ill).found.is_empty();
+        assert!(found || !group.is_aside(ill), "nobody knows why");
+        assert!(number < 5_000, "it is opened again and again");
+        found
+    });
+    let status = group.mended(ill);
+    assert!(is_of_the_store(&status, Fate::Repaired), "{status:?}");
+    assert_eq!(status.found_total, 1, "{status:?}");
+    group.set(leader, "more");
+    group.until("no old store", |group| !group.is_aside(ill));
+    group.all_equal();
+    assert_eq!(group.scrubbed(ill).found, vec![]);
+    for number in (0..200).step_by(7) {
+        assert!(group.has(ill, &format!("{number:0>400}")), "{number}");
+    }
+}
+
+/// A snapshot that comes slowly would be older than the beginning of a log that is trimmed meanwhile, and of no use then.
+#[test]
+fn the_log_begins_no_later_while_a_snapshot_is_on_its_way() {
+    let mut group = Group::with(3, 6, |snapshots| {
+        snapshots.log_bytes_max = 4 << 20;
+        snapshots.transfer_bytes_per_second = Some(48 << 10);
+    });
+    group.fill();
+    let leader = group.cluster.leader().unwrap();
+    let ill = NodeId(1 + leader.0 % 3);
+    group.spoil(ill);
+    group.scrubbed(ill);
+    let start = |group: &Group, node: NodeId| group.cluster.replica(node).log().start();
+    let from = start(&group, ill);
+    let others = |group: &Group| {
+        let mut well = group.nodes.iter().filter(|node| **node != ill);
+        well.all(|node| start(group, *node) > from)
+    };
+    let mut number = 0;
+    group.until("logs of others that are trimmed", |group| {
+        number += 1;
+        group.set(leader, &format!("more {number}"));
+        assert_eq!(group.status(ill).count(Fate::Repairing), 1);
+        assert_eq!(start(group, ill), from, "after {number}");
+        others(group)
+    });
+    let status = group.mended(ill);
+    assert!(is_of_the_store(&status, Fate::Repaired), "{status:?}");
+    group.set(leader, "last");
+    group.until("a trimmed log", |group| start(group, ill) > from);
+    group.all_equal();
 }

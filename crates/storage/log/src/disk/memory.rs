@@ -327,6 +327,16 @@ impl MemoryDisk {
         }
     }
 
+    /// Puts these bytes there, as if they had always been: what a write to the wrong place once left.
+    pub fn put(&self, at: impl Into<Position>, bytes: &[u8]) {
+        self.lock().stored.write(at.into(), bytes);
+    }
+
+    /// The same of a small file.
+    pub fn put_small(&self, name: &str, bytes: &[u8]) {
+        self.lock().small_files.put(name, bytes);
+    }
+
     /// As a folder of before the numbers of a family's files were written down.
     pub fn forget_made(&self, family: Family) {
         self.lock().small_files.remove(family.made_file());

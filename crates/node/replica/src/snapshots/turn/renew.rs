@@ -29,6 +29,8 @@ impl Snapshots {
                 }
                 self.renewal = match around.applying.service_mut().renew() {
                     Ok(()) => Renewal::Loading,
+                    // It was let go of just now, to be opened again.
+                    Err(_) if around.applying.service().has_failed() => return,
                     Err(why) => {
                         around.observing.tell(Event::SnapshotFailed { why });
                         Renewal::Failed

@@ -286,6 +286,37 @@ fn a_scrub_keeps_its_pace() {
     );
 }
 
+/// [scrub-6] What it has not asked about yet may be trimmed: the log refuses reads below its start, and nothing there is of
+/// use to anybody.
+#[test]
+fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
+    let mut cluster = shelves_with(small(), 7);
+    let leader = led(&mut cluster);
+    fill(&mut cluster, leader, 60);
+    level(&mut cluster);
+    let blocks = log_blocks(&cluster, N2);
+    for at in [blocks.len() / 4, blocks.len() / 2] {
+        assert!(cluster.disk(N2).rot(blocks[at], 8 * 700));
+    }
+    let all = cluster.replica(N2).node().decided_to();
+    // So slow that it rests for a while after the first piece.
+    begin(&mut cluster, N2, Some(1));
+    let found = |cluster: &mut Shelves| !cluster.replica(N2).scrub_status().found.is_empty();
+    assert!(cluster.run_until(10_000, found));
+    assert_eq!(start_of(&cluster, N2), Slot::FIRST);
+    fill_until_trimmed(&mut cluster, leader, &NODES, all);
+    let status = cluster.replica(N2).scrub_status();
+    assert_eq!(status.now, Some(Kind::Log), "it is not over by then");
+    assert_eq!(cluster.replica(N2).counters().slots_lost, 0, "nor asked");
+    begin(&mut cluster, N2, FAST);
+    let over = |cluster: &mut Shelves| cluster.replica(N2).scrub_status().now.is_none();
+    let ended = cluster.run_until(60_000, over);
+    let status = cluster.replica(N2).scrub_status();
+    assert!(ended, "it asks for ever: {status:?}");
+    assert_eq!(status.count(Fate::Repairing), 0, "{status:?}");
+    level(&mut cluster);
+}
+
 /// From one to the next, also across starts.
 #[test]
 fn a_node_scrubs_by_itself_when_it_is_time() {

@@ -162,7 +162,29 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Whether something in the background failed that damage would explain: compaction reads what nobody asked for, and the
+/// library does not say what it met.
+#[derive(Debug, Default)]
+pub(super) struct Suspicion {
+    failures: u32,
+    /// The files are to be read.
+    stands: bool,
+}
+
+impl Suspicion {
+    /// It is looked into ever more seldom: a disk that takes nothing fails in the background, too, and damage is told once.
+    pub(super) fn background_failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.stands |= self.failures.is_power_of_two();
+    }
+}
+
 impl LsmStore {
+    /// Whether all files are to be read soon.
+    pub(super) fn suspects_damage(&self) -> bool {
+        self.suspicion.stands && self.tree.is_some()
+    }
+
     /// Reads all files that the tree has now; what was being read is given up.
     pub(super) fn begin_scrub(&mut self, bytes_per_second: u64) {
         self.scrub = None;
@@ -174,6 +196,11 @@ impl LsmStore {
     pub(super) fn hear_scrub(&mut self) -> Scrubbed {
         let mut scrubbed = Scrubbed::default();
         let Some(scrub) = &self.scrub else {
+            return scrubbed;
+        };
+        let Some(tree) = &self.tree else {
+            // It is being opened again, and nobody knows which files it has.
+            scrubbed.goes_on = true;
             return scrubbed;
         };
         scrubbed.goes_on = scrub
@@ -188,12 +215,7 @@ impl LsmStore {
             }
         }
         if !suspects.is_empty() {
-            // While the tree is being opened again nobody knows, and the next scrub looks again.
-            let has = self
-                .tree
-                .as_ref()
-                .map(|tree| tree.files())
-                .unwrap_or_default();
+            let has = tree.files();
             suspects.retain(|(file, _)| has.contains(file));
         }
         let damaged = suspects.into_iter().map(|(file, why)| {
@@ -205,6 +227,7 @@ impl LsmStore {
         scrubbed.damaged.extend(damaged);
         if !scrubbed.goes_on {
             self.scrub = None;
+            self.suspicion.stands = false;
         }
         scrubbed
     }

@@ -5,7 +5,8 @@ use std::{cell::OnceCell, fmt, mem};
 use quorate_replica::service::Health;
 
 use super::{
-    FULL, LsmStore, SLOW, changes::Changes, failure::Failure, tree::Opened, writer::Event,
+    FULL, LsmStore, SLOW, changes::Changes, failure::Failure, scrub::Suspicion, tree::Opened,
+    writer::Event,
 };
 
 /// After this many failed reads in one process the tree is not trusted any more.
@@ -78,7 +79,15 @@ impl LsmStore {
                 Condition::Failed(known) => *known = why,
                 condition => *condition = Condition::Waiting(why),
             },
-            Event::Failed(why) => self.condition = Condition::Failed(why),
+            Event::Failed {
+                why,
+                in_the_background,
+            } => {
+                self.condition = Condition::Failed(why);
+                if in_the_background {
+                    self.suspicion.background_failed();
+                }
+            }
             Event::LetGo if self.tree.is_some() => {
                 self.let_go("it is being opened again".to_owned(), None);
             }
@@ -134,6 +143,9 @@ impl LsmStore {
         self.misread = OnceCell::new();
         self.begin_deadlines();
         self.failed_images = 0;
+        if aside.is_some() {
+            self.suspicion = Suspicion::default();
+        }
         self.set_aside(aside);
         self.condition = Condition::Well;
         self.back = Some(note);

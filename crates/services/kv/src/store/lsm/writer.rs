@@ -82,7 +82,11 @@ pub(super) enum Event {
     /// They are not yet; the thread goes on by itself.
     Waiting(String),
     /// The tree takes nothing any more. It can be read.
-    Failed(String),
+    Failed {
+        why: String,
+        /// What failed was in the background, and may have been a compaction that met damage.
+        in_the_background: bool,
+    },
     /// It may do better if it is opened again: the owner lets go of it and says so.
     LetGo,
     /// It could not be opened; it will be tried again.
@@ -252,7 +256,10 @@ impl Work {
                 Err(Break::Gone) => return Err(Gone),
                 Err(Break::Reopen(distrusted)) => self.open(distrusted)?,
                 Ok(failure) => {
-                    self.say(Event::Failed(failure.to_string()))?;
+                    self.say(Event::Failed {
+                        why: failure.to_string(),
+                        in_the_background: matches!(failure, Failure::Poisoned),
+                    })?;
                     let distrusted = self.recover_from(&failure)?;
                     self.open(distrusted)?;
                 }

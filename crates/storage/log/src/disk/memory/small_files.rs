@@ -26,6 +26,11 @@ impl Folder {
         self.doubtful.entry(name.to_owned()).or_default().push(old);
     }
 
+    /// It is what it is, and what a crash may make of it stays so.
+    pub(super) fn put(&mut self, name: &str, bytes: &[u8]) {
+        self.files.insert(name.to_owned(), bytes.to_vec());
+    }
+
     /// All that was renamed is durable.
     pub(super) fn sync(&mut self) {
         self.doubtful.clear();

@@ -1,0 +1,77 @@
+//! A disk that once wrote to a wrong place: what was to be written is not where it should be, and something that was sound is
+//! gone where it went. Like bits that flip it is done to what was written long ago ([model-3]), and to one node of a run.
+
+use quorate_log::disk::{BLOCK, Family, Position};
+
+use super::{Event, World, chaos::NEWEST_WRITES, name};
+use crate::disk::{old_blocks, old_writes};
+
+impl World {
+    /// The next time that something of this is found, if nodes scrub in this run.
+    pub(super) fn plan_stray(&mut self) {
+        if let Some(mean_us) = self.settings.scrubs.and_then(|scrubs| scrubs.strays_us) {
+            let wait = self.chaos.stray_dice.interval(mean_us);
+            self.after(wait, Event::Stray);
+        }
+    }
+
+    pub(super) fn stray(&mut self) {
+        if !self.chaos.goes_on() {
+            return;
+        }
+        self.plan_stray();
+        let ill = (0..self.settings.nodes).find(|node| self.chaos.may_forget(*node));
+        let Some(node) = ill.filter(|_| self.settings.budget() > 0) else {
+            return;
+        };
+        match self.chaos.stray_dice.below(3) {
+            0 => self.misdirect(node, |one, other| one.file == other.file),
+            1 => self.misdirect(node, |one, other| one.file != other.file),
+            _ => self.rot_small_file(node),
+        }
+    }
+
+    /// An old log write lies elsewhere, where `lands` says that it may; at its own place nothing is.
+    fn misdirect(&mut self, node: usize, lands: fn(Position, Position) -> bool) {
+        let disk = self.nodes[node].disk.clone();
+        let writes = old_writes(&disk, NEWEST_WRITES);
+        let blocks = old_blocks(&disk, NEWEST_WRITES);
+        let dice = &mut self.chaos.stray_dice;
+        if writes.is_empty() {
+            return;
+        }
+        let (from, length) = writes[dice.index(writes.len())];
+        let own = |at: &Position| {
+            at.file == from.file && (from.offset..from.offset + length).contains(&at.offset)
+        };
+        let elsewhere = blocks.iter().filter(|at| lands(from, **at) && !own(at));
+        let elsewhere: Vec<Position> = elsewhere.copied().collect();
+        if elsewhere.is_empty() {
+            return;
+        }
+        let to = elsewhere[dice.index(elsewhere.len())];
+        // As far as what it meets there is old, too.
+        let next = |number: &u64| to.file.at(to.offset + number * BLOCK as u64);
+        let old = |number: &u64| elsewhere.binary_search(&next(number)).is_ok();
+        let room = (0..length.div_ceil(BLOCK as u64)).take_while(old).count() * BLOCK;
+        let Some(bytes) = disk.bytes(from.file) else {
+            return;
+        };
+        let start = usize::try_from(from.offset).expect("a disk in memory fits in memory");
+        let end = (start + usize::try_from(length).expect("the same")).min(bytes.len());
+        let write = &bytes[start..end];
+        disk.put(from, &vec![0; write.len()]);
+        disk.put(to, &write[..room.min(write.len())]);
+        self.nodes[node].rotted = true;
+        self.counts.strays += 1;
+        let what = match to.file.family {
+            Family::Log => "of the log",
+            _ => "of another kind",
+        };
+        self.line(
+            &name(node),
+            "stray",
+            format_args!("what was for {from} went to {to} {what}"),
+        );
+    }
+}
