@@ -102,10 +102,10 @@ const ROWS: [Row; 7] = [
         tls: false,
     },
     Row {
-        name: "durable, with certificates",
+        name: "durable, byte streams, with certificates",
         flags: &["--durability", "durable"],
         kills: true,
-        streams: false,
+        streams: true,
         tls: true,
     },
 ];

@@ -48,6 +48,7 @@ pub fn options() -> Options {
         silence: Duration::from_secs(3),
         open: PATIENCE,
         patience: PATIENCE,
+        tls: crate::trust::certificate(),
         ..Options::default()
     }
 }

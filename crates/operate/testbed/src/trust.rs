@@ -14,6 +14,11 @@ pub fn use_certificate(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// What this process proves it with, for clients of the library.
+pub(crate) fn certificate() -> Option<ClientTrust> {
+    TRUST.get().cloned()
+}
+
 /// A connection to the node of this address, by TLS if there is a certificate.
 pub(crate) fn secured(socket: TcpStream, address: &str, wait: Duration) -> io::Result<Stream> {
     let session = TRUST.get().map(|trust| trust.session_at(address));

@@ -310,6 +310,7 @@ fn repeating(addresses: Vec<String>) -> Client {
     let options = Options {
         deadline: PATIENCE,
         attempt: ATTEMPT,
+        tls: crate::trust::certificate(),
         ..Options::default()
     };
     Client::new(&addresses, options)
