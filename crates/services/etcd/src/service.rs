@@ -424,4 +424,12 @@ impl StateMachine for Service {
     fn wants_scrub(&mut self) -> bool {
         self.mvcc.below().wants_scrub()
     }
+
+    fn kept_bytes(&self) -> u64 {
+        self.mvcc.store().kept_bytes()
+    }
+
+    fn renew(&mut self) -> Result<(), String> {
+        self.mvcc.below().renew()
+    }
 }

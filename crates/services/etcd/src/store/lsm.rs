@@ -170,4 +170,12 @@ impl Store for LsmStore {
     fn wants_scrub(&mut self) -> bool {
         self.engine.wants_scrub()
     }
+
+    fn kept_bytes(&self) -> u64 {
+        self.engine.kept_bytes()
+    }
+
+    fn renew(&mut self) -> Result<(), String> {
+        self.engine.renew()
+    }
 }

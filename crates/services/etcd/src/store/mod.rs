@@ -100,4 +100,14 @@ pub trait Store: Send {
     fn wants_scrub(&mut self) -> bool {
         false
     }
+
+    /// As [`StateMachine::kept_bytes`](quorate::StateMachine::kept_bytes).
+    fn kept_bytes(&self) -> u64 {
+        0
+    }
+
+    /// As [`StateMachine::renew`](quorate::StateMachine::renew).
+    fn renew(&mut self) -> Result<(), String> {
+        Err("there is nothing on disk".to_owned())
+    }
 }

@@ -23,7 +23,7 @@ use quorate_kv::store::lsm::{Access, Delays, Disk, Options, Room};
 
 use super::{Log, commands_before, compare, slot};
 use crate::{
-    common::{Home, apply_bytes, limits, on_disk},
+    common::{Home, apply_bytes, image, limits, load, on_disk},
     dice::Dice,
 };
 
@@ -185,4 +185,39 @@ fn nobody_is_let_in_before_users_are_read() {
     assert_eq!(until_back(&mut service), slot(5));
     assert_eq!(ask(&service, &By::Nobody), Err(Refusal::UserEmpty));
     assert!(ask(&service, &user).is_ok());
+}
+
+/// [scrub-8] A store with damage lets go of all that it has, and takes another node's image.
+#[test]
+fn a_store_is_built_anew() {
+    let mut dice = Dice::new(5);
+    let disk = Arc::new(Moody::default());
+    let folder = tempfile::tempdir().unwrap();
+    let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
+    let (mut model, mut log) = (Home::in_memory(), Log::default());
+    assert!(model.renew().is_err());
+    log.grow(&mut model, &mut dice, 200);
+    let all = log.0.len();
+    assert_eq!(log.apply(&mut service, 0..all), Some((all, true)));
+    let (_alive, never) = channel::<()>();
+    let mut renewed = service.renew();
+    for _ in 0..10_000 {
+        // The tree is not there before it is asked for.
+        if renewed.is_ok() {
+            break;
+        }
+        let _ = never.recv_timeout(Duration::from_millis(1));
+        service.start_sync();
+        service.health();
+        renewed = service.renew();
+    }
+    renewed.unwrap();
+    assert_eq!(until_back(&mut service), Slot::FIRST);
+    assert_eq!(service.mvcc().bytes(), 0);
+    load(&mut service, &image(&mut model, 300));
+    compare(&mut model, &mut service, &log);
+    log.grow(&mut model, &mut dice, 100);
+    let more = log.0.len();
+    assert_eq!(log.apply(&mut service, all..more), Some((more, true)));
+    compare(&mut model, &mut service, &log);
 }
