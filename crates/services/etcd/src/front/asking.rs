@@ -27,7 +27,8 @@ use super::{
 use crate::{
     command::{Command, Figures, Query},
     proto::etcdserverpb::{
-        AlarmRequest, AlarmResponse, AlarmType, ResponseHeader, alarm_request::AlarmAction,
+        AlarmMember, AlarmRequest, AlarmResponse, AlarmType, ResponseHeader,
+        alarm_request::AlarmAction,
     },
     refusal::Refusal,
     service::Notice,
@@ -246,6 +247,13 @@ impl Asking {
             .query(&Asker::Member, &Query::Figures, freshness)
             .await?;
         Ok(figures)
+    }
+
+    /// Alarms that this member knows of.
+    pub(super) async fn alarms(&self, asker: &Asker) -> Result<Vec<AlarmMember>, Status> {
+        let query = Query::Alarms(AlarmRequest::default());
+        let (alarms, _): (AlarmResponse, _) = self.query(asker, &query, Freshness::Local).await?;
+        Ok(alarms.alarms)
     }
 
     /// Asks the node itself, which may take a turn of its loop.

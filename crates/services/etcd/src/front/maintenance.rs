@@ -16,10 +16,10 @@ use super::{
 use crate::{
     command::{Command, HashPage, HashRequest as HashRequestPage, Query},
     proto::etcdserverpb::{
-        AlarmRequest, AlarmResponse, AlarmType, DefragmentRequest, DefragmentResponse,
-        DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest,
-        HashResponse, MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse,
-        StatusRequest, StatusResponse, alarm_request::AlarmAction,
+        AlarmRequest, AlarmResponse, DefragmentRequest, DefragmentResponse, DowngradeRequest,
+        DowngradeResponse, HashKvRequest, HashKvResponse, HashRequest, HashResponse,
+        MoveLeaderRequest, MoveLeaderResponse, SnapshotRequest, SnapshotResponse, StatusRequest,
+        StatusResponse, alarm_request::AlarmAction,
         maintenance_server::Maintenance as MaintenanceService,
     },
 };
@@ -117,15 +117,9 @@ impl MaintenanceService for Maintenance {
         if status.leader.is_none() {
             errors.push("etcdserver: no leader".to_owned());
         }
-        let query = Query::Alarms(AlarmRequest::default());
-        let (alarms, _): (AlarmResponse, _) =
-            self.0.query(&asker, &query, Freshness::Local).await?;
-        errors.extend(alarms.alarms.iter().map(|alarm| {
-            let kind = match alarm.alarm() {
-                AlarmType::None => "NONE",
-                AlarmType::Nospace => "NOSPACE",
-                AlarmType::Corrupt => "CORRUPT",
-            };
+        let alarms = self.0.alarms(&asker).await?;
+        errors.extend(alarms.iter().map(|alarm| {
+            let kind = alarm.alarm().as_str_name();
             // As etcd says it.
             format!("memberID:{} alarm:{kind} ", alarm.member_id)
         }));

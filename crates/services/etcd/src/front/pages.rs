@@ -14,8 +14,10 @@ use tokio::time::timeout;
 use super::{
     VERSION,
     asking::{Asking, Freshness},
+    gate::Asker,
     metrics,
 };
+use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 
 /// How long a check may take.
 const CHECK_WAIT: Duration = Duration::from_secs(5);
@@ -48,17 +50,29 @@ async fn is_well(asking: &Asking, query: Option<&str>) -> bool {
     matches!(asked, Ok(Ok(_)))
 }
 
+/// The first alarm that `?exclude=KIND` does not leave out.
+async fn alarm(asking: &Asking, query: Option<&str>) -> Option<AlarmType> {
+    let excluded = |kind: &AlarmType| {
+        let mut words = query.unwrap_or_default().split('&');
+        words.any(|word| word.strip_prefix("exclude=") == Some(kind.as_str_name()))
+    };
+    let alarms = asking.alarms(&Asker::Member).await.unwrap_or_default();
+    let mut kinds = alarms.iter().map(AlarmMember::alarm);
+    kinds.find(|kind| !excluded(kind))
+}
+
 async fn health(State(asking): State<Arc<Asking>>, RawQuery(query): RawQuery) -> Response {
-    match is_well(&asking, query.as_deref()).await {
-        true => json(
-            StatusCode::OK,
-            r#"{"health":"true","reason":""}"#.to_owned(),
-        ),
-        false => {
-            let body = r#"{"health":"false","reason":"RAFT NO LEADER"}"#.to_owned();
-            json(StatusCode::SERVICE_UNAVAILABLE, body)
+    let query = query.as_deref();
+    let reason = match alarm(&asking, query).await {
+        Some(kind) => format!("ALARM {}", kind.as_str_name()),
+        None if is_well(&asking, query).await => {
+            let body = r#"{"health":"true","reason":""}"#.to_owned();
+            return json(StatusCode::OK, body);
         }
-    }
+        None => "RAFT NO LEADER".to_owned(),
+    };
+    let body = format!(r#"{{"health":"false","reason":"{reason}"}}"#);
+    json(StatusCode::SERVICE_UNAVAILABLE, body)
 }
 
 async fn ready(State(asking): State<Arc<Asking>>) -> Response {

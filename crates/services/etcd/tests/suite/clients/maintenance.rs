@@ -14,7 +14,9 @@ use quorate_replica::backup;
 use sha2::{Digest as _, Sha256};
 use tonic::Code;
 
-use super::{Node, check, client::maintenance_client::MaintenanceClient, get, put, runtime, three};
+use super::{
+    Node, check, client::maintenance_client::MaintenanceClient, get, page, put, runtime, three,
+};
 
 #[test]
 fn equal_nodes_have_equal_hashes() {
@@ -123,6 +125,11 @@ fn data_grow_up_to_the_quota() {
                 .errors
                 .contains(&"memberID:1 alarm:NOSPACE ".to_owned())
         );
+        let health = page(&node.address, "/health");
+        assert!(health.starts_with("HTTP/1.1 503"), "{health}");
+        assert!(health.ends_with(r#"{"health":"false","reason":"ALARM NOSPACE"}"#));
+        let health = page(&node.address, "/health?exclude=NOSPACE");
+        assert!(health.starts_with("HTTP/1.1 200"), "{health}");
         // A small one as well: everybody stops.
         check(kv.put(put("b", "1")).await, Code::ResourceExhausted, text);
         let delete = DeleteRangeRequest {
