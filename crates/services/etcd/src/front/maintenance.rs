@@ -148,9 +148,8 @@ impl MaintenanceService for Maintenance {
     ) -> Result<Response<DefragmentResponse>, Status> {
         let asker = self.0.allow(&request, Role::Operator)?;
         self.0.needs_root(&asker).await?;
-        Ok(Response::new(DefragmentResponse {
-            header: self.0.header(0),
-        }))
+        // As etcd: no header.
+        Ok(Response::new(DefragmentResponse::default()))
     }
 
     /// The same as [`Maintenance::hash_kv`] of the present revision.
@@ -213,8 +212,7 @@ impl MaintenanceService for Maintenance {
         let to = NodeId(target);
         let moved = self.0.node_says(move |handle| handle.transfer(Some(to)));
         moved.await?.map_err(|_| bad())?;
-        Ok(Response::new(MoveLeaderResponse {
-            header: self.0.header(0),
-        }))
+        // As etcd: no header.
+        Ok(Response::new(MoveLeaderResponse::default()))
     }
 }
