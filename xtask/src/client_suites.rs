@@ -139,7 +139,7 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
         }
     }
     println!("what the suites said is in {}", logs.display());
-    table::judge(&units, LIST)
+    table::judge(&units, LIST, &known)
 }
 
 impl Report {

@@ -89,7 +89,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         nodes.check_alive()?;
     }
     println!("what the suite said is in {}", logs.display());
-    table::judge(&units, LIST)
+    table::judge(&units, LIST, &known)
 }
 
 /// What the suite says of one unit. Each has a process of its own: one that breaks off takes no other with it.

@@ -1,7 +1,7 @@
 //! etcd's own tests, with nodes of ours where they start members: `cargo xtask etcd tests`.
 //!
 //! They are the module `go.etcd.io/etcd/tests/v3`, which starts a program called `etcd` and waits for a line of it. That program
-//! is `tools/etcdtests/etcd`, and the line another one; else they run unchanged. Each test has a process of its own, since one
+//! is `tools/etcdtests/etcd`, and the lines are those by which nodes of ours say who leads; else they run unchanged. Each test has a process of its own, since one
 //! that fails leaves something behind that makes the next ones skip themselves. `tools/etcdtests/tests.toml` says which are out
 //! of scope or get another answer on purpose; any other test that fails, fails the task.
 
@@ -20,11 +20,12 @@ use crate::{
 
 const MODULE: &str = "go.etcd.io/etcd/tests/v3@v3.6.16";
 const LIST: &str = "tools/etcdtests/tests.toml";
-/// How a node of ours says that it is up, and how etcd does.
-const READY: (&str, &str) = (
-    "framework/e2e/etcd_process.go",
-    "ready to serve client requests",
-);
+/// How etcd says that it is up, and how nodes of ours do: as there, somebody leads then.
+const READY: [&str; 2] = [
+    r#""ready to serve client requests""#,
+    r#""following leader", "elected leader", "no vote""#,
+];
+const READY_IN: &str = "framework/e2e/etcd_process.go";
 const SECONDS_MAX: &str = "300";
 
 /// Runs the units that are named, or all.
@@ -61,7 +62,7 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
         judged.push(unit);
     }
     println!("what the tests said is in {}", folder.display());
-    table::judge(&judged, LIST)
+    table::judge(&judged, LIST, &known)
 }
 
 /// The module as a copy with our clusters, its tests and etcd's tools.
@@ -74,9 +75,9 @@ fn built(go: &Path, folder: &Path) -> Result<PathBuf, Failed> {
     // It names its neighbours by their places in etcd's tree.
     let list = fs::read_to_string(source.join("go.mod"))?;
     fs::write(source.join("go.mod"), alone(&list))?;
-    let ready = source.join(READY.0);
+    let ready = source.join(READY_IN);
     let text = fs::read_to_string(&ready)?;
-    fs::write(ready, text.replace(READY.1, "ready node="))?;
+    fs::write(ready, text.replace(READY[0], READY[1]))?;
     let clusters = root().join("tools/etcdtests/clusters.go");
     fs::copy(clusters, source.join("common/e2e_test.go"))?;
     for tool in ["etcdctl", "etcdutl"] {

@@ -1,17 +1,15 @@
 //! The table by unit, and the verdict.
 
-use super::outcome::Unit;
+use super::{known::Known, outcome::Unit};
 use crate::shell::Failed;
 
-/// So many of a hundred tests in scope pass.
-const PERCENT_MIN: usize = 95;
-
-/// Prints the table; an error says what must change. The list is the file that says which tests may fail.
-pub(crate) fn judge(units: &[Unit], list: &str) -> Result<(), Failed> {
+/// Prints the table; an error says what must change. The list is the file that says which tests may fail, and how many of
+/// a hundred in scope pass.
+pub(crate) fn judge(units: &[Unit], list: &str, known: &Known) -> Result<(), Failed> {
     for line in lines(units) {
         println!("{line}");
     }
-    verdict(units, list)
+    verdict(units, list, known.percent_min)
 }
 
 fn lines(units: &[Unit]) -> Vec<String> {
@@ -63,7 +61,7 @@ fn share(part: usize, all: usize) -> f64 {
     number(part) / number(all)
 }
 
-fn verdict(units: &[Unit], list: &str) -> Result<(), Failed> {
+fn verdict(units: &[Unit], list: &str, percent_min: usize) -> Result<(), Failed> {
     let [passed, differs, failed, _] = sum(units);
     let mut faults = Vec::new();
     let torn: Vec<&str> = units
@@ -77,9 +75,9 @@ fn verdict(units: &[Unit], list: &str) -> Result<(), Failed> {
     if failed > 0 {
         faults.push(format!("{failed} tests fail that are not in {list}"));
     }
-    if passed * 100 < PERCENT_MIN * (passed + differs + failed) {
+    if passed * 100 < percent_min * (passed + differs + failed) {
         faults.push(format!(
-            "fewer than {PERCENT_MIN} % of the tests in scope pass"
+            "fewer than {percent_min} % of the tests in scope pass"
         ));
     }
     if faults.is_empty() {
@@ -118,13 +116,13 @@ mod tests {
 
     #[test]
     fn too_few_that_pass_are_a_fault_and_so_is_each_surprise() {
-        assert!(verdict(&[unit(95, 5)], "list").is_ok());
-        assert!(verdict(&[unit(94, 6)], "list").is_err());
+        assert!(verdict(&[unit(95, 5)], "list", 95).is_ok());
+        assert!(verdict(&[unit(94, 6)], "list", 95).is_err());
         let mut torn = unit(1, 0);
         torn.complete = false;
-        assert!(verdict(&[torn], "list").is_err());
+        assert!(verdict(&[torn], "list", 95).is_err());
         let mut failed = unit(1000, 0);
         failed.failed = vec![("c".to_owned(), String::new())];
-        assert!(verdict(&[failed], "list").is_err());
+        assert!(verdict(&[failed], "list", 95).is_err());
     }
 }
