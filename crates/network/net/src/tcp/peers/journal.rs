@@ -148,7 +148,7 @@ impl Journal {
                 tracing::info!(node, peer = %member, boot, left_out, "peer connected");
             }
             // What an ordinary restart looks like from here.
-            News::Went { node: peer, why } if why == CLOSED => {
+            News::Went { node: peer, why } if why.starts_with(CLOSED) => {
                 tracing::info!(node, peer = peer.0, left_out, "peer disconnected: {why}");
             }
             News::Went { node: peer, why } => {

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, io};
 
 use quorate_core::{node_id::Member, time::Time};
 use quorate_replica::plane::Body;
+use rustix::io::Errno;
 use slotmap::{SlotMap, new_key_type};
 
 use super::greeting::{Greeter, Stage};
@@ -17,7 +18,7 @@ use crate::{
     },
 };
 
-/// Why a connection ended that the other side closed.
+/// How the cause begins when the other side closed the connection.
 pub(super) const CLOSED: &str = "connection closed";
 
 new_key_type! {
@@ -355,10 +356,32 @@ impl Link {
     fn note_end(&mut self, moved: Moved) -> Moved {
         if let Moved::Ended(why) = moved {
             let failure = self.socket.failure().map(|why| format!("TLS: {why}"));
-            self.lost = Some(failure.unwrap_or_else(|| {
-                why.map_or_else(|| CLOSED.to_owned(), |errno| errno.to_string())
-            }));
+            self.lost = Some(failure.unwrap_or_else(|| why_ended(why)));
         }
         moved
+    }
+}
+
+/// The system of a process that stops with bytes unread resets its connections: that is no
+/// failure of the network, either.
+fn why_ended(failure: Option<Errno>) -> String {
+    match failure {
+        None => CLOSED.to_owned(),
+        Some(reset @ (Errno::CONNRESET | Errno::PIPE)) => format!("{CLOSED}: {reset}"),
+        Some(failure) => failure.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_was_killed_closed_its_connection() {
+        for killed in [None, Some(Errno::CONNRESET), Some(Errno::PIPE)] {
+            assert!(why_ended(killed).starts_with(CLOSED), "{killed:?}");
+        }
+        let failed = why_ended(Some(Errno::TIMEDOUT));
+        assert!(!failed.starts_with(CLOSED), "{failed}");
     }
 }
