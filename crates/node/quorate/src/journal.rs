@@ -222,7 +222,7 @@ impl Journal {
             Event::ClockOff(off) if off.is_off() => line(
                 Level::WARN,
                 format!(
-                    "clock: node {} is {} of the others; keys and locks end by what most clocks say; \
+                    "clock: node {} is {}; keys and locks end by what most clocks say; \
                      check its time synchronisation",
                     off.node,
                     off.text()

@@ -232,12 +232,12 @@ impl Off {
         self.ms.unsigned_abs() > TOLD_MS
     }
 
-    /// "2.5 s ahead", for people.
+    /// "2.5 s ahead of the others", for people.
     pub fn text(&self) -> String {
         let tenths = self.ms.unsigned_abs().saturating_add(50) / 100;
         let (seconds, tenths) = (tenths / 10, tenths % 10);
-        let way = if self.ms < 0 { "behind" } else { "ahead" };
-        format!("{seconds}.{tenths} s {way}")
+        let way = if self.ms < 0 { "behind" } else { "ahead of" };
+        format!("{seconds}.{tenths} s {way} the others")
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!(
             (told[0].node, told[0].text()),
-            (NodeId(3), "90.0 s behind".to_owned())
+            (NodeId(3), "90.0 s behind the others".to_owned())
         );
         assert_eq!(clocks.off().count(), 1);
         let mut told = Vec::new();

@@ -159,7 +159,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let clocks = self
             .clocks
             .off()
-            .map(|off| format!("clock: node {} is {} of the others", off.node, off.text()));
+            .map(|off| format!("clock: node {} is {}", off.node, off.text()));
         self.observing
             .notice(now)
             .into_iter()

@@ -478,7 +478,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Told::Durable(piece, position) => StreamEvent::Durable(piece, position),
                 Told::Ended(piece, position) => StreamEvent::Ended(piece, position),
             };
-            front.streamed(event, &mut self.requests(now, wall_ms));
+            front.streamed(event, &mut Requester::new(self, now, wall_ms));
         }
         some
     }

@@ -2,7 +2,10 @@
 
 use quorate_core::record::Class;
 use quorate_replica::CLOCK_BOUND_MS;
-use quorate_sim::{check::Violation, dice::Dice, resp::Reply, world::World};
+use quorate_sim::{
+    check::Violation, dice::Dice, faults::Settings, resp::Reply, workload::streams::Load,
+    world::World,
+};
 
 type Outcome = Result<(), Violation>;
 
@@ -141,10 +144,18 @@ fn one_wrong_clock_ends_and_prolongs_nothing_by_more_than_its_bound() -> Outcome
     Ok(())
 }
 
-/// Who is off is named, by the leader and by itself, and is no longer when it is set right.
+/// Who is off is named, by the leader and by itself, and is no longer when it is set right; whatever its clients do.
 #[test]
 fn whose_clock_is_off_is_said() -> Outcome {
-    let mut world = World::calm(5, NODES, Class::Durable)?;
+    let mut settings = Settings::calm(5, NODES, Class::Durable);
+    settings.streams = Some(Load {
+        writers: 4,
+        readers: 2,
+        gift_bytes_max: 100,
+        bytes_max: u64::MAX,
+        ..Load::scripted()
+    });
+    let mut world = World::elected(settings)?;
     let leader = world.wait_for_leader()?;
     let wrong = (leader + 1) % NODES;
     world.nodes[wrong].clock.set_off(90_000);
