@@ -1,17 +1,19 @@
 //! `cargo xtask soak`: clusters that live for hours under load and faults, on one machine, for anybody.
 //!
 //! Each cluster in turn has a *cycle*: clients write, nodes are killed, paused and stopped, members are replaced, a
-//! disk is filled, programs are exchanged; then everything that was acknowledged is compared on all nodes and
+//! disk is filled, wall clocks jump, programs are exchanged; then everything that was acknowledged is compared on all nodes and
 //! removed, and the nodes, at rest, are measured. Whatever grows from cycle to cycle is a leak. The nodes are never
 //! started anew, except where that is the fault.
 
+mod clocks;
 mod cluster;
 mod page;
 mod sample;
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
+    rc::Rc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -25,7 +27,8 @@ use crate::{
     shell::{self, Failed, skip},
     upgrade,
 };
-use cluster::{Cluster, KINDS};
+use clocks::Clocks;
+use cluster::{Cluster, KINDS, Means};
 use page::Page;
 
 const USAGE: &str = "soak [--hours N | --minutes N] [--seed N] [--from REV]";
@@ -60,10 +63,14 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let place = shell::target().join("soak");
     fs::create_dir_all(&place)?;
     let mut dice = Dice::new(wish.seed);
+    let means = Rc::new(Means {
+        old,
+        mounts: network.is_some(),
+        clocks: clocks(&place)?,
+    });
     let mut clusters = Vec::new();
     for kind in &KINDS {
-        let old = old.clone();
-        clusters.push(Cluster::start(kind, old, network.is_some(), dice.word())?);
+        clusters.push(Cluster::start(kind, Rc::clone(&means), dice.word())?);
     }
     let mut page = Page::new(&place, wish.seed, wish.time)?;
     println!("seed {}; {}", wish.seed, page.path().display());
@@ -76,6 +83,18 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
             .collect(),
     };
     played.map_err(|Failed(why)| Failed(said(wish.seed, &why, &folders)))
+}
+
+/// `None`: there is no compiler.
+fn clocks(place: &Path) -> Result<Option<Clocks>, Failed> {
+    if shell::has("cc") {
+        return Clocks::build(place).map(Some);
+    }
+    skip(
+        "clocks that jump",
+        "there is no `cc` (Debian: gcc, libc6-dev)",
+    )?;
+    Ok(None)
 }
 
 fn said(seed: u64, why: &str, folders: &[PathBuf]) -> String {

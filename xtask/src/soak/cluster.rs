@@ -5,6 +5,7 @@ use std::{
     io::{self, Write as _},
     path::{Path, PathBuf},
     process::Command,
+    rc::Rc,
     sync::Arc,
 };
 
@@ -23,12 +24,17 @@ use quorate_testbed::{
     writers::Writers,
 };
 
-use super::sample::{Sample, grown};
+use super::{
+    clocks::{Clocks, Deadlines, Wrong},
+    sample::{Sample, grown},
+};
 use crate::{nodes, shell::Failed};
 
 const NODES: u32 = 3;
 /// Faults of a cycle.
 const FAULTS: u32 = 4;
+/// A clock jumps before one of so many.
+const FAULTS_PER_JUMP: u32 = 2;
 /// Acknowledged writes between two events.
 const STEP: u64 = 50;
 /// Bytes that the writer of a stream writes at a time.
@@ -95,10 +101,22 @@ pub(super) struct Done {
     pub(super) replaced: u64,
     pub(super) exchanged: u64,
     pub(super) filled: u64,
+    /// Clocks.
+    pub(super) jumped: u64,
     /// Keys that were compared on each node.
     pub(super) keys: u64,
     /// The same of bytes of streams.
     pub(super) stream_bytes: u64,
+}
+
+/// What is there to do it with.
+pub(super) struct Means {
+    /// Programs of another revision take turns with today's.
+    pub(super) old: Option<PathBuf>,
+    /// A small disk can be made.
+    pub(super) mounts: bool,
+    /// Clocks can jump.
+    pub(super) clocks: Option<Clocks>,
 }
 
 /// Nodes, and what becomes of them.
@@ -111,25 +129,21 @@ pub(super) struct Cluster {
     plan: Plan,
     dice: Dice,
     new: PathBuf,
-    old: Option<PathBuf>,
+    means: Rc<Means>,
+    wrong: Wrong,
     /// Where the small disk is, if one could be made.
     disk: Option<PathBuf>,
 }
 
 impl Cluster {
-    /// `mounts`: a small disk may be made.
-    pub(super) fn start(
-        kind: &'static Kind,
-        old: Option<PathBuf>,
-        mounts: bool,
-        seed: u64,
-    ) -> io::Result<Self> {
+    /// Its nodes serve.
+    pub(super) fn start(kind: &'static Kind, means: Rc<Means>, seed: u64) -> io::Result<Self> {
         let new = nodes::program();
         let flags = [kind.flags, &SMALL].concat();
         let mut nodes = Nodes::none("quorate-soak-")?;
         let mut specs = process::cluster(&new, nodes.folder(), NODES, &flags)?;
         let mut disk = None;
-        if let (true, true, Some(spec)) = (kind.filled, mounts, specs.last_mut()) {
+        if let (true, true, Some(spec)) = (kind.filled, means.mounts, specs.last_mut()) {
             let place = nodes.folder().join("disk");
             fs::create_dir(&place)?;
             let mut mount = Command::new("mount");
@@ -138,6 +152,7 @@ impl Cluster {
             spec.data = place.join("node");
             disk = Some(place);
         }
+        prepare(&means, &mut specs)?;
         nodes.start(specs)?;
         nodes.wait_until_all_serve()?;
         let mut dice = Dice::new(seed);
@@ -149,7 +164,8 @@ impl Cluster {
             nodes,
             dice,
             new,
-            old,
+            means,
+            wrong: Wrong::default(),
             disk,
         })
     }
@@ -170,10 +186,11 @@ impl Cluster {
     }
 
     fn under_load(&mut self) -> io::Result<()> {
-        let newcomers = match self.kind.replaced {
+        let mut newcomers = match self.kind.replaced {
             true => replace::newcomers(&self.nodes, &self.new, 1, &SMALL)?,
             false => Vec::new(),
         };
+        prepare(&self.means, &mut newcomers)?;
         let addresses = replace::client_addresses(&self.nodes, &newcomers);
         let keys = match self.nodes.speak_etcd() {
             true => Writers::calm_etcd(&addresses),
@@ -190,8 +207,16 @@ impl Cluster {
             let seed = self.dice.word();
             writing.streams = Some(Load::start(&at, false, STREAM_PART, seed)?);
         }
-        for _ in 0..FAULTS {
+        let mut deadlines = None;
+        for fault in 0..FAULTS {
             writing.goes_on()?;
+            if fault % FAULTS_PER_JUMP == 0 && self.means.clocks.is_some() {
+                self.wrong.jump(&mut self.nodes, &mut self.dice)?;
+                self.done.jumped += 1;
+                if deadlines.is_none() {
+                    deadlines = Some(Deadlines::set(&self.nodes)?);
+                }
+            }
             let step = self.plan.draw();
             let played = self.plan.play(step, &mut self.nodes, None);
             played.map_err(|why| io::Error::other(format!("{step}: {why}")))?;
@@ -203,6 +228,10 @@ impl Cluster {
         self.exchange(&mut writing)?;
         self.fill(&mut writing)?;
         writing.goes_on()?;
+        if let Some(deadlines) = deadlines {
+            deadlines.judge(&self.nodes)?;
+        }
+        self.wrong.right(&mut self.nodes)?;
         self.compare(writing)
     }
 
@@ -233,7 +262,7 @@ impl Cluster {
 
     /// A node goes on with the other program.
     fn exchange(&mut self, writing: &mut Writing) -> io::Result<()> {
-        let Some(old) = &self.old else {
+        let Some(old) = &self.means.old else {
             return Ok(());
         };
         let ids = self.nodes.ids();
@@ -313,6 +342,14 @@ impl Writing {
             (self.keys.acknowledged() >= from + STEP).then_some(())
         })?;
         self.streams.as_mut().map_or(Ok(()), Load::wait_going_on)
+    }
+}
+
+/// Whatever has to be done before a node starts for the first time.
+fn prepare(means: &Means, specs: &mut [process::Spec]) -> io::Result<()> {
+    match &means.clocks {
+        Some(clocks) => specs.iter_mut().try_for_each(|spec| clocks.under(spec)),
+        None => Ok(()),
     }
 }
 

@@ -110,18 +110,19 @@ fn section(text: &mut String, cluster: &Cluster, hours: &[Done]) {
         );
     }
     text.push_str(
-        "</div><table><tr><th>hour<th>cycles<th>faults<th>members replaced<th>disks filled<th>programs exchanged\
+        "</div><table><tr><th>hour<th>cycles<th>faults<th>members replaced<th>disks filled<th>clocks jumped<th>programs exchanged\
          <th>keys compared<th>MiB of streams compared",
     );
     let mut before = Done::default();
     for (hour, done) in (1..).zip(hours.iter().chain([&cluster.done])) {
         let _ = write!(
             text,
-            "<tr><td>{hour}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
+            "<tr><td>{hour}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
             done.cycles - before.cycles,
             done.faults - before.faults,
             done.replaced - before.replaced,
             done.filled - before.filled,
+            done.jumped - before.jumped,
             done.exchanged - before.exchanged,
             done.keys - before.keys,
             (done.stream_bytes - before.stream_bytes) >> 20,

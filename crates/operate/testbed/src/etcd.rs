@@ -26,6 +26,13 @@ pub fn put(address: &str, key: &str, value: &str) -> io::Result<()> {
     ask(address, "/v3/kv/put", &body).map(drop)
 }
 
+/// The same for a key that lives as long as a lease of these seconds, which nobody keeps alive.
+pub fn put_for(address: &str, key: &str, value: &str, seconds: u32) -> io::Result<()> {
+    let lease = ask(address, "/v3/lease/grant", &json!({ "TTL": seconds }))?;
+    let body = json!({ "key": encoded(key), "value": encoded(value), "lease": lease["ID"] });
+    ask(address, "/v3/kv/put", &body).map(drop)
+}
+
 /// What this node itself has of a key.
 pub fn value(address: &str, key: &str) -> io::Result<Option<String>> {
     let body = json!({ "key": encoded(key), "serializable": true });

@@ -42,6 +42,8 @@ pub struct Spec {
     pub data: PathBuf,
     /// All other flags.
     pub flags: Vec<String>,
+    /// Environment variables of its own.
+    pub variables: Vec<(String, String)>,
     /// Where its log lines go.
     pub stderr: PathBuf,
     /// It dies with the thread that started it.
@@ -93,6 +95,7 @@ impl NodeProcess {
             .arg("--data")
             .arg(&spec.data)
             .args(&spec.flags)
+            .envs(spec.variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)
@@ -341,6 +344,7 @@ impl Spec {
                     .chain(trusting(&at.peer, flags).map(str::to_owned))
                     .chain(flags.iter().map(|flag| (*flag).to_owned()))
                     .collect(),
+                variables: Vec::new(),
                 stderr: folder.join(format!("node-{node}.log")),
                 tied: true,
             }

@@ -99,6 +99,7 @@ pub fn newcomer(
         program: program.to_owned(),
         data: folder.join(format!("node-{number}")),
         flags: flags.map(str::to_owned).collect(),
+        variables: Vec::new(),
         stderr: folder.join(format!("node-{number}.log")),
         tied: true,
     }

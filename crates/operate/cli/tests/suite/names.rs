@@ -77,6 +77,7 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
             flags: flags
                 .flat_map(|(flag, value)| [flag.to_owned(), value])
                 .collect(),
+            variables: Vec::new(),
             stderr: nodes.folder().join(format!("node-{node}.log")),
             tied: true,
         }

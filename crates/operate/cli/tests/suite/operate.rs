@@ -219,6 +219,7 @@ impl World {
             program: program(),
             data,
             flags: flags.iter().map(|flag| self.found(flag)).collect(),
+            variables: Vec::new(),
             stderr,
             tied: true,
         };

@@ -203,6 +203,7 @@ pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
             .chain(flags)
             .map(|flag| (*flag).to_owned())
             .collect(),
+        variables: Vec::new(),
         stderr: data.with_extension("log"),
         tied: true,
     }
