@@ -78,10 +78,23 @@ pub(super) struct Wrong {
 }
 
 impl Wrong {
-    /// One of the clocks jumps; returns once its node is said to be off.
-    pub(super) fn jump(&mut self, nodes: &mut Nodes, dice: &mut Dice) -> io::Result<()> {
+    /// The clock of a node that runs this program jumps; returns once the node says that it is off. What older
+    /// programs say is judged no more.
+    pub(super) fn jump(
+        &mut self,
+        nodes: &mut Nodes,
+        program: &Path,
+        dice: &mut Dice,
+    ) -> io::Result<()> {
         self.right(nodes)?;
-        let ids = nodes.ids();
+        let mut ids = nodes.ids();
+        ids.retain(|id| {
+            let node = nodes.node(*id);
+            node.is_ok_and(|node| node.spec.program == program)
+        });
+        if ids.is_empty() {
+            return Ok(());
+        }
         let node = ids[dice.index(ids.len())];
         let ms = SHIFTS_MS[dice.index(SHIFTS_MS.len())];
         shift(&nodes.node(node)?.spec, ms)?;
@@ -95,6 +108,11 @@ impl Wrong {
                 .any(|notice| notice.starts_with(&named))
                 .then_some(())
         })
+    }
+
+    /// Whether one is.
+    pub(super) const fn is_some(&self) -> bool {
+        self.node.is_some()
     }
 
     /// All are right again.

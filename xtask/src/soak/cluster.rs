@@ -211,8 +211,9 @@ impl Cluster {
         for fault in 0..FAULTS {
             writing.goes_on()?;
             if fault % FAULTS_PER_JUMP == 0 && self.means.clocks.is_some() {
-                self.wrong.jump(&mut self.nodes, &mut self.dice)?;
-                self.done.jumped += 1;
+                self.wrong
+                    .jump(&mut self.nodes, &self.new, &mut self.dice)?;
+                self.done.jumped += u64::from(self.wrong.is_some());
                 if deadlines.is_none() {
                     deadlines = Some(Deadlines::set(&self.nodes)?);
                 }
