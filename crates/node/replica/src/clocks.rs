@@ -22,6 +22,8 @@ const TOLD_AFTER_MS: u64 = 2_000;
 const HEARD_FOR_MS: u64 = 60_000;
 /// What a clock showed arrives late, never early: of so many of its last words, the one that was the least late counts.
 const WORDS: usize = 8;
+/// No word is so late; one that seems to be is of a clock that was set back.
+const LATE_MS: i64 = 60_000;
 /// The clocks are compared at least this often.
 const LOOK_MS: u64 = 100;
 
@@ -43,10 +45,13 @@ struct Heard {
 
 impl Heard {
     fn hear(&mut self, now: Time, clock_ms: u64) {
+        let offset = offset(now, clock_ms);
+        self.offsets
+            .retain(|before| before.saturating_sub(offset) <= LATE_MS);
         if self.offsets.len() == WORDS {
             self.offsets.pop_front();
         }
-        self.offsets.push_back(offset(now, clock_ms));
+        self.offsets.push_back(offset);
         self.at = now;
     }
 
@@ -76,6 +81,8 @@ pub(crate) struct Clocks {
     told: Option<(NodeId, Heard)>,
     /// What the group's clock is, if that is known.
     group: Option<i64>,
+    /// Since when most clocks show something else.
+    jumped_at: Option<Time>,
     /// It is known from a quorum, by a leader.
     by_quorum: bool,
     look_at: Time,
@@ -153,8 +160,25 @@ impl Clocks {
         };
         self.by_quorum = median.is_some();
         let told = self.told.as_ref();
-        self.group = median.or_else(|| told.and_then(|(_, heard)| heard.offset(now)));
+        let seen = median.or_else(|| told.and_then(|(_, heard)| heard.offset(now)));
+        self.group = self.believed(now, seen);
         self.judge(now, member.node, leads)
+    }
+
+    /// What most clocks show moves by little. When it jumps, clocks were set a moment ago, and not all have said so yet:
+    /// the jump is believed once it has lasted.
+    fn believed(&mut self, now: Time, seen: Option<i64>) -> Option<i64> {
+        let jumped = (self.group.zip(seen))
+            .is_some_and(|(group, seen)| group.abs_diff(seen) > CLOCK_BOUND_MS);
+        if !jumped {
+            self.jumped_at = None;
+            return seen;
+        }
+        let since = *self.jumped_at.get_or_insert(now);
+        match now < since.plus_ms(TOLD_AFTER_MS) {
+            true => self.group,
+            false => seen,
+        }
     }
 
     /// The median of the clocks of a quorum at least, by weight: of two the one that is behind, so that nothing ends

@@ -144,6 +144,28 @@ fn one_wrong_clock_ends_and_prolongs_nothing_by_more_than_its_bound() -> Outcome
     Ok(())
 }
 
+/// While the leader still remembers what another clock showed that was hours ahead, its own is set ahead: two clocks
+/// agree then that never were wrong at the same time.
+#[test]
+fn a_clock_that_was_set_right_is_not_remembered_wrong() -> Outcome {
+    let mut world = World::calm(8, NODES, Class::Durable)?;
+    let leader = world.wait_for_leader()?;
+    let other = (leader + 1) % NODES;
+    world.ask(leader, "SET long 1 EX 1800")?;
+    for _ in 0..10 {
+        world.nodes[other].clock.set_off(2 * HOUR_MS);
+        world.run_for(3_000_000)?;
+        world.nodes[other].clock.set_right();
+        world.nodes[leader].clock.set_off(2 * HOUR_MS);
+        world.run_for(3_000_000)?;
+        world.nodes[leader].clock.set_right();
+        world.run_for(3_000_000)?;
+        assert_eq!(world.wait_for_leader()?, leader);
+        assert_eq!(world.ask(leader, "EXISTS long")?, Reply::Integer(1));
+    }
+    Ok(())
+}
+
 /// Who is off is named, by the leader and by itself, and is no longer when it is set right; whatever its clients do.
 #[test]
 fn whose_clock_is_off_is_said() -> Outcome {
