@@ -280,6 +280,7 @@ impl Row {
             done,
             ..Outcome::default()
         };
+        let met = !outcome.done.is_empty();
         if outcome.done.is_empty() {
             outcome.done = "there was no such write".to_owned();
         }
@@ -314,6 +315,14 @@ impl Row {
             .or_else(|| found.first().map(|(_, what)| what.clone()))
             .or_else(|| about.map(str::to_owned));
         let learns = said.contains("learns without a vote");
+        // [lie-4] The others ran, and had heard of what is gone: clients were answered since.
+        let lost_end = self.kind.name == "log" && self.fault == Fault::LostTail;
+        if lost_end && met && refused.is_none() && !learns {
+            return Err(Failed(format!(
+                "it lost the end of its log, and goes on: {}",
+                outcome.done
+            )));
+        }
         outcome.end = match refused {
             Some(_) => "the node does not start".to_owned(),
             None if learns => "the node learns without a vote".to_owned(),

@@ -1,6 +1,7 @@
 //! What a node without a cluster asks others before its reactor runs: the founder, what was founded
 //! ([era-11]); and the founder everybody, whether there is a cluster already. And what a node of a cluster asks
-//! a folder that wants an id, before it gets one: whether it is where it says.
+//! a folder that wants an id, before it gets one: whether it is where it says. And what a node that starts asks the
+//! others: what they remember of its log ([lie-3]).
 
 use std::{
     fmt,
@@ -14,6 +15,7 @@ use std::{
 use quorate_core::{
     level::Levels,
     node_id::{Member, NodeId},
+    witness::Written,
 };
 use quorate_node::terms::Terms;
 use quorate_tls::{Trust, session::Session, stream::Stream};
@@ -69,6 +71,7 @@ pub fn join(
                 return Err(JoinError::Refused(code, reason));
             }
             Ok(Answer::Refused(_, reason)) => reason,
+            Ok(Answer::Recalled(_)) => "it sent something that is no answer".to_owned(),
             Err(error) => error.to_string(),
         };
         if why != last {
@@ -99,24 +102,10 @@ pub fn members_among(
     trust: Option<&Trust>,
     patience: Duration,
 ) -> Vec<NodeId> {
-    let deadline = Instant::now() + patience;
-    let (tell, told) = channel();
-    for (node, address) in nodes {
-        let (node, address, tell) = (*node, address.clone(), tell.clone());
-        let trust = trust.cloned();
-        // Not waited for: a name may take long to look up. Without a thread nobody is asked.
-        let asking = thread::Builder::new().name("ask".to_owned());
-        let _ = asking.spawn(move || {
-            // The question is over if nobody listens.
-            let _ = tell.send(is_member(node, &address, me, trust.as_ref()).then_some(node));
-        });
-    }
-    drop(tell);
-    let mut members = Vec::new();
-    // Ends when all have answered, or when the time is up.
-    while let Ok(member) = told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        members.extend(member);
-    }
+    let trust = trust.cloned();
+    let mut members = ask_all(nodes, patience, move |node, address| {
+        is_member(node, address, me, trust.as_ref()).then_some(node)
+    });
     members.sort_unstable();
     members
 }
@@ -138,7 +127,7 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
     let link = dial(address, trust.map(|trust| trust.peer_out(Some(node.0))));
     match link.and_then(|link| exchange(link, me, &Frame::Hello(hello), &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) | Err(_) => false,
-        Ok(Answer::Refused(..) | Answer::Founded(_)) => true,
+        Ok(Answer::Refused(..) | Answer::Founded(_) | Answer::Recalled(_)) => true,
     }
 }
 
@@ -155,13 +144,68 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
     match link.and_then(|link| exchange(link, nobody, &question, &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) => Ok(()),
         Ok(Answer::Refused(_, reason)) => Err(format!("another node listens there: {reason}")),
-        Ok(Answer::Founded(_)) => Err("another node listens there".to_owned()),
+        Ok(Answer::Founded(_) | Answer::Recalled(_)) => {
+            Err("another node listens there".to_owned())
+        }
         Err(error) => Err(error.to_string()),
     }
 }
 
+/// How long a node that starts waits for what others remember of it. Those that run answer at once; this is for machines
+/// that are gone without a word.
+pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
+
+/// [lie-3] Asks these nodes, all at once, what this one said of its log: the most, and who remembers it. Who is not there,
+/// does not answer in time, starts itself, or runs a release that remembers nothing, says nothing.
+pub fn recall(
+    nodes: &[(NodeId, String)],
+    cluster: u128,
+    me: NodeId,
+    trust: Option<&Trust>,
+    patience: Duration,
+) -> Option<(NodeId, Written)> {
+    let trust = trust.cloned();
+    let answers = ask_all(nodes, patience, move |node, address| {
+        let question = Frame::Recall { cluster, node: me };
+        let session = trust.as_ref().map(|trust| trust.peer_out(Some(node.0)));
+        let link = dial(address, session).ok()?;
+        match exchange(link, me, &question, &|| false) {
+            Ok(Answer::Recalled(written)) => Some((node, written)),
+            _ => None,
+        }
+    });
+    answers.into_iter().max_by_key(|(_, written)| *written)
+}
+
+/// Asks all of them at once; what comes within that time.
+fn ask_all<T: Send + 'static>(
+    nodes: &[(NodeId, String)],
+    patience: Duration,
+    ask: impl Fn(NodeId, &str) -> Option<T> + Clone + Send + 'static,
+) -> Vec<T> {
+    let deadline = Instant::now() + patience;
+    let (tell, told) = channel();
+    for (node, address) in nodes {
+        let (node, address, tell, ask) = (*node, address.clone(), tell.clone(), ask.clone());
+        // Not waited for: a name may take long to look up. Without a thread nobody is asked.
+        let asking = thread::Builder::new().name("ask".to_owned());
+        let _ = asking.spawn(move || {
+            // The question is over if nobody listens.
+            let _ = tell.send(ask(node, &address));
+        });
+    }
+    drop(tell);
+    let mut answers = Vec::new();
+    // Ends when all have answered, or when the time is up.
+    while let Ok(answer) = told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        answers.extend(answer);
+    }
+    answers
+}
+
 enum Answer {
     Founded(Founded),
+    Recalled(Written),
     Refused(RefusalCode, String),
 }
 
@@ -260,6 +304,10 @@ fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
                 terms: Terms::default(),
             })))
         }
+        Decoded::Frame {
+            frame: Frame::Recalled { written },
+            ..
+        } => Ok(Some(Answer::Recalled(written))),
         Decoded::Frame {
             frame: Frame::Refused(code, reason),
             ..

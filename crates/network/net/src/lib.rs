@@ -42,7 +42,9 @@ pub use handle::{
     GroupError, Handle, HeldError, Metrics, SnapshotError, TransferError, Unanswered,
 };
 pub use identity::{Identity, PeerAddress};
-pub use join::{FOUNDER_PATIENCE, JoinError, join, members_among, waits_at};
+pub use join::{
+    FOUNDER_PATIENCE, JoinError, RECALL_PATIENCE, join, members_among, recall, waits_at,
+};
 pub use limiter::Limiter;
 pub use limits::Limits;
 pub use listen::{BindError, BindReason, Listeners};

@@ -4,7 +4,7 @@
 //! The start is counted, durably. A node that may have forgotten votes takes a new incarnation, durably,
 //! before its log is opened in it. Only then does anything speak.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use quorate_core::{
     configuration::Invalid,
@@ -13,6 +13,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
     value::Value,
+    witness::Written,
 };
 use quorate_log::{Log, LogError, LogOptions, Reading, Recovery};
 use quorate_replica::{
@@ -55,9 +56,24 @@ pub trait Starter {
     /// Hears of what happens.
     fn hear(&mut self, step: Step<'_>);
 
+    /// [lie-3] Asks the others what this node said of its log: the most, and who remembers it. Who does not answer soon
+    /// is not waited for.
+    fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)>;
+
     /// Room on the disk is missing, as the error says. Returns when it is worth another try; false if the
     /// start is to end instead.
     fn wait_for_room(&mut self, error: &BootError) -> bool;
+}
+
+/// What a node that starts asks others.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The cluster.
+    pub cluster: u128,
+    /// Who asks.
+    pub node: NodeId,
+    /// Where the nodes of the cluster are, as far as is known.
+    pub peers: &'a BTreeMap<NodeId, String>,
 }
 
 /// What a node is made of beside its home.
@@ -277,15 +293,46 @@ fn open_log<H: Home>(
     options.used = last != LastStop::Never;
     options.stored_to = stored_to;
     let (log, recovery) = for_room(starter, |starter| open_once(identity, options, starter))?;
-    let Some(damage) = recovery.damage.as_ref().filter(|damage| damage.forgotten) else {
-        return Ok((log, recovery));
+    let damage = recovery.damage.as_ref().filter(|damage| damage.forgotten);
+    let mut places = damage.map_or_else(Vec::new, |damage| damage.places.clone());
+    let own = Written {
+        incarnation: identity.incarnation(),
+        to: recovery.whole_to,
     };
-    starter.hear(Step::Lost(&damage.places));
+    let recalled = match options.used {
+        true => recall(identity, starter),
+        false => None,
+    };
+    let mut heard = own.incarnation;
+    // [lie-4] What is not on its disk any more it has forgotten, whatever it was.
+    if let Some((by, remembered)) = recalled.filter(|(_, remembered)| own.fell_behind(*remembered))
+    {
+        heard = remembered.incarnation;
+        places.push(format!(
+            "node {by} remembers write {} of incarnation {heard}, and the log of incarnation {} ends with write {}: the \
+             disk lost writes that it had acknowledged, or the folder is an old copy",
+            remembered.to, own.incarnation.0, own.to,
+            heard = heard.0,
+        ));
+    }
+    if places.is_empty() {
+        return Ok((log, recovery));
+    }
+    starter.hear(Step::Lost(&places));
     drop(log);
-    options.incarnation = for_room(starter, |_| Ok(identity.new_incarnation()?))?;
+    options.incarnation = for_room(starter, |_| Ok(identity.new_incarnation_above(heard)?))?;
     options.owns_up = true;
     starter.hear(Step::Replaced(options.incarnation));
     for_room(starter, |starter| open_once(identity, options, starter))
+}
+
+fn recall<H: Home>(identity: &Identity<H>, starter: &mut dyn Starter) -> Option<(NodeId, Written)> {
+    let founding = identity.founding();
+    starter.recall(&Question {
+        cluster: founding.cluster,
+        node: founding.node,
+        peers: &identity.book().peers,
+    })
 }
 
 fn open_once<H: Home>(
@@ -358,6 +405,7 @@ mod tests {
             damage: None,
             records: 0,
             next_seq: 1,
+            whole_to: 0,
             incarnation: None,
         }
     }

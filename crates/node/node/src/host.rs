@@ -19,6 +19,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
     value::StreamName,
+    witness::Written,
 };
 use quorate_log::disk::{FileId, Position};
 use quorate_replica::{
@@ -121,6 +122,9 @@ pub trait PeerSide {
 
     /// A node without a cluster asks for the founding record.
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
+
+    /// [lie-3] A node that starts asks what it said of its log before.
+    fn recall(&self, node: NodeId) -> Written;
 
     /// What this node may speak: nothing below the level that the group uses, as far as it has applied that
     /// ([level-7]). Asked in each turn.

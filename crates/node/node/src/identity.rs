@@ -87,6 +87,8 @@ impl LastStop {
 pub struct Identity<H> {
     home: H,
     state: State,
+    /// The incarnation of the next process, if this one has found out that it forgot votes.
+    owed: Option<Incarnation>,
     book: AddressBook,
     book_unsaved: bool,
     /// Why the book could not be read, if it could not.
@@ -170,6 +172,7 @@ impl<H: Home> Identity<H> {
                 removed: false,
                 level,
             },
+            owed: None,
             book,
             book_unsaved: false,
             book_lost: None,
@@ -200,6 +203,7 @@ impl<H: Home> Identity<H> {
             book_unsaved: false,
             book_lost,
             state,
+            owed: None,
         };
         identity.compare(expected)?;
         if identity.state.removed {
@@ -363,12 +367,32 @@ impl<H: Home> Identity<H> {
 
     /// Votes or promises may be forgotten: from now on this is a new member ([volatile-1]).
     pub fn new_incarnation(&mut self) -> Result<Incarnation, IdentityError> {
+        self.new_incarnation_above(self.state.incarnation)
+    }
+
+    /// The same where the folder may have forgotten incarnations, too: this one was heard of ([lie-4]).
+    pub fn new_incarnation_above(
+        &mut self,
+        heard: Incarnation,
+    ) -> Result<Incarnation, IdentityError> {
+        let next = next_incarnation(self.state.incarnation.max(heard))?;
         self.change(|state| {
-            let next = state.incarnation.0.checked_add(1);
-            state.incarnation = Incarnation(next.ok_or(IdentityError::Exhausted("incarnation"))?);
+            state.incarnation = next;
             Ok(())
         })?;
-        Ok(self.state.incarnation)
+        Ok(next)
+    }
+
+    /// [lie-5] The same of the next process: durable when this returns. This one goes on as what it is, without a vote.
+    pub fn owe_incarnation(&mut self, heard: Incarnation) -> Result<(), IdentityError> {
+        let before = self.owed;
+        let next = next_incarnation(self.state.incarnation.max(heard))?;
+        self.owed = before.max(Some(next));
+        let saved = self.save();
+        if saved.is_err() {
+            self.owed = before;
+        }
+        saved
     }
 
     /// All votes and promises are on stable storage, and there will be no more ([volatile-4]).
@@ -433,9 +457,16 @@ impl<H: Home> Identity<H> {
 
     /// Replaces the file as a whole, durably.
     fn save(&mut self) -> Result<(), IdentityError> {
-        let lines = encode(&self.state);
+        let mut state = self.state.clone();
+        state.incarnation = self.owed.unwrap_or(state.incarnation);
+        let lines = encode(&state);
         Ok(self.home.replace(FILE, sealed::seal(&lines).as_bytes())?)
     }
+}
+
+fn next_incarnation(last: Incarnation) -> Result<Incarnation, IdentityError> {
+    let next = last.0.checked_add(1).map(Incarnation);
+    next.ok_or(IdentityError::Exhausted("incarnation"))
 }
 
 /// What a home says of its founding, perhaps while a process uses it: for the offline tools. `folder` is its name in errors.

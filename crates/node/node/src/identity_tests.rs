@@ -59,6 +59,33 @@ fn an_identity_survives_its_process() {
     assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }
 
+/// [lie-4] An incarnation that others heard of is not taken again, though the folder forgot it.
+#[test]
+fn a_new_incarnation_is_above_those_that_were_heard_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut identity = create(folder.path(), founding()).unwrap();
+    let next = identity.new_incarnation_above(Incarnation(4)).unwrap();
+    assert_eq!((next, identity.incarnation()), (Incarnation(5), next));
+    assert_eq!(
+        identity.new_incarnation_above(Incarnation(2)),
+        Ok(Incarnation(6))
+    );
+    drop(identity);
+    assert_eq!(reopen(folder.path()).incarnation(), Incarnation(6));
+}
+
+/// [lie-5] The process goes on as who it was, whatever else it writes down, and the next one is another.
+#[test]
+fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut identity = create(folder.path(), founding()).unwrap();
+    identity.owe_incarnation(Incarnation(0)).unwrap();
+    identity.mark_level(Level::NEWEST).unwrap();
+    assert_eq!(identity.incarnation(), Incarnation(0));
+    drop(identity);
+    assert_eq!(reopen(folder.path()).incarnation(), Incarnation(1));
+}
+
 /// [volatile-4] A mark that were found twice would let a node vote that has forgotten.
 #[test]
 fn the_mark_of_a_clean_stop_is_used_up_by_one_start() {

@@ -12,6 +12,7 @@ use quorate_core::{
     quorum::{MemberSet, Phase},
     record::Class,
     time::Time,
+    witness::Written,
 };
 use quorate_replica::{
     Clock, Hops, Ladder, Replica, StreamHold,
@@ -26,7 +27,7 @@ use quorate_replica::{
     service::StateMachine,
     status::{Status, TuningReport},
 };
-use quorate_wire::{Join, Lane, levels::level_of};
+use quorate_wire::{Frame, Join, Lane, levels::level_of};
 
 use crate::{
     admission::{admit, founded},
@@ -71,6 +72,8 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     note_users_at: Time,
     /// A level that this release does not support, of which a peer spoke.
     too_old: Option<Level>,
+    /// A peer remembers that this log was longer, in this incarnation; the folder does not say so yet.
+    fell_behind: Option<Incarnation>,
 }
 
 /// The small file that says that there were users.
@@ -107,6 +110,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             had_users,
             note_users_at: Time(0),
             too_old: None,
+            fell_behind: None,
         }
     }
 
@@ -206,6 +210,23 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         Ok(())
     }
 
+    /// [lie-5] The next process is another incarnation, whatever peers can be asked then.
+    fn note_fell_behind(&mut self, now: Time) -> Result<(), IdentityError> {
+        if let Some(remembered) = self.replica.take_fell_behind() {
+            self.fell_behind = self.fell_behind.max(Some(remembered.incarnation));
+            self.write_at = Some(now);
+        }
+        match self.fell_behind {
+            Some(incarnation) if self.write_at.is_none_or(|at| now >= at) => {
+                self.write_at = Some(now.plus_ms(WRITE_RETRY_MS));
+                self.identity.owe_incarnation(incarnation)?;
+                self.fell_behind = None;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// [level-8] The folder is about to hold what needs this level: it says so first, durably. Whether it may.
     fn mark_level(&mut self, level: Level) -> bool {
         if level <= self.identity.level() {
@@ -293,8 +314,9 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     }
 
     fn frame(&mut self, turn: &mut Turn<'_>, _: Lane, received: Received<'_>) {
-        // [level-8] What cannot be kept is as good as lost, and is repeated.
-        if !self.mark_level(level_of(&received.frame)) {
+        // [level-8] What cannot be kept is as good as lost, and is repeated. What is said of logs is not kept.
+        let kept = !matches!(received.frame, Frame::Recalled { .. });
+        if kept && !self.mark_level(level_of(&received.frame)) {
             return;
         }
         self.replica
@@ -303,6 +325,10 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
 
     fn admit(&mut self, join: Join) -> Result<Founded, Refused> {
         admit(&mut self.identity, join)
+    }
+
+    fn recall(&self, node: NodeId) -> Written {
+        self.replica.recall(node)
     }
 
     fn levels(&self) -> Levels {
@@ -476,6 +502,10 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
             self.mark_level(level);
         }
         if let Err(error) = self.note_group(now) {
+            self.listener
+                .notice(&format!("cannot write the identity: {error}"));
+        }
+        if let Err(error) = self.note_fell_behind(now) {
             self.listener
                 .notice(&format!("cannot write the identity: {error}"));
         }

@@ -4,12 +4,13 @@ use quorate_core::{
     ballot::Ballot,
     level::Level,
     message::{Message, Phase2a},
-    node_id::{Member, NodeId},
+    node_id::{Incarnation, Member, NodeId},
     node_set::NodeSet,
     record::Class,
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
+    witness::Written,
 };
 use quorate_log::LogOptions;
 use quorate_log::disk::{MemoryDisk, SmallFiles as _};
@@ -23,9 +24,9 @@ use quorate_replica::{
 use quorate_wire::{Frame, Lane};
 
 use crate::{
-    boot::{BootError, Parts, Starter, Step, boot},
+    boot::{BootError, Parts, Question, Starter, Step, boot},
     host::{ClientSide as _, Host as _, Now, PeerSide as _},
-    identity::{Founding, Identity},
+    identity::{Expected, Founding, Identity},
     listener::Listener,
     node_host::NodeHost,
 };
@@ -88,6 +89,9 @@ impl Starter for Quiet {
     }
     fn choose_replica(&self, _: &mut ReplicaOptions) {}
     fn hear(&mut self, _: Step<'_>) {}
+    fn recall(&mut self, _: &Question<'_>) -> Option<(NodeId, Written)> {
+        None
+    }
     fn wait_for_room(&mut self, _: &BootError) -> bool {
         false
     }
@@ -112,10 +116,10 @@ impl Plane for Nobody {
     }
 }
 
-/// Node 1 of so many, on this disk.
-fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
+/// Node 1 of so many.
+fn founding(nodes: u32) -> Founding {
     let members = (1..=nodes).map(|node| (NodeId(node), format!("a:{node}")));
-    let founding = Founding {
+    Founding {
         cluster: 1,
         node: NodeId(1),
         class: Class::Durable,
@@ -123,15 +127,72 @@ fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
         members: members.collect(),
         join_nonce: 1,
         terms: Default::default(),
-    };
-    let identity = Identity::create(disk, founding).unwrap();
-    let parts = Parts {
+    }
+}
+
+fn parts() -> Parts<Nothing, Eager> {
+    Parts {
         service: Nothing,
         stored_to: |_| Slot(0),
         front: Eager::default(),
         listener: Box::new(Quiet),
+    }
+}
+
+/// Node 1 of so many, on this disk.
+fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
+    let identity = Identity::create(disk, founding(nodes)).unwrap();
+    boot(identity, parts(), &mut Quiet).unwrap()
+}
+
+/// A start at which somebody remembers this of the node's log.
+struct Told(Option<Written>);
+
+impl Starter for Told {
+    fn choose_log(&self, options: &mut LogOptions, class: Class) {
+        Quiet.choose_log(options, class);
+    }
+    fn choose_replica(&self, _: &mut ReplicaOptions) {}
+    fn hear(&mut self, _: Step<'_>) {}
+    fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)> {
+        assert_eq!((question.cluster, question.node), (1, NodeId(1)));
+        assert_eq!(question.peers.len(), 3);
+        Some((NodeId(2), self.0.take()?))
+    }
+    fn wait_for_room(&mut self, _: &BootError) -> bool {
+        false
+    }
+}
+
+/// [lie-4] The log is whole, as far as its disk says, and peers remember more of it, of this incarnation or a later one: the
+/// node takes one above both. A node that has never run asks nobody.
+#[test]
+fn a_folder_that_went_back_starts_in_another_incarnation() {
+    let disk = MemoryDisk::new();
+    let remembered = |incarnation, to| {
+        let incarnation = Incarnation(incarnation);
+        Told(Some(Written { incarnation, to }))
     };
-    boot(identity, parts, &mut Quiet).unwrap()
+    let mut starts = [
+        (remembered(0, 1_000), 0, true),
+        (remembered(0, 0), 0, false),
+        (remembered(0, 1_000), 1, false),
+        (remembered(0, 1_000), 1, false),
+        (remembered(4, 0), 5, false),
+        (remembered(5, 1_000), 6, false),
+    ];
+    for (told, incarnation, unasked) in &mut starts {
+        let identity = match Identity::open(disk.attach(), &Expected::default()) {
+            Ok(identity) => identity,
+            Err(_) => Identity::create(disk.attach(), founding(3)).unwrap(),
+        };
+        let host = boot(identity, parts(), told).unwrap();
+        let member = host.identity().member();
+        assert_eq!(member.incarnation, Incarnation(*incarnation));
+        assert_eq!(told.0.is_some(), *unasked, "a first start asks nobody");
+        drop(host);
+        disk.crash(7);
+    }
 }
 
 /// [level-8] The folder says what it may hold before it holds it; what this release does not know it never holds.
@@ -175,7 +236,7 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
         host.frame(&mut now.turn(&mut Nobody), Lane::Control, received);
         host.replica().node().run().voted_to(ballot)
     };
-    assert_eq!(hears(10), Slot(0), "no vote for what is not known here");
+    assert_eq!(hears(11), Slot(0), "no vote for what is not known here");
     assert!(marked().starts_with("quorate identity 1"), "{}", marked());
     assert_eq!(
         hears(9),

@@ -2,13 +2,15 @@
 
 use std::{path::PathBuf, thread, time::Duration};
 
-use quorate_core::{lease::Leases, node_id::NodeId, record::Class, slot::Slot};
+use quorate_core::{lease::Leases, node_id::NodeId, record::Class, slot::Slot, witness::Written};
 use quorate_log::disk::Family;
 use quorate_log::{LINGER_BYTES, LogOptions, Reading, Recovery};
-use quorate_net::{Identity as NetIdentity, Limits, PeerAddress, Settings as NetSettings};
+use quorate_net::{
+    Identity as NetIdentity, Limits, PeerAddress, RECALL_PATIENCE, Settings as NetSettings, recall,
+};
 use quorate_node::{
     Home as _, Identity, LockedFolder, NodeHost,
-    boot::{BootError, Parts, Starter as BootStarter, Step, boot},
+    boot::{BootError, Parts, Question, Starter as BootStarter, Step, boot},
     hops,
 };
 use quorate_replica::{
@@ -147,6 +149,18 @@ impl BootStarter for Production<'_, '_> {
             ),
             Step::Recovered(recovery) => tell_recovered(recovery),
         }
+    }
+
+    fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)> {
+        let Question {
+            cluster,
+            node,
+            peers,
+        } = *question;
+        let others = peers.iter().filter(|(other, _)| **other != node);
+        let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
+        let trust = self.settings.protection.trust();
+        recall(&others, cluster, node, trust, RECALL_PATIENCE)
     }
 
     fn wait_for_room(&mut self, error: &BootError) -> bool {

@@ -4,7 +4,7 @@ use quorate_core::{
     node_id::{Member, NodeId},
     node_set::NodeSet,
 };
-use quorate_wire::{Frame, Lane, checksum, encode_checked};
+use quorate_wire::{Frame, Lane, checksum, encode_logged};
 
 use crate::{
     counters::Counters,
@@ -20,6 +20,8 @@ pub(crate) const RETRY_MS: u64 = 2;
 pub(crate) struct Outbox<'a> {
     from: Member,
     plane: &'a mut dyn Plane,
+    /// What frames say of this node's log ([lie-1]); 0: nothing.
+    logged: u64,
     pub(crate) counters: &'a mut Counters,
 }
 
@@ -29,8 +31,14 @@ impl<'a> Outbox<'a> {
         Self {
             from,
             plane,
+            logged: 0,
             counters,
         }
+    }
+
+    /// Frames say that this node's log is on stable storage up to this write ([lie-1]).
+    pub(crate) fn saying(self, logged: u64) -> Self {
+        Self { logged, ..self }
     }
 
     /// Hands a frame to the plane; `false` if it had no room.
@@ -50,7 +58,7 @@ impl<'a> Outbox<'a> {
         payload: Option<&Payload>,
     ) -> NodeSet {
         let check = |bytes: &[u8]| payload.map_or_else(|| checksum(bytes), Payload::checksum);
-        let Ok(encoded) = encode_checked(self.from, frame, check) else {
+        let Ok(encoded) = encode_logged(self.from, frame, self.logged, check) else {
             return self.dropped(to, NodeSet::default());
         };
         let body = match payload {

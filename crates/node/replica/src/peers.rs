@@ -26,6 +26,8 @@ const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 /// Other nodes, as far as this one knows them.
 pub(crate) struct Peers {
     connected: BTreeMap<NodeId, Member>,
+    /// The process starts of those.
+    boots: BTreeMap<NodeId, u32>,
     addresses: BTreeMap<NodeId, Addresses>,
     comparison: Comparison,
 }
@@ -35,14 +37,16 @@ impl Peers {
     pub(crate) fn new(now: Time, addresses: BTreeMap<NodeId, Addresses>) -> Self {
         Self {
             connected: BTreeMap::new(),
+            boots: BTreeMap::new(),
             addresses,
             comparison: Comparison::new(now),
         }
     }
 
     /// This member can be talked to.
-    pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
+    pub(crate) fn connect(&mut self, member: Member, boot: u32, addresses: Addresses) {
         self.connected.insert(member.node, member);
+        self.boots.insert(member.node, boot);
         // Whoever has the cluster's id may say any node's: what is known of those that went is bounded.
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&member.node) {
             let connected = &self.connected;
@@ -56,6 +60,7 @@ impl Peers {
 
     /// It cannot be talked to any more; whether it could before.
     pub(crate) fn disconnect(&mut self, node: NodeId) -> bool {
+        self.boots.remove(&node);
         let known = self.connected.remove(&node).is_some();
         if known {
             self.comparison.forget(node);
@@ -79,6 +84,12 @@ impl Peers {
     /// The incarnation of this node that is connected.
     pub(crate) fn member(&self, node: NodeId) -> Option<Member> {
         self.connected.get(&node).copied()
+    }
+
+    /// The process start of this member, if it is connected.
+    pub(crate) fn boot_of(&self, member: Member) -> Option<u32> {
+        let same = self.connected.get(&member.node) == Some(&member);
+        self.boots.get(&member.node).copied().filter(|_| same)
     }
 
     /// In order of ids.

@@ -87,6 +87,8 @@ pub struct Received<'a> {
     pub frame: Frame<'a>,
     /// CRC-32C of the frame's body, if the receiver has compared it with the bytes.
     pub body_check: Option<u32>,
+    /// Up to which write the sender's log is on stable storage, as the frame says ([lie-1]); 0: it says nothing.
+    pub logged: u64,
     /// The body, if it arrived in a buffer of its own: who keeps it need not copy it.
     pub body: Option<&'a Payload>,
 }
@@ -98,6 +100,7 @@ impl<'a> Received<'a> {
             from,
             frame,
             body_check: None,
+            logged: 0,
             body: None,
         }
     }

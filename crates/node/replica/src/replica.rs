@@ -7,7 +7,7 @@
 //! Each part owns its state, and borrows for one call what it needs of others. Here they are joined;
 //! what comes from elsewhere is handed to them by a file of its own below: peers' frames (`ingress`),
 //! effects of the core (`egress`), what the disk has done (`disk`), clients' requests (`requests`).
-//! `report` says how it is, `start` and `ending` how it begins and ends.
+//! `witness` is what other nodes said of their logs; `report` says how it is, `start` and `ending` how it begins and ends.
 
 mod disk;
 mod egress;
@@ -20,6 +20,7 @@ pub(crate) mod requests;
 mod scrub;
 mod start;
 mod streams;
+mod witness;
 
 use quorate_core::{
     ballot::Era,
@@ -32,6 +33,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
+    witness::{Witness, Written},
 };
 use quorate_log::disk::{Disk, DiskError};
 use quorate_tuner::Setting;
@@ -91,6 +93,10 @@ pub struct Replica<D: Disk, S: StateMachine> {
     window_slots: u64,
     protocol: Protocol,
     peers: Peers,
+    /// What other nodes said of their logs.
+    witness: Witness,
+    /// What this node said of its own, and has not ([lie-5]).
+    fell_behind: Option<Written>,
     // A command's way.
     proposing: Proposing,
     contents: Contents,
@@ -148,7 +154,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         self.peer_down(now, member.node);
-        self.peers.connect(member, addresses);
+        self.peers.connect(member, boot, addresses);
         self.rising.met(now, member.node, newest);
         self.tuning.on_peers_changed();
         self.protocol.later(Input::Connected(member));
@@ -792,7 +798,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Nodes that have applied different values must not go on in silence.
     fn compare_histories(&mut self, now: Time, plane: &mut dyn Plane) {
-        let mut out = Outbox::new(self.member, plane, &mut self.counters);
+        let logged = self.says_of_log();
+        let mut out = Outbox::new(self.member, plane, &mut self.counters).saying(logged);
         let own = self.applying.digest();
         if let Some(alarm) = self.peers.compare(now, own, &mut out) {
             self.observing.raise(alarm, &mut self.counters);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_core::{level::Level, node_id::NodeId, time::Time};
+use quorate_core::{level::Level, node_id::NodeId, time::Time, witness};
 
 use crate::defaults;
 
@@ -60,6 +60,8 @@ pub(crate) struct Rising {
     /// When this process began to look.
     begun: Time,
     heard: BTreeMap<NodeId, Heard>,
+    /// Whether all who are connected may be told how far this log is ([lie-1]).
+    all_witness: bool,
     /// What the folder may hold already ([level-8]).
     marked: Level,
     /// What it should be allowed to hold.
@@ -77,6 +79,7 @@ impl Rising {
             raising,
             begun: now,
             heard: BTreeMap::new(),
+            all_witness: false,
             marked,
             to_mark: None,
             retry_at: now,
@@ -102,6 +105,7 @@ impl Rising {
         if self.heard.len() > HEARD_MAX {
             self.heard.retain(|_, heard| heard.connected);
         }
+        self.look_for_witnesses();
     }
 
     /// It is gone: what it comes back with, nobody knows.
@@ -109,6 +113,18 @@ impl Rising {
         if let Some(heard) = self.heard.get_mut(&node) {
             heard.connected = false;
         }
+        self.look_for_witnesses();
+    }
+
+    fn look_for_witnesses(&mut self) {
+        let mut connected = self.heard.values().filter(|heard| heard.connected);
+        self.all_witness = self.supports >= witness::SINCE
+            && connected.all(|heard| heard.newest >= witness::SINCE);
+    }
+
+    /// [lie-1] Whether all who are connected know what to do with the end of this node's log.
+    pub(crate) fn all_witness(&self) -> bool {
+        self.all_witness
     }
 
     /// What the process of this node that is connected supports; `None`: there is none.

@@ -11,7 +11,7 @@ use std::{
 use clap::Args;
 use quorate::{Class, Slot, StateMachine, Status};
 use quorate_admin::progress::{HowFar, Progress};
-use quorate_core::{node_set::NodeSet, time::Time};
+use quorate_core::{node_set::NodeSet, time::Time, witness::Written};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
@@ -20,7 +20,7 @@ use quorate_log::LogOptions;
 use quorate_node::log_service::{FrameFront, NoState};
 use quorate_node::{
     Identity, LockedFolder, NodeHost,
-    boot::{Alone, BootError, Parts, Starter, Step, boot_alone},
+    boot::{Alone, BootError, Parts, Question, Starter, Step, boot_alone},
     host::{Backup, Host as _, Now, OperatorSide as _, Order, Outcome},
     identity::{Expected, Founding, IdentityError},
     listener::Listener,
@@ -462,6 +462,10 @@ impl Starter for Quiet {
     }
 
     fn hear(&mut self, _: Step<'_>) {}
+
+    fn recall(&mut self, _: &Question<'_>) -> Option<(quorate::NodeId, Written)> {
+        None
+    }
 
     fn wait_for_room(&mut self, _: &BootError) -> bool {
         false

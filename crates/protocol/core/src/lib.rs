@@ -27,7 +27,8 @@
 //! 2. **Safety**: [`acceptor`] (promises and votes) with [`voted`], [`durable`] (when they may be spoken),
 //!    [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
 //!    [`lost`] (what a damaged log must learn again), [`reconfigure`] with [`configuration`] and
-//!    [`quorum`] (who counts), [`fence`] with [`device`] and [`counted`] (votes that are cast and counted outside), [`lease`] (the one part that reads a clock, off by default).
+//!    [`quorum`] (who counts), [`fence`] with [`device`] and [`counted`] (votes that are cast and counted outside), [`lease`] (the one part that reads a clock, off by default),
+//!    [`witness`] (who comes back with less than it said).
 //! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the way of votes), [`catchup`],
 //!    [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
 //! 4. [`node`]: joins the roles.
@@ -129,3 +130,4 @@ pub mod transfer;
 pub mod value;
 pub mod voted;
 pub mod waiting;
+pub mod witness;

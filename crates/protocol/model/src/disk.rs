@@ -299,6 +299,14 @@ impl Disk {
         news
     }
 
+    /// The end of what was on stable storage is gone, and nothing says that it was there.
+    pub fn lose_from(&mut self, from: usize) {
+        self.entries.truncate(from);
+        self.persisted = self.persisted.min(from);
+        self.base = self.entries.len();
+        self.owned_to = self.owned_to.min(from);
+    }
+
     /// Whether a record for this holds; among all entries, or those on stable storage only.
     pub fn has_vote(&self, ballot: Ballot, slot: Slot, durable: bool) -> bool {
         let to = if durable {

@@ -127,6 +127,13 @@ pub enum Event {
         /// How many records are lost.
         count: usize,
     },
+    /// A node starts whose disk has lost the end of its log: of what others who run remember, so many records.
+    Lie {
+        /// Where.
+        site: usize,
+        /// How many records of those, and all behind them.
+        lost: u64,
+    },
     /// A snapshot of a node's own stands for everything below a slot, and its log starts there.
     Trim {
         /// Where.

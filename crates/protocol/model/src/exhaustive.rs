@@ -266,6 +266,7 @@ impl Model for Bounds {
         let members = (1..=self.members).map(Member::first);
         let founding = Configuration::simple(members, self.class).expect("there are members");
         let setup = Setup {
+            witness: false,
             nodes: self.nodes as usize,
             founding,
             heartbeat_ms: 20,

@@ -53,6 +53,8 @@ pub enum Profile {
     Devices,
     /// Clients of a volatile group that want to hear when what was decided is on disks.
     Lasting,
+    /// The disk of one node loses the end of its log, which others have heard of.
+    Liars,
 }
 
 /// How often a thing happens, relative to the others.
@@ -98,6 +100,8 @@ pub struct Rates {
     pub fail: u64,
     /// Records of the one log that may rot do so.
     pub rot: u64,
+    /// The one disk that lies loses the end of its log.
+    pub lie: u64,
     /// A node trims its log.
     pub trim: u64,
     /// A node installs the snapshot of another, asked for or not.
@@ -145,7 +149,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -162,6 +166,7 @@ impl Profile {
         Self::Ring,
         Self::Devices,
         Self::Lasting,
+        Self::Liars,
     ];
 
     /// The name on command lines.
@@ -183,6 +188,7 @@ impl Profile {
             Self::Ring => "ring",
             Self::Devices => "devices",
             Self::Lasting => "lasting",
+            Self::Liars => "liars",
         }
     }
 
@@ -198,7 +204,9 @@ impl Profile {
         swarm(&mut rates, &mut dice);
         let class = match self {
             Self::Volatile | Self::Lasting => Class::Volatile,
-            Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams => Class::Durable,
+            Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams | Self::Liars => {
+                Class::Durable
+            }
             Self::Ring if dice.percent(40) => Class::Volatile,
             Self::Devices if dice.percent(65) => Class::Volatile,
             _ if dice.percent(12) => Class::Volatile,
@@ -206,7 +214,7 @@ impl Profile {
         };
         let nodes = match self {
             Self::Duel => 2 + dice.below(2),
-            Self::Casting | Self::Reads | Self::Damage => 3 + dice.below(2),
+            Self::Casting | Self::Reads | Self::Damage | Self::Liars => 3 + dice.below(2),
             Self::Lifecycle | Self::Years => 5,
             Self::Leases | Self::Streams => 3 + dice.below(2),
             Self::Auxiliary | Self::Ring => 3 + dice.below(3),
@@ -267,6 +275,7 @@ impl Profile {
             thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.percent(25),
             lag: self == Self::Streams && dice.percent(40),
             bare: self == Self::Streams && dice.percent(60),
+            witness: self == Self::Liars,
             cells: if self == Self::Devices {
                 dice.pick(&[2, 4, 8])
             } else {
@@ -336,14 +345,16 @@ impl Profile {
         }
         let members = match self {
             Self::Duel => nodes,
-            Self::Casting | Self::Damage | Self::Lifecycle | Self::Streams => nodes.min(3),
+            Self::Casting | Self::Damage | Self::Lifecycle | Self::Streams | Self::Liars => {
+                nodes.min(3)
+            }
             Self::Leases => 2 + dice.below(2),
             Self::Ring => 3 + dice.below(nodes - 2),
             Self::Devices => 3,
             _ => 1 + dice.below(nodes),
         };
         let heavy = match self {
-            Self::Duel | Self::Devices => 0,
+            Self::Duel | Self::Devices | Self::Liars => 0,
             Self::Casting => 80,
             _ => 30,
         };
@@ -385,6 +396,7 @@ impl Profile {
             transfer: 3,
             fail: 1,
             rot: 0,
+            lie: 0,
             trim: 0,
             install: 0,
             wipe: 0,
@@ -466,6 +478,14 @@ impl Profile {
                 rot: 15,
                 crash: 20,
                 change: 30,
+                ..base
+            },
+            Self::Liars => Rates {
+                lie: 30,
+                crash: 20,
+                campaign: 45,
+                trim: 6,
+                install: 4,
                 ..base
             },
             Self::Leases => Rates {
@@ -593,6 +613,11 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
     if rates.absence > 0 {
         turn(&mut rates.forget, false);
         turn(&mut rates.absence, false);
+    }
+    if rates.lie > 0 {
+        turn(&mut rates.lie, false);
+        rates.rot = 0;
+        rates.wipe = 0;
     }
     rates.recent = dice.pick(&[30, 65, 85, 95]);
     rates.persist_all = dice.pick(&[30, 60, 95]);

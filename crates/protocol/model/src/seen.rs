@@ -65,6 +65,8 @@ pub struct Seen {
     pub device_forgot: u64,
     /// A client heard that what was decided is on disks.
     pub lasting: u64,
+    /// A disk lost the end of a log that others had heard of.
+    pub lies: u64,
 }
 
 impl Seen {
@@ -103,6 +105,7 @@ impl Seen {
             fenced: self.fenced + other.fenced,
             device_forgot: self.device_forgot + other.device_forgot,
             lasting: self.lasting + other.lasting,
+            lies: self.lies + other.lies,
         }
     }
 }

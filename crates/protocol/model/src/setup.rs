@@ -41,6 +41,8 @@ pub struct Setup {
     pub cells: u64,
     /// Whether decided content is learned without bytes that did not come along ([snap-5]).
     pub bare: bool,
+    /// Whether nodes say how far their logs are, and remember it of each other ([lie-1]).
+    pub witness: bool,
 }
 
 /// Message kinds that a plane loses always, to keep a soup small.

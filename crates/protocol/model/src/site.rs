@@ -13,6 +13,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::{StreamName, Value},
+    witness::{Witness, Written},
 };
 
 use crate::{
@@ -74,6 +75,10 @@ pub struct Site {
     pub learns_bare: bool,
     /// Whether the node was told that something is missing.
     pub told_lack: bool,
+    /// What other nodes said of their logs ([lie-2]).
+    pub witness: Witness,
+    /// Its disk has lost what others heard of, and nobody has told it yet.
+    pub lied: bool,
 }
 
 impl Site {
@@ -106,6 +111,8 @@ impl Site {
             lack: BTreeSet::new(),
             learns_bare: false,
             told_lack: false,
+            witness: Witness::default(),
+            lied: false,
         }
     }
 
@@ -119,6 +126,15 @@ impl Site {
         self.needs = None;
         self.reads.clear();
         self.offering = Offering::default();
+        self.witness = Witness::default();
+    }
+
+    /// [lie-1] How far its log is on stable storage.
+    pub(crate) fn written(&self) -> Written {
+        Written {
+            incarnation: self.member.incarnation,
+            to: self.disk.persisted() as u64,
+        }
     }
 
     /// A new process has what the log holds: the bytes there, and what is decided.

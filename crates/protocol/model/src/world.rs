@@ -19,6 +19,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
+    witness::Written,
 };
 
 use crate::{
@@ -53,6 +54,8 @@ pub struct Parcel {
     pub message: Message,
     /// Whether the bytes of its value travel along.
     pub bytes: bool,
+    /// Which process said it, and how far its log was then ([lie-1]).
+    pub said: Option<(u64, u64)>,
 }
 
 /// Everything.
@@ -231,6 +234,7 @@ impl World {
                 self.sites[site].disk.rot(from, count);
                 Ok(())
             }
+            Event::Lie { site, lost } => self.lie(site, lost),
             Event::Transfer { site, to } => self.step(site, Input::Transfer { to }),
             Event::Route { site, ref wish } => self.step(site, Input::Route(wish.clone())),
             Event::Trim { site, to } => self.trim(site, to),
@@ -423,11 +427,18 @@ impl World {
             to,
             message,
             bytes: carried,
+            said,
         } = self.soup[at].clone();
         let site = &mut self.sites[site_of(to)];
         if site.node.is_none() || site.member.node != to {
             return Ok(());
         }
+        if let Some(said) = said
+            && !self.believes(site_of(to), from, said)?
+        {
+            return Ok(());
+        }
+        let site = &mut self.sites[site_of(to)];
         let content = match &message {
             Message::Phase2a(m) => Some((m.value, m.range)),
             Message::Learn { range, value } => Some((*value, *range)),
@@ -517,6 +528,17 @@ impl World {
 
     fn start(&mut self, at: usize, forget: bool) -> Result<(), Violation> {
         self.processes += 1;
+        let recalled = self.recalled(at);
+        let recalled =
+            recalled.filter(|remembered| self.sites[at].written().fell_behind(*remembered));
+        let lied = std::mem::take(&mut self.sites[at].lied);
+        if recalled.is_some() && !lied {
+            let verdict = Err(format!(
+                "node {} lost nothing, and is told {recalled:?}",
+                at + 1
+            ));
+            self.observer.judge(Property::Durable, verdict)?;
+        }
         let site = &mut self.sites[at];
         site.process = self.processes;
         let found = site.disk.recover(&self.setup.founding);
@@ -525,10 +547,11 @@ impl World {
             site.memory_from = site.disk.entries().len();
             recovered.votes.clear();
             recovered.hard.promised = Ballot::ZERO;
-        } else if found.forgotten {
-            // [disk-8], [volatile-1] It owns up to it, under a new name.
+        } else if found.forgotten || recalled.is_some() {
+            // [disk-8], [lie-4], [volatile-1] It owns up to it, under a new name.
+            let heard = recalled.map_or(0, |remembered| remembered.incarnation.0);
             site.memory_from = site.disk.entries().len();
-            site.member.incarnation.0 += 1;
+            site.member.incarnation.0 = site.member.incarnation.0.max(heard) + 1;
             site.disk.own_up();
         }
         site.read_back(found.decided, recovered.decided_to);
@@ -564,6 +587,60 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// [lie-3] What those who run remember of this node's log.
+    fn recalled(&self, at: usize) -> Option<Written> {
+        let node = self.sites[at].member.node;
+        let up = self.sites.iter().filter(|site| site.node.is_some());
+        up.filter_map(|site| site.witness.recall(node)).max()
+    }
+
+    /// [lie-2] [lie-5] Whether a message counts of a process whose log was that far. Those of its earlier processes do:
+    /// they were true when they were sent.
+    fn believes(
+        &mut self,
+        at: usize,
+        from: Member,
+        (process, to): (u64, u64),
+    ) -> Result<bool, Violation> {
+        let sender = site_of(from.node);
+        if self.sites[sender].process != process || self.sites[sender].member != from {
+            return Ok(true);
+        }
+        let boot = u32::try_from(process).unwrap_or(u32::MAX);
+        match self.sites[at].witness.hear(from, boot, to) {
+            Ok(()) => Ok(true),
+            Err(remembered) => {
+                // Nobody starts before all who run were asked.
+                let verdict = Err(format!(
+                    "node {from} runs with write {to}, and said {remembered:?} before"
+                ));
+                self.observer.judge(Property::Durable, verdict)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// The disk of a node that is down has lost the end of what others remember of its log; it starts.
+    fn lie(&mut self, at: usize, lost: u64) -> Result<(), Violation> {
+        let same =
+            |remembered: &Written| remembered.incarnation == self.sites[at].member.incarnation;
+        let down = self.sites[at].node.is_none();
+        let Some(remembered) = self
+            .recalled(at)
+            .filter(|remembered| down && same(remembered))
+        else {
+            return Ok(());
+        };
+        let from = remembered.to.saturating_sub(lost.max(1));
+        if from < remembered.to {
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            self.sites[at].disk.lose_from(from);
+            self.sites[at].lied = true;
+            self.seen.lies += 1;
+        }
+        self.start(at, false)
     }
 
     fn connect(&mut self, at: usize, peer: usize) -> Result<(), Violation> {

@@ -74,6 +74,30 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     found.into_values().collect()
 }
 
+/// Places and lengths of all whole log writes from this number on, whatever segment they are in.
+pub fn writes_from(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
+    let mut found = Vec::new();
+    let mut segment = None;
+    for place in disk.written_blocks() {
+        let bytes = match &mut segment {
+            Some((file, bytes)) if *file == place.file => bytes,
+            _ => {
+                &mut segment
+                    .insert((place.file, disk.bytes(place.file).unwrap_or_default()))
+                    .1
+            }
+        };
+        let at = usize::try_from(place.offset).expect("a disk in memory fits in memory");
+        let header = bytes
+            .get(at..)
+            .and_then(|bytes| Header::decode(bytes.get(..BLOCK)?).ok());
+        let header =
+            header.filter(|header| Position::from(header.place) == place && header.seq >= from);
+        found.extend(header.map(|header| (place, header.length as usize)));
+    }
+    found
+}
+
 /// Blocks that may rot ([model-3]): of the log those before its newest `newest` writes, and all of other
 /// files. What lies behind the newest write is of an earlier life of its segment, or of none.
 pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {

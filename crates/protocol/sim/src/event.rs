@@ -134,6 +134,8 @@ pub(crate) enum Event {
     Scrub,
     /// A disk is found to have written to a wrong place, or a small file rots.
     Stray,
+    /// A disk loses the end of a log.
+    Lie,
     /// A frame arrives at a device.
     Frame {
         from: usize,

@@ -176,6 +176,8 @@ pub struct Settings {
     pub releases: Option<Releases>,
     /// Whether nodes scrub.
     pub scrubs: Option<Scrubs>,
+    /// Mean time between two times that the disk of one node loses the end of its log, acknowledged or not.
+    pub lies_us: Option<u64>,
 }
 
 /// Nodes begin with the release before the newest, and get others.
@@ -220,6 +222,8 @@ pub struct Scrubs {
     pub strays_us: Option<u64>,
 }
 
+/// Seeds below mean what they meant before disks lost the end of what they had acknowledged.
+const LIES_FROM: u64 = 3001;
 /// Seeds below mean what they meant before nodes scrubbed in this simulator.
 const SCRUBS_FROM: u64 = 1001;
 /// Seeds below mean what they meant before disks wrote to wrong places.
@@ -316,6 +320,7 @@ impl Settings {
             frame_clients: 0,
             releases: None,
             scrubs,
+            lies_us: draw_lies(seed),
         }
         .draw_leases()
         .draw_frame_clients()
@@ -386,6 +391,7 @@ impl Settings {
             frame_clients: 0,
             releases: None,
             scrubs: None,
+            lies_us: None,
         }
     }
 
@@ -456,6 +462,13 @@ fn draw_store_faults(seed: u64) -> Option<u64> {
 }
 
 /// From dice of their own, too.
+/// Of a third of the later seeds, from dice of their own.
+fn draw_lies(seed: u64) -> Option<u64> {
+    let dice = &mut Dice::new(seed ^ 0x4c69_6172_7321);
+    let mean_us = dice.pick(&[8_000, 30_000, 100_000]);
+    (dice.chance(1, 3) && seed >= LIES_FROM).then_some(mean_us)
+}
+
 fn draw_operators(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x4d65_6d62_6572_7321);
     let mean_ms = dice.pick(&[5, 20, 80]);

@@ -17,6 +17,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
     time::Time,
+    witness::Written,
 };
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
@@ -27,7 +28,7 @@ use quorate_log::disk::MemoryDisk;
 use quorate_log::{LogOptions, Recovery};
 use quorate_node::{
     Identity, NodeHost,
-    boot::{BootError, Parts, Starter, Step, boot},
+    boot::{BootError, Parts, Question, Starter, Step, boot},
     founding::{Joined, Joining, JoiningError, Newcomer, Role, Wanted, found},
     host::{Founded, Host as _, Now, Refused},
     identity::{Expected, IdentityError},
@@ -430,6 +431,10 @@ pub struct Node {
     pub disk_error: bool,
     /// Whether a bit of its disk ever flipped.
     pub rotted: bool,
+    /// Its disk loses the end of its log when it starts.
+    pub lies: bool,
+    /// A test takes care that nobody can tell it what its disk lost.
+    pub unnoticed: bool,
     /// A small file that rotted.
     pub(crate) spoiled: Option<Spoiled>,
     /// Scrubs that have ended.
@@ -502,6 +507,8 @@ impl Node {
             disk_factor: 1,
             disk_error: false,
             rotted: false,
+            lies: false,
+            unnoticed: false,
             spoiled: None,
             scrubs: 0,
             scrubbed: ScrubStatus::default(),
@@ -568,7 +575,7 @@ impl Node {
     }
 
     /// A process starts, as production starts it: it becomes a node's at its first start, asking the
-    /// founder with `ask`, and boots.
+    /// founder with `ask`, and boots; `recalled` is what the others answer about its log.
     ///
     /// # Errors
     /// It refuses to start.
@@ -578,6 +585,7 @@ impl Node {
         settings: &Settings,
         dice: &mut Dice,
         ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
+        recalled: Option<(NodeId, Written)>,
     ) -> Result<Start, String> {
         self.life += 1;
         self.clock.restart(world);
@@ -590,7 +598,7 @@ impl Node {
         }
         self.planned.clear();
         self.paused = false;
-        let outcome = self.start_as(settings, dice, ask);
+        let outcome = self.start_as(settings, dice, ask, recalled);
         if self.disk.is_alive() {
             if matches!(outcome, Ok(Start::Waits(_))) {
                 // All of it is done again.
@@ -608,6 +616,7 @@ impl Node {
         settings: &Settings,
         dice: &mut Dice,
         ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
+        recalled: Option<(NodeId, Written)>,
     ) -> Result<Start, String> {
         if self.is_too_old() {
             return Ok(Start::TooOld);
@@ -640,6 +649,7 @@ impl Node {
         let mut starter = Simulated {
             settings,
             release: self.release,
+            recalled,
             recovery: None,
             lost: Vec::new(),
         };
@@ -714,6 +724,8 @@ impl Node {
 struct Simulated<'a> {
     settings: &'a Settings,
     release: Level,
+    /// What others remember of this node's log.
+    recalled: Option<(NodeId, Written)>,
     recovery: Option<Recovery>,
     lost: Vec<String>,
 }
@@ -767,6 +779,10 @@ impl Starter for Simulated<'_> {
             Step::Recovered(recovery) => self.recovery = Some(recovery.clone()),
             Step::Disk(_) | Step::Reading(_) | Step::Forgot(_) | Step::Replaced(_) => {}
         }
+    }
+
+    fn recall(&mut self, _: &Question<'_>) -> Option<(NodeId, Written)> {
+        self.recalled
     }
 
     /// The world has time: the whole start is tried again later.

@@ -14,6 +14,7 @@ mod clients;
 mod datagrams;
 mod devices;
 mod frame_clients;
+mod lies;
 mod lives;
 mod operators;
 mod releases;
@@ -72,6 +73,8 @@ pub struct Counts {
     pub rotted: u64,
     /// Writes that went to a wrong place.
     pub strays: u64,
+    /// Disks that lost the end of a log, which others remembered.
+    pub lies: u64,
     /// Small files that were damaged.
     pub files_rotted: u64,
     /// Starts that refused such a file.
@@ -242,6 +245,7 @@ impl World {
         world.plan_stall();
         world.plan_scrub();
         world.plan_stray();
+        world.plan_lie();
         world.plan_reset();
         world.plan_taking();
         world.plan_stranger();
@@ -376,6 +380,7 @@ impl World {
             Event::Stall => self.stall(),
             Event::Scrub => self.want_scrub(),
             Event::Stray => self.stray(),
+            Event::Lie => self.lie(),
             Event::Frame { from, to, bytes } => return self.station_hears(from, to, &bytes),
             Event::DeviceReset => self.reset_device(),
             Event::DeviceTaken => self.take_device(),

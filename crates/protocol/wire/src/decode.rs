@@ -16,6 +16,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
+    witness::Written,
 };
 
 use crate::{
@@ -31,7 +32,7 @@ use crate::{
     },
     header::{
         Distrust, FLAG_AUXILIARY, FLAG_BUSY, FLAG_BYTES, FLAG_GRANTED, FLAG_UNFIT, FLAG_WITH_BYTES,
-        FORMAT_VERSION, HEADER_BYTES, Header, MAGIC, ballot, word32, word64,
+        FORMAT_VERSION, HEADER_BYTES, Header, MAGIC, ballot, logged_at, word32, word64,
     },
     value::value_from_bytes,
 };
@@ -152,6 +153,12 @@ pub fn stream_position(header: &[u8; HEADER_BYTES]) -> Option<u64> {
     (header.kind == kind::STREAM_BYTES).then_some(header.number)
 }
 
+/// Up to which write the sender says that its log is on stable storage ([lie-1]); 0 if it says nothing. Of a header that
+/// was decoded.
+pub fn logged(header: &[u8; HEADER_BYTES]) -> u64 {
+    logged_at(header[5]).map_or(0, |at| word64(header, at))
+}
+
 /// The checksum of a frame's body, as its header says: true of every frame that was decoded.
 pub fn body_check(header: &[u8; HEADER_BYTES]) -> u32 {
     word32(header, 16)
@@ -209,6 +216,16 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         }
         kind::FOUNDING => founding(body).map(Frame::Founding),
         kind::DATAGRAMS => datagrams(header, body).map(Frame::Datagrams),
+        kind::RECALL => no_body(body).map(|()| Frame::Recall {
+            cluster: halves(header),
+            node: NodeId(header.code),
+        }),
+        kind::RECALLED => no_body(body).map(|()| Frame::Recalled {
+            written: Written {
+                incarnation: Incarnation(header.code),
+                to: header.number,
+            },
+        }),
         kind::FORWARD => {
             let value = value(header)?;
             let bytes = carried(header, &value, body)?.unwrap_or(&[]);
@@ -246,12 +263,12 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         }),
         kind::SNAPSHOT_ASK => no_body(body).map(|()| Frame::SnapshotAsk {
             at: Slot(header.from),
-            digest: digest(header),
+            digest: halves(header),
             offset: header.sent_to,
         }),
         kind::SNAPSHOT_OFFER => no_body(body).map(|()| Frame::SnapshotOffer {
             at: Slot(header.from),
-            digest: digest(header),
+            digest: halves(header),
             bytes: header.sent_to,
             log_start: Slot(header.to),
             busy: header.flags & FLAG_BUSY != 0,
@@ -266,7 +283,7 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
             }
             Ok(Frame::SnapshotPiece {
                 at: Slot(header.from),
-                digest: digest(header),
+                digest: halves(header),
                 offset: header.sent_to,
                 bytes: body,
             })
@@ -303,8 +320,8 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
     }
 }
 
-/// Of a snapshot.
-fn digest(header: &Header) -> u128 {
+/// The digest of a snapshot, or a cluster's id.
+fn halves(header: &Header) -> u128 {
     u128::from(header.number) | u128::from(header.check) << 64
 }
 

@@ -38,6 +38,8 @@ pub(crate) mod kind {
     pub(crate) const JOIN: u8 = 4;
     pub(crate) const FOUNDING: u8 = 5;
     pub(crate) const DATAGRAMS: u8 = 6;
+    pub(crate) const RECALL: u8 = 7;
+    pub(crate) const RECALLED: u8 = 8;
     pub(crate) const PHASE1A: u8 = 16;
     pub(crate) const PHASE1B: u8 = 17;
     pub(crate) const PREEMPTED: u8 = 18;
@@ -128,6 +130,8 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
         | Frame::SnapshotPiece { bytes, .. }
         | Frame::StreamBytes { bytes, .. } => bytes.len(),
         Frame::Join(_)
+        | Frame::Recall { .. }
+        | Frame::Recalled { .. }
         | Frame::NotTaken { .. }
         | Frame::FetchRequest { .. }
         | Frame::Applied { .. }
@@ -178,6 +182,16 @@ pub fn encode_checked<'a>(
     frame: &Frame<'a>,
     check: impl FnOnce(&[u8]) -> u32,
 ) -> Result<Encoded<'a>, Unencodable> {
+    encode_logged(from, frame, 0, check)
+}
+
+/// The same, where all who receive it may be told that the sender's log is on stable storage up to this write ([lie-1]).
+pub fn encode_logged<'a>(
+    from: Member,
+    frame: &Frame<'a>,
+    logged: u64,
+    check: impl FnOnce(&[u8]) -> u32,
+) -> Result<Encoded<'a>, Unencodable> {
     let length = encoded_len(frame) - HEADER_BYTES;
     if length > BODY_BYTES_MAX {
         return Err(Unencodable::TooLong);
@@ -204,6 +218,7 @@ pub fn encode_checked<'a>(
         }
     };
     assert_eq!(body.len(), length, "the length was computed before");
+    header.say_logged(logged);
     header.body_length = u32::try_from(length).map_err(|_| Unencodable::TooLong)?;
     Ok(Encoded {
         header: header.write(),
@@ -259,6 +274,18 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             let mut addresses = founding.members.iter().map(|(_, address)| address);
             addresses.try_for_each(|address| text_fits(address))?;
             text_fits(founding.store).map(|()| Carried::Body)
+        }
+        Frame::Recall { cluster, node } => {
+            header.kind = kind::RECALL;
+            header.code = node.0;
+            fill_halves(header, *cluster);
+            Ok(Carried::Body)
+        }
+        Frame::Recalled { written } => {
+            header.kind = kind::RECALLED;
+            header.code = written.incarnation.0;
+            header.number = written.to;
+            Ok(Carried::Body)
         }
         Frame::Datagrams(datagrams) => {
             header.kind = kind::DATAGRAMS;
@@ -382,15 +409,17 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
 }
 
 /// Which snapshot, and a position or a length in it.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the two halves of a digest"
-)]
 fn fill_snapshot(header: &mut Header, at: Slot, digest: u128, bytes: u64) {
     header.from = at.0;
-    header.number = digest as u64;
-    header.check = (digest >> 64) as u64;
+    fill_halves(header, digest);
     header.sent_to = bytes;
+}
+
+/// A number of 16 bytes.
+#[expect(clippy::cast_possible_truncation, reason = "its two halves")]
+fn fill_halves(header: &mut Header, number: u128) {
+    header.number = number as u64;
+    header.check = (number >> 64) as u64;
 }
 
 fn text_fits(text: &str) -> Result<(), Unencodable> {
@@ -724,6 +753,8 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
             .for_each(|entry| append_entry(entry, out)),
         Frame::Protocol { .. }
         | Frame::Join(_)
+        | Frame::Recall { .. }
+        | Frame::Recalled { .. }
         | Frame::Forward { .. }
         | Frame::NotTaken { .. }
         | Frame::FetchRequest { .. }

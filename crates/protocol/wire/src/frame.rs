@@ -10,6 +10,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
     value::{StreamName, Value},
+    witness::Written,
 };
 
 /// Longest address or reason, in bytes.
@@ -200,6 +201,19 @@ pub enum Frame<'a> {
     Join(Join),
     /// The founder's answer.
     Founding(Founding<'a>),
+    /// A node that starts asks a member of its cluster what it said of its log before ([lie-3]).
+    Recall {
+        /// The cluster.
+        cluster: u128,
+        /// Who asks.
+        node: NodeId,
+    },
+    /// What the receiver said of its log, as the sender remembers it. The answer to that question; and unasked, to
+    /// who has less ([lie-5]).
+    Recalled {
+        /// Number 0: nothing is remembered.
+        written: Written,
+    },
     /// Where and how a peer is heard by datagrams, said by its connection ([pkt-2]).
     Datagrams(Datagrams<'a>),
     /// A message of the protocol.

@@ -90,7 +90,33 @@ pub(crate) enum Distrust {
     Check,
 }
 
+/// Where a frame of this kind says how far its sender's log is ([lie-1]): in a field that the kind has no other use for.
+/// Those are the kinds that rest on records of the log, and one that all nodes send each other.
+pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
+    match kind {
+        kind::PHASE1A
+        | kind::PHASE1B
+        | kind::PHASE2A
+        | kind::PHASE2B
+        | kind::RING_VOTE
+        | kind::DECIDED
+        | kind::LASTING_REPLY
+        | kind::APPLIED => Some(104),
+        kind::HEARTBEAT | kind::HEARTBEAT_REPLY => Some(144),
+        _ => None,
+    }
+}
+
 impl Header {
+    /// The sender's log is on stable storage up to this write.
+    pub(crate) fn say_logged(&mut self, to: u64) {
+        match logged_at(self.kind) {
+            Some(104) => self.sent_to = to,
+            Some(_) => self.value[24..32].copy_from_slice(&to.to_le_bytes()),
+            None => {}
+        }
+    }
+
     /// The bytes, header checksum included.
     pub(crate) fn write(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];

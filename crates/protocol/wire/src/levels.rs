@@ -1,11 +1,13 @@
 //! The level that a frame needs: whoever supports less cannot read it ([level-2]).
 //!
 //! Both matches are exhaustive: a kind of frame or of message does not compile before somebody says which level
-//! brought it. Between levels 8 and 9 the layout of no frame differs; one kind of value and two kinds of frames came with 9.
+//! brought it. The layout of no frame differs between levels; one kind of value and two kinds of frames came with 9, two more with 10,
+//! and a number in fields that were zero before ([`crate::logged`]).
 
 use quorate_core::{
     level::Level,
     message::{Extent, Message},
+    witness,
 };
 
 use crate::frame::Frame;
@@ -31,6 +33,7 @@ pub fn level_of(frame: &Frame<'_>) -> Level {
         | Frame::SnapshotPiece { .. }
         | Frame::StreamBytes { .. }
         | Frame::Needless { .. } => Level(8),
+        Frame::Recall { .. } | Frame::Recalled { .. } => witness::SINCE,
     }
 }
 

@@ -35,9 +35,11 @@ pub mod streams;
 pub mod value;
 
 pub use decode::{
-    Decoded, Malformed, body_check, decode, decode_checked, decode_parts, stream_position,
+    Decoded, Malformed, body_check, decode, decode_checked, decode_parts, logged, stream_position,
 };
-pub use encode::{Encoded, Unencodable, encode, encode_checked, encode_parts, encoded_len};
+pub use encode::{
+    Encoded, Unencodable, encode, encode_checked, encode_logged, encode_parts, encoded_len,
+};
 pub use frame::{
     DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, NO_CLUSTER, RefusalCode,
 };

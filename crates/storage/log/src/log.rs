@@ -59,6 +59,8 @@ pub struct Log<D> {
     index: Index,
     holdings: Holdings,
     rebase: Rebase,
+    /// The last number that was used when it was opened, and the last one whose write was here.
+    opened_to: (u64, u64),
     reads: Reads,
     scrub: Scrub,
     /// What operations came to that are not the log's.
@@ -114,6 +116,7 @@ impl<D: Disk> Log<D> {
             holdings: opened.holdings,
             others: VecDeque::new(),
             reads: Reads::default(),
+            opened_to: (walked.next_seq.saturating_sub(1), walked.whole_to),
             scrub: Scrub::default(),
             error: None,
             disk,
@@ -493,6 +496,17 @@ impl<D: Disk> Log<D> {
     /// Where the next write goes, if a segment is in use.
     pub fn position(&self) -> Option<Place> {
         self.writer.position()
+    }
+
+    /// The last write that is here, and on stable storage with all before it, as far as they are not known to be damaged. The
+    /// next process finds it, whatever else it finds.
+    pub fn whole_to(&self) -> u64 {
+        let complete_to = self.writer.complete_to();
+        match complete_to > self.opened_to.0 {
+            true => complete_to,
+            // Writes that are missing at the end have numbers, too.
+            false => self.opened_to.1,
+        }
     }
 
     /// Number of the next write.

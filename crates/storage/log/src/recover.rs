@@ -64,6 +64,8 @@ pub struct Recovery {
     pub records: u64,
     /// Number of the log write that comes next; 1 in an empty log.
     pub next_seq: u64,
+    /// Number of the last one that is here whole, or that was trimmed. Behind it some may be missing that were complete.
+    pub whole_to: u64,
     /// The incarnation that the last of them was written in, if there is one.
     pub incarnation: Option<Incarnation>,
 }
@@ -379,6 +381,7 @@ impl Memory {
             damage,
             records: self.records,
             next_seq: walked.next_seq,
+            whole_to: walked.whole_to,
             incarnation: self.last.map(|header| header.incarnation),
         };
         (recovery, self.index)

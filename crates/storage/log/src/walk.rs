@@ -49,6 +49,8 @@ pub(crate) struct Gap {
 pub(crate) struct Walked {
     /// Number of the write that comes next.
     pub(crate) next_seq: u64,
+    /// Number of the last whole write, or of the last one before the base.
+    pub(crate) whole_to: u64,
     /// Checksum of the last whole write; 0 if there is none.
     pub(crate) checksum: u32,
     /// The last whole write's segment, that segment's first number, and where the write ends.
@@ -89,6 +91,7 @@ pub(crate) fn walk<S: Source>(
         files,
         scanned: Vec::new(),
         next_seq: seq,
+        whole_to: seq.saturating_sub(1),
         checksum: previous,
         chained: true,
         tail: None,
@@ -113,6 +116,7 @@ struct Walk<'a, S> {
     /// What each segment says of itself.
     scanned: Vec<Scanned>,
     next_seq: u64,
+    whole_to: u64,
     checksum: u32,
     /// Whether `checksum` is that of the write before; not so behind damage.
     chained: bool,
@@ -274,6 +278,7 @@ impl<S: Source> Walk<'_, S> {
 
     fn accept(&mut self, index: usize, header: &Header) {
         self.next_seq = header.seq.saturating_add(1);
+        self.whole_to = header.seq;
         self.checksum = header.checksum;
         self.chained = true;
         self.tail = Some((index, header.place.offset + u64::from(header.length)));
@@ -485,6 +490,7 @@ impl<S: Source> Walk<'_, S> {
         });
         Ok(Walked {
             next_seq: self.next_seq,
+            whole_to: self.whole_to,
             checksum: self.checksum,
             tail,
             torn_tail_bytes,

@@ -5,7 +5,7 @@ use quorate_log::disk::{BlockPool, Filling};
 use quorate_replica::{Payload, plane::Received};
 use quorate_wire::{
     Decoded, Malformed, body_check, decode, decode_checked, frame::STREAM_PIECE_BYTES_MAX,
-    header::HEADER_BYTES, stream_position,
+    header::HEADER_BYTES, logged, stream_position,
 };
 
 use super::socket::{Moved, Socket};
@@ -74,6 +74,7 @@ impl Inbox {
                     from,
                     frame,
                     body_check: unused.first_chunk().map(body_check),
+                    logged: unused.first_chunk().map_or(0, logged),
                     body: None,
                 }))
             }
@@ -198,6 +199,7 @@ impl Long {
             from,
             frame,
             body_check: Some(body_check(&self.header)),
+            logged: logged(&self.header),
             body: Some(body),
         }))
     }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::common::{CLUSTER, DEADLINE, Event, Raw, Start, hello, lone, patient};
 use quorate_core::node_id::{Member, NodeId};
-use quorate_net::{JoinError, Limits, Listeners, join, members_among, waits_at};
+use quorate_net::{JoinError, Limits, Listeners, join, members_among, recall, waits_at};
 use quorate_tls::Protection;
 use quorate_wire::{Frame, Hello, Join, NO_CLUSTER, encode};
 
@@ -183,6 +183,35 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
     let members = members_among(&[listed(2, &address)], NodeId(1), None, DEADLINE);
     assert_eq!(members, []);
     server.join().unwrap();
+}
+
+/// [lie-3] Each node answers with what it remembers of who asks; the farthest counts. Who starts itself, is not there, or is
+/// of another cluster, says nothing, and is not waited for.
+#[test]
+fn a_node_that_starts_is_told_what_it_said_of_its_log() {
+    let running = lone(Limits::default(), &[2, 3]);
+    let (listeners, starting) = listen();
+    let cluster = Some(CLUSTER);
+    let _starting = listeners.answer_while_starting(NodeId(2), cluster).unwrap();
+    let (closed, nobody) = listen();
+    drop(closed);
+    let nodes = [
+        listed(5, &nobody),
+        listed(2, &starting),
+        listed(1, &running.peer),
+    ];
+    let (by, written) = recall(&nodes, CLUSTER, NodeId(7), None, DEADLINE).unwrap();
+    assert_eq!((by, written.to), (NodeId(1), 7));
+    assert_eq!(
+        recall(&nodes[..2], CLUSTER, NodeId(7), None, DEADLINE),
+        None
+    );
+    assert_eq!(recall(&nodes, CLUSTER + 1, NodeId(7), None, DEADLINE), None);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = listed(3, &silent.local_addr().unwrap().to_string());
+    let patience = Duration::from_millis(50);
+    assert_eq!(recall(&[silent], CLUSTER, NodeId(7), None, patience), None);
+    assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 
 /// A member asks a folder that wants an id whether it is where it says.

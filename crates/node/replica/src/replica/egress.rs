@@ -138,7 +138,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let payload = payload.as_ref();
         let bytes = payload.map(|payload| &payload[..]);
         let frame = Frame::Protocol { message, bytes };
-        let mut out = Outbox::new(self.member, plane, &mut self.counters);
+        let logged = self.says_of_log();
+        let mut out = Outbox::new(self.member, plane, &mut self.counters).saying(logged);
         let sent = out.send_all(to, lane, &frame, payload);
         if let Frame::Protocol { message, .. } = &frame {
             let length = encoded_len(&frame);

@@ -55,8 +55,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             from,
             frame,
             body_check,
+            logged,
             body,
         } = received;
+        if logged > 0 && !self.believes(from, logged, plane) {
+            return;
+        }
         let brought = |bytes| Brought {
             bytes,
             check: body_check,
@@ -117,12 +121,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 offset,
                 bytes,
             } => self.on_snapshot_piece(now, from.node, (at, digest, offset), bytes, plane),
+            Frame::Recalled { written } => self.on_recalled(from.node, written),
             // The reactor's own business; it does not hand these on.
             Frame::Hello(_)
             | Frame::Welcome(_)
             | Frame::Refused(..)
             | Frame::Join(_)
             | Frame::Founding(_)
+            | Frame::Recall { .. }
             | Frame::Datagrams(_) => self.counters.frames_mismatched += 1,
         }
     }

@@ -10,6 +10,7 @@ use quorate_core::{
     slot::SlotRange,
     time::Time,
     value::Value,
+    witness::Witness,
 };
 use quorate_log::disk::Disk;
 use quorate_log::{Log, Recovery};
@@ -173,6 +174,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             window_slots: options.window_slots,
             protocol: Protocol::new(Node::new(node_options, recovered)),
             peers: Peers::new(now, options.addresses),
+            witness: Witness::default(),
+            fell_behind: None,
             proposing: Proposing::new(now, origin, command_bytes_max, limits.forwarded_bytes),
             contents: Contents::new(limits.payload_bytes, limits.recent_bytes, runs, fetch_ms),
             storing: Storing::new(now, log, &limits),

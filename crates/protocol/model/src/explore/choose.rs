@@ -21,7 +21,7 @@ impl Run {
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
             r.rot, r.trim, r.install, r.wipe, r.lease, r.forget, r.absence, r.stream, r.route,
-            r.device, r.devices, r.last,
+            r.device, r.devices, r.last, r.lie,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -83,6 +83,7 @@ impl Run {
             Some(26) => self.device(site),
             Some(27) => return self.devices(shared),
             Some(28) => Some(Event::Last { site }),
+            Some(29) => return self.lie(shared),
             _ => None,
         };
         match event {
@@ -437,6 +438,14 @@ impl Run {
             from: self.dice.below(entries),
             count: 1 + self.dice.below(3),
         })
+    }
+
+    /// The power of the one machine goes whose disk lies, and comes back.
+    fn lie(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
+        let (site, kept) = (0, 0);
+        self.apply(&Event::Crash { site, kept }, shared)?;
+        let lost = 1 + self.dice.below(6) as u64;
+        self.apply(&Event::Lie { site, lost }, shared)
     }
 
     fn tick(&mut self, site: usize) -> Option<Event> {

@@ -336,6 +336,10 @@ impl World {
             to,
             message,
             bytes,
+            said: self.setup.witness.then(|| {
+                let site = &self.sites[at];
+                (site.process, site.written().to)
+            }),
         };
         if self.setup.sorted {
             if let Err(place) = self.soup.binary_search(&parcel) {

@@ -147,6 +147,15 @@ fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
     assert!(seen.installed > 100, "{seen:?}");
 }
 
+/// [lie-1]–[lie-5] A disk that loses the end of its log costs nothing, as long as somebody who runs has heard of it; and who
+/// has lost nothing is never taken for one that has.
+#[test]
+fn a_disk_that_lies_is_found_out_by_who_heard_of_its_log() {
+    let seen = explore(Profile::Liars, 4000);
+    assert!(seen.lies > 4000, "{seen:?}");
+    assert!(seen.trimmed_beyond_a_member > 100, "{seen:?}");
+}
+
 /// One seed is one run, to the last event.
 #[test]
 fn a_seed_replays() {

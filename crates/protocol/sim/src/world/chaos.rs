@@ -28,6 +28,8 @@ pub(super) struct Chaos {
     pub(super) scrub_dice: Dice,
     /// For writes to wrong places, and small files that rot.
     pub(super) stray_dice: Dice,
+    /// For disks that lose the end of a log.
+    pub(super) lie_dice: Dice,
 }
 
 impl Chaos {
@@ -45,6 +47,7 @@ impl Chaos {
             stall_dice: Dice::new(!settings.seed ^ 0x5374_616c_6c73),
             scrub_dice: Dice::new(!settings.seed ^ 0x5363_7275_6273),
             stray_dice: Dice::new(!settings.seed ^ 0x5374_7261_7973),
+            lie_dice: Dice::new(!settings.seed ^ 0x4c69_6573),
         }
     }
 
@@ -504,6 +507,7 @@ impl World {
                     | Event::Stall
                     | Event::Scrub
                     | Event::Stray
+                    | Event::Lie
                     | Event::Deaf
                     | Event::Way
                     | Event::Start(_)

@@ -1,6 +1,10 @@
 //! The lives of processes: they start, write, connect to each other, and die.
 
-use quorate_core::level::Level;
+use quorate_core::{
+    level::Level,
+    node_id::NodeId,
+    witness::{self, Written},
+};
 use quorate_node::host::PeerSide as _;
 
 use super::{Event, World, name};
@@ -41,6 +45,8 @@ impl World {
         }
         let spoiled = self.starts_spoiled(node);
         let dies = self.founder_dies();
+        let recalled = self.recalled_of(node);
+        self.lose_end(node, recalled);
         let (founder, others) = self.nodes.split_at_mut(1);
         let (starting, mut founder) = match node.checked_sub(1) {
             None => (&mut founder[0], None),
@@ -55,7 +61,7 @@ impl World {
             }
             Some(running.host.admit(join))
         };
-        let outcome = starting.start(self.now, &self.settings, &mut self.dice, ask);
+        let outcome = starting.start(self.now, &self.settings, &mut self.dice, ask, recalled);
         self.bury(0);
         if self.refuses_spoiled(node, spoiled, &outcome)? {
             return self.start_mended(node);
@@ -85,6 +91,20 @@ impl World {
                 Err(Violation::new("start", detail))
             }
         }
+    }
+
+    /// [lie-3] What others who can be asked now remember of this node's log.
+    fn recalled_of(&self, node: usize) -> Option<(NodeId, Written)> {
+        let asks = self.nodes[node].release >= witness::SINCE;
+        let others = (0..self.nodes.len()).filter(|other| asks && *other != node);
+        let answers = others.filter_map(|other| {
+            let process = &self.nodes[other];
+            let there = !process.paused && self.network.can_connect(node, other);
+            let running = process.running.as_ref().filter(|_| there)?;
+            let knows = process.release_running >= witness::SINCE;
+            knows.then(|| (process.id(), running.host.recall(self.nodes[node].id())))
+        });
+        answers.max_by_key(|(_, written)| *written)
     }
 
     pub(crate) fn starts_within(&mut self, node: usize, us: u64) {
@@ -129,7 +149,10 @@ impl World {
             return Levels::cannot_read(node, release);
         }
         let next = recovery.next_seq;
-        let gone = before.saturating_sub(next);
+        let gone = match self.nodes[node].unnoticed {
+            true => 0,
+            false => before.saturating_sub(next),
+        };
         self.watch.lives().belongs(node, cluster)?;
         self.watch
             .lives()

@@ -20,8 +20,7 @@ impl World {
             return;
         }
         self.plan_stray();
-        let ill = (0..self.settings.nodes).find(|node| self.chaos.may_forget(*node));
-        let Some(node) = ill.filter(|_| self.settings.budget() > 0) else {
+        let Some(node) = self.forgetful().filter(|_| self.settings.budget() > 0) else {
             return;
         };
         match self.chaos.stray_dice.below(3) {

@@ -23,7 +23,7 @@ use quorate_replica::{
     status::Addresses,
 };
 use quorate_wire::{
-    BODY_BYTES_MAX, Decoded, Frame, Lane, body_check, decode, header::HEADER_BYTES,
+    BODY_BYTES_MAX, Decoded, Frame, Lane, body_check, decode, header::HEADER_BYTES, logged,
 };
 
 use super::{Event, World, name};
@@ -750,6 +750,7 @@ impl Turn<'_> {
             from,
             frame,
             body_check: header.first_chunk().map(body_check),
+            logged: header.first_chunk().map_or(0, logged),
             body: own.as_ref(),
         };
         let now = self.now;

@@ -7,6 +7,7 @@ mod clocks;
 mod devices;
 mod disks;
 mod levels;
+mod lies;
 mod packets;
 mod pauses;
 mod rings;

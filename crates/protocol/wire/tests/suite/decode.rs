@@ -1,5 +1,7 @@
 //! What goes in comes out; what was damaged on the way does not.
 
+use std::collections::BTreeSet;
+
 use crate::common::{KINDS, Random, bytes_of};
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -12,9 +14,11 @@ use quorate_core::{
 };
 use quorate_wire::{
     BODY_BYTES_MAX, DatagramChannel, Datagrams, Decoded, Frame, Hello, Malformed, RefusalCode,
-    Unencodable, body_check, checksum, decode, decode_parts, encode, encode_parts, encoded_len,
+    Unencodable, body_check, checksum, decode, decode_parts, encode, encode_logged, encode_parts,
+    encoded_len,
     frame::{SNAPSHOT_PIECE_BYTES_MAX, STREAM_PIECE_BYTES_MAX},
     header::{HEADER_BYTES, proposed_to},
+    logged,
 };
 
 const ROUNDS: u64 = 200;
@@ -29,6 +33,35 @@ fn frames(mut each: impl FnMut(&mut Random, Member, &Frame<'_>)) {
             each(&mut random, from, &frame);
         }
     }
+}
+
+/// [lie-1] The number of a log write changes nothing else of a frame, and stands in the kinds that rest on records, and in
+/// one that all nodes send each other.
+#[test]
+fn frames_say_how_far_a_log_is() {
+    let mut random = Random::new(11);
+    let payload = random.payload();
+    let mut says = BTreeSet::new();
+    for kind in 0..KINDS {
+        let (from, frame) = random.frame(kind, &payload);
+        let plain = encode_parts(from, &frame).unwrap();
+        let header: &[u8; HEADER_BYTES] = &plain.header;
+        let silent = logged(header);
+        let spoken = encode_logged(from, &frame, u64::MAX - 7, checksum).unwrap();
+        assert_eq!(plain.body, spoken.body);
+        let (again, read) = decode_parts(&spoken.header, &spoken.body, BODY_BYTES_MAX).unwrap();
+        assert_eq!((again, &read), (from, &frame));
+        if spoken.header != plain.header {
+            assert_eq!((silent, logged(&spoken.header)), (0, u64::MAX - 7));
+            says.insert(spoken.header[5]);
+        } else {
+            assert_eq!(silent, 0);
+        }
+    }
+    assert_eq!(
+        says,
+        BTreeSet::from([16, 17, 19, 20, 21, 22, 30, 33, 37, 52])
+    );
 }
 
 /// A node that knows nothing of byte streams, and one that serves none, say nothing of them.

@@ -159,7 +159,10 @@ impl Peers {
                 self.on_hello(id, &hello, cx);
             }
             Frame::Join(join) if self.proves(id, join.node, cx) => self.on_join(id, join, cx),
-            Frame::Hello(_) | Frame::Join(_) => {}
+            Frame::Recall { cluster, node } if self.proves(id, node, cx) => {
+                self.on_recall(id, cluster, node, cx);
+            }
+            Frame::Hello(_) | Frame::Join(_) | Frame::Recall { .. } => {}
             _ => return Verdict::Close,
         }
         Verdict::GoOn
@@ -263,6 +266,18 @@ impl Peers {
                 self.refuse(id, refused.code, &refused.reason, cx.now);
             }
         }
+    }
+
+    /// [lie-3] A node that starts asks what it said of its log.
+    fn on_recall(&mut self, id: LinkId, cluster: u128, node: NodeId, cx: &mut PeerCx<'_>) {
+        if cluster != self.identity.cluster {
+            self.stats.refusals += 1;
+            let me = self.identity.member.node;
+            let reason = format!("node {node} does not belong to the cluster of node {me}");
+            return self.refuse(id, RefusalCode::ForeignCluster, &reason, cx.now);
+        }
+        let written = cx.host.recall(node);
+        self.farewell(id, &Frame::Recalled { written }, cx.now);
     }
 
     fn on_welcome(

@@ -638,12 +638,14 @@ const fn is_for_the_host(frame: &Frame<'_>) -> bool {
         | Frame::SnapshotOffer { .. }
         | Frame::SnapshotPiece { .. }
         | Frame::StreamBytes { .. }
-        | Frame::Needless { .. } => true,
+        | Frame::Needless { .. }
+        | Frame::Recalled { .. } => true,
         Frame::Hello(_)
         | Frame::Welcome(_)
         | Frame::Refused(..)
         | Frame::Join(_)
         | Frame::Founding(_)
+        | Frame::Recall { .. }
         | Frame::Datagrams(_) => false,
     }
 }

@@ -6,7 +6,7 @@ use quorate_replica::{
     plane::Received,
     status::{PeerPlane, Way},
 };
-use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, Lane, decode};
+use quorate_wire::{BODY_BYTES_MAX, Datagrams, Decoded, Frame, Lane, decode, logged};
 
 use super::{Peers, greeting::Stage, is_for_the_host, link::LinkId};
 use crate::{
@@ -168,7 +168,10 @@ impl Peers {
         if let Some(link) = self.links.get_mut(link) {
             link.hear(cx.now.time);
         }
-        let received = Received::plain(from, frame);
+        let received = Received {
+            logged: bytes.first_chunk().map_or(0, logged),
+            ..Received::plain(from, frame)
+        };
         cx.host
             .frame(&mut cx.now.turn(self), Lane::Control, received);
     }

@@ -26,6 +26,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
     value::{BatchName, Value},
+    witness::Written,
 };
 use quorate_net::{
     Backup, Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now,
@@ -412,6 +413,13 @@ impl PeerSide for Fake {
                 self.shared.event(Event::Read(from.node, id));
             }
             other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    fn recall(&self, node: NodeId) -> Written {
+        Written {
+            to: u64::from(node.0),
+            ..Written::default()
         }
     }
 

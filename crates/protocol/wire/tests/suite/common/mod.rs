@@ -17,6 +17,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::{BatchName, StreamName, Value},
+    witness::Written,
 };
 use quorate_wire::{
     DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, encode,
@@ -26,7 +27,7 @@ use quorate_wire::{
 pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 38;
+pub(crate) const KINDS: u64 = 40;
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
@@ -311,6 +312,16 @@ impl Random {
                 stream: self.stream(),
                 below: self.wide(),
                 from: self.slot(),
+            },
+            38 => Frame::Recall {
+                cluster: self.digest(),
+                node: NodeId(self.small()),
+            },
+            39 => Frame::Recalled {
+                written: Written {
+                    incarnation: Incarnation(self.small()),
+                    to: self.wide(),
+                },
             },
             kind => return (from, self.protocol(kind, value, bytes)),
         };
