@@ -16,8 +16,9 @@ const STEPS: &[Step] = &[
     &["xtask", "cluster", "queues"],
     &["xtask", "cluster", "pressure"],
     &["xtask", "disks", "3"],
-    // The last revision before levels; the last tag, once there is one.
+    // The last revision before levels, and 0.2.0: all whose levels this one supports.
     &["xtask", "upgrade", "--from", "4cfca773"],
+    &["xtask", "upgrade", "--from", "a1881cf7"],
     &["xtask", "etcd"],
     &["xtask", "etcd", "kubernetes"],
     &["xtask", "etcd", "tests"],

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use quorate_core::dice::Dice;
+use quorate_core::{dice::Dice, level::Level};
 use quorate_testbed::{
     nodes::{Nodes, PATIENCE},
     process::{self, Spec, command},
@@ -223,13 +223,10 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     for id in 1..=NODES {
         install(&mut nodes, row, id, new, &mut dice, &mut writing)?;
     }
-    if level(&nodes)? != [8; NODES as usize] {
+    if level(&nodes)? != [Level::BASE.0; NODES as usize] {
         return Err(io::Error::other("the level rose by itself"));
     }
     raise(&nodes, new, row.tls.then_some(&certificates))?;
-    wait::at_most(PATIENCE, "all nodes to be at level 9", || {
-        (level(&nodes).ok()? == [9; NODES as usize]).then_some(())
-    })?;
     refuses(&mut nodes, old)?;
     writing.goes_on()?;
     writing.compare(&mut nodes)
@@ -310,15 +307,20 @@ fn level(nodes: &Nodes) -> io::Result<Vec<u16>> {
     levels.ok_or_else(|| io::Error::other("a node does not answer"))
 }
 
+/// One level after the other, until all nodes are at the newest.
 fn raise(nodes: &Nodes, new: &Path, certificates: Option<&PathBuf>) -> io::Result<()> {
     let admin = nodes.admin_addresses().join(",");
-    wait::at_most(PATIENCE, "the level to be raised", || {
+    wait::at_most(PATIENCE, "all nodes to be at the newest level", || {
+        if level(nodes).ok()? == [Level::NEWEST.0; NODES as usize] {
+            return Some(());
+        }
         let mut raise = command(new);
         raise.args(["member", "feature", "--raise", "--admin", &admin]);
         if let Some(folder) = certificates {
             raise.arg("--tls").arg(folder.join("client-upgrade"));
         }
-        raise.output().ok()?.status.success().then_some(())
+        raise.output().ok()?;
+        None
     })
 }
 
@@ -364,7 +366,11 @@ fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
     }
     let output = refused.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    if !said.contains("newer version") {
+    // As a release before levels says it, and as later ones do.
+    if !["newer version", "needs level"]
+        .iter()
+        .any(|why| said.contains(why))
+    {
         return Err(io::Error::other(format!("the old program said: {said}")));
     }
     if contents(&node.spec.data)? != before {

@@ -175,7 +175,7 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
         host.frame(&mut now.turn(&mut Nobody), Lane::Control, received);
         host.replica().node().run().voted_to(ballot)
     };
-    assert_eq!(hears(10), Slot(0), "no vote for what is not known here");
+    assert_eq!(hears(11), Slot(0), "no vote for what is not known here");
     assert!(marked().starts_with("quorate identity 1"), "{}", marked());
     assert_eq!(
         hears(9),

@@ -1,6 +1,6 @@
 //! Feature levels: what a node may say and write, as the whole group knows how to read it ([level-1]).
 //!
-//! A level is the number of the protocol version that brought it. A release supports its own level and the one
+//! A level is the number of the protocol version that brought it. A release supports its own level and, at least, the one
 //! before; the group's level is decided in the log, and never goes back.
 
 use core::fmt;
@@ -19,10 +19,11 @@ impl Default for Level {
 }
 
 impl Level {
-    /// The oldest level that this release works at, and what a group begins with.
+    /// The oldest level that this release works at, and what a group begins with. That is part of what every replica
+    /// derives from the log: it stays as long as logs of groups that were founded so are opened.
     pub const BASE: Self = Self(8);
     /// The newest level that this release knows.
-    pub const NEWEST: Self = Self(9);
+    pub const NEWEST: Self = Self(10);
 
     /// [level-2] The level that brought this kind of value: a node of an earlier one cannot read it. Exhaustive, so that
     /// a new kind does not compile before somebody says where it begins.
@@ -99,6 +100,10 @@ mod tests {
             // The group uses 9 already.
             (levels(9, 9), levels(8, 8), None),
             (levels(9, 10), levels(8, 8), None),
+            // A release that supports more than the one before.
+            (levels(8, 10), levels(8, 9), Some(9)),
+            (levels(8, 10), levels(8, 8), Some(8)),
+            (levels(10, 10), levels(8, 9), None),
         ] {
             assert_eq!(one.agreed(other), agreed.map(Level), "{one:?} {other:?}");
             assert_eq!(other.agreed(one), agreed.map(Level), "{other:?} {one:?}");

@@ -171,11 +171,13 @@ mod tests {
         }
     }
 
-    /// [level-3] The release before says one version and nothing of levels; the one behind this one may come, too.
+    /// [level-3] Releases before this one are, the first of which says one version and nothing of levels; the one behind
+    /// this one may come, too.
     #[test]
     fn neighbours_are_welcome() {
         check(|hello, _| hello.levels = levels(8, 8), "ok");
-        check(|hello, _| hello.levels = levels(9, 10), "ok");
+        check(|hello, _| hello.levels = levels(8, 9), "ok");
+        check(|hello, _| hello.levels = levels(9, 11), "ok");
     }
 
     /// [level-7]
@@ -189,8 +191,8 @@ mod tests {
              release on node 3 that the other nodes run",
         );
         check(
-            |hello, _| hello.levels = levels(10, 11),
-            "Version: node 2 supports level 9 at most, and the cluster of node 3 is at level 10 or above: install the \
+            |hello, _| hello.levels = levels(11, 12),
+            "Version: node 2 supports level 10 at most, and the cluster of node 3 is at level 11 or above: install the \
              release on node 2 that the other nodes run",
         );
     }

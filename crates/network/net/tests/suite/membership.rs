@@ -207,7 +207,7 @@ fn who_is_too_old_for_the_level_is_told_and_refused() {
     node.shared.change(|world| world.raised = true);
     let told = raw.answer();
     let expected =
-        "Version: node 2 supports level 8 at most, and the cluster of node 1 is at level 9 now";
+        "Version: node 2 supports level 8 at most, and the cluster of node 1 is at level 10 now";
     assert!(told.starts_with(expected), "{told}");
     assert_eq!(
         (raw.answer(), bulk.answer()),

@@ -167,12 +167,12 @@ fn strangers_are_refused_with_a_reason() {
     check(
         Hello {
             levels: Levels {
-                lowest: Level(10),
-                newest: Level(11),
+                lowest: Level(11),
+                newest: Level(12),
             },
             ..hello(2)
         },
-        "Version: node 1 supports level 9 at most, and the cluster of node 2 is at level 10 or above: install the \
+        "Version: node 1 supports level 10 at most, and the cluster of node 2 is at level 11 or above: install the \
          release on node 1 that the other nodes run",
     );
     check(

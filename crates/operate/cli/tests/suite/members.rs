@@ -491,7 +491,7 @@ fn the_feature_level_is_shown_held_back_and_raised() {
     let before = done(admin, "feature");
     assert_eq!(
         (&before["level"], &before["supports"]),
-        (&json!(8), &json!(9))
+        (&json!(8), &json!(10))
     );
     assert_eq!(before["downgrade"], json!(true));
     cluster.nodes.kill(&[away]).unwrap();
@@ -501,14 +501,16 @@ fn the_feature_level_is_shown_held_back_and_raised() {
     });
     cluster.nodes.restart(&[away]).unwrap();
     cluster.wait_until_all_serve();
-    let raised = wait_for("the raise", || {
-        let (code, json) = member(admin, "feature --raise");
-        (code == 0).then_some(json)
-    });
-    assert_eq!(
-        (&raised["raised"], &raised["level"], &raised["downgrade"]),
-        (&json!(true), &json!(9), &json!(false))
-    );
+    for (level, downgrade) in [(9, true), (10, false)] {
+        let raised = wait_for("the raise", || {
+            let (code, json) = member(admin, "feature --raise");
+            (code == 0).then_some(json)
+        });
+        assert_eq!(
+            (&raised["raised"], &raised["level"], &raised["downgrade"]),
+            (&json!(true), &json!(level), &json!(downgrade))
+        );
+    }
     // Its folder says so, for releases before levels, and it starts from that.
     wait_for("all to be there", || {
         let level = |id| {
@@ -516,13 +518,13 @@ fn the_feature_level_is_shown_held_back_and_raised() {
                 .status(id)
                 .map(|status| status["level"]["level"].clone())
         };
-        (1..=3).all(|id| level(id) == Some(json!(9))).then_some(())
+        (1..=3).all(|id| level(id) == Some(json!(10))).then_some(())
     });
     cluster.nodes.terminate(&[away]).unwrap();
     let folder = cluster.node(away).spec.data.clone();
     let identity = fs::read_to_string(folder.join("identity")).unwrap();
     assert!(
-        identity.starts_with("quorate identity 2\nlevel 9\n"),
+        identity.starts_with("quorate identity 2\nlevel 10\n"),
         "{identity}"
     );
     cluster.nodes.restart(&[away]).unwrap();

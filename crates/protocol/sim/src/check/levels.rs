@@ -1,6 +1,8 @@
 //! Feature levels: no node uses one that its release does not support, none rises before every node of the group ran a
 //! release that supports it, and all nodes rise at the same slot ([level-5], [level-8]).
 
+use std::collections::BTreeMap;
+
 use quorate_core::{level::Level, slot::Slot};
 
 use super::{Verdict, Violation};
@@ -8,16 +10,14 @@ use super::{Verdict, Violation};
 /// What was seen of the group's level.
 #[derive(Debug, Default)]
 pub struct Levels {
-    /// Some node had applied everything below, at the base level.
-    at_base: Slot,
-    /// The first position at which some node was above it.
-    raised: Option<Slot>,
+    /// Of each level that some node was at: the first and the last position.
+    seen: BTreeMap<Level, (Slot, Slot)>,
 }
 
 impl Levels {
     /// Whether any node was seen above the base level.
     pub fn is_raised(&self) -> bool {
-        self.raised.is_some()
+        self.seen.keys().any(|level| *level > Level::BASE)
     }
 
     /// A node has applied everything below `applied_to`, and is at this level.
@@ -40,21 +40,14 @@ impl Levels {
                 "is at level {level}, in a release that supports {release}"
             ));
         }
-        match level {
-            Level::BASE => self.at_base = self.at_base.max(applied_to),
-            _ => {
-                let raised = self
-                    .raised
-                    .map_or(applied_to, |raised| raised.min(applied_to));
-                self.raised = Some(raised);
-            }
-        }
-        match self.raised {
-            Some(raised) if raised <= self.at_base => broken(format!(
-                "and another differ: one was at level 8 at slot {}, one above it at {raised}",
-                self.at_base
+        let (first, last) = self.seen.entry(level).or_insert((applied_to, applied_to));
+        (*first, *last) = ((*first).min(applied_to), (*last).max(applied_to));
+        let mut neighbours = self.seen.iter().zip(self.seen.iter().skip(1));
+        match neighbours.find(|((_, (_, lower)), (_, (higher, _)))| higher <= lower) {
+            Some(((low, (_, lower)), (high, (higher, _)))) => broken(format!(
+                "and another differ: one was at level {low} at slot {lower}, one at level {high} at {higher}"
             )),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 

@@ -1,5 +1,5 @@
-//! Operators install other releases: the newest, or the one before, which the same code stands for ([level-3] to
-//! [level-8]).
+//! Operators install other releases: the newest, or the oldest that it works beside, which the same code stands for
+//! ([level-3] to [level-8]).
 
 use quorate_core::level::Level;
 use quorate_node::host::PeerSide as _;
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl World {
-    /// Nodes begin with the release before; now and then one gets another.
+    /// Nodes begin with the oldest release; now and then one gets another.
     pub(super) fn plan_releases(&mut self) {
         if self.settings.releases.is_none() {
             return;
@@ -127,7 +127,7 @@ impl World {
             }
         }
         let release = process.release_running;
-        // The release before, as it was built, does not get as far: it cannot read such a log.
+        // The oldest release, as it was built, does not get as far: it cannot read such a log.
         if release < Level::NEWEST
             && replica
                 .error()
