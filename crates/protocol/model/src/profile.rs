@@ -53,6 +53,8 @@ pub enum Profile {
     Devices,
     /// Clients of a volatile group that want to hear when what was decided is on disks.
     Lasting,
+    /// Clients of a durable group that want to hear when what was proposed is in memory at a quorum.
+    Early,
 }
 
 /// How often a thing happens, relative to the others.
@@ -120,6 +122,8 @@ pub struct Rates {
     pub devices: u64,
     /// A client waits until what its node has decided is on disks.
     pub last: u64,
+    /// A client waits until what its node has voted for is in memory at a quorum.
+    pub early: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -145,7 +149,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -162,6 +166,7 @@ impl Profile {
         Self::Ring,
         Self::Devices,
         Self::Lasting,
+        Self::Early,
     ];
 
     /// The name on command lines.
@@ -183,6 +188,7 @@ impl Profile {
             Self::Ring => "ring",
             Self::Devices => "devices",
             Self::Lasting => "lasting",
+            Self::Early => "early",
         }
     }
 
@@ -198,7 +204,9 @@ impl Profile {
         swarm(&mut rates, &mut dice);
         let class = match self {
             Self::Volatile | Self::Lasting => Class::Volatile,
-            Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams => Class::Durable,
+            Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams | Self::Early => {
+                Class::Durable
+            }
             Self::Ring if dice.percent(40) => Class::Volatile,
             Self::Devices if dice.percent(65) => Class::Volatile,
             _ if dice.percent(12) => Class::Volatile,
@@ -219,6 +227,7 @@ impl Profile {
             Self::Lifecycle => (2 + dice.next() % 3, 2 + dice.next() % 6),
             Self::Years => (3 + dice.next() % 5, 3 + dice.next() % 8),
             Self::Auxiliary => (3 + dice.next() % 5, dice.next() % 4),
+            Self::Early => (4 + dice.next() % 6, dice.next() % 4),
             Self::Ring => (4 + dice.next() % 8, dice.next() % 3),
             Self::Devices => (6 + dice.next() % 10, dice.next() % 3),
             _ => (2 + dice.next() % 5, dice.next() % 3),
@@ -264,6 +273,7 @@ impl Profile {
                 self,
                 Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams
             ),
+            early: self == Self::Early,
             thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.percent(25),
             lag: self == Self::Streams && dice.percent(40),
             bare: self == Self::Streams && dice.percent(60),
@@ -396,6 +406,7 @@ impl Profile {
             device: 0,
             devices: 0,
             last: 0,
+            early: 0,
             lose_bytes: 10,
         };
         match self {
@@ -515,6 +526,16 @@ impl Profile {
                 install: 8,
                 ..base
             },
+            Self::Early => Rates {
+                early: 120,
+                persist: 60,
+                burst: 40,
+                campaign: 40,
+                crash: 15,
+                change: 20,
+                fail: 2,
+                ..base
+            },
             Self::Bytes => Rates {
                 lose_bytes: 60,
                 fetch: 40,
@@ -589,6 +610,9 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
         turn(&mut rates.last, false);
         rates.rot = 0;
         rates.wipe = 0;
+    }
+    if rates.early > 0 {
+        turn(&mut rates.early, false);
     }
     if rates.absence > 0 {
         turn(&mut rates.forget, false);

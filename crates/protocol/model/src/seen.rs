@@ -65,6 +65,8 @@ pub struct Seen {
     pub device_forgot: u64,
     /// A client heard that what was decided is on disks.
     pub lasting: u64,
+    /// A client heard of a slot that it is in memory at a quorum.
+    pub early: u64,
 }
 
 impl Seen {
@@ -103,6 +105,7 @@ impl Seen {
             fenced: self.fenced + other.fenced,
             device_forgot: self.device_forgot + other.device_forgot,
             lasting: self.lasting + other.lasting,
+            early: self.early + other.early,
         }
     }
 }

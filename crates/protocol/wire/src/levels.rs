@@ -1,7 +1,8 @@
 //! The level that a frame needs: whoever supports less cannot read it ([level-2]).
 //!
 //! Both matches are exhaustive: a kind of frame or of message does not compile before somebody says which level
-//! brought it. Between levels 8 and 9 the layout of no frame differs; one kind of value and two kinds of frames came with 9.
+//! brought it. Between levels 8 and 10 the layout of no frame differs; one kind of value and two kinds of frames came with 9, two kinds
+//! of frames with 10.
 
 use quorate_core::{
     level::Level,
@@ -61,5 +62,6 @@ fn level_of_message(message: &Message) -> Level {
         | Message::ReadRequest { .. }
         | Message::ReadReply { .. } => Level(8),
         Message::LastingRequest { .. } | Message::LastingReply { .. } => Level(9),
+        Message::EarlyRequest(_) | Message::EarlyReply { .. } => Level(10),
     }
 }

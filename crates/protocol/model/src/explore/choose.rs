@@ -21,7 +21,7 @@ impl Run {
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
             r.rot, r.trim, r.install, r.wipe, r.lease, r.forget, r.absence, r.stream, r.route,
-            r.device, r.devices, r.last,
+            r.device, r.devices, r.last, r.early,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -83,6 +83,7 @@ impl Run {
             Some(26) => self.device(site),
             Some(27) => return self.devices(shared),
             Some(28) => Some(Event::Last { site }),
+            Some(29) => Some(Event::Early { site }),
             _ => None,
         };
         match event {
