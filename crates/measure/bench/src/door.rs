@@ -8,7 +8,7 @@ use std::{
 
 use quorate_client::Login;
 use quorate_node::log_service::{
-    classes,
+    classes::Asked,
     frames::{self, Status},
     introduction::Speaks,
 };
@@ -25,8 +25,8 @@ pub struct Door {
     name: String,
     trust: Option<ClientTrust>,
     login: Option<Login>,
-    /// How replies are asked for that wait for disks, if they are.
-    lasting: Option<Speaks>,
+    /// What class is asked for, and how.
+    class: (Asked, Speaks),
 }
 
 impl From<SocketAddr> for Door {
@@ -43,14 +43,15 @@ impl Door {
             name: name.to_owned(),
             trust: trust.cloned(),
             login: None,
-            lasting: None,
+            class: (Asked::Group, Speaks::Resp),
         }
     }
 
-    /// The same, for somebody who wants replies when commands are on the disks of a quorum, and says so in this protocol.
+    /// The same, for somebody who wants replies at this class, and says so in this protocol.
     #[must_use]
-    pub fn lasting(self, lasting: Option<Speaks>) -> Self {
-        Self { lasting, ..self }
+    pub fn class(self, asked: Asked, speaks: Speaks) -> Self {
+        let class = (asked, speaks);
+        Self { class, ..self }
     }
 
     /// The same, for somebody who says to be this user, in the Redis protocol.
@@ -83,8 +84,9 @@ impl Door {
         if let Some(login) = &self.login {
             log_in(&stream, login, wait)?;
         }
-        if let Some(speaks) = self.lasting {
-            ask_durable(&stream, speaks, wait)?;
+        match self.class {
+            (Asked::Group, _) => {}
+            (asked, speaks) => ask_class(&stream, asked, speaks, wait)?,
         }
         Ok(stream)
     }
@@ -102,18 +104,18 @@ fn log_in(mut stream: &Stream, login: &Login, wait: Duration) -> io::Result<()> 
     is_ok(stream, "AUTH")
 }
 
-/// From here on replies come when commands are on the disks of a quorum ([class-2]).
-fn ask_durable(mut stream: &Stream, speaks: Speaks, wait: Duration) -> io::Result<()> {
+/// From here on replies come at this class ([class-2]).
+fn ask_class(mut stream: &Stream, asked: Asked, speaks: Speaks, wait: Duration) -> io::Result<()> {
     patient(stream, wait)?;
     match speaks {
         Speaks::Resp => {
-            stream.write_all(b"QUORATE CLASS durable\r\n")?;
+            write!(stream, "QUORATE CLASS {}\r\n", asked.name())?;
             is_ok(stream, "QUORATE CLASS")
         }
         Speaks::Frames => {
-            stream.write_all(classes::DURABLE)?;
+            stream.write_all(asked.word())?;
             let mut expected = Vec::new();
-            frames::reply(Status::Done, b"durable", &mut expected);
+            frames::reply(Status::Done, asked.name().as_bytes(), &mut expected);
             let mut answer = vec![0; expected.len()];
             stream.read_exact(&mut answer)?;
             if answer == expected {

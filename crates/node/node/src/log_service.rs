@@ -17,6 +17,7 @@ use quorate_replica::{
 };
 use quorate_wire::frame_clients as lent;
 
+use classes::Asked;
 use frames::{Found, LENGTH_BYTES, Status};
 use introduction::QUESTION;
 
@@ -66,6 +67,8 @@ impl StateMachine for NoState {
 #[derive(Clone, Debug)]
 enum Ended {
     Done([u8; REPLY_BYTES]),
+    /// In memory at a quorum, in this slot, and not decided yet.
+    InMemory(Slot),
     Failed(Failure),
     /// It was the question what this node is.
     Asked,
@@ -90,8 +93,8 @@ struct Connection {
     dirty: bool,
     /// It sent what cannot be understood.
     ending: bool,
-    /// Its commands are answered when they are on stable storage at a quorum ([class-2]).
-    lasting: bool,
+    /// When its commands are answered ([class-2]).
+    class: Asked,
 }
 
 impl Connection {
@@ -122,6 +125,10 @@ impl Connection {
         while let Some(Some(ended)) = self.open.front() {
             match ended {
                 Ended::Done(reply) => frames::reply(Status::Done, reply, &mut self.output),
+                Ended::InMemory(slot) => {
+                    let slot = slot.0.to_le_bytes();
+                    frames::reply(Status::InMemory, &slot, &mut self.output);
+                }
                 Ended::Failed(failure) => {
                     frames::reply(Status::of(*failure), &[], &mut self.output);
                 }
@@ -189,13 +196,11 @@ fn take_commands(
                 used += QUESTION.len();
             }
             Found::TooLong if classes::begins(&input[used..]) => {
-                let Some((lasting, length)) = classes::find(&input[used..]) else {
+                let Some((asked, length)) = classes::find(&input[used..]) else {
                     break;
                 };
-                client.lasting = lasting;
-                client
-                    .open
-                    .push_back(Some(Ended::Class(classes::name(lasting))));
+                client.class = asked;
+                client.open.push_back(Some(Ended::Class(asked.name())));
                 used += length;
             }
             Found::TooLong if QUESTION.starts_with(&input[used..]) => break,
@@ -221,13 +226,14 @@ fn take_commands(
             }
             Found::Frame(command) => {
                 let tag = tags.give((id, client.next_number()));
-                let taken = match may {
-                    true if client.lasting => requests.write_lasting(tag, None, command),
-                    true => requests.write(tag, command),
-                    false => {
+                let taken = match client.class {
+                    _ if !may => {
                         *forbidden += 1;
                         Err(Failure::Unavailable)
                     }
+                    Asked::Group => requests.write(tag, command),
+                    Asked::Durable => requests.write_lasting(tag, None, command),
+                    Asked::Volatile => requests.write_early(tag, command),
                 };
                 if taken.is_err() {
                     tags.take(tag);
@@ -291,6 +297,7 @@ impl Front for FrameFront {
                 Ok(reply) => (tag, Ended::Done(reply)),
                 Err(_) => (tag, Ended::Failed(Failure::Unknown)),
             },
+            Completion::InMemory(tag, slot) => (tag, Ended::InMemory(slot)),
             Completion::Failed(tag, failure) => (tag, Ended::Failed(failure)),
             // Not asked for.
             Completion::Registered(tag, _) | Completion::Readable(tag) | Completion::Read(tag) => {
@@ -361,14 +368,14 @@ impl Front for FrameFront {
 #[cfg(test)]
 mod tests {
     use quorate_replica::front::{SessionId, Tag};
-    use quorate_testbed::asked::Asked;
+    use quorate_testbed::asked::Asked as Replica;
 
     use super::*;
 
     const CLIENT: ConnectionId = ConnectionId(7);
 
-    fn opened() -> (FrameFront, Asked) {
-        let (mut front, mut replica) = (FrameFront::new("0.1.0", "volatile"), Asked::taking(100));
+    fn opened() -> (FrameFront, Replica) {
+        let (mut front, mut replica) = (FrameFront::new("0.1.0", "volatile"), Replica::taking(100));
         front.opened(CLIENT, Endpoints::default(), &mut replica);
         (front, replica)
     }
@@ -417,10 +424,13 @@ mod tests {
     fn the_class_is_that_of_the_commands_behind_the_word() {
         let mut bytes = Vec::new();
         frames::command(b"one", &mut bytes);
-        bytes.extend_from_slice(classes::DURABLE);
+        bytes.extend_from_slice(Asked::Durable.word());
         frames::command(b"two", &mut bytes);
-        bytes.extend_from_slice(classes::GROUP);
+        bytes.extend_from_slice(Asked::Group.word());
         frames::command(b"three", &mut bytes);
+        bytes.extend_from_slice(Asked::Volatile.word());
+        frames::command(b"four", &mut bytes);
+        frames::command(b"five", &mut bytes);
         for cut in 0..bytes.len() {
             let (mut front, mut replica) = opened();
             let used = front.received(CLIENT, &bytes[..cut], &mut replica);
@@ -433,12 +443,23 @@ mod tests {
                 [b"one".to_vec(), b"three".to_vec()]
             );
             assert_eq!(texts(&replica.lasting), [b"two".to_vec()]);
+            assert_eq!(texts(&replica.early), [b"four".to_vec(), b"five".to_vec()]);
             let (one, two) = (replica.written[0].0, replica.lasting[0].0);
             front.completed(Completion::Written(one, &[0; 8]), &mut replica);
             let failed = Completion::Failed(two, Failure::NotLasting);
             front.completed(failed, &mut replica);
+            let (three, four, five) =
+                (replica.written[1].0, replica.early[0].0, replica.early[1].0);
+            front.completed(Completion::InMemory(four, Slot(0x77)), &mut replica);
+            front.completed(Completion::Written(three, &[0; 8]), &mut replica);
+            // Who wanted less got more.
+            front.completed(Completion::Written(five, &[0; 8]), &mut replica);
             let output = front.take_output(CLIENT);
-            assert_eq!(statuses(&output), [0, 0, Status::NotLasting as u8, 0]);
+            let (not_lasting, in_memory) = (Status::NotLasting as u8, Status::InMemory as u8);
+            let expected = [0, 0, not_lasting, 0, 0, 0, in_memory, 0];
+            assert_eq!(statuses(&output), expected);
+            let early = [9, 0, 0, 0, in_memory, 0x77, 0, 0, 0, 0, 0, 0, 0];
+            assert!(output.windows(early.len()).any(|reply| reply == early));
             assert!(output.windows(7).any(|word| word == b"durable"));
         }
     }

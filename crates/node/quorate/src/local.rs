@@ -410,7 +410,8 @@ impl Front for LocalFront {
             Completion::Failed(tag, failure) => (tag, Err(failure)),
             Completion::Registered(tag, session) => (tag, Ok(Done::Session(session))),
             // Not asked for.
-            Completion::Read(tag) => (tag, Err(Failure::Unknown)),
+            // Not asked for.
+            Completion::InMemory(tag, _) | Completion::Read(tag) => (tag, Err(Failure::Unknown)),
             Completion::Readable(tag) => {
                 let mut reply = Vec::new();
                 let query = self.open.get(&tag).and_then(|open| open.query.as_deref());

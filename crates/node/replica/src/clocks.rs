@@ -81,6 +81,8 @@ pub(crate) struct Clocks {
     told: Option<(NodeId, Heard)>,
     /// What the group's clock is, if that is known.
     group: Option<i64>,
+    /// How many clocks it is the median of, at a leader.
+    voices: usize,
     /// Since when most clocks show something else.
     jumped_at: Option<Time>,
     /// It is known from a quorum, by a leader.
@@ -159,31 +161,42 @@ impl Clocks {
             false => None,
         };
         self.by_quorum = median.is_some();
-        let told = self.told.as_ref();
-        let seen = median.or_else(|| told.and_then(|(_, heard)| heard.offset(now)));
-        self.group = self.believed(now, seen);
+        if let Some((median, voices)) = median {
+            let all = voices == configuration.members().len();
+            self.group = Some(self.believed(now, median, all && voices > self.voices));
+            self.voices = voices;
+        } else {
+            let told = self.told.as_ref();
+            self.group = told.and_then(|(_, heard)| heard.offset(now));
+            (self.voices, self.jumped_at) = (0, None);
+        }
         self.judge(now, member.node, leads)
     }
 
     /// What most clocks show moves by little. When it jumps, clocks were set a moment ago, and not all have said so yet:
-    /// the jump is believed once it has lasted.
-    fn believed(&mut self, now: Time, seen: Option<i64>) -> Option<i64> {
-        let jumped = (self.group.zip(seen))
-            .is_some_and(|(group, seen)| group.abs_diff(seen) > CLOCK_BOUND_MS);
-        if !jumped {
+    /// the jump is believed once it has lasted. `completed`: the last member was heard just now, so this is the first
+    /// median of all.
+    fn believed(&mut self, now: Time, seen: i64, completed: bool) -> i64 {
+        let before = self.group.filter(|_| !completed);
+        let Some(group) = before.filter(|group| group.abs_diff(seen) > CLOCK_BOUND_MS) else {
             self.jumped_at = None;
             return seen;
-        }
+        };
         let since = *self.jumped_at.get_or_insert(now);
         match now < since.plus_ms(TOLD_AFTER_MS) {
-            true => self.group,
+            true => group,
             false => seen,
         }
     }
 
     /// The median of the clocks of a quorum at least, by weight: of two the one that is behind, so that nothing ends
-    /// early because of the other.
-    fn median(&self, now: Time, own: Member, configuration: &Configuration) -> Option<i64> {
+    /// early because of the other. With how many there are.
+    fn median(
+        &self,
+        now: Time,
+        own: Member,
+        configuration: &Configuration,
+    ) -> Option<(i64, usize)> {
         let (mut readings, mut heard) = (Vec::new(), MemberSet::default());
         for (at, voter) in configuration.members().iter().enumerate() {
             let offset = match voter.member == own {
@@ -208,7 +221,7 @@ impl Clocks {
             passed += weight;
             2 * passed >= total
         });
-        middle.map(|(offset, _)| *offset)
+        middle.map(|(offset, _)| (*offset, readings.len()))
     }
 
     fn judge(&mut self, now: Time, own: NodeId, leads: bool) -> Vec<Off> {

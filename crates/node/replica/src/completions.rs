@@ -18,6 +18,7 @@ use crate::{
 enum Outcome {
     /// That many bytes of the reply buffer.
     Written(usize),
+    InMemory(Slot),
     Registered(SessionId),
     Readable(Evidence),
     Read,
@@ -66,6 +67,7 @@ impl Ended {
                 self.taken += length;
                 Completion::Written(tag, &self.replies[from..self.taken])
             }
+            Outcome::InMemory(slot) => Completion::InMemory(tag, slot),
             Outcome::Registered(session) => Completion::Registered(tag, session),
             Outcome::Readable(_) => Completion::Readable(tag),
             Outcome::Read => Completion::Read(tag),
@@ -117,6 +119,13 @@ impl Completions {
         }
     }
 
+    /// [less-2] The command of this request is in memory at a quorum, in that slot.
+    pub(crate) fn in_memory(&mut self, tag: Tag, slot: Slot) {
+        if self.ends(tag) {
+            self.ended.list.push_back((tag, Outcome::InMemory(slot)));
+        }
+    }
+
     /// [class-2] This is told when the command in that slot is on stable storage at a quorum, or not known to be by then.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.outlasting.hold(tag, slot, until, reply);
@@ -163,7 +172,12 @@ impl Completions {
         match waiter {
             Waiter::Front(tag) => self.readable(tag, evidence),
             Waiter::Stream(tag) => self.streams.push_back((tag, Ok(()))),
-            Waiter::Lasting(_) | Waiter::Operator(_) | Waiter::Service | Waiter::Gone => {}
+            Waiter::Lasting(_)
+            | Waiter::Early(_)
+            | Waiter::Told
+            | Waiter::Operator(_)
+            | Waiter::Service
+            | Waiter::Gone => {}
         }
     }
 
@@ -202,10 +216,12 @@ impl Completions {
     /// Whoever waits hears that there will be no reply; `false`: nobody waits.
     pub(crate) fn fail(&mut self, waiter: Waiter, failure: Failure) -> bool {
         match waiter {
-            Waiter::Front(tag) | Waiter::Lasting(tag) => self.failed(tag, failure),
+            Waiter::Front(tag) | Waiter::Lasting(tag) | Waiter::Early(tag) => {
+                self.failed(tag, failure);
+            }
             Waiter::Operator(asked) => self.group.push_back((asked, Err(failure))),
             Waiter::Stream(tag) => self.streams.push_back((tag, Err(failure))),
-            Waiter::Service | Waiter::Gone => return false,
+            Waiter::Told | Waiter::Service | Waiter::Gone => return false,
         }
         true
     }

@@ -4,6 +4,7 @@
 //! front calls [`Requests`]; the replica answers with [`Completion`]s, in any order.
 
 use quorate_access::{Users, Who};
+use quorate_core::slot::Slot;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::{
@@ -103,6 +104,9 @@ pub enum Failure {
 pub enum Completion<'a> {
     /// Executed; this is the service's reply.
     Written(Tag, &'a [u8]),
+    /// In memory at a quorum, which was asked for ([`Requests::write_early`]), and not decided yet: in this slot, unless it
+    /// loses that ([less-4]).
+    InMemory(Tag, Slot),
     /// A session was registered.
     Registered(Tag, SessionId),
     /// A linearizable read, or one with a bound, may run now: call [`Requests::answer`] before returning.
@@ -134,6 +138,14 @@ pub trait Requests {
         command: &[u8],
     ) -> Result<(), Failure> {
         let _ = (tag, at, command);
+        Err(Failure::Level)
+    }
+
+    /// As [`Requests::write`], answered as soon as a quorum has it in memory, whatever class the group decides by
+    /// ([class-2]): with [`Completion::InMemory`], or, if the group decided first, as ever. In a group that does not use the
+    /// level that this takes: [`Failure::Level`], and nothing is executed.
+    fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
+        let _ = (tag, command);
         Err(Failure::Level)
     }
 

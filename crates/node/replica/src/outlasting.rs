@@ -12,11 +12,13 @@ use crate::front::Tag;
 
 /// Whom a group may ask what is on their disks ([level-9]).
 pub(crate) const LEVEL: Level = Level(9);
+/// Whom a group may ask what is in their memory ([level-9]).
+pub(crate) const EARLY_LEVEL: Level = Level(10);
 
-/// How a command comes to be answered when it is on stable storage at a quorum.
+/// How a command comes to be answered at another class than the group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It is when it is decided: nobody waits for anything else.
+    /// It is at that class when it is decided: nobody waits for anything else.
     Decided,
     /// Members are asked.
     Asked,

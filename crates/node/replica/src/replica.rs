@@ -55,7 +55,7 @@ use crate::{
     idling::Surroundings,
     observing::{Observing, events::Event, watch::Sight},
     outbox::Outbox,
-    outlasting::{self, Way},
+    outlasting::{self, EARLY_LEVEL, Way},
     peers::Peers,
     plane::Plane,
     pressure::Pressure,
@@ -481,6 +481,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Class::Durable => Way::Decided,
             Class::Volatile if self.level() >= outlasting::LEVEL => Way::Asked,
             Class::Volatile => Way::Closed,
+        }
+    }
+
+    /// [less-5] How a command comes to be answered when it is in memory at a quorum.
+    fn way_to_hear_early(&self) -> Way {
+        match self.protocol.node().configuration().class() {
+            Class::Volatile => Way::Decided,
+            Class::Durable if self.level() >= EARLY_LEVEL => Way::Asked,
+            Class::Durable => Way::Closed,
         }
     }
 

@@ -501,6 +501,11 @@ impl<S: StateMachine> Cluster<S> {
         })
     }
 
+    /// A write through this node that is to be answered when it is in memory at a quorum.
+    pub fn write_early(&mut self, node: NodeId, command: &[u8]) -> Tag {
+        self.request(node, |requests, tag| requests.write_early(tag, command))
+    }
+
     /// A new client session through this node.
     pub fn register(&mut self, node: NodeId) -> Tag {
         self.request(node, |requests, tag| requests.register(tag))

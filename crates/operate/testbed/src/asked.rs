@@ -12,6 +12,8 @@ pub struct Asked {
     pub written: Vec<(Tag, Vec<u8>)>,
     /// The same, of those that are to be answered when they are on stable storage at a quorum.
     pub lasting: Vec<(Tag, Vec<u8>)>,
+    /// The same, of those that are to be answered when they are in memory at a quorum.
+    pub early: Vec<(Tag, Vec<u8>)>,
     /// Requests that the front waits for no more.
     pub forgotten: Vec<Tag>,
     /// Whether commands are refused.
@@ -62,6 +64,11 @@ impl Requests for Asked {
         command: &[u8],
     ) -> Result<(), Failure> {
         self.lasting.push((tag, command.to_vec()));
+        Ok(())
+    }
+
+    fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
+        self.early.push((tag, command.to_vec()));
         Ok(())
     }
 

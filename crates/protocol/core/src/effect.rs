@@ -179,6 +179,15 @@ pub enum Effect {
         /// The first slot that this does not speak of.
         to: Slot,
     },
+    /// A phase-2 quorum has voted for everything below in this ballot, on stable storage or not, for who waits to hear that
+    /// ([class-2]). Nothing is decided by that: it will be, unless one of those loses its memory before its disk has it
+    /// ([less-4]). Grows within a ballot.
+    InMemory {
+        /// The ballot.
+        ballot: Ballot,
+        /// The first slot that this does not speak of.
+        to: Slot,
+    },
     /// The device of this node is to do something. There is none unless [`crate::input::Input::Offload`] said so.
     Device(Order),
     /// A proposal was not taken.

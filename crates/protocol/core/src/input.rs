@@ -1,6 +1,7 @@
 //! Everything that can happen to a node.
 
 use crate::{
+    ballot::Ballot,
     device::Word,
     fitness::Fitness,
     laying::Route,
@@ -81,6 +82,15 @@ pub enum Input {
     /// A client waits until everything below is on stable storage at a phase-2 quorum ([class-2]); to be answered by
     /// [`crate::effect::Effect::Lasts`]. Where members might not understand the question, nobody asks.
     Last {
+        /// The first slot that it does not wait for.
+        to: Slot,
+    },
+    /// A client waits until everything below is in memory at a phase-2 quorum, voted for in this ballot, in which this node
+    /// has voted for it ([class-2]); to be answered by [`crate::effect::Effect::InMemory`], or never. Where members might not
+    /// understand the question, nobody asks.
+    Early {
+        /// The ballot.
+        ballot: Ballot,
         /// The first slot that it does not wait for.
         to: Slot,
     },

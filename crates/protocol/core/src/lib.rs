@@ -95,6 +95,7 @@ pub mod counted;
 pub mod device;
 pub mod dice;
 pub mod durable;
+pub mod early;
 pub mod effect;
 pub mod election;
 pub mod explanation;

@@ -19,6 +19,7 @@
 //! | `BelowStart` | who was asked → who is behind | my log starts behind that: take a snapshot |
 //! | `ReadRequest`, `ReadReply` | follower ↔ leader | wait for this slot, then read |
 //! | `LastingRequest`, `LastingReply` | anybody ↔ member | tell me when everything below is on your disk |
+//! | `EarlyRequest`, `EarlyReply` | who voted ↔ member | tell me when you have voted for this, on disk or not |
 //!
 //! A plane may lose, delay, repeat, reorder and merge messages; it never invents one ([model-1]).
 
@@ -27,6 +28,7 @@ use alloc::vec::Vec;
 use crate::{
     ballot::Ballot,
     class::Class,
+    early::Question,
     lease::Lease,
     node_id::Member,
     slot::{Slot, SlotRange},
@@ -365,6 +367,17 @@ pub enum Message {
     /// It is. Cumulative, and true for ever of the incarnation that says so.
     LastingReply {
         /// The first slot that this does not speak of.
+        to: Slot,
+    },
+    /// "Tell me when you have voted for the same, on stable storage or not" ([less-1]).
+    EarlyRequest(Question),
+    /// Voted for, in memory at least. No vote: it counts for nobody but the client that waits.
+    EarlyReply {
+        /// The ballot voted in.
+        ballot: Ballot,
+        /// Start of the run.
+        from: Slot,
+        /// As asked: the first slot that this does not speak of.
         to: Slot,
     },
 }

@@ -4,9 +4,10 @@
 //! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
 //! in office, `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
 //! from a leader; `fencing` keeps a device's votes below the promise, `offloading` hands phase 2 to devices; `ringing` passes votes on to it, along the ring of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
-//! `lasting` is what outlasts a crash of everybody; `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
+//! `lasting` is what outlasts a crash of everybody, `early` what a quorum has in memory before that; `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
 //! `installing` is what a snapshot does; `recovered` is what a node begins with, `status` what can be asked of it.
 
+mod early;
 mod engaging;
 mod entering;
 mod fencing;
@@ -39,6 +40,7 @@ use crate::{
     catchup::Catchup,
     dice::mix,
     durable::Pending,
+    early::Early,
     effect::{Alarm, Effect, Effects},
     election::Election,
     explanation::End,
@@ -117,6 +119,7 @@ pub struct Node {
     reads: Reads,
     asked: Asked,
     lasting: Lasting,
+    early: Early,
     transfer: Option<Transfer>,
     fitness: Fitness,
     pauses: Pauses,
@@ -192,6 +195,7 @@ impl Node {
             reads: Reads::default(),
             asked: Asked::starting_at(mix(options.seed)),
             lasting: Lasting::default(),
+            early: Early::default(),
             transfer: None,
             fitness: Fitness::Fit,
             pauses: Pauses::default(),
@@ -231,6 +235,7 @@ impl Node {
             Input::Disconnected(node) => self.on_disconnected(now, node, effects),
             Input::Read(token) => self.on_read(now, token, effects),
             Input::Last { to } => self.lasting.want(to),
+            Input::Early { ballot, to } => self.early.want(ballot, to),
             Input::Transfer { to } => self.on_transfer_wanted(now, to, effects),
             Input::Route(wish) => self.on_route(now, wish),
             Input::Offload { cells } => self.on_offload(cells, effects),
@@ -304,6 +309,12 @@ impl Node {
             Message::ReadReply { id, slot } => self.on_read_reply(id, slot, effects),
             Message::LastingRequest { to } => self.on_lasting_request(from.node, to),
             Message::LastingReply { to } => self.lasting.on_reply(from, to),
+            Message::EarlyRequest(question) => self.on_early_request(from.node, question),
+            Message::EarlyReply {
+                ballot,
+                from: start,
+                to,
+            } => self.early.on_reply(from, ballot, start, to),
         }
     }
 
@@ -327,6 +338,7 @@ impl Node {
         self.confirm_reads(now, effects);
         self.announce(effects);
         self.look_what_lasts(now, effects);
+        self.look_early(now, effects);
         self.forget_held(effects);
         self.ask_for_missing(now, effects);
         self.tell(effects);

@@ -163,6 +163,11 @@ pub enum Event {
         /// Where.
         site: usize,
     },
+    /// A client waits until what a node has voted for is in memory at a quorum.
+    Early {
+        /// Where.
+        site: usize,
+    },
     /// Somebody wants another leader.
     Transfer {
         /// Where.

@@ -287,6 +287,7 @@ impl Model for Bounds {
             leases: None,
             rates_ppm: Vec::new(),
             holders: false,
+            early: false,
             lag: false,
             cells: 0,
             bare: false,

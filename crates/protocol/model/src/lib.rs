@@ -6,6 +6,7 @@
 //! [`heal`] ends the faults and demands progress. `docs/spec/model.md` tells the bounds.
 #![forbid(unsafe_code)]
 
+pub mod claims;
 pub mod device;
 pub mod dice;
 pub mod disk;

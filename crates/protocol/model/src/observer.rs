@@ -16,7 +16,7 @@ use quorate_core::{
     value::Value,
 };
 
-use crate::seen::Seen;
+use crate::{claims::Claims, seen::Seen};
 
 /// A property that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +92,8 @@ properties! {
     Inheritance = "inheritance",
     /// What clients hear to be on disks is there, at a quorum.
     Lasting = "lasting",
+    /// What clients hear to be in memory was voted for by a quorum, and is decided unless one of those loses its memory.
+    Early = "early",
     /// After faults end, the group must get somewhere.
     Liveness = "liveness",
 }
@@ -164,6 +166,8 @@ pub struct Observer {
     seen: Seen,
     /// Who proposed the change that began the newest era.
     changed_by: Option<NodeId>,
+    /// What clients heard to be in memory, where they ask for that.
+    claims: Option<Claims>,
 }
 
 impl Observer {
@@ -182,7 +186,74 @@ impl Observer {
             known_to: Slot::FIRST,
             seen: Seen::default(),
             changed_by: None,
+            claims: None,
         }
+    }
+
+    /// Clients ask what is in memory at a quorum.
+    pub(crate) fn expect_claims(&mut self) {
+        self.claims = Some(Claims::default());
+    }
+
+    /// [less-4] A member has lost its memory; its disk has these votes.
+    pub(crate) fn forgets(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
+        if let Some(claims) = &mut self.claims {
+            claims.forgets(member, has);
+        }
+    }
+
+    /// [less-2] A client of a node that has decided everything below `from`, which led to these eras, hears that everything
+    /// from there to `to` is in memory at a quorum, voted for in this ballot.
+    pub(crate) fn claims(
+        &mut self,
+        ballot: Ballot,
+        from: Slot,
+        to: Slot,
+        mut eras: Eras,
+    ) -> Result<(), Violation> {
+        let Some(claims) = &mut self.claims else {
+            return Ok(());
+        };
+        for slot in (from.0..to.0).map(Slot) {
+            let told = claims.tells(slot, ballot);
+            let by = told.as_ref().map_or(&[][..], |(_, by)| by);
+            // [decide-1] What judges a slot follows from what is below it: decided, or about to be, in this ballot.
+            if !invariants::is_chosen(eras.current(), eras.era(), ballot, by) {
+                let seen = format!(
+                    "a client hears that slot {slot} is in memory at a quorum; in ballot {ballot} {} members voted",
+                    by.len()
+                );
+                return self.judge(Property::Early, Err(seen));
+            }
+            if let Some((value, _)) = told {
+                eras.decide(slot, &value);
+            }
+            self.seen.early += 1;
+        }
+        let slots = (from.0..to.0.min(self.chosen_to.0)).map(Slot);
+        slots
+            .into_iter()
+            .try_for_each(|slot| self.claims_hold(slot))
+    }
+
+    /// [less-4] A slot that was chosen has what clients heard of it, unless one of those whose votes they heard of lost it.
+    fn claims_hold(&self, slot: Slot) -> Result<(), Violation> {
+        let (Some(claims), Some(chosen)) = (&self.claims, self.chosen(slot)) else {
+            return Ok(());
+        };
+        let era = self.begun.iter().rposition(|(from, _)| *from <= slot);
+        let era = era.expect("era 0 begins at the first slot");
+        let configuration = &self.begun[era].1;
+        let era = Era(u32::try_from(era).expect("eras of a model are few"));
+        for (ballot, value, kept) in claims.of(slot) {
+            if value != *chosen && invariants::is_chosen(configuration, era, ballot, &kept) {
+                let seen = format!(
+                    "slot {slot}: chosen {chosen}; a quorum has {value} in memory, voted for in ballot {ballot}, and clients know"
+                );
+                return self.judge(Property::Early, Err(seen));
+            }
+        }
+        Ok(())
     }
 
     /// Turns a verdict into a violation, if the property is watched.
@@ -329,7 +400,7 @@ impl Observer {
             let verdict = invariants::agreement(slot, known, &value);
             self.judge(Property::Agreement, verdict)?;
         }
-        Ok(())
+        self.claims_hold(slot)
     }
 
     /// A node reported these slots as decided.
@@ -363,6 +434,9 @@ impl Observer {
         let told = self.told.get(&member).copied().unwrap_or_default();
         let verdict = invariants::vote_respects_promise(log_promised.max(told), ballot);
         self.judge(Property::Promise, verdict)?;
+        if let Some(claims) = &mut self.claims {
+            claims.casts(member, ballot, range, value);
+        }
         self.binds(ballot, range, value)
     }
 

@@ -55,6 +55,8 @@ pub enum Profile {
     Lasting,
     /// The disk of one node loses the end of its log, which others have heard of.
     Liars,
+    /// Clients of a durable group that want to hear when what was proposed is in memory at a quorum.
+    Early,
 }
 
 /// How often a thing happens, relative to the others.
@@ -124,6 +126,8 @@ pub struct Rates {
     pub devices: u64,
     /// A client waits until what its node has decided is on disks.
     pub last: u64,
+    /// A client waits until what its node has voted for is in memory at a quorum.
+    pub early: u64,
     /// In percent: bytes get lost on the way.
     pub lose_bytes: u64,
 }
@@ -149,7 +153,7 @@ pub struct Plan {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Mixed,
         Self::Duel,
         Self::Eras,
@@ -167,6 +171,7 @@ impl Profile {
         Self::Devices,
         Self::Lasting,
         Self::Liars,
+        Self::Early,
     ];
 
     /// The name on command lines.
@@ -189,6 +194,7 @@ impl Profile {
             Self::Devices => "devices",
             Self::Lasting => "lasting",
             Self::Liars => "liars",
+            Self::Early => "early",
         }
     }
 
@@ -204,9 +210,12 @@ impl Profile {
         swarm(&mut rates, &mut dice);
         let class = match self {
             Self::Volatile | Self::Lasting => Class::Volatile,
-            Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams | Self::Liars => {
-                Class::Durable
-            }
+            Self::Lifecycle
+            | Self::Auxiliary
+            | Self::Years
+            | Self::Streams
+            | Self::Liars
+            | Self::Early => Class::Durable,
             Self::Ring if dice.percent(40) => Class::Volatile,
             Self::Devices if dice.percent(65) => Class::Volatile,
             _ if dice.percent(12) => Class::Volatile,
@@ -227,6 +236,7 @@ impl Profile {
             Self::Lifecycle => (2 + dice.next() % 3, 2 + dice.next() % 6),
             Self::Years => (3 + dice.next() % 5, 3 + dice.next() % 8),
             Self::Auxiliary => (3 + dice.next() % 5, dice.next() % 4),
+            Self::Early => (4 + dice.next() % 6, dice.next() % 4),
             Self::Ring => (4 + dice.next() % 8, dice.next() % 3),
             Self::Devices => (6 + dice.next() % 10, dice.next() % 3),
             _ => (2 + dice.next() % 5, dice.next() % 3),
@@ -272,6 +282,7 @@ impl Profile {
                 self,
                 Self::Lifecycle | Self::Auxiliary | Self::Years | Self::Streams
             ),
+            early: self == Self::Early,
             thrifty: matches!(self, Self::Auxiliary | Self::Years) && dice.percent(25),
             lag: self == Self::Streams && dice.percent(40),
             bare: self == Self::Streams && dice.percent(60),
@@ -408,6 +419,7 @@ impl Profile {
             device: 0,
             devices: 0,
             last: 0,
+            early: 0,
             lose_bytes: 10,
         };
         match self {
@@ -535,6 +547,16 @@ impl Profile {
                 install: 8,
                 ..base
             },
+            Self::Early => Rates {
+                early: 120,
+                persist: 60,
+                burst: 40,
+                campaign: 40,
+                crash: 15,
+                change: 20,
+                fail: 2,
+                ..base
+            },
             Self::Bytes => Rates {
                 lose_bytes: 60,
                 fetch: 40,
@@ -609,6 +631,9 @@ fn swarm(rates: &mut Rates, dice: &mut Dice) {
         turn(&mut rates.last, false);
         rates.rot = 0;
         rates.wipe = 0;
+    }
+    if rates.early > 0 {
+        turn(&mut rates.early, false);
     }
     if rates.absence > 0 {
         turn(&mut rates.forget, false);

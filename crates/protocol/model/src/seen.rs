@@ -67,6 +67,8 @@ pub struct Seen {
     pub lasting: u64,
     /// A disk lost the end of a log that others had heard of.
     pub lies: u64,
+    /// A client heard of a slot that it is in memory at a quorum.
+    pub early: u64,
 }
 
 impl Seen {
@@ -106,6 +108,7 @@ impl Seen {
             device_forgot: self.device_forgot + other.device_forgot,
             lasting: self.lasting + other.lasting,
             lies: self.lies + other.lies,
+            early: self.early + other.early,
         }
     }
 }

@@ -35,6 +35,8 @@ pub struct Setup {
     pub rates_ppm: Vec<u64>,
     /// Whether every chosen value must be held where every phase-1 quorum finds it ([era-12]).
     pub holders: bool,
+    /// Whether clients ask what is in memory at a quorum ([less-1]).
+    pub early: bool,
     /// Whether nodes apply what they decide some time later; else at once.
     pub lag: bool,
     /// How many slots each program of a node's device holds; 0: there are no devices.

@@ -99,7 +99,10 @@ pub const fn site_of(node: NodeId) -> usize {
 impl World {
     /// All nodes up, connected, and started.
     pub fn new(setup: Setup, watched: Watched) -> Result<Self, Violation> {
-        let observer = Observer::new(&setup.founding, watched);
+        let mut observer = Observer::new(&setup.founding, watched);
+        if setup.early {
+            observer.expect_claims();
+        }
         let number = |at: usize| u32::try_from(at).expect("few") + 1;
         let site = |at: usize| Site::new(Member::first(number(at)));
         let mut world = Self {
@@ -216,6 +219,14 @@ impl World {
                 let to = self.sites[site].decided_to();
                 self.step(site, Input::Last { to })
             }
+            Event::Early { site } => {
+                let run = self.sites[site].node.as_ref().map(|node| *node.run());
+                let Some(run) = run.filter(|run| run.from < run.to) else {
+                    return Ok(());
+                };
+                let (ballot, to) = (run.ballot, run.to);
+                self.step(site, Input::Early { ballot, to })
+            }
             Event::Fetch { site, found } => self.fetch(site, found),
             Event::Look { site } => self.look(site),
             Event::Serve { site } => self.serve(site),
@@ -228,6 +239,7 @@ impl World {
             Event::Disconnect { site, peer } => self.disconnect(site, peer),
             Event::StorageFails { site } => {
                 self.sites[site].failed = self.sites[site].node.is_some();
+                self.forget_memory(site, true);
                 self.step(site, Input::StorageFailed)
             }
             Event::Rot { site, from, count } => {
@@ -523,7 +535,15 @@ impl World {
         site.device.orphan();
         let records = site.disk.crash(kept);
         site.forget_process();
+        self.forget_memory(at, false);
         self.on_stable(at, &records)
+    }
+
+    /// [less-4] Of the votes of this node nobody hears again but of those on its disk: `written`, if not all of that will be.
+    fn forget_memory(&mut self, at: usize, written: bool) {
+        let site = &self.sites[at];
+        let has = |ballot, slot| site.disk.has_vote(ballot, slot, written);
+        self.observer.forgets(site.member, has);
     }
 
     fn start(&mut self, at: usize, forget: bool) -> Result<(), Violation> {

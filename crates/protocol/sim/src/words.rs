@@ -149,6 +149,13 @@ fn message_words(message: &Message) -> String {
         Message::ReadReply { id, slot } => format!("read {id}: below slot {slot}"),
         Message::LastingRequest { to } => format!("are slots below {to} on your disk?"),
         Message::LastingReply { to } => format!("slots below {to} are on my disk"),
+        Message::EarlyRequest(question) => format!(
+            "are slots below {} in your memory, voted for in ballot {}?",
+            question.to, question.ballot
+        ),
+        Message::EarlyReply { ballot, from, to } => {
+            format!("slots {from} to {to} are in my memory, voted for in ballot {ballot}")
+        }
     }
 }
 

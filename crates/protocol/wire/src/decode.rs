@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use quorate_core::{
+    early::Question,
     effect::Refusal,
     lease::Lease,
     level::{Level, Levels},
@@ -410,6 +411,16 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     to: Slot(header.to),
                 },
                 kind::LASTING_REPLY => Message::LastingReply {
+                    to: Slot(header.to),
+                },
+                kind::EARLY_REQUEST => Message::EarlyRequest(Question {
+                    ballot,
+                    to: Slot(header.to),
+                    check: header.check,
+                }),
+                kind::EARLY_REPLY => Message::EarlyReply {
+                    ballot,
+                    from: Slot(header.from),
                     to: Slot(header.to),
                 },
                 unknown => return Err(Malformed::Kind(unknown)),

@@ -4,6 +4,7 @@ use alloc::{borrow::Cow, vec::Vec};
 use core::fmt;
 
 use quorate_core::{
+    early::Question,
     effect::Refusal,
     lease::Lease,
     message::{Extent, Heartbeat, HeartbeatReply, Message, Phase1b, Phase2a, Phase2b, RingEntry},
@@ -62,6 +63,8 @@ pub(crate) mod kind {
     pub(crate) const ARMED: u8 = 35;
     pub(crate) const LASTING_REQUEST: u8 = 36;
     pub(crate) const LASTING_REPLY: u8 = 37;
+    pub(crate) const EARLY_REQUEST: u8 = 38;
+    pub(crate) const EARLY_REPLY: u8 = 39;
     pub(crate) const FORWARD: u8 = 48;
     pub(crate) const NOT_TAKEN: u8 = 49;
     pub(crate) const FETCH_REQUEST: u8 = 50;
@@ -619,6 +622,18 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
         }
         Message::LastingReply { to } => {
             header.kind = kind::LASTING_REPLY;
+            header.to = to.0;
+        }
+        Message::EarlyRequest(Question { ballot, to, check }) => {
+            header.kind = kind::EARLY_REQUEST;
+            header.ballot = ballot;
+            header.to = to.0;
+            header.check = check;
+        }
+        Message::EarlyReply { ballot, from, to } => {
+            header.kind = kind::EARLY_REPLY;
+            header.ballot = ballot;
+            header.from = from.0;
             header.to = to.0;
         }
     }

@@ -1,7 +1,7 @@
 //! The level that a frame needs: whoever supports less cannot read it ([level-2]).
 //!
 //! Both matches are exhaustive: a kind of frame or of message does not compile before somebody says which level
-//! brought it. The layout of no frame differs between levels; one kind of value and two kinds of frames came with 9, two more with 10,
+//! brought it. The layout of no frame differs between levels; one kind of value and two kinds of frames came with 9, four more with 10,
 //! and a number in fields that were zero before ([`crate::logged`]).
 
 use quorate_core::{
@@ -64,5 +64,6 @@ fn level_of_message(message: &Message) -> Level {
         | Message::ReadRequest { .. }
         | Message::ReadReply { .. } => Level(8),
         Message::LastingRequest { .. } | Message::LastingReply { .. } => Level(9),
+        Message::EarlyRequest(_) | Message::EarlyReply { .. } => Level(10),
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quorate_core::record::Class;
+use quorate_node::log_service::classes;
 
 use super::{
     Time,
@@ -138,7 +139,7 @@ impl<'a> Experiment<'a> {
             network: session.network(),
             device: None,
             frames: None,
-            lasting: false,
+            class: classes::Asked::Group,
         })
     }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use quorate_admin::progress::{HowFar, Progress};
-use quorate_node::log_service::introduction::Speaks;
+use quorate_node::log_service::{classes::Asked, introduction::Speaks};
 use quorate_testbed::progress;
 
 use crate::{
@@ -81,8 +81,8 @@ pub(super) struct Bench {
     pub(super) device: Option<Device>,
     /// The interface at which a client speaks frames to devices, if it does.
     pub(super) frames: Option<String>,
-    /// Whether clients want replies when commands are on the disks of a quorum.
-    pub(super) lasting: bool,
+    /// When clients want replies.
+    pub(super) class: Asked,
 }
 
 /// The processes of this machine that listen there; `None` if one of them cannot be told.
@@ -182,13 +182,13 @@ impl Bench {
                 .collect(),
             None => self.doors.clone(),
         };
-        let lasting = self.lasting.then_some(match self.service {
+        let speaks = match self.service {
             Service::Kv => Speaks::Resp,
             Service::Log => Speaks::Frames,
-        });
+        };
         doors
             .into_iter()
-            .map(|door| door.lasting(lasting))
+            .map(|door| door.class(self.class, speaks))
             .collect()
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use quorate_node::log_service::classes::Asked;
 use quorate_testbed::progress;
 
 use super::{
@@ -148,7 +149,7 @@ fn with_nodes(
         network: session.network(),
         device: None,
         frames: None,
-        lasting: false,
+        class: Asked::Group,
     };
     for value_bytes in &run.value_bytes {
         for outstanding in &run.clients {

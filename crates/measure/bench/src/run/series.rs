@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use quorate_client::Login;
 use quorate_core::record::Class;
+use quorate_node::log_service::classes::Asked;
 use quorate_tls::ClientTrust;
 
 use crate::{
@@ -68,8 +69,8 @@ pub struct Load {
     pub votes: Option<&'static str>,
     /// When something counts as done; without it what the cluster says, or durable.
     pub durability: Option<Class>,
-    /// Whether clients of a volatile cluster want replies when commands are on the disks of a quorum.
-    pub lasting: bool,
+    /// When clients want replies.
+    pub class: Asked,
     /// A flush takes at least this long, under probe and the nodes that are started here.
     pub disk_flush: Duration,
     /// What is done to one of those nodes meanwhile.
@@ -100,9 +101,9 @@ impl Load {
         if self.hops {
             self.check_trace()?;
         }
-        if self.lasting && self.frames.is_some() {
+        if self.class != Asked::Group && self.frames.is_some() {
             let what =
-                "--class durable cannot be combined with --frames: devices know nothing of disks";
+                "--class cannot be combined with --frames: devices answer when they have decided";
             return Err(Problem::usage(what).hint("leave one of them out"));
         }
         self.fault.map_or(Ok(()), |fault| {
@@ -168,12 +169,14 @@ impl Load {
         if self.frames.is_some() {
             plane.push_str(BY_FRAMES);
         }
-        if self.lasting {
-            plane.push_str(", clients ask for durable");
+        let asks = self.class != Asked::Group;
+        if asks {
+            plane.push_str(", clients ask for ");
+            plane.push_str(self.class.name());
         }
         match self.votes {
             None | Some("star") => {
-                (self.plane.is_some() || self.device.is_some() || self.lasting).then_some(plane)
+                (self.plane.is_some() || self.device.is_some() || asks).then_some(plane)
             }
             Some("ring") => Some(format!("{plane}, votes by a ring")),
             Some(votes) => Some(format!("{plane}, votes {votes}")),
@@ -499,7 +502,7 @@ impl Series {
             if self.load.learners > 0 {
                 cluster = session.join(self.load.learners, &flags)?;
             }
-            if self.load.lasting {
+            if self.load.class != Asked::Group {
                 cluster.raise()?;
             }
             (Some(cluster), Vec::new())
@@ -516,7 +519,7 @@ impl Series {
             network: session.network(),
             device: self.load.device,
             frames: self.load.frames.clone(),
-            lasting: self.load.lasting,
+            class: self.load.class,
         })
     }
 

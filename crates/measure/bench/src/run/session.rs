@@ -14,6 +14,7 @@ use quorate_admin::{
     look::look,
     view::{Answer, NodeView},
 };
+use quorate_core::level::Level;
 use quorate_testbed::{
     nodes::Nodes,
     process::{NodeProcess, cluster},
@@ -267,8 +268,13 @@ impl Cluster {
         }
     }
 
-    /// Raises the feature level, as soon as all nodes have met: some of what is measured needs that.
+    /// Raises the feature level to the newest, as soon as all nodes have met: some of what is measured needs that.
     pub(super) fn raise(&self) -> Result<(), Problem> {
+        let levels = Level::BASE.0..Level::NEWEST.0;
+        levels.into_iter().try_for_each(|_| self.raise_once())
+    }
+
+    fn raise_once(&self) -> Result<(), Problem> {
         let began = Instant::now();
         loop {
             let leader = self.leader()?;

@@ -1,30 +1,52 @@
 //! The class that a client of the log service asks for ([class-2]): a word where a length is expected, valid for the
 //! commands of its connection that follow.
 
-/// Replies wait until the command is on stable storage at a quorum, whatever class the group decides by.
-pub const DURABLE: &[u8] = b"CLASS durable\r\n";
-/// Replies come when the group has decided; so it is at first.
-pub const GROUP: &[u8] = b"CLASS group\r\n";
+/// When commands of a connection are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asked {
+    /// When the group has decided; so it is at first.
+    #[default]
+    Group,
+    /// When the command is on stable storage at a quorum, whatever class the group decides by.
+    Durable,
+    /// When the command is in memory at a quorum, whatever class the group decides by.
+    Volatile,
+}
 
-/// The words, and whether replies wait.
-const WORDS: [(&[u8], bool); 2] = [(DURABLE, true), (GROUP, false)];
+impl Asked {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Group, Self::Durable, Self::Volatile];
+
+    /// What a connection sends, once.
+    pub const fn word(self) -> &'static [u8] {
+        match self {
+            Self::Group => b"CLASS group\r\n",
+            Self::Durable => b"CLASS durable\r\n",
+            Self::Volatile => b"CLASS volatile\r\n",
+        }
+    }
+
+    /// What the reply to the word says.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+            Self::Durable => "durable",
+            Self::Volatile => "volatile",
+        }
+    }
+}
 
 /// Whether a word begins here, or may with more bytes.
 pub(super) fn begins(input: &[u8]) -> bool {
-    let mut words = WORDS.iter();
-    words.any(|(word, _)| input.starts_with(word) || word.starts_with(input))
+    let mut words = Asked::ALL.iter().map(|asked| asked.word());
+    words.any(|word| input.starts_with(word) || word.starts_with(input))
 }
 
-/// Looks for a whole word: whether replies wait from there on, and how long it is.
-pub(super) fn find(input: &[u8]) -> Option<(bool, usize)> {
-    let mut words = WORDS.iter();
-    let (word, lasting) = words.find(|(word, _)| input.starts_with(word))?;
-    Some((*lasting, word.len()))
-}
-
-/// What the reply to a word says.
-pub(super) const fn name(lasting: bool) -> &'static str {
-    if lasting { "durable" } else { "group" }
+/// Looks for a whole word: what it asks for, and how long it is.
+pub(super) fn find(input: &[u8]) -> Option<(Asked, usize)> {
+    let mut all = Asked::ALL.into_iter();
+    let asked = all.find(|asked| input.starts_with(asked.word()))?;
+    Some((asked, asked.word().len()))
 }
 
 #[cfg(test)]
@@ -33,14 +55,15 @@ mod tests {
 
     #[test]
     fn words_are_found_however_they_are_cut_and_nothing_else_is() {
-        for (word, lasting) in WORDS {
+        for asked in Asked::ALL {
+            let word = asked.word();
             for cut in 0..word.len() {
                 assert!(begins(&word[..cut]));
                 assert_eq!(find(&word[..cut]), None);
             }
             let more = [word, b"more"].concat();
             assert!(begins(&more));
-            assert_eq!(find(&more), Some((lasting, word.len())));
+            assert_eq!(find(&more), Some((asked, word.len())));
         }
         for other in [&b"CLASS x"[..], b"INFO\r\n", b"\xff", b"CLASS durable\rx"] {
             assert!(!begins(other));

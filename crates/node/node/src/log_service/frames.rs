@@ -29,6 +29,9 @@ pub enum Status {
     NotLasting = 6,
     /// The group does not use the feature level that this takes; not executed.
     Level = 7,
+    /// In memory at a quorum, as was asked for, and not decided yet; the slot follows. It will be decided there unless a node
+    /// of that quorum loses its memory before its disk has it.
+    InMemory = 8,
 }
 
 impl Status {
@@ -61,6 +64,7 @@ impl Status {
             5 => "UNKNOWN",
             6 => "NOTDURABLE",
             7 => "LEVEL",
+            8 => "INMEMORY",
             _ => "an unknown status",
         }
     }

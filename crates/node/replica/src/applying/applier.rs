@@ -543,7 +543,8 @@ impl<S: StateMachine> Applier<S> {
                 self.digest.executed(id, &self.reply);
             }
             match (waiter, outcome) {
-                (Waiter::Front(tag), outcome) => self.tell(tag, outcome, to),
+                // [class-2] Who wanted less gets more.
+                (Waiter::Front(tag) | Waiter::Early(tag), outcome) => self.tell(tag, outcome, to),
                 (Waiter::Lasting(tag), Ok(())) => {
                     let until = item.map_or(to.now, |item| item.deadline);
                     self.hold(tag, slot, until, to);
@@ -553,7 +554,7 @@ impl<S: StateMachine> Applier<S> {
                     to.completions.fail(waiter, failure);
                 }
                 (Waiter::Operator(_) | Waiter::Stream(_), Ok(()))
-                | (Waiter::Service | Waiter::Gone, _) => {}
+                | (Waiter::Told | Waiter::Service | Waiter::Gone, _) => {}
             }
         }
         self.read_up_to_command(&mut items, &mut failed, to);

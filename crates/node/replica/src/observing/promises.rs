@@ -66,7 +66,9 @@ impl Promises {
             | Message::ReadRequest { .. }
             | Message::ReadReply { .. }
             | Message::LastingRequest { .. }
-            | Message::LastingReply { .. } => return,
+            | Message::LastingReply { .. }
+            | Message::EarlyRequest(_)
+            | Message::EarlyReply { .. } => return,
         };
         if ballot.era > own && self.shown.is_none_or(|(era, _)| ballot.era >= era) {
             self.shown = Some((ballot.era, now));

@@ -16,6 +16,10 @@ pub(crate) enum Waiter {
     Front(Tag),
     /// A front that wants its reply when the command is on stable storage at a quorum ([class-2]).
     Lasting(Tag),
+    /// A front that wants to hear when the command is in memory at a quorum ([class-2]).
+    Early(Tag),
+    /// One who heard that: nothing is owed but the command itself.
+    Told,
     /// An operator, by the number of what was asked.
     Operator(u64),
     /// A front of streams.
@@ -160,18 +164,38 @@ impl Gather {
         (self.items, self.bytes, self.taken) = (items, bytes, 0);
     }
 
+    /// The first command that may run out of time. [less-4] One that a client was told of stays until it is executed.
+    fn first(&self) -> Option<usize> {
+        let mut items = self.items.iter();
+        items.position(|item| item.waiter != Waiter::Told)
+    }
+
     /// When the first command runs out of time.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.items.front().map(|item| item.deadline)
+        Some(self.items[self.first()?].deadline)
     }
 
     /// Removes the first command if its time is up.
     pub(crate) fn expire(&mut self, now: Time) -> Option<(Item, Vec<u8>)> {
-        let item = *self.items.front().filter(|item| item.deadline <= now)?;
+        let at = self.first()?;
+        let item = self.items[at];
+        if item.deadline > now {
+            return None;
+        }
+        let before = self.items.drain(..at).collect::<Vec<Item>>();
         self.items.pop_front();
         self.reads -= usize::from(item.is_read());
-        let bytes = self.bytes[self.taken..self.taken + item.encoded_bytes].to_vec();
-        self.consume(item.encoded_bytes);
+        let kept: usize = before.iter().map(|item| item.encoded_bytes).sum();
+        let from = self.taken + kept;
+        let bytes = self.bytes[from..from + item.encoded_bytes].to_vec();
+        match kept {
+            0 => self.consume(item.encoded_bytes),
+            _ => drop(self.bytes.drain(from..from + item.encoded_bytes)),
+        }
+        before
+            .into_iter()
+            .rev()
+            .for_each(|item| self.items.push_front(item));
         Some((item, bytes))
     }
 }
@@ -208,6 +232,35 @@ mod tests {
         assert_eq!(gather.next_bytes(40), 105);
         assert_eq!(take(&mut gather, 40), (vec![3], 105));
         assert_eq!(take(&mut gather, 40), (vec![4], 15));
+        assert_eq!(gather.charge(), 0);
+    }
+
+    /// [less-4] What a client was told of is owed, however long it takes; those behind it run out of time as ever.
+    #[test]
+    fn what_a_client_was_told_of_never_runs_out_of_time() {
+        let mut gather = Gather::default();
+        let told = |deadline, command| {
+            let entry = Entry {
+                kind: Kind::Plain,
+                command,
+            };
+            (Waiter::Told, Time(deadline), entry)
+        };
+        let (waiter, deadline, entry) = told(1, b"one");
+        gather.push(waiter, deadline, &entry);
+        push(&mut gather, 2, b"two");
+        push(&mut gather, 3, b"three");
+        assert_eq!(gather.deadline(), Some(Time(2)));
+        let (item, bytes) = gather.expire(Time(2)).unwrap();
+        assert_eq!(
+            (item.waiter, &bytes[bytes.len() - 3..]),
+            (Waiter::Front(Tag(2)), &b"two"[..])
+        );
+        assert_eq!(gather.expire(Time(2)), None);
+        assert!(gather.expire(Time(9)).is_some());
+        assert_eq!((gather.deadline(), gather.expire(Time(9))), (None, None));
+        let bytes = gather.take(100, <[u8]>::to_vec).1;
+        assert!(bytes.ends_with(b"one"));
         assert_eq!(gather.charge(), 0);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use quorate_core::{time::Time, value::BatchName};
+use quorate_core::{ballot::Ballot, slot::Slot, time::Time, value::BatchName};
 
 use crate::{
     completions::Completions,
@@ -25,6 +25,10 @@ pub(crate) struct InFlightBatch {
     pub(super) commands: usize,
     /// Waiters of items before this one were told "unknown" in time.
     expired: usize,
+    /// Of the items: those of clients that wait to hear that it is in memory at a quorum.
+    early: usize,
+    /// Where this node voted for it last.
+    stands: Option<(Ballot, Slot)>,
     pub(super) formed: Time,
 }
 
@@ -37,12 +41,16 @@ impl InFlightBatch {
         commands: usize,
         formed: Time,
     ) -> Self {
+        let waits = |item: &&Item| matches!(item.waiter, Waiter::Early(_));
+        let early = items.iter().filter(waits).count();
         Self {
             name,
             payload,
             items,
             commands,
             expired: 0,
+            early,
+            stands: None,
             formed,
         }
     }
@@ -73,6 +81,20 @@ impl InFlightBatch {
     /// Ends all requests that wait for it: it was executed, and nobody here knows with which replies.
     pub(super) fn end_all(&mut self, completions: &mut Completions) {
         self.expire(Time(u64::MAX), completions);
+    }
+
+    /// [less-2] It is in memory at a quorum, in this slot, and so is all that executes before it: tells those who wait for
+    /// that. The batch itself goes on.
+    fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
+        if std::mem::take(&mut self.early) == 0 {
+            return;
+        }
+        for item in &mut self.items {
+            if let Waiter::Early(tag) = item.waiter {
+                completions.in_memory(tag, slot);
+                item.waiter = Waiter::Told;
+            }
+        }
     }
 
     /// Ends the requests whose time is up; says how many.
@@ -141,6 +163,31 @@ impl InFlight {
 
     pub(super) fn contains(&self, name: &BatchName) -> bool {
         self.batches.iter().any(|batch| batch.name == *name)
+    }
+
+    /// This node voted for a batch. Whether somebody waits for others to do so.
+    pub(super) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
+        let mut batches = self.batches.iter_mut();
+        let Some(batch) = batches.find(|batch| batch.name == *name) else {
+            return false;
+        };
+        batch.stands = Some((ballot, slot));
+        batch.early > 0
+    }
+
+    /// [less-2] A quorum has everything below `to` in memory, in this ballot. Batches execute in the order of their numbers:
+    /// one is as good as in place only behind those before it.
+    pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
+        let mut next = Slot(0);
+        for batch in &mut self.batches {
+            match batch.stands {
+                Some((in_ballot, slot)) if in_ballot == ballot && next <= slot && slot < to => {
+                    next = slot.next();
+                    batch.tell_early(slot, completions);
+                }
+                _ => return,
+            }
+        }
     }
 
     /// A new batch, behind all others.

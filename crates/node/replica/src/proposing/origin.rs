@@ -8,7 +8,9 @@
 use std::collections::BTreeSet;
 
 use quorate_core::{
+    ballot::Ballot,
     node_id::NodeId,
+    slot::Slot,
     time::Time,
     value::{BatchName, Value},
 };
@@ -456,6 +458,17 @@ impl Origin {
         self.repeat_all();
     }
 
+    /// This node voted for a batch. Whether one of its clients waits for others to do so ([class-2]).
+    pub(crate) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
+        let own = name.origin == self.node && name.boot == self.boot;
+        own && self.in_flight.voted(name, ballot, slot)
+    }
+
+    /// [less-2] A quorum has everything below `to` in memory, in this ballot.
+    pub(crate) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
+        self.in_flight.in_memory(ballot, to, completions);
+    }
+
     /// A batch of this process was decided out of its order, and executed nowhere.
     pub(crate) fn on_out_of_order(&mut self, name: &BatchName) {
         if self.in_flight.contains(name) {
@@ -769,6 +782,91 @@ mod tests {
         let registrations = failures(&mut completions).split_off(1);
         let expected = [(1, Failure::Unknown), (2, Failure::NoQuorum)];
         assert_eq!(registrations, expected);
+    }
+
+    fn write_early(origin: &mut Origin, completions: &mut Completions, tag: u64) {
+        completions.opened();
+        let entry = Entry {
+            kind: Kind::Plain,
+            command: b"early",
+        };
+        origin
+            .accept(Time(0), Waiter::Early(Tag(tag)), &entry)
+            .unwrap();
+    }
+
+    fn told(completions: &mut Completions) -> Vec<(u64, u64)> {
+        let Some(mut ended) = completions.take() else {
+            return Vec::new();
+        };
+        let mut list = Vec::new();
+        while let Some(completion) = ended.next_completion() {
+            let Completion::InMemory(tag, slot) = completion else {
+                panic!("{completion:?}")
+            };
+            list.push((tag.0, slot.0));
+        }
+        completions.recycle(ended);
+        list
+    }
+
+    /// [less-2] A batch executes behind those before it: while one of them is not in place, in the same ballot and below, none
+    /// behind it is told of.
+    #[test]
+    fn early_replies_come_in_the_order_in_which_batches_execute() {
+        let (mut origin, mut completions) = opened();
+        offers(&mut origin);
+        write_early(&mut origin, &mut completions, 1);
+        offers(&mut origin);
+        let names = [name(&origin, 0), name(&origin, 1)];
+        let ballot = |round| Ballot {
+            round,
+            ..Ballot::ZERO
+        };
+        assert!(origin.voted(&names[1], ballot(1), Slot(6)));
+        origin.in_memory(ballot(1), Slot(7), &mut completions);
+        assert_eq!(told(&mut completions), [], "nobody voted for the first");
+        assert!(
+            !origin.voted(&names[0], ballot(1), Slot(8)),
+            "nobody waits for that"
+        );
+        origin.in_memory(ballot(1), Slot(9), &mut completions);
+        assert_eq!(told(&mut completions), [], "the first stands behind it");
+        origin.voted(&names[0], ballot(2), Slot(6));
+        origin.voted(&names[1], ballot(2), Slot(7));
+        origin.in_memory(ballot(1), Slot(9), &mut completions);
+        assert_eq!(told(&mut completions), [], "that is over");
+        origin.in_memory(ballot(2), Slot(7), &mut completions);
+        assert_eq!(told(&mut completions), [], "only the first is that far");
+        origin.in_memory(ballot(2), Slot(8), &mut completions);
+        assert_eq!(told(&mut completions), [(1, 7)]);
+        origin.in_memory(ballot(2), Slot(8), &mut completions);
+        assert_eq!(told(&mut completions), [], "told once");
+        assert!(
+            !origin.voted(&names[1], ballot(3), Slot(7)),
+            "nobody waits any more"
+        );
+    }
+
+    /// [less-4] A client that was told and is waited for by nobody: its command starts over with those of the others.
+    #[test]
+    fn what_a_client_was_told_of_starts_over_with_the_session() {
+        let (mut origin, mut completions) = opened();
+        offers(&mut origin);
+        write_early(&mut origin, &mut completions, 1);
+        offers(&mut origin);
+        let first = name(&origin, 0);
+        origin.complete(Time(0), &first).unwrap();
+        let second = name(&origin, 0);
+        origin.voted(&second, Ballot::ZERO, Slot(6));
+        origin.in_memory(Ballot::ZERO, Slot(7), &mut completions);
+        assert_eq!(told(&mut completions), [(1, 6)]);
+        assert_eq!(origin.expire(Time(u64::MAX), &mut completions), 0);
+        origin.on_session_lost(&second);
+        assert_eq!(offers(&mut origin), ["register 3/7/9223372036854775810"]);
+        assert_eq!(origin.expire(Time(u64::MAX), &mut completions), 0);
+        origin.on_registered(Time(0), NODE_SESSION | 2, 50, &mut completions);
+        assert_eq!(offers(&mut origin), ["50.1: early"]);
     }
 
     /// [session-4] What cannot run any more under the old session may run under a new one, in its

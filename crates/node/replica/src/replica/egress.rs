@@ -59,6 +59,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Effect::Send { to, message } => self.send_message(now, to, message, plane),
                 Effect::Persist { seq, record } => {
                     records -= 1;
+                    self.note_vote(&record);
                     self.persist(seq, record, before, records == 0);
                 }
                 Effect::Decided { range, value } => {
@@ -77,6 +78,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     }
                 }
                 Effect::Lasts { to } => self.completions.lasts(to),
+                Effect::InMemory { ballot, to } => {
+                    let origin = self.proposing.origin();
+                    origin.in_memory(ballot, to, &mut self.completions);
+                }
                 Effect::ReadFailed { token } => self.reading.failed(now, token),
                 Effect::Device(Order::Submit { value }) => {
                     self.submit_to_device(now, value, plane);
@@ -99,6 +104,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         // What is learned is decided before its record is written, in the same step.
         for (stream, end) in not_applied {
             self.contents.runs_mut().drop_below(stream, end);
+        }
+    }
+
+    /// [class-2] This node votes for a batch of its own: whoever waits for other memories is asked for from now on.
+    fn note_vote(&mut self, record: &Record) {
+        let Record::Vote {
+            ballot,
+            range,
+            value: Value::Batch(name),
+        } = *record
+        else {
+            return;
+        };
+        if self.proposing.origin().voted(&name, ballot, range.from) {
+            let to = range.to;
+            self.protocol.later(Input::Early { ballot, to });
         }
     }
 

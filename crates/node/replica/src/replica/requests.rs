@@ -99,6 +99,15 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         self.accept(waiter, at, command)
     }
 
+    fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
+        let waiter = match self.replica.way_to_hear_early() {
+            Way::Decided => Waiter::Front(tag),
+            Way::Asked => Waiter::Early(tag),
+            Way::Closed => return Err(Failure::Level),
+        };
+        self.accept(waiter, None, command)
+    }
+
     fn register(&mut self, tag: Tag) -> Result<(), Failure> {
         self.replica.takes_requests()?;
         self.replica.applying.takes_commands()?;

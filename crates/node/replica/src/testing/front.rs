@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quorate_core::value::StreamName;
+use quorate_core::{slot::Slot, value::StreamName};
 use quorate_stream::{Denied, Done, table::Nowhere};
 
 use crate::{
@@ -15,6 +15,8 @@ use crate::{
 pub enum Outcome {
     /// Executed, with this reply.
     Written(Vec<u8>),
+    /// In memory at a quorum, in this slot.
+    InMemory(Slot),
     /// The answer to a linearizable query.
     Read(Vec<u8>),
     /// A session was registered.
@@ -96,6 +98,7 @@ impl Front for Ledger {
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
         let (tag, outcome) = match completion {
             Completion::Written(tag, reply) => (tag, Outcome::Written(reply.to_vec())),
+            Completion::InMemory(tag, slot) => (tag, Outcome::InMemory(slot)),
             Completion::Registered(tag, session) => (tag, Outcome::Registered(session)),
             Completion::Failed(tag, failure) => (tag, Outcome::Failed(failure)),
             Completion::Readable(tag) => {

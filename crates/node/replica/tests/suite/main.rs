@@ -4,6 +4,7 @@
 
 mod anticipation;
 mod cluster;
+mod early;
 mod frame_clients;
 mod hostile;
 mod lasting;

@@ -1,11 +1,18 @@
-//! A client of a volatile cluster that wants more than its class, on real processes ([class-2], [last-3] to [last-5]).
+//! Clients that want more than their cluster's class, or less, on real processes ([class-2], [last-3] to [last-5], [less-2] to
+//! [less-5]).
 
 use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
     path::Path,
     time::{Duration, Instant},
 };
 
 use crate::common::{Cluster, NodeProcess, free_port, http, quorate_json, single, wait_for, with};
+use quorate_node::log_service::{
+    classes::Asked,
+    frames::{self, Status},
+};
 use quorate_testbed::resp::{Link, Reply};
 
 /// What a flush takes in these nodes, at least.
@@ -101,4 +108,63 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
         found += u32::from(recovers(&data, &id, "durable"));
     }
     assert!(found >= 2, "in {found} folders");
+}
+
+/// One command of the log service: the status of its reply, the slot, and how long it took.
+fn append(stream: &mut TcpStream, command: &[u8]) -> (u8, u64, Duration) {
+    let began = Instant::now();
+    let mut frame = Vec::new();
+    frames::command(command, &mut frame);
+    stream.write_all(&frame).unwrap();
+    let said = reply(stream);
+    let slot = said[1..].try_into().map_or(0, u64::from_le_bytes);
+    (said[0], slot, began.elapsed())
+}
+
+fn reply(stream: &mut TcpStream) -> Vec<u8> {
+    let mut length = [0; frames::LENGTH_BYTES];
+    stream.read_exact(&mut length).unwrap();
+    let mut reply = vec![0; u32::from_le_bytes(length) as usize];
+    stream.read_exact(&mut reply).unwrap();
+    reply
+}
+
+/// Nobody waits for a disk who asks for memory; and a reply at the cluster's class says that what came before is decided.
+#[test]
+fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
+    let flush = FLUSH.as_millis().to_string();
+    let flags = ["--store", "none", "--disk-flush-ms", &flush];
+    let cluster = Cluster::start(3, &flags);
+    let leader = cluster.leader();
+    let asked = (leader % 3) as usize;
+    let mut stream = TcpStream::connect(&cluster.clients()[asked]).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let class = |stream: &mut TcpStream, asked: Asked| {
+        stream.write_all(asked.word()).unwrap();
+        let said = reply(stream);
+        assert_eq!(
+            said,
+            [&[Status::Done as u8], asked.name().as_bytes()].concat()
+        );
+    };
+    let (status, first, _) = append(&mut stream, b"first");
+    assert_eq!(status, Status::Done as u8);
+    class(&mut stream, Asked::Volatile);
+    assert_eq!(append(&mut stream, b"refused").0, Status::Level as u8);
+    let admin = cluster.nodes.admin_addresses()[asked].clone();
+    wait_for("the newest level", || {
+        let asked = ["member", "feature", "--raise", "--admin", &admin, "--json"];
+        let (code, said) = quorate_json(&asked);
+        (code == 0 && said["level"] == said["supports"]).then_some(())
+    });
+    wait_for("the node to hear of it", || {
+        (append(&mut stream, b"taken").0 != Status::Level as u8).then_some(())
+    });
+    let (status, slot, took) = append(&mut stream, b"early");
+    assert_eq!(status, Status::InMemory as u8);
+    assert!(slot > first && took < FLUSH, "slot {slot} after {took:?}");
+    class(&mut stream, Asked::Group);
+    let (status, later, _) = append(&mut stream, b"");
+    assert_eq!(status, Status::Done as u8);
+    assert!(later > slot);
 }

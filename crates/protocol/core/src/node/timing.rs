@@ -221,6 +221,7 @@ impl Node {
     pub(super) fn on_disconnected(&mut self, now: Time, node: NodeId, effects: &mut Effects) {
         self.peers.disconnect(node);
         self.lasting.disconnect(node);
+        self.early.disconnect(node);
         if self.election.leader() == Some(node) {
             effects.explain(Explanation::LeaderUnreachable { leader: node });
             self.election.lost(now);
@@ -250,7 +251,10 @@ impl Node {
         let relay = self.relay.wake_at();
         let asked = self.asked.wake_at(patience);
         let lasting = self.lasting.wake_at(self.catchup_retry_us());
-        let others = [phase1a, catchup, transfer, ring, relay, asked, lasting];
+        let early = self.early.wake_at(self.catchup_retry_us());
+        let others = [
+            phase1a, catchup, transfer, ring, relay, asked, lasting, early,
+        ];
         others.into_iter().flatten().fold(turn, Time::min)
     }
 }

@@ -21,7 +21,7 @@ impl Run {
             r.deliver, r.persist, r.campaign, r.tick, r.propose, r.change, r.crash, r.stop,
             r.start, r.read, r.fetch, r.serve, r.connect, r.transfer, r.fail, r.burst, r.late,
             r.rot, r.trim, r.install, r.wipe, r.lease, r.forget, r.absence, r.stream, r.route,
-            r.device, r.devices, r.last, r.lie,
+            r.device, r.devices, r.last, r.lie, r.early,
         ];
         let mut roll = self.dice.next() % kinds.iter().sum::<u64>();
         let kind = kinds.iter().position(|rate| {
@@ -84,6 +84,7 @@ impl Run {
             Some(27) => return self.devices(shared),
             Some(28) => Some(Event::Last { site }),
             Some(29) => return self.lie(shared),
+            Some(30) => Some(Event::Early { site }),
             _ => None,
         };
         match event {

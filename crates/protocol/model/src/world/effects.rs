@@ -120,6 +120,11 @@ impl World {
                 Ok(())
             }
             Effect::Lasts { to } => self.judge_lasting(at, to),
+            Effect::InMemory { ballot, to } => {
+                let from = self.sites[at].decided_to();
+                let eras = self.sites[at].node.as_ref().map(|node| node.eras().clone());
+                eras.map_or(Ok(()), |eras| self.observer.claims(ballot, from, to, eras))
+            }
             Effect::WakeAt(time) => {
                 self.sites[at].wake = self.moment(at, time);
                 Ok(())

@@ -156,6 +156,14 @@ fn a_disk_that_lies_is_found_out_by_who_heard_of_its_log() {
     assert!(seen.trimmed_beyond_a_member > 100, "{seen:?}");
 }
 
+/// [less-1]–[less-4] What clients of a durable group are told to be in memory was voted for by a quorum, and is decided unless
+/// one of those loses its memory.
+#[test]
+fn what_is_said_to_be_in_memory_is_decided_unless_memory_is_lost() {
+    let seen = explore(Profile::Early, 4000);
+    assert!(seen.early > 4000, "{seen:?}");
+}
+
 /// One seed is one run, to the last event.
 #[test]
 fn a_seed_replays() {

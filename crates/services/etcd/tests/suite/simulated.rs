@@ -278,7 +278,9 @@ impl World {
                 return;
             }
             Some(Outcome::Written(bytes) | Outcome::Read(bytes)) => bytes,
-            Some(Outcome::Registered(_)) => unreachable!("nobody registers"),
+            Some(Outcome::Registered(_) | Outcome::InMemory(_)) => {
+                unreachable!("nobody registers, or asks for less")
+            }
         };
         self.clients[client] = None;
         self.answered(open, bytes);

@@ -152,6 +152,7 @@ impl Front for RespFront {
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
         let tag = match completion {
             Completion::Written(tag, _)
+            | Completion::InMemory(tag, _)
             | Completion::Registered(tag, _)
             | Completion::Readable(tag)
             | Completion::Read(tag)

@@ -172,6 +172,14 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.world.volatile = true;
     assert_eq!(node.say(client, "QUORATE CLASS"), "+volatile|");
     assert!(node.say(client, "QUORATE CLASS x").starts_with("-ERR"));
+    // [less-6] What a command did is not known before disks have decided it.
+    node.world.volatile = false;
+    let refused = node.say(client, "QUORATE CLASS volatile");
+    assert!(
+        refused.starts_with("-ERR the cluster is durable"),
+        "{refused}"
+    );
+    assert_eq!(node.say(client, "QUORATE CLASS"), "+durable|");
 }
 
 #[test]

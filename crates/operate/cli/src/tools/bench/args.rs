@@ -19,6 +19,7 @@ use quorate_bench::{
     wan::Profile,
 };
 use quorate_core::record::Class;
+use quorate_node::log_service::classes::Asked;
 use quorate_replica::status::Way;
 
 use quorate_cli::output::Problem;
@@ -251,7 +252,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
     /// Class that clients ask for: durable, in a volatile cluster, means that replies come when commands are on the disks
-    /// of a quorum; group, as the cluster decides
+    /// of a quorum; volatile, in a durable cluster and with bench log, when they are in the memory of a quorum; group, as
+    /// the cluster decides
     #[arg(long, env = "QUORATE_CLASS", value_enum, default_value = "group")]
     pub(crate) class: AskedClass,
     /// Make each flush take at least this many milliseconds, in the probe and the nodes
@@ -267,6 +269,18 @@ pub(crate) enum AskedClass {
     Group,
     /// On the disks of a quorum.
     Durable,
+    /// In the memory of a quorum.
+    Volatile,
+}
+
+impl AskedClass {
+    const fn asked(self) -> Asked {
+        match self {
+            Self::Group => Asked::Group,
+            Self::Durable => Asked::Durable,
+            Self::Volatile => Asked::Volatile,
+        }
+    }
 }
 
 impl LoadArgs {
@@ -295,7 +309,7 @@ impl LoadArgs {
                 .or(self.plane.and_then(|Spoken(_, device)| device)),
             votes: self.votes,
             durability: self.durability.map(Durability::class),
-            lasting: self.class == AskedClass::Durable,
+            class: self.class.asked(),
             disk_flush: self.disk_flush_ms,
             fault: self.lan_fault,
             hops: false,

@@ -126,6 +126,8 @@ fn kind(message: &Message) -> &'static str {
         Message::ReadReply { .. } => "read-reply",
         Message::LastingRequest { .. } => "lasting?",
         Message::LastingReply { .. } => "lasting",
+        Message::EarlyRequest(_) => "early?",
+        Message::EarlyReply { .. } => "early",
     }
 }
 
@@ -805,6 +807,7 @@ impl Stage {
                 format!("read {} waits for everything below {slot}", token.0)
             }
             Effect::Lasts { to } => format!("lasts below {to}"),
+            Effect::InMemory { ballot, to } => format!("in memory below {to}, ballot {ballot}"),
             Effect::ReadFailed { token } => format!("read {} failed", token.0),
             Effect::Device(order) => format!("device: {order:?}"),
             Effect::Refused { value, why } => format!("refused {}: {why:?}", self.name(value)),
@@ -922,6 +925,12 @@ impl Stage {
             Message::BelowStart { log_start } => format!("{kind} {log_start}"),
             Message::ReadRequest { id } => format!("{kind} {id}"),
             Message::ReadReply { id, slot } => format!("{kind} {id}, slot {slot}"),
+            Message::EarlyRequest(question) => {
+                format!("{kind} below {}, ballot {}", question.to, question.ballot)
+            }
+            Message::EarlyReply { ballot, from, to } => {
+                format!("{kind} {from} to {to}, ballot {ballot}")
+            }
             Message::LastingRequest { to } | Message::LastingReply { to } => {
                 format!("{kind} below {to}")
             }

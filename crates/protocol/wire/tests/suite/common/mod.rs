@@ -5,6 +5,7 @@ use quorate_core::dice::Dice;
 use quorate_core::{
     ballot::{Ballot, Era},
     configuration::Change,
+    early::Question,
     effect::Refusal,
     lease::Lease,
     level::{Level, Levels},
@@ -27,7 +28,7 @@ use quorate_wire::{
 pub(crate) struct Random(Dice);
 
 /// Kinds that [`Random::frame`] knows.
-pub(crate) const KINDS: u64 = 40;
+pub(crate) const KINDS: u64 = 42;
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
@@ -313,11 +314,11 @@ impl Random {
                 below: self.wide(),
                 from: self.slot(),
             },
-            38 => Frame::Recall {
+            40 => Frame::Recall {
                 cluster: self.digest(),
                 node: NodeId(self.small()),
             },
-            39 => Frame::Recalled {
+            41 => Frame::Recalled {
                 written: Written {
                     incarnation: Incarnation(self.small()),
                     to: self.wide(),
@@ -465,6 +466,16 @@ impl Random {
             },
             36 => Message::LastingRequest { to: self.slot() },
             37 => Message::LastingReply { to: self.slot() },
+            38 => Message::EarlyRequest(Question {
+                ballot,
+                to: self.slot(),
+                check: self.wide(),
+            }),
+            39 => Message::EarlyReply {
+                ballot,
+                from: self.slot(),
+                to: self.slot(),
+            },
             22 => Message::ReadRequest { id: self.wide() },
             _ => Message::ReadReply {
                 id: self.wide(),

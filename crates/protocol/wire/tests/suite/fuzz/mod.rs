@@ -30,6 +30,6 @@ fn golden() -> Vec<Seed> {
 #[test]
 fn no_bytes_of_a_peer_break_the_decoder() {
     let seeds = golden();
-    assert_eq!(seeds.len(), 80);
+    assert_eq!(seeds.len(), 84);
     driver::run("wire", &seeds, 100_000, check::check);
 }

@@ -1,0 +1,116 @@
+//! A client that wants less than the group's class: that a phase-2 quorum has its command in memory, before any disk has
+//! written ([class-2], [less-1] to [less-3]).
+
+use super::Node;
+use crate::{
+    ballot::Ballot,
+    configuration::Voter,
+    early::Question,
+    effect::{Effect, Effects},
+    flow::Peer,
+    message::Message,
+    node_id::NodeId,
+    quorum::Phase,
+    slot::{Slot, SlotRange},
+    time::Time,
+    value::{Value, range_check},
+};
+
+impl Node {
+    /// Answers who waits for votes of this node, tells this node's clients, and asks others for them.
+    pub(super) fn look_early(&mut self, now: Time, effects: &mut Effects) {
+        if self.early.is_idle() {
+            return;
+        }
+        self.answer_early(effects);
+        let Some((ballot, _)) = self.early.wanted() else {
+            return;
+        };
+        if self.voted.run().ballot != ballot || self.pending.failed() {
+            // What is waited for may be voted for in another ballot, and is asked for then.
+            return self.early.give_up();
+        }
+        let to = self.in_memory_to(ballot);
+        if self.early.is_news(to) {
+            effects.push(Effect::InMemory { ballot, to });
+        }
+        self.ask_early(now, effects);
+    }
+
+    /// [less-1] Only what this node has voted for, and only to who asked.
+    fn answer_early(&mut self, effects: &mut Effects) {
+        let run = *self.voted.run();
+        let promised = self.acceptor.promised();
+        while let Some((to, question)) = self.early.next_question(&run, promised) {
+            let same = run.ballot == question.ballot && run.from < question.to;
+            // [disk-9] Of a log that failed nobody will hear again what is in memory.
+            if same && !self.pending.failed() && self.sum_at(question.to) == Some(question.check) {
+                let reply = Message::EarlyReply {
+                    ballot: run.ballot,
+                    from: run.from,
+                    to: question.to,
+                };
+                effects.send(to, reply);
+            }
+        }
+    }
+
+    /// [less-2] How far a phase-2 quorum has voted in this ballot, which is that of the own run, by what is known here.
+    fn in_memory_to(&self, ballot: Ballot) -> Slot {
+        let (eras, decided_to) = (self.learner.eras(), self.learner.decided_to());
+        let (own, run) = (self.options.member, self.voted.run());
+        // [less-3] What stands between, this node would not know: not even whether it is a change.
+        if !eras.counts(ballot) || run.from > decided_to {
+            return Slot(0);
+        }
+        let of = |voter: &Voter| match voter.member == own {
+            true => run.to,
+            false => self.early.said(voter.member, ballot, decided_to),
+        };
+        let reached = eras.current().reached(Phase::Two, of);
+        // [less-3] Behind a change that is not decided another configuration may judge.
+        let change = self
+            .acceptor
+            .votes()
+            .find(|vote| matches!(vote.value, Value::Reconfigure { .. }));
+        reached.min(change.map_or(run.to, |vote| vote.range.from.next()))
+    }
+
+    fn ask_early(&mut self, now: Time, effects: &mut Effects) {
+        let retry_us = self.catchup_retry_us();
+        let Some((ballot, to)) = self.early.question(now, retry_us) else {
+            return;
+        };
+        let Some(check) = self.sum_at(to) else {
+            return;
+        };
+        let (configuration, decided_to) =
+            (self.learner.eras().current(), self.learner.decided_to());
+        let lacks = |peer: &&Peer| {
+            let counts = configuration.position(peer.member).is_some();
+            peer.connected && counts && self.early.said(peer.member, ballot, decided_to) < to
+        };
+        let asked = self.peers.iter().filter(lacks);
+        let asked = asked.map(|peer| peer.member.node);
+        let question = Question { ballot, to, check };
+        effects.send_all(asked, &Message::EarlyRequest(question));
+    }
+
+    /// The sum of the own run at a slot within it, if the votes behind that are still held.
+    fn sum_at(&self, to: Slot) -> Option<u64> {
+        let run = self.voted.run();
+        if to < run.from.max(self.acceptor.floor()) || to > run.to {
+            return None;
+        }
+        let behind = self.acceptor.votes().filter_map(|vote| {
+            let range = SlotRange::new(vote.range.from.max(to), vote.range.to.min(run.to));
+            (range.from < range.to).then(|| range_check(range, &vote.value))
+        });
+        Some(behind.fold(run.check, u64::wrapping_sub))
+    }
+
+    /// A peer waits until this node has voted for something.
+    pub(super) fn on_early_request(&mut self, from: NodeId, question: Question) {
+        self.early.on_request(from, question);
+    }
+}

@@ -1,0 +1,71 @@
+//! What clients of a durable group heard to be in memory at a quorum, and whether that held ([less-4]): votes as they are cast,
+//! and who has lost which before it was on a disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_core::{
+    ballot::Ballot,
+    node_id::Member,
+    slot::{Slot, SlotRange},
+    value::Value,
+};
+
+/// Votes of one ballot for one slot, on disks or not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Cast {
+    value: Value,
+    /// Whoever cast one.
+    by: BTreeSet<Member>,
+    /// Of those: who has not lost it since.
+    kept: BTreeSet<Member>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Claims {
+    cast: BTreeMap<(Slot, Ballot), Cast>,
+    /// What clients were told.
+    told: BTreeSet<(Slot, Ballot)>,
+}
+
+impl Claims {
+    /// A member votes, in memory at least.
+    pub fn casts(&mut self, member: Member, ballot: Ballot, range: SlotRange, value: Value) {
+        for slot in (range.from.0..range.to.0).map(Slot) {
+            let cast = self.cast.entry((slot, ballot)).or_insert_with(|| Cast {
+                value,
+                by: BTreeSet::new(),
+                kept: BTreeSet::new(),
+            });
+            cast.by.insert(member);
+            cast.kept.insert(member);
+        }
+    }
+
+    /// A member has lost its memory: what it `has` still, its disk has.
+    pub fn forgets(&mut self, member: Member, has: impl Fn(Ballot, Slot) -> bool) {
+        for ((slot, ballot), cast) in &mut self.cast {
+            if cast.kept.contains(&member) && !has(*ballot, *slot) {
+                cast.kept.remove(&member);
+            }
+        }
+    }
+
+    /// A client hears that a quorum voted for this slot in this ballot: who that is, and for what.
+    pub fn tells(&mut self, slot: Slot, ballot: Ballot) -> Option<(Value, Vec<Member>)> {
+        self.told.insert((slot, ballot));
+        let cast = self.cast.get(&(slot, ballot))?;
+        Some((cast.value, cast.by.iter().copied().collect()))
+    }
+
+    /// What was told of this slot: the ballot, the value, and who has not lost the vote.
+    pub fn of(&self, slot: Slot) -> impl Iterator<Item = (Ballot, Value, Vec<Member>)> + '_ {
+        let told = self
+            .told
+            .range((slot, Ballot::ZERO)..(slot.next(), Ballot::ZERO));
+        told.filter_map(|key| {
+            let cast = self.cast.get(key)?;
+            Some((key.1, cast.value, cast.kept.iter().copied().collect()))
+        })
+    }
+}
