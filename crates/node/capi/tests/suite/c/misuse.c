@@ -88,6 +88,9 @@ static void look_at_threads(void)
                 looked++;
         if (status != NULL)
             fclose(status);
+        /* One that has ended meanwhile has no mask, and no place any more. */
+        if (access(path, F_OK) != 0)
+            continue;
         if ((blocked >> (SIGPIPE - 1) & 1) == 0 || (blocked >> (SIGTERM - 1) & 1) == 0) {
             printf("thread %s takes signals: %llx\n", task->d_name, blocked);
             faults++;
