@@ -3,42 +3,16 @@
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
-    Raising,
     front::{Failure, Tag},
-    group::asking::{Answer, Ask},
-    service::{CommandId, StateMachine},
     testing::{Cluster, Outcome},
 };
 
-const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+use crate::stage::{NODES, Places, Stage};
+
 /// Nobody waits for a disk as slow as this who hears of memory.
 const SLOW_US: u64 = 2_000_000;
 /// What a frame takes, one way.
 const DELAY_US: u64 = 10_000;
-
-/// Knows what it executed, and answers with the slot of the command.
-#[derive(Default)]
-struct Places(Vec<(Slot, Vec<u8>)>);
-
-impl Places {
-    fn places(&self, command: &[u8]) -> Vec<Slot> {
-        let same = self.0.iter().filter(|(_, known)| known == command);
-        same.map(|(slot, _)| *slot).collect()
-    }
-}
-
-impl StateMachine for Places {
-    fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
-        self.0.push((id.slot, command.to_vec()));
-        reply.extend_from_slice(&id.slot.0.to_le_bytes());
-    }
-
-    fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
-}
-
-struct Stage {
-    cluster: Cluster<Places>,
-}
 
 impl Stage {
     /// A group with a leader, at this level.
@@ -47,24 +21,7 @@ impl Stage {
     }
 
     fn with_seed(class: Class, level: Level, seed: u64) -> Self {
-        let mut options = Cluster::<Places>::options(3, class);
-        options.raising = Raising::Hold;
-        options.client_timeout_ms = 5_000;
-        let mut cluster = Cluster::with_options(options, seed, |_| Places::default());
-        NODES.iter().for_each(|node| cluster.start(*node));
-        let mut stage = Self { cluster };
-        for next in Level::BASE.next().0..=level.0 {
-            let leader = stage.leader();
-            assert_eq!(
-                stage.cluster.ask_group(leader, Ask::Raise),
-                Ok(Answer::Done)
-            );
-            let raised = |cluster: &mut Cluster<Places>| {
-                let mut nodes = NODES.iter();
-                nodes.all(|node| cluster.replica(*node).level() == Level(next))
-            };
-            assert!(stage.cluster.run_until(5_000, raised));
-        }
+        let mut stage = Self::raised(class, level, seed);
         // Each node has a session, so nothing but the command itself is waited for.
         for node in NODES {
             let tag = stage.cluster.write(node, b"first");
@@ -75,7 +32,7 @@ impl Stage {
     }
 
     /// A durable group in which members understand the question.
-    fn new() -> Self {
+    fn early() -> Self {
         Self::at(Class::Durable, Level(10))
     }
 
@@ -90,23 +47,11 @@ impl Stage {
         stage
     }
 
-    fn leader(&mut self) -> NodeId {
-        let leads = |cluster: &mut Cluster<Places>| cluster.leader().is_some();
-        assert!(self.cluster.run_until(10_000, leads));
-        self.cluster.leader().unwrap()
-    }
-
     /// The leader, and the two others.
     fn roles(&mut self) -> (NodeId, NodeId, NodeId) {
         let leader = self.leader();
         let mut others = NODES.into_iter().filter(|node| *node != leader);
         (leader, others.next().unwrap(), others.next().unwrap())
-    }
-
-    fn outcome(&mut self, node: NodeId, tag: Tag, ms: u64) -> Option<Outcome> {
-        let ended = |cluster: &mut Cluster<Places>| cluster.outcome(node, tag).is_some();
-        self.cluster.run_until(ms, ended);
-        self.cluster.outcome(node, tag).cloned()
     }
 
     /// Where a command is in memory.
@@ -230,7 +175,7 @@ fn what_a_member_forgot_may_lose_its_slot() {
 /// [less-4] To hear that it is durable: the reply to a later command of the connection at the group's class.
 #[test]
 fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
-    let mut stage = Stage::new();
+    let mut stage = Stage::early();
     for at in NODES {
         stage.cluster.knobs.disk_us = 20_000;
         let early = stage.cluster.write_early(at, b"early");
@@ -265,7 +210,7 @@ fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand(
 fn who_does_not_ask_costs_nobody_a_frame() {
     const BATCHES: u64 = 50;
     let sent = |early: bool| {
-        let mut stage = Stage::new();
+        let mut stage = Stage::early();
         let (leader, ..) = stage.roles();
         stage.cluster.run_ms(500);
         let before = stage.cluster.frames_sent();

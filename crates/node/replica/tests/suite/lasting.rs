@@ -4,71 +4,23 @@
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_log::{Log, LogOptions};
 use quorate_replica::{
-    Raising,
     front::{Failure, Tag},
-    group::asking::{Answer, Ask},
-    service::{CommandId, StateMachine},
-    testing::{Cluster, Outcome},
+    testing::Outcome,
 };
 
-const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
+use crate::stage::{NODES, Stage};
+
 /// Nobody waits for a disk as slow as this.
 const SLOW_US: u64 = 60_000_000;
 
-/// Answers with the slot of the command.
-#[derive(Default)]
-struct Places;
-
-impl StateMachine for Places {
-    fn apply(&mut self, id: CommandId, _: &[u8], reply: &mut Vec<u8>) {
-        reply.extend_from_slice(&id.slot.0.to_le_bytes());
-    }
-
-    fn query(&self, _: &[u8], _: u64, _: &mut Vec<u8>) {}
-}
-
-struct Stage {
-    cluster: Cluster<Places>,
-}
-
 impl Stage {
     /// A group with a leader, at the level where members are asked what is on their disks.
-    fn new(class: Class) -> Self {
-        let mut stage = Self::at_base(class);
-        let leader = stage.leader();
-        assert_eq!(
-            stage.cluster.ask_group(leader, Ask::Raise),
-            Ok(Answer::Done)
-        );
-        let raised = |cluster: &mut Cluster<Places>| {
-            let mut nodes = NODES.iter();
-            nodes.all(|node| cluster.replica(*node).level() == Level(9))
-        };
-        assert!(stage.cluster.run_until(5_000, raised));
-        stage
+    fn lasting(class: Class) -> Self {
+        Self::raised(class, Level(9), 1)
     }
 
     fn at_base(class: Class) -> Self {
-        let mut options = Cluster::<Places>::options(3, class);
-        options.raising = Raising::Hold;
-        options.client_timeout_ms = 5_000;
-        let mut cluster = Cluster::with_options(options, 1, |_| Places);
-        NODES.iter().for_each(|node| cluster.start(*node));
-        let mut stage = Self { cluster };
-        stage.leader();
-        stage
-    }
-
-    fn leader(&mut self) -> NodeId {
-        let leads = |cluster: &mut Cluster<Places>| cluster.leader().is_some();
-        assert!(self.cluster.run_until(10_000, leads));
-        self.cluster.leader().unwrap()
-    }
-
-    fn outcome(&mut self, node: NodeId, tag: Tag, ms: u64) -> Option<Outcome> {
-        let ended = |cluster: &mut Cluster<Places>| cluster.outcome(node, tag).is_some();
-        self.cluster.run_until(ms, ended);
-        self.cluster.outcome(node, tag).cloned()
+        Self::raised(class, Level::BASE, 1)
     }
 
     /// The slot of a command that was executed.
@@ -104,13 +56,13 @@ impl Stage {
 #[test]
 fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
     for at in NODES {
-        let mut stage = Stage::new(Class::Volatile);
+        let mut stage = Stage::lasting(Class::Volatile);
         stage.cluster.run_ms(200);
         let tag = stage.cluster.write_lasting(at, b"lasts");
         let slot = stage.slot(at, tag);
         assert!(stage.survives(slot) >= 2, "asked at {at}");
     }
-    let mut stage = Stage::new(Class::Volatile);
+    let mut stage = Stage::lasting(Class::Volatile);
     stage.cluster.run_ms(200);
     stage.cluster.knobs.disk_us = SLOW_US;
     let tag = stage.cluster.write(NodeId(1), b"volatile");
@@ -121,7 +73,7 @@ fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
 /// [last-4] The reply waits for disks, and for no more than that; those of others do not wait with it.
 #[test]
 fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
-    let mut stage = Stage::new(Class::Volatile);
+    let mut stage = Stage::lasting(Class::Volatile);
     stage.cluster.run_ms(200);
     stage.cluster.knobs.disk_us = SLOW_US;
     let (one, two) = (NodeId(1), NodeId(2));
@@ -132,7 +84,7 @@ fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
     let late = stage.outcome(one, lasting, 2_000);
     assert_eq!(late, Some(Outcome::Failed(Failure::NotLasting)));
     // Once disks are quick again the next one lasts, and with it everything before.
-    let mut stage = Stage::new(Class::Volatile);
+    let mut stage = Stage::lasting(Class::Volatile);
     stage.cluster.run_ms(200);
     stage.cluster.knobs.disk_us = 50_000;
     let lasting = stage.cluster.write_lasting(two, b"lasts");
@@ -143,7 +95,7 @@ fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
 /// [last-3] Two of three are enough, and nobody hangs on who leads.
 #[test]
 fn a_quorum_of_disks_is_enough_whoever_leads() {
-    let mut stage = Stage::new(Class::Volatile);
+    let mut stage = Stage::lasting(Class::Volatile);
     let leader = stage.leader();
     let others: Vec<NodeId> = NODES.into_iter().filter(|node| *node != leader).collect();
     stage.cluster.isolate(others[0], true);
@@ -179,7 +131,7 @@ fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {
 #[test]
 fn questions_are_shared_by_all_who_wait() {
     let sent = |lasting: bool| {
-        let mut stage = Stage::new(Class::Volatile);
+        let mut stage = Stage::lasting(Class::Volatile);
         stage.cluster.run_ms(500);
         let before = stage.cluster.frames_sent();
         let mut tags = Vec::new();

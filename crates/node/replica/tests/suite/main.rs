@@ -14,5 +14,6 @@ mod operators;
 mod played_peers;
 mod reads;
 mod snapshots;
+mod stage;
 mod streams;
 mod trouble;
