@@ -10,6 +10,7 @@ use std::{
 use quorate_testbed::interrupt;
 
 use crate::{
+    go::{Go, NO_GO},
     nodes,
     shell::{self, Failed, has, read, root, skip},
 };
@@ -197,20 +198,11 @@ fn redisson(ports: &[u16]) -> Result<(), Failed> {
 }
 
 fn go_redis(ports: &[u16]) -> Result<(), Failed> {
-    let Some(go) = shell::go() else {
-        return skip(
-            "go-redis",
-            "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)",
-        );
+    let Some(go) = Go::find() else {
+        return skip("go-redis", NO_GO);
     };
     let program = shell::target().join("tools/goclient");
-    let here = || {
-        let mut command = Command::new(&go);
-        command
-            .current_dir(root().join("tools/goclient"))
-            .env("GOTOOLCHAIN", "local");
-        command
-    };
+    let here = || go.within(&root().join("tools/goclient"));
     if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
         return skip("go-redis", &format!("its source cannot be fetched: {why}"));
     }

@@ -17,6 +17,7 @@ use quorate_testbed::interrupt;
 use serde::Deserialize;
 
 use crate::{
+    go::{Go, NO_GO},
     nodes,
     shell::{self, Failed, read, root, skip},
 };
@@ -28,15 +29,6 @@ const PAUSE: Duration = Duration::from_millis(1500);
 const GONE: Duration = Duration::from_millis(700);
 
 /// Why the programs of etcd are not there.
-const NO_GO: &str = "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)";
-
-/// Go in a folder; it fetches no other version of itself.
-fn go_in(go: &Path, folder: &Path) -> Command {
-    let mut command = Command::new(go);
-    command.current_dir(folder).env("GOTOOLCHAIN", "local");
-    command
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Module {
@@ -44,8 +36,11 @@ struct Module {
 }
 
 /// A module of Go, `NAME@VERSION`, in a copy in this folder that can be changed.
-fn module(go: &Path, module: &str, folder: &Path) -> Result<PathBuf, Failed> {
-    let fetched = read(go_in(go, &env::temp_dir()).args(["mod", "download", "-json", module]))?;
+fn module(go: &Go, module: &str, folder: &Path) -> Result<PathBuf, Failed> {
+    let fetched = read(
+        go.within(&env::temp_dir())
+            .args(["mod", "download", "-json", module]),
+    )?;
     let fetched: Module = serde_json::from_str(&fetched)
         .map_err(|error| Failed(format!("what Go says of {module}: {error}")))?;
     fs::create_dir_all(folder)?;
@@ -61,11 +56,11 @@ fn module(go: &Path, module: &str, folder: &Path) -> Result<PathBuf, Failed> {
 
 /// Runs the task.
 pub(crate) fn run() -> Result<(), Failed> {
-    let Some(go) = shell::go() else {
+    let Some(go) = Go::find() else {
         return skip("etcd", NO_GO);
     };
     let program = shell::target().join("tools/etcdclient");
-    let here = || go_in(&go, &root().join("tools/etcdclient"));
+    let here = || go.within(&root().join("tools/etcdclient"));
     if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
         return skip("etcd", &format!("its clients cannot be fetched: {why}"));
     }

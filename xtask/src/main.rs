@@ -15,6 +15,7 @@ mod disks;
 mod etcd;
 mod fuzz;
 mod gate;
+mod go;
 mod instructions;
 mod kernels;
 mod mutants;
@@ -33,6 +34,7 @@ mod tidy;
 mod tla;
 mod tuner;
 mod upgrade;
+mod writing;
 mod zoo;
 
 use std::process::ExitCode;
@@ -156,6 +158,13 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[&str]) -> Result<(), Failed> {
+    if words
+        .iter()
+        .any(|word| ["help", "--help", "-h"].contains(word))
+    {
+        println!("{HELP}");
+        return Ok(());
+    }
     match words {
         ["ci"] => ci::run(),
         ["nightly"] => nightly::run(),

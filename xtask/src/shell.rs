@@ -124,24 +124,6 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The Go command, if it is new enough for the programs in tools.
-pub(crate) fn go() -> Option<PathBuf> {
-    const NEEDED: (u32, u32) = (1, 24);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let usual = Path::new("/usr/local/go/bin").to_owned();
-    let mut places = env::split_paths(&path).chain([usual]);
-    let version = |go: &Path| {
-        let text = read(Command::new(go).args(["env", "GOVERSION"])).ok()?;
-        let mut numbers = text.trim().strip_prefix("go")?.split('.');
-        Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-    };
-    places.find_map(|folder| {
-        let go = folder.join("go");
-        let found: Option<(u32, u32)> = go.is_file().then(|| version(&go)).flatten();
-        found.filter(|version| *version >= NEEDED).map(|_| go)
-    })
-}
-
 /// Says what is not done, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
 pub(crate) fn skip(what: &str, why: &str) -> Result<(), Failed> {
     println!("SKIPPED {what}: {why}");

@@ -14,20 +14,18 @@ use quorate_testbed::{
     nodes::{Nodes, PATIENCE},
     process::{self, Spec, command},
     run::read,
-    stream_load::{self, Load},
     trust, wait,
     writers::Writers,
 };
 
-use crate::shell::{self, Failed};
+use crate::{
+    shell::{self, Failed},
+    writing::Writing,
+};
 
 const NODES: u32 = 3;
-/// Acknowledged writes between two steps.
-const STEP: u64 = 100;
 /// Programs exchanged at random, one at a time, between the way back and the way up for good.
 const ROUNDS: u32 = 12;
-/// Bytes that the writer of a stream writes at a time.
-const STREAM_PART: u64 = 8 << 10;
 
 /// What nodes are started with; in memory and without a flush a kill would lose votes, by the class's promise.
 struct Row {
@@ -209,7 +207,11 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     }
     nodes.start(specs)?;
     nodes.wait_until_all_serve()?;
-    let mut writing = Writing::start(row, &nodes, seed)?;
+    let keys = Writers::repeating(NODES as usize, &nodes.client_addresses());
+    let mut writing = Writing::keys(keys);
+    if row.streams {
+        writing = writing.and_streams(&nodes.stream_addresses(), true, seed)?;
+    }
     for program in [new, old] {
         for id in 1..=NODES {
             install(&mut nodes, row, id, program, &mut dice, &mut writing)?;
@@ -229,55 +231,12 @@ fn exchange(row: &Row, old: &Path, new: &Path, seed: u64) -> io::Result<usize> {
     raise(&nodes, new, row.tls.then_some(&certificates))?;
     refuses(&mut nodes, old)?;
     writing.goes_on()?;
-    writing.compare(&mut nodes)
-}
-
-/// Who writes meanwhile.
-struct Writing {
-    keys: Writers,
-    streams: Option<Load>,
-}
-
-impl Writing {
-    fn start(row: &Row, nodes: &Nodes, seed: u64) -> io::Result<Self> {
-        let keys = Writers::repeating(NODES as usize, &nodes.client_addresses());
-        let streams = row
-            .streams
-            .then(|| Load::start(&nodes.stream_addresses(), true, STREAM_PART, seed));
-        Ok(Self {
-            keys,
-            streams: streams.transpose()?,
-        })
+    let compared = writing.compare(&mut nodes)?;
+    if let Some(sum) = compared.sum {
+        let kib = sum.bytes >> 10;
+        println!("{} streams, {kib} KiB: the same on all nodes", sum.streams);
     }
-
-    /// Waits until all keys' writers together wrote a step more.
-    fn keys_go_on(&self) -> io::Result<()> {
-        let from = self.keys.acknowledged();
-        wait::at_most(PATIENCE, "more acknowledged writes", || {
-            (self.keys.acknowledged() >= from + STEP).then_some(())
-        })
-    }
-
-    /// The same, and until each stream has grown.
-    fn goes_on(&mut self) -> io::Result<()> {
-        self.keys_go_on()?;
-        self.streams.as_mut().map_or(Ok(()), Load::wait_going_on)
-    }
-
-    /// Ends it; all nodes have what was acknowledged.
-    fn compare(self, nodes: &mut Nodes) -> io::Result<usize> {
-        if let Some(streams) = self.streams {
-            let lanes = streams.lanes();
-            streams.finish()?;
-            let sum = stream_load::compare(&lanes, &nodes.stream_addresses())?;
-            println!(
-                "{} streams, {} KiB: the same on all nodes",
-                sum.streams,
-                sum.bytes >> 10
-            );
-        }
-        self.keys.compare(nodes)
-    }
+    Ok(compared.keys)
 }
 
 /// This program takes the place of the one that runs on a node.

@@ -3,30 +3,28 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use serde::Deserialize;
 
 use super::{Failed, Outcome, Report, Task, Test, bounded, folder, output};
-use crate::shell::{self, read, root};
+use crate::{
+    go::{Go, NO_GO},
+    shell::{self, read, root},
+};
 
 const TESTS: &str = "tests";
 
 /// The version that `cargo xtask clients` uses, in a copy that can be built.
 pub(super) fn fetch() -> Result<PathBuf, Failed> {
-    let go = shell::go().ok_or_else(|| {
-        Failed("no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)".to_owned())
-    })?;
-    let here = |folder: &Path| {
-        let mut command = Command::new(&go);
-        command.current_dir(folder).env("GOTOOLCHAIN", "local");
-        command
-    };
+    let go = Go::find().ok_or_else(|| Failed(NO_GO.to_owned()))?;
     let client = root().join("tools/goclient");
-    read(here(&client).args(["mod", "download"]))?;
+    read(go.within(&client).args(["mod", "download"]))?;
     let module = "github.com/redis/go-redis/v9";
-    let source = read(here(&client).args(["list", "-m", "-f", "{{.Dir}}", module]))?;
+    let source = read(
+        go.within(&client)
+            .args(["list", "-m", "-f", "{{.Dir}}", module]),
+    )?;
     let source = Path::new(source.trim());
     let name = source.file_name().unwrap_or_default();
     let copy = folder("go")?.join(name);
@@ -35,7 +33,7 @@ pub(super) fn fetch() -> Result<PathBuf, Failed> {
             fs::remove_dir_all(&copy)?;
         }
         shell::copy_folder(source, &copy)?;
-        read(here(&copy).args(["test", "-c", "-o", TESTS, "."]))?;
+        read(go.within(&copy).args(["test", "-c", "-o", TESTS, "."]))?;
     }
     Ok(copy)
 }

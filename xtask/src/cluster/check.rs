@@ -11,7 +11,10 @@ use quorate_testbed::{
     trial::history::{Lie, Operation, save},
 };
 
-use crate::shell::{self, Failed, read, root, skip};
+use crate::{
+    go::{Go, NO_GO},
+    shell::{self, Failed, read, root, skip},
+};
 
 /// Exit codes of the checker.
 const UNDECIDED: i32 = 3;
@@ -38,17 +41,10 @@ impl Checker {
         let program = place();
         // What an earlier run left must not stand in for it.
         let _ = fs::remove_file(&program);
-        let Some(go) = shell::go() else {
-            return skip(
-                "Porcupine",
-                "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)",
-            );
+        let Some(go) = Go::find() else {
+            return skip("Porcupine", NO_GO);
         };
-        let here = || {
-            let mut command = Command::new(&go);
-            command.current_dir(source()).env("GOTOOLCHAIN", "local");
-            command
-        };
+        let here = || go.within(&source());
         if let Err(Failed(why)) = read(here().args(["mod", "download"])) {
             return skip("Porcupine", &format!("its source cannot be fetched: {why}"));
         }

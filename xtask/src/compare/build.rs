@@ -10,7 +10,10 @@ use super::{
     figures::Results,
     systems::{Build, FOLDER, System},
 };
-use crate::shell::{self, Failed};
+use crate::{
+    go::{Go, NO_GO},
+    shell::{self, Failed},
+};
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
@@ -103,18 +106,15 @@ fn rust(built: &Built, package: &str) -> Result<(), Failed> {
 
 fn go(built: &Built, folder: &str, programs: &[(&str, &str)]) -> Result<(), Failed> {
     eprintln!("building {folder} (Go)");
-    let Some(go) = shell::go() else {
-        return Err(Failed("Go 1.24 or newer is not installed".to_owned()));
-    };
+    let go = Go::find().ok_or_else(|| Failed(NO_GO.to_owned()))?;
     let place = shell::root().join(FOLDER).join(folder);
     for (package, program) in programs {
         let output = absolute(&built.programs.join(program))?;
-        let mut command = Command::new(&go);
+        let mut command = go.within(&place);
         command
             .args(["build", "-trimpath", "-mod=readonly", "-o"])
             .arg(output)
-            .arg(package)
-            .current_dir(&place);
+            .arg(package);
         shell::read(&mut command)?;
     }
     Ok(())

@@ -2,7 +2,10 @@
 
 use std::{fs, process::Command};
 
-use crate::shell::{self, Failed, read, root, skip};
+use crate::{
+    go::{Go, NO_GO},
+    shell::{self, Failed, read, root, skip},
+};
 
 /// Its own `go.sum` says what belongs to it.
 const MODULE: &str = "k8s.io/apiserver@v0.35.3";
@@ -12,8 +15,8 @@ const LEFT_OUT: &str = "^TestProgressNotify$";
 
 /// Runs them.
 pub(crate) fn run() -> Result<(), Failed> {
-    let Some(go) = shell::go() else {
-        return skip("etcd kubernetes", super::NO_GO);
+    let Some(go) = Go::find() else {
+        return skip("etcd kubernetes", NO_GO);
     };
     let folder = shell::target().join("kubernetes");
     let source = match super::module(&go, MODULE, &folder) {
@@ -26,7 +29,7 @@ pub(crate) fn run() -> Result<(), Failed> {
     let theirs = source.join(PACKAGE).join("testserver/test_server.go");
     fs::copy(root().join("tools/kubernetes/test_server.go"), theirs)?;
     let tests = folder.join("tests");
-    let mut command = super::go_in(&go, &source);
+    let mut command = go.within(&source);
     command.args(["test", "-c", "-o"]).arg(&tests);
     read(command.arg(format!("./{PACKAGE}")))?;
     shell::build_programs()?;

@@ -14,6 +14,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
+    go::{Go, NO_GO},
     shell::{self, Failed, read, root, skip},
     suite::{known::Known, outcome::Unit, table},
 };
@@ -32,8 +33,8 @@ const SECONDS_MAX: &str = "300";
 pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
     let known = Known::read(LIST)?;
     let units = known.units_of(asked)?;
-    let Some(go) = shell::go() else {
-        return skip("etcd tests", super::NO_GO);
+    let Some(go) = Go::find() else {
+        return skip("etcd tests", NO_GO);
     };
     let folder = shell::target().join("etcd-tests");
     let source = match built(&go, &folder) {
@@ -66,10 +67,10 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
 }
 
 /// The module as a copy with our clusters, its tests and etcd's tools.
-fn built(go: &Path, folder: &Path) -> Result<PathBuf, Failed> {
+fn built(go: &Go, folder: &Path) -> Result<PathBuf, Failed> {
     let source = super::module(go, MODULE, folder)?;
     let here = |words: &[&str]| {
-        let mut command = super::go_in(go, &source);
+        let mut command = go.within(&source);
         read(command.env("GOFLAGS", "-mod=mod").args(words)).map(drop)
     };
     // It names its neighbours by their places in etcd's tree.

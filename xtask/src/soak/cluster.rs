@@ -13,14 +13,13 @@ use quorate_client::stream::Streams;
 use quorate_core::dice::Dice;
 use quorate_testbed::{
     etcd,
-    nodes::{Nodes, PATIENCE},
+    nodes::Nodes,
     process,
     replace::{self, Step},
     resp::Link,
     run,
-    stream_load::{self, Lane, Load},
+    stream_load::{self, Lane},
     trial::faults::Plan,
-    wait,
     writers::Writers,
 };
 
@@ -28,17 +27,13 @@ use super::{
     clocks::{Clocks, Deadlines, Wrong},
     sample::{Sample, grown},
 };
-use crate::{nodes, shell::Failed};
+use crate::{nodes, shell::Failed, writing::Writing};
 
 const NODES: u32 = 3;
 /// Faults of a cycle.
 const FAULTS: u32 = 4;
 /// A clock jumps before one of so many.
 const FAULTS_PER_JUMP: u32 = 2;
-/// Acknowledged writes between two events.
-const STEP: u64 = 50;
-/// Bytes that the writer of a stream writes at a time.
-const STREAM_PART: u64 = 8 << 10;
 /// The file system that is filled.
 const DISK: &str = "size=512m";
 /// What it is filled with, at a time.
@@ -196,16 +191,12 @@ impl Cluster {
             true => Writers::calm_etcd(&addresses),
             false => Writers::calm(&addresses),
         };
-        let mut writing = Writing {
-            keys,
-            streams: None,
-        };
+        let mut writing = Writing::keys(keys);
         if self.kind.streams {
             let mut at = self.nodes.stream_addresses();
             let later = newcomers.iter().filter_map(|spec| spec.flag("--stream"));
             at.extend(later.map(str::to_owned));
-            let seed = self.dice.word();
-            writing.streams = Some(Load::start(&at, false, STREAM_PART, seed)?);
+            writing = writing.and_streams(&at, false, self.dice.word())?;
         }
         let mut deadlines = None;
         for fault in 0..FAULTS {
@@ -297,14 +288,10 @@ impl Cluster {
 
     /// Whatever was acknowledged is on all nodes. It is removed then.
     fn compare(&mut self, writing: Writing) -> io::Result<()> {
-        if let Some(load) = writing.streams {
-            let lanes = load.lanes();
-            load.finish()?;
-            let at = self.nodes.stream_addresses();
-            self.done.stream_bytes += stream_load::compare(&lanes, &at)?.bytes;
-            remove(&lanes, &at)?;
-        }
-        self.done.keys += writing.keys.compare(&mut self.nodes)? as u64;
+        let compared = writing.compare(&mut self.nodes)?;
+        self.done.keys += compared.keys as u64;
+        self.done.stream_bytes += compared.sum.map_or(0, |sum| sum.bytes);
+        remove(&compared.lanes, &self.nodes.stream_addresses())?;
         let any = self.nodes.client_addresses();
         let any = any.first().map_or("", String::as_str);
         match self.nodes.speak_etcd() {
@@ -326,23 +313,6 @@ impl Cluster {
         let name = self.kind.flags.join("").replace("--", "-");
         self.nodes
             .keep_for_inspection(&place.join(format!("nodes{name}")))
-    }
-}
-
-/// Clients of a cycle.
-struct Writing {
-    keys: Writers,
-    streams: Option<Load>,
-}
-
-impl Writing {
-    /// Waits until everybody has written more.
-    fn goes_on(&mut self) -> io::Result<()> {
-        let from = self.keys.acknowledged();
-        wait::at_most(PATIENCE, "more acknowledged writes", || {
-            (self.keys.acknowledged() >= from + STEP).then_some(())
-        })?;
-        self.streams.as_mut().map_or(Ok(()), Load::wait_going_on)
     }
 }
 

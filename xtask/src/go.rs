@@ -1,0 +1,42 @@
+//! The Go command, which builds programs in `tools` and others' clients.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::shell::read;
+
+/// Said by who needs it and has not got it.
+pub(crate) const NO_GO: &str = "no Go 1.24 or newer (https://go.dev/dl, or in /usr/local/go)";
+const NEEDED: (u32, u32) = (1, 24);
+
+/// One that is new enough.
+pub(crate) struct Go(PathBuf);
+
+impl Go {
+    pub(crate) fn find() -> Option<Self> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let usual = Path::new("/usr/local/go/bin").to_owned();
+        let mut places = env::split_paths(&path).chain([usual]);
+        places.find_map(|folder| {
+            let go = folder.join("go");
+            let found = go.is_file().then(|| version(&go)).flatten();
+            found.filter(|version| *version >= NEEDED).map(|_| Self(go))
+        })
+    }
+
+    /// To be run there; it fetches no other version of itself.
+    pub(crate) fn within(&self, folder: &Path) -> Command {
+        let mut command = Command::new(&self.0);
+        command.current_dir(folder).env("GOTOOLCHAIN", "local");
+        command
+    }
+}
+
+fn version(go: &Path) -> Option<(u32, u32)> {
+    let text = read(Command::new(go).args(["env", "GOVERSION"])).ok()?;
+    let mut numbers = text.trim().strip_prefix("go")?.split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}

@@ -1,0 +1,73 @@
+//! Clients that write keys, and byte streams, beside what a task does to the nodes.
+
+use std::{io, sync::Arc};
+
+use quorate_testbed::{
+    nodes::{Nodes, PATIENCE},
+    stream_load::{self, Lane, Load, Sum},
+    wait,
+    writers::Writers,
+};
+
+/// Acknowledged writes between two steps of a task.
+const STEP: u64 = 50;
+/// Bytes that the writer of a stream writes at a time.
+const STREAM_PART: u64 = 8 << 10;
+
+/// They write.
+pub(crate) struct Writing {
+    keys: Writers,
+    streams: Option<Load>,
+}
+
+/// What was compared on all nodes.
+pub(crate) struct Compared {
+    /// How many keys.
+    pub(crate) keys: usize,
+    /// Of the streams, if there were any.
+    pub(crate) sum: Option<Sum>,
+    /// The same, one by one.
+    pub(crate) lanes: Vec<Arc<Lane>>,
+}
+
+impl Writing {
+    /// Keys alone.
+    pub(crate) const fn keys(keys: Writers) -> Self {
+        Self {
+            keys,
+            streams: None,
+        }
+    }
+
+    /// Byte streams too; `pinned`: for each of these nodes also one whose writer knows nobody else.
+    pub(crate) fn and_streams(self, at: &[String], pinned: bool, seed: u64) -> io::Result<Self> {
+        let streams = Some(Load::start(at, pinned, STREAM_PART, seed)?);
+        Ok(Self { streams, ..self })
+    }
+
+    /// Waits until the writers of keys together have written a step more.
+    pub(crate) fn keys_go_on(&self) -> io::Result<()> {
+        let from = self.keys.acknowledged();
+        wait::at_most(PATIENCE, "more acknowledged writes", || {
+            (self.keys.acknowledged() >= from + STEP).then_some(())
+        })
+    }
+
+    /// The same, and until each stream has grown.
+    pub(crate) fn goes_on(&mut self) -> io::Result<()> {
+        self.keys_go_on()?;
+        self.streams.as_mut().map_or(Ok(()), Load::wait_going_on)
+    }
+
+    /// Ends it. All nodes have what was acknowledged.
+    pub(crate) fn compare(self, nodes: &mut Nodes) -> io::Result<Compared> {
+        let (mut sum, mut lanes) = (None, Vec::new());
+        if let Some(load) = self.streams {
+            lanes = load.lanes();
+            load.finish()?;
+            sum = Some(stream_load::compare(&lanes, &nodes.stream_addresses())?);
+        }
+        let keys = self.keys.compare(nodes)?;
+        Ok(Compared { keys, sum, lanes })
+    }
+}
