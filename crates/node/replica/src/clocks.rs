@@ -59,6 +59,11 @@ impl Heard {
         let fresh = now < self.at.plus_ms(HEARD_FOR_MS);
         self.offsets.iter().copied().max().filter(|_| fresh)
     }
+
+    /// The same, if it was heard since then.
+    fn offset_since(&self, now: Time, since: Time) -> Option<i64> {
+        self.offset(now).filter(|_| self.at >= since)
+    }
 }
 
 fn offset(now: Time, clock_ms: u64) -> i64 {
@@ -156,14 +161,17 @@ impl Clocks {
             return Vec::new();
         }
         self.look_at = now.plus_ms(LOOK_MS);
+        self.answered
+            .retain(|_, heard| now < heard.at.plus_ms(HEARD_FOR_MS));
         let median = match leads {
-            true => self.median(now, member, configuration),
+            true => self.median(now, Time(0), member, configuration),
             false => None,
         };
         self.by_quorum = median.is_some();
         if let Some((median, voices)) = median {
             let all = voices == configuration.members().len();
-            self.group = Some(self.believed(now, median, all && voices > self.voices));
+            let completed = all && voices > self.voices;
+            self.group = Some(self.believed(now, median, completed, (member, configuration)));
             self.voices = voices;
         } else {
             let told = self.told.as_ref();
@@ -174,26 +182,36 @@ impl Clocks {
     }
 
     /// What most clocks show moves by little. When it jumps, clocks were set a moment ago, and not all have said so yet:
-    /// the jump is believed once it has lasted. `completed`: the last member was heard just now, so this is the first
-    /// median of all.
-    fn believed(&mut self, now: Time, seen: i64, completed: bool) -> i64 {
+    /// the jump is believed once it has lasted, and a quorum that has spoken since shows it: what is remembered of a clock
+    /// may be long over. `completed`: the last member was heard just now, so this is the first median of all.
+    fn believed(
+        &mut self,
+        now: Time,
+        seen: i64,
+        completed: bool,
+        (own, configuration): (Member, &Configuration),
+    ) -> i64 {
         let before = self.group.filter(|_| !completed);
         let Some(group) = before.filter(|group| group.abs_diff(seen) > CLOCK_BOUND_MS) else {
             self.jumped_at = None;
             return seen;
         };
         let since = *self.jumped_at.get_or_insert(now);
-        match now < since.plus_ms(TOLD_AFTER_MS) {
-            true => group,
-            false => seen,
+        if now < since.plus_ms(TOLD_AFTER_MS) {
+            return group;
+        }
+        match self.median(now, since, own, configuration) {
+            Some((spoken, _)) if spoken.abs_diff(group) > CLOCK_BOUND_MS => spoken,
+            _ => group,
         }
     }
 
-    /// The median of the clocks of a quorum at least, by weight: of two the one that is behind, so that nothing ends
-    /// early because of the other. With how many there are.
+    /// The median of the clocks of a quorum at least that were heard since then, by weight: of two the one that is
+    /// behind, so that nothing ends early because of the other. With how many there are.
     fn median(
         &self,
         now: Time,
+        since: Time,
         own: Member,
         configuration: &Configuration,
     ) -> Option<(i64, usize)> {
@@ -204,7 +222,7 @@ impl Clocks {
                 false => self
                     .answered
                     .get(&voter.member.node)
-                    .and_then(|heard| heard.offset(now)),
+                    .and_then(|heard| heard.offset_since(now, since)),
             };
             if let Some(offset) = offset {
                 readings.push((offset, u64::from(voter.weight)));
@@ -280,6 +298,8 @@ impl Off {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use quorate_core::record::Class;
 
     use super::*;
@@ -342,6 +362,40 @@ mod tests {
         // Strangers and learners have no say.
         let (learner, _) = leader(3, 0, &[(2, 0), (8, 90_000), (9, 90_000)]);
         assert_eq!(stamp(&learner), Some(0));
+    }
+
+    /// Node 3's clock was ahead; it is set right while the leader's is set ahead. Until the leader has heard of the
+    /// former, two of three seem to agree on what never was.
+    #[test]
+    fn a_jump_of_most_clocks_is_believed_once_it_has_lasted() {
+        const HOURS: i64 = 7_200_000;
+        let (mut clocks, _) = leader(3, 0, &[(2, 0), (3, HOURS)]);
+        // `third`: `None` while it is not heard.
+        let mut stamps = |from: u64, to: u64, own: i64, third: Option<i64>| {
+            let mut seen = BTreeSet::new();
+            for ms in (from..to).step_by(20) {
+                let (now, right) = (Time(0).plus_ms(ms), UNIX_MS + ms);
+                clocks.turn(now, right.saturating_add_signed(own));
+                clocks.on_answer(now, NodeId(2), right);
+                if let Some(third) = third {
+                    clocks.on_answer(now, NodeId(3), right.saturating_add_signed(third));
+                }
+                clocks.look(now, Member::first(1), true, &of(3));
+                let shown = i64::try_from(clocks.stamp_ms(now).unwrap()).unwrap();
+                seen.insert(shown - i64::try_from(right).unwrap());
+            }
+            seen
+        };
+        let (right, wrong) = (BTreeSet::from([0]), BTreeSet::from([HOURS]));
+        let ahead = Some(HOURS);
+        assert_eq!(stamps(4_000, 5_900, HOURS, ahead), right, "passed over");
+        assert_eq!(stamps(5_900, 7_900, HOURS, Some(0)), right, "one of three");
+        assert_eq!(stamps(7_900, 9_800, 0, ahead), right, "another of three");
+        // It was set right where nobody heard of it. What it showed before is no voice for the leader's clock.
+        assert_eq!(stamps(9_800, 20_000, HOURS, None), right, "of long ago");
+        // A group whose clocks were really set: all of them are what it goes by.
+        stamps(20_000, 20_100, HOURS, ahead);
+        assert_eq!(stamps(20_100, 22_000, HOURS, ahead), wrong);
     }
 
     #[test]
