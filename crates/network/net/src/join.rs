@@ -155,12 +155,13 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
 /// that are gone without a word.
 pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// [lie-3] Asks these nodes, all at once, what this one said of its log: the most, and who remembers it. Who is not there,
+/// [lie-3] Asks these nodes, all at once, what this one said of its log: the most that is more than its `own`, and who remembers it. Who is not there,
 /// does not answer in time, starts itself, or runs a release that remembers nothing, says nothing.
 pub fn recall(
     nodes: &[(NodeId, String)],
     cluster: u128,
     me: NodeId,
+    own: Written,
     trust: Option<&Trust>,
     patience: Duration,
 ) -> Option<(NodeId, Written)> {
@@ -170,7 +171,7 @@ pub fn recall(
         let session = trust.as_ref().map(|trust| trust.peer_out(Some(node.0)));
         let link = dial(address, session).ok()?;
         match exchange(link, me, &question, &|| false) {
-            Ok(Answer::Recalled(written)) => Some((node, written)),
+            Ok(Answer::Recalled(written)) if own.fell_behind(written) => Some((node, written)),
             _ => None,
         }
     });

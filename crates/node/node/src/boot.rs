@@ -56,8 +56,8 @@ pub trait Starter {
     /// Hears of what happens.
     fn hear(&mut self, step: Step<'_>);
 
-    /// [lie-3] Asks the others what this node said of its log: the most, and who remembers it. Who does not answer soon
-    /// is not waited for.
+    /// [lie-3] Asks the others what this node said of its log: the most that is more than it has, and who remembers it. Who
+    /// does not answer soon is not waited for.
     fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)>;
 
     /// Room on the disk is missing, as the error says. Returns when it is worth another try; false if the
@@ -72,6 +72,8 @@ pub struct Question<'a> {
     pub cluster: u128,
     /// Who asks.
     pub node: NodeId,
+    /// What is on its disk.
+    pub own: Written,
     /// Where the nodes of the cluster are, as far as is known.
     pub peers: &'a BTreeMap<NodeId, String>,
 }
@@ -299,14 +301,11 @@ fn open_log<H: Home>(
         incarnation: identity.incarnation(),
         to: recovery.whole_to,
     };
-    let recalled = match options.used {
-        true => recall(identity, starter),
-        false => None,
-    };
+    // [lie-3] A folder that says that it has never run may be a copy from before.
+    let recalled = recall(identity, own, starter);
     let mut heard = own.incarnation;
     // [lie-4] What is not on its disk any more it has forgotten, whatever it was.
-    if let Some((by, remembered)) = recalled.filter(|(_, remembered)| own.fell_behind(*remembered))
-    {
+    if let Some((by, remembered)) = recalled {
         heard = remembered.incarnation;
         places.push(format!(
             "node {by} remembers write {} of incarnation {heard}, and the log of incarnation {} ends with write {}: the \
@@ -326,11 +325,16 @@ fn open_log<H: Home>(
     for_room(starter, |starter| open_once(identity, options, starter))
 }
 
-fn recall<H: Home>(identity: &Identity<H>, starter: &mut dyn Starter) -> Option<(NodeId, Written)> {
+fn recall<H: Home>(
+    identity: &Identity<H>,
+    own: Written,
+    starter: &mut dyn Starter,
+) -> Option<(NodeId, Written)> {
     let founding = identity.founding();
     starter.recall(&Question {
         cluster: founding.cluster,
         node: founding.node,
+        own,
         peers: &identity.book().peers,
     })
 }

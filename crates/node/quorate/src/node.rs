@@ -155,12 +155,13 @@ impl BootStarter for Production<'_, '_> {
         let Question {
             cluster,
             node,
+            own,
             peers,
         } = *question;
         let others = peers.iter().filter(|(other, _)| **other != node);
         let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
         let trust = self.settings.protection.trust();
-        recall(&others, cluster, node, trust, RECALL_PATIENCE)
+        recall(&others, cluster, node, own, trust, RECALL_PATIENCE)
     }
 
     fn wait_for_room(&mut self, error: &BootError) -> bool {

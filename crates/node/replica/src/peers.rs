@@ -27,7 +27,6 @@ const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 pub(crate) struct Peers {
     connected: BTreeMap<NodeId, Member>,
     /// The process starts of those.
-    boots: BTreeMap<NodeId, u32>,
     addresses: BTreeMap<NodeId, Addresses>,
     comparison: Comparison,
 }
@@ -37,16 +36,14 @@ impl Peers {
     pub(crate) fn new(now: Time, addresses: BTreeMap<NodeId, Addresses>) -> Self {
         Self {
             connected: BTreeMap::new(),
-            boots: BTreeMap::new(),
             addresses,
             comparison: Comparison::new(now),
         }
     }
 
     /// This member can be talked to.
-    pub(crate) fn connect(&mut self, member: Member, boot: u32, addresses: Addresses) {
+    pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
-        self.boots.insert(member.node, boot);
         // Whoever has the cluster's id may say any node's: what is known of those that went is bounded.
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&member.node) {
             let connected = &self.connected;
@@ -60,7 +57,6 @@ impl Peers {
 
     /// It cannot be talked to any more; whether it could before.
     pub(crate) fn disconnect(&mut self, node: NodeId) -> bool {
-        self.boots.remove(&node);
         let known = self.connected.remove(&node).is_some();
         if known {
             self.comparison.forget(node);
@@ -86,10 +82,9 @@ impl Peers {
         self.connected.get(&node).copied()
     }
 
-    /// The process start of this member, if it is connected.
-    pub(crate) fn boot_of(&self, member: Member) -> Option<u32> {
-        let same = self.connected.get(&member.node) == Some(&member);
-        self.boots.get(&member.node).copied().filter(|_| same)
+    /// Whether this member is connected.
+    pub(crate) fn has_member(&self, member: Member) -> bool {
+        self.connected.get(&member.node) == Some(&member)
     }
 
     /// In order of ids.

@@ -154,7 +154,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         }
         self.peer_down(now, member.node);
-        self.peers.connect(member, boot, addresses);
+        self.peers.connect(member, addresses);
+        self.witness.met(member.node);
         self.rising.met(now, member.node, newest);
         self.tuning.on_peers_changed();
         self.protocol.later(Input::Connected(member));

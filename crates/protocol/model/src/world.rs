@@ -603,6 +603,8 @@ impl World {
             if peer != at && self.sites[peer].node.is_some() {
                 self.connect(at, peer)?;
                 self.disconnect(peer, at)?;
+                let node = self.sites[at].member.node;
+                self.sites[peer].witness.met(node);
                 self.connect(peer, at)?;
             }
         }
@@ -628,8 +630,7 @@ impl World {
         if self.sites[sender].process != process || self.sites[sender].member != from {
             return Ok(true);
         }
-        let boot = u32::try_from(process).unwrap_or(u32::MAX);
-        match self.sites[at].witness.hear(from, boot, to) {
+        match self.sites[at].witness.hear(from, to) {
             Ok(()) => Ok(true),
             Err(remembered) => {
                 // Nobody starts before all who run were asked.

@@ -781,8 +781,9 @@ impl Starter for Simulated<'_> {
         }
     }
 
-    fn recall(&mut self, _: &Question<'_>) -> Option<(NodeId, Written)> {
+    fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)> {
         self.recalled
+            .filter(|(_, remembered)| question.own.fell_behind(*remembered))
     }
 
     /// The world has time: the whole start is tried again later.

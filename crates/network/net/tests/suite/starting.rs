@@ -7,7 +7,10 @@ use std::{
 };
 
 use crate::common::{CLUSTER, DEADLINE, Event, Raw, Start, hello, lone, patient};
-use quorate_core::node_id::{Member, NodeId};
+use quorate_core::{
+    node_id::{Member, NodeId},
+    witness::Written,
+};
 use quorate_net::{JoinError, Limits, Listeners, join, members_among, recall, waits_at};
 use quorate_tls::Protection;
 use quorate_wire::{Frame, Hello, Join, NO_CLUSTER, encode};
@@ -200,17 +203,28 @@ fn a_node_that_starts_is_told_what_it_said_of_its_log() {
         listed(2, &starting),
         listed(1, &running.peer),
     ];
-    let (by, written) = recall(&nodes, CLUSTER, NodeId(7), None, DEADLINE).unwrap();
+    let own = Written::default();
+    let (by, written) = recall(&nodes, CLUSTER, NodeId(7), own, None, DEADLINE).unwrap();
     assert_eq!((by, written.to), (NodeId(1), 7));
     assert_eq!(
-        recall(&nodes[..2], CLUSTER, NodeId(7), None, DEADLINE),
+        recall(&nodes, CLUSTER, NodeId(7), written, None, DEADLINE),
         None
     );
-    assert_eq!(recall(&nodes, CLUSTER + 1, NodeId(7), None, DEADLINE), None);
+    assert_eq!(
+        recall(&nodes[..2], CLUSTER, NodeId(7), own, None, DEADLINE),
+        None
+    );
+    assert_eq!(
+        recall(&nodes, CLUSTER + 1, NodeId(7), own, None, DEADLINE),
+        None
+    );
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = listed(3, &silent.local_addr().unwrap().to_string());
     let patience = Duration::from_millis(50);
-    assert_eq!(recall(&[silent], CLUSTER, NodeId(7), None, patience), None);
+    assert_eq!(
+        recall(&[silent], CLUSTER, NodeId(7), own, None, patience),
+        None
+    );
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 

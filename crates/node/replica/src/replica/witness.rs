@@ -22,13 +22,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [lie-2] A peer's log is that far. Whether what it says counts: not if it said before that it has more, which it
     /// is told ([lie-5]).
     pub(super) fn believes(&mut self, from: Member, to: u64, plane: &mut dyn Plane) -> bool {
-        let Some(boot) = self.peers.boot_of(from) else {
+        if !self.peers.has_member(from) {
             return true;
-        };
+        }
         let (peers, table) = (&self.peers, self.applying.membership().table());
         self.witness
             .keep(|node| peers.has(node) || table.known(node).is_some());
-        let Err(written) = self.witness.hear(from, boot, to) else {
+        let Err(written) = self.witness.hear(from, to) else {
             return true;
         };
         self.counters.frames_mismatched += 1;
@@ -43,13 +43,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.witness.recall(node).unwrap_or_default()
     }
 
-    /// [lie-5] A peer remembers what this node said of its log in a process before this one.
+    /// [lie-5] A peer remembers what this node said of its log over an earlier connection.
     pub(super) fn on_recalled(&mut self, by: NodeId, remembered: Written) {
         let own = Written {
             incarnation: self.member.incarnation,
             to: self.storing.log().whole_to(),
         };
-        if !own.fell_behind(remembered) {
+        let table = self.applying.membership().table();
+        // Guests have heard nothing of this node.
+        if !own.fell_behind(remembered) || table.known(by).is_none() {
             return;
         }
         self.fell_behind = self.fell_behind.max(Some(remembered));

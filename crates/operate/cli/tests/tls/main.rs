@@ -13,7 +13,7 @@ use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::TcpStream,
     path::{Path, PathBuf},
-    process::Output,
+    process::{Command, Output},
     sync::OnceLock,
     time::{Duration, SystemTime},
 };
@@ -90,6 +90,14 @@ impl Cluster {
             ..Options::default()
         };
         Client::new(&self.nodes.client_addresses(), options)
+    }
+
+    /// All that another node has decided by now is on this one's disk.
+    fn wait_until_durable(&self, id: u32) {
+        let decided = wait_for("a status", || Some(self.nodes.view(1)?.decided));
+        wait_for("the rest", || {
+            (self.nodes.view(id)?.durable >= decided).then_some(())
+        });
     }
 
     fn refused(&self, id: u32) -> u64 {
@@ -716,6 +724,43 @@ fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     client.run(&[b"SET", b"x", b"2"]).unwrap();
     renew(90);
     wait_for("no error", || error()?.is_none().then_some(()));
+}
+
+/// [lie-3] What peers remember of a node's log is told to who has its certificate: a folder that was set back to what
+/// it was yesterday is noticed, and comes back as another incarnation.
+#[test]
+fn a_folder_that_was_set_back_is_noticed_by_peers_with_certificates() {
+    let mut cluster = Cluster::start(3, &["--store", "memory"]);
+    let mut client = cluster.client();
+    let mut write = |from: u32| {
+        for key in from..from + 100 {
+            let key = format!("k{key}");
+            client.run(&[b"SET", key.as_bytes(), b"1"]).unwrap();
+        }
+    };
+    write(0);
+    let data = PathBuf::from(cluster.node(3).spec.flag("--data").unwrap());
+    let yesterday = data.with_extension("yesterday");
+    cluster.nodes.kill(&[3]).unwrap();
+    let mut copies = Command::new("cp");
+    let copied = copies.arg("-a").args([&data, &yesterday]).status();
+    assert!(copied.unwrap().success());
+    cluster.nodes.restart(&[3]).unwrap();
+    write(100);
+    cluster.wait_until_durable(3);
+    assert!(
+        !cluster.nodes.log(3).contains(" remembers write "),
+        "a restart is no lie"
+    );
+    cluster.nodes.kill(&[3]).unwrap();
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&yesterday, &data).unwrap();
+    cluster.nodes.restart(&[3]).unwrap();
+    let log = cluster.nodes.log(3);
+    assert!(log.contains(" remembers write "), "{log}");
+    write(200);
+    cluster.wait_until_durable(3);
+    assert_eq!(cluster.refused(1) + cluster.refused(2), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! lost nothing never does.
 
 use quorate_core::{effect::Role, node_id::Incarnation, record::Class, slot::Slot};
+use quorate_log::disk::Source as _;
 use quorate_sim::{check::Violation, faults::Settings, resp::Reply, run, world::World};
 
 type Outcome = Result<(), Violation>;
@@ -164,6 +165,37 @@ fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     world.run_for(1_000)?;
     assert_eq!(incarnation(&world, liar), Incarnation(1));
     Ok(())
+}
+
+/// [lie-5] The whole folder went back, so its process has the number of one that was heard already.
+#[test]
+fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
+    let (mut world, liar, other) = group(32, false)?;
+    world.kill_now(liar);
+    let mut files = world.nodes[liar].disk.attach();
+    let before = files.kept("identity").expect("readable").expect("there");
+    world.run_for(1_000)?;
+    world.start_now(liar);
+    write(&mut world, other, 20)?;
+    world.settle()?;
+    let boot = |world: &World| {
+        let running = world.nodes[liar].running.as_ref().expect("it runs");
+        running.host.identity().boot()
+    };
+    let (first, to) = (boot(&world), remembered(&world, liar, other));
+    world.kill_now(liar);
+    world.nodes[liar].disk.put_small("identity", &before);
+    forget(&mut world, liar, to - 4);
+    world.nodes[liar].unnoticed = true;
+    world.isolate(liar, true);
+    world.run_for(1_000)?;
+    world.start_now(liar);
+    world.run_for(300_000)?;
+    assert_eq!(boot(&world), first);
+    world.isolate(liar, false);
+    world.run_until("it is told", |world| {
+        error(world, liar).contains("remembers")
+    })
 }
 
 /// [lie-4] Whatever else happens meanwhile, nothing that was acknowledged is lost, and the group comes to rest.
