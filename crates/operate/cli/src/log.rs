@@ -86,6 +86,8 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     start: Option<u64>,
     records: u64,
+    /// Every slot below is known as decided.
+    decided: u64,
     next: u64,
     torn_tail_bytes: u64,
     damaged: Vec<Damaged>,
@@ -126,6 +128,7 @@ impl From<Verified> for Report {
         Self {
             start: (verified.start > Slot::FIRST).then_some(verified.start.0),
             records: verified.records,
+            decided: verified.decided.0,
             next: verified.next.0,
             torn_tail_bytes: verified.torn_tail_bytes,
             damaged: damaged.collect(),
@@ -153,7 +156,10 @@ fn run_verify(data: &Path, output: Output) -> Result<Exit, Problem> {
 }
 
 fn human(report: &Report) -> String {
-    let mut text = format!("{} records, next slot {}\n", report.records, report.next);
+    let mut text = format!(
+        "{} records, decided below slot {}, next slot {}\n",
+        report.records, report.decided, report.next
+    );
     if let Some(start) = report.start {
         text.push_str(&format!(
             "starts at slot {start}: a snapshot holds everything before it\n"

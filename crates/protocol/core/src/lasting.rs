@@ -2,9 +2,8 @@
 //! others say of theirs, and who waits to hear ([class-2], [last-1]).
 //!
 //! In a durable group all that is decided lasts. In a volatile one, a decision says nothing about disks, and votes are
-//! the wrong thing to look at: a vote on stable storage may be for a value that another ballot replaced. So the log is
-//! asked, by a mark: once everything that was appended by now is on stable storage, what is decided by now lasts here.
-//! Nobody marks anything unless somebody waits.
+//! the wrong thing to look at: a vote on stable storage may be for a value that another ballot replaced. What lasts is
+//! what a restart would find decided. While somebody waits for more, the log restates how far that is by another record.
 
 use alloc::vec::Vec;
 
@@ -21,8 +20,8 @@ use crate::{
 pub struct Lasting {
     /// Everything below lasts here.
     here_to: Slot,
-    /// When this record is on stable storage, everything below that slot lasts here.
-    mark: Option<(RecordSeq, Slot)>,
+    /// The record that restates how far everything is decided, on its way to stable storage.
+    restated: Option<RecordSeq>,
     /// Who waits for this node's disk, and for how far.
     waiting: Vec<(NodeId, Slot)>,
     /// What others said of themselves.
@@ -86,30 +85,22 @@ impl Lasting {
         said.map_or(Slot(0), |(_, to)| *to)
     }
 
-    /// [last-1] Everything below `held_to` is decided and held here, and `appended` is the last record of the log by
-    /// now. Gives how far it lasts here.
+    /// [last-1] Everything below `here_to` lasts here, and everything below `held_to` is decided and held. Whether the log is
+    /// to restate that by another record, since somebody waits for it.
     pub fn look(
         &mut self,
+        here_to: Slot,
         held_to: Slot,
-        appended: RecordSeq,
         is_durable: impl Fn(RecordSeq) -> bool,
-    ) -> Slot {
-        loop {
-            match self.mark {
-                Some((record, to)) if is_durable(record) => {
-                    self.here_to = self.here_to.max(to);
-                    self.mark = None;
-                }
-                // What is decided since then waits for the next one.
-                Some(_) => break,
-                None if held_to > self.here_to && self.is_awaited() => {
-                    self.mark = Some((appended, held_to));
-                }
-                None => break,
-            }
-        }
-        // Of what it lost since then, this node says nothing.
-        self.here_to.min(held_to)
+    ) -> bool {
+        self.here_to = here_to;
+        self.restated = self.restated.filter(|record| !is_durable(*record));
+        self.restated.is_none() && held_to > here_to && self.is_awaited()
+    }
+
+    /// This record does.
+    pub fn restates(&mut self, record: RecordSeq) {
+        self.restated = Some(record);
     }
 
     /// Whether somebody waits for more than lasts here by now.
@@ -120,7 +111,7 @@ impl Lasting {
 
     /// Whether somebody waits for what this log has not written.
     pub fn awaits_disk(&self) -> bool {
-        self.mark.is_some() && !self.is_idle()
+        self.restated.is_some() && !self.is_idle()
     }
 
     /// The next peer that has waited for no more than this.
@@ -168,29 +159,31 @@ mod tests {
 
     const RETRY_US: u64 = 1000;
 
-    fn looked(lasting: &mut Lasting, held_to: u64, appended: u64, persisted: u64) -> u64 {
+    /// Whether the log is to restate more.
+    fn looked(lasting: &mut Lasting, here_to: u64, held_to: u64, persisted: u64) -> bool {
         let safe = |record: RecordSeq| record.0 <= persisted;
-        lasting.look(Slot(held_to), RecordSeq(appended), safe).0
+        lasting.look(Slot(here_to), Slot(held_to), safe)
     }
 
-    /// [last-1] What was appended when it was looked at has to be on stable storage; not what came behind it.
+    /// [last-1] One record at a time, and none that nobody waits for.
     #[test]
-    fn lasts_when_all_that_was_appended_by_then_is_on_stable_storage() {
+    fn the_log_restates_what_is_decided_while_somebody_waits() {
         let mut lasting = Lasting::default();
-        assert_eq!(looked(&mut lasting, 5, 9, 9), 0, "nobody waits");
+        assert!(!looked(&mut lasting, 2, 5, 9), "nobody waits");
         lasting.on_request(NodeId(2), Slot(8));
-        assert_eq!(looked(&mut lasting, 5, 9, 8), 0);
+        assert!(looked(&mut lasting, 2, 5, 9));
+        lasting.restates(RecordSeq(10));
         assert!(lasting.awaits_disk());
-        assert_eq!(looked(&mut lasting, 8, 14, 8), 0);
-        assert_eq!(looked(&mut lasting, 8, 14, 9), 5);
-        assert!(lasting.awaits_disk(), "for what is decided since then");
-        assert_eq!(looked(&mut lasting, 8, 14, 14), 8);
-        assert!(!lasting.awaits_disk());
-        assert_eq!(
-            looked(&mut lasting, 6, 14, 14),
-            6,
-            "more cannot be read back"
+        assert!(!looked(&mut lasting, 2, 8, 9), "one is under way");
+        assert!(
+            looked(&mut lasting, 5, 8, 10),
+            "for what was decided since then"
         );
+        lasting.restates(RecordSeq(12));
+        assert_eq!(lasting.next_answer(Slot(5)), None);
+        assert!(!looked(&mut lasting, 8, 9, 12), "nobody waits for that");
+        assert!(!lasting.awaits_disk());
+        assert_eq!(lasting.next_answer(Slot(8)), Some(NodeId(2)));
     }
 
     /// [last-2] A statement is that of an incarnation; an old one that is late takes nothing back.

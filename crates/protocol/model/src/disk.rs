@@ -162,6 +162,12 @@ impl Disk {
         last == Some(*value)
     }
 
+    /// Whether a crash at this moment leaves it written down that this slot is decided.
+    pub fn says_decided(&self, slot: Slot) -> bool {
+        let safe = self.entries[..self.persisted].last();
+        slot < self.log_start() || safe.is_some_and(|entry| slot < entry.hard.decided_to)
+    }
+
     /// Whether the log says something about this value in this slot, safe or not, with its bytes.
     pub fn has_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();

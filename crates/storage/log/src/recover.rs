@@ -344,6 +344,19 @@ impl Memory {
         self.last.as_ref()
     }
 
+    /// Below this everything is decided, where a snapshot has what is below `start`.
+    pub(crate) fn decided_to(&self, start: Slot) -> Slot {
+        let restated = self
+            .last
+            .as_ref()
+            .map_or(Slot::FIRST, |header| header.hard.decided_to);
+        let mut to = restated.max(start);
+        while let Some((run, ())) = self.decided.find(to) {
+            to = run.to;
+        }
+        to
+    }
+
     fn into_recovery(
         self,
         walked: &Walked,
@@ -355,9 +368,7 @@ impl Memory {
             .map_or_else(HardState::default, |header| header.hard);
         hard.decided_to = hard.decided_to.max(base.start);
         let damage = self.judge(hard.decided_to, incarnation);
-        while let Some((run, ())) = self.decided.find(hard.decided_to) {
-            hard.decided_to = run.to;
-        }
+        hard.decided_to = self.decided_to(base.start);
         hard.voted_to = hard.voted_to.max(Slot::FIRST);
         let mut votes = self.votes;
         votes.remove(SlotRange::new(Slot(0), hard.decided_to));

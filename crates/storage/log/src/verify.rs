@@ -33,6 +33,8 @@ pub struct Verified {
     pub start: Slot,
     /// How many records can be read.
     pub records: u64,
+    /// Every slot below is known as decided: of several folders the one with the most has all that the others know.
+    pub decided: Slot,
     /// The slot behind the highest that was voted for, or is known as decided.
     pub next: Slot,
     /// Number of the write that comes next.
@@ -82,7 +84,8 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
         owner: walked.as_ref().map_or(owner, |walked| walked.owner),
         start,
         records: memory.records(),
-        next: next.max(start),
+        decided: memory.decided_to(start),
+        next: next.max(memory.decided_to(start)),
         next_seq: walked.as_ref().map_or(seq, |walked| walked.next_seq),
         torn_tail_bytes: walked.map_or(0, |walked| walked.torn_tail_bytes),
         damaged,

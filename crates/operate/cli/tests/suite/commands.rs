@@ -427,6 +427,7 @@ fn the_log_is_verified_offline_and_damage_exits_with_4() {
     assert_eq!(json["damaged"].as_array().unwrap().len(), 0);
     assert!(json["records"].as_u64().unwrap() > 200, "{json}");
     assert!(json["next"].as_u64().unwrap() > 200, "{json}");
+    assert!(json["decided"].as_u64() <= json["next"].as_u64(), "{json}");
     assert_eq!(json["torn_tail_bytes"], 0);
     let (code, json) = quorate_json(&["log", "inspect", path, "--json"]);
     assert_eq!(code, 0);

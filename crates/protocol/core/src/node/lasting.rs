@@ -10,6 +10,7 @@ use crate::{
     message::Message,
     node_id::NodeId,
     quorum::Phase,
+    record::Record,
     slot::Slot,
     time::Time,
 };
@@ -21,9 +22,15 @@ impl Node {
             return;
         }
         let held_to = self.holds_to();
-        let (appended, pending) = (self.pending.appended_to(), &self.pending);
-        let safe = |record| pending.is_durable(record);
-        let here_to = self.lasting.look(held_to, appended, safe);
+        // [last-1] Of what it has lost, or not written, this node says nothing.
+        let here_to = held_to.min(self.pending.known_to());
+        let safe = |record| self.pending.is_durable(record);
+        if self.lasting.look(here_to, held_to, safe) {
+            // It says nothing new but how far everything is decided.
+            let ballot = self.acceptor.promised();
+            let record = self.pending.append(Record::Promise { ballot }, effects);
+            self.lasting.restates(record);
+        }
         while let Some(to) = self.lasting.next_answer(here_to) {
             effects.send(to, Message::LastingReply { to: here_to });
         }
@@ -190,7 +197,10 @@ mod tests {
         let to = Slot(2);
         assert_eq!(hear(&mut node, Message::LastingRequest { to }), []);
         assert!(node.awaits_disk());
+        // A restart would not know yet that the slot is decided.
         let said = says(&mut node, Input::Persisted(RecordSeq(2)));
+        assert!(!said.contains(&Message::LastingReply { to }), "{said:?}");
+        let said = says(&mut node, Input::Persisted(RecordSeq(3)));
         assert!(said.contains(&Message::LastingReply { to }), "{said:?}");
         assert!(!node.awaits_disk());
     }

@@ -269,7 +269,7 @@ impl World {
     }
 
     /// [last-3] A client hears that everything below `to` lasts: as the node knows the group, members that form a
-    /// phase-2 quorum have it on their disks, whatever became of their processes. In a durable group it was decided so,
+    /// phase-2 quorum have it on their disks as decided, whatever became of their processes. In a durable group it was decided so,
     /// by whoever was a member then: that is judged where it is decided.
     fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let Some(node) = &self.sites[at].node else {
@@ -287,7 +287,9 @@ impl World {
             let voters = configuration.members().iter().enumerate();
             let on_disk = voters.filter(|(_, voter)| {
                 let site = &self.sites[site_of(voter.member.node)];
-                site.member.node == voter.member.node && site.disk.lasts(slot, value)
+                site.member.node == voter.member.node
+                    && site.disk.lasts(slot, value)
+                    && site.disk.says_decided(slot)
             });
             let set = on_disk.fold(MemberSet::default(), |set, (at, _)| set.with(at));
             configuration.is_quorum(Phase::Two, set)
