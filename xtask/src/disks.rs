@@ -1,5 +1,5 @@
-//! `cargo xtask disks`: three nodes, one of which has its folder on a disk that fails. For every kind of file and every
-//! fault: nothing acknowledged is lost, nothing wrong is served, and what the node says about it is shown.
+//! `cargo xtask disks`: three nodes, one of them on a failing disk. For every kind of file and every fault it checks that
+//! nothing acknowledged is lost and nothing wrong is served, and shows what the node says about it.
 
 mod disk;
 mod trial;

@@ -44,13 +44,13 @@ use shell::{Failed, cargo};
 const HELP: &str = "cargo xtask NAME
   ci               what a change must pass; edits nothing
   nightly          what takes too long for that: long random runs, all mutants, all faults
-  fix              formats the code; the one that edits
+  fix              formats the code; the only task that edits
   sim [SEED]       simulates clusters until a rule is broken, or one seed
   hunt [COUNT] [FROM]
                    simulates that many seeds, 20 000 steps each; prints their fingerprint
   model [--deep]   explores the protocol core
   mutants [--check] [NAME…]
-                   plants faults, one at a time, and demands that each is found, or compiles
+                   plants faults, one at a time; each must be found, or with --check compile
   cluster [ROUNDS] [--seed N] [--only FAULT[+FAULT]]
                    kills, pauses and cuts off real processes; judges what clients saw
   cluster short    one round of two settings, busy processors, and a killed leader: what CI runs
@@ -60,16 +60,16 @@ const HELP: &str = "cargo xtask NAME
                    lists as queues while nodes are killed: each element once, in order
   cluster frames [ROUNDS] [--seed N] [--device NAME]
                    clients that speak frames to devices, while nodes are killed and links are
-                   down: each batch executes once, in the slot that its client was told
-  cluster replace  machines change places with newcomers, with somebody killed at each step
+                   down: each batch executes once, in the slot reported to its client
+  cluster replace  replaces machines while clients write, with a process killed at each step
   cluster streams [ROUNDS] [--seed N]
                    byte streams under kills, pauses, cuts and a replacement; 100 rounds,
                    1 takes a minute
   cluster streams kills [KILLS] [--seed N]
                    the leader, the follower and the auxiliary are killed 100 times each
                    beside byte streams
-  cluster pressure busy processors and disks beside the nodes: no leader changes because of it
-  cluster failover kill of the leader to the next acknowledged write
+  cluster pressure busy processors and disks beside the nodes must not change the leader
+  cluster failover time from a kill of the leader to the next acknowledged write
   bench [cluster|core|log|kv|pipeline] [--quick] [--json]
                    what commands, steps and commits cost; kv in turns with Redis
   bench recycled   a log that writes over its segments, beside a bare program that does
@@ -91,28 +91,28 @@ const HELP: &str = "cargo xtask NAME
                    mixed groups of devices under faults, judged by what is chosen
   offload rtl FOLDER [--room N] [--cells N] [--bus 64|512]
                    builds the simulated cores for `quorate start --device rtl:FOLDER`;
-                   values of at most 128 bytes and 4096 cells if nothing else is said
+                   values of at most 128 bytes and 4096 cells by default
   offload area [--clock] [CORE…]
                    what the cores take of an FPGA, by Yosys; a clock on another one
   offload kernels [N]
                    programs for the kernel on Debian's 6.1 and 6.12, in virtual machines
-  deny             licences, advisories and sources of what is built on
+  deny             licences, advisories and sources of dependencies
   disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]
                    a node's disk flips bits, loses, tears, reorders and misdirects writes, for each
                    kind of file; what was acknowledged is compared on all nodes; needs root
   clients          unmodified Redis clients against a fresh cluster
   client-suites [UNIT…]
-                   the own tests of Redis' client libraries against fresh clusters, by suite and file
+                   tests of Redis' client libraries against fresh clusters, by suite and file
   redis-suite [--source FOLDER] [--store lsm|memory] [UNIT…]
                    Redis' own tests against a fresh cluster, by unit
   etcd             etcdctl and the Go client of etcd against a fresh cluster
-  etcd kubernetes  the storage tests of Kubernetes' API server, each against a node of its own
+  etcd kubernetes  the storage tests of Kubernetes' API server, each against its own node
   etcd tests [UNIT…]
-                   etcd's own tests, with nodes of ours for its members, by store and package
+                   etcd's own tests, with our nodes as members, by store and package
   package [deb|rpm|oci|all] [--to DIR] [--binary PATH] [--check]
                    packages, a container image and debug symbols of the binary, by default
                    of profile symbols, in target/packages; --check reads them back
-  package check    the same of the debug build, thrown away
+  package check    the same for the debug build; deletes the packages
   release VERSION [--dry-run]
                    cuts a release: version, changelog, commit, packages read back, tag; pushes nothing
   page [PROGRAM]   the page at the admin address, and that of `quorate demo --devices`, in a headless
@@ -120,30 +120,29 @@ const HELP: &str = "cargo xtask NAME
   tuner [--point-ms N] [NAME…]
                    batch and window that nodes choose, beside the best of a grid
   tuner overload|step|default [--rounds N] [NAME…]
-                   four times the load that can be served; steps of the load; the
+                   four times the load that nodes can serve; steps of the load; the
                    fixed default beside the nodes' own choice
-  spec             rules that are neither cited by code nor named as lacking, ids of
-                   no rule; rules without a test or a mutant
+  spec             rules that are neither cited by code nor listed as missing, unknown
+                   rule ids; rules without a test or a mutant
   tidy             facts about the tree that are wrong
   tla [--large] [MODULE…]
                    the specification in TLA+, checked by TLC: its modules within small or large
-                   bounds, and without each of their rules, which must be found
+                   bounds, and without each of their rules, which TLC must find
   tla --trace FILE…
-                   whether it allows what nodes did, as `--example steps` wrote it down
+                   whether it allows what nodes did, as recorded by `--example steps`
   tla --seeds COUNT [FROM]
-                   the same of that many seeds of the simulator
+                   the same for that many seeds of the simulator
   soak [--hours N | --minutes N] [--seed N] [--from REV]
-                   clusters that live on under load and faults, 24 hours unless said
-                   otherwise: keys, byte streams, etcd; what was done and how the nodes
-                   fare in target/soak/index.html
+                   runs clusters under load and faults, for 24 hours by default: keys, byte
+                   streams, etcd; reports progress in target/soak/index.html
   upgrade --from REV [--seed N]
                    nodes of that revision and of today in one cluster, exchanged under load and
                    kills, up and back: nothing is lost; builds the revision in target/upgrade
-  zoo [--json]     bugs that other systems had, and what of ours finds them: checks docs/zoo.toml and writes
+  zoo [--json]     bugs of other systems, and our checks that find them: checks docs/zoo.toml and writes
                    docs/zoo.md, or prints it for programs
   zoo run [--record] [NAME…]
-                   plants the bugs again, one at a time, or those with these names, and says who
-                   found each after how long; --record writes it down in docs/zoo.found.toml";
+                   plants the bugs again, one at a time, or those with these names, and says what
+                   found each, and how long it took; --record saves this in docs/zoo.found.toml";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

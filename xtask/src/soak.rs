@@ -1,9 +1,9 @@
-//! `cargo xtask soak`: clusters that live for hours under load and faults, on one machine, for anybody.
+//! `cargo xtask soak`: runs clusters for hours under load and faults, on any one machine.
 //!
-//! Each cluster in turn has a *cycle*: clients write, nodes are killed, paused and stopped, members are replaced, a
-//! disk is filled, wall clocks jump, programs are exchanged; then everything that was acknowledged is compared on all nodes and
-//! removed, and the nodes, at rest, are measured. Whatever grows from cycle to cycle is a leak. The nodes are never
-//! started anew, except where that is the fault.
+//! The clusters take turns at a *cycle*: clients write, nodes are killed, paused and stopped, members are replaced, a
+//! disk is filled, wall clocks jump, programs are exchanged. Then the soak compares everything acknowledged on all nodes,
+//! removes it, and measures the nodes at rest. Whatever grows from cycle to cycle is a leak. Nodes restart only as part
+//! of a fault.
 
 mod clocks;
 mod cluster;

@@ -1,4 +1,4 @@
-//! The failing disk of one node: a process that serves a file system, and is told what to do wrong.
+//! The failing disk of one node: a process that serves a file system and injects the faults it is told to.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! One kind of file, one fault, one node of three: what clients saw is judged, and what the node said is noted.
+//! One kind of file, one fault, one node of three: judges what clients saw, and records what the node said.
 
 use std::{
     collections::BTreeSet,

@@ -1,7 +1,7 @@
-//! Wall clocks that jump: a library under each node adds what a file says to what the kernel says.
+//! Makes wall clocks jump: a library preloaded into each node adds an offset from a file to the kernel's time.
 //!
-//! Meanwhile each node takes keys with a deadline. The group's time ([time-1] to [time-3]) is off by seconds at most
-//! when one clock is off by a day: no key may end early, and none may outlive its deadline for long.
+//! Meanwhile clients set keys with a deadline through each node. The group's time ([time-1] to [time-3]) is off by
+//! seconds at most when one clock is off by a day: no key may expire early, and none may outlive its deadline for long.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! One of the clusters that live on, and what a cycle does to it.
+//! One of the long-lived clusters, and what a cycle does to it.
 
 use std::{
     fs::{self, File},

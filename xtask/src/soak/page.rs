@@ -1,4 +1,4 @@
-//! What was done, hour by hour, and how the nodes fared, as a page that can be looked at meanwhile.
+//! The report, hour by hour: faults, load and the state of the nodes, as a page to watch during the run.
 
 use std::{
     fmt::Write as _,

@@ -1,4 +1,4 @@
-//! What nodes at rest hold, and how fast one of them answers: the same in the last hour as in the first.
+//! What nodes at rest use, and how fast one of them answers: the last hour must look like the first.
 
 use std::{
     fmt, io, thread,

@@ -124,20 +124,22 @@ impl Kind {
 pub enum Refused {
     /// Frames of devices carry no keys.
     #[error(
-        "--device {0} at an address that others reach: whoever can send frames there could vote in a member's name"
+        "--device {0} has no keys, and other machines can reach this address: anyone who can send frames there could vote as a member"
     )]
     Untrusted(&'static str),
     /// Datagrams have that port already.
     #[error("--device udp and --plane {0} both need the UDP port of --peer")]
     PortTaken(&'static str),
     /// Frames have addresses of IPv4.
-    #[error("--device udp needs an address of IPv4 at --peer, and not one for all: {0} is none")]
+    #[error("--device udp needs one specific IPv4 address at --peer, not {0}")]
     Address(SocketAddr),
     /// It cannot be bound.
-    #[error("the UDP port of --peer {0} cannot be bound: {1}")]
+    #[error("cannot bind the UDP port of --peer {0}: {1}")]
     Bind(SocketAddr, io::Error),
     /// The address for peers has no interface by itself.
-    #[error("--device {0} needs --plane-interface: {1} belongs to none of this machine's")]
+    #[error(
+        "--device {0} needs --plane-interface: no interface of this machine has the address {1}"
+    )]
     NoInterface(&'static str, SocketAddr),
 }
 
@@ -148,7 +150,7 @@ impl Refused {
             Self::Untrusted(_) => "use --plane-trusted where nobody else is on the network",
             Self::PortTaken(_) => "use --plane tcp or --plane ethernet beside a device",
             Self::Address(_) => "name the address that peers reach, such as 10.0.0.1:7451",
-            Self::Bind(..) => "stop the process that has it, or choose another address",
+            Self::Bind(..) => "stop the process that uses it, or choose another address",
             Self::NoInterface(..) => "name the interface, as `ip link` shows it",
         }
     }

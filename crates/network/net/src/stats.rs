@@ -48,13 +48,13 @@ stats! {
     datagrams_in,
     /// Datagrams sent; one to a group is one.
     datagrams_out,
-    /// Datagrams that the device had no room for.
+    /// Datagrams dropped because the device was full.
     datagrams_dropped,
     /// Times that the socket was full, and datagrams waited.
     datagrams_blocked,
     /// Calls that sent datagrams and failed.
     datagrams_failed,
-    /// Frames that came by datagrams and were no frame of their sender, or of a peer that is not connected.
+    /// Frames in datagrams that were malformed, not their sender's, or from a peer that is not connected.
     datagram_frames_refused,
     /// System calls that took datagrams.
     calls_datagram_read,
@@ -70,19 +70,19 @@ stats! {
     dials,
     /// Handshakes refused, by either side.
     refusals,
-    /// Connections, of peers and of clients, that ended because a side did not prove who it is.
+    /// Connections, of peers and of clients, that ended because a side did not prove its identity.
     tls_failures,
-    /// Connections closed because of bytes that are no frame.
+    /// Connections closed because of malformed frames.
     malformed,
     /// Clients accepted.
     clients_accepted,
-    /// Clients gone.
+    /// Clients disconnected.
     clients_closed,
     /// Clients closed because they held most of the memory for clients.
     clients_shed,
     /// Clients whose connection was reset, for want of words.
     clients_reset,
-    /// Times that a client with input was not read because the node had enough to do.
+    /// Times that the node left a client's input unread because it was busy.
     client_holds,
     /// Bytes received from clients.
     client_bytes_in,
@@ -94,7 +94,7 @@ stats! {
     calls_wait,
     /// Waits that began with polling.
     spins,
-    /// Of these, waits in which polling found something.
+    /// Waits in which polling found an event.
     spins_ended,
     /// System calls that read from peers.
     calls_peer_read,

@@ -37,8 +37,8 @@ pub(crate) fn render<D: Disk, S: StateMachine>(
     counters(replica, out);
     streams(&status.streams, out);
     totals!(out, "client_", clients.refused, {
-        forbidden: "Requests of clients refused because their role is not enough.",
-        wrong_passwords: "Passwords of clients that did not fit.",
+        forbidden: "Client requests refused because the role is not sufficient.",
+        wrong_passwords: "Wrong passwords sent by clients.",
     });
 }
 
@@ -47,19 +47,19 @@ fn streams(streams: &Streams, out: &mut String) {
     gauge(
         out,
         "streams_open",
-        "Of those, how many are written to.",
+        "Byte streams open for writing.",
         streams.open,
     );
     gauge(
         out,
         "stream_store_used_bytes",
-        "Bytes of this node's disk that hold bytes of streams.",
+        "Bytes of stream content stored on this node's disk.",
         streams.used_bytes,
     );
     gauge(
         out,
         "stream_store_file_bytes",
-        "Bytes of the files in which they lie.",
+        "Size of the files that hold stream content.",
         streams.file_bytes,
     );
     gauge(
@@ -71,13 +71,13 @@ fn streams(streams: &Streams, out: &mut String) {
     gauge(
         out,
         "stream_ingest_stopped",
-        "1 if this node takes no bytes of streams in; /ready says why.",
+        "1 if this node accepts no stream bytes; /ready says why.",
         u64::from(streams.stopped.is_some()),
     );
     gauge(
         out,
         "stream_store_waits",
-        "1 if bytes of streams wait for room on the disk, or for descriptors.",
+        "1 if stream bytes wait for disk space or descriptors.",
         u64::from(streams.short),
     );
 }
@@ -86,7 +86,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
     gauge(
         out,
         "scrubbing",
-        "1 while this node reads all that it keeps, to see whether it is sound.",
+        "1 while a scrub checks everything this node keeps.",
         u64::from(scrub.now.is_some()),
     );
     for (name, help, value) in [
@@ -97,7 +97,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
         ),
         (
             "scrub_damaged_total",
-            "Damaged places that scrubs have met, each time that one meets them.",
+            "Damaged places found by scrubs; a place counts each time it is found.",
             scrub.found_total,
         ),
     ] {
@@ -106,7 +106,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
     }
     let (name, help) = (
         "scrub_found",
-        "Of the last scrub: damaged places, by what becomes of them.",
+        "Damaged places found by the last scrub, by outcome.",
     );
     head(out, name, help, "gauge");
     for fate in Fate::ALL {
@@ -248,7 +248,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     head(
         out,
         "peer_connected",
-        "Whether a node can be talked to.",
+        "Whether a node is connected.",
         "gauge",
     );
     for peer in &status.peers {
@@ -275,7 +275,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     head(
         out,
         "ring_member",
-        "Whether votes for this leader come through a node; none if they come straight.",
+        "Whether votes for this leader pass through a node; absent if members vote directly.",
         "gauge",
     );
     for node in &status.ring {
@@ -284,7 +284,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     head(
         out,
         "auxiliary_engaged",
-        "Whether an auxiliary is sent what is proposed; known to the leader.",
+        "Whether an auxiliary receives proposals; known to the leader.",
         "gauge",
     );
     for peer in status.peers.iter().filter(|peer| peer.auxiliary) {
@@ -300,7 +300,7 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     head(
         out,
         "peer_lag_slots",
-        "How far a node is behind; known to the leader.",
+        "How many slots a node is behind; known to the leader.",
         "gauge",
     );
     for peer in &status.peers {
@@ -321,43 +321,47 @@ fn device(device: Option<&DeviceStatus>, out: &mut String) {
     gauge(
         out,
         "device_wanted",
-        "Whether this node was told to have a device.",
+        "Whether this node is configured to use a device.",
         u8::from(device.is_some()),
     );
     gauge(
         out,
         "device_used",
-        "Whether it has one that may vote for it.",
+        "Whether a device may vote for this node.",
         u8::from(is.used),
     );
     gauge(
         out,
         "device_gives_slots",
-        "Whether that gives out slots for it.",
+        "Whether a device assigns slots for this node.",
         u8::from(is.gives_from.is_some()),
     );
     for (name, help, value) in [
-        ("votes", "Votes that devices of this node cast.", is.votes),
-        ("slots", "Slots that they gave out.", is.given),
-        ("decisions", "Decisions that they counted.", is.counted),
+        ("votes", "Votes cast by this node's devices.", is.votes),
+        ("slots", "Slots assigned by this node's devices.", is.given),
+        (
+            "decisions",
+            "Decisions counted by this node's devices.",
+            is.counted,
+        ),
         (
             "taken_back",
-            "Times that slots were given out by this node again.",
+            "Times that this node took slot assignment back from its device.",
             is.taken_back,
         ),
         (
             "values_offered",
-            "Values of this node's that it offered to the leader's device by frames.",
+            "Values that this node sent in frames to the leader's device.",
             is.offered,
         ),
         (
             "values_outgrown",
-            "Values that were too long for their frames, and went by connections.",
+            "Values too long for a frame, sent over connections instead.",
             is.outgrown,
         ),
         (
             "frames_lost",
-            "Frames for this node that its device had no room for.",
+            "Frames for this node dropped because its device was full.",
             is.lost,
         ),
     ] {
@@ -366,7 +370,7 @@ fn device(device: Option<&DeviceStatus>, out: &mut String) {
         let _ = writeln!(out, "quorate_{name} {value}");
     }
     let name = "device_frames_refused_total";
-    let help = "Frames that devices of this node did not obey, by reason.";
+    let help = "Frames refused by this node's devices, by reason.";
     head(out, name, help, "counter");
     for reason in quorate_replica::device_reasons() {
         let (count, reason) = (is.refused[reason as usize], reason.name());
@@ -392,26 +396,26 @@ fn members(status: &Status, out: &mut String) {
     gauge(
         out,
         "plan_underway",
-        "Whether a change of the members is under way.",
+        "Whether a membership change is in progress.",
         u8::from(status.plan.is_some()),
     );
 }
 
 fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String) {
     totals!(out, "", replica.counters(), {
-        commands_accepted: "Commands taken from clients of this node.",
+        commands_accepted: "Commands accepted from this node's clients.",
         commands_answered: "Commands of this node's clients that were executed and answered.",
-        commands_answered_us: "Microseconds from acceptance to the answer of all of these together.",
+        commands_answered_us: "Total microseconds from acceptance to reply of these commands.",
         commands_busy: "Commands refused because a queue was full.",
         requests_timed_out: "Commands and reads that ran out of time.",
         replies_dropped: "Commands whose reply was dropped because too many waited.",
         batches_formed: "Own batches formed.",
-        batches_repeated: "Own batches offered again.",
+        batches_repeated: "Own batches proposed again.",
         batches_applied: "Batches decided and executed here.",
         commands_applied: "Commands executed here.",
         batches_skipped: "Decided batches that had been executed before.",
         forwards_taken: "Batches of other nodes proposed here.",
-        forwards_refused: "Batches of other nodes not taken.",
+        forwards_refused: "Batches of other nodes refused.",
         frames_mismatched: "Frames dropped because they contradict themselves.",
         frames_overload: "Frames dropped because a queue was full.",
         sends_dropped: "Frames that the network had no room for.",
@@ -420,33 +424,33 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         slots_waited_for_era: "Values that had to wait until a leader had moved to the next era.",
         reads_asked: "Linearizable reads asked for.",
         reads_confirmed: "Confirmations that the reads shared.",
-        reads_leased: "Linearizable reads that a lease let run, without a confirmation.",
-        reads_within: "Reads asked for that may be stale within a bound.",
-        reads_overtaken: "Reads whose lease or bound was over when they had read: asked for again.",
+        reads_leased: "Linearizable reads served under a lease, without a confirmation.",
+        reads_within: "Requested reads with a bounded staleness.",
+        reads_overtaken: "Reads whose lease or bound expired before they finished: repeated.",
         reads_in_order: "Reads that ran between commands of their connection, without a confirmation.",
         stream_bytes_appended: "Bytes that became part of a byte stream.",
-        stream_bytes_placed: "Bytes of streams of which records say where the store of streams has them.",
-        stream_bytes_recorded: "Bytes of streams that lie in records, and are copied to the store later.",
-        stream_bytes_needless: "Times that this auxiliary was told that nobody needs the stream content that it looked for.",
-        stream_slots_skipped: "Slots of stream content that was a no-op: repeated, or behind a gap or a close.",
-        stream_bytes_dropped: "Bytes of streams that came and did not fit; they are offered or asked for again.",
-        stream_bytes_repeated: "Bytes of own streams that were offered again, for want of progress.",
+        stream_bytes_placed: "Stream bytes in the stream store, referenced by log records.",
+        stream_bytes_recorded: "Stream bytes in log records, copied to the stream store later.",
+        stream_bytes_needless: "Times that this auxiliary looked for stream content and learned that nobody needs it.",
+        stream_slots_skipped: "Slots whose stream content was a no-op: repeated, or after a gap or a close.",
+        stream_bytes_dropped: "Stream bytes dropped for lack of room; they are sent or fetched again.",
+        stream_bytes_repeated: "Bytes of own streams sent again because nothing progressed.",
         applied_from_log: "Entries applied from the log instead of memory.",
-        snapshots_taken: "Snapshots of this node's state that became whole.",
-        snapshots_installed: "Snapshots of peers that took the place of what this node lacked.",
-        snapshots_loaded: "Snapshots that the service took in.",
+        snapshots_taken: "Snapshots of this node's state completed.",
+        snapshots_installed: "Peers' snapshots installed in place of missing log entries.",
+        snapshots_loaded: "Snapshots loaded by the service.",
         snapshot_bytes_sent: "Bytes of snapshots sent to peers.",
         snapshot_bytes_received: "Bytes of snapshots received from peers.",
-        rings_laid: "Rings of votes that this node laid as a leader.",
-        rings_broken: "Of those, how many got nowhere: votes came straight for a while.",
-        trims: "How often the log was made to begin later.",
-        alarms: "Rules of the protocol found broken; each needs a person.",
+        rings_laid: "Vote rings formed by this node as leader.",
+        rings_broken: "Vote rings abandoned for lack of progress; members then vote directly for a while.",
+        trims: "How often the log was trimmed.",
+        alarms: "Protocol violations found; each needs a person.",
     });
     latencies(&replica.counters(), out);
     head(
         out,
         "ring_left_out_total",
-        "How often a node was in a ring that got nowhere, and not in the next one.",
+        "How often a node was left out after a ring without progress.",
         "counter",
     );
     for (node, times) in replica.counters().ring_left_out.iter() {
@@ -458,25 +462,25 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
     gauge(
         out,
         "log_ready_bytes",
-        "Log space made ahead of need.",
+        "Log space prepared in advance.",
         replica.log().spare_bytes(),
     );
     gauge(
         out,
         "log_start_slots",
-        "The log begins with this slot; a snapshot has what lies below.",
+        "First slot of the log; a snapshot has everything below.",
         replica.log().start().0,
     );
     gauge(
         out,
         "log_used_bytes",
-        "Bytes of the log that are needed.",
+        "Bytes of the log still needed.",
         replica.log().used_bytes(),
     );
     gauge(
         out,
         "log_bytes_max",
-        "Above this size the log is not kept for nodes that are behind.",
+        "Size above which the log is trimmed even if nodes that are behind need it.",
         replica.log_bytes_max(),
     );
     if let Some(Snapshot { at, bytes }) = replica.snapshot() {
@@ -495,18 +499,18 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         write_bytes: "Bytes written into log segments.",
         reads: "Reads of the log after the start.",
         prepared: "Segments prepared.",
-        segment_waits: "Of those, how many a write had to wait for.",
+        segment_waits: "Segments that a write had to wait for.",
     });
     flush_times(&replica.log().counters().flush_times, out);
     totals!(out, "slow_", replica.slow_paths(), {
         campaigns: "Phase 1 started.",
         rewrites: "Votes that replaced older ones.",
-        gaps: "Proposals that came before what precedes them.",
+        gaps: "Proposals that arrived before an earlier one.",
         busy: "Proposals refused for lack of room.",
-        missing_bytes: "Proposals that came without their bytes.",
-        rewinds: "Times that a leader went back to send again.",
-        catchups: "Times that decided values were asked for.",
-        snapshots: "Times that a snapshot was asked for.",
+        missing_bytes: "Proposals that arrived without their bytes.",
+        rewinds: "Times that a leader went back and resent.",
+        catchups: "Times that this node requested decided values.",
+        snapshots: "Times that this node requested a snapshot.",
     });
 }
 
@@ -514,7 +518,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
 /// of the time: a quarter of the classes that are counted.
 fn latencies(counters: &Counters, out: &mut String) {
     let name = "command_latency_seconds";
-    let help = "Seconds from acceptance to the answer of commands of this node's clients.";
+    let help = "Seconds from acceptance to reply of commands from this node's clients.";
     head(out, name, help, "histogram");
     let mut sum = 0;
     // The last class has what took longer, too.
@@ -536,7 +540,7 @@ fn latencies(counters: &Counters, out: &mut String) {
 /// The same of the log's writes.
 fn flush_times(times: &Durations, out: &mut String) {
     let name = "disk_flush_seconds";
-    let help = "Seconds that writes of the log took until they were on stable storage.";
+    let help = "Seconds until log writes were on stable storage.";
     head(out, name, help, "histogram");
     for (us, count) in times.up_to() {
         let le = seconds(us);

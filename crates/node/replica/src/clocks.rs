@@ -1,7 +1,7 @@
-//! Wall clocks, compared by heartbeats ([time-3]): what the group takes the time to be, and whose clock is off.
+//! Wall clocks, compared through heartbeats ([time-3]): the group's time, and whose clock is off.
 //!
-//! Everything is kept as an offset: what a wall clock shows less what this node's steady clock shows. An offset ages by
-//! itself, and two of them can be compared although they were heard at different times.
+//! Everything is kept as an offset: a wall clock's time minus that of this node's steady clock. An offset does not go
+//! stale as time passes, so two of them can be compared although they were heard at different times.
 
 use std::{collections::BTreeMap, collections::VecDeque};
 

@@ -1,8 +1,8 @@
-//! Replies that wait until what they tell of outlasts a crash of everybody ([class-2]): commands that were executed, in
-//! the order of their slots.
+//! Replies that wait until their commands would survive a crash of all nodes ([class-2]): executed commands, in the order
+//! of their slots.
 //!
-//! Only the queue. What lasts the core finds out ([`quorate_core::input::Input::Last`]); who asks for nothing more than the
-//! group's class never comes here.
+//! This is only the queue. The core finds out what lasts ([`quorate_core::input::Input::Last`]); clients that ask for
+//! nothing more than the group's class never get here.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
-//! Words about memory, before any disk has written: who waits to hear that a quorum has a vote in memory, what others said of
-//! theirs, and which questions of others are open here ([class-2], [less-1]).
+//! Votes in memory, before any disk has written: which clients wait to hear that a quorum has a vote in memory, what others
+//! said about theirs, and which of their questions are open here ([class-2], [less-1]).
 //!
-//! None of this is a vote. It goes to the node that asked and into no tally, so whatever is wrong with it cannot change what is
-//! decided. Nobody asks unless a client waits.
+//! None of this is a vote. It goes to the node that asked and into no tally, so an error in it cannot change what is decided.
+//! Nobody asks unless a client waits.
 
 use alloc::vec::Vec;
 

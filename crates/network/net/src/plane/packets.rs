@@ -410,37 +410,37 @@ impl PacketSide {
         let counts = [
             (
                 "frames_to_group",
-                "Frames that went to the group, once for all who hear it.",
+                "Frames sent once to the whole group.",
                 counters.frames_to_group,
             ),
             (
                 "frames_without_room",
-                "Frames that a channel of datagrams had no room for.",
+                "Frames refused because a datagram channel was full.",
                 counters.frames_refused,
             ),
             (
                 "datagrams_asked",
-                "Ranges of datagrams that were missing and asked for, again ones too.",
+                "Requests for missing ranges of datagrams, repeated ones included.",
                 repairs.asked,
             ),
             (
                 "datagrams_repaired",
-                "Datagrams sent once more to one node.",
+                "Datagrams resent to one node.",
                 repairs.repaired,
             ),
             (
                 "datagrams_repeated",
-                "Datagrams sent once more to the group.",
+                "Datagrams resent to the group.",
                 repairs.repeated,
             ),
             (
                 "datagrams_relayed",
-                "Datagrams of others that were handed on along their chains.",
+                "Datagrams of other nodes passed on along their chains.",
                 repairs.relayed,
             ),
             (
                 "datagrams_given_up",
-                "Datagrams that did not come, however often they were asked for.",
+                "Missing datagrams that never came, despite repeated requests.",
                 counters.given_up,
             ),
         ];
@@ -455,23 +455,23 @@ impl PacketSide {
             let (name, changes) = ("quorate_net_plane_changes_total", counters.changes);
             let _ = writeln!(
                 out,
-                "# HELP {name} How often frames for several nodes took another way than before.\n# TYPE {name} counter\n{name} {changes}"
+                "# HELP {name} How often frames for several nodes switched to another way.\n# TYPE {name} counter\n{name} {changes}"
             );
         }
         if let Some(rate) = self.plane.group_bytes_s() {
             let name = "quorate_net_group_bytes_per_second";
             let _ = writeln!(
                 out,
-                "# HELP {name} What may leave to the group.\n# TYPE {name} gauge\n{name} {rate}"
+                "# HELP {name} Rate limit for sending to the group.\n# TYPE {name} gauge\n{name} {rate}"
             );
         }
         refused(
             out,
-            ("datagrams", "Datagrams that were not taken, by reason."),
+            ("datagrams", "Datagrams refused, by reason."),
             self.plane.refusals(),
         );
         if let Some(refusals) = self.sockets.wire.refusals() {
-            let help = "Raw frames that were not taken, by reason.";
+            let help = "Raw frames refused, by reason.";
             refused(out, ("ethernet_frames", help), refusals);
         }
     }

@@ -79,7 +79,9 @@ pub enum Refused {
     )]
     Untrusted(&'static str),
     /// The address for peers has no interface by itself.
-    #[error("--plane {0} needs --plane-interface: {1} belongs to none of this machine's")]
+    #[error(
+        "--plane {0} needs --plane-interface: no interface of this machine has the address {1}"
+    )]
     NoInterface(&'static str, SocketAddr),
     /// The address is no group.
     #[error("--plane-group {0} is no multicast group")]

@@ -1,4 +1,4 @@
-//! What nodes say of their logs to each other, and what becomes of one that has less than it said ([lie-1] to [lie-5]).
+//! What nodes tell each other about their logs, and what a node does whose log has less than it said ([lie-1] to [lie-5]).
 
 use quorate_core::{
     node_id::{Member, NodeId},

@@ -253,7 +253,7 @@ impl Reader {
         match runtime::Handle::current().block_on(sent) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(io::Error::other("its reader is gone")),
-            Err(_) => Err(io::Error::other("its reader takes no more of it")),
+            Err(_) => Err(io::Error::other("the client stopped reading")),
         }
     }
 }

@@ -80,7 +80,7 @@ impl Ears {
             Ok(view(&listener))
         });
         let thread = thread.map_err(|error| {
-            let why = format!("there is no thread to listen: {error}");
+            let why = format!("cannot start a thread to listen: {error}");
             Failure::unavailable("failed", &why)
         })?;
         *self.current() = Some(Current {

@@ -142,10 +142,7 @@ fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
         // What is standard input there is this socket: it needs no input.
         rustix::stdio::dup2_stdin(&listener)
             .map_err(|error| Problem::io("keep the page's socket", &error.into()))?;
-        return Err(Problem::io(
-            "run in namespaces of its own",
-            &network::enter(),
-        ));
+        return Err(Problem::io("run in its own namespaces", &network::enter()));
     };
     if args.plane == Some(Plane::Kernel) {
         return Err(super::kernel::no_network(&why));

@@ -29,10 +29,7 @@ pub(super) fn enter() -> Result<(), Problem> {
         return Ok(());
     }
     match network::missing() {
-        None => Err(Problem::io(
-            "run in namespaces of its own",
-            &network::enter(),
-        )),
+        None => Err(Problem::io("run in its own namespaces", &network::enter())),
         Some(why) => Err(no_network(&why)),
     }
 }

@@ -1,5 +1,5 @@
-//! A client that wants less than the group's class: that a phase-2 quorum has its command in memory, before any disk has
-//! written ([class-2], [less-1] to [less-3]).
+//! Serves clients that want less than the group's class: to hear that a phase-2 quorum has their command in memory, before
+//! any disk has written ([class-2], [less-1] to [less-3]).
 
 use super::Node;
 use crate::{

@@ -1,5 +1,5 @@
-//! A client that wants more than the group's class: what of the decided prefix is on stable storage at a phase-2
-//! quorum, whatever the group decides by ([class-2], [last-1] to [last-4]).
+//! Serves clients that want more than the group's class: finds how much of the decided prefix is on stable storage at a
+//! phase-2 quorum, whatever the group's class ([class-2], [last-1] to [last-4]).
 
 use super::Node;
 use crate::{

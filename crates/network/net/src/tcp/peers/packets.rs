@@ -43,7 +43,7 @@ impl Peers {
             return;
         };
         if let Err(why) = packets.introduce((peer, boot), said, from, now.time) {
-            let what = format!("goes on by TCP alone: {why}");
+            let what = format!("uses TCP only: {why}");
             self.journal.complain(peer.node, &what);
         }
     }
