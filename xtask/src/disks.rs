@@ -15,6 +15,9 @@ use crate::{
 };
 use trial::{Outcome, Row};
 
+/// Rows that meet nothing, and why.
+const UNMET: [(&str, Fault, &str); 0] = [];
+
 const USAGE: &str = "disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]";
 
 /// Files that faults happen to: how their names begin below the data folder.
@@ -22,49 +25,58 @@ const USAGE: &str = "disks [ROUNDS] [--seed N] [--only KIND[+FAULT]] [--json]";
 pub(crate) struct Kind {
     name: &'static str,
     files: &'static str,
-    /// They are written when the folder is made, and hardly ever again.
-    early: bool,
-    /// The store of the nodes: what snapshots are for, or one on disk.
-    store: &'static str,
+    /// What nodes are started with.
+    flags: &'static [&'static str],
+    /// What makes a node write them.
+    by: By,
 }
 
-const KINDS: [Kind; 6] = [
-    Kind {
-        name: "log",
-        files: "log/",
-        early: false,
-        store: "lsm",
-    },
-    Kind {
-        name: "streams",
-        files: "stream/",
-        early: false,
-        store: "lsm",
-    },
-    Kind {
-        name: "snapshot",
-        files: "snapshot/",
-        early: false,
-        store: "memory",
-    },
-    Kind {
-        name: "store",
-        files: "kv/",
-        early: false,
-        store: "lsm",
-    },
-    Kind {
-        name: "identity",
-        files: "identity",
-        early: true,
-        store: "lsm",
-    },
-    Kind {
-        name: "files",
-        files: "peers,base,catalogue,segments,parts,chunks",
-        early: true,
-        store: "lsm",
-    },
+/// What is done until the disk was written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// Clients do.
+    Load,
+    /// Snapshots are asked for.
+    Snapshots,
+    /// The node is killed and started.
+    Restart,
+    /// A node joins.
+    Newcomer,
+}
+
+const ON_DISK: &[&str] = &["--store", "lsm"];
+const IN_MEMORY: &[&str] = &["--store", "memory"];
+const ETCD: &[&str] = &["--service", "etcd", "--store", "lsm"];
+
+impl Kind {
+    const fn new(
+        name: &'static str,
+        files: &'static str,
+        flags: &'static [&'static str],
+        by: By,
+    ) -> Self {
+        Self {
+            name,
+            files,
+            flags,
+            by,
+        }
+    }
+}
+
+const KINDS: [Kind; 12] = [
+    Kind::new("log", "log/", ON_DISK, By::Load),
+    Kind::new("streams", "stream/", ON_DISK, By::Load),
+    Kind::new("snapshot", "snapshot/", IN_MEMORY, By::Snapshots),
+    Kind::new("store", "kv/", ON_DISK, By::Snapshots),
+    Kind::new("etcd", "etcd/", ETCD, By::Snapshots),
+    Kind::new("identity", "identity", ON_DISK, By::Restart),
+    Kind::new("peers", "peers", ON_DISK, By::Newcomer),
+    Kind::new("base", "base", IN_MEMORY, By::Snapshots),
+    Kind::new("catalogue", "catalogue", ON_DISK, By::Load),
+    Kind::new("segments", "segments", ON_DISK, By::Load),
+    Kind::new("parts", "parts", IN_MEMORY, By::Snapshots),
+    Kind::new("chunks", "chunks", ON_DISK, By::Load),
 ];
 
 /// What the disk does.
@@ -78,17 +90,20 @@ pub(crate) enum Fault {
     Torn,
     /// A power cut, and a write that was not flushed is there and one before it is not.
     Reordered,
+    /// A power cut, and what was made, renamed or removed since its folder was flushed is as it was before.
+    LostNames,
     /// A power cut, and one write that was flushed is not there.
     LostOne,
     /// A power cut, and all is lost that was written for a while, flushed or not.
     LostTail,
 }
 
-const FAULTS: [Fault; 6] = [
+const FAULTS: [Fault; 7] = [
     Fault::Flip,
     Fault::Misdirected,
     Fault::Torn,
     Fault::Reordered,
+    Fault::LostNames,
     Fault::LostOne,
     Fault::LostTail,
 ];
@@ -101,9 +116,15 @@ impl Fault {
             Self::Misdirected => "misdirected",
             Self::Torn => "torn",
             Self::Reordered => "reordered",
+            Self::LostNames => "lost-names",
             Self::LostOne => "lost-one",
             Self::LostTail => "lost-tail",
         }
+    }
+
+    /// Any disk may do that when the power fails: the node starts, and votes, and nothing is damaged.
+    const fn is_honest(self) -> bool {
+        matches!(self, Self::Torn | Self::Reordered | Self::LostNames)
     }
 }
 
@@ -175,6 +196,15 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
             rows.push((row, played));
         }
     }
+    let unmet = |(row, played): &&(Row, Result<Outcome, Failed>)| {
+        let met = played.as_ref().is_ok_and(Outcome::met);
+        played.is_ok() && !met && row.why_unmet().is_none()
+    };
+    let unmet: Vec<String> = rows
+        .iter()
+        .filter(unmet)
+        .map(|(row, _)| format!("{}+{}", row.kind.name, row.fault.name()))
+        .collect();
     if wish.json {
         for (row, played) in &rows {
             println!("{}", as_json(row, played));
@@ -182,12 +212,14 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     }
     let failed = rows.iter().filter(|(_, played)| played.is_err()).count();
     println!(
-        "{} rows in {} s, {failed} failed",
+        "{} rows in {} s, {failed} failed, {} met nothing",
         rows.len(),
-        begun.elapsed().as_secs()
+        begun.elapsed().as_secs(),
+        unmet.len()
     );
-    match failed {
-        0 => Ok(()),
+    match (failed, unmet.is_empty()) {
+        (0, true) => Ok(()),
+        (0, false) => Err(Failed(format!("not shown: {}", unmet.join(", ")))),
         _ => Err(Failed(format!("{failed} of {} rows failed", rows.len()))),
     }
 }
@@ -200,6 +232,8 @@ fn line(row: &Row, played: &Result<Outcome, Failed>, seconds: u64) -> String {
             done, noticed, end, ..
         }) => {
             let noticed = noticed.as_deref().unwrap_or("nothing");
+            let nothing = row.why_unmet().unwrap_or("nothing: NOT SHOWN");
+            let done = if done.is_empty() { nothing } else { done };
             format!(
                 "{name:<9} {fault:<12} seed {seed}, {seconds:>3} s: {end}\n    done: {done}\n    said: {noticed}"
             )

@@ -79,8 +79,7 @@ impl Files {
         }
         let number = self.next;
         self.next += 1;
-        self.numbers.insert(name.to_owned(), number);
-        self.names.insert(number, name.to_owned());
+        self.restore(number, name);
         number
     }
 
@@ -91,9 +90,14 @@ impl Files {
         Some(number)
     }
 
-    /// It, and all that lies below, has another name; says what was there before.
-    pub(crate) fn rename(&mut self, from: &str, to: &str) -> Option<u64> {
-        let replaced = self.remove(to);
+    /// It has a name again.
+    pub(crate) fn restore(&mut self, number: u64, name: &str) {
+        self.numbers.insert(name.to_owned(), number);
+        self.names.insert(number, name.to_owned());
+    }
+
+    /// It, and all that lies below, has another name, which nothing else has.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
         let below = format!("{from}/");
         let moved: Vec<String> = self.numbers.keys().cloned().collect();
         for old in moved {
@@ -103,11 +107,9 @@ impl Files {
                 None => continue,
             };
             if let Some(number) = self.numbers.remove(&old) {
-                self.names.insert(number, new.clone());
-                self.numbers.insert(new, number);
+                self.restore(number, &new);
             }
         }
-        replaced
     }
 
     /// A file was opened; its handle.

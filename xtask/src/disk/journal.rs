@@ -106,6 +106,11 @@ impl Journal {
         self.0.iter().filter(|write| !write.durable)
     }
 
+    /// Whether there is a write to a file of the kind that faults happen to, which is not durable.
+    pub(crate) fn holds(&self, file: u64) -> bool {
+        self.open().any(|write| write.chosen && write.file == file)
+    }
+
     /// How many writes such a cut could take back.
     pub(crate) fn candidates(&self, cut: Cut) -> usize {
         self.places(cut).len()

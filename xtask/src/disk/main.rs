@@ -6,6 +6,8 @@
 
 mod files;
 mod journal;
+mod names;
+mod sizes;
 mod state;
 mod tree;
 
@@ -37,7 +39,7 @@ fn main() -> ExitCode {
 }
 
 fn serve(folder: &Path, place: &Path) -> io::Result<()> {
-    let state = Arc::new(Mutex::new(State::new(folder)));
+    let state = Arc::new(Mutex::new(State::new(folder)?));
     let tree = Tree::new(Arc::clone(&state));
     let mut how = Config::default();
     how.mount_options = vec![
@@ -71,6 +73,7 @@ fn obey(state: &mut State, words: &[&str]) -> String {
             Ok(())
         }
         ["prey"] => return format!("ok {}", state.prey()),
+        ["held"] => return format!("ok {}", state.held()),
         ["done"] => return format!("ok {}", in_short(&std::mem::take(&mut state.done))),
         other => Err(format!("not understood: {other:?}")),
     };

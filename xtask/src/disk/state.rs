@@ -12,10 +12,14 @@ use quorate_core::dice::Dice;
 use super::{
     files::Files,
     journal::{Cut, Journal},
+    names::Names,
+    sizes::Sizes,
 };
 
 /// What is read and written as a whole by those who care.
 const BLOCK: u64 = 4096;
+/// What such a file is for is not in it.
+const LOCK: &str = "lock";
 
 /// Answers that the power cut was faster than.
 enum Held {
@@ -32,10 +36,14 @@ enum Held {
 pub(crate) struct State {
     pub(crate) files: Files,
     pub(crate) journal: Journal,
+    pub(crate) names: Names,
+    pub(crate) sizes: Sizes,
     /// Beginnings of the names of files that faults happen to.
     chosen: Vec<String>,
-    /// What the next power cut does.
+    /// What the next power cut does to writes.
     cut: Cut,
+    /// It undoes names and sizes.
+    forgets: bool,
     /// What is flushed is not.
     lies: bool,
     /// So many writes go astray.
@@ -49,19 +57,22 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(root: &Path) -> Self {
-        Self {
+    pub(crate) fn new(root: &Path) -> io::Result<Self> {
+        Ok(Self {
             files: Files::new(root),
             journal: Journal::default(),
+            names: Names::new(root)?,
+            sizes: Sizes::default(),
             chosen: Vec::new(),
             cut: Cut::Nothing,
+            forgets: false,
             lies: false,
             astray: 0,
             holds: false,
             held: Vec::new(),
             dice: Dice::new(1),
             done: Vec::new(),
-        }
+        })
     }
 
     /// From here on it does this wrong.
@@ -72,10 +83,12 @@ impl State {
             "lost-one" => (Cut::LostOne, true, 0),
             "lost-tail" => (Cut::LostTail, true, 0),
             "misdirected" => (Cut::Nothing, false, 1),
+            "lost-names" => (Cut::Nothing, false, 0),
             other => return Err(format!("no such fault: {other}")),
         };
         self.chosen = chosen.split(',').map(str::to_owned).collect();
         (self.cut, self.lies, self.astray) = (cut, lies, astray);
+        self.forgets = fault == "lost-names";
         self.dice = Dice::new(seed);
         Ok(())
     }
@@ -84,10 +97,24 @@ impl State {
     pub(crate) fn prey(&self) -> usize {
         let held = self.held.iter();
         let held = held.filter(|held| matches!(held, Held::Write { .. }));
-        self.journal.candidates(self.cut) + held.count() + self.done.len()
+        let names = match self.forgets {
+            true => {
+                let sizes = self.sizes.candidates(|file| self.is_chosen(file));
+                let names = self.names.candidates(None, |name| self.chooses(name));
+                sizes + names
+            }
+            false => 0,
+        };
+        self.journal.candidates(self.cut) + names + held.count() + self.done.len()
     }
 
-    /// The power goes: nobody hears of what was written to the files in question from here on.
+    /// How many wait for an answer.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The power goes: nobody hears of what was written to the files in question from here on, or that their names are
+    /// durable.
     pub(crate) fn hold(&mut self) {
         self.holds = true;
     }
@@ -115,19 +142,35 @@ impl State {
             .journal
             .cut(self.cut, &mut self.dice, |number| files.open_number(number))?;
         self.done.extend(lost);
+        if self.forgets {
+            let chosen = |file| {
+                let name = files.name(file);
+                name.is_some_and(|name| chooses(&self.chosen, &name))
+            };
+            let lost = self.sizes.cut(chosen, |number| files.open_number(number))?;
+            self.done.extend(lost);
+            let chosen = |name: &str| chooses(&self.chosen, name);
+            let lost = self.names.cut(&mut self.files, &mut self.dice, chosen)?;
+            self.done.extend(lost);
+        }
         self.calm();
         Ok(())
     }
 
     /// The disk does nothing wrong any more.
     pub(crate) fn calm(&mut self) {
-        (self.cut, self.lies, self.astray, self.holds) = (Cut::Nothing, false, 0, false);
+        (self.cut, self.lies, self.astray) = (Cut::Nothing, false, 0);
+        (self.forgets, self.holds) = (false, false);
         self.journal.forget_durable();
     }
 
     fn is_chosen(&self, file: u64) -> bool {
         let name = self.files.name(file);
-        name.is_some_and(|name| self.chosen.iter().any(|one| name.starts_with(one.as_str())))
+        name.is_some_and(|name| self.chooses(&name))
+    }
+
+    fn chooses(&self, name: &str) -> bool {
+        chooses(&self.chosen, name)
     }
 
     /// A write arrives.
@@ -140,8 +183,9 @@ impl State {
         durable: bool,
         reply: ReplyWrite,
     ) {
-        let chosen = self.is_chosen(file);
-        if chosen && self.holds {
+        // Zeros are free space that is prepared.
+        let chosen = self.is_chosen(file) && bytes.iter().any(|byte| *byte != 0);
+        if chosen && self.holds && !self.forgets {
             let bytes = bytes.to_vec();
             return self.held.push(Held::Write {
                 file,
@@ -172,6 +216,7 @@ impl State {
         self.journal.write(open, file, offset, bytes, chosen)?;
         if durable {
             self.journal.last_is_durable(self.lies);
+            self.sizes.flush(file);
         }
         Ok(())
     }
@@ -225,7 +270,8 @@ impl State {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let about = entry.metadata()?;
-            if about.is_file() && about.len() > offset && entry.path() != path {
+            let other = entry.path() != path && entry.file_name() != LOCK;
+            if about.is_file() && about.len() > offset && other {
                 found.push(entry.path());
             }
         }
@@ -240,10 +286,32 @@ impl State {
 
     /// A file is to be made durable.
     pub(crate) fn flush(&mut self, file: u64, reply: ReplyEmpty) {
-        if self.holds && self.is_chosen(file) {
+        let waits = |held: &Held| matches!(held, Held::Write { file: of, .. } if *of == file);
+        let in_flight = self.held.iter().any(waits) || self.journal.holds(file);
+        if self.holds && !self.forgets && in_flight {
             return self.held.push(Held::Flush(reply));
         }
         self.journal.flush(file, self.lies);
+        self.sizes.flush(file);
         reply.ok();
     }
+
+    /// The names in a folder are to be made durable.
+    pub(crate) fn flush_names(&mut self, folder: u64, reply: ReplyEmpty) {
+        let chosen = |name: &str| self.chooses(name);
+        if self.holds && self.forgets && self.names.candidates(Some(folder), chosen) > 0 {
+            return self.held.push(Held::Flush(reply));
+        }
+        self.names.flush(folder);
+        reply.ok();
+    }
+}
+
+/// Whether faults happen to what is called so: it begins like one of these, or is a folder that is one of them.
+fn chooses(beginnings: &[String], name: &str) -> bool {
+    let is_lock = name.rsplit('/').next() == Some(LOCK);
+    let begins = |one: &String| {
+        name.starts_with(one.as_str()) || one.strip_suffix('/').is_some_and(|folder| folder == name)
+    };
+    !is_lock && beginnings.iter().any(begins)
 }

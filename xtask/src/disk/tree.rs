@@ -15,10 +15,12 @@ use fuser::{
     INodeNo, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{FallocateFlags, OFlags, fallocate, statvfs};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::state::State;
 
+/// As the kernel has it in `asm-generic/fcntl.h`, also of a write with `RWF_DSYNC`; `OFlags::DSYNC` is `O_SYNC` on Linux.
+const O_DSYNC: i32 = 0o10_000;
 /// The kernel asks again each time.
 const NEVER: Duration = Duration::ZERO;
 /// The kernel keeps no bytes, and writes at several places of a file at once.
@@ -57,19 +59,32 @@ impl Tree {
         files.about(number)
     }
 
-    fn remove(
-        &self,
-        folder: INodeNo,
-        name: &OsStr,
-        remove: impl Fn(std::path::PathBuf) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let mut state = self.state();
-        let name = state.files.child(folder.0, name)?;
-        remove(state.files.root().join(&name))?;
-        if let Some(number) = state.files.remove(&name) {
+    /// The kernel knows whether it is a file or a folder.
+    fn remove(&self, folder: INodeNo, name: &OsStr) -> io::Result<()> {
+        let state = &mut *self.state();
+        let path = state.files.child(folder.0, name)?;
+        let path = state.files.root().join(path);
+        if path.is_dir() && fs::read_dir(path)?.next().is_some() {
+            return Err(rustix::io::Errno::NOTEMPTY.into());
+        }
+        let name = name.to_string_lossy();
+        let removed = state.names.remove(&mut state.files, folder.0, &name)?;
+        if let Some(number) = removed {
             state.journal.forget(number);
         }
         Ok(())
+    }
+
+    fn make_folder(&self, folder: INodeNo, name: &OsStr, mode: u32) -> io::Result<FileAttr> {
+        let state = &mut *self.state();
+        let path = state.files.child(folder.0, name)?;
+        let full = state.files.root().join(&path);
+        fs::DirBuilder::new().mode(mode).create(full)?;
+        state
+            .names
+            .made(&state.files, folder.0, &name.to_string_lossy());
+        let number = state.files.number(&path);
+        state.files.about(number)
     }
 
     fn set(
@@ -79,30 +94,39 @@ impl Tree {
         size: Option<u64>,
         handle: Option<FileHandle>,
     ) -> io::Result<FileAttr> {
-        let state = self.state();
+        let state = &mut *self.state();
         let path = state.files.path(number);
         if let Some(mode) = mode {
             fs::set_permissions(path?, fs::Permissions::from_mode(mode & 0o7777))?;
         }
         if let Some(size) = size {
-            match handle {
-                Some(handle) => state.files.handle(handle.0)?.file.set_len(size)?,
+            let open = match handle {
+                Some(handle) => state.files.handle(handle.0)?.file,
                 None => {
                     let path = state.files.path(number)?;
-                    File::options().write(true).open(path)?.set_len(size)?;
+                    Arc::new(File::options().read(true).write(true).open(path)?)
                 }
-            }
+            };
+            let set = |file: &File| file.set_len(size);
+            state.sizes.set(&open, number, set, size)?;
         }
         state.files.about(number)
     }
 
     fn make(&self, folder: INodeNo, name: &OsStr, mode: u32) -> io::Result<(FileAttr, u64)> {
-        let mut state = self.state();
-        let name = state.files.child(folder.0, name)?;
+        let state = &mut *self.state();
+        let path = state.files.child(folder.0, name)?;
+        let full = state.files.root().join(&path);
         let mut open = File::options();
         open.read(true).write(true).create(true).mode(mode);
-        let file = open.open(state.files.root().join(&name))?;
-        let number = state.files.number(&name);
+        let new = fs::symlink_metadata(&full).is_err();
+        let file = open.open(full)?;
+        if new {
+            state
+                .names
+                .made(&state.files, folder.0, &name.to_string_lossy());
+        }
+        let number = state.files.number(&path);
         let handle = state.files.opened(number, file);
         Ok((state.files.about(number)?, handle))
     }
@@ -116,12 +140,12 @@ impl Tree {
         if !flags.is_empty() {
             return Err(invalid());
         }
-        let mut state = self.state();
-        let from = state.files.child(from.0.0, from.1)?;
-        let to = state.files.child(to.0.0, to.1)?;
-        let root = state.files.root();
-        fs::rename(root.join(&from), root.join(&to))?;
-        if let Some(replaced) = state.files.rename(&from, &to) {
+        let state = &mut *self.state();
+        let (old, new) = (from.1.to_string_lossy(), to.1.to_string_lossy());
+        let replaced = state
+            .names
+            .rename(&mut state.files, (from.0.0, &old), (to.0.0, &new))?;
+        if let Some(replaced) = replaced {
             state.journal.forget(replaced);
         }
         Ok(())
@@ -212,26 +236,18 @@ impl Filesystem for Tree {
         _: u32,
         reply: ReplyEntry,
     ) {
-        let made = || {
-            let path = {
-                let files = &self.state().files;
-                files.root().join(files.child(folder.0, name)?)
-            };
-            fs::DirBuilder::new().mode(mode).create(path)?;
-            self.look_up(folder, name)
-        };
-        match made() {
+        match self.make_folder(folder, name, mode) {
             Ok(about) => reply.entry(&NEVER, &about, Generation(0)),
             Err(error) => reply.error(error.into()),
         }
     }
 
     fn unlink(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer(self.remove(folder, name, fs::remove_file), reply);
+        answer(self.remove(folder, name), reply);
     }
 
     fn rmdir(&self, _: &Request, folder: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer(self.remove(folder, name, fs::remove_dir), reply);
+        answer(self.remove(folder, name), reply);
     }
 
     fn rename(
@@ -310,7 +326,7 @@ impl Filesystem for Tree {
         reply: ReplyWrite,
     ) {
         let mut state = self.state();
-        let durable = OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::DSYNC);
+        let durable = flags.0 & O_DSYNC != 0;
         match state.files.handle(handle.0) {
             Ok(open) => state.write(&open.file, open.number, offset, bytes, durable, reply),
             Err(error) => reply.error(error.into()),
@@ -382,9 +398,8 @@ impl Filesystem for Tree {
         reply.ok();
     }
 
-    /// Names are durable at once.
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
+    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.state().flush_names(number.0, reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -413,9 +428,17 @@ impl Filesystem for Tree {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let open = self.state().files.handle(handle.0);
+        let state = &mut *self.state();
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
-        let done = open.and_then(|open| Ok(fallocate(&*open.file, flags, offset, length)?));
+        let done = state.files.handle(handle.0).and_then(|open| {
+            let old = open.file.metadata()?.len();
+            let new = match flags.contains(FallocateFlags::KEEP_SIZE) {
+                true => old,
+                false => old.max(offset + length),
+            };
+            let set = |file: &File| Ok(fallocate(file, flags, offset, length)?);
+            state.sizes.set(&open.file, open.number, set, new)
+        });
         answer(done, reply);
     }
 }

@@ -7,6 +7,8 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
+use rustix::mount::{UnmountFlags, unmount};
+
 use crate::shell;
 
 /// Ends with its folder when dropped; nobody may use it then.
@@ -75,11 +77,19 @@ impl Disk {
     pub(super) fn prey(&mut self) -> io::Result<usize> {
         self.tell("prey")?.parse().map_err(io::Error::other)
     }
+
+    /// How many writes and flushes it does not answer.
+    pub(super) fn held(&mut self) -> io::Result<usize> {
+        self.tell("held")?.parse().map_err(io::Error::other)
+    }
 }
 
 impl Drop for Disk {
+    /// Nothing stays mounted, even if somebody still has a file open or the process answers nothing any more.
     fn drop(&mut self) {
+        let _ = unmount(self.place(), UnmountFlags::DETACH);
         drop(self.words.take());
+        let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }

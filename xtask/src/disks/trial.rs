@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     fs, io,
     os::unix::fs::FileExt as _,
-    process::Command,
+    process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,9 +12,9 @@ use std::{
 use quorate_core::dice::Dice;
 use quorate_testbed::{
     nodes::Nodes,
-    process,
+    process, replace,
     stream_load::{self, Lane},
-    trial::load::Load,
+    trial::{history::Operation, load::Load},
     wait,
     writers::Writers,
 };
@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    Fault, Kind,
+    By, Fault, Kind, UNMET,
     disk::{Disk, files},
 };
 use crate::{
@@ -36,9 +36,7 @@ use crate::{
 
 const NODES: u32 = 3;
 /// Small logs, so that they are trimmed.
-const FLAGS: [&str; 8] = [
-    "--durability",
-    "durable",
+const SMALL: [&str; 6] = [
     "--log-ready",
     "0",
     "--log-segment",
@@ -51,12 +49,15 @@ const OPERATIONS: u64 = 300;
 const WRITES: u64 = 60;
 /// Bytes that the writer of a stream writes at a time.
 const STREAM_PART: u64 = 8 << 10;
-/// How long a disk waits for a write of the kind in question: some files are hardly ever written.
-const PREY: Duration = Duration::from_secs(15);
-/// Between the power's going and its being gone.
+/// How long a disk waits for what it is to fail at: some files are seldom written.
+const PREY: Duration = Duration::from_secs(60);
+/// How long it waits for more to be in flight when the power goes.
 const HELD: Duration = Duration::from_secs(2);
 /// What is read and written as a whole.
 const BLOCK: usize = 4096;
+/// A log write begins so, and says which segment it is of.
+const LOG_WRITE: &[u8] = b"qrtebtch";
+const SEGMENT_AT: usize = 40;
 /// Lines about files that a node may not like. A lost leader is none of them.
 const ABOUT_FILES: [&str; 9] = [
     "damage",
@@ -91,47 +92,112 @@ pub(super) struct Outcome {
     pub(super) stream_bytes: u64,
 }
 
-/// Clients.
+impl Outcome {
+    /// The fault happened.
+    pub(super) fn met(&self) -> bool {
+        !self.done.is_empty()
+    }
+}
+
+/// Clients of keys, and of what the service in question has besides.
 struct Clients {
-    load: Load,
+    load: Option<Load>,
     keys: Writers,
-    streams: stream_load::Load,
+    streams: Option<stream_load::Load>,
 }
 
 impl Clients {
     fn start(nodes: &Nodes, seed: u64) -> io::Result<Self> {
         let addresses = nodes.client_addresses();
+        if nodes.speak_etcd() {
+            return Ok(Self {
+                load: None,
+                keys: Writers::busy_etcd(&addresses),
+                streams: None,
+            });
+        }
+        let streams = nodes.stream_addresses();
         Ok(Self {
-            load: Load::start(addresses.clone(), seed)?,
+            load: Some(Load::start(addresses.clone(), seed)?),
             keys: Writers::few(1, &addresses),
-            streams: stream_load::Load::start(&nodes.stream_addresses(), false, STREAM_PART, seed)?,
+            streams: Some(stream_load::Load::start(
+                &streams,
+                false,
+                STREAM_PART,
+                seed,
+            )?),
         })
     }
 
+    fn lanes(&self) -> Vec<Arc<Lane>> {
+        let streams = self.streams.as_ref();
+        streams.map(stream_load::Load::lanes).unwrap_or_default()
+    }
+
+    fn known(&self) -> Option<u64> {
+        self.load.as_ref().map(Load::known)
+    }
+
     fn go_on(&mut self) -> Result<(), Failed> {
-        let (known, written) = (self.load.known(), self.keys.acknowledged());
+        let (known, written) = (self.known(), self.keys.acknowledged());
         nodes::wait_for("clients to go on", || {
-            let more = self.load.known() >= known + OPERATIONS
-                && self.keys.acknowledged() >= written + WRITES;
-            more.then_some(())
+            let more = known.is_none_or(|known| self.known() >= Some(known + OPERATIONS));
+            (more && self.keys.acknowledged() >= written + WRITES).then_some(())
         })?;
-        Ok(self.streams.wait_going_on()?)
+        let streams = self.streams.as_mut();
+        Ok(streams.map_or(Ok(()), stream_load::Load::wait_going_on)?)
+    }
+}
+
+/// `quorate snapshot` of nodes; what still waits for its answer is ended with this.
+#[derive(Default)]
+struct Snapshots(Vec<Child>);
+
+impl Snapshots {
+    /// Asks every node that does not owe an answer.
+    fn ask(&mut self, nodes: &Nodes) -> io::Result<()> {
+        let owed = |child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_none());
+        if self.0.iter_mut().any(owed) {
+            return Ok(());
+        }
+        self.0.clear();
+        for admin in nodes.admin_addresses() {
+            let mut ask = process::command(&nodes::program());
+            ask.args(["snapshot", "--admin", &admin]);
+            let child = ask.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+            self.0.push(child);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Snapshots {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
 impl Row {
+    /// Why this cannot meet anything, if it cannot.
+    pub(super) fn why_unmet(&self) -> Option<&'static str> {
+        let mut all = UNMET.iter();
+        all.find(|(kind, fault, _)| *kind == self.kind.name && *fault == self.fault)
+            .map(|(.., why)| *why)
+    }
+
     /// Three nodes, one disk that fails, and everything compared.
     pub(super) fn play(&self, checker: Option<&Checker>) -> Result<Outcome, Failed> {
         let mut dice = Dice::new(self.seed);
         let mut disk = Disk::mount()?;
         let victim = 2 + u32::from(dice.chance(1, 2));
         let mut nodes = Nodes::none("quorate-disks-")?;
-        let flags = [&FLAGS[..], &["--store", self.kind.store]].concat();
+        let durable = ["--durability", "durable"];
+        let flags = [&durable, &SMALL[..], self.kind.flags].concat();
         let mut specs = process::cluster(&nodes::program(), nodes.folder(), NODES, &flags)?;
         specs[victim as usize - 1].data = disk.place();
-        if self.kind.early && self.fault != Fault::Flip {
-            self.arm(&mut disk, &mut dice)?;
-        }
         let mut lanes = Vec::new();
         let played = nodes.start(specs).map_err(Failed::from).and_then(|()| {
             self.under_load(
@@ -190,67 +256,90 @@ impl Row {
     ) -> Result<Outcome, Failed> {
         nodes.wait_until_all_serve()?;
         let mut clients = Clients::start(nodes, self.seed)?;
-        *lanes = clients.streams.lanes();
+        *lanes = clients.lanes();
         clients.go_on()?;
-        let under = disk.under();
-        let mut waited = 0;
-        // The first snapshot is taken when the log is long enough.
-        while files(&under, self.kind.files)?.is_empty() && waited < 20 {
-            clients.go_on()?;
-            waited += 1;
-        }
         let before = nodes.log(victim).len();
         let mut found = Vec::new();
+        let mut flipped = None;
         match self.fault {
             Fault::Flip => {
-                let done = flip(disk, self.kind.files, dice)?;
+                let under = disk.under();
+                self.until(nodes, victim, &mut clients, &mut || {
+                    Ok(!files(&under, self.kind.files)?.is_empty())
+                })?;
+                flipped = Some(flip(disk, self.kind.files, dice)?);
                 found.extend(scrub(nodes, victim)?);
-                let ended = nodes.check_alive();
-                let done = match ended {
-                    Ok(()) => done,
-                    Err(why) => format!("{done}; {why}"),
-                };
+                if let (Err(why), Some(done)) = (nodes.check_alive(), &mut flipped) {
+                    *done = format!("{done}; {why}");
+                }
                 let _ = nodes.kill(&[victim]);
-                return self.restarted(nodes, victim, done, before, found, clients, checker);
             }
             Fault::Misdirected => {
-                if !self.kind.early {
-                    self.arm(disk, dice)?;
-                }
-                self.wait_for_prey(disk, &mut clients)?;
+                self.arm(disk, dice)?;
+                self.until(nodes, victim, &mut clients, &mut || Ok(disk.prey()? > 0))?;
                 found.extend(scrub(nodes, victim)?);
                 disk.tell("calm")?;
                 nodes.kill(&[victim])?;
             }
-            Fault::Torn | Fault::Reordered => {
-                if !self.kind.early {
-                    self.arm(disk, dice)?;
-                }
+            Fault::Torn | Fault::Reordered | Fault::LostNames => {
+                self.arm(disk, dice)?;
                 disk.tell("hold")?;
-                let from = Instant::now();
-                let _ = wait::at_most(PREY, "a write that is held", || {
-                    let some = disk.prey().is_ok_and(|prey| prey > 1);
-                    (some || from.elapsed() > HELD).then_some(())
+                self.until(nodes, victim, &mut clients, &mut || Ok(disk.prey()? > 0))?;
+                // Names may be lost without anybody ever flushing them.
+                let _ = wait::at_most(HELD, "somebody to wait for the disk", || {
+                    disk.held().is_ok_and(|held| held > 1).then_some(())
                 });
                 self.cut(nodes, victim, disk)?;
             }
             Fault::LostOne | Fault::LostTail => {
-                if !self.kind.early {
-                    self.arm(disk, dice)?;
-                }
-                self.wait_for_prey(disk, &mut clients)?;
+                self.arm(disk, dice)?;
+                self.until(nodes, victim, &mut clients, &mut || Ok(disk.prey()? > 0))?;
                 clients.go_on()?;
                 self.cut(nodes, victim, disk)?;
             }
         }
-        let done = disk.tell("done")?;
+        let done = match flipped {
+            Some(done) => done,
+            None => disk.tell("done")?,
+        };
         self.restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Clients go on until there was a write to such a file, or it is clear that there is none.
-    fn wait_for_prey(&self, disk: &mut Disk, clients: &mut Clients) -> Result<(), Failed> {
+    /// Does what makes a node write such files until the condition is met, or it is clear that it will not be.
+    fn until(
+        &self,
+        nodes: &mut Nodes,
+        victim: u32,
+        clients: &mut Clients,
+        met: &mut dyn FnMut() -> io::Result<bool>,
+    ) -> Result<(), Failed> {
         let from = Instant::now();
-        while disk.prey()? == 0 && from.elapsed() < PREY {
+        let mut snapshots = Snapshots::default();
+        let mut joined = false;
+        while !met()? && from.elapsed() < PREY {
+            match self.kind.by {
+                By::Load => {}
+                By::Snapshots => snapshots.ask(nodes)?,
+                By::Restart if self.fault.is_honest() => {
+                    nodes.kill(&[victim])?;
+                    // It does not get ready, as its disk does not answer.
+                    nodes.respawn(victim)?;
+                    wait::at_most(PREY, "a start that writes", || {
+                        met().unwrap_or(true).then_some(())
+                    })?;
+                }
+                By::Restart => {
+                    nodes.kill(&[victim])?;
+                    nodes.restart(&[victim])?;
+                    nodes.wait_until_all_serve()?;
+                }
+                By::Newcomer if joined => {}
+                By::Newcomer => {
+                    let newcomers = replace::newcomers(nodes, &nodes::program(), 1, &SMALL)?;
+                    replace::learners(nodes, newcomers)?;
+                    joined = true;
+                }
+            }
             clients.go_on()?;
         }
         Ok(())
@@ -280,10 +369,6 @@ impl Row {
             done,
             ..Outcome::default()
         };
-        let met = !outcome.done.is_empty();
-        if outcome.done.is_empty() {
-            outcome.done = "there was no such write".to_owned();
-        }
         let mut refused = None;
         if let Err(why) = nodes.restart(&[victim]) {
             let why = why.to_string();
@@ -317,9 +402,17 @@ impl Row {
         let learns = said.contains("learns without a vote");
         // [lie-4] The others ran, and had heard of what is gone: clients were answered since.
         let lost_end = self.kind.name == "log" && self.fault == Fault::LostTail;
-        if lost_end && met && refused.is_none() && !learns {
+        if lost_end && outcome.met() && refused.is_none() && !learns {
             return Err(Failed(format!(
                 "it lost the end of its log, and goes on: {}",
+                outcome.done
+            )));
+        }
+        let sound = refused.is_none() && !learns && found.is_empty();
+        if self.fault.is_honest() && !sound {
+            let what = outcome.noticed.unwrap_or_default();
+            return Err(Failed(format!(
+                "a power cut did it damage: {what}; {}",
                 outcome.done
             )));
         }
@@ -339,22 +432,21 @@ impl Row {
         all: bool,
         checker: Option<&Checker>,
     ) -> Result<(usize, u64), Failed> {
-        let lanes = clients.streams.lanes();
-        clients.streams.finish()?;
-        let shared = Arc::clone(&clients.load.shared);
-        let mut seen = clients.load.finish()?;
-        if let Some(what) = seen.strange.take() {
-            return Err(Failed(format!("a client got {what}")));
+        let lanes = clients.lanes();
+        if let Some(streams) = clients.streams {
+            streams.finish()?;
         }
-        if all {
-            let last = final_reads(&seen, &shared)?;
-            seen.operations.extend(last);
-        }
-        nothing_lost(&seen, &shared)?;
+        let operations = match clients.load {
+            Some(load) => finished(load, all)?,
+            None => Vec::new(),
+        };
         let keys = clients.keys.compare(nodes)?;
-        let sum = stream_load::compare(&lanes, &nodes.stream_addresses())?;
-        if let Some(checker) = checker {
-            let (verdict, text) = checker.judge(&seen.operations, nodes.folder())?;
+        let bytes = match lanes.is_empty() {
+            true => 0,
+            false => stream_load::compare(&lanes, &nodes.stream_addresses())?.bytes,
+        };
+        if let Some(checker) = checker.filter(|_| !operations.is_empty()) {
+            let (verdict, text) = checker.judge(&operations, nodes.folder())?;
             if verdict != Verdict::Linearizable {
                 return Err(Failed(format!("{verdict:?}: {text}")));
             }
@@ -365,8 +457,23 @@ impl Row {
                 return Err(Failed(format!("node {id} raised {alarms} alarms")));
             }
         }
-        Ok((keys, sum.bytes))
+        Ok((keys, bytes))
     }
+}
+
+/// What these clients saw, of whom nothing is lost.
+fn finished(load: Load, all: bool) -> Result<Vec<Operation>, Failed> {
+    let shared = Arc::clone(&load.shared);
+    let mut seen = load.finish()?;
+    if let Some(what) = seen.strange.take() {
+        return Err(Failed(format!("a client got {what}")));
+    }
+    if all {
+        let last = final_reads(&seen, &shared)?;
+        seen.operations.extend(last);
+    }
+    nothing_lost(&seen, &shared)?;
+    Ok(seen.operations)
 }
 
 /// What became of what scrubs found.
@@ -383,19 +490,14 @@ fn fates(found: &[(String, String)]) -> String {
     }
 }
 
-/// A bit of a byte that is not zero, in a block of a file of this kind: zeros are mostly free space.
+/// A bit of a byte that is not zero, in a file of this kind that is in use.
 fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
     let root = disk.under();
-    let mut names = files(&root, kind)?;
-    names.retain(|name| !name.ends_with("lock"));
+    let mut names = in_use(files(&root, kind)?);
     dice.shuffle(&mut names);
     for name in names {
         let bytes = fs::read(root.join(&name))?;
-        let blocks = bytes.chunks(BLOCK).enumerate();
-        let used: Vec<usize> = blocks
-            .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
-            .map(|(at, _)| at)
-            .collect();
+        let used = used_blocks(&name, &bytes);
         if used.is_empty() {
             continue;
         }
@@ -409,6 +511,47 @@ fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
         return Ok(format!("{name} at {at}: bit {bit}"));
     }
     Ok(String::new())
+}
+
+/// Those that hold something: no locks, no temporary ones, and of the lists of a tree's tables (`v7`) the last.
+fn in_use(mut names: Vec<String>) -> Vec<String> {
+    let list = |name: &str| {
+        let (folder, name) = name.rsplit_once('/')?;
+        let number = name.strip_prefix('v')?.parse::<u64>().ok()?;
+        Some((folder.to_owned(), number))
+    };
+    let lists: Vec<_> = names.iter().filter_map(|name| list(name)).collect();
+    names.retain(|name| {
+        let is_old = list(name).is_some_and(|(folder, number)| {
+            let newer = |(other, later): &(String, u64)| *other == folder && *later > number;
+            lists.iter().any(newer)
+        });
+        let last = name.rsplit('/').next().unwrap_or_default();
+        !is_old && last != "lock" && !last.ends_with(".new") && !last.starts_with(".tmp")
+    });
+    names
+}
+
+/// Blocks that are not zeros, as those are mostly free space; of a segment of the log those that were written since it
+/// has its number.
+fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
+    let segment = name.strip_suffix(".segment").and_then(|name| {
+        let (_, number) = name.rsplit_once('/')?;
+        u64::from_str_radix(number, 16).ok()
+    });
+    let mut live = segment.is_none();
+    let mut used = Vec::new();
+    for (at, block) in bytes.chunks(BLOCK).enumerate() {
+        if let (Some(number), true) = (segment, block.starts_with(LOG_WRITE)) {
+            live = block
+                .get(SEGMENT_AT..)
+                .is_some_and(|rest| rest.starts_with(&number.to_le_bytes()));
+        }
+        if live && block.iter().any(|byte| *byte != 0) {
+            used.push(at);
+        }
+    }
+    used
 }
 
 /// What a scrub of this node finds: what becomes of it, and what it is. A node that has ended finds nothing.

@@ -118,7 +118,16 @@ impl Writers {
 
     /// The same over etcd's JSON, at which nobody repeats anything.
     pub fn calm_etcd(addresses: &[String]) -> Self {
-        Self::of(addresses.len(), addresses, CALM, |addresses| Etcd {
+        Self::etcd(addresses, CALM)
+    }
+
+    /// [`Self::start`] over etcd's JSON.
+    pub fn busy_etcd(addresses: &[String]) -> Self {
+        Self::etcd(addresses, BUSY)
+    }
+
+    fn etcd(addresses: &[String], pace: Pace) -> Self {
+        Self::of(addresses.len(), addresses, pace, |addresses| Etcd {
             addresses,
             next: 0,
         })

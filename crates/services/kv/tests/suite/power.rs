@@ -2,10 +2,11 @@
 //! position that was synced or a later one, with the data of exactly that position.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    io,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::mpsc::channel,
+    sync::{Arc, Mutex, mpsc::channel},
     time::Duration,
 };
 
@@ -14,7 +15,7 @@ use quorate_kv::{
     key::Key,
     store::{
         Position, Store, Version, digest,
-        lsm::{Limits, LsmStore},
+        lsm::{Disk, Limits, LsmStore, Options, RealDisk, Room},
     },
 };
 
@@ -240,4 +241,53 @@ fn what_the_log_does_not_have_yet_is_synced_later() {
         ControlFlow::Continue(())
     });
     assert_eq!(store.len(), keys);
+}
+
+/// A disk that notes which names were in a folder when it was flushed.
+#[derive(Debug, Default)]
+struct Noting(Mutex<BTreeMap<PathBuf, BTreeSet<PathBuf>>>);
+
+impl Disk for Noting {
+    fn room(&self, folder: &Path) -> io::Result<Room> {
+        RealDisk.room(folder)
+    }
+
+    fn try_writing(&self, folder: &Path) -> io::Result<()> {
+        RealDisk.try_writing(folder)
+    }
+
+    fn sync_names(&self, folder: &Path) -> io::Result<()> {
+        let names: io::Result<BTreeSet<_>> = std::fs::read_dir(folder)?
+            .map(|entry| Ok(entry?.path()))
+            .collect();
+        self.0.lock().unwrap().insert(folder.to_owned(), names?);
+        RealDisk.sync_names(folder)
+    }
+}
+
+/// The library flushes the folders of its files, and not those in which these folders are.
+#[test]
+fn a_store_has_durable_folders_before_anything_is_built_on_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kv");
+    for _ in ["a new one", "one that another process has left"] {
+        let disk = Arc::new(Noting::default());
+        let options = Options {
+            disk: Arc::clone(&disk) as Arc<dyn Disk>,
+            ..Options::default()
+        };
+        let (_store, note) = LsmStore::open_with(&path, options).unwrap();
+        assert_eq!(note, None);
+        let noted = disk.0.lock().unwrap();
+        let keyspaces = path.join("keyspaces");
+        let mut folders = vec![path.clone(), keyspaces.clone()];
+        let trees = std::fs::read_dir(&keyspaces).unwrap();
+        folders.extend(trees.map(|tree| tree.unwrap().path()));
+        assert!(folders.len() > 3, "no tree of keys: {folders:?}");
+        for made in folders {
+            let within = noted.get(made.parent().unwrap());
+            let durable = within.is_some_and(|names| names.contains(&made));
+            assert!(durable, "{} may be lost", made.display());
+        }
+    }
 }

@@ -38,6 +38,11 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Whether the file system takes writes: writes a little, and removes it.
     fn try_writing(&self, folder: &Path) -> io::Result<()>;
 
+    /// Makes the names in a folder durable.
+    fn sync_names(&self, folder: &Path) -> io::Result<()> {
+        File::open(folder)?.sync_all()
+    }
+
     /// Asked before each access; an error takes its place.
     fn allows(&self, access: Access) -> io::Result<()> {
         let _ = access;

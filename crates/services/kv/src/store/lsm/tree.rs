@@ -40,6 +40,8 @@ const DEAD_PART: f32 = 0.5;
 const OLD_PART: f32 = 0.5;
 /// In every folder that is a whole tree.
 const MARKER: &str = "version";
+/// Where the library has its keyspaces, a folder each.
+const KEYSPACES: &str = "keyspaces";
 /// Blocks kept between reads, unless a test wants fewer.
 pub(super) const CACHE_BYTES: u64 = 64 << 20;
 
@@ -140,6 +142,7 @@ impl Tree {
             fs::remove_dir_all(path)?;
         }
         let (database, keyspace) = recover(path, *files_max, *cache_bytes)?;
+        sync_names(path, disk.as_ref())?;
         let tree = Self {
             database,
             keyspace,
@@ -403,6 +406,18 @@ fn recover(
     }));
     let stopped = |_| Failure::damaged("its recovery stopped at a failed assertion");
     Ok(opened.map_err(stopped)??)
+}
+
+/// [store-1] Read in fjall 3.1: it flushes the folders in which it makes files, but not the one in which it makes the
+/// folder of a keyspace, nor the one in which the tree is. After a loss of power either could be gone with all that was
+/// synced below it, and nothing would be damaged. What an earlier process made and could not flush is flushed now.
+fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
+    disk.sync_names(&path.join(KEYSPACES))?;
+    disk.sync_names(path)?;
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => disk.sync_names(parent),
+        _ => disk.sync_names(Path::new(".")),
+    }
 }
 
 /// Whether somebody began to make a tree here, and a crash or a full disk ended that.

@@ -1,0 +1,386 @@
+//! Names that were made, changed or removed in folders that were not flushed since, and what a power cut leaves of them.
+//!
+//! Nothing makes a name durable but a flush of its folder, and that makes all of the folder durable. Many file systems
+//! promise more; programs may not rely on it.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use quorate_core::dice::Dice;
+
+use super::files::Files;
+
+/// A name in a folder, which has this number.
+type At = (u64, String);
+
+/// Something that had a name, and lies elsewhere until that is durable.
+#[derive(Debug)]
+struct Kept {
+    number: Option<u64>,
+    path: PathBuf,
+}
+
+#[derive(Debug)]
+enum What {
+    Made(At),
+    Removed(At, Kept),
+    Renamed {
+        from: At,
+        to: At,
+        replaced: Option<Kept>,
+    },
+}
+
+/// A change that a power cut may undo.
+#[derive(Debug)]
+struct Change {
+    what: What,
+    /// Where it happened, below the root, as it was called then.
+    paths: Vec<String>,
+}
+
+impl Change {
+    /// Folders; a flush of one of them makes the change durable, as no file system does half of it.
+    fn folders(&self) -> [u64; 2] {
+        match &self.what {
+            What::Made((folder, _)) | What::Removed((folder, _), _) => [*folder; 2],
+            What::Renamed { from, to, .. } => [from.0, to.0],
+        }
+    }
+}
+
+/// All changes that a power cut could undo, in the order in which they were made.
+#[derive(Debug)]
+pub(crate) struct Names {
+    changes: Vec<Change>,
+    /// Where that lies which is removed.
+    removed: PathBuf,
+    next: u64,
+}
+
+impl Names {
+    /// With what is removed in a folder next to the root.
+    pub(crate) fn new(root: &Path) -> io::Result<Self> {
+        let removed = root.with_extension("removed");
+        fs::create_dir(&removed)?;
+        Ok(Self {
+            changes: Vec::new(),
+            removed,
+            next: 0,
+        })
+    }
+
+    /// A file or a folder was made.
+    pub(crate) fn made(&mut self, files: &Files, folder: u64, name: &str) {
+        let path = below(files, folder, name).unwrap_or_default();
+        self.changes.push(Change {
+            what: What::Made((folder, name.to_owned())),
+            paths: vec![path],
+        });
+    }
+
+    /// Removes a file or an empty folder; says what number it had.
+    pub(crate) fn remove(
+        &mut self,
+        files: &mut Files,
+        folder: u64,
+        name: &str,
+    ) -> io::Result<Option<u64>> {
+        let path = below(files, folder, name)?;
+        let kept = self.keep(files, &path)?;
+        let number = kept.number;
+        self.changes.push(Change {
+            what: What::Removed((folder, name.to_owned()), kept),
+            paths: vec![path],
+        });
+        Ok(number)
+    }
+
+    /// Renames; says what number that had which was replaced.
+    pub(crate) fn rename(
+        &mut self,
+        files: &mut Files,
+        from: (u64, &str),
+        to: (u64, &str),
+    ) -> io::Result<Option<u64>> {
+        let (old, new) = (below(files, from.0, from.1)?, below(files, to.0, to.1)?);
+        let root = files.root().to_owned();
+        fs::symlink_metadata(root.join(&old))?;
+        let replaced = match fs::symlink_metadata(root.join(&new)) {
+            Ok(_) if old != new => Some(self.keep(files, &new)?),
+            _ => None,
+        };
+        fs::rename(root.join(&old), root.join(&new))?;
+        files.rename(&old, &new);
+        let number = replaced.as_ref().and_then(|kept| kept.number);
+        self.changes.push(Change {
+            what: What::Renamed {
+                from: (from.0, from.1.to_owned()),
+                to: (to.0, to.1.to_owned()),
+                replaced,
+            },
+            paths: vec![old, new],
+        });
+        Ok(number)
+    }
+
+    /// It has no name any more.
+    fn keep(&mut self, files: &mut Files, name: &str) -> io::Result<Kept> {
+        self.next += 1;
+        let path = self.removed.join(self.next.to_string());
+        fs::rename(files.root().join(name), &path)?;
+        let number = files.remove(name);
+        Ok(Kept { number, path })
+    }
+
+    /// A folder is flushed.
+    pub(crate) fn flush(&mut self, folder: u64) {
+        self.changes.retain(|change| {
+            let open = !change.folders().contains(&folder);
+            if !open {
+                change.forget();
+            }
+            open
+        });
+    }
+
+    /// How many changes of such names a power cut could undo: all of them, or those of one folder.
+    pub(crate) fn candidates(&self, folder: Option<u64>, chosen: impl Fn(&str) -> bool) -> usize {
+        let all = self.changes.iter().filter(|change| {
+            let here = folder.is_none_or(|folder| change.folders().contains(&folder));
+            here && change.paths.iter().any(|path| chosen(path))
+        });
+        all.count()
+    }
+
+    /// The power is cut: of the changes of such names all are undone, or the last ones of each folder. The others are
+    /// durable from here on. Says what was undone.
+    pub(crate) fn cut(
+        &mut self,
+        files: &mut Files,
+        dice: &mut Dice,
+        chosen: impl Fn(&str) -> bool,
+    ) -> io::Result<Vec<String>> {
+        let changes = std::mem::take(&mut self.changes);
+        let takes = |change: &Change| change.paths.iter().any(|path| chosen(path));
+        let folders: BTreeSet<u64> = changes.iter().map(|change| change.folders()[1]).collect();
+        let all = dice.chance(1, 2);
+        let mut lost = vec![false; changes.len()];
+        for folder in folders {
+            let of_folder = |at: &usize| {
+                let change: &Change = &changes[*at];
+                change.folders()[1] == folder && takes(change)
+            };
+            let places: Vec<usize> = (0..changes.len()).filter(of_folder).collect();
+            if places.is_empty() {
+                continue;
+            }
+            let first = if all { 0 } else { dice.index(places.len()) };
+            places[first..].iter().for_each(|at| lost[*at] = true);
+        }
+        let mut said = Vec::new();
+        for (change, lost) in changes.into_iter().zip(lost).rev() {
+            match lost {
+                true => said.extend(change.undo(files)?),
+                false => change.forget(),
+            }
+        }
+        said.reverse();
+        Ok(said)
+    }
+}
+
+impl Change {
+    /// It is durable.
+    fn forget(&self) {
+        let kept = match &self.what {
+            What::Made(_) => None,
+            What::Removed(_, kept) => Some(kept),
+            What::Renamed { replaced, .. } => replaced.as_ref(),
+        };
+        if let Some(Kept { path, .. }) = kept {
+            // What is left over goes with the disk.
+            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+        }
+    }
+
+    /// It never happened. `None`: its folder is not there any more.
+    fn undo(self, files: &mut Files) -> io::Result<Option<String>> {
+        let root = files.root().to_owned();
+        let there = |files: &Files, (folder, name): &At| {
+            let path = below(files, *folder, name).ok();
+            path.filter(|path| root.join(path).symlink_metadata().is_ok())
+        };
+        match self.what {
+            What::Made(at) => {
+                let Some(path) = there(files, &at) else {
+                    return Ok(None);
+                };
+                let full = root.join(&path);
+                match full.is_dir() {
+                    true => fs::remove_dir_all(full)?,
+                    false => fs::remove_file(full)?,
+                }
+                files.remove(&path);
+                Ok(Some(format!("{path} was not made")))
+            }
+            What::Removed((folder, name), kept) => {
+                let Ok(path) = below(files, folder, &name) else {
+                    return Ok(None);
+                };
+                kept.put_back(files, &path)?;
+                Ok(Some(format!("{path} was not removed")))
+            }
+            What::Renamed { from, to, replaced } => {
+                let (Some(new), Ok(old)) = (there(files, &to), below(files, from.0, &from.1))
+                else {
+                    return Ok(None);
+                };
+                fs::rename(root.join(&new), root.join(&old))?;
+                files.rename(&new, &old);
+                if let Some(kept) = replaced {
+                    kept.put_back(files, &new)?;
+                }
+                Ok(Some(format!("{new} is {old} again")))
+            }
+        }
+    }
+}
+
+impl Kept {
+    fn put_back(self, files: &mut Files, name: &str) -> io::Result<()> {
+        fs::rename(self.path, files.root().join(name))?;
+        if let Some(number) = self.number {
+            files.restore(number, name);
+        }
+        Ok(())
+    }
+}
+
+fn below(files: &Files, folder: u64, name: &str) -> io::Result<String> {
+    files.child(folder, name.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::ROOT;
+
+    /// A folder, and what was done to its names.
+    struct Stage {
+        _folder: tempfile::TempDir,
+        files: Files,
+        names: Names,
+    }
+
+    impl Stage {
+        /// With durable files.
+        fn new(durable: &[&str]) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path().join("root");
+            fs::create_dir(&root).unwrap();
+            let mut stage = Self {
+                files: Files::new(&root),
+                names: Names::new(&root).unwrap(),
+                _folder: folder,
+            };
+            durable.iter().for_each(|name| stage.make(name));
+            stage.names.flush(ROOT);
+            stage
+        }
+
+        fn make(&mut self, name: &str) {
+            fs::write(self.files.root().join(name), name).unwrap();
+            self.files.number(name);
+            self.names.made(&self.files, ROOT, name);
+        }
+
+        fn rename(&mut self, from: &str, to: &str) {
+            self.names
+                .rename(&mut self.files, (ROOT, from), (ROOT, to))
+                .unwrap();
+        }
+
+        /// What is left, with the first letter of what is in it.
+        fn cut(mut self, seed: u64) -> String {
+            let mut dice = Dice::new(seed);
+            self.names
+                .cut(&mut self.files, &mut dice, |path| path != "other")
+                .unwrap();
+            let left = fs::read_dir(self.files.root()).unwrap();
+            let mut left: Vec<String> = left
+                .map(|entry| {
+                    let path = entry.unwrap().path();
+                    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                    let held = fs::read_to_string(&path).unwrap_or_default();
+                    match held == name || held.is_empty() {
+                        true => name,
+                        false => format!("{name}={held}"),
+                    }
+                })
+                .collect();
+            left.sort();
+            left.join(" ")
+        }
+    }
+
+    fn all(stage: impl Fn() -> Stage) -> Vec<String> {
+        let mut all: Vec<_> = (1..100).map(|seed| stage().cut(seed)).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    #[test]
+    fn a_file_that_replaces_another_is_lost_with_its_temporary_name_or_has_it_again() {
+        let replaced = || {
+            let mut stage = Stage::new(&["file"]);
+            stage.make("new");
+            stage.rename("new", "file");
+            stage
+        };
+        assert_eq!(all(replaced), ["file", "file new"]);
+        let flushed = || {
+            let mut stage = replaced();
+            stage.names.flush(ROOT);
+            stage
+        };
+        assert_eq!(all(flushed), ["file=new"]);
+    }
+
+    #[test]
+    fn what_was_removed_is_there_again_and_what_is_not_chosen_stays() {
+        let removed = || {
+            let mut stage = Stage::new(&["file"]);
+            stage.names.remove(&mut stage.files, ROOT, "file").unwrap();
+            stage.make("other");
+            stage
+        };
+        assert_eq!(all(removed), ["file other"]);
+    }
+
+    #[test]
+    fn a_folder_that_was_not_flushed_is_lost_with_all_that_was_flushed_in_it() {
+        let made = || {
+            let mut stage = Stage::new(&["file"]);
+            fs::create_dir(stage.files.root().join("folder")).unwrap();
+            let folder = stage.files.number("folder");
+            stage.names.made(&stage.files, ROOT, "folder");
+            fs::write(stage.files.root().join("folder/within"), "x").unwrap();
+            stage.names.made(&stage.files, folder, "within");
+            stage.names.flush(folder);
+            stage
+        };
+        assert_eq!(all(made), ["file"]);
+        let renamed = || {
+            let mut stage = made();
+            stage.names.flush(ROOT);
+            stage.rename("folder", "moved");
+            stage
+        };
+        assert_eq!(all(renamed), ["file folder"]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Sizes of files that were set ahead and not flushed since, and what a power cut makes of them.
+
+use std::{fs::File, io, os::unix::fs::FileExt as _};
+
+/// A size that a power cut may undo.
+#[derive(Debug)]
+struct Size {
+    /// The number of the file.
+    file: u64,
+    old: u64,
+    new: u64,
+    /// What was cut off.
+    lost: Vec<u8>,
+}
+
+/// All of them, in the order in which they were set.
+#[derive(Debug, Default)]
+pub(crate) struct Sizes(Vec<Size>);
+
+impl Sizes {
+    /// Does what sets the size of a file.
+    pub(crate) fn set(
+        &mut self,
+        open: &File,
+        file: u64,
+        set: impl FnOnce(&File) -> io::Result<()>,
+        new: u64,
+    ) -> io::Result<()> {
+        let old = open.metadata()?.len();
+        let mut lost = vec![0; usize::try_from(old.saturating_sub(new)).unwrap_or(0)];
+        open.read_exact_at(&mut lost, new.min(old))?;
+        set(open)?;
+        if old != new {
+            self.0.push(Size {
+                file,
+                old,
+                new,
+                lost,
+            });
+        }
+        Ok(())
+    }
+
+    /// A file is flushed.
+    pub(crate) fn flush(&mut self, file: u64) {
+        self.0.retain(|size| size.file != file);
+    }
+
+    /// How many sizes of such files could be undone.
+    pub(crate) fn candidates(&self, chosen: impl Fn(u64) -> bool) -> usize {
+        self.0.iter().filter(|size| chosen(size.file)).count()
+    }
+
+    /// The power is cut: files have the sizes that they had, unless something was written behind those since. Says what
+    /// was undone; nothing is open any more.
+    pub(crate) fn cut(
+        &mut self,
+        chosen: impl Fn(u64) -> bool,
+        open: impl Fn(u64) -> Option<(File, String)>,
+    ) -> io::Result<Vec<String>> {
+        let mut said = Vec::new();
+        for size in std::mem::take(&mut self.0).into_iter().rev() {
+            let Size {
+                file,
+                old,
+                new,
+                lost,
+            } = size;
+            let Some((open, name)) = open(file).filter(|_| chosen(file)) else {
+                continue;
+            };
+            if open.metadata()?.len() != new {
+                continue;
+            }
+            open.set_len(old)?;
+            open.write_all_at(&lost, new.min(old))?;
+            said.push(format!("{name} has {old} bytes again, not {new}"));
+        }
+        Ok(said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: u64 = 7;
+
+    #[test]
+    fn a_size_that_was_not_flushed_is_undone_with_all_that_it_took() {
+        for flushed in [false, true] {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(b"abcdef", 0).unwrap();
+            let mut sizes = Sizes::default();
+            for new in [2, 9] {
+                sizes
+                    .set(&file, FILE, |file| file.set_len(new), new)
+                    .unwrap();
+            }
+            if flushed {
+                sizes.flush(FILE);
+            }
+            let open = |_| Some((file.try_clone().unwrap(), "f".to_owned()));
+            assert_eq!(sizes.candidates(|_| true), if flushed { 0 } else { 2 });
+            let said = sizes.cut(|_| true, open).unwrap();
+            let mut bytes = [0; 12];
+            let left = file.read_at(&mut bytes, 0).unwrap();
+            let wanted: (&[u8], usize) = match flushed {
+                false => (b"abcdef", 2),
+                true => (b"ab\0\0\0\0\0\0\0", 0),
+            };
+            assert_eq!((&bytes[..left], said.len()), wanted);
+        }
+    }
+}
