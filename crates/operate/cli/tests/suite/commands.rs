@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::common::{
-    Cluster, NodeProcess, Signal, http, program, quorate, quorate_json, refused, signal, single,
-    wait_end, wait_for, with,
+    Cluster, NodeProcess, Signal, free_port, http, program, quorate, quorate_json, refused, signal,
+    single, wait_end, wait_for, with,
 };
 use quorate_client::{Client, Options, Reply};
 use serde_json::Value as Json;
@@ -42,6 +42,35 @@ fn a_cluster_of_one_keeps_its_data() {
     node.kill().unwrap();
     node.restart().unwrap();
     assert_eq!(client(&node).run(&[b"INCR", b"x"]), Ok(Reply::Integer(3)));
+}
+
+/// Without a client of Redis: replies as lines and as JSON, one clear error each.
+#[test]
+fn a_command_for_the_service_is_sent_from_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = serve(single(&folder.path().join("n"), &[]));
+    let nobody = "127.0.0.1:1";
+    let nodes = format!("{nobody},{}", node.ready.client);
+    let kv = |words: &[&str]| quorate(&[&["kv", "--client", &nodes], words].concat());
+    let said = |words: &[&str]| {
+        let output = kv(words);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(said(&["SET", "hello", "world"]), "OK\n");
+    assert_eq!(said(&["get", "hello"]), "world\n");
+    assert_eq!(said(&["GET", "nothing"]), "(nil)\n");
+    assert_eq!(said(&["INCRBY", "x", "--", "-5"]), "-5\n");
+    assert_eq!(said(&["MGET", "x", "hello"]), "-5\nworld\n");
+    assert_eq!(
+        said(&["--json", "MGET", "x", "y"]),
+        "{\"reply\":[\"-5\",null]}\n"
+    );
+    let refused = kv(&["INCR", "hello"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(text.contains("not an integer"), "{text}");
+    assert_eq!(kv(&[]).status.code(), Some(2));
 }
 
 #[test]
@@ -167,7 +196,7 @@ fn help_helps() {
 
 #[test]
 fn nobody_there_exits_with_3_and_an_error_document() {
-    let port = crate::common::free_port();
+    let port = free_port();
     let address = format!("127.0.0.1:{port}");
     for command in ["status", "transfer", "snapshot"] {
         let (code, json) = quorate_json(&[command, "--admin", &address, "--json"]);
@@ -316,7 +345,7 @@ fn a_node_alone_of_three_is_alive_but_not_ready() {
 #[test]
 fn a_joining_node_listens_before_the_founder_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let ports = [crate::common::free_port(), crate::common::free_port()];
+    let ports = [free_port(), free_port()];
     let list = format!("1=127.0.0.1:{},2=127.0.0.1:{}", ports[0], ports[1]);
     let spec = |node: &str| {
         let mut spec = single(
