@@ -73,6 +73,45 @@ fn a_command_for_the_service_is_sent_from_the_command_line() {
     assert_eq!(kv(&[]).status.code(), Some(2));
 }
 
+/// Who waits for all nodes is told of the one that is missing, in the end by exit code 3.
+#[test]
+fn status_waits_until_all_nodes_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = NodeProcess::spawn(single(&folder.path().join("n"), &[])).unwrap();
+    node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+    let admin = &node.ready.admin;
+    let (code, json) = quorate_json(&["status", "--wait", "--admin", admin, "--json"]);
+    assert_eq!((code, &json["leader"]), (0, &Json::from(1)));
+    assert_eq!(http(admin, "/ready").unwrap().0, 200);
+    let both = format!("{admin},127.0.0.1:1");
+    let (code, json) = quorate_json(&["status", "--wait=1", "--admin", &both, "--json"]);
+    assert_eq!(
+        (code, &json["error"]["code"]),
+        (3, &Json::from("not_ready"))
+    );
+    let message = json["error"]["message"].as_str().unwrap();
+    let begins = "not all nodes serve after 1 s: no node answers at 127.0.0.1:1";
+    assert!(message.starts_with(begins), "{message}");
+    // It listens, and its founder is nowhere: it waits.
+    let list = format!("1=127.0.0.1:1,2=127.0.0.1:{}", free_port());
+    let lonely = single(
+        &folder.path().join("m"),
+        &["--node", "2", "--cluster", &list],
+    );
+    let mut lonely = NodeProcess::spawn(lonely).unwrap();
+    lonely
+        .wait_ready()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let admin = &lonely.ready.admin;
+    let (code, json) = quorate_json(&["status", "--wait=1", "--admin", admin, "--json"]);
+    assert_eq!(
+        (code, &json["error"]["code"]),
+        (3, &Json::from("not_ready"))
+    );
+    let message = json["error"]["message"].as_str().unwrap();
+    assert!(message.contains("node 2: "), "{message}");
+}
+
 #[test]
 fn each_refusal_is_one_clear_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -265,6 +304,12 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     let nodes = json["nodes"].as_array().unwrap();
     let gone = nodes.iter().find(|node| node["node"] == dead).unwrap();
     assert_eq!(gone.as_object().unwrap().len(), 2, "{gone}");
+    assert!(gone["error"].is_string(), "{gone}");
+    // It is known by the address, too.
+    let all = cluster.nodes.admin_addresses().join(",");
+    let (_, json) = quorate_json(&["status", "--admin", &all, "--json"]);
+    let nodes = json["nodes"].as_array().unwrap();
+    let gone = nodes.iter().find(|node| node["node"] == dead).unwrap();
     assert!(gone["error"].is_string(), "{gone}");
 }
 
