@@ -332,13 +332,13 @@ fn demand_version(said: &str, release: &Release) -> Result<(), Failed> {
 }
 
 /// Whether there is a program of this name.
-fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Says what is not done, and why; with `QUORATE_NO_SKIPS=true` everything must be there.
-fn skip(what: &str, why: &str) -> Result<(), Failed> {
+pub(crate) fn skip(what: &str, why: &str) -> Result<(), Failed> {
     println!("  SKIPPED: {what}: {why}");
     match env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true") {
         true => Err(Failed(format!("{what}, and nothing may be skipped: {why}"))),

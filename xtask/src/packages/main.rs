@@ -7,6 +7,7 @@ mod archive;
 mod check;
 mod deb;
 mod failed;
+mod first_hour;
 mod image;
 mod parts;
 mod program;
@@ -93,6 +94,7 @@ fn run(wanted: &Wanted) -> Result<(), Failed> {
     let release = Release::of(&root(), &program.machine)?;
     fs::create_dir_all(&wanted.to).map_err(Failed::at(&wanted.to))?;
     let mut sums = String::new();
+    let mut debian = None;
     let mut put = |name: &str, bytes: &[u8]| {
         let file = wanted.to.join(name);
         fs::write(&file, bytes).map_err(Failed::at(&file))?;
@@ -112,6 +114,7 @@ fn run(wanted: &Wanted) -> Result<(), Failed> {
             }
             println!("  the same bytes when it is made again");
         }
+        debian = debian.or((*kind == Kind::Deb).then_some(file));
     }
     match symbols::make(&program, &release, wanted.level)? {
         Some((name, bytes)) => drop(put(&name, &bytes)?),
@@ -120,7 +123,11 @@ fn run(wanted: &Wanted) -> Result<(), Failed> {
     let list = format!("quorate-{}.cdx.json", release.version);
     put(&list, &release.parts.list(&release))?;
     let file = wanted.to.join("SHA256SUMS");
-    fs::write(&file, sums).map_err(Failed::at(&file))
+    fs::write(&file, sums).map_err(Failed::at(&file))?;
+    match debian {
+        Some(package) if wanted.check => first_hour::check(&package, &file),
+        _ => Ok(()),
+    }
 }
 
 /// The name of the file, and what is in it.

@@ -1,6 +1,10 @@
 //! What every node of a cluster says, asked at once.
 
-use std::{collections::BTreeSet, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::Duration,
+};
 
 use crate::{
     client,
@@ -41,7 +45,22 @@ pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
     if let Some(reasons) = answers.iter().map(silent).collect::<Option<Vec<_>>>() {
         return Err(Silent(reasons));
     }
+    name_silent(&asked, &mut answers);
     Ok(ClusterView::new(answers))
+}
+
+/// Who does not answer at an address that was given is known by those who answer, as long as they know where it is.
+fn name_silent(asked: &[(Option<u32>, String)], answers: &mut [Answer]) {
+    let views = answers.iter().filter_map(Answer::view);
+    let members = views.flat_map(|view| &view.members);
+    let known: BTreeMap<String, u32> = members
+        .filter_map(|member| Some((member.admin.clone()?, member.node)))
+        .collect();
+    for ((_, address), answer) in asked.iter().zip(answers) {
+        if let Answer::Unreachable { node, .. } | Answer::Starting { node, .. } = answer {
+            *node = node.or_else(|| known.get(address).copied());
+        }
+    }
 }
 
 /// The other members: where to ask them, and those of whom that is not known.

@@ -10,6 +10,7 @@ mod tuning;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::Ipv6Addr,
     path::PathBuf,
     time::Duration,
 };
@@ -29,6 +30,7 @@ use quorate_replica::{
 use crate::{
     output::Problem,
     scrub::parse_pace,
+    start::DEFAULT_PEER,
     values::{Number, Unit, must_be, switch},
 };
 use layers::Layers;
@@ -36,6 +38,8 @@ pub(crate) use settings::StartArgs;
 use settings::{DISK_FLUSH_MS, HOPS, LOG_SEGMENT};
 pub(crate) use trust::Trusting;
 
+/// Where a node listens for clients by default.
+pub(crate) const DEFAULT_CLIENT: &str = "127.0.0.1:7450";
 /// Up to what one batch can carry, with room to spare.
 const COMMAND_MAX: Number = Number::between(1024, 64 << 20, Unit::Bytes);
 const CLIENT_MEMORY: Number = Number::between(16 << 20, 1 << 40, Unit::Bytes);
@@ -69,6 +73,8 @@ pub(crate) struct StartConfig {
     pub(crate) raising: Raising,
     pub(crate) client: String,
     pub(crate) peer: Option<String>,
+    /// If neither this nor a list of the members says where.
+    pub(crate) peer_default: String,
     pub(crate) admin: String,
     pub(crate) stream: Option<String>,
     pub(crate) stream_raw: Option<String>,
@@ -294,10 +300,13 @@ impl StartConfig {
                 .unwrap_or_default(),
             votes: layers.required("votes", "star, ring or auto", Votes::named)?,
             raising: layers.required("feature-level", "auto or hold", Raising::named)?,
-            client: layers.required("client", address, parse_address)?,
+            client: layers.required_at("client", 7450, address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
-            admin: layers.required("admin", address, parse_address)?,
-            stream: layers.optional("stream", address, parse_address)?,
+            peer_default: layers
+                .listened(7451)?
+                .unwrap_or_else(|| DEFAULT_PEER.to_owned()),
+            admin: layers.required_at("admin", 7452, address, parse_address)?,
+            stream: layers.optional_at("stream", 7453, address, parse_address)?,
             stream_raw: layers.optional("stream-raw", address, parse_address)?,
             client_socket: layers.optional("client-socket", "a path", path)?,
             trusting: trust::resolve(&layers)?,
@@ -440,6 +449,18 @@ fn parse_address(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;
     (!host.is_empty() && !text.chars().any(char::is_whitespace)).then(|| text.to_owned())
+}
+
+/// A name or an address without a port, as it stands before one.
+fn parse_host(text: &str) -> Option<String> {
+    let host = match text.parse::<Ipv6Addr>() {
+        Ok(address) => format!("[{address}]"),
+        Err(_) => text.to_owned(),
+    };
+    let in_brackets = host.starts_with('[') && host.ends_with(']');
+    let is_host = in_brackets || !host.contains([':', ',', '/', '=']);
+    parse_address(&format!("{host}:1")).filter(|_| is_host)?;
+    Some(host)
 }
 
 fn parse_addresses(text: &str) -> Option<Vec<String>> {
@@ -593,6 +614,49 @@ mod tests {
         assert_eq!(config.log_ready, 64 << 20);
         let snapshots = (config.snapshot_ratio, config.log_max, config.transfer_limit);
         assert_eq!(snapshots, (2, 8 << 30, None));
+    }
+
+    /// One word for four addresses; what is nearer to who gives the command counts for more.
+    #[test]
+    fn a_node_listens_at_one_address_with_the_usual_ports() {
+        let of = |flags: &str, variables: &[(&str, &str)]| {
+            let flags: Vec<&str> = flags.split(' ').collect();
+            let config = resolve(&flags, variables).unwrap();
+            let stream = config.stream.unwrap_or_default();
+            [
+                config.client,
+                config.peer.unwrap_or(config.peer_default),
+                config.admin,
+                stream,
+            ]
+            .join(" ")
+        };
+        assert_eq!(
+            of("--data d", &[]),
+            "127.0.0.1:7450 127.0.0.1:7451 127.0.0.1:7452 "
+        );
+        let all = "10.0.0.1:7450 10.0.0.1:7451 10.0.0.1:7452 10.0.0.1:7453";
+        assert_eq!(of("--data d --listen 10.0.0.1", &[]), all);
+        assert_eq!(of("--data d", &[("QUORATE_LISTEN", "10.0.0.1")]), all);
+        assert_eq!(
+            of("--data d --listen ::1 --admin a:1 --peer b:2", &[]),
+            "[::1]:7450 b:2 a:1 [::1]:7453"
+        );
+        // For the commands of a shell, the addresses of all nodes may be variables.
+        let variables = [("QUORATE_CLIENT", "a:1,b:1"), ("QUORATE_ADMIN", "a:2")];
+        assert_eq!(of("--data d --listen 10.0.0.1", &variables), all);
+        let variables = [("QUORATE_LISTEN", "h"), ("QUORATE_ADMIN", "a:2")];
+        assert_eq!(of("--data d", &variables), "h:7450 h:7451 a:2 h:7453");
+        let variables = [("QUORATE_LISTEN", "h")];
+        assert_eq!(
+            of("--data d --client c:1", &variables),
+            "c:1 h:7451 h:7452 h:7453"
+        );
+        for wrong in ["10.0.0.1:7450", "a b", "1=a"] {
+            let message =
+                format!("--listen must be a name or an address without a port (got {wrong})");
+            check_refused(&["--listen", wrong], &[], &message);
+        }
     }
 
     /// A node that a program embeds and one of the command line are alike.

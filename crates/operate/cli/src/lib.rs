@@ -14,6 +14,7 @@ mod demo;
 mod etcd;
 mod handing_over;
 mod joining;
+mod kv;
 mod log;
 mod logging;
 mod manager;
@@ -79,6 +80,8 @@ enum Command {
     /// Add, remove and replace members
     #[command(subcommand)]
     Member(member::MemberCommand),
+    /// Send one command to the key-value service, such as SET or GET
+    Kv(kv::KvArgs),
     /// Write, read and manage byte streams
     #[command(subcommand)]
     Stream(stream::StreamCommand),
@@ -177,6 +180,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
         Command::Status(args) => status::run(&args, output),
         Command::Top(args) => top::run(&args, output),
         Command::Member(command) => member::run(&command, output),
+        Command::Kv(args) => kv::run(&args, output),
         Command::Stream(command) => stream::run(&command, output),
         Command::Transfer(args) => transfer::run(&args, output),
         Command::Snapshot(args) => snapshot::run(&args, output),

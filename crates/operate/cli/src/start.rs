@@ -66,7 +66,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     known.descriptors = Descriptors::share(raise_descriptor_limit(), folder.nodes(&known))?;
     let listed = folder.listed_address(&known);
     let peer = config.peer.clone().or_else(|| listed.clone());
-    let peer = peer.as_deref().unwrap_or(DEFAULT_PEER);
+    let peer = peer.as_deref().unwrap_or(&config.peer_default);
     let stream = config.stream.as_deref();
     let mut places = vec![
         ("client", config.client.as_str()),

@@ -2,9 +2,13 @@
 
 mod picture;
 mod rates;
+mod wait;
 mod watch;
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
 
 use clap::Args;
 use quorate_admin::{
@@ -19,6 +23,7 @@ use quorate_admin::{
 use crate::{
     config::address_argument,
     output::{Exit, Output, Problem, table},
+    values::{Number, Unit},
 };
 
 /// Flags.
@@ -30,6 +35,10 @@ pub(crate) struct StatusArgs {
     /// Refresh once a second; with --json, print one line each time
     #[arg(long)]
     watch: bool,
+    /// First wait until every node serves, for at most so many seconds [default: 60]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "60",
+          conflicts_with = "watch", value_parser = Number::between(1, 86_400, Unit::Count).argument::<u64>())]
+    wait: Option<u64>,
 }
 
 /// Where a node listens for operators by default.
@@ -38,7 +47,10 @@ pub const DEFAULT_ADMIN: &str = "127.0.0.1:7452";
 /// Runs the command.
 pub(crate) fn run(args: &StatusArgs, output: Output) -> Result<Exit, Problem> {
     if !args.watch {
-        let cluster = look(&args.admin)?;
+        let cluster = match args.wait {
+            Some(seconds) => wait::wait(&args.admin, Duration::from_secs(seconds))?,
+            None => look(&args.admin)?,
+        };
         output.result(&cluster, || human(&cluster, io::stdout().is_terminal()));
         return Ok(Exit::Done);
     }

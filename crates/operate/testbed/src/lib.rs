@@ -7,7 +7,7 @@
 //! that never repeat anything), [`trust`] (their certificate), [`trial`] (recording clients under faults), [`writers`] (whose
 //! writes are compared afterwards), [`queues`] (lists whose elements are taken once, in order), [`replace`] (newcomers take the places of old nodes), [`played`] (nodes of byte
 //! streams that are played in memory), [`stream_bytes`], [`stream_load`] and [`stream_history`] (clients of byte
-//! streams that note what they saw, and what is wrong with it), [`asked`] (a replica for fronts that are tested alone), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
+//! streams that note what they saw, and what is wrong with it), [`asked`] (a replica for fronts that are tested alone), [`page`] (the commands of a page for operators), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
 #![deny(unsafe_code)] // One exception: `relay::device` says why.
 
 pub mod asked;
@@ -18,6 +18,7 @@ pub mod machine;
 pub mod namespace;
 pub mod network;
 pub mod nodes;
+pub mod page;
 pub mod played;
 pub mod process;
 pub mod queues;

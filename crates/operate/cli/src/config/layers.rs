@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    parse_cluster,
-    settings::{CONFIG, SETTINGS, StartArgs, variable},
+    parse_cluster, parse_host,
+    settings::{CONFIG, LISTEN, SETTINGS, StartArgs, variable},
 };
 use crate::{
     output::Problem,
@@ -22,6 +22,18 @@ enum Source {
     Variable,
     File(PathBuf),
     Default,
+}
+
+impl Source {
+    /// How far it is from who gives the command.
+    const fn distance(&self) -> u8 {
+        match self {
+            Self::Flag => 0,
+            Self::Variable => 1,
+            Self::File(_) => 2,
+            Self::Default => 3,
+        }
+    }
 }
 
 /// A value with the name under which it was given.
@@ -131,6 +143,39 @@ impl<'a> Layers<'a> {
                 .hint(format!("give --{name}, or set {}", variable(name)))
         };
         self.find(name).ok_or_else(missing)?.parse(what, parse)
+    }
+
+    /// `--listen` with this port, if that is given.
+    pub(super) fn listened(&self, port: u16) -> Result<Option<String>, Problem> {
+        let host = self.optional(LISTEN, "a name or an address without a port", parse_host)?;
+        Ok(host.map(|host| format!("{host}:{port}")))
+    }
+
+    /// An address; that of `--listen` with this port, unless it is given as near by.
+    pub(super) fn optional_at(
+        &self,
+        name: &'static str,
+        port: u16,
+        what: &str,
+        parse: impl FnOnce(&str) -> Option<String>,
+    ) -> Result<Option<String>, Problem> {
+        let distance = |name| self.find(name).map(|given| given.source.distance());
+        match (distance(LISTEN), distance(name)) {
+            (Some(listen), own) if own.is_none_or(|own| listen < own) => self.listened(port),
+            _ => self.optional(name, what, parse),
+        }
+    }
+
+    /// The same for an address that has a default.
+    pub(super) fn required_at(
+        &self,
+        name: &'static str,
+        port: u16,
+        what: &str,
+        parse: impl FnOnce(&str) -> Option<String>,
+    ) -> Result<String, Problem> {
+        let found = self.optional_at(name, port, what, parse)?;
+        Ok(found.expect("its setting has a default"))
     }
 
     /// A number that has a default.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use quorate_replica::defaults;
 
+use super::DEFAULT_CLIENT;
 use crate::status::DEFAULT_ADMIN;
 
 /// One setting: `--name`, `QUORATE_NAME`, and the key `name` of the file.
@@ -60,6 +61,8 @@ pub(super) const HOPS: &str = "hops";
 /// Nor this one: losses on purpose.
 pub(super) const PLANE_LOSS: &str = "plane-loss";
 pub(super) const PLANE_BUFFER: &str = "plane-buffer";
+/// One address for all four.
+pub(super) const LISTEN: &str = "listen";
 /// May be given without a value.
 const THRIFTY: &str = "thrifty";
 /// So may these.
@@ -69,7 +72,7 @@ const PLANE_TRUSTED: &str = "plane-trusted";
 pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
-pub(super) const SETTINGS: [Setting; 64] = [
+pub(super) const SETTINGS: [Setting; 65] = [
     setting(
         "data",
         "DIR",
@@ -131,10 +134,16 @@ pub(super) const SETTINGS: [Setting; 64] = [
         Preset::Text("auto"),
     ),
     setting(
+        LISTEN,
+        "HOST",
+        "Address of this machine for clients, peers, operators and byte streams, at the usual ports 7450 to 7453 [default: 127.0.0.1]",
+        Preset::Unset,
+    ),
+    setting(
         "client",
         "ADDR",
         "Address for clients",
-        Preset::Text("127.0.0.1:7450"),
+        Preset::Text(DEFAULT_CLIENT),
     ),
     setting(
         "peer",

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use super::{
     layers::Layers,
-    settings::{CONFIG, LOG_SEGMENT, SETTINGS},
+    settings::{CONFIG, LISTEN, LOG_SEGMENT, SETTINGS},
 };
 
 /// Each node has its own, or it counts at the first start alone and is in the log since.
-const OWN: [&str; 22] = [
+const OWN: [&str; 23] = [
     "data",
     "node",
     "cluster",
@@ -17,6 +17,7 @@ const OWN: [&str; 22] = [
     "as",
     "auxiliary",
     "quorum",
+    LISTEN,
     "client",
     "peer",
     "admin",

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::common::{
-    Cluster, NodeProcess, Signal, http, program, quorate, quorate_json, refused, signal, single,
-    wait_end, wait_for, with,
+    Cluster, NodeProcess, Signal, free_port, http, program, quorate, quorate_json, refused, signal,
+    single, wait_end, wait_for, with,
 };
 use quorate_client::{Client, Options, Reply};
 use serde_json::Value as Json;
@@ -42,6 +42,74 @@ fn a_cluster_of_one_keeps_its_data() {
     node.kill().unwrap();
     node.restart().unwrap();
     assert_eq!(client(&node).run(&[b"INCR", b"x"]), Ok(Reply::Integer(3)));
+}
+
+/// Without a client of Redis: replies as lines and as JSON, one clear error each.
+#[test]
+fn a_command_for_the_service_is_sent_from_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = serve(single(&folder.path().join("n"), &[]));
+    let nobody = "127.0.0.1:1";
+    let nodes = format!("{nobody},{}", node.ready.client);
+    let kv = |words: &[&str]| quorate(&[&["kv", "--client", &nodes], words].concat());
+    let said = |words: &[&str]| {
+        let output = kv(words);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(said(&["SET", "hello", "world"]), "OK\n");
+    assert_eq!(said(&["get", "hello"]), "world\n");
+    assert_eq!(said(&["GET", "nothing"]), "(nil)\n");
+    assert_eq!(said(&["INCRBY", "x", "--", "-5"]), "-5\n");
+    assert_eq!(said(&["MGET", "x", "hello"]), "-5\nworld\n");
+    assert_eq!(
+        said(&["--json", "MGET", "x", "y"]),
+        "{\"reply\":[\"-5\",null]}\n"
+    );
+    let refused = kv(&["INCR", "hello"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(text.contains("not an integer"), "{text}");
+    assert_eq!(kv(&[]).status.code(), Some(2));
+}
+
+/// Who waits for all nodes is told of the one that is missing, in the end by exit code 3.
+#[test]
+fn status_waits_until_all_nodes_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = NodeProcess::spawn(single(&folder.path().join("n"), &[])).unwrap();
+    node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+    let admin = &node.ready.admin;
+    let (code, json) = quorate_json(&["status", "--wait", "--admin", admin, "--json"]);
+    assert_eq!((code, &json["leader"]), (0, &Json::from(1)));
+    assert_eq!(http(admin, "/ready").unwrap().0, 200);
+    let both = format!("{admin},127.0.0.1:1");
+    let (code, json) = quorate_json(&["status", "--wait=1", "--admin", &both, "--json"]);
+    assert_eq!(
+        (code, &json["error"]["code"]),
+        (3, &Json::from("not_ready"))
+    );
+    let message = json["error"]["message"].as_str().unwrap();
+    let begins = "not all nodes serve after 1 s: no node answers at 127.0.0.1:1";
+    assert!(message.starts_with(begins), "{message}");
+    // It listens, and its founder is nowhere: it waits.
+    let list = format!("1=127.0.0.1:1,2=127.0.0.1:{}", free_port());
+    let lonely = single(
+        &folder.path().join("m"),
+        &["--node", "2", "--cluster", &list],
+    );
+    let mut lonely = NodeProcess::spawn(lonely).unwrap();
+    lonely
+        .wait_ready()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let admin = &lonely.ready.admin;
+    let (code, json) = quorate_json(&["status", "--wait=1", "--admin", admin, "--json"]);
+    assert_eq!(
+        (code, &json["error"]["code"]),
+        (3, &Json::from("not_ready"))
+    );
+    let message = json["error"]["message"].as_str().unwrap();
+    assert!(message.contains("node 2: "), "{message}");
 }
 
 #[test]
@@ -167,7 +235,7 @@ fn help_helps() {
 
 #[test]
 fn nobody_there_exits_with_3_and_an_error_document() {
-    let port = crate::common::free_port();
+    let port = free_port();
     let address = format!("127.0.0.1:{port}");
     for command in ["status", "transfer", "snapshot"] {
         let (code, json) = quorate_json(&[command, "--admin", &address, "--json"]);
@@ -236,6 +304,12 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     let nodes = json["nodes"].as_array().unwrap();
     let gone = nodes.iter().find(|node| node["node"] == dead).unwrap();
     assert_eq!(gone.as_object().unwrap().len(), 2, "{gone}");
+    assert!(gone["error"].is_string(), "{gone}");
+    // It is known by the address, too.
+    let all = cluster.nodes.admin_addresses().join(",");
+    let (_, json) = quorate_json(&["status", "--admin", &all, "--json"]);
+    let nodes = json["nodes"].as_array().unwrap();
+    let gone = nodes.iter().find(|node| node["node"] == dead).unwrap();
     assert!(gone["error"].is_string(), "{gone}");
 }
 
@@ -316,7 +390,7 @@ fn a_node_alone_of_three_is_alive_but_not_ready() {
 #[test]
 fn a_joining_node_listens_before_the_founder_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let ports = [crate::common::free_port(), crate::common::free_port()];
+    let ports = [free_port(), free_port()];
     let list = format!("1=127.0.0.1:{},2=127.0.0.1:{}", ports[0], ports[1]);
     let spec = |node: &str| {
         let mut spec = single(

@@ -1,8 +1,12 @@
 //! The pages of docs/operate do what they say: the commands of their `sh` blocks are run, in order, in one
 //! empty folder.
 //!
-//! What is put in place of something: a free port of loopback for each address `10.…:PORT`, and the cluster's
-//! id for [`SAMPLE_ID`]. `quorate start` goes on beside the commands that follow, which wait until it serves.
+//! What is put in place of something: a free port of loopback for each address `10.…:PORT`, an address of loopback that
+//! nobody else uses for each `127.0.0.N`, with its ports as they are, and the cluster's
+//! id for [`SAMPLE_ID`]. `quorate start` goes on beside the commands that follow, which wait until it serves; where a page
+//! uses certificates, they wait until it listens, and the page itself says when to wait for more. Variables that a page
+//! exports are there for all its further commands. What needs a machine of its own to be installed on is not run here, but by
+//! `cargo xtask package check`.
 //! Comments of a page that begin with `<!-- test` have more commands, which a reader sees elsewhere, and lines of
 //! the few other words that [`World::event`] knows.
 
@@ -19,6 +23,7 @@ use crate::common::{
     NodeProcess, Signal, Spec, free_port, http, patient, program, signal, wait_for,
 };
 use quorate_client::{Client, Reply};
+use quorate_testbed::page::{Step, steps, typed};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -51,6 +56,7 @@ pages! {
     streams_are_kept_as_written: "streams.md",
     devices_are_used_as_written: "devices.md",
     planes_are_used_as_written: "planes.md",
+    the_first_hour_goes_as_written: "first-hour.md",
 }
 
 fn folder() -> PathBuf {
@@ -73,11 +79,7 @@ fn every_page_with_commands_is_run() {
 }
 
 #[test]
-fn what_is_run_of_a_page_is_blocks_of_sh_and_comments() {
-    let page = "text\n```sh\n# said\na \\\n  b\n\nc\n```\n```\nd\n```\n<!-- test\nkill n1\n-->\n<!-- e -->\n";
-    let expected = [(5, "a b"), (7, "c"), (13, "kill n1")];
-    let expected = expected.map(|(line, text)| (line, text.to_owned()));
-    assert_eq!(steps(page), expected);
+fn addresses_of_a_page_are_places_of_a_run() {
     let mut world = World::new();
     let told = world.told("x 10.0.0.1:7451,10.0.0.2:7451 2=10.0.0.1:7451 10.5 1.10.0.0:1");
     let words: Vec<&str> = told.split([' ', ',', '=']).collect();
@@ -85,40 +87,19 @@ fn what_is_run_of_a_page_is_blocks_of_sh_and_comments() {
     assert_eq!((words[1], words[3], words[5]), (words[4], "2", "10.5"));
     assert_ne!(words[1], words[2]);
     assert_eq!(words[6], "1.10.0.0:1");
-}
-
-/// Number of the last line, and text, of everything that is to be done.
-fn steps(page: &str) -> Vec<(usize, String)> {
-    let (mut steps, mut ends_with, mut begun) = (Vec::new(), None, String::new());
-    for (number, line) in (1..).zip(page.lines()) {
-        match ends_with {
-            None if line.starts_with("```sh") => ends_with = Some("```"),
-            None if line.starts_with("```") => ends_with = Some("``` "),
-            None if line == "<!-- test" => ends_with = Some("-->"),
-            None => {}
-            Some(end) if line == end.trim_end() => ends_with = None,
-            // What a command answers, or a file.
-            Some("``` ") => {}
-            Some(_) if line.is_empty() || line.starts_with('#') => {}
-            Some(_) => {
-                begun.push_str(line.trim_start());
-                match begun.strip_suffix('\\') {
-                    Some(half) => begun = half.to_owned(),
-                    None => steps.push((number, std::mem::take(&mut begun))),
-                }
-            }
-        }
-    }
-    assert_eq!((ends_with, &*begun), (None, ""), "a block has no end");
-    steps
+    let told = world.told("--listen 127.0.0.2 2=127.0.0.2:7451,127.0.0.3:1 127.0.1.1");
+    let own = |end| format!("{}{end}", own_network());
+    let [second, third] = [own("2"), own("3")];
+    let expected = format!("--listen {second} 2={second}:7451,{third}:1 127.0.1.1");
+    assert_eq!(told, expected);
 }
 
 fn run(page: &str) {
     let text = fs::read_to_string(folder().join(page)).unwrap();
     let mut world = World::new();
-    for (line, step) in steps(&text) {
-        world.now_at = format!("docs/operate/{page}:{line}: {step}");
-        world.step(&step);
+    for Step { line, text, .. } in steps(&text) {
+        world.now_at = format!("docs/operate/{page}:{line}: {text}");
+        world.step(&text);
     }
     // What a page ends with works, too.
     world.settle();
@@ -139,6 +120,8 @@ struct World {
     places: BTreeMap<String, String>,
     /// By the name of their folder.
     nodes: BTreeMap<String, NodeProcess>,
+    /// Variables that were exported.
+    variables: BTreeMap<String, String>,
     started: Vec<Started>,
     cluster: Option<String>,
     written: usize,
@@ -152,6 +135,7 @@ impl World {
             folder: TempDir::new().unwrap(),
             places: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            variables: BTreeMap::new(),
             started: Vec::new(),
             cluster: None,
             written: 0,
@@ -168,6 +152,10 @@ impl World {
                 let places = self.places.entry(address.to_owned());
                 told += places.or_insert_with(|| format!("127.0.0.1:{}", free_port()));
                 told += &word[address.len()..];
+            } else if let Some(end) = address.strip_prefix("127.0.0.") {
+                told += &own_network();
+                told += end;
+                told += &word[address.len()..];
             } else {
                 told += word;
             }
@@ -182,14 +170,24 @@ impl World {
         let told = self.told(step);
         let words: Vec<&str> = told.split_whitespace().collect();
         match words[..] {
-            ["quorate", "start", "--data", name, ..] => self.start(name, &words[4..]),
-            ["quorate" | "tar" | "printf", ..] => {
-                self.settle();
-                self.command(&told);
+            ["quorate", "start", "--data", name, ..] => {
+                // What makes it go on beside a shell is done here in another way.
+                let flags = words.split(|word| word.starts_with("2>")).next();
+                self.start(name, &flags.unwrap_or_default()[4..]);
             }
-            ["run", ..] => {
+            ["export", pair] => {
+                let (name, value) = pair.split_once('=').unwrap();
+                self.variables.insert(name.to_owned(), value.to_owned());
+            }
+            ["unset", name] => {
+                self.variables.remove(name).unwrap();
+            }
+            ["sudo" | "sha256sum", ..] => {
+                eprintln!("run by cargo xtask package check: {told}");
+            }
+            ["quorate" | "tar" | "printf" | "rm" | "run", ..] => {
                 self.settle();
-                self.command(told.strip_prefix("run ").unwrap());
+                self.command(&typed(&told));
             }
             ["nc", "-N", host, port, "<", input, ">", output] => {
                 self.settle();
@@ -219,7 +217,7 @@ impl World {
             program: program(),
             data,
             flags: flags.iter().map(|flag| self.found(flag)).collect(),
-            variables: Vec::new(),
+            variables: self.variables.clone().into_iter().collect(),
             stderr,
             tied: true,
         };
@@ -227,10 +225,10 @@ impl World {
         self.nodes.insert(name.to_owned(), node);
     }
 
-    /// A file of the folder, where a node finds it.
+    /// A file or a folder of the page's folder, where a node finds it.
     fn found(&self, flag: &str) -> String {
         let path = self.folder.path().join(flag);
-        match path.is_file() {
+        match path.exists() {
             true => path.display().to_string(),
             false => flag.to_owned(),
         }
@@ -246,6 +244,10 @@ impl World {
         {
             let node = self.nodes.get_mut(&name).unwrap();
             node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
+            // Whoever asks for more has to have a certificate.
+            if node.spec.flags.iter().any(|flag| flag == "--tls") {
+                continue;
+            }
             if let Some(line) = joins {
                 wait_for(line, || {
                     let said = fs::read(&node.spec.stderr).unwrap();
@@ -281,6 +283,7 @@ impl World {
         shell
             .args(["-ec", command])
             .env("PATH", path)
+            .envs(&self.variables)
             .current_dir(&self.folder);
         let output = shell.output().unwrap();
         assert!(output.status.success(), "{command}: {output:?}");
@@ -305,9 +308,18 @@ impl World {
     /// What happens to a cluster, and what is expected of it.
     fn event(&mut self, words: &[&str]) {
         match *words {
-            ["kill", name] => {
+            ["kill", name] if !name.starts_with('$') => {
                 self.nodes.remove(name).unwrap().kill().unwrap();
             }
+            // The same and `stop`, as they are typed.
+            ["kill", "-9", ref names @ ..] => {
+                for name in names {
+                    self.event(&["kill", name.strip_prefix('$').unwrap()]);
+                }
+            }
+            ["kill", name] => self.event(&["stop", name.strip_prefix('$').unwrap()]),
+            // Both have waited already.
+            ["wait", ..] => {}
             ["stop", name] => {
                 let mut node = self.nodes.remove(name).unwrap();
                 signal(&node, Signal::TERM);
@@ -388,6 +400,12 @@ impl Drop for World {
             }
         }
     }
+}
+
+/// What addresses of this process begin with: all of them are loopback, and no other process listens there.
+fn own_network() -> String {
+    let id = std::process::id();
+    format!("127.{}.{}.", 1 + id / 256 % 255, id % 256)
 }
 
 fn pair(number: usize) -> (String, String) {

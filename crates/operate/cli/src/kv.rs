@@ -1,0 +1,122 @@
+//! `quorate kv`: one command of the key-value service, for people and scripts without a client of Redis.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use quorate_client::{Client, Error, Options, Reply};
+use quorate_kv::{command::Spec, commands::FAMILIES};
+use serde_json::{Value as Json, json};
+
+use crate::{
+    config::{DEFAULT_CLIENT, address_argument},
+    output::{Exit, Output, Problem},
+    proof,
+};
+
+/// Flags.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "\
+quorate kv SET hello world
+quorate kv GET hello
+quorate kv --client 10.0.0.1:7450,10.0.0.2:7450 INCR visits
+quorate kv SET balance -- -5                              what begins with a dash comes after --
+
+A write is executed once, also if a node fails on the way and another one is asked.")]
+pub(crate) struct KvArgs {
+    /// The command and its arguments, as in the Redis protocol
+    #[arg(required = true, value_name = "WORD")]
+    words: Vec<OsString>,
+    /// Client addresses of one or more nodes; the next one is tried when one does not answer
+    #[arg(long, env = "QUORATE_CLIENT", value_name = "ADDR[,…]", value_delimiter = ',', default_value = DEFAULT_CLIENT, value_parser = address_argument)]
+    client: Vec<String>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
+    let words: Vec<&[u8]> = args
+        .words
+        .iter()
+        .map(|word| word.as_encoded_bytes())
+        .collect();
+    let options = Options {
+        tls: proof::certificate(),
+        login: proof::login(),
+        ..Options::default()
+    };
+    let mut client = Client::new(&args.client, options);
+    let reply = match changes(words[0]) {
+        true => client.run(&words),
+        false => client.ask(&words),
+    };
+    let reply = reply.map_err(problem)?;
+    output.result(&json!({ "reply": as_json(&reply) }), || lines(&reply));
+    Ok(Exit::Done)
+}
+
+/// Whether a command of this name may change something, so that it must not be executed twice.
+fn changes(name: &[u8]) -> bool {
+    let is_it = |spec: &&Spec| name.eq_ignore_ascii_case(spec.name.as_bytes());
+    let mut all = FAMILIES.iter().flat_map(|family| family.commands);
+    let found = all.find(is_it);
+    found.is_some_and(|spec| spec.can_be_numbered() && !spec.flags.contains(&"readonly"))
+}
+
+/// For people: a value for each line.
+fn lines(reply: &Reply) -> String {
+    match reply {
+        Reply::Array(replies) if replies.is_empty() => "(empty)".to_owned(),
+        Reply::Array(replies) => replies.iter().map(lines).collect::<Vec<_>>().join("\n"),
+        other => other.to_string(),
+    }
+}
+
+fn as_json(reply: &Reply) -> Json {
+    match reply {
+        Reply::Integer(number) => (*number).into(),
+        Reply::Nil => Json::Null,
+        Reply::Array(replies) => replies.iter().map(as_json).collect(),
+        other => other.to_string().into(),
+    }
+}
+
+fn problem(error: Error) -> Problem {
+    let (exit, code, hint) = match &error {
+        Error::Refused(_) => (Exit::Failed, "refused", ""),
+        Error::NotExecuted(_) => (
+            Exit::Unreachable,
+            "not_executed",
+            "'quorate status' shows which nodes serve; give their addresses for clients with --client",
+        ),
+        _ => (
+            Exit::Unreachable,
+            "unknown_outcome",
+            "read before you repeat it",
+        ),
+    };
+    Problem::new(exit, code, error).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_change_something_is_executed_once() {
+        for name in ["SET", "incr", "LPUSH", "EVAL", "BLPOP", "PUBLISH"] {
+            assert!(changes(name.as_bytes()), "{name}");
+        }
+        for name in ["GET", "mget", "PING", "INFO", "MULTI", "XADD", ""] {
+            assert!(!changes(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_reply_is_a_line_or_several() {
+        let both = Reply::Array(vec![Reply::Bulk(b"a".to_vec()), Reply::Nil]);
+        let deep = Reply::Array(vec![both.clone(), Reply::Integer(-1)]);
+        assert_eq!(lines(&deep), "a\n(nil)\n-1");
+        assert_eq!(as_json(&deep), json!([["a", null], -1]));
+        assert_eq!(lines(&Reply::Array(Vec::new())), "(empty)");
+        assert_eq!(lines(&Reply::Simple("OK".to_owned())), "OK");
+    }
+}

@@ -1,0 +1,87 @@
+//! What a reader of a page for operators is told to type: the lines of its `sh` blocks, in order.
+//!
+//! Comments that begin with `<!-- test` have further lines, which only tests do.
+
+/// One line to do; those that end in a backslash are joined with the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Number of its last line in the page.
+    pub line: usize,
+    /// The heading above it; empty at the top of the page.
+    pub heading: String,
+    /// What is to be done.
+    pub text: String,
+}
+
+/// What a shell does for the text of a step: `run` is for tests, and who only looks presses `q` at once.
+#[must_use]
+pub fn typed(text: &str) -> String {
+    match text.strip_prefix("run ") {
+        Some(command) => command.to_owned(),
+        None if text.starts_with("quorate top") => {
+            format!("printf q | TERM=xterm script -qec '{text}' /dev/null")
+        }
+        None => text.to_owned(),
+    }
+}
+
+/// Everything that is to be done.
+///
+/// # Panics
+/// If a block or a line has no end.
+#[must_use]
+pub fn steps(page: &str) -> Vec<Step> {
+    let (mut steps, mut ends_with, mut begun) = (Vec::new(), None, String::new());
+    let mut heading = String::new();
+    for (line, text) in (1..).zip(page.lines()) {
+        match ends_with {
+            None if text.starts_with("```sh") => ends_with = Some("```"),
+            None if text.starts_with("```") => ends_with = Some("``` "),
+            None if text == "<!-- test" => ends_with = Some("-->"),
+            None if text.starts_with('#') => {
+                text.trim_start_matches('#').trim().clone_into(&mut heading);
+            }
+            None => {}
+            Some(end) if text == end.trim_end() => ends_with = None,
+            // What a command answers, or a file.
+            Some("``` ") => {}
+            Some(_) if text.is_empty() || text.starts_with('#') => {}
+            Some(_) => {
+                begun.push_str(text.trim_start());
+                match begun.strip_suffix('\\') {
+                    Some(half) => begun = half.to_owned(),
+                    None => steps.push(Step {
+                        line,
+                        heading: heading.clone(),
+                        text: std::mem::take(&mut begun),
+                    }),
+                }
+            }
+        }
+    }
+    assert_eq!((ends_with, &*begun), (None, ""), "a block has no end");
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_done_is_blocks_of_sh_and_comments() {
+        let page = "# One\n```sh\n# said\na \\\n  b\n\nc\n```\n```\nd\n```\n## Two\n<!-- test\nkill n1\n-->\n<!-- e -->\n";
+        let expected = [(5, "One", "a b"), (7, "One", "c"), (14, "Two", "kill n1")];
+        let expected = expected.map(|(line, heading, text)| Step {
+            line,
+            heading: heading.to_owned(),
+            text: text.to_owned(),
+        });
+        assert_eq!(steps(page), expected);
+        assert_eq!(typed("run a b"), "a b");
+        let top = typed("quorate top --every 2");
+        assert_eq!(
+            top,
+            "printf q | TERM=xterm script -qec 'quorate top --every 2' /dev/null"
+        );
+    }
+}

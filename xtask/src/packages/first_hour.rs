@@ -1,0 +1,154 @@
+//! The page for newcomers, done from its first line to its last where there is nothing but what each Debian has, and the package;
+//! and how long each part of it takes.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use quorate_testbed::page::{steps, typed};
+
+use crate::{
+    check::{has, skip},
+    failed::Failed,
+    root,
+};
+
+const PAGE: &str = "docs/operate/first-hour.md";
+/// What makes such a root.
+const FRESH: &str = include_str!("fresh.sh");
+const NEEDED: [&str; 7] = [
+    "apt-cache",
+    "awk",
+    "dpkg-query",
+    "ip",
+    "tar",
+    "timeout",
+    "unshare",
+];
+/// Begins a line that says which part of the page comes now.
+const PART: &str = "@@ ";
+/// A command that does not end is stopped then.
+const SECONDS_MAX: &str = "300";
+
+/// With a package of Debian, and the checksums beside it.
+pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
+    let what = "the first hour of a newcomer is not tried";
+    if let Some(missing) = NEEDED.iter().find(|name| !has(name)) {
+        return skip(what, &format!("there is no {missing}"));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return skip(what, "that takes root");
+    }
+    let (fresh, home) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    for file in [package, sums] {
+        let name = file.file_name().unwrap_or_default();
+        fs::copy(file, home.path().join(name)).map_err(Failed::at(file))?;
+    }
+    let page = root().join(PAGE);
+    let page = fs::read_to_string(&page).map_err(Failed::at(&page))?;
+    fs::write(home.path().join("run"), script(&page))?;
+    let mut child = Command::new("timeout")
+        .args(["--kill-after=10", SECONDS_MAX, "unshare", "--mount"])
+        .args(["--net", "--pid", "--fork", "--kill-child"])
+        .args(["sh", "-c", FRESH, "sh"])
+        .args([fresh.path(), home.path()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (mut said, mut made, mut parts) = (String::new(), None, Vec::new());
+    for line in child
+        .stdout
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufReader::lines)
+    {
+        let line = line?;
+        match (line.strip_prefix("made of "), line.strip_prefix(PART)) {
+            (Some(packages), _) => made = Some(packages.to_owned()),
+            (_, Some(part)) => parts.push((part.to_owned(), Instant::now())),
+            _ => {}
+        }
+        said += &line;
+        said += "\n";
+    }
+    let ended = Instant::now();
+    let status = child.wait()?;
+    let Some(packages) = made else {
+        return skip(what, said.trim());
+    };
+    if !status.success() {
+        return Err(Failed(format!(
+            "{PAGE} on a fresh machine: {status}\n{said}"
+        )));
+    }
+    println!("  {PAGE} works on a machine of {packages} without a network:");
+    for line in table(&parts, ended) {
+        println!("    {line}");
+    }
+    Ok(())
+}
+
+/// What a reader types. Whoever runs it is root already, and says nothing of `sudo`.
+fn script(page: &str) -> String {
+    let mut script = "cd\nsudo() { env PATH=/usr/sbin:/usr/bin:/sbin:/bin \"$@\"; }\n".to_owned();
+    let mut part = String::new();
+    for step in steps(page) {
+        if step.heading != part {
+            // Who draws on a terminal may not have ended its last line.
+            let _ = writeln!(
+                script,
+                r"{{ printf '\n%s\n' '{PART}{}'; }} 2>/dev/null",
+                step.heading
+            );
+            part = step.heading;
+        }
+        script += &typed(&step.text);
+        script.push('\n');
+    }
+    script
+}
+
+/// Seconds of each part, and of all.
+fn table(parts: &[(String, Instant)], ended: Instant) -> Vec<String> {
+    let row = |time: Duration, part: &str| format!("{:>5.1} s  {part}", time.as_secs_f64());
+    let ends = parts.iter().skip(1).map(|(_, begun)| *begun);
+    let times = parts.iter().zip(ends.chain([ended]));
+    let mut rows: Vec<String> = times
+        .map(|((part, begun), ended)| row(ended - *begun, part))
+        .collect();
+    if let Some((_, begun)) = parts.first() {
+        rows.push(row(ended - *begun, "in all"));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_is_what_the_page_says() {
+        let page = "# A\n## One\n```sh\nsudo b c\n```\n## Two\n<!-- test\nrun d\n-->\n";
+        let script = script(page);
+        let lines: Vec<&str> = script.lines().skip(2).collect();
+        let part = |name: &str| format!(r"{{ printf '\n%s\n' '@@ {name}'; }} 2>/dev/null");
+        assert_eq!(lines, [&part("One"), "sudo b c", &part("Two"), "d"]);
+    }
+
+    #[test]
+    fn each_part_lasts_until_the_next() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let parts = [("One".to_owned(), at(0)), ("Two".to_owned(), at(3))];
+        assert_eq!(
+            table(&parts, at(5)),
+            ["  3.0 s  One", "  2.0 s  Two", "  5.0 s  in all"]
+        );
+    }
+}
