@@ -185,6 +185,11 @@ impl Rising {
         self.marked = self.marked.max(level);
     }
 
+    /// A raise has come through: the next may follow at once.
+    pub(crate) fn came_through(&mut self) {
+        self.retry_at = Time(0);
+    }
+
     /// Whether a raise may be proposed now; another one not at once.
     pub(crate) fn take_turn(&mut self, now: Time) -> bool {
         let may = now >= self.retry_at;

@@ -180,6 +180,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .is_some_and(|before| before < level)
         {
             self.observing.tell(Event::Raised { level });
+            self.rising.came_through();
         }
         for asked in self.rising.reached(level) {
             self.steering.answer(asked, Ok(Answer::Done));
