@@ -136,6 +136,8 @@ pub(crate) enum Event {
     Stray,
     /// A disk loses the end of a log.
     Lie,
+    /// Somebody asks for another class than the group's.
+    Class,
     /// A frame arrives at a device.
     Frame {
         from: usize,

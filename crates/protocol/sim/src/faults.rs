@@ -178,6 +178,8 @@ pub struct Settings {
     pub scrubs: Option<Scrubs>,
     /// Mean time between two times that the disk of one node loses the end of its log, acknowledged or not.
     pub lies_us: Option<u64>,
+    /// Mean time between two commands for which somebody asks another class than the group's. Its level rises at once then.
+    pub classes_us: Option<u64>,
 }
 
 /// Nodes begin with the release before the newest, and get others.
@@ -224,6 +226,8 @@ pub struct Scrubs {
 
 /// Seeds below mean what they meant before disks lost the end of what they had acknowledged.
 const LIES_FROM: u64 = 3001;
+/// Seeds below mean what they meant before clients asked for other classes than the group's.
+const CLASSES_FROM: u64 = 4001;
 /// Seeds below mean what they meant before nodes scrubbed in this simulator.
 const SCRUBS_FROM: u64 = 1001;
 /// Seeds below mean what they meant before disks wrote to wrong places.
@@ -321,6 +325,7 @@ impl Settings {
             releases: None,
             scrubs,
             lies_us: draw_lies(seed),
+            classes_us: draw_classes(seed),
         }
         .draw_leases()
         .draw_frame_clients()
@@ -392,6 +397,7 @@ impl Settings {
             releases: None,
             scrubs: None,
             lies_us: None,
+            classes_us: None,
         }
     }
 
@@ -461,12 +467,18 @@ fn draw_store_faults(seed: u64) -> Option<u64> {
     dice.chance(1, 4).then_some(mean_ms * 1000)
 }
 
-/// From dice of their own, too.
 /// Of a third of the later seeds, from dice of their own.
 fn draw_lies(seed: u64) -> Option<u64> {
     let dice = &mut Dice::new(seed ^ 0x4c69_6172_7321);
     let mean_us = dice.pick(&[8_000, 30_000, 100_000]);
     (dice.chance(1, 3) && seed >= LIES_FROM).then_some(mean_us)
+}
+
+/// The same of half of them.
+fn draw_classes(seed: u64) -> Option<u64> {
+    let dice = &mut Dice::new(seed ^ 0x436c_6173_7365_7321);
+    let mean_us = dice.pick(&[500, 3_000, 20_000]);
+    (dice.chance(1, 2) && seed >= CLASSES_FROM).then_some(mean_us)
 }
 
 fn draw_operators(seed: u64) -> Option<u64> {

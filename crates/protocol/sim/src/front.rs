@@ -1,18 +1,18 @@
-//! What stands between a simulated node and its clients: the Redis front of production, and beside it a front
-//! of byte streams without a protocol, which hands what clients ask to the replica and writes down what comes back.
+//! What stands between a simulated node and its clients: the Redis front of production, beside it one of commands whose
+//! clients ask for another class than the group's, and a front of byte streams without a protocol, which hands what clients ask to the replica and writes down what comes back.
 
 use std::collections::BTreeMap;
 
-use quorate_core::value::StreamName;
+use quorate_core::{slot::Slot, value::StreamName};
 use quorate_kv::front::RespFront;
 use quorate_replica::{
-    front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, State},
+    front::{Completion, ConnectionId, Endpoints, Failure, Front, Requests, State, Tag},
     stream_front::{StreamEvent, StreamRequests, StreamTag},
     testing::Heard,
 };
 use quorate_stream::{Done, How, Name, Writer};
 
-use crate::workload::content;
+use crate::{workload::content, world::classes};
 
 /// What a client of streams asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -286,9 +286,61 @@ impl StreamSide {
     }
 }
 
-/// Both fronts of a node.
+/// What clients of [`ClassSide`] hear of their commands, by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told {
+    /// A quorum has it in memory, in this slot.
+    InMemory(u64, Slot),
+    /// It was executed, and is as safe as was asked for.
+    Executed(u64),
+}
+
+/// The front of commands whose clients ask for another class than the group's.
+#[derive(Debug, Default)]
+pub(crate) struct ClassSide {
+    told: Vec<Told>,
+}
+
+impl ClassSide {
+    /// Tags of others are below.
+    const TAGS: u64 = 1 << 63;
+
+    /// To be told `early`, or when it lasts.
+    pub(crate) fn ask(&mut self, number: u64, early: bool, requests: &mut dyn Requests) {
+        let (tag, command) = (Tag(Self::TAGS | number), classes::command(number));
+        // Who is refused hears nothing more.
+        let _ = match early {
+            true => requests.write_early(tag, &command),
+            false => requests.write_lasting(tag, None, &command),
+        };
+    }
+
+    /// What was heard since the last call.
+    pub(crate) fn take_told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// Whether that is for one of them.
+    fn hear(&mut self, completion: &Completion<'_>) -> bool {
+        let (tag, told) = match completion {
+            Completion::InMemory(tag, slot) => {
+                (tag, Some(Told::InMemory(tag.0 ^ Self::TAGS, *slot)))
+            }
+            Completion::Written(tag, _) => (tag, Some(Told::Executed(tag.0 ^ Self::TAGS))),
+            Completion::Failed(tag, _) => (tag, None),
+            _ => return false,
+        };
+        let own = tag.0 >= Self::TAGS;
+        self.told.extend(told.filter(|_| own));
+        own
+    }
+}
+
+/// All fronts of a node.
 pub struct Fronts {
     commands: RespFront,
+    /// That of other classes than the group's.
+    pub(crate) classes: ClassSide,
     /// The one of byte streams.
     pub streams: StreamSide,
 }
@@ -298,6 +350,7 @@ impl Fronts {
     pub fn new(commands: RespFront) -> Self {
         Self {
             commands,
+            classes: ClassSide::default(),
             streams: StreamSide::default(),
         }
     }
@@ -322,10 +375,12 @@ impl Front for Fronts {
     }
 
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
-        self.commands.completed(completion, requests);
+        if !self.classes.hear(&completion) {
+            self.commands.completed(completion, requests);
+        }
     }
 
-    fn read_now(&mut self, tag: quorate_replica::front::Tag, state: &dyn State) {
+    fn read_now(&mut self, tag: Tag, state: &dyn State) {
         self.commands.read_now(tag, state);
     }
 

@@ -325,6 +325,13 @@ pub enum Arrival {
     Stream(ConnectionId, StreamTag, StreamAsk),
     /// An operator, or a node that wants to join, asks something of the group.
     Ask(u64, Ask),
+    /// Somebody wants the command of this number executed, and to hear of it `early`, or when it lasts.
+    Class {
+        /// Which.
+        number: u64,
+        /// When a quorum has it in memory.
+        early: bool,
+    },
     /// A client of devices, by index, asks.
     Desk(usize, DeskAsk),
 }
@@ -746,7 +753,9 @@ impl Starter for Simulated<'_> {
         options.supports = self.release;
         options.raising = settings
             .releases
-            .map_or(Raising::Hold, |releases| Raising::After(releases.raise_ms));
+            .map(|releases| releases.raise_ms)
+            .or(settings.classes_us.map(|_| 0))
+            .map_or(Raising::Hold, Raising::After);
         options.timeouts = Timeouts::default();
         options.command_bytes_max = COMMAND_BYTES_MAX;
         options.client_timeout_ms = settings.client_timeout_ms;

@@ -10,6 +10,7 @@
 
 mod acts;
 mod chaos;
+pub(crate) mod classes;
 mod clients;
 mod datagrams;
 mod devices;
@@ -75,6 +76,12 @@ pub struct Counts {
     pub strays: u64,
     /// Disks that lost the end of a log, which others remembered.
     pub lies: u64,
+    /// Commands for which clients asked another class than the group's.
+    pub class_asked: u64,
+    /// Of those: clients that heard that a quorum has them in memory, or on its disks.
+    pub class_early: u64,
+    /// See above.
+    pub class_lasting: u64,
     /// Small files that were damaged.
     pub files_rotted: u64,
     /// Starts that refused such a file.
@@ -246,6 +253,7 @@ impl World {
         world.plan_scrub();
         world.plan_stray();
         world.plan_lie();
+        world.plan_class();
         world.plan_reset();
         world.plan_taking();
         world.plan_stranger();
@@ -381,6 +389,7 @@ impl World {
             Event::Scrub => self.want_scrub(),
             Event::Stray => self.stray(),
             Event::Lie => self.lie(),
+            Event::Class => self.ask_class(),
             Event::Frame { from, to, bytes } => return self.station_hears(from, to, &bytes),
             Event::DeviceReset => self.reset_device(),
             Event::DeviceTaken => self.take_device(),

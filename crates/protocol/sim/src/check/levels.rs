@@ -20,6 +20,11 @@ impl Levels {
         self.seen.keys().any(|level| *level > Level::BASE)
     }
 
+    /// Whether any node was seen at this one.
+    pub fn has_seen(&self, level: Level) -> bool {
+        self.seen.contains_key(&level)
+    }
+
     /// A node has applied everything below `applied_to`, and is at this level.
     ///
     /// # Errors

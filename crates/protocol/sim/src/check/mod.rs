@@ -2,6 +2,7 @@
 
 pub mod agreement;
 pub mod bounds;
+pub mod classes;
 pub mod exactly_once;
 pub mod levels;
 pub mod linearizable;

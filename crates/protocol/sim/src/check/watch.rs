@@ -13,7 +13,7 @@ use quorate_replica::service::CommandId;
 use quorate_wire::Frame;
 
 use super::{
-    Verdict, agreement::Agreement, levels::Levels, lives::Lives, prefix::Prefix,
+    Verdict, agreement::Agreement, classes::Classes, levels::Levels, lives::Lives, prefix::Prefix,
     promises::Promises, rings::Rings, rounds::Rounds,
 };
 use crate::{
@@ -31,6 +31,7 @@ pub(crate) struct Watch {
     rounds: Rounds,
     lives: Lives,
     levels: Levels,
+    classes: Classes,
     released: Vec<Released>,
     /// Written down only if somebody asks for it.
     pub(crate) steps: Option<Steps>,
@@ -47,6 +48,7 @@ impl Watch {
             rounds: Rounds::default(),
             lives: Lives::default(),
             levels: Levels::default(),
+            classes: Classes::default(),
             released: (0..nodes).map(|_| Released::new(1)).collect(),
             steps: None,
         }
@@ -88,6 +90,11 @@ impl Watch {
         &mut self.levels
     }
 
+    /// What clients of other classes were told.
+    pub(crate) fn classes(&mut self) -> &mut Classes {
+        &mut self.classes
+    }
+
     /// The properties of promises.
     pub(crate) fn promises(&mut self) -> &mut Promises {
         &mut self.promises
@@ -113,6 +120,7 @@ impl Watch {
             incarnation: *incarnation,
         };
         for record in records {
+            self.classes.released(node, record);
             if let Some(steps) = &mut self.steps {
                 steps.wrote(member, record);
             }

@@ -270,7 +270,7 @@ impl FrameClient {
 }
 
 /// As the front writes it into the log.
-fn increment(key: &str) -> Vec<u8> {
+pub(crate) fn increment(key: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     Encoder(&mut bytes)
         .byte(Op::IncrBy as u8)

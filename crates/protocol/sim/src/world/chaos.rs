@@ -30,6 +30,8 @@ pub(super) struct Chaos {
     pub(super) stray_dice: Dice,
     /// For disks that lose the end of a log.
     pub(super) lie_dice: Dice,
+    /// For who asks for another class than the group's.
+    pub(super) class_dice: Dice,
 }
 
 impl Chaos {
@@ -48,6 +50,7 @@ impl Chaos {
             scrub_dice: Dice::new(!settings.seed ^ 0x5363_7275_6273),
             stray_dice: Dice::new(!settings.seed ^ 0x5374_7261_7973),
             lie_dice: Dice::new(!settings.seed ^ 0x4c69_6573),
+            class_dice: Dice::new(!settings.seed ^ 0x436c_6173),
         }
     }
 
@@ -76,7 +79,9 @@ impl World {
         let (fault, mean_us) = self.settings.faults[index];
         let wait = self.dice.interval(mean_us);
         self.after(wait, Event::Fault(index));
-        self.inflict(fault);
+        if !self.waits_for_level() {
+            self.inflict(fault);
+        }
     }
 
     /// Makes something go wrong, now.
@@ -508,6 +513,7 @@ impl World {
                     | Event::Scrub
                     | Event::Stray
                     | Event::Lie
+                    | Event::Class
                     | Event::Deaf
                     | Event::Way
                     | Event::Start(_)

@@ -159,12 +159,16 @@ impl World {
             .opened(node, member, recovery.incarnation, gone)?;
         if self.watch.lives().incarnation(node) != member.incarnation {
             self.counts.forgot += 1;
+            self.watch.classes().forgot(node);
             if !self.chaos.may_forget(node) {
                 let detail = format!("node {} forgot votes without cause: {lost:?}", node + 1);
                 return Err(Violation::new("durability", detail));
             }
         }
-        self.watch.lives().started(node, boot, member.incarnation)?;
+        // Whose folder went back as a whole counts its starts anew.
+        if !self.nodes[node].unnoticed {
+            self.watch.lives().started(node, boot, member.incarnation)?;
+        }
         self.watch
             .promises()
             .recovered(member, recovery.hard.promised)?;

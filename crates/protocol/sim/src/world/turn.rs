@@ -172,6 +172,7 @@ impl World {
         self.follow(node);
         self.follow_level(node);
         self.check_told(node)?;
+        self.check_classes(node)?;
         self.check_level(node)?;
         self.check_scrubs(node)?;
         self.check_streams(node)?;
@@ -477,6 +478,7 @@ impl World {
         };
         let durable = self.settings.class == Class::Durable;
         let told = take(&mut *running.told.borrow_mut());
+        let losses = self.losses();
         for told in told {
             match told {
                 Told::Executed(id, command, reply) => {
@@ -489,8 +491,12 @@ impl World {
                         );
                     }
                     self.watch.executed(node, id, command, reply)?;
+                    self.watch.classes().executed(command, id, losses)?;
                 }
-                Told::Applied(to, digest) => self.watch.applied(node, to, digest, durable)?,
+                Told::Applied(to, digest) => {
+                    self.watch.applied(node, to, digest, durable)?;
+                    self.watch.classes().applied(to, losses)?;
+                }
             }
         }
         Ok(())
@@ -633,6 +639,10 @@ impl Turn<'_> {
                 Arrival::Stream(connection, tag, ask) => {
                     let (front, mut requests) = host.front_and_requests(now);
                     front.streams.ask(connection, tag, ask, &mut requests);
+                }
+                Arrival::Class { number, early } => {
+                    let (front, mut requests) = host.front_and_requests(now);
+                    front.classes.ask(number, early, &mut requests);
                 }
                 Arrival::Desk(client, ask) => {
                     let (_, mut requests) = host.front_and_requests(now);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 mod auxiliaries;
+mod classes;
 mod clocks;
 mod devices;
 mod disks;

@@ -1,0 +1,190 @@
+//! What clients were told who asked for another class than the group's: that a quorum has their commands in memory
+//! ([less-4]), or on its disks ([last-3]).
+
+use std::collections::BTreeMap;
+
+use quorate_core::{
+    configuration::{Configuration, Voter},
+    quorum::{MemberSet, Phase},
+    record::Record,
+    slot::Slot,
+    value::Value,
+};
+use quorate_replica::service::CommandId;
+
+use super::{Verdict, Violation};
+
+/// What became of a command, by the hash that it is known by.
+#[derive(Debug, Default)]
+struct Fate {
+    /// How much had been lost when it was asked for.
+    losses: u64,
+    /// Where it is, as its client was told before it was executed.
+    told: Option<Slot>,
+    executed: Option<CommandId>,
+}
+
+/// What is on the disk of a node.
+#[derive(Debug, Default)]
+struct OnDisk {
+    /// The last word of its log about each slot of a batch.
+    words: BTreeMap<Slot, Value>,
+    /// A snapshot stands for everything below.
+    snapshot: Slot,
+}
+
+/// The commands of such clients, and what all disks hold.
+#[derive(Debug, Default)]
+pub struct Classes {
+    fates: BTreeMap<u64, Fate>,
+    disks: BTreeMap<usize, OnDisk>,
+}
+
+impl Classes {
+    /// Somebody asks. `losses`: how often a memory or a disk lost anything so far.
+    pub fn asked(&mut self, command: u64, losses: u64) {
+        let fate = Fate {
+            losses,
+            ..Fate::default()
+        };
+        self.fates.insert(command, fate);
+    }
+
+    /// Its client hears that it is in the memory of a quorum, in this slot, which is so or not: `quorum`.
+    ///
+    /// # Errors
+    /// It is not, or the command was executed elsewhere, though nothing was lost.
+    pub fn in_memory(&mut self, command: u64, slot: Slot, quorum: bool, losses: u64) -> Verdict {
+        let Some(fate) = self.fates.get_mut(&command) else {
+            return Ok(());
+        };
+        fate.told = Some(slot);
+        if !quorum && fate.losses == losses {
+            return Err(fate.broken("no quorum has voted for it"));
+        }
+        fate.judge(losses)
+    }
+
+    /// A node executed a command, of whomever.
+    ///
+    /// # Errors
+    /// It was executed already, or its client was told of another slot, though nothing was lost.
+    pub fn executed(&mut self, command: u64, id: CommandId, losses: u64) -> Verdict {
+        let Some(fate) = self.fates.get_mut(&command) else {
+            return Ok(());
+        };
+        let first = *fate.executed.get_or_insert(id);
+        if first != id {
+            let detail = format!(
+                "a command was executed in slots {} and {}",
+                first.slot, id.slot
+            );
+            return Err(Violation::new("classes", detail));
+        }
+        fate.judge(losses)
+    }
+
+    /// A node has applied everything below.
+    ///
+    /// # Errors
+    /// A client was told of a slot below, its command was not in it, and nothing was lost.
+    pub fn applied(&self, to: Slot, losses: u64) -> Verdict {
+        let mut missing = self.fates.values().filter(|fate| {
+            fate.executed.is_none()
+                && fate.losses == losses
+                && fate.told.is_some_and(|slot| slot < to)
+        });
+        match missing.next() {
+            None => Ok(()),
+            Some(fate) => Err(fate.broken("another one is there")),
+        }
+    }
+
+    /// A record of a node's log is on stable storage, with all before it.
+    pub fn released(&mut self, node: usize, record: &Record) {
+        let (Record::Vote { range, value, .. } | Record::Decided { range, value }) = *record else {
+            return;
+        };
+        if range.from.next() == range.to {
+            let words = &mut self.disks.entry(node).or_default().words;
+            words.insert(range.from, value);
+        }
+    }
+
+    /// A node has a snapshot of everything below.
+    pub fn snapshot(&mut self, node: usize, to: Slot) {
+        let disk = self.disks.entry(node).or_default();
+        disk.snapshot = disk.snapshot.max(to);
+    }
+
+    /// A node goes on as somebody who has voted for nothing.
+    pub fn forgot(&mut self, node: usize) {
+        self.disks.remove(&node);
+    }
+
+    /// Its client hears that it is on the disks of a quorum, from a node that goes by this configuration.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn lasts(&self, command: u64, configuration: &Configuration) -> Verdict {
+        let executed = self.fates.get(&command).and_then(|fate| fate.executed);
+        let Some(CommandId { slot, .. }) = executed else {
+            let detail = "a client was told that a command lasts which nobody executed";
+            return Err(Violation::new("classes", detail));
+        };
+        let full = configuration
+            .members()
+            .iter()
+            .filter(|voter| !voter.auxiliary);
+        let disks = full.filter_map(|voter| self.disks.get(&index(voter)));
+        let words = disks.filter_map(|disk| disk.words.get(&slot));
+        let has = |value: Option<&Value>, disk: &OnDisk| {
+            disk.snapshot > slot || (value.is_some() && disk.words.get(&slot) == value)
+        };
+        let lasts = |value| {
+            is_quorum(configuration, |voter| {
+                let disk = self.disks.get(&index(voter));
+                !voter.auxiliary && disk.is_some_and(|disk| has(value, disk))
+            })
+        };
+        match words.map(Some).chain([None]).any(lasts) {
+            true => Ok(()),
+            false => {
+                let detail =
+                    format!("slot {slot} is said to last, and is not on the disks of a quorum");
+                Err(Violation::new("classes", detail))
+            }
+        }
+    }
+}
+
+/// The world's name of a member.
+pub fn index(voter: &Voter) -> usize {
+    voter.member.node.0 as usize - 1
+}
+
+/// Whether those of its members are a phase-2 quorum.
+pub fn is_quorum(configuration: &Configuration, has: impl Fn(&Voter) -> bool) -> bool {
+    let members = configuration.members().iter().enumerate();
+    let who = members.filter(|(_, voter)| has(voter));
+    let who = who.fold(MemberSet::default(), |set, (at, _)| set.with(at));
+    configuration.is_quorum(Phase::Two, who)
+}
+
+impl Fate {
+    fn judge(&self, losses: u64) -> Verdict {
+        match (self.told, self.executed) {
+            (Some(told), Some(id)) if told != id.slot && self.losses == losses => {
+                Err(self.broken(&format!("it was executed in slot {}", id.slot)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn broken(&self, what: &str) -> Violation {
+        let told = self.told.unwrap_or_default();
+        let detail =
+            format!("a client was told of slot {told}, and {what}, though nothing was lost");
+        Violation::new("classes", detail)
+    }
+}

@@ -1,0 +1,118 @@
+//! Clients that ask for another class than the group's ([class-2]): in a durable group to hear of memory, in a volatile one to
+//! hear of disks. Each command is another one, and nobody repeats it but the node that was asked.
+
+use quorate_core::{configuration::Voter, level::Level, record::Class, slot::Slot};
+use quorate_node::host::ClientSide as _;
+
+use super::{Event, World};
+use crate::{
+    check::{
+        Verdict,
+        classes::{index, is_quorum},
+    },
+    front::Told,
+    node::{Arrival, hash},
+    workload::frame_client::increment,
+};
+
+/// What the service gets.
+pub(crate) fn command(number: u64) -> Vec<u8> {
+    increment(&format!("class.{number}"))
+}
+
+impl World {
+    /// The next time that somebody asks, if anybody does in this run.
+    pub(super) fn plan_class(&mut self) {
+        if let Some(mean_us) = self.settings.classes_us {
+            let wait = self.chaos.class_dice.interval(mean_us);
+            self.after(wait, Event::Class);
+        }
+    }
+
+    /// Somebody asks a node.
+    pub(super) fn ask_class(&mut self) {
+        if !self.chaos.goes_on() {
+            return;
+        }
+        self.plan_class();
+        if self.waits_for_level() {
+            return;
+        }
+        let node = self.chaos.class_dice.index(self.nodes.len());
+        let process = &self.nodes[node];
+        if process.running.is_none() {
+            return;
+        }
+        self.counts.class_asked += 1;
+        let number = self.counts.class_asked;
+        let losses = self.losses();
+        self.watch.classes().asked(hash(&command(number)), losses);
+        let early = self.settings.class == Class::Durable;
+        let life = self.nodes[node].life;
+        self.arrive(node, life, Arrival::Class { number, early });
+    }
+
+    /// Nothing goes wrong before those who ask can be answered.
+    pub(super) fn waits_for_level(&mut self) -> bool {
+        self.settings.classes_us.is_some() && !self.watch.levels().has_seen(Level::NEWEST)
+    }
+
+    /// How often a memory or a disk may have lost what it had.
+    pub(super) const fn losses(&self) -> u64 {
+        let counts = &self.counts;
+        counts.kills
+            + counts.start_kills
+            + counts.stops
+            + counts.disk_errors
+            + counts.rotted
+            + counts.strays
+            + counts.lies
+            + counts.forgot
+    }
+
+    /// What a node told such clients in this turn.
+    pub(super) fn check_classes(&mut self, node: usize) -> Verdict {
+        let losses = self.losses();
+        let Some(running) = &mut self.nodes[node].running else {
+            return Ok(());
+        };
+        let told = running.host.front_mut().classes.take_told();
+        let running = self.nodes[node].running.as_ref().expect("it runs");
+        let replica = running.host.replica();
+        let snapshot = replica.snapshot().map_or(Slot(0), |own| own.at);
+        self.watch.classes().snapshot(node, snapshot);
+        for told in told {
+            match told {
+                Told::InMemory(number, slot) => {
+                    self.counts.class_early += 1;
+                    let command = hash(&command(number));
+                    let configuration = replica.node().configuration();
+                    let vote = replica.node().acceptor().vote(slot).map(|vote| vote.value);
+                    let has = |voter: &Voter| {
+                        let running = self.nodes[index(voter)].running.as_ref();
+                        running
+                            .map(|running| running.replica().node())
+                            .is_some_and(|node| {
+                                let same =
+                                    node.acceptor().vote(slot).map(|vote| vote.value) == vote;
+                                node.decided_to() > slot || same
+                            })
+                    };
+                    // It has decided by now what it tells of.
+                    let decided = replica.node().decided_to() > slot;
+                    let quorum = decided || is_quorum(configuration, has);
+                    let classes = self.watch.classes();
+                    classes.in_memory(command, slot, quorum, losses)?;
+                }
+                Told::Executed(number) if self.settings.class == Class::Volatile => {
+                    self.counts.class_lasting += 1;
+                    let command = hash(&command(number));
+                    let configuration = replica.node().configuration();
+                    self.watch.classes().lasts(command, configuration)?;
+                }
+                Told::Executed(_) => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! Clients that ask for another class than the group's ([class-2]), while everything else goes wrong, too.
+
+use quorate_core::record::Class;
+use quorate_sim::{faults::Settings, run};
+
+const SEEDS: std::ops::RangeInclusive<u64> = 4001..=4050;
+/// The level has to rise twice first.
+const STEPS: u64 = 60_000;
+
+/// [less-4] [last-3] What they are told is true. Nothing else is harmed by their asking.
+#[test]
+fn what_clients_of_another_class_are_told_is_true() {
+    let (mut early, mut lasting) = (0, 0);
+    for seed in SEEDS {
+        let settings = Settings::draw(seed);
+        // A single node is its own quorum.
+        if settings.classes_us.is_none() || settings.nodes == 1 {
+            continue;
+        }
+        let report = run(seed, STEPS);
+        assert!(report.holds(), "\n{report}\n");
+        match settings.class {
+            Class::Durable => early += report.counts.class_early,
+            Class::Volatile => lasting += report.counts.class_lasting,
+        }
+    }
+    assert!(
+        early > 200 && lasting > 40,
+        "{early} early, {lasting} lasting"
+    );
+}
