@@ -369,7 +369,7 @@ mod tests {
         assert!(refused(open(Way::Udp, true, "127.0.0.1:0")).contains("--plane udp"));
         assert!(refused(open(Way::Tcp, true, "[::1]:0")).contains("IPv4"));
         assert!(refused(open(Way::Tcp, true, "0.0.0.0:7451")).contains("IPv4"));
-        assert!(refused(open(Way::Tcp, false, "192.0.2.1:7451")).contains("in a member's name"));
+        assert!(refused(open(Way::Tcp, false, "192.0.2.1:7451")).contains("vote as a member"));
         assert!(open(Way::Tcp, false, "127.0.0.1:0").unwrap().is_some());
         let by_frames = Bound::open(
             &Kind::Kernel,

@@ -739,7 +739,7 @@ fn a_folder_that_was_set_back_is_noticed_by_peers_with_certificates() {
         }
     };
     write(0);
-    let data = PathBuf::from(cluster.node(3).spec.flag("--data").unwrap());
+    let data = cluster.node(3).spec.data.clone();
     let yesterday = data.with_extension("yesterday");
     cluster.nodes.kill(&[3]).unwrap();
     let mut copies = Command::new("cp");
