@@ -116,11 +116,6 @@ impl Pending {
         decided_to.min(self.spoken_of.max(self.decided_before))
     }
 
-    /// The last record that was appended.
-    pub fn appended_to(&self) -> RecordSeq {
-        self.appended
-    }
-
     /// The last record on stable storage.
     pub fn persisted_to(&self) -> RecordSeq {
         self.persisted

@@ -14,7 +14,7 @@ use crate::{
 /// Nodes of releases before this level say nothing of their logs, and are asked nothing ([lie-1]).
 pub const SINCE: Level = Level(10);
 
-/// A node hardly gives itself new incarnations: who remembers one so far above a node's own makes it up.
+/// Nodes rarely take a new incarnation, so a claim to remember one further above a node's own is false.
 const STEPS_MAX: u32 = 1_000;
 
 /// How far a node's log is on stable storage: all its writes up to this number, as this incarnation. A later incarnation
@@ -28,8 +28,8 @@ pub struct Written {
 }
 
 impl Written {
-    /// [lie-4] Whether a node that has this on its disk said more before: it has forgotten votes or promises. Nobody can
-    /// take all incarnations from it by what he claims to remember.
+    /// [lie-4] Whether a node that has this on its disk said more before: it has forgotten votes or promises. A false
+    /// claim cannot use up all of a node's incarnations.
     pub fn fell_behind(self, remembered: Self) -> bool {
         let steps = remembered.incarnation.0.saturating_sub(self.incarnation.0);
         remembered > self && steps <= STEPS_MAX
@@ -63,8 +63,8 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// A new connection to a node stands: all that it says over it is at least what it said before ([lie-5]). Not the number
-    /// of its process tells, which may have gone back with its folder, or with all its memory.
+    /// A new connection to a node stands: whatever it says over it is at least what it said before ([lie-5]). The number of
+    /// its process does not tell: it may have gone back with the folder, or with all of the machine's memory.
     pub fn met(&mut self, node: NodeId) {
         let mut known = self.known.iter_mut();
         if let Some(known) = known.find(|known| known.node == node) {

@@ -80,12 +80,13 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
         });
     }
     let seq = last.map_or(base.anchor.seq, |header| header.seq + 1);
+    let decided = memory.decided_to(start);
     Ok(Verified {
         owner: walked.as_ref().map_or(owner, |walked| walked.owner),
         start,
         records: memory.records(),
-        decided: memory.decided_to(start),
-        next: next.max(memory.decided_to(start)),
+        decided,
+        next: next.max(decided),
         next_seq: walked.as_ref().map_or(seq, |walked| walked.next_seq),
         torn_tail_bytes: walked.map_or(0, |walked| walked.torn_tail_bytes),
         damaged,

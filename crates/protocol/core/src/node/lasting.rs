@@ -26,7 +26,7 @@ impl Node {
         let here_to = held_to.min(self.pending.known_to());
         let safe = |record| self.pending.is_durable(record);
         if self.lasting.look(here_to, held_to, safe) {
-            // It says nothing new but how far everything is decided.
+            // The only news in it is how far everything is decided.
             let ballot = self.acceptor.promised();
             let record = self.pending.append(Record::Promise { ballot }, effects);
             self.lasting.restates(record);

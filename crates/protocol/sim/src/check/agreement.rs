@@ -7,15 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{
     ballot::Ballot,
-    configuration::Configuration,
+    configuration::{Configuration, Voter},
     node_id::Member,
-    quorum::{MemberSet, Phase},
     reconfigure::Eras,
     slot::{Slot, SlotRange},
     value::Value,
 };
 
-use super::{Verdict, Violation};
+use super::{Verdict, Violation, is_quorum};
 
 /// Votes in one ballot.
 #[derive(Clone, Debug)]
@@ -146,11 +145,8 @@ impl Agreement {
         let at = self.eras.partition_point(|(begin, _)| *begin <= from);
         let (_, eras) = &self.eras[at - 1];
         let votes = extent.votes.get(&ballot);
-        let members = eras.current().members().iter().enumerate();
-        let voted = members
-            .filter(|(_, voter)| votes.is_some_and(|votes| votes.by.contains(&voter.member)));
-        let set = voted.fold(MemberSet::default(), |set, (index, _)| set.with(index));
-        eras.counts(ballot) && eras.current().is_quorum(Phase::Two, set)
+        let voted = |voter: &Voter| votes.is_some_and(|votes| votes.by.contains(&voter.member));
+        eras.counts(ballot) && is_quorum(eras.current(), voted)
     }
 
     /// A node learned a decision from another and made it durable.

@@ -1,18 +1,17 @@
 //! What clients were told who asked for another class than the group's: that a quorum has their commands in memory
 //! ([less-4]), or on its disks ([last-3]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_core::{
     configuration::{Configuration, Voter},
-    quorum::{MemberSet, Phase},
     record::Record,
     slot::Slot,
     value::Value,
 };
 use quorate_replica::service::CommandId;
 
-use super::{Verdict, Violation};
+use super::{Verdict, Violation, is_quorum};
 
 /// What became of a command, by the hash that it is known by.
 #[derive(Debug, Default)]
@@ -37,6 +36,8 @@ struct OnDisk {
 #[derive(Debug, Default)]
 pub struct Classes {
     fates: BTreeMap<u64, Fate>,
+    /// What clients were told of and nobody has executed yet, by slot.
+    owed: BTreeSet<(Slot, u64)>,
     disks: BTreeMap<usize, OnDisk>,
 }
 
@@ -59,6 +60,9 @@ impl Classes {
             return Ok(());
         };
         fate.told = Some(slot);
+        if fate.executed.is_none() {
+            self.owed.insert((slot, command));
+        }
         if !quorum && fate.losses == losses {
             return Err(fate.broken("no quorum has voted for it"));
         }
@@ -74,6 +78,9 @@ impl Classes {
             return Ok(());
         };
         let first = *fate.executed.get_or_insert(id);
+        if let Some(slot) = fate.told {
+            self.owed.remove(&(slot, command));
+        }
         if first != id {
             let detail = format!(
                 "a command was executed in slots {} and {}",
@@ -88,16 +95,16 @@ impl Classes {
     ///
     /// # Errors
     /// A client was told of a slot below, its command was not in it, and nothing was lost.
-    pub fn applied(&self, to: Slot, losses: u64) -> Verdict {
-        let mut missing = self.fates.values().filter(|fate| {
-            fate.executed.is_none()
-                && fate.losses == losses
-                && fate.told.is_some_and(|slot| slot < to)
-        });
-        match missing.next() {
-            None => Ok(()),
-            Some(fate) => Err(fate.broken("another one is there")),
+    pub fn applied(&mut self, to: Slot, losses: u64) -> Verdict {
+        while self.owed.first().is_some_and(|(slot, _)| *slot < to) {
+            let owed = self.owed.pop_first();
+            let fate = owed.and_then(|(_, command)| self.fates.get(&command));
+            // What was lost stays lost: the others are excused for good.
+            if let Some(fate) = fate.filter(|fate| fate.losses == losses) {
+                return Err(fate.broken("another one is there"));
+            }
         }
+        Ok(())
     }
 
     /// A record of a node's log is on stable storage, with all before it.
@@ -105,6 +112,10 @@ impl Classes {
         let (Record::Vote { range, value, .. } | Record::Decided { range, value }) = *record else {
             return;
         };
+        // Nobody asked yet: nothing that is asked for can be here.
+        if self.fates.is_empty() {
+            return;
+        }
         if range.from.next() == range.to {
             let words = &mut self.disks.entry(node).or_default().words;
             words.insert(range.from, value);
@@ -161,14 +172,6 @@ impl Classes {
 /// The world's name of a member.
 pub fn index(voter: &Voter) -> usize {
     voter.member.node.0 as usize - 1
-}
-
-/// Whether those of its members are a phase-2 quorum.
-pub fn is_quorum(configuration: &Configuration, has: impl Fn(&Voter) -> bool) -> bool {
-    let members = configuration.members().iter().enumerate();
-    let who = members.filter(|(_, voter)| has(voter));
-    let who = who.fold(MemberSet::default(), |set, (at, _)| set.with(at));
-    configuration.is_quorum(Phase::Two, who)
 }
 
 impl Fate {

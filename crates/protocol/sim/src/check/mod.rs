@@ -17,6 +17,11 @@ pub(crate) mod watch;
 
 use std::fmt;
 
+use quorate_core::{
+    configuration::{Configuration, Voter},
+    quorum::{MemberSet, Phase},
+};
+
 /// A broken property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -40,6 +45,14 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.property, self.detail)
     }
+}
+
+/// Whether those of its members are a phase-2 quorum.
+pub(crate) fn is_quorum(configuration: &Configuration, has: impl Fn(&Voter) -> bool) -> bool {
+    let members = configuration.members().iter().enumerate();
+    let who = members.filter(|(_, voter)| has(voter));
+    let who = who.fold(MemberSet::default(), |set, (at, _)| set.with(at));
+    configuration.is_quorum(Phase::Two, who)
 }
 
 /// Says that a property holds, or what contradicts it.

@@ -6,10 +6,7 @@ use quorate_node::host::ClientSide as _;
 
 use super::{Event, World};
 use crate::{
-    check::{
-        Verdict,
-        classes::{index, is_quorum},
-    },
+    check::{Verdict, classes::index, is_quorum},
     front::Told,
     node::{Arrival, hash},
     workload::frame_client::increment,

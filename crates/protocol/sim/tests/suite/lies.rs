@@ -58,6 +58,23 @@ fn forget(world: &mut World, node: usize, from: u64) {
     world.forget_from(node, from);
 }
 
+/// It starts where nobody can tell it what its disk lost.
+fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
+    world.nodes[liar].unnoticed = true;
+    world.isolate(liar, true);
+    world.run_for(1_000)?;
+    world.start_now(liar);
+    world.run_for(300_000)
+}
+
+/// It is connected again, and somebody remembers more.
+fn is_told(world: &mut World, liar: usize) -> Outcome {
+    world.isolate(liar, false);
+    world.run_until("it is told", |world| {
+        error(world, liar).contains("remembers")
+    })
+}
+
 /// [lie-1] [lie-3] [lie-4] Followers and leaders, one log write or many.
 #[test]
 fn a_log_without_its_end_is_noticed() -> Outcome {
@@ -140,16 +157,9 @@ fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     let to = remembered(&world, liar, other);
     world.kill_now(liar);
     forget(&mut world, liar, to - 4);
-    world.nodes[liar].unnoticed = true;
-    world.isolate(liar, true);
-    world.run_for(1_000)?;
-    world.start_now(liar);
-    world.run_for(300_000)?;
+    start_cut_off(&mut world, liar)?;
     assert_eq!(incarnation(&world, liar), Incarnation(0), "nobody told it");
-    world.isolate(liar, false);
-    world.run_until("it is told", |world| {
-        error(world, liar).contains("remembers")
-    })?;
+    is_told(&mut world, liar)?;
     let running = world.nodes[liar].running.as_ref().expect("it runs");
     assert!(
         running
@@ -186,16 +196,9 @@ fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     world.kill_now(liar);
     world.nodes[liar].disk.put_small("identity", &before);
     forget(&mut world, liar, to - 4);
-    world.nodes[liar].unnoticed = true;
-    world.isolate(liar, true);
-    world.run_for(1_000)?;
-    world.start_now(liar);
-    world.run_for(300_000)?;
+    start_cut_off(&mut world, liar)?;
     assert_eq!(boot(&world), first);
-    world.isolate(liar, false);
-    world.run_until("it is told", |world| {
-        error(world, liar).contains("remembers")
-    })
+    is_told(&mut world, liar)
 }
 
 /// [lie-4] Whatever else happens meanwhile, nothing that was acknowledged is lost, and the group comes to rest.
