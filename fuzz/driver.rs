@@ -70,11 +70,7 @@ pub(crate) fn run(target: &str, seeds: &[Seed], mutations: u64, check: fn(&[u8])
                 mutate_all(&inputs, next..next + 1000, check, &artifacts);
                 next += 1000;
             }
-            eprintln!(
-                "{target}: {} mutations of {} inputs",
-                next - first,
-                inputs.len()
-            );
+            eprintln!("{target}: {} mutations of {} inputs", next - first, inputs.len());
         }
     }
 }

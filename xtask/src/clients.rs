@@ -44,17 +44,10 @@ pub(crate) fn run() -> Result<(), Failed> {
 
 fn redis_cli(ports: &[u16]) -> Result<(), Failed> {
     if !has("redis-cli") {
-        return skip(
-            "redis-cli",
-            "not installed; ./setup does it (Debian: redis-tools)",
-        );
+        return skip("redis-cli", "not installed; ./setup does it (Debian: redis-tools)");
     }
     let ask = |port: u16, words: &[&str]| {
-        let text = read(
-            Command::new("redis-cli")
-                .args(["-p", &port.to_string()])
-                .args(words),
-        )?;
+        let text = read(Command::new("redis-cli").args(["-p", &port.to_string()]).args(words))?;
         Ok::<_, Failed>(text.trim_end().to_owned())
     };
     for (index, port) in ports.iter().enumerate() {
@@ -62,11 +55,7 @@ fn redis_cli(ports: &[u16]) -> Result<(), Failed> {
         expect("SET", &ask(*port, &["set", "cli", &expected])?, "OK")?;
         for other in ports {
             expect("GET", &ask(*other, &["get", "cli"])?, &expected)?;
-            expect(
-                "GET in RESP3",
-                &ask(*other, &["-3", "get", "cli"])?,
-                &expected,
-            )?;
+            expect("GET in RESP3", &ask(*other, &["-3", "get", "cli"])?, &expected)?;
         }
     }
     pipe(ports[0])
@@ -79,10 +68,8 @@ fn pipe(port: u16) -> Result<(), Failed> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut stdin = child
-        .stdin
-        .take()
-        .ok_or_else(|| Failed("redis-cli has no input".to_owned()))?;
+    let mut stdin =
+        child.stdin.take().ok_or_else(|| Failed("redis-cli has no input".to_owned()))?;
     for number in 0..10_000 {
         writeln!(stdin, "SET pipe:{number} {number}\r")?;
     }
@@ -106,10 +93,7 @@ fn expect(what: &str, found: &str, expected: &str) -> Result<(), Failed> {
 
 fn redis_benchmark(ports: &[u16]) -> Result<(), Failed> {
     if !has("redis-benchmark") {
-        return skip(
-            "redis-benchmark",
-            "not installed; ./setup does it (Debian: redis-tools)",
-        );
+        return skip("redis-benchmark", "not installed; ./setup does it (Debian: redis-tools)");
     }
     for port in ports {
         let port = port.to_string();
@@ -123,9 +107,7 @@ fn redis_benchmark(ports: &[u16]) -> Result<(), Failed> {
                 return Err(Failed(format!("redis-benchmark: {text}")));
             }
             let lines = text.replace('\r', "\n");
-            let results = lines
-                .lines()
-                .filter(|line| line.contains("requests per second"));
+            let results = lines.lines().filter(|line| line.contains("requests per second"));
             results.for_each(|line| println!("  {line}"));
         }
     }
@@ -154,12 +136,7 @@ fn node_redis(ports: &[u16]) -> Result<(), Failed> {
 }
 
 fn node_redlock(ports: &[u16]) -> Result<(), Failed> {
-    node(
-        "node-redlock",
-        "redlock.mjs",
-        &["redlock", "ioredis"],
-        ports,
-    )
+    node("node-redlock", "redlock.mjs", &["redlock", "ioredis"], ports)
 }
 
 fn node(what: &str, file: &str, packages: &[&str], ports: &[u16]) -> Result<(), Failed> {
@@ -167,10 +144,7 @@ fn node(what: &str, file: &str, packages: &[&str], ports: &[u16]) -> Result<(), 
     let is_there = |package: &&str| modules.join("node_modules").join(package).is_dir();
     if !has("node") || !packages.iter().all(is_there) {
         let names = packages.join(", ");
-        return skip(
-            what,
-            &format!("not installed; ./setup does it (npm: {names})"),
-        );
+        return skip(what, &format!("not installed; ./setup does it (npm: {names})"));
     }
     // Modules are looked for beside the script.
     let copy = modules.join(file);
@@ -188,10 +162,7 @@ fn redisson(ports: &[u16]) -> Result<(), Failed> {
     let classes = folder.join("classes");
     let source = root().join("xtask/clients/redisson/Locks.java");
     let mut compile = Command::new("javac");
-    compile
-        .args(["-cp", &libraries, "-d"])
-        .arg(&classes)
-        .arg(source);
+    compile.args(["-cp", &libraries, "-d"]).arg(&classes).arg(source);
     read(&mut compile)?;
     let path = format!("{libraries}:{}", classes.display());
     script(Command::new("java").args(["-cp", &path, "Locks"]), ports)

@@ -94,9 +94,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         Some(Part::Devices) => Setting::nodes_max(&Setting::OF_DEVICES),
         _ => NODES,
     };
-    let network = network::is_inside()
-        .then(|| Network::new(places))
-        .transpose()?;
+    let network = network::is_inside().then(|| Network::new(places)).transpose()?;
     let network = network.as_ref();
     match wish.part {
         Some(Part::Short) => {
@@ -218,19 +216,14 @@ fn by_frames(network: Option<&Network>, wish: Wish) -> Result<(), Failed> {
 /// As it was asked for, or another one each time.
 fn first_seed(wish: Wish) -> u64 {
     wish.seed.unwrap_or_else(|| {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         now.as_secs() % 1_000_000
     })
 }
 
 fn rounds(network: Option<&Network>, wish: Wish, settings: &[Setting]) -> Result<(), Failed> {
     let checker = Checker::find();
-    let stage = Stage {
-        network,
-        checker: checker.as_ref(),
-    };
+    let stage = Stage { network, checker: checker.as_ref() };
     let first = first_seed(wish);
     if let (Some(network), Some(checker)) = (network, &checker) {
         stale::run(network, checker)?;
@@ -282,14 +275,8 @@ mod tests {
 
     #[test]
     fn wishes_are_understood() {
-        let all = |rounds, seed| Wish {
-            rounds,
-            seed,
-            only: None,
-            plane: None,
-            device: None,
-            part: None,
-        };
+        let all =
+            |rounds, seed| Wish { rounds, seed, only: None, plane: None, device: None, part: None };
         assert_eq!(parse(&[]).unwrap(), all(3, None));
         assert_eq!(parse(&["1"]).unwrap(), all(1, None));
         assert_eq!(parse(&["2", "--seed", "7"]).unwrap(), all(2, Some(7)));
@@ -318,10 +305,7 @@ mod tests {
         assert_eq!(packet.device, Some("packet"));
         assert!(parse(&["devices", "--device", "x"]).is_err());
         let frames = parse(&["frames", "2", "--device", "packet"]).unwrap();
-        assert_eq!(
-            (frames.part, frames.device),
-            (Some(Part::Frames), Some("packet"))
-        );
+        assert_eq!((frames.part, frames.device), (Some(Part::Frames), Some("packet")));
         assert!(parse(&["frames", "--device", "udp"]).is_err());
         assert!(parse(&["--device", "packet"]).is_err());
         let chain = parse(&["planes", "--plane", "chain", "--only", "DownLeader"]).unwrap();

@@ -93,15 +93,11 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     interrupt::clean_up_on_signals()?;
     let began = Instant::now();
     let (built, mut results) = build::all(&chosen)?;
-    let chosen: Vec<&System> = chosen
-        .into_iter()
-        .filter(|system| !results.has_failed(&system.id()))
-        .collect();
+    let chosen: Vec<&System> =
+        chosen.into_iter().filter(|system| !results.has_failed(&system.id())).collect();
     try_connections(&wish, &built, &chosen, &mut results);
-    let usable: Vec<&System> = chosen
-        .into_iter()
-        .filter(|system| results.best(&system.id()).is_some())
-        .collect();
+    let usable: Vec<&System> =
+        chosen.into_iter().filter(|system| results.best(&system.id()).is_some()).collect();
     for round in 0..wish.repeat {
         let mut order = usable.clone();
         // Nobody always follows the same other one at the same place.
@@ -175,11 +171,7 @@ fn turn(
     results: &Results,
     round: usize,
 ) -> Turn {
-    let mut turn = Turn {
-        system: system.id(),
-        round,
-        ..Turn::default()
-    };
+    let mut turn = Turn { system: system.id(), round, ..Turn::default() };
     let Some(best) = results.best(&system.id()) else {
         return turn;
     };
@@ -307,14 +299,7 @@ mod tests {
 
     #[test]
     fn flags_are_understood() {
-        let wish = parse(&[
-            "--only",
-            "etcd,redis",
-            "--duration",
-            "500ms",
-            "--repeat",
-            "3",
-        ]);
+        let wish = parse(&["--only", "etcd,redis", "--duration", "500ms", "--repeat", "3"]);
         let wish = wish.unwrap();
         assert_eq!(wish.only, ["etcd", "redis"]);
         assert_eq!(wish.duration, Duration::from_millis(500));
@@ -350,11 +335,7 @@ mod tests {
             results.trials.push(Trial {
                 system: format!("{system}/durable"),
                 connections: 1,
-                measured: Measured {
-                    per_second,
-                    completed: 1,
-                    ..Measured::default()
-                },
+                measured: Measured { per_second, completed: 1, ..Measured::default() },
             });
         }
         let all: Vec<&System> = SYSTEMS.iter().collect();

@@ -5,10 +5,7 @@ use crate::shell::{Failed, cargo, has, root, skip};
 /// Both workspaces are judged by the same rules.
 pub(crate) fn run() -> Result<(), Failed> {
     if !has("cargo-deny") {
-        return skip(
-            "deny",
-            "cargo-deny is not installed; cargo install --locked cargo-deny",
-        );
+        return skip("deny", "cargo-deny is not installed; cargo install --locked cargo-deny");
     }
     let mut checks = vec!["bans", "licenses", "sources"];
     // The list of known flaws is fetched; without a network the rest is judged all the same.

@@ -55,12 +55,7 @@ impl Kind {
         flags: &'static [&'static str],
         by: By,
     ) -> Self {
-        Self {
-            name,
-            files,
-            flags,
-            by,
-        }
+        Self { name, files, flags, by }
     }
 }
 
@@ -142,10 +137,7 @@ struct Wish {
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let wish = parse(words)?;
     if !std::path::Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        return shell::skip(
-            "disks",
-            "file systems in user space need /dev/fuse, and root",
-        );
+        return shell::skip("disks", "file systems in user space need /dev/fuse, and root");
     }
     shell::build_programs()?;
     // Its tests are built with what it alone needs, so `cargo test` leaves them out.
@@ -159,16 +151,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
         "--bin",
         "quorate-disk",
     ])?;
-    let words = [
-        "build",
-        "--quiet",
-        "--package",
-        "xtask",
-        "--features",
-        "disks",
-        "--bin",
-        "quorate-disk",
-    ];
+    let words =
+        ["build", "--quiet", "--package", "xtask", "--features", "disks", "--bin", "quorate-disk"];
     cargo(&[&words, shell::profile()].concat())?;
     Checker::build()?;
     let checker = Checker::find();
@@ -176,20 +160,13 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let begun = Instant::now();
     let mut rows = Vec::new();
     for round in 0..wish.rounds {
-        for (kind, fault) in KINDS
-            .iter()
-            .flat_map(|kind| FAULTS.map(|fault| (kind, fault)))
-        {
+        for (kind, fault) in KINDS.iter().flat_map(|kind| FAULTS.map(|fault| (kind, fault))) {
             let other = wish.kind.is_some_and(|name| name != kind.name)
                 || wish.fault.is_some_and(|one| one != fault);
             if other {
                 continue;
             }
-            let row = Row {
-                kind: *kind,
-                fault,
-                seed: wish.seed + round,
-            };
+            let row = Row { kind: *kind, fault, seed: wish.seed + round };
             let at = Instant::now();
             let played = row.play(checker.as_ref());
             println!("{}", line(&row, &played, at.elapsed().as_secs()));
@@ -228,9 +205,7 @@ fn line(row: &Row, played: &Result<Outcome, Failed>, seconds: u64) -> String {
     let Row { kind, fault, seed } = row;
     let (name, fault) = (kind.name, fault.name());
     match played {
-        Ok(Outcome {
-            done, noticed, end, ..
-        }) => {
+        Ok(Outcome { done, noticed, end, .. }) => {
             let noticed = noticed.as_deref().unwrap_or("nothing");
             let nothing = row.why_unmet().unwrap_or("nothing: NOT SHOWN");
             let done = if done.is_empty() { nothing } else { done };
@@ -320,13 +295,8 @@ mod tests {
     #[test]
     fn wishes_are_understood() {
         let wish = parse(&["2", "--seed", "7", "--only", "log+torn", "--json"]).unwrap();
-        let wanted = Wish {
-            rounds: 2,
-            seed: 7,
-            kind: Some("log"),
-            fault: Some(Fault::Torn),
-            json: true,
-        };
+        let wanted =
+            Wish { rounds: 2, seed: 7, kind: Some("log"), fault: Some(Fault::Torn), json: true };
         assert_eq!(wish, wanted);
         let fault = parse(&["--only", "lost-one"]).unwrap();
         assert_eq!((fault.kind, fault.fault), (None, Some(Fault::LostOne)));

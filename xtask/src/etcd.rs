@@ -37,10 +37,7 @@ struct Module {
 
 /// A module of Go, `NAME@VERSION`, in a copy in this folder that can be changed.
 fn module(go: &Go, module: &str, folder: &Path) -> Result<PathBuf, Failed> {
-    let fetched = read(
-        go.within(&env::temp_dir())
-            .args(["mod", "download", "-json", module]),
-    )?;
+    let fetched = read(go.within(&env::temp_dir()).args(["mod", "download", "-json", module]))?;
     let fetched: Module = serde_json::from_str(&fetched)
         .map_err(|error| Failed(format!("what Go says of {module}: {error}")))?;
     fs::create_dir_all(folder)?;
@@ -78,10 +75,7 @@ fn against(program: &Path, store: &str) -> Result<(), Failed> {
     println!("--store {store}");
     let nodes = nodes::ready(3, &["--service", "etcd", "--store", store])?;
     let ports = nodes.client_ports();
-    let endpoints: Vec<String> = ports
-        .iter()
-        .map(|port| format!("127.0.0.1:{port}"))
-        .collect();
+    let endpoints: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     etcdctl(program, &endpoints)?;
     println!("done: etcdctl");
     snapshot(program, &endpoints)?;
@@ -136,31 +130,15 @@ fn etcdctl(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
         let got = ctl(words)?;
         match got == expected {
             true => Ok(()),
-            false => Err(Failed(format!(
-                "etcdctl {words:?}: {got:?}, not {expected:?}"
-            ))),
+            false => Err(Failed(format!("etcdctl {words:?}: {got:?}, not {expected:?}"))),
         }
     };
     expect(&["put", "a", "1"], "OK")?;
     expect(&["put", "b", "2"], "OK")?;
     expect(&["get", "a"], "a\n1")?;
-    expect(
-        &["get", "a", "--consistency", "s", "--print-value-only"],
-        "1",
-    )?;
+    expect(&["get", "a", "--consistency", "s", "--print-value-only"], "1")?;
     expect(&["get", "a", "c", "--keys-only"], "a\n\nb")?;
-    expect(
-        &[
-            "get",
-            "",
-            "--from-key",
-            "--order",
-            "DESCEND",
-            "--limit",
-            "1",
-        ],
-        "b\n2",
-    )?;
+    expect(&["get", "", "--from-key", "--order", "DESCEND", "--limit", "1"], "b\n2")?;
     expect(&["put", "a", "3", "--prev-kv"], "OK\na\n1")?;
     expect(&["get", "a", "--rev", "2"], "a\n1")?;
     expect(&["del", "b", "--prev-kv"], "1\nb\n2")?;
@@ -197,11 +175,7 @@ fn snapshot(program: &Path, endpoints: &[String]) -> Result<(), Failed> {
     fs::create_dir_all(&folder).map_err(|error| Failed(error.to_string()))?;
     let file = folder.join("saved.db");
     let mut command = Command::new(program);
-    command.args([
-        "ctl",
-        "--endpoints",
-        endpoints.first().map_or("", String::as_str),
-    ]);
+    command.args(["ctl", "--endpoints", endpoints.first().map_or("", String::as_str)]);
     read(command.args(["snapshot", "save"]).arg(&file))?;
     let mut command = Command::new(shell::program("quorate"));
     command.args(["restore"]).arg(&file);

@@ -12,18 +12,10 @@ use crate::shell::{Failed, cargo_with, has, root, run};
 const TARGETS: [(&str, &str, &str); 19] = [
     ("wire", "quorate-wire", "no_bytes_of_a_peer"),
     ("streams", "quorate-wire", "no_bytes_of_a_streams_client"),
-    (
-        "stream-front",
-        "quorate-node",
-        "no_bytes_of_a_client_of_streams",
-    ),
+    ("stream-front", "quorate-node", "no_bytes_of_a_client_of_streams"),
     ("resp", "quorate-kv", "no_bytes_of_a_client"),
     ("frames", "quorate-bench", "no_bytes_of_a_client_or"),
-    (
-        "frames-client",
-        "quorate-client",
-        "no_bytes_for_a_client_of_devices",
-    ),
+    ("frames-client", "quorate-client", "no_bytes_for_a_client_of_devices"),
     ("log", "quorate-log", "no_bytes_of_a_disk"),
     ("identity", "quorate-node", "no_bytes_of_a_file"),
     ("book", "quorate-node", "no_bytes_of_a_book"),
@@ -89,9 +81,7 @@ fn libfuzzer() -> Result<(), &'static str> {
     if !has("cargo-fuzz") {
         return Err("cargo-fuzz is not installed");
     }
-    let nightly = Command::new("rustup")
-        .args(["run", "nightly", "rustc", "--version"])
-        .output();
+    let nightly = Command::new("rustup").args(["run", "nightly", "rustc", "--version"]).output();
     if nightly.is_ok_and(|output| output.status.success()) {
         Ok(())
     } else {
@@ -106,28 +96,15 @@ fn search(target: &str, seconds: u64) -> Result<(), Failed> {
     let corpus = fuzz.join("corpus").join(target);
     fs::create_dir_all(&found)?;
     let (found, corpus) = (found.display().to_string(), corpus.display().to_string());
-    let (time, memory) = (
-        format!("-max_total_time={seconds}"),
-        format!("-rss_limit_mb={MEMORY_MB_MAX}"),
-    );
-    let words = [
-        "run", "nightly", "cargo", "fuzz", "run", target, &found, &corpus, "--",
-    ];
+    let (time, memory) =
+        (format!("-max_total_time={seconds}"), format!("-rss_limit_mb={MEMORY_MB_MAX}"));
+    let words = ["run", "nightly", "cargo", "fuzz", "run", target, &found, &corpus, "--"];
     let limits = [&*time, &*memory, "-print_final_stats=1", "-verbosity=0"];
     run(&PathBuf::from("rustup"), &[&words[..], &limits].concat())
 }
 
 fn mutate(package: &str, test: &str, seconds: u64) -> Result<(), Failed> {
-    let words = [
-        "test",
-        "--release",
-        "--quiet",
-        "--package",
-        package,
-        "--test",
-        "suite",
-        test,
-    ];
+    let words = ["test", "--release", "--quiet", "--package", package, "--test", "suite", test];
     let seconds = seconds.to_string();
     let shown = [&words[..], &["--", "--nocapture"]].concat();
     cargo_with(&shown, &[("QUORATE_FUZZ_SECONDS", &seconds)])
@@ -153,15 +130,10 @@ mod tests {
             serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
         let programs = &described["packages"][0]["targets"];
         let programs = programs.as_array().expect("a package has targets");
-        let programs: Vec<_> = programs
-            .iter()
-            .filter_map(|program| program["name"].as_str())
-            .collect();
+        let programs: Vec<_> =
+            programs.iter().filter_map(|program| program["name"].as_str()).collect();
         for (target, ..) in TARGETS {
-            assert!(
-                programs.contains(&target),
-                "{target} is none of {programs:?}"
-            );
+            assert!(programs.contains(&target), "{target} is none of {programs:?}");
         }
     }
 }

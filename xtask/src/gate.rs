@@ -75,10 +75,8 @@ fn measure() -> Result<(Counts, Vec<String>), Failed> {
 fn cluster_counts(program: &Path, counts: &mut Counts) -> Result<(), Failed> {
     let text = read(&mut Command::new(program))?;
     for line in text.lines() {
-        let words: Vec<(&str, &str)> = line
-            .split_whitespace()
-            .filter_map(|word| word.split_once('='))
-            .collect();
+        let words: Vec<(&str, &str)> =
+            line.split_whitespace().filter_map(|word| word.split_once('=')).collect();
         let field = |name: &str| {
             let found = words.iter().find(|(other, _)| *other == name);
             found.map(|(_, value)| *value)
@@ -172,10 +170,7 @@ fn compare(old: &Counts, now: &Counts) -> usize {
     println!("{:64} {:>12} {:>12} {:>8}", "", "baseline", "now", "change");
     for (name, count) in now {
         let Some(before) = old.get(name) else {
-            println!(
-                "{name:64} {:>12} {count:12.4} {:>8}  FAULT: not in the baseline",
-                "-", ""
-            );
+            println!("{name:64} {:>12} {count:12.4} {:>8}  FAULT: not in the baseline", "-", "");
             faults += 1;
             continue;
         };
@@ -183,10 +178,7 @@ fn compare(old: &Counts, now: &Counts) -> usize {
         let verdict = judge(name, *before, *count);
         faults += usize::from(verdict.is_some());
         let verdict = verdict.map_or(String::new(), |verdict| format!("  FAULT: {verdict}"));
-        println!(
-            "{name:64} {before:12.4} {count:12.4} {:7.2}%{verdict}",
-            change * 100.0
-        );
+        println!("{name:64} {before:12.4} {count:12.4} {:7.2}%{verdict}", change * 100.0);
     }
     let missing = old.keys().filter(|name| !now.contains_key(*name));
     for name in missing {
@@ -210,9 +202,7 @@ fn judge(name: &str, before: f64, now: f64) -> Option<&'static str> {
 
 /// `kind name = count`; lines that begin with `#` tell who blessed what, and why.
 fn parse(text: &str) -> Result<Counts, Failed> {
-    let lines = text
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     lines
         .map(|line| {
             let pair = line.split_once(" = ");
@@ -225,10 +215,7 @@ fn parse(text: &str) -> Result<Counts, Failed> {
 /// The file with the new counts and one more reason. Counts that cannot be made here stay.
 fn blessed(text: &str, old: &Counts, now: &Counts, reason: &str) -> Result<String, Failed> {
     let mut git = Command::new("git");
-    let commit = read(
-        git.args(["rev-parse", "--short", "HEAD"])
-            .current_dir(root()),
-    )?;
+    let commit = read(git.args(["rev-parse", "--short", "HEAD"]).current_dir(root()))?;
     let mut file = String::new();
     if !text.starts_with('#') {
         file.push_str("# Counts that `cargo xtask gate` compares; written by its --bless. Blessed after which commit, and why:\n");
@@ -282,9 +269,6 @@ mod tests {
         let text = fs::read_to_string(root().join("xtask/baseline.txt")).unwrap();
         let counts = parse(&text).unwrap();
         assert_eq!(counts.get("exact log.memory.writes_per_commit"), Some(&1.0));
-        assert_eq!(
-            counts.get("exact log.memory.flushes_per_commit"),
-            Some(&1.0)
-        );
+        assert_eq!(counts.get("exact log.memory.flushes_per_commit"), Some(&1.0));
     }
 }

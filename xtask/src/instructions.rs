@@ -19,10 +19,7 @@ impl Counter {
         if has("valgrind") {
             return Ok(Self::Callgrind);
         }
-        if Self::Perf
-            .count(Path::new("true"), &[])
-            .is_ok_and(|count| count > 0)
-        {
+        if Self::Perf.count(Path::new("true"), &[]).is_ok_and(|count| count > 0) {
             return Ok(Self::Perf);
         }
         Err("valgrind is not installed, and this machine does not let perf count instructions")
@@ -43,9 +40,7 @@ impl Counter {
                 let mut command = Command::new("valgrind");
                 command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
                 let told = told(command.arg(program).args(words))?;
-                let line = told
-                    .lines()
-                    .find_map(|line| line.split_once("Collected : "));
+                let line = told.lines().find_map(|line| line.split_once("Collected : "));
                 parse(line.map(|(_, count)| count), &told)
             }
             Self::Perf => perf("instructions:u", program, words),
@@ -65,10 +60,7 @@ pub(crate) enum Calls {
 impl Calls {
     /// The cheapest one that there is.
     pub(crate) fn find() -> Result<Self, &'static str> {
-        if Self::Perf
-            .count(Path::new("true"), &[])
-            .is_ok_and(|count| count > 0)
-        {
+        if Self::Perf.count(Path::new("true"), &[]).is_ok_and(|count| count > 0) {
             return Ok(Self::Perf);
         }
         if has("strace") {

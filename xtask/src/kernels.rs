@@ -13,10 +13,8 @@ use std::{
 use crate::shell::{Failed, cargo, has, read, release, skip, target};
 
 /// What Debian's packages of kernels for virtual machines depend on, by the version that is wanted.
-const KERNELS: [(&str, &str); 2] = [
-    ("6.1", "linux-image-cloud-amd64"),
-    ("6.12", "linux-image-6.12-cloud-amd64"),
-];
+const KERNELS: [(&str, &str); 2] =
+    [("6.1", "linux-image-cloud-amd64"), ("6.12", "linux-image-6.12-cloud-amd64")];
 const NEEDED: [(&str, &str); 4] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
@@ -41,19 +39,11 @@ echo
 
 /// Runs so many random frames of each program on each of the kernels.
 pub(crate) fn run(count: &str) -> Result<(), Failed> {
-    count
-        .parse::<u32>()
-        .map_err(|_| Failed(format!("{count} is no number")))?;
-    let missing: Vec<&str> = NEEDED
-        .iter()
-        .filter(|(program, _)| !has(program))
-        .map(|(_, package)| *package)
-        .collect();
+    count.parse::<u32>().map_err(|_| Failed(format!("{count} is no number")))?;
+    let missing: Vec<&str> =
+        NEEDED.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package).collect();
     if !missing.is_empty() {
-        let why = format!(
-            "apt-get install --no-install-recommends {}",
-            missing.join(" ")
-        );
+        let why = format!("apt-get install --no-install-recommends {}", missing.join(" "));
         return skip("offload kernels", &why);
     }
     cargo(&["build", "--release", "--quiet", "--bin", "conformance"])?;
@@ -84,11 +74,7 @@ fn kernel(folder: &Path, package: &str) -> Result<PathBuf, Failed> {
     if let Some(kernel) = inside(&unpacked)? {
         return Ok(kernel);
     }
-    read(
-        Command::new("apt-get")
-            .args(["download", name])
-            .current_dir(folder),
-    )?;
+    read(Command::new("apt-get").args(["download", name]).current_dir(folder))?;
     let prefix = format!("{name}_");
     let mut fetched = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
     let fetched = fetched.find(|path| {
@@ -96,11 +82,7 @@ fn kernel(folder: &Path, package: &str) -> Result<PathBuf, Failed> {
         name.starts_with(&prefix)
     });
     let fetched = fetched.ok_or_else(|| Failed(format!("{name} was not fetched")))?;
-    read(
-        Command::new("dpkg-deb")
-            .arg("--extract")
-            .args([&fetched, &unpacked]),
-    )?;
+    read(Command::new("dpkg-deb").arg("--extract").args([&fetched, &unpacked]))?;
     fs::remove_file(fetched)?;
     // Modules are many files, and none is needed.
     for part in ["lib", "usr"] {
@@ -145,10 +127,7 @@ fn machine(folder: &Path, count: &str) -> Result<PathBuf, Failed> {
     fs::write(&init, INIT.replace("COUNT", count).replace("WELL", WELL))?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
     let archive = folder.join("machine.cpio");
-    let pack = format!(
-        "busybox find . | busybox cpio -o -H newc > '{}'",
-        archive.display()
-    );
+    let pack = format!("busybox find . | busybox cpio -o -H newc > '{}'", archive.display());
     read(Command::new("sh").args(["-c", &pack]).current_dir(&root))?;
     Ok(archive)
 }
@@ -173,14 +152,7 @@ fn start(version: &str, kernel: &Path, files: &Path) -> Result<(), Failed> {
         .arg(SECONDS)
         .arg("qemu-system-x86_64")
         .args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "1024"])
-        .args([
-            "-nographic",
-            "-no-reboot",
-            "-nic",
-            "none",
-            "-monitor",
-            "none",
-        ])
+        .args(["-nographic", "-no-reboot", "-nic", "none", "-monitor", "none"])
         .arg("-kernel")
         .arg(kernel)
         .arg("-initrd")

@@ -157,10 +157,7 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[&str]) -> Result<(), Failed> {
-    if words
-        .iter()
-        .any(|word| ["help", "--help", "-h"].contains(word))
-    {
+    if words.iter().any(|word| ["help", "--help", "-h"].contains(word)) {
         println!("{HELP}");
         return Ok(());
     }
@@ -227,16 +224,7 @@ fn hunt(words: &[&str]) -> Result<(), Failed> {
         [count, from] => (*count, *from),
         _ => return Err(Failed("hunt [COUNT] [FROM]".to_owned())),
     };
-    cargo(&[
-        "run",
-        "--release",
-        "--quiet",
-        "--example",
-        "hunt",
-        "--",
-        from,
-        count,
-    ])
+    cargo(&["run", "--release", "--quiet", "--example", "hunt", "--", from, count])
 }
 
 fn model(rest: &[&str]) -> Result<(), Failed> {

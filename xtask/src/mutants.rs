@@ -36,13 +36,9 @@ impl Home {
         match self {
             Self::Model => [&quiet[..], &["--bin", "mutants", "--"]].concat(),
             Self::Sim => [&quiet[..], &["--example", "mutants", "--"]].concat(),
-            Self::Devices => [
-                &quiet[..],
-                &["--bin", "conformance"],
-                profile(),
-                &["--", "mutants"],
-            ]
-            .concat(),
+            Self::Devices => {
+                [&quiet[..], &["--bin", "conformance"], profile(), &["--", "mutants"]].concat()
+            }
         }
     }
 
@@ -50,10 +46,7 @@ impl Home {
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|home| {
             let crates = shell::root().join("crates").join(home.folder());
-            crates
-                .join("mutants")
-                .join(format!("{name}.toml"))
-                .is_file()
+            crates.join("mutants").join(format!("{name}.toml")).is_file()
         })
     }
 }
@@ -72,10 +65,7 @@ pub(crate) fn look(name: &str) -> Result<Finding, Failed> {
     let home = Home::of(name).ok_or_else(|| unknown(name))?;
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
-    command
-        .args(home.runner())
-        .args(["--lines", name])
-        .current_dir(shell::root());
+    command.args(home.runner()).args(["--lines", name]).current_dir(shell::root());
     let said = shell::read(&mut command)?;
     finding(name, &said).ok_or_else(|| Failed(format!("nothing was said of {name}: {said}")))
 }
@@ -87,10 +77,7 @@ fn finding(name: &str, said: &str) -> Option<Finding> {
         let of = parts.next()?;
         let seconds = parts.next()?.parse().ok()?;
         let by = parts.next()?;
-        (of == name).then(|| Finding {
-            by: (!by.is_empty()).then(|| by.to_owned()),
-            seconds,
-        })
+        (of == name).then(|| Finding { by: (!by.is_empty()).then(|| by.to_owned()), seconds })
     })
 }
 

@@ -17,16 +17,8 @@ use crate::shell::{self, Failed};
 const PREFIX: &str = "quorate-xtask-";
 
 /// Flags for small segments: logs are trimmed soon, and newcomers get snapshots.
-pub(crate) const SMALL_LOGS: [&str; 8] = [
-    "--store",
-    "memory",
-    "--log-ready",
-    "0",
-    "--log-segment",
-    "8388608",
-    "--snapshot-ratio",
-    "1",
-];
+pub(crate) const SMALL_LOGS: [&str; 8] =
+    ["--store", "memory", "--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 
 /// [`SMALL_LOGS`] and more.
 pub(crate) fn small_logs(more: &[&'static str]) -> Vec<&'static str> {

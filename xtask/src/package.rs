@@ -25,15 +25,7 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
     ];
     words.extend(rest);
     if !rest.contains(&"--binary") {
-        cargo(&[
-            "build",
-            "--profile",
-            PROFILE,
-            "--bin",
-            "quorate",
-            "--bin",
-            "quorate-tools",
-        ])?;
+        cargo(&["build", "--profile", PROFILE, "--bin", "quorate", "--bin", "quorate-tools"])?;
         words.extend(["--binary", &binary]);
     }
     if !rest.contains(&"--to") {
@@ -46,21 +38,8 @@ pub(crate) fn run(rest: &[&str]) -> Result<(), Failed> {
 pub(crate) fn check() -> Result<(), Failed> {
     // Its tests are built with what it alone needs, so `cargo test` leaves them out.
     let package = ["--package", "xtask", "--features", "package"];
-    cargo(
-        &[
-            &["test", "--quiet", "--bin", "quorate-package"],
-            &package[..],
-        ]
-        .concat(),
-    )?;
-    cargo(&[
-        "build",
-        "--quiet",
-        "--bin",
-        "quorate",
-        "--bin",
-        "quorate-tools",
-    ])?;
+    cargo(&[&["test", "--quiet", "--bin", "quorate-package"], &package[..]].concat())?;
+    cargo(&["build", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"])?;
     let folder = tempfile::tempdir()?;
     let debug = target().join("debug");
     let mut binary = debug.join("quorate").display().to_string();

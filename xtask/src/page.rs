@@ -28,11 +28,8 @@ const SECONDS: &str = "300";
 /// How the demo says where the page is.
 const WHERE: &str = "  open    ";
 /// A phone, a tablet, a desk.
-const SIZES: [(&str, u32, u32); 3] = [
-    ("phone", 390, 844),
-    ("tablet", 820, 1180),
-    ("wide", 1280, 900),
-];
+const SIZES: [(&str, u32, u32); 3] =
+    [("phone", 390, 844), ("tablet", 820, 1180), ("wide", 1280, 900)];
 /// What is wrong with the layout, as a list of sentences.
 const LAYOUT: &str = include_str!("page/layout.js");
 
@@ -56,12 +53,7 @@ pub(crate) fn run(program: Option<&str>) -> Result<(), Failed> {
     let demo = Demo::start(&program, &pictures)?;
     let mut browser = Browser::start(name, &pictures)?;
     browser.open(&demo.address)?;
-    let mut page = Page {
-        browser,
-        demo,
-        pictures,
-        failures: 0,
-    };
+    let mut page = Page { browser, demo, pictures, failures: 0 };
     page.try_all()?;
     page.end()
 }
@@ -88,15 +80,9 @@ impl Demo {
             .spawn()?;
         let lines = child.stderr.take().map(|from| read(from, true));
         let out = child.stdout.take().map(|from| read(from, false));
-        let (lines, out) = lines
-            .zip(out)
-            .ok_or_else(|| Failed("the demo has no pipes".to_owned()))?;
-        let mut demo = Self {
-            child,
-            address: String::new(),
-            out,
-            temporary,
-        };
+        let (lines, out) =
+            lines.zip(out).ok_or_else(|| Failed("the demo has no pipes".to_owned()))?;
+        let mut demo = Self { child, address: String::new(), out, temporary };
         loop {
             let line = lines.recv_timeout(PATIENCE);
             let line = line.map_err(|why| Failed(format!("where the page is: {why}")))?;
@@ -197,13 +183,9 @@ impl Page {
     }
 
     fn number(&mut self, id: &str) -> Result<u64, Failed> {
-        let shown = self
-            .browser
-            .eval(&format!("document.getElementById('{id}').textContent"))?;
+        let shown = self.browser.eval(&format!("document.getElementById('{id}').textContent"))?;
         let digits = shown.as_str().unwrap_or_default().replace(',', "");
-        digits
-            .parse()
-            .map_err(|_| Failed(format!("{id} shows {shown}")))
+        digits.parse().map_err(|_| Failed(format!("{id} shows {shown}")))
     }
 
     /// Writes are acknowledged from now on.
@@ -220,8 +202,7 @@ impl Page {
 
     /// What the demo itself says, beside the page.
     fn state(&mut self) -> Result<Value, Failed> {
-        self.browser
-            .eval("fetch('/state').then(answer => answer.json())")
+        self.browser.eval("fetch('/state').then(answer => answer.json())")
     }
 
     fn button(node: u64, part: &str) -> String {
@@ -276,11 +257,7 @@ impl Page {
     fn layout(&mut self) -> Result<(), Failed> {
         for (name, width, height) in SIZES {
             for (scheme, dark) in [("light", false), ("dark", true)] {
-                let looks = Looks {
-                    width,
-                    height,
-                    dark,
-                };
+                let looks = Looks { width, height, dark };
                 self.browser.look(looks)?;
                 self.sound(&format!("{name}, {scheme}"))?;
                 self.picture(&format!("{name}-{scheme}"))?;
@@ -303,9 +280,7 @@ impl Page {
         self.browser.eval(
             "document.activeElement.blur(); window.tabbed = new Set(); window.unmarked = []; true",
         )?;
-        let wanted = self
-            .browser
-            .eval("document.querySelectorAll('button, input').length")?;
+        let wanted = self.browser.eval("document.querySelectorAll('button, input').length")?;
         for _ in 0..2 * wanted.as_u64().unwrap_or(0) + 10 {
             self.browser.key("Tab")?;
             self.browser.eval(
@@ -321,9 +296,7 @@ impl Page {
                 .map(it => it.textContent || it.id).concat(unmarked)",
         )?;
         if missed.as_array().is_none_or(|missed| !missed.is_empty()) {
-            return Err(Failed(format!(
-                "Tab does not come to, or does not show: {missed}"
-            )));
+            return Err(Failed(format!("Tab does not come to, or does not show: {missed}")));
         }
         let button = Self::button(3, "node");
         for (act, is) in [("fail", "down"), ("restore", "up")] {
@@ -334,16 +307,13 @@ impl Page {
                      (document.querySelector('{button}'))"
                 ),
             )?;
-            self.browser
-                .eval(&format!("document.querySelector('{button}').focus()"))?;
+            self.browser.eval(&format!("document.querySelector('{button}').focus()"))?;
             self.browser.key("Enter")?;
             self.wait_lane(3, is)?;
             self.writes_go_on()?;
             // It is another button now, and still where somebody left it.
-            self.browser.wait(
-                "the focus",
-                &format!("document.activeElement.matches('{button}')"),
-            )?;
+            self.browser
+                .wait("the focus", &format!("document.activeElement.matches('{button}')"))?;
         }
         self.failures += 1;
         Ok(())
@@ -445,19 +415,11 @@ impl Page {
         )?;
         self.sound("without a leader's node")?;
         self.picture("leader-killed")?;
-        let looks = Looks {
-            width: 390,
-            height: 844,
-            dark: false,
-        };
+        let looks = Looks { width: 390, height: 844, dark: false };
         self.browser.look(looks)?;
         self.sound("without a leader's node, on a phone")?;
         self.picture("leader-killed-phone")?;
-        self.browser.look(Looks {
-            width: 1280,
-            height: 900,
-            dark: false,
-        })?;
+        self.browser.look(Looks { width: 1280, height: 900, dark: false })?;
         self.press(leader, "node", "restore")?;
         self.wait_lane(leader, "up")?;
         self.browser.click("#get")?;
@@ -467,10 +429,7 @@ impl Page {
 
     fn the_interface(&mut self) -> Result<(), Failed> {
         if self.state()?["own_networks"] == false {
-            return skip(
-                "page: the interface",
-                "nodes have no networks of their own here",
-            );
+            return skip("page: the interface", "nodes have no networks of their own here");
         }
         self.press(2, "interface", "fail")?;
         self.wait_lane(2, "cut")?;
@@ -509,9 +468,7 @@ impl Page {
             return Err(Failed(format!("a node that is down was killed: {refused}")));
         }
         // The browser reports that refusal, as it should.
-        self.browser
-            .complaints
-            .retain(|words| !words.contains("409"));
+        self.browser.complaints.retain(|words| !words.contains("409"));
         for node in [1, 2] {
             self.press(node, "node", "restore")?;
             self.wait_lane(node, "up")?;
@@ -545,17 +502,8 @@ impl Page {
             return Err(Failed(format!("the page complains: {complaints:#?}")));
         }
         let own = |url: &&String| url.starts_with(&self.demo.address) || url.starts_with("data:");
-        let elsewhere: Vec<&String> = self
-            .browser
-            .fetched
-            .iter()
-            .filter(|url| !own(url))
-            .collect();
-        let known = self
-            .browser
-            .fetched
-            .iter()
-            .any(|url| url.ends_with("/state"));
+        let elsewhere: Vec<&String> = self.browser.fetched.iter().filter(|url| !own(url)).collect();
+        let known = self.browser.fetched.iter().any(|url| url.ends_with("/state"));
         match (elsewhere.is_empty(), known) {
             (true, true) => Ok(()),
             _ => Err(Failed(format!("fetched from elsewhere: {elsewhere:?}"))),
@@ -565,9 +513,7 @@ impl Page {
     fn offline(&mut self, offline: bool) -> Result<(), Failed> {
         let told = json!({"offline": offline, "latency": 0, "downloadThroughput": -1,
                           "uploadThroughput": -1});
-        self.browser
-            .call("Network.emulateNetworkConditions", &told)
-            .map(drop)
+        self.browser.call("Network.emulateNetworkConditions", &told).map(drop)
     }
 
     /// What is old is shown as old, and nothing can be pressed.

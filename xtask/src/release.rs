@@ -9,10 +9,7 @@ use quorate_core::level::Level;
 use crate::shell::{Failed, cargo, read, root, target};
 
 /// Files that name the version in what users type.
-const NAMING: [&str; 2] = [
-    "packaging/kubernetes/quorate.yaml",
-    "docs/operate/packages.md",
-];
+const NAMING: [&str; 2] = ["packaging/kubernetes/quorate.yaml", "docs/operate/packages.md"];
 /// Bytes of frames and values, and those of each released level, which never change.
 const FROZEN: &str = "crates/protocol/wire/vectors";
 /// What the changelog calls what is not released.
@@ -76,57 +73,30 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     packages.map_err(|Failed(why)| {
         Failed(format!("{why}\nthe commit \"{message}\" stays and has no tag; `git reset --hard HEAD^` takes it back"))
     })?;
-    git(&[
-        "tag",
-        "--annotate",
-        &tag,
-        "--message",
-        &format!("Quorate {version}\n\n{section}"),
-    ])?;
+    git(&["tag", "--annotate", &tag, "--message", &format!("Quorate {version}\n\n{section}")])?;
     println!("tagged {tag}. Left to do: git push origin HEAD {tag}, and publish what is in {to}");
     Ok(())
 }
 
 /// `1.2.3` as numbers.
 fn numbers(version: &str) -> Result<[u32; 3], Failed> {
-    let numbers: Vec<u32> = version
-        .split('.')
-        .map_while(|part| part.parse().ok())
-        .collect();
-    let whole = numbers
-        .iter()
-        .map(u32::to_string)
-        .collect::<Vec<_>>()
-        .join(".")
-        == version;
+    let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
+    let whole = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(".") == version;
     let three = <[u32; 3]>::try_from(numbers).ok().filter(|_| whole);
-    three.ok_or_else(|| {
-        Failed(format!(
-            "{version} is no version; three numbers such as 0.2.0 are"
-        ))
-    })
+    three.ok_or_else(|| Failed(format!("{version} is no version; three numbers such as 0.2.0 are")))
 }
 
 /// The changelog with what was to come as this version, and that part of it.
 fn cut(changelog: &str, version: &str, date: &str) -> Result<(String, String), Failed> {
-    let (before, after) = changelog
-        .split_once(&format!("{COMING}\n"))
-        .ok_or_else(|| {
-            Failed(format!(
-                "CHANGELOG.md has no line `{COMING}`: there is nothing to release"
-            ))
-        })?;
+    let (before, after) = changelog.split_once(&format!("{COMING}\n")).ok_or_else(|| {
+        Failed(format!("CHANGELOG.md has no line `{COMING}`: there is nothing to release"))
+    })?;
     let end = after.find("\n## ").map_or(after.len(), |at| at + 1);
     let section = after[..end].trim();
     if section.is_empty() {
-        return Err(Failed(format!(
-            "nothing stands below `{COMING}` in CHANGELOG.md"
-        )));
+        return Err(Failed(format!("nothing stands below `{COMING}` in CHANGELOG.md")));
     }
-    Ok((
-        format!("{before}## {version} ({date})\n{after}"),
-        section.to_owned(),
-    ))
+    Ok((format!("{before}## {version} ({date})\n{after}"), section.to_owned()))
 }
 
 /// The text with the new version where the old one stood as a whole; `None` if it stood nowhere.
@@ -168,10 +138,7 @@ mod tests {
         let (new, section) = cut(old, "0.2.0", "2026-11-27").unwrap();
         assert_eq!(section, "- new");
         assert_eq!(new, old.replace("## Unreleased", "## 0.2.0 (2026-11-27)"));
-        assert!(
-            cut(&new, "0.3.0", "2026-12-01").is_err(),
-            "nothing is to come"
-        );
+        assert!(cut(&new, "0.3.0", "2026-12-01").is_err(), "nothing is to come");
         assert!(cut("## Unreleased\n\n## 0.1.0\n\n- first\n", "0.2.0", "").is_err());
     }
 

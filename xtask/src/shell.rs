@@ -59,14 +59,7 @@ fn is_dev() -> bool {
 
 /// Builds both programs for [`program`].
 pub(crate) fn build_programs() -> Result<(), Failed> {
-    let words = [
-        "build",
-        "--quiet",
-        "--bin",
-        "quorate",
-        "--bin",
-        "quorate-tools",
-    ];
+    let words = ["build", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
     cargo(&[&words, profile()].concat())
 }
 
@@ -79,10 +72,7 @@ pub(crate) fn cargo(words: &[&str]) -> Result<(), Failed> {
 pub(crate) fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(), Failed> {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
-    command
-        .args(words)
-        .envs(variables.iter().copied())
-        .current_dir(root());
+    command.args(words).envs(variables.iter().copied()).current_dir(root());
     judge(command, &format!("cargo {}", words.join(" ")))
 }
 
@@ -90,26 +80,16 @@ pub(crate) fn cargo_with(words: &[&str], variables: &[(&str, &str)]) -> Result<(
 pub(crate) fn run(program: &Path, words: &[&str]) -> Result<(), Failed> {
     let mut command = Command::new(program);
     command.args(words).current_dir(root());
-    let name = program
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     judge(command, &format!("{name} {}", words.join(" ")))
 }
 
 fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
     println!("$ {line}");
     let begin = Instant::now();
-    let status = command
-        .status()
-        .map_err(|error| Failed(format!("{line}: {error}")))?;
+    let status = command.status().map_err(|error| Failed(format!("{line}: {error}")))?;
     println!("  {:.1} s", begin.elapsed().as_secs_f64());
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Failed(format!("{line}: {status}")))
-    }
+    if status.success() { Ok(()) } else { Err(Failed(format!("{line}: {status}"))) }
 }
 
 /// What a program prints; an error has all that it said.
@@ -128,9 +108,7 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) -> Result<(), Failed> {
 pub(crate) fn skip(what: &str, why: &str) -> Result<(), Failed> {
     println!("SKIPPED {what}: {why}");
     if env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true") {
-        return Err(Failed(format!(
-            "{what} was skipped, and nothing may be: {why}"
-        )));
+        return Err(Failed(format!("{what} was skipped, and nothing may be: {why}")));
     }
     Ok(())
 }

@@ -63,11 +63,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let place = shell::target().join("soak");
     fs::create_dir_all(&place)?;
     let mut dice = Dice::new(wish.seed);
-    let means = Rc::new(Means {
-        old,
-        mounts: network.is_some(),
-        clocks: clocks(&place)?,
-    });
+    let means = Rc::new(Means { old, mounts: network.is_some(), clocks: clocks(&place)? });
     let mut clusters = Vec::new();
     for kind in &KINDS {
         clusters.push(Cluster::start(kind, Rc::clone(&means), dice.word())?);
@@ -77,10 +73,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let played = play(&wish, &mut clusters, &mut page);
     let folders = match &played {
         Ok(()) => Vec::new(),
-        Err(_) => clusters
-            .into_iter()
-            .map(|cluster| cluster.keep(&place))
-            .collect(),
+        Err(_) => clusters.into_iter().map(|cluster| cluster.keep(&place)).collect(),
     };
     played.map_err(|Failed(why)| Failed(said(wish.seed, &why, &folders)))
 }
@@ -90,18 +83,12 @@ fn clocks(place: &Path) -> Result<Option<Clocks>, Failed> {
     if shell::has("cc") {
         return Clocks::build(place).map(Some);
     }
-    skip(
-        "clocks that jump",
-        "there is no `cc` (Debian: gcc, libc6-dev)",
-    )?;
+    skip("clocks that jump", "there is no `cc` (Debian: gcc, libc6-dev)")?;
     Ok(None)
 }
 
 fn said(seed: u64, why: &str, folders: &[PathBuf]) -> String {
-    let folders: Vec<String> = folders
-        .iter()
-        .map(|one| one.display().to_string())
-        .collect();
+    let folders: Vec<String> = folders.iter().map(|one| one.display().to_string()).collect();
     format!("seed {seed}: {why}\n  folders: {}", folders.join(", "))
 }
 

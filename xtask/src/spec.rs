@@ -30,11 +30,7 @@ pub(crate) fn run() -> Result<(), Failed> {
     book.report();
     let faults = book.faults();
     faults.iter().for_each(|fault| println!("{fault}"));
-    if faults.is_empty() {
-        Ok(())
-    } else {
-        Err(Failed(format!("{} faults", faults.len())))
-    }
+    if faults.is_empty() { Ok(()) } else { Err(Failed(format!("{} faults", faults.len()))) }
 }
 
 /// The ids of all rules.
@@ -109,8 +105,7 @@ impl Book {
             text.clone_into(&mut self.numbers_page);
         }
         let cited = citations(name, text).into_iter();
-        self.cited
-            .extend(cited.map(|citation| (name.to_owned(), citation)));
+        self.cited.extend(cited.map(|citation| (name.to_owned(), citation)));
     }
 
     fn has(&self, rule: &str, place: Place) -> bool {
@@ -139,15 +134,9 @@ impl Book {
             println!("{what} ({}): {}", rules.len(), rules.join(" "));
         };
         let tested = |rule: &&str| self.has(rule, Place::Test) || self.has(rule, Place::Mutant);
-        list(
-            "built, without a test",
-            self.built().filter(|rule| !tested(rule)).collect(),
-        );
+        list("built, without a test", self.built().filter(|rule| !tested(rule)).collect());
         let taken_out = |rule: &&str| self.has(rule, Place::Mutant);
-        list(
-            "built, without a mutant",
-            self.built().filter(|rule| !taken_out(rule)).collect(),
-        );
+        list("built, without a mutant", self.built().filter(|rule| !taken_out(rule)).collect());
         println!("{}", self.numbers());
     }
 
@@ -198,9 +187,7 @@ fn numbers(rules: usize, built: usize, taken_out: usize) -> String {
 /// Test data is text; a mutant is TOML; a module in TLA+ names rules in its comments; what programs of other languages say is no citation.
 fn kind(file: &Path) -> Option<&str> {
     let kind = file.extension()?.to_str()?;
-    ["rs", "txt", "toml", "md", "tla"]
-        .contains(&kind)
-        .then_some(kind)
+    ["rs", "txt", "toml", "md", "tla"].contains(&kind).then_some(kind)
 }
 
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failed> {
@@ -223,9 +210,7 @@ fn is_id(text: &str) -> bool {
     let mut letters = name.chars();
     let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     let digits = !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit());
-    letters
-        .next()
-        .is_some_and(|first| first.is_ascii_lowercase())
+    letters.next().is_some_and(|first| first.is_ascii_lowercase())
         && letters.all(plain)
         && (digits || number == "*")
 }
@@ -258,11 +243,7 @@ fn defined(line: &str) -> Option<String> {
 fn named(text: &str) -> BTreeSet<String> {
     let first = |line: &'_ str| line.strip_prefix('|')?.split('|').next().map(str::to_owned);
     let columns: Vec<String> = text.lines().filter_map(first).collect();
-    columns
-        .iter()
-        .flat_map(|column| ids(column))
-        .map(str::to_owned)
-        .collect()
+    columns.iter().flat_map(|column| ids(column)).map(str::to_owned).collect()
 }
 
 /// A file of tests, or a module behind `#[cfg(test)]`, is test. A mutant lists the rules that it takes
@@ -291,9 +272,7 @@ fn citations(name: &str, text: &str) -> Vec<Citation> {
         if words.trim() == "#[cfg(test)]" && next.starts_with("mod ") && next.ends_with('{') {
             place = Place::Test;
         }
-        let list = words
-            .strip_prefix("rules = ")
-            .or(words.strip_prefix("rule = "));
+        let list = words.strip_prefix("rules = ").or(words.strip_prefix("rule = "));
         if let Some(list) = list.filter(|_| name.contains("/mutants/") && proves) {
             for id in list.split('"').filter(|id| is_id(id)) {
                 let (id, place) = (id.to_owned(), Place::Mutant);
@@ -359,10 +338,7 @@ mod tests {
         ];
         for (file, text, at) in places {
             let said = fault(&[(file, text)]);
-            assert!(
-                said.starts_with(&format!("{file}{at} is no rule")),
-                "{said}"
-            );
+            assert!(said.starts_with(&format!("{file}{at} is no rule")), "{said}");
         }
     }
 

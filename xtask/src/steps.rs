@@ -43,11 +43,7 @@ pub(crate) fn run(steps: &[Step], ends: After) -> Result<(), Failed> {
     for line in table(&rows, began.elapsed()) {
         println!("{line}");
     }
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(Failed(failures.join("\n")))
-    }
+    if failures.is_empty() { Ok(()) } else { Err(Failed(failures.join("\n"))) }
 }
 
 /// Each is a process of its own, as if somebody had typed it.
@@ -99,12 +95,7 @@ mod tests {
         ];
         assert_eq!(
             table(&rows, Duration::from_millis(601_300)),
-            [
-                "  seconds  step",
-                "      1.2  fmt",
-                "    600.0  test   FAILED",
-                "    601.3  in all"
-            ]
+            ["  seconds  step", "      1.2  fmt", "    600.0  test   FAILED", "    601.3  in all"]
         );
     }
 }

@@ -68,15 +68,10 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     };
     shell::build_programs()?;
     interrupt::clean_up_on_signals()?;
-    let flags = asked
-        .store
-        .map_or_else(Vec::new, |store| vec!["--store", store]);
+    let flags = asked.store.map_or_else(Vec::new, |store| vec!["--store", store]);
     let mut nodes = nodes::serving(3, &flags)?;
     let port = nodes.client_ports().first().copied().unwrap_or_default();
-    println!(
-        "Redis {} against 127.0.0.1:{port}",
-        source::version(&source)?
-    );
+    println!("Redis {} against 127.0.0.1:{port}", source::version(&source)?);
     let logs = shell::target().join("redis-suite/logs");
     fs::create_dir_all(&logs)?;
     let mut units = Vec::new();
@@ -98,18 +93,10 @@ fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Fa
         .arg("tests/test_helper.tcl")
         .args(["--host", "127.0.0.1", "--port", &port.to_string()])
         .args(["--single", &format!("unit/{unit}")])
-        .args([
-            "--singledb",
-            "--durable",
-            "--ignore-encoding",
-            "--ignore-digest",
-        ])
+        .args(["--singledb", "--durable", "--ignore-encoding", "--ignore-digest"])
         .args(["--tags", &known.denied()])
         // Two runs beside each other meet at no port.
-        .args([
-            "--baseport",
-            &(20_032 + process::id() % 128 * 64).to_string(),
-        ])
+        .args(["--baseport", &(20_032 + process::id() % 128 * 64).to_string()])
         .args(["--timeout", "300"])
         .current_dir(source)
         .env("TERM", "dumb")

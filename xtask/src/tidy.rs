@@ -18,11 +18,7 @@ const PERFORMANCE_LINES_MAX: usize = 160;
 pub(crate) fn run() -> Result<(), Failed> {
     let faults = faults()?;
     faults.iter().for_each(|fault| println!("{fault}"));
-    if faults.is_empty() {
-        Ok(())
-    } else {
-        Err(Failed(format!("{} faults", faults.len())))
-    }
+    if faults.is_empty() { Ok(()) } else { Err(Failed(format!("{} faults", faults.len()))) }
 }
 
 fn faults() -> Result<Vec<String>, Failed> {
@@ -33,10 +29,7 @@ fn faults() -> Result<Vec<String>, Failed> {
         let full = root.join(&path);
         let Ok(bytes) = fs::read(&full) else { continue };
         if bytes.len() as u64 > FILE_BYTES_MAX && name != "Cargo.lock" {
-            faults.push(format!(
-                "{name}: {} bytes are too many for a source tree",
-                bytes.len()
-            ));
+            faults.push(format!("{name}: {} bytes are too many for a source tree", bytes.len()));
         }
         let Ok(text) = String::from_utf8(bytes) else {
             continue;
@@ -56,16 +49,8 @@ fn faults() -> Result<Vec<String>, Failed> {
 }
 
 fn tracked(root: &Path) -> Result<Vec<PathBuf>, Failed> {
-    let list = read(
-        Command::new("git")
-            .args(["ls-files", "-z"])
-            .current_dir(root),
-    )?;
-    Ok(list
-        .split('\0')
-        .filter(|name| !name.is_empty())
-        .map(PathBuf::from)
-        .collect())
+    let list = read(Command::new("git").args(["ls-files", "-z"]).current_dir(root))?;
+    Ok(list.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect())
 }
 
 /// Words that are split here so that this file does not find itself.
@@ -110,9 +95,7 @@ fn check_length(name: &str, text: &str, faults: &mut Vec<String>) {
 fn check_source(name: &str, text: &str, faults: &mut Vec<String>) {
     let first = text.lines().next().unwrap_or_default();
     if !first.starts_with("//! ") {
-        faults.push(format!(
-            "{name}: the first line does not say what the file is for"
-        ));
+        faults.push(format!("{name}: the first line does not say what the file is for"));
     }
 }
 
@@ -173,20 +156,11 @@ mod tests {
     #[test]
     fn each_fault_is_seen() {
         let mut faults = Vec::new();
-        check_text(
-            "a.rs",
-            concat!("// FIX", "ME later\nlet x = dbg", "!(1);"),
-            &mut faults,
-        );
+        check_text("a.rs", concat!("// FIX", "ME later\nlet x = dbg", "!(1);"), &mut faults);
         check_source("a.rs", "fn main() {}", &mut faults);
         check_manifest("a/Cargo.toml", "[package]\n", &mut faults);
         check_length("docs/performance.md", &"x\n".repeat(161), &mut faults);
-        check_links(
-            Path::new("/nowhere/a.md"),
-            "a.md",
-            "[x](gone.md)",
-            &mut faults,
-        );
+        check_links(Path::new("/nowhere/a.md"), "a.md", "[x](gone.md)", &mut faults);
         assert_eq!(faults.len(), 6, "{faults:?}");
     }
 }

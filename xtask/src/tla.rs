@@ -43,10 +43,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     let modules = modules()?;
     if let Some(name) = names.iter().find(|name| !modules.contains(**name)) {
         let all: Vec<&str> = modules.iter().map(String::as_str).collect();
-        return Err(Failed(format!(
-            "no module is called {name}, but {}",
-            all.join(", ")
-        )));
+        return Err(Failed(format!("no module is called {name}, but {}", all.join(", "))));
     }
     let mut checks = Vec::new();
     for module in &modules {
@@ -100,10 +97,7 @@ fn judge(tools: &Tools, checks: Vec<Check>) -> Result<(), Failed> {
     println!("{count} checks in {:.1} s", begin.elapsed().as_secs_f64());
     match wrong.into_inner() {
         Ok(0) => Ok(()),
-        wrong => Err(Failed(format!(
-            "{} went otherwise than expected",
-            wrong.unwrap_or(count)
-        ))),
+        wrong => Err(Failed(format!("{} went otherwise than expected", wrong.unwrap_or(count)))),
     }
 }
 
@@ -139,9 +133,7 @@ fn one(tools: &Tools, number: usize, check: &Check) -> bool {
 fn line(check: &Check, outcome: &Result<Outcome, Failed>, time: Duration) -> String {
     let came = match outcome {
         Ok(Outcome::Holds { states }) => format!("holds, {states} states"),
-        Ok(Outcome::Broken {
-            invariant, depth, ..
-        }) => format!("breaks {invariant}, step {depth}"),
+        Ok(Outcome::Broken { invariant, depth, .. }) => format!("breaks {invariant}, step {depth}"),
         Ok(Outcome::Other { .. }) | Err(_) => "FAILED".to_owned(),
     };
     let wanted = match (&check.expected, outcome) {
@@ -150,11 +142,7 @@ fn line(check: &Check, outcome: &Result<Outcome, Failed>, time: Duration) -> Str
         }
         _ => String::new(),
     };
-    format!(
-        "{:>6.1} s  {:<34} {came}{wanted}",
-        time.as_secs_f64(),
-        check.name
-    )
+    format!("{:>6.1} s  {:<34} {came}{wanted}", time.as_secs_f64(), check.name)
 }
 
 #[cfg(test)]
@@ -173,9 +161,7 @@ mod tests {
             found.map_or("", |(_, text)| text.as_str())
         };
         let builds_on = |module: &str| {
-            let list = of(module)
-                .lines()
-                .find_map(|line| line.strip_prefix("EXTENDS "));
+            let list = of(module).lines().find_map(|line| line.strip_prefix("EXTENDS "));
             let names = list.unwrap_or_default().split(", ").map(str::to_owned);
             names.collect::<BTreeSet<String>>()
         };
@@ -194,17 +180,10 @@ mod tests {
                 known.extend(rules(of(&base)));
             }
             let unknown: Vec<_> = left_out[module].difference(&known).collect();
-            assert!(
-                unknown.is_empty(),
-                "{module}.cfg leaves out {unknown:?}, which is not known"
-            );
-            let above = modules
-                .iter()
-                .filter(|above| builds_on(above).contains(module));
-            let found: BTreeSet<String> = above
-                .chain([module])
-                .flat_map(|name| left_out[name].clone())
-                .collect();
+            assert!(unknown.is_empty(), "{module}.cfg leaves out {unknown:?}, which is not known");
+            let above = modules.iter().filter(|above| builds_on(above).contains(module));
+            let found: BTreeSet<String> =
+                above.chain([module]).flat_map(|name| left_out[name].clone()).collect();
             let kept: Vec<_> = own.difference(&found).collect();
             assert!(kept.is_empty(), "{module}: no check leaves out {kept:?}");
         }
@@ -216,15 +195,11 @@ mod tests {
         let paths = files.map(|entry| entry.unwrap().path());
         let paths = paths.filter(|path| path.extension().is_some_and(|kind| kind == "tla"));
         let name = |path: &PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
-        paths
-            .map(|path| (name(&path), fs::read_to_string(&path).unwrap()))
-            .collect()
+        paths.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect()
     }
 
     fn rules(text: &str) -> BTreeSet<String> {
         let parts = text.split("Keeps(\"").skip(1);
-        parts
-            .filter_map(|part| part.split_once('"').map(|(rule, _)| rule.to_owned()))
-            .collect()
+        parts.filter_map(|part| part.split_once('"').map(|(rule, _)| rule.to_owned())).collect()
     }
 }

@@ -33,14 +33,7 @@ struct Scenario {
 impl Scenario {
     /// How its nodes are started.
     fn flags(&self) -> [&'static str; 6] {
-        [
-            "--store",
-            "none",
-            "--durability",
-            self.class,
-            "--disk-flush-ms",
-            self.flush,
-        ]
+        ["--store", "none", "--durability", self.class, "--disk-flush-ms", self.flush]
     }
 }
 
@@ -50,25 +43,11 @@ const SCENARIOS: [Scenario; 10] = [
     scenario("64 B, volatile", "volatile", "0", 64, 256, 4),
     scenario("1 KiB, 256 outstanding", "durable", "0", 1024, 256, 4),
     scenario("64 B, SSD", "durable", "0.1", 64, 256, 4),
-    scenario(
-        "1 KiB, SSD, 1000 outstanding",
-        "durable",
-        "0.1",
-        1024,
-        1000,
-        8,
-    ),
+    scenario("1 KiB, SSD, 1000 outstanding", "durable", "0.1", 1024, 1000, 8),
     scenario("64 B, NVMe", "durable", "1", 64, 256, 4),
     scenario("8 KiB, NVMe, 64 outstanding", "durable", "1", 8192, 64, 4),
     scenario("64 B, disk, 1000 outstanding", "durable", "8", 64, 1000, 8),
-    scenario(
-        "64 KiB, disk, 16 outstanding",
-        "durable",
-        "8",
-        65_536,
-        16,
-        4,
-    ),
+    scenario("64 KiB, disk, 16 outstanding", "durable", "8", 65_536, 16, 4),
 ];
 
 const fn scenario(
@@ -79,27 +58,13 @@ const fn scenario(
     outstanding: u32,
     connections: u32,
 ) -> Scenario {
-    Scenario {
-        name,
-        class,
-        flush,
-        value_bytes,
-        outstanding,
-        connections,
-    }
+    Scenario { name, class, flush, value_bytes, outstanding, connections }
 }
 
 /// `[overload|step|default] [FLAG…] [NAME…]`: scenarios whose name contains one of the words.
 pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     interrupt::clean_up_on_signals()?;
-    cargo(&[
-        "build",
-        "--release",
-        "--bin",
-        "quorate",
-        "--bin",
-        "quorate-tools",
-    ])?;
+    cargo(&["build", "--release", "--bin", "quorate", "--bin", "quorate-tools"])?;
     match words {
         ["overload", rest @ ..] => overload::run(rest),
         ["step", rest @ ..] => step::run(rest),

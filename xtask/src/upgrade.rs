@@ -55,39 +55,21 @@ const ROWS: [Row; 7] = [
     },
     Row {
         name: "durable, datagrams",
-        flags: &[
-            "--durability",
-            "durable",
-            "--plane",
-            "udp",
-            "--plane-trusted",
-        ],
+        flags: &["--durability", "durable", "--plane", "udp", "--plane-trusted"],
         kills: true,
         streams: false,
         tls: false,
     },
     Row {
         name: "durable, multicast",
-        flags: &[
-            "--durability",
-            "durable",
-            "--plane",
-            "multicast",
-            "--plane-trusted",
-        ],
+        flags: &["--durability", "durable", "--plane", "multicast", "--plane-trusted"],
         kills: true,
         streams: false,
         tls: false,
     },
     Row {
         name: "durable, devices in threads",
-        flags: &[
-            "--durability",
-            "durable",
-            "--device",
-            "udp",
-            "--plane-trusted",
-        ],
+        flags: &["--durability", "durable", "--device", "udp", "--plane-trusted"],
         kills: true,
         streams: false,
         tls: false,
@@ -152,11 +134,7 @@ pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
     }
     let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let folder = shell::target().join("upgrade").join(&name);
-    let profile = if shell::profile().is_empty() {
-        "debug"
-    } else {
-        "release"
-    };
+    let profile = if shell::profile().is_empty() { "debug" } else { "release" };
     let built = folder.join(profile).join("quorate");
     if built.is_file() {
         return Ok(built);
@@ -171,12 +149,7 @@ pub(crate) fn old_program(revision: &str) -> Result<PathBuf, Failed> {
         .arg(&archive)
         .arg(&name)
         .status()?;
-    let unpacked = Command::new("tar")
-        .arg("-xf")
-        .arg(&archive)
-        .arg("-C")
-        .arg(&source)
-        .status()?;
+    let unpacked = Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&source).status()?;
     if !archived.success() || !unpacked.success() {
         return Err(Failed(format!("the sources of {name} cannot be unpacked")));
     }
@@ -314,9 +287,8 @@ fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    let ended = wait::at_most(PATIENCE, "the old program to refuse", || {
-        refused.try_wait().ok().flatten()
-    });
+    let ended =
+        wait::at_most(PATIENCE, "the old program to refuse", || refused.try_wait().ok().flatten());
     if !ended.is_ok_and(|status| !status.success()) {
         refused.kill()?;
         refused.wait()?;
@@ -326,10 +298,7 @@ fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
     let output = refused.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     // As a release before levels says it, and as later ones do.
-    if !["newer version", "needs level"]
-        .iter()
-        .any(|why| said.contains(why))
-    {
+    if !["newer version", "needs level"].iter().any(|why| said.contains(why)) {
         return Err(io::Error::other(format!("the old program said: {said}")));
     }
     if contents(&node.spec.data)? != before {

@@ -33,10 +33,7 @@ pub(crate) struct Compared {
 impl Writing {
     /// Keys alone.
     pub(crate) const fn keys(keys: Writers) -> Self {
-        Self {
-            keys,
-            streams: None,
-        }
+        Self { keys, streams: None }
     }
 
     /// Byte streams too; `pinned`: for each of these nodes also one whose writer knows nobody else.

@@ -185,16 +185,8 @@ tests = ["log::a_failed_write_is_final"]
     fn rows_that_are_wrong_are_seen() {
         assert_eq!(said(SAMPLE), Vec::<String>::new());
         for (from, to, why) in [
-            (
-                "p2-1-vote-below-promise",
-                "p2-1-nothing",
-                "no mutant is called",
-            ),
-            (
-                "a_failed_write_is_final",
-                "a_failed_write_is_fine",
-                "no test is called",
-            ),
+            ("p2-1-vote-below-promise", "p2-1-nothing", "no mutant is called"),
+            ("a_failed_write_is_final", "a_failed_write_is_fine", "no test is called"),
             ("log::", "nowhere::", "no test is called"),
             ("disk-9", "disk-99", "is no rule"),
             ("https://example.org/1", "ftp://example.org", "is no link"),
@@ -202,10 +194,7 @@ tests = ["log::a_failed_write_is_final"]
             ("other-bug", "one-bug", "two bugs"),
         ] {
             let faults = said(&SAMPLE.replace(from, to));
-            assert!(
-                faults.len() == 1 && faults[0].contains(why),
-                "{why}: {faults:?}"
-            );
+            assert!(faults.len() == 1 && faults[0].contains(why), "{why}: {faults:?}");
         }
         assert!(bugs::parse("[[bug]]\nname = \"x\"").is_err());
     }
@@ -213,11 +202,7 @@ tests = ["log::a_failed_write_is_final"]
     #[test]
     fn what_was_found_for_nothing_is_seen() {
         let bugs = bugs::parse(SAMPLE).unwrap();
-        let found = bugs::Found {
-            by: None,
-            seconds: 1.0,
-            earlier: false,
-        };
+        let found = bugs::Found { by: None, seconds: 1.0, earlier: false };
         let record = Record::from([("gone".to_owned(), found)]);
         let faults = faults(&bugs, &record).unwrap();
         assert_eq!(faults, ["gone was found for no bug any more"]);
@@ -233,19 +218,10 @@ tests = ["log::a_failed_write_is_final"]
             earlier: false,
         };
         let none = page::page(&bugs, &Record::new());
-        assert!(
-            none.contains("2 bugs of 1 systems") && none.contains("1 are planted"),
-            "{none}"
-        );
+        assert!(none.contains("2 bugs of 1 systems") && none.contains("1 are planted"), "{none}");
         assert!(none.contains("| `p2-1-vote-below-promise` | – |"), "{none}");
-        let well = page::page(
-            &bugs,
-            &Record::from([(mutant.clone(), found(Some("explorer")))]),
-        );
-        assert!(
-            well.contains("| `p2-1-vote-below-promise`: explorer | 0.2 |"),
-            "{well}"
-        );
+        let well = page::page(&bugs, &Record::from([(mutant.clone(), found(Some("explorer")))]));
+        assert!(well.contains("| `p2-1-vote-below-promise`: explorer | 0.2 |"), "{well}");
         let badly = page::page(&bugs, &Record::from([(mutant, found(None))]));
         assert!(badly.contains("**nobody** so far: `one-bug`"), "{badly}");
     }

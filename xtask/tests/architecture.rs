@@ -23,12 +23,8 @@ const CRATES_MAX: usize = 25;
 /// Lines of the README.md of a group.
 const README_LINES_MAX: usize = 20;
 /// What measures or proves; whoever starts a node must not wait until it is built.
-const MEASURES: [&str; 4] = [
-    "quorate-bench",
-    "quorate-conformance",
-    "quorate-model",
-    "quorate-sim",
-];
+const MEASURES: [&str; 4] =
+    ["quorate-bench", "quorate-conformance", "quorate-model", "quorate-sim"];
 /// The one crate with optional dependencies on those: the program `quorate-tools` is built by its feature `tools`.
 const MEASURING: &str = "quorate-cli";
 /// Test programs beside `suite`, by crate, for what belongs to a process as a whole: its one certificate for operators'
@@ -213,10 +209,7 @@ fn the_table_of_crates_is_the_tree_in_order_of_dependencies() {
     }
     let listed: BTreeSet<_> = table.iter().cloned().collect();
     let apart: Vec<_> = listed.symmetric_difference(&folders).collect();
-    assert!(
-        apart.is_empty(),
-        "in the table or the tree alone: {apart:?}"
-    );
+    assert!(apart.is_empty(), "in the table or the tree alone: {apart:?}");
     assert_eq!(table.len(), folders.len(), "one row for each");
     let order: Vec<String> = table.into_iter().map(|(name, _)| name).collect();
     assert_eq!(upward(&order, &crates), Vec::<String>::new());
@@ -228,24 +221,16 @@ fn groups_are_few_and_say_what_they_are() {
     let groups = groups();
     assert!(groups.len() <= GROUPS_MAX, "{} groups", groups.len());
     let crates = groups.values().map(Vec::len).sum::<usize>();
-    assert!(
-        crates <= CRATES_MAX,
-        "{crates} crates, more than {CRATES_MAX}"
-    );
+    assert!(crates <= CRATES_MAX, "{crates} crates, more than {CRATES_MAX}");
     let linked: BTreeSet<String> = rows(&page(), "Groups")
         .filter_map(|row| link(row.strip_prefix("| ")?))
         .map(|(_, target, _)| target.to_owned())
         .collect();
-    let readmes = groups
-        .keys()
-        .map(|group| format!("crates/{group}/README.md"));
+    let readmes = groups.keys().map(|group| format!("crates/{group}/README.md"));
     assert_eq!(linked, readmes.collect());
     for readme in linked {
         let text = fs::read_to_string(root().join(&readme));
-        let lines = text
-            .unwrap_or_else(|why| panic!("{readme}: {why}"))
-            .lines()
-            .count();
+        let lines = text.unwrap_or_else(|why| panic!("{readme}: {why}")).lines().count();
         assert!(lines <= README_LINES_MAX, "{readme} has {lines} lines");
     }
 }
@@ -286,18 +271,11 @@ fn what_is_not_there_is_seen() {
     let story = named(page, "A");
     assert_eq!(
         faults(&root(), &story),
-        [
-            "crates/protocol/core/src/slot.rs has no fn nope",
-            "there is no crates/nowhere/src/a.rs"
-        ]
+        ["crates/protocol/core/src/slot.rs has no fn nope", "there is no crates/nowhere/src/a.rs"]
     );
-    let long: Vec<_> = (0..=FILES_MAX)
-        .map(|number| (format!("none/{number}.rs"), Vec::new()))
-        .collect();
-    assert_eq!(
-        faults(&root(), &long).last().unwrap(),
-        "16 files, more than 15"
-    );
+    let long: Vec<_> =
+        (0..=FILES_MAX).map(|number| (format!("none/{number}.rs"), Vec::new())).collect();
+    assert_eq!(faults(&root(), &long).last().unwrap(), "16 files, more than 15");
 }
 
 #[test]
@@ -310,20 +288,10 @@ fn a_wrong_dependency_is_seen() {
     let name = |name: &str| name.to_owned();
     assert_eq!(
         found,
-        [
-            (name("quorate"), false),
-            (name("quorate-sim"), true),
-            (name("quorate-bench"), false)
-        ]
+        [(name("quorate"), false), (name("quorate-sim"), true), (name("quorate-bench"), false)]
     );
     let crates = [(name(MEASURING), found.clone()), (name("quorate-x"), found)];
-    let order = [
-        "quorate",
-        "quorate-cli",
-        "quorate-sim",
-        "quorate-bench",
-        "quorate-x",
-    ];
+    let order = ["quorate", "quorate-cli", "quorate-sim", "quorate-bench", "quorate-x"];
     assert_eq!(
         upward(&order.map(str::to_owned), &crates),
         [

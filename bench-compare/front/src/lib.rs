@@ -61,9 +61,8 @@ impl Flags {
     pub fn parse() -> Self {
         let words: Vec<String> = env::args().skip(1).collect();
         let pairs = words.chunks_exact(2);
-        let mut values: HashMap<&str, &str> = pairs
-            .map(|pair| (pair[0].as_str(), pair[1].as_str()))
-            .collect();
+        let mut values: HashMap<&str, &str> =
+            pairs.map(|pair| (pair[0].as_str(), pair[1].as_str())).collect();
         let mut flags = || {
             let peers = values.remove("--peers")?.split(',').map(str::to_owned);
             let flags = Self {

@@ -64,9 +64,7 @@ fn parse(words: &[String]) -> Option<Wish> {
     let count = |name| value(name).map(|text| text.parse::<u32>());
     let offer = match (count("--outstanding"), count("--rate")) {
         (Some(Ok(outstanding)), None) => Offer::Closed { outstanding },
-        (None, Some(Ok(rate))) => Offer::Open {
-            per_second: rate.into(),
-        },
+        (None, Some(Ok(rate))) => Offer::Open { per_second: rate.into() },
         _ => return None,
     };
     Some(Wish {
@@ -109,11 +107,7 @@ fn run(wish: &Wish) -> io::Result<()> {
 }
 
 fn tell(samples: &Samples) {
-    let acknowledged: u64 = samples
-        .over_time
-        .iter()
-        .map(|count| u64::from(*count))
-        .sum();
+    let acknowledged: u64 = samples.over_time.iter().map(|count| u64::from(*count)).sum();
     let us = |share| samples.latencies.quantile_us(share);
     println!(
         "result achieved_per_s={} completed={} acknowledged={acknowledged} p50_us={} p95_us={} p99_us={} \
@@ -151,11 +145,7 @@ impl Protocol for Numbered {
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "seconds of a run"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a run")]
 fn nanos(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

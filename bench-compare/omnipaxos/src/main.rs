@@ -71,9 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::process::exit(1);
         }
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let submit = move |command| {
             let (answer, outcome) = oneshot::channel();
@@ -99,11 +97,7 @@ fn start(
 ) -> Result<(), Box<dyn Error>> {
     let nodes: Vec<u64> = (1..).zip(&flags.peers).map(|(node, _)| node).collect();
     let config = OmniPaxosConfig {
-        cluster_config: ClusterConfig {
-            configuration_id: 1,
-            nodes,
-            ..ClusterConfig::default()
-        },
+        cluster_config: ClusterConfig { configuration_id: 1, nodes, ..ClusterConfig::default() },
         server_config: ServerConfig {
             pid: flags.node,
             election_tick_timeout: ELECTION_TICKS,
@@ -187,8 +181,7 @@ impl<S: Storage<Batch>> Replica<S> {
             self.send()?;
             self.apply();
             let (leader, ready) = self.paxos.get_current_leader().unwrap_or((0, false));
-            self.leader
-                .store(if ready { leader } else { 0 }, Ordering::Relaxed);
+            self.leader.store(if ready { leader } else { 0 }, Ordering::Relaxed);
         }
     }
 
@@ -242,10 +235,7 @@ impl<S: Storage<Batch>> Replica<S> {
         if self.paxos.get_decided_idx() <= self.done {
             return;
         }
-        let entries = self
-            .paxos
-            .read_decided_suffix(self.done)
-            .unwrap_or_default();
+        let entries = self.paxos.read_decided_suffix(self.done).unwrap_or_default();
         for entry in entries {
             self.done += 1;
             let LogEntry::Decided(batch) = entry else {
@@ -272,12 +262,7 @@ struct Peer {
 
 impl Peer {
     fn new(address: &str) -> Self {
-        Self {
-            address: address.to_owned(),
-            stream: None,
-            tried: None,
-            output: Vec::new(),
-        }
+        Self { address: address.to_owned(), stream: None, tried: None, output: Vec::new() }
     }
 
     fn add(&mut self, message: &Message<Batch>) -> io::Result<()> {
@@ -308,9 +293,7 @@ impl Peer {
         }
         self.tried = Some(Instant::now());
         let stream = TcpStream::connect(&self.address);
-        self.stream = stream
-            .ok()
-            .filter(|stream| stream.set_nodelay(true).is_ok());
+        self.stream = stream.ok().filter(|stream| stream.set_nodelay(true).is_ok());
         self.stream.is_some()
     }
 }
@@ -346,8 +329,6 @@ fn receive(stream: TcpStream, inputs: &Sender<Input>) -> Result<(), Box<dyn Erro
         message.resize(length, 0);
         stream.read_exact(&mut message)?;
         let message = bincode::deserialize(&message)?;
-        inputs
-            .send(Input::Message(message))
-            .map_err(|_| "the replica is gone")?;
+        inputs.send(Input::Message(message)).map_err(|_| "the replica is gone")?;
     }
 }

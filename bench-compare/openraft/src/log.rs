@@ -72,10 +72,7 @@ pub struct Log {
 impl Log {
     /// Nothing survives.
     pub fn in_memory() -> Self {
-        Self {
-            state: Arc::default(),
-            writer: None,
-        }
+        Self { state: Arc::default(), writer: None }
     }
 
     /// A new file in this folder.
@@ -84,13 +81,8 @@ impl Log {
         // The file's name survives as well.
         File::open(folder)?.sync_all()?;
         let (writer, jobs) = mpsc::channel();
-        thread::Builder::new()
-            .name("log".to_owned())
-            .spawn(move || write(file, &jobs))?;
-        Ok(Self {
-            state: Arc::default(),
-            writer: Some(writer),
-        })
+        thread::Builder::new().name("log".to_owned()).spawn(move || write(file, &jobs))?;
+        Ok(Self { state: Arc::default(), writer: Some(writer) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -105,10 +97,7 @@ impl Log {
         let mut bytes = Vec::new();
         add(&record, &mut bytes)?;
         let (sender, done) = oneshot::channel();
-        let job = Job {
-            bytes,
-            done: Done::Other(sender),
-        };
+        let job = Job { bytes, done: Done::Other(sender) };
         let gone = || io::Error::other("the log's thread is gone");
         writer.send(job).map_err(|_| gone())?;
         done.await.map_err(|_| gone())?
@@ -155,11 +144,7 @@ impl RaftLogReader<Types> for Log {
         range: R,
     ) -> Result<Vec<Entry<Types>>, StorageError<u64>> {
         let state = self.state();
-        Ok(state
-            .entries
-            .range(range)
-            .map(|(_, entry)| entry.clone())
-            .collect())
+        Ok(state.entries.range(range).map(|(_, entry)| entry.clone()).collect())
     }
 }
 
@@ -212,10 +197,7 @@ impl RaftLogStorage<Types> for Log {
         match &self.writer {
             None => callback.log_io_completed(Ok(())),
             Some(writer) => {
-                let job = Job {
-                    bytes,
-                    done: Done::Append(callback),
-                };
+                let job = Job { bytes, done: Done::Append(callback) };
                 let gone = |_| failed(&io::Error::other("the log's thread is gone"));
                 writer.send(job).map_err(gone)?;
             }

@@ -32,10 +32,7 @@ struct State {
 impl Machine {
     /// Nothing is applied.
     pub fn new(applied: Applied) -> Self {
-        Self {
-            applied,
-            state: Arc::default(),
-        }
+        Self { applied, state: Arc::default() }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -122,9 +119,6 @@ impl RaftSnapshotBuilder<Types> for Machine {
             snapshot_id: index.to_string(),
         };
         state.snapshot = Some((meta.clone(), bytes.clone()));
-        Ok(Snapshot {
-            meta,
-            snapshot: Box::new(Cursor::new(bytes)),
-        })
+        Ok(Snapshot { meta, snapshot: Box::new(Cursor::new(bytes)) })
     }
 }

@@ -46,11 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         election_timeout_max: ELECTION.1,
         ..Config::default()
     };
-    let log = if flags.durable {
-        log::Log::on_disk(&flags.folder)?
-    } else {
-        log::Log::in_memory()
-    };
+    let log = if flags.durable { log::Log::on_disk(&flags.folder)? } else { log::Log::in_memory() };
     let raft = Raft::new(
         flags.node,
         Arc::new(config.validate()?),

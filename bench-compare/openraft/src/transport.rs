@@ -89,11 +89,7 @@ impl RaftNetworkFactory<Types> for Factory {
     type Network = Connection;
 
     async fn new_client(&mut self, target: u64, node: &BasicNode) -> Connection {
-        Connection {
-            target,
-            address: node.addr.clone(),
-            stream: None,
-        }
+        Connection { target, address: node.addr.clone(), stream: None }
     }
 }
 

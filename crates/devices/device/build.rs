@@ -12,15 +12,10 @@ fn main() {
     let made = env::var("OUT_DIR").expect("cargo says it");
     let (folder, made) = (Path::new(&own).join("../programs/xdp"), Path::new(&made));
     let sources = folder.join("bpf");
-    let sources = sources
-        .canonicalize()
-        .expect("crates/devices/programs/xdp/bpf is there");
+    let sources = sources.canonicalize().expect("crates/devices/programs/xdp/bpf is there");
     println!("cargo::rerun-if-env-changed=QUORATE_CLANG");
     println!("cargo::rerun-if-changed={}", sources.display());
-    println!(
-        "cargo::rerun-if-changed={}",
-        folder.join("object").display()
-    );
+    println!("cargo::rerun-if-changed={}", folder.join("object").display());
     for file in compile::sources(&sources).expect("sources can be read") {
         println!("cargo::rerun-if-changed={}", file.display());
     }
@@ -34,10 +29,7 @@ fn main() {
         Ok(()) => "compiled in this build".to_owned(),
         Err(why) => {
             committed(&folder, &sources, made, &why);
-            format!(
-                "the committed objects: {}",
-                why.lines().next().unwrap_or_default()
-            )
+            format!("the committed objects: {}", why.lines().next().unwrap_or_default())
         }
     };
     println!("cargo::rustc-env=QUORATE_XDP_ORIGIN={origin}");

@@ -48,11 +48,7 @@ pub(super) fn run() -> Result<(), Failed> {
 fn measure(durability: &str, outstanding: usize) -> Result<(), Failed> {
     let nodes = nodes::serving(3, &["--store", "memory", "--durability", durability])?;
     let port = nodes.client_ports()[0];
-    let commands = if outstanding == 1 {
-        COMMANDS / 30
-    } else {
-        COMMANDS
-    };
+    let commands = if outstanding == 1 { COMMANDS / 30 } else { COMMANDS };
     let mut rates = Vec::new();
     let before = counters(&nodes)?;
     for round in 0..ROUNDS {
@@ -132,10 +128,7 @@ fn load(port: u16, outstanding: usize, commands: usize, round: usize) -> Result<
             let said = String::from_utf8_lossy(&buffer[..count.min(200)]).into_owned();
             return Err(Failed(format!("an error under load: {said}")));
         }
-        answered += buffer[..count]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count();
+        answered += buffer[..count].iter().filter(|byte| **byte == b'\n').count();
     }
     Ok(())
 }

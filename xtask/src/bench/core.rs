@@ -34,9 +34,8 @@ struct Row {
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let program = build("quorate-core", "step")?;
     let runs = if wish.quick { 1 } else { RUNS };
-    let texts = (0..runs)
-        .map(|_| read(&mut Command::new(&program)))
-        .collect::<Result<Vec<_>, _>>()?;
+    let texts =
+        (0..runs).map(|_| read(&mut Command::new(&program))).collect::<Result<Vec<_>, _>>()?;
     let counter = Counter::find();
     let mut rows = Vec::new();
     for (case, budget) in CASES {
@@ -72,15 +71,8 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     println!(
         "one step of the core, steady state; instructions by {counted}; times: median of {runs}"
     );
-    println!(
-        "runs, {} CPUs, load {} (instructions do not depend on it)\n",
-        cpus(),
-        load()
-    );
-    println!(
-        "{:26} {:>12} {:>8} {:>8}",
-        "", "instructions", "ns", "budget"
-    );
+    println!("runs, {} CPUs, load {} (instructions do not depend on it)\n", cpus(), load());
+    println!("{:26} {:>12} {:>8} {:>8}", "", "instructions", "ns", "budget");
     for row in rows {
         println!(
             "{:26} {:12.1} {:8.1} {:8.0}",

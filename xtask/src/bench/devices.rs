@@ -6,10 +6,6 @@ use crate::shell::{Failed, run as shell};
 /// The benchmark's own program makes the network, and needs root for it.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     let program = build("quorate-device", "devices")?;
-    let words: &[&str] = if wish.quick {
-        &["run", "--quick"]
-    } else {
-        &["run"]
-    };
+    let words: &[&str] = if wish.quick { &["run", "--quick"] } else { &["run"] };
     shell(&program, words)
 }

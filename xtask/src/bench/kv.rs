@@ -36,16 +36,8 @@ const TRIAL: u32 = 512;
 const REQUESTS_MAX: u32 = 2_000_000;
 /// Class and store of a cluster, and how the Redis beside it syncs.
 const STAGES: [(&str, &str, &[&str]); 4] = [
-    (
-        "durable",
-        "memory",
-        &["--appendonly", "yes", "--appendfsync", "always"],
-    ),
-    (
-        "durable",
-        "lsm",
-        &["--appendonly", "yes", "--appendfsync", "always"],
-    ),
+    ("durable", "memory", &["--appendonly", "yes", "--appendfsync", "always"]),
+    ("durable", "lsm", &["--appendonly", "yes", "--appendfsync", "always"]),
     ("volatile", "memory", &["--appendonly", "no"]),
     ("volatile", "lsm", &["--appendonly", "no"]),
 ];
@@ -71,9 +63,7 @@ impl Row {
     /// Ours by theirs, run by run.
     fn ratios(&self) -> Vec<f64> {
         let pairs = self.ours.iter().zip(&self.theirs);
-        pairs
-            .map(|(our, their)| our.per_second / their.per_second)
-            .collect()
+        pairs.map(|(our, their)| our.per_second / their.per_second).collect()
     }
 }
 
@@ -84,10 +74,7 @@ fn each(runs: &[Run], field: fn(&Run) -> f64) -> f64 {
 /// Runs the task.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     if !has("redis-benchmark") {
-        return skip(
-            "bench kv",
-            "redis-benchmark is not installed; ./setup installs it",
-        );
+        return skip("bench kv", "redis-benchmark is not installed; ./setup installs it");
     }
     if !has("redis-server") {
         let why = "redis-server is not installed";
@@ -99,15 +86,7 @@ pub(super) fn run(wish: Wish) -> Result<(), Failed> {
     }
     eprintln!("building the quorate binary");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let words = [
-        "build",
-        "--release",
-        "--quiet",
-        "--bin",
-        "quorate",
-        "--bin",
-        "quorate-tools",
-    ];
+    let words = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
     read(Command::new(cargo).args(words).current_dir(shell::root()))?;
     let began = Instant::now();
     if !wish.json {
@@ -159,9 +138,7 @@ fn stage(wish: Wish, class: &str, store: &str, sync: &[&str]) -> Result<Vec<Row>
     let place = nodes.ids().iter().position(|id| *id == leader).unwrap_or(0);
     let ours = nodes.client_ports()[place];
     // On the same file system as the nodes.
-    let redis = has("redis-server")
-        .then(|| Redis::start(nodes.folder(), sync))
-        .transpose()?;
+    let redis = has("redis-server").then(|| Redis::start(nodes.folder(), sync)).transpose()?;
     let theirs = redis.as_ref().map(|redis| redis.port);
     let loads: &[(u32, u32)] = if wish.quick { &QUICK_LOADS } else { &LOADS };
     let mut rows = Vec::new();
@@ -185,31 +162,17 @@ fn row(
     pipeline: u32,
 ) -> Result<Row, Failed> {
     let go = |port, requests| benchmark(port, command, connections, pipeline, requests);
-    let seconds = if wish.quick {
-        QUICK_RUN_SECONDS
-    } else {
-        RUN_SECONDS
-    };
+    let seconds = if wish.quick { QUICK_RUN_SECONDS } else { RUN_SECONDS };
     let trial = TRIAL.max(connections * pipeline * 4);
     let enough = |port| {
         let rate = go(port, trial)?.per_second;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "bounded"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded")]
         let requests = (rate * seconds) as u32;
         Ok::<_, Failed>(requests.clamp(trial, REQUESTS_MAX))
     };
     let our_requests = enough(ours)?;
     let their_requests = theirs.map(enough).transpose()?;
-    let mut row = Row {
-        command,
-        connections,
-        pipeline,
-        ours: Vec::new(),
-        theirs: Vec::new(),
-    };
+    let mut row = Row { command, connections, pipeline, ours: Vec::new(), theirs: Vec::new() };
     for _ in 0..runs(wish) {
         row.ours.push(go(ours, our_requests)?);
         if let (Some(port), Some(requests)) = (theirs, their_requests) {
@@ -228,14 +191,7 @@ fn benchmark(
     requests: u32,
 ) -> Result<Run, Failed> {
     let mut program = Command::new("redis-benchmark");
-    program.args([
-        "-h",
-        "127.0.0.1",
-        "--csv",
-        "-e",
-        "-t",
-        &command.to_lowercase(),
-    ]);
+    program.args(["-h", "127.0.0.1", "--csv", "-e", "-t", &command.to_lowercase()]);
     for (flag, number) in [
         ("-p", u32::from(port)),
         ("-c", connections),
@@ -252,10 +208,7 @@ fn benchmark(
     let run = parse(&text, command);
     match run {
         Some(run) if output.status.success() && !said.contains("rror from server") => Ok(run),
-        _ => Err(Failed(format!(
-            "{program:?}: {}\n{text}{said}",
-            output.status
-        ))),
+        _ => Err(Failed(format!("{program:?}: {}\n{text}{said}", output.status))),
     }
 }
 
@@ -263,18 +216,12 @@ fn benchmark(
 fn parse(text: &str, command: &str) -> Option<Run> {
     let quoted = format!("\"{command}\",");
     let line = text.lines().find_map(|line| line.strip_prefix(&quoted))?;
-    let fields: Vec<f64> = line
-        .split(',')
-        .filter_map(|field| field.trim_matches('"').parse().ok())
-        .collect();
+    let fields: Vec<f64> =
+        line.split(',').filter_map(|field| field.trim_matches('"').parse().ok()).collect();
     let [per_second, _average, _min, p50_ms, _p95, p99_ms, _max] = fields[..] else {
         return None;
     };
-    Some(Run {
-        per_second,
-        p50_ms,
-        p99_ms,
-    })
+    Some(Run { per_second, p50_ms, p99_ms })
 }
 
 fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
@@ -298,12 +245,7 @@ fn table(class: &str, store: &str, sync: &[&str], rows: &[Row]) {
         let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let high = ratios.iter().copied().fold(0.0, f64::max);
         let (redis, redis_p99, ratio, spread) = if ratios.is_empty() {
-            (
-                "-".to_owned(),
-                "-".to_owned(),
-                "-".to_owned(),
-                String::new(),
-            )
+            ("-".to_owned(), "-".to_owned(), "-".to_owned(), String::new())
         } else {
             (
                 format!("{:.0}", each(&row.theirs, |run| run.per_second)),
@@ -371,15 +313,7 @@ impl Redis {
         std::fs::create_dir_all(&folder)?;
         let port = quorate_testbed::process::free_port()?;
         let child = Command::new("redis-server")
-            .args([
-                "--port",
-                &port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--dir",
-            ])
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
             .arg(&folder)
             .args(sync)
             .stdin(Stdio::null())
@@ -408,11 +342,7 @@ mod tests {
         let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
             \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
             \"SET\",\"100000.00\",\"0.2\",\"0.1\",\"0.3\",\"0.4\",\"0.5\",\"0.6\"\n";
-        let run = Run {
-            per_second: 100_000.0,
-            p50_ms: 0.3,
-            p99_ms: 0.5,
-        };
+        let run = Run { per_second: 100_000.0, p50_ms: 0.3, p99_ms: 0.5 };
         assert_eq!(parse(text, "SET"), Some(run));
         assert_eq!(parse(text, "GET"), None);
     }

@@ -106,41 +106,22 @@ fn measure(
 ) -> Result<Row, Failed> {
     let (window_word, depth_word) = (window.to_string(), depth.to_string());
     let words = |records: &str| {
-        let words = [
-            "--driver",
-            driver,
-            "--window",
-            &window_word,
-            "--depth",
-            &depth_word,
-        ];
+        let words = ["--driver", driver, "--window", &window_word, "--depth", &depth_word];
         let words = words.into_iter().chain(["--records", records]);
         words.map(str::to_owned).collect::<Vec<_>>()
     };
     let run = |records: u64| {
         let words = words(&records.to_string());
-        commits(
-            program,
-            &words.iter().map(String::as_str).collect::<Vec<_>>(),
-        )
+        commits(program, &words.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    let runs = (0..RUNS)
-        .map(|_| run(records))
-        .collect::<Result<Vec<_>, _>>()?;
+    let runs = (0..RUNS).map(|_| run(records)).collect::<Result<Vec<_>, _>>()?;
     let rate = |run: &Commits| float(run.records) * 1e9 / float(run.nanos);
     let rates: Vec<f64> = runs.iter().map(rate).collect();
     let calls = match counter {
         Some(counter) => syscalls_per_record(counter, program, &words("1000"), &words("3000"))?,
         None => f64::NAN,
     };
-    Ok(Row {
-        driver,
-        window,
-        depth,
-        last: runs[RUNS - 1],
-        per_second: median(&rates),
-        calls,
-    })
+    Ok(Row { driver, window, depth, last: runs[RUNS - 1], per_second: median(&rates), calls })
 }
 
 /// The longer run less the shorter one, which is 2000 records shorter: starting cancels out.
@@ -151,10 +132,7 @@ fn syscalls_per_record(
     long: &[String],
 ) -> Result<f64, Failed> {
     let count = |words: &[String]| {
-        counter.count(
-            program,
-            &words.iter().map(String::as_str).collect::<Vec<_>>(),
-        )
+        counter.count(program, &words.iter().map(String::as_str).collect::<Vec<_>>())
     };
     Ok((float(count(long)?) - float(count(short)?)) / 2000.0)
 }
@@ -191,11 +169,7 @@ fn tell(wish: Wish, rows: &[Row], skipped: &[String], records: u64) {
     println!(
         "the log on a real folder, records of 64 bytes, {records} in a run, median of {RUNS} runs,"
     );
-    println!(
-        "{} CPUs, load {}; the host may acknowledge a flush from its cache\n",
-        cpus(),
-        load()
-    );
+    println!("{} CPUs, load {}; the host may acknowledge a flush from its cache\n", cpus(), load());
     println!(
         "{:7} {:>6} {:>5} {:>9} {:>9} {:>8} {:>8} {:>8} {:>10}",
         "driver",

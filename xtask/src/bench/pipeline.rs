@@ -62,10 +62,7 @@ pub(super) fn run() -> Result<(), Failed> {
         let nodes = nodes::serving(3, &["--store", "memory", "--durability", durability])?;
         for (node, port) in nodes.client_ports().iter().take(2).enumerate() {
             for outstanding in OUTSTANDING {
-                println!(
-                    "\n{durability}, node {}, {outstanding} outstanding:",
-                    node + 1
-                );
+                println!("\n{durability}, node {}, {outstanding} outstanding:", node + 1);
                 measure(*port, outstanding)?;
             }
         }
@@ -82,11 +79,7 @@ fn measure(port: u16, outstanding: usize) -> Result<(), Failed> {
     }
     let [sets, ..] = &rates;
     for (rates, load) in rates.iter().zip(LOADS) {
-        let ratios: Vec<f64> = rates
-            .iter()
-            .zip(sets)
-            .map(|(rate, set)| rate / set)
-            .collect();
+        let ratios: Vec<f64> = rates.iter().zip(sets).map(|(rate, set)| rate / set).collect();
         println!(
             "  {:22} {:9.0} commands/s, {:.2} of only SET",
             load.name(),
@@ -143,11 +136,7 @@ fn request(writes: bool, value: usize) -> Vec<u8> {
 }
 
 fn reply(writes: bool, value: usize) -> Vec<u8> {
-    if writes {
-        b"+OK\r\n".to_vec()
-    } else {
-        format!("$64\r\n{value:064}\r\n").into_bytes()
-    }
+    if writes { b"+OK\r\n".to_vec() } else { format!("$64\r\n{value:064}\r\n").into_bytes() }
 }
 
 /// A connection whose replies are known beforehand.
@@ -162,11 +151,7 @@ impl Line {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self {
-            stream,
-            input: Vec::new(),
-            used: 0,
-        })
+        Ok(Self { stream, input: Vec::new(), used: 0 })
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), Failed> {
@@ -190,10 +175,7 @@ impl Line {
         }
         let found = &self.input[self.used..self.used + reply.len()];
         if found != reply {
-            let (found, reply) = (
-                String::from_utf8_lossy(found),
-                String::from_utf8_lossy(reply),
-            );
+            let (found, reply) = (String::from_utf8_lossy(found), String::from_utf8_lossy(reply));
             return Err(Failed(format!("{found:?} instead of {reply:?}")));
         }
         self.used += reply.len();

@@ -110,8 +110,7 @@ fn turn(nodes: &Nodes, bytes: &str, outstanding: &str) -> Result<Turn, Failed> {
 /// Segments that were made from nothing, on all nodes.
 fn made(nodes: &Nodes) -> Result<u64, Failed> {
     let ids = nodes.ids().into_iter();
-    ids.map(|id| Ok(nodes.metric(id, "quorate_disk_prepared_total ")?))
-        .sum()
+    ids.map(|id| Ok(nodes.metric(id, "quorate_disk_prepared_total ")?)).sum()
 }
 
 /// Files of a node's log, at most.

@@ -47,18 +47,8 @@ struct Size {
     time: Duration,
 }
 
-const LARGE: Size = Size {
-    pairs: 5,
-    rate: 2_000,
-    keys: 40_000,
-    time: Duration::from_secs(15),
-};
-const SMALL: Size = Size {
-    pairs: 2,
-    rate: 1_000,
-    keys: 10_000,
-    time: Duration::from_secs(8),
-};
+const LARGE: Size = Size { pairs: 5, rate: 2_000, keys: 40_000, time: Duration::from_secs(15) };
+const SMALL: Size = Size { pairs: 2, rate: 1_000, keys: 10_000, time: Duration::from_secs(8) };
 
 /// Runs the task.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
@@ -189,9 +179,8 @@ impl Watch {
         };
         match step {
             Step::Level(new) => {
-                self.values += sum(&format!(
-                    "quorate_peer_payload_bytes_sent_total{{node=\"{new}\"}} "
-                ));
+                self.values +=
+                    sum(&format!("quorate_peer_payload_bytes_sent_total{{node=\"{new}\"}} "));
             }
             Step::Replaced(replaced) => {
                 self.waited += nodes.metric(replaced.old, WAITED).unwrap_or_default();

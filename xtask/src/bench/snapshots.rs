@@ -71,10 +71,7 @@ const MIB: f64 = 1_048_576.0;
 pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
     shell::build_programs()?;
     let size = if wish.quick { SMALL } else { LARGE };
-    println!(
-        "durable, values of {VALUE} bytes; load of the machine before: {}",
-        load()
-    );
+    println!("durable, values of {VALUE} bytes; load of the machine before: {}", load());
     if part.is_none_or(|part| part == "one") {
         one_node(&size)?;
     }
@@ -90,10 +87,7 @@ pub(super) fn run(wish: Wish, part: Option<&str>) -> Result<(), Failed> {
 
 /// Snapshots of a store on disk beside writes.
 fn on_disk(size: &Size) -> Result<(), Failed> {
-    let size = Size {
-        keys: size.keys * 5 / 2,
-        ..*size
-    };
+    let size = Size { keys: size.keys * 5 / 2, ..*size };
     let mut nodes = filled("lsm", &size)?;
     snapshots_beside(&mut nodes, &size)
 }
@@ -108,14 +102,7 @@ fn one_node(size: &Size) -> Result<(), Failed> {
 /// A node with all keys.
 fn filled(store: &str, size: &Size) -> Result<Nodes, Failed> {
     let limit = size.limit.to_string();
-    let flags = [
-        "--store",
-        store,
-        "--snapshot-ratio",
-        NEVER,
-        "--transfer-limit",
-        &limit,
-    ];
+    let flags = ["--store", store, "--snapshot-ratio", NEVER, "--transfer-limit", &limit];
     let nodes = nodes::serving(1, &flags)?;
     let address = nodes.client_addresses().remove(0);
     let rate = writes::fill(&address, 0..size.keys)?;
@@ -278,14 +265,7 @@ fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
     let began = Instant::now();
     let to = format!("of={}", file.display());
     let count = format!("count={mib}");
-    let words = [
-        "if=/dev/zero",
-        &to,
-        "bs=1M",
-        &count,
-        "oflag=direct",
-        "conv=fsync",
-    ];
+    let words = ["if=/dev/zero", &to, "bs=1M", &count, "oflag=direct", "conv=fsync"];
     run::read(Command::new("dd").args(words))?;
     let took = began.elapsed().as_secs_f64();
     fs::remove_file(file)?;
@@ -296,24 +276,13 @@ fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
 /// and goes on while writes go on.
 fn behind(size: &Size) -> Result<(), Failed> {
     let log_max = size.log_max.to_string();
-    let flags = [
-        "--store",
-        "memory",
-        "--snapshot-ratio",
-        "1",
-        "--log-max",
-        &log_max,
-    ];
+    let flags = ["--store", "memory", "--snapshot-ratio", "1", "--log-max", &log_max];
     let mut nodes = nodes::serving(3, &flags)?;
     let (mut rates, mut kept) = (Vec::new(), Vec::new());
     for round in 0..size.rounds {
         let seed = 3 * round as u64;
         let leader = nodes.agreed_leader()?;
-        let follower = nodes
-            .ids()
-            .into_iter()
-            .find(|id| *id != leader)
-            .unwrap_or(1);
+        let follower = nodes.ids().into_iter().find(|id| *id != leader).unwrap_or(1);
         let other = 6 - leader - follower;
         let address = nodes.client_addresses()[leader as usize - 1].clone();
         let most = throughput(&address, size, f64::INFINITY, seed)?;
@@ -346,10 +315,7 @@ fn behind(size: &Size) -> Result<(), Failed> {
                 let seconds = began.elapsed().as_secs();
                 if seconds >= told + 5 {
                     told = seconds;
-                    println!(
-                        "    after {seconds} s: applied {} of {decided}",
-                        view.applied
-                    );
+                    println!("    after {seconds} s: applied {} of {decided}", view.applied);
                 }
                 (view.applied + 64 >= decided).then(|| began.elapsed())
             });

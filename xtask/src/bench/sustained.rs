@@ -36,14 +36,8 @@ struct Size {
     slice: Duration,
 }
 
-const LARGE: Size = Size {
-    time: Duration::from_secs(600),
-    slice: Duration::from_secs(10),
-};
-const SMALL: Size = Size {
-    time: Duration::from_secs(60),
-    slice: Duration::from_secs(5),
-};
+const LARGE: Size = Size { time: Duration::from_secs(600), slice: Duration::from_secs(10) };
+const SMALL: Size = Size { time: Duration::from_secs(60), slice: Duration::from_secs(5) };
 
 /// Runs the task.
 pub(super) fn run(wish: Wish) -> Result<(), Failed> {
@@ -142,17 +136,11 @@ fn measure(store: &'static str, size: &Size) -> Result<Run, Failed> {
             thread::sleep(size.slice);
             let commands = done.load(Ordering::Relaxed) - from;
             rates.push(float(commands) / at.elapsed().as_secs_f64());
-            eprintln!(
-                "  {store}: {:.0}/s, load {}",
-                rates[rates.len() - 1],
-                load()
-            );
+            eprintln!("  {store}: {:.0}/s, load {}", rates[rates.len() - 1], load());
         }
         stop.store(true, Ordering::Relaxed);
         let joined = clients.into_iter().map(|client| client.join());
-        joined
-            .map(|ended| ended.expect("no client panics"))
-            .collect::<Result<Vec<()>, Failed>>()
+        joined.map(|ended| ended.expect("no client panics")).collect::<Result<Vec<()>, Failed>>()
     });
     clients?;
     let bytes = float(self::written(&nodes)? - written) / f64::from(NODES);
@@ -172,12 +160,8 @@ fn written(nodes: &Nodes) -> Result<u64, Failed> {
     let mut sum = 0;
     for id in nodes.processes() {
         let text = fs::read_to_string(format!("/proc/{id}/io"))?;
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("write_bytes: "));
-        sum += line
-            .and_then(|bytes| bytes.parse::<u64>().ok())
-            .unwrap_or(0);
+        let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        sum += line.and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or(0);
     }
     Ok(sum)
 }

@@ -38,11 +38,7 @@ struct Replies {
 
 impl Replies {
     fn of(stream: TcpStream) -> Self {
-        Self {
-            stream,
-            buffer: vec![0; 64 << 10],
-            begun: 0,
-        }
+        Self { stream, buffer: vec![0; 64 << 10], begun: 0 }
     }
 
     /// How many came; each says that it was done.
@@ -192,10 +188,7 @@ pub(super) fn paced(
     }
     let late = sender.join().expect("the sender does not panic")?;
     latencies.sort_by(f64::total_cmp);
-    Ok(Latencies {
-        sorted_us: latencies,
-        late_ms: late.as_secs_f64() * 1e3,
-    })
+    Ok(Latencies { sorted_us: latencies, late_ms: late.as_secs_f64() * 1e3 })
 }
 
 fn send(

@@ -21,10 +21,7 @@ pub(super) fn fetch() -> Result<PathBuf, Failed> {
     let client = root().join("tools/goclient");
     read(go.within(&client).args(["mod", "download"]))?;
     let module = "github.com/redis/go-redis/v9";
-    let source = read(
-        go.within(&client)
-            .args(["list", "-m", "-f", "{{.Dir}}", module]),
-    )?;
+    let source = read(go.within(&client).args(["list", "-m", "-f", "{{.Dir}}", module]))?;
     let source = Path::new(source.trim());
     let name = source.file_name().unwrap_or_default();
     let copy = folder("go")?.join(name);
@@ -81,15 +78,8 @@ pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
     let json = fs::read_to_string(task.report).unwrap_or_default();
     let runs: Vec<Run> = serde_json::from_str(&json).unwrap_or_default();
     let complete = !runs.is_empty();
-    let specs = runs
-        .into_iter()
-        .filter_map(|run| run.spec_reports)
-        .flatten();
-    Ok(Report {
-        tests: specs.filter_map(Spec::test).collect(),
-        complete,
-        text,
-    })
+    let specs = runs.into_iter().filter_map(|run| run.spec_reports).flatten();
+    Ok(Report { tests: specs.filter_map(Spec::test).collect(), complete, text })
 }
 
 impl Spec {
@@ -97,9 +87,7 @@ impl Spec {
     fn test(self) -> Option<Test> {
         let mut names = self.container_hierarchy_texts.unwrap_or_default();
         names.push(self.leaf_node_text);
-        let details = self
-            .failure
-            .map_or_else(String::new, |failure| failure.message);
+        let details = self.failure.map_or_else(String::new, |failure| failure.message);
         let outcome = match self.state.as_str() {
             "passed" if names.len() == 1 => return None,
             "passed" => Outcome::Passed,
@@ -107,10 +95,6 @@ impl Spec {
             "skipped" | "pending" => Outcome::Skipped,
             _ => Outcome::Failed,
         };
-        Some(Test {
-            name: names.join(" "),
-            outcome,
-            details,
-        })
+        Some(Test { name: names.join(" "), outcome, details })
     }
 }

@@ -6,25 +6,16 @@ use super::{Failed, Report, Task, bounded, folder, ours, output};
 use crate::shell::{has, read};
 
 const VERSION: &str = "2.3.1";
-const NEEDED: [&str; 4] = [
-    "mocha@2.5.3",
-    "chai@3.5.0",
-    "sinon@1.17.7",
-    "server-destroy@1.0.1",
-];
+const NEEDED: [&str; 4] = ["mocha@2.5.3", "chai@3.5.0", "sinon@1.17.7", "server-destroy@1.0.1"];
 
 pub(super) fn fetch() -> Result<PathBuf, Failed> {
     if !has("node") || !has("npm") {
-        return Err(Failed(
-            "no Node.js with npm; ./setup installs them".to_owned(),
-        ));
+        return Err(Failed("no Node.js with npm; ./setup installs them".to_owned()));
     }
     let folder = folder("node")?;
     let npm = || {
         let mut command = Command::new("npm");
-        command
-            .current_dir(&folder)
-            .args(["--silent", "--no-audit", "--no-fund"]);
+        command.current_dir(&folder).args(["--silent", "--no-audit", "--no-fund"]);
         command
     };
     let source = folder.join("package");

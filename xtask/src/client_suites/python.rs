@@ -47,21 +47,11 @@ pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
     let path = format!("{}:{}", task.folder.display(), ours("").display());
     let mut command = bounded(task.folder.with_file_name("venv/bin/python"));
     command
-        .args([
-            "-m",
-            "pytest",
-            "-p",
-            "quorate_pytest",
-            "-p",
-            "no:cacheprovider",
-        ])
+        .args(["-m", "pytest", "-p", "quorate_pytest", "-p", "no:cacheprovider"])
         .args(["--timeout=120", "-m", MARKS])
         .arg(task.folder.join("tests").join(file).with_extension("py"))
         .arg(format!("--redis-url=redis://127.0.0.1:{}/0", task.port))
-        .arg(format!(
-            "--protocol={}",
-            protocol.trim_start_matches("resp")
-        ))
+        .arg(format!("--protocol={}", protocol.trim_start_matches("resp")))
         .current_dir(task.folder)
         .env("PYTHONPATH", path)
         .env("PYTHONDONTWRITEBYTECODE", "1")

@@ -79,10 +79,7 @@ impl Checker {
             Some(VIOLATION) => Verdict::Violation,
             _ => {
                 let error = String::from_utf8_lossy(&output.stderr);
-                return Err(Failed(format!(
-                    "linearizability: {}\n{text}{error}",
-                    output.status
-                )));
+                return Err(Failed(format!("linearizability: {}\n{text}{error}", output.status)));
             }
         };
         Ok((verdict, text))
@@ -98,9 +95,7 @@ impl Checker {
                 .ok_or_else(|| Failed(format!("this history is too short for {lie:?}")))?;
             let (verdict, text) = self.judge(&twisted, folder.path())?;
             if verdict != Verdict::Violation {
-                return Err(Failed(format!(
-                    "the checker takes a history with {lie:?}: {text}"
-                )));
+                return Err(Failed(format!("the checker takes a history with {lie:?}: {text}")));
             }
         }
         println!("  the same history with a stale read, a lost write or a lost count is refused");

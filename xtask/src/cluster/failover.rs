@@ -73,9 +73,7 @@ fn measure(nodes: &mut Nodes, blow: Blow) -> Result<Duration, Failed> {
     for address in nodes.client_addresses() {
         for number in 0..WRITERS {
             let (writes, stop, address) = (Arc::clone(&writes), Arc::clone(&stop), address.clone());
-            writers.push(thread::spawn(move || {
-                write(&address, number, &writes, &stop)
-            }));
+            writers.push(thread::spawn(move || write(&address, number, &writes, &stop)));
         }
     }
     let measured = strike(nodes, blow, &writes);

@@ -52,10 +52,7 @@ pub(super) fn run(
 ) -> Result<(), Failed> {
     network.join(INTERFACE)?;
     for seed in first..first + rounds {
-        for kind in DEVICES
-            .into_iter()
-            .filter(|kind| device.is_none_or(|one| one == *kind))
-        {
+        for kind in DEVICES.into_iter().filter(|kind| device.is_none_or(|one| one == *kind)) {
             let played = one(network, kind, seed);
             played.map_err(|Failed(why)| {
                 Failed(format!("clients by frames, {kind}, seed {seed}: {why}"))
@@ -166,15 +163,10 @@ struct Load {
 
 impl Load {
     fn start(nodes: &Nodes) -> Result<Self, Failed> {
-        let addresses: Result<Vec<SocketAddr>, _> = (nodes.client_addresses().iter())
-            .map(|at| at.parse())
-            .collect();
+        let addresses: Result<Vec<SocketAddr>, _> =
+            (nodes.client_addresses().iter()).map(|at| at.parse()).collect();
         let addresses = addresses.map_err(|error| Failed(format!("{error}")))?;
-        let mut load = Self {
-            stop: Arc::default(),
-            told: Arc::default(),
-            threads: Vec::new(),
-        };
+        let mut load = Self { stop: Arc::default(), told: Arc::default(), threads: Vec::new() };
         for number in 0..CLIENTS {
             load.spawn(ByFrames::new(number, addresses.clone()), ByFrames::run);
         }
@@ -189,8 +181,7 @@ impl Load {
         run: fn(&mut C, &AtomicBool, &Mutex<Told>) -> Result<(), Failed>,
     ) {
         let (stop, told) = (Arc::clone(&self.stop), Arc::clone(&self.told));
-        self.threads
-            .push(thread::spawn(move || run(&mut client, &stop, &told)));
+        self.threads.push(thread::spawn(move || run(&mut client, &stop, &told)));
     }
 
     fn finish(self) -> Result<Told, Failed> {
@@ -231,11 +222,7 @@ fn compare(
     executed: &Executed,
     sessions: &[(u32, Name, u64)],
 ) -> Result<Sums, Failed> {
-    let mut sums = Sums {
-        values: executed.values,
-        idle: executed.idle,
-        ..Sums::default()
-    };
+    let mut sums = Sums { values: executed.values, idle: executed.idle, ..Sums::default() };
     for batch in &told.batches {
         let Some(outcome) = batch.outcome else {
             sums.unknown += 1;
@@ -266,9 +253,7 @@ fn compare(
     }
     for slot in &told.by_connection {
         if !executed.has(*slot) {
-            return Err(Failed(format!(
-                "slot {slot} was told to a client, and holds nothing"
-            )));
+            return Err(Failed(format!("slot {slot} was told to a client, and holds nothing")));
         }
         sums.by_connection += 1;
     }
@@ -284,22 +269,13 @@ mod tests {
 
     use super::{clients::Batch, *};
 
-    const NAME: Name = Name {
-        origin: LENT | 7,
-        boot: 3,
-    };
+    const NAME: Name = Name { origin: LENT | 7, boot: 3 };
 
     fn told() -> Told {
-        let batch = |(number, outcome)| Batch {
-            name: NAME,
-            number,
-            outcome,
-            both_ways: number == 2,
-        };
+        let batch =
+            |(number, outcome)| Batch { name: NAME, number, outcome, both_ways: number == 2 };
         Told {
-            batches: [(1, Some(Some(10))), (2, Some(None)), (3, None)]
-                .map(batch)
-                .into(),
+            batches: [(1, Some(Some(10))), (2, Some(None)), (3, None)].map(batch).into(),
             by_connection: vec![12],
         }
     }

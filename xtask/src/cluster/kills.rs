@@ -65,11 +65,8 @@ pub(super) fn run(kills: u64, seed: Option<u64>) -> Result<(), Failed> {
     // An auxiliary serves nobody, and so is never ready.
     let mut nodes = nodes::started(NODES, &nodes::small_logs(&FLAGS))?;
     nodes.agreed_leader()?;
-    let full: Vec<String> = nodes
-        .stream_addresses()
-        .into_iter()
-        .take(AUXILIARY as usize - 1)
-        .collect();
+    let full: Vec<String> =
+        nodes.stream_addresses().into_iter().take(AUXILIARY as usize - 1).collect();
     let mut load = Load::start(&full, true, SLOWLY, seed)?;
     let lanes = load.lanes();
     let played = play(kills, &full, &mut nodes, &mut load).and_then(|waits| {
@@ -128,10 +125,7 @@ fn play(
             nodes.restart(&[id])?;
         }
         if number.is_multiple_of(10) {
-            println!(
-                "  {number} of {kills} kills of each role, {} MiB",
-                load.durable() >> 20
-            );
+            println!("  {number} of {kills} kills of each role, {} MiB", load.durable() >> 20);
         }
     }
     Ok(waits)

@@ -34,16 +34,10 @@ pub(super) struct Size {
     tries: u32,
 }
 
-pub(super) const WHOLE: Size = Size {
-    learn: Duration::from_secs(15),
-    time: Duration::from_secs(60),
-    tries: 1,
-};
-pub(super) const SHORT: Size = Size {
-    learn: Duration::from_secs(10),
-    time: Duration::from_secs(15),
-    tries: 3,
-};
+pub(super) const WHOLE: Size =
+    Size { learn: Duration::from_secs(15), time: Duration::from_secs(60), tries: 1 };
+pub(super) const SHORT: Size =
+    Size { learn: Duration::from_secs(10), time: Duration::from_secs(15), tries: 3 };
 
 /// Threads that compute, for each processor.
 const PER_CPU: usize = 2;
@@ -114,9 +108,7 @@ fn act(nodes: &mut Nodes, load: &Load, size: Size) -> Result<(u64, Duration), Fa
     let (begin, known) = (Instant::now(), load.known());
     nodes.kill(&[leader])?;
     // Clients of the others go on.
-    wait_for("writes without the old leader", || {
-        (load.known() > known + 20).then_some(())
-    })?;
+    wait_for("writes without the old leader", || (load.known() > known + 20).then_some(()))?;
     let recovery = begin.elapsed();
     nodes.restart(&[leader])?;
     Ok((elections, recovery))

@@ -77,7 +77,5 @@ pub(super) fn one(store: &str, kills: u64, seed: u64) -> Result<(), Failed> {
 
 fn going_on(load: &Load) -> Result<(), Failed> {
     let before = load.taken();
-    wait_for("elements to be taken", || {
-        (load.taken() > before + GOING_ON).then_some(())
-    })
+    wait_for("elements to be taken", || (load.taken() > before + GOING_ON).then_some(()))
 }

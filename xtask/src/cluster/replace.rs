@@ -82,10 +82,7 @@ fn kills(role: Role) -> Result<(), Failed> {
         let spec = spec.ok_or_else(|| Failed(format!("a plan has more than {ERAS_MAX} eras")))?;
         let before = Instant::now();
         let killed = kill::one(&mut nodes, &program, spec, role, at)?;
-        println!(
-            "  killed {role:?} at {at:?}: {killed}; {:.1} s",
-            before.elapsed().as_secs_f64()
-        );
+        println!("  killed {role:?} at {at:?}: {killed}; {:.1} s", before.elapsed().as_secs_f64());
         Ok(killed.eras)
     };
     let mut moments: Vec<Moment> = Moment::JOINING.into();

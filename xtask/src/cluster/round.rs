@@ -64,24 +64,16 @@ impl Setting {
         Self::new("volatile", "lsm", "tcp", 4),
     ];
     /// Both classes, both stores and two planes in a few minutes.
-    pub(crate) const SHORT: [Self; 2] = [
-        Self::new("durable", "lsm", "tcp", 6),
-        Self::new("volatile", "memory", "udp", 4),
-    ];
+    pub(crate) const SHORT: [Self; 2] =
+        [Self::new("durable", "lsm", "tcp", 6), Self::new("volatile", "memory", "udp", 4)];
     /// Planes of packets alone.
     pub(crate) const OF_PACKETS: [Self; 10] = [
-        Self::new("durable", "memory", "multicast", 14)
-            .ring(5, 10)
-            .losing("1"),
+        Self::new("durable", "memory", "multicast", 14).ring(5, 10).losing("1"),
         Self::new("durable", "memory", "chain", 9).ring(5, 2),
-        Self::new("durable", "memory", "ethernet", 9)
-            .ring(5, 2)
-            .losing("1"),
+        Self::new("durable", "memory", "ethernet", 9).ring(5, 2).losing("1"),
         Self::new("durable", "memory", "ethernet", 7).by_xdp(),
         Self::new("volatile", "memory", "chain", 7).losing("1"),
-        Self::new("volatile", "memory", "udp", 7)
-            .ring(5, 0)
-            .losing("5"),
+        Self::new("volatile", "memory", "udp", 7).ring(5, 0).losing("5"),
         Self::new("durable", "lsm", "multicast", 9),
         Self::new("durable", "memory", "udp", 6),
         Self::new("volatile", "memory", "multicast", 5),
@@ -95,12 +87,8 @@ impl Setting {
         Self::new("durable", "memory", "tcp", 7).device("packet"),
         Self::new("volatile", "memory", "tcp", 6).device("udp"),
         Self::new("durable", "memory", "tcp", 8).device("p4"),
-        Self::new("durable", "memory", "multicast", 7)
-            .device("kernel")
-            .losing("1"),
-        Self::new("volatile", "lsm", "ethernet", 6)
-            .ring(5, 1)
-            .device("kernel"),
+        Self::new("durable", "memory", "multicast", 7).device("kernel").losing("1"),
+        Self::new("volatile", "lsm", "ethernet", 6).ring(5, 1).device("kernel"),
     ];
 
     const fn new(
@@ -129,26 +117,15 @@ impl Setting {
 
     /// Votes go by a ring of a quorum of these.
     const fn ring(self, voters: u32, learners: u32) -> Self {
-        Self {
-            votes: "ring",
-            voters,
-            learners,
-            ..self
-        }
+        Self { votes: "ring", voters, learners, ..self }
     }
 
     const fn by_xdp(self) -> Self {
-        Self {
-            frames: "xdp",
-            ..self
-        }
+        Self { frames: "xdp", ..self }
     }
 
     const fn losing(self, percent: &'static str) -> Self {
-        Self {
-            loss: percent,
-            ..self
-        }
+        Self { loss: percent, ..self }
     }
 
     /// Nodes that the largest of these have.
@@ -196,15 +173,7 @@ impl Stage<'_> {
         let mut history = Vec::new();
         let played = self.play(setting, plan, seed, &mut nodes, sums, &mut history);
         if let Err(Failed(why)) = played {
-            let Setting {
-                durability,
-                store,
-                plane,
-                votes,
-                frames,
-                device,
-                ..
-            } = setting;
+            let Setting { durability, store, plane, votes, frames, device, .. } = setting;
             let name = format!("{durability}-{store}-{plane}-{frames}-{votes}-{device}-{seed}");
             let place = evidence(&name)?;
             save(&history, &place.join("history.jsonl"))?;
@@ -338,9 +307,7 @@ impl Stage<'_> {
             *recovered = (*recovered).max(recovery);
             // Clients go on before the next fault.
             let served = (Instant::now(), load.known());
-            wait_for("clients to go on", || {
-                (load.known() > served.1 + GOING_ON).then_some(())
-            })?;
+            wait_for("clients to go on", || (load.known() > served.1 + GOING_ON).then_some(()))?;
             println!(
                 "  {at:5.1} s  {step}: {} operations; all served again after {} ms, clients went on after {} more",
                 load.known() - before,
@@ -371,16 +338,7 @@ impl Stage<'_> {
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            durability,
-            store,
-            plane,
-            votes,
-            voters,
-            learners,
-            loss,
-            frames,
-            device,
-            ..
+            durability, store, plane, votes, voters, learners, loss, frames, device, ..
         } = self;
         write!(f, "{voters} nodes, {durability}, {store}, {plane}")?;
         if *device != "off" {
@@ -451,24 +409,17 @@ fn tell_devices(nodes: &Nodes) {
 pub(crate) fn final_reads(seen: &Seen, shared: &Arc<Shared>) -> Result<Vec<Operation>, Failed> {
     let keys: BTreeSet<&str> = seen.operations.iter().map(|one| one.key.as_str()).collect();
     let nodes = shared.addresses.len();
-    let mut readers: Vec<Client> = (0..nodes)
-        .map(|node| Client::new(1000 + node, node, Arc::clone(shared)))
-        .collect();
+    let mut readers: Vec<Client> =
+        (0..nodes).map(|node| Client::new(1000 + node, node, Arc::clone(shared))).collect();
     for (index, key) in keys.into_iter().enumerate() {
         let reader = &mut readers[index % nodes];
         wait_for("a final read", || {
-            let answered = if key.starts_with('p') {
-                reader.try_read_pair(key)
-            } else {
-                reader.try_read(key)
-            };
+            let answered =
+                if key.starts_with('p') { reader.try_read_pair(key) } else { reader.try_read(key) };
             answered.then_some(())
         })?;
     }
-    Ok(readers
-        .into_iter()
-        .flat_map(|reader| reader.seen.operations)
-        .collect())
+    Ok(readers.into_iter().flat_map(|reader| reader.seen.operations).collect())
 }
 
 /// All acknowledged inserts are there, and none of those refused.
@@ -484,19 +435,14 @@ pub(crate) fn nothing_lost(seen: &Seen, shared: &Arc<Shared>) -> Result<(), Fail
             };
             if let Some((key, value)) = keys.iter().zip(values).find(wrong) {
                 let fate = if there { "acknowledged" } else { "refused" };
-                return Err(Failed(format!(
-                    "the insert of {key} was {fate}; it holds {value:?}"
-                )));
+                return Err(Failed(format!("the insert of {key} was {fate}; it holds {value:?}")));
             }
         }
     }
     let total = wait_for("the total", || reader.values(&[TOTAL]))?;
     let total = total.into_iter().flatten().next();
     let total: u64 = total.and_then(|text| text.parse().ok()).unwrap_or(0);
-    let (least, most) = (
-        seen.total.acknowledged,
-        seen.total.acknowledged + seen.total.unknown,
-    );
+    let (least, most) = (seen.total.acknowledged, seen.total.acknowledged + seen.total.unknown);
     if !(least..=most).contains(&total) {
         return Err(Failed(format!(
             "sessions counted {least} to {most} times; the total is {total}"

@@ -71,10 +71,7 @@ impl Step {
 
     /// Whether only a node that is far behind gets there.
     const fn is_of_a_peers(self) -> bool {
-        matches!(
-            self,
-            Self::Asked | Self::Received | Self::Installed | Self::LoadingInstalled
-        )
+        matches!(self, Self::Asked | Self::Received | Self::Installed | Self::LoadingInstalled)
     }
 }
 
@@ -157,9 +154,7 @@ impl Field {
         }
         self.nodes.terminate(&ids)?;
         self.nodes.verify_logs(&nodes::program())?;
-        Ok(format!(
-            "{acknowledged} acknowledged writes, {keys} keys equal on {NODES} nodes"
-        ))
+        Ok(format!("{acknowledged} acknowledged writes, {keys} keys equal on {NODES} nodes"))
     }
 }
 
@@ -168,9 +163,7 @@ fn far_behind(killed: bool) -> Result<(), Failed> {
     let mut field = Field::new()?;
     let leader = field.nodes.agreed_leader()?;
     let follower = leader % NODES + 1;
-    wait_for("writes", || {
-        (field.writers.acknowledged() > 200).then_some(())
-    })?;
+    wait_for("writes", || (field.writers.acknowledged() > 200).then_some(()))?;
     let decided = field.view(follower)?.decided;
     match killed {
         true => field.nodes.kill(&[follower])?,
@@ -273,11 +266,7 @@ impl Moment {
             if self.is_there(field, step) {
                 return Ok(true);
             }
-            let level = || {
-                field
-                    .view(self.id)
-                    .is_ok_and(|view| view.progress.is_none())
-            };
+            let level = || field.view(self.id).is_ok_and(|view| view.progress.is_none());
             if step == Step::LoadingInstalled && self.has_installed(field) && level() {
                 return Ok(false);
             }
@@ -311,9 +300,7 @@ impl Moment {
             Step::Loading => self.loads(),
             Step::Asked => self.data.join("incoming").exists(),
             Step::Received => {
-                let bytes = field
-                    .nodes
-                    .metric(self.id, "quorate_snapshot_bytes_received_total ");
+                let bytes = field.nodes.metric(self.id, "quorate_snapshot_bytes_received_total ");
                 bytes.is_ok_and(|bytes| bytes > 8 << 20)
             }
             Step::Installed => self.has_installed(field),
@@ -349,9 +336,7 @@ impl Moment {
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect()
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 fn has_new(folder: &Path) -> bool {

@@ -32,9 +32,7 @@ pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
     let mut history = vec![write(at(leader), "old", clock)?];
     nodes.wait_until_equal()?;
     let others = nodes.ids().into_iter().filter(|id| *id != alone);
-    let pairs: Vec<_> = others
-        .flat_map(|other| [(alone, other), (other, alone)])
-        .collect();
+    let pairs: Vec<_> = others.flat_map(|other| [(alone, other), (other, alone)]).collect();
     network.cut(&pairs)?;
     history.push(write(at(leader), "new", clock)?);
     let mut link = Link::connect(at(alone))?;
@@ -47,16 +45,12 @@ pub(crate) fn run(network: &Network, checker: &Checker) -> Result<(), Failed> {
     history.push(Operation {
         client: 1,
         key: KEY.to_owned(),
-        what: What::Read {
-            found: stale.text(),
-        },
+        what: What::Read { found: stale.text() },
         call,
         end: Some(clock.now()),
     });
     if let Some(value) = fresh.text() {
-        return Err(Failed(format!(
-            "a node that nobody reaches answered a read with {value:?}"
-        )));
+        return Err(Failed(format!("a node that nobody reaches answered a read with {value:?}")));
     }
     let (verdict, text) = checker.judge(&history, nodes.folder())?;
     if verdict != Verdict::Violation {
@@ -80,9 +74,7 @@ fn write(address: &str, value: &str, clock: Clock) -> Result<Operation, Failed> 
     Ok(Operation {
         client: 0,
         key: KEY.to_owned(),
-        what: What::Write {
-            value: Some(value.to_owned()),
-        },
+        what: What::Write { value: Some(value.to_owned()) },
         call,
         end: Some(clock.now()),
     })

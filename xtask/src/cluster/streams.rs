@@ -94,11 +94,7 @@ fn under_faults(
     let sum = compare(lanes, &addresses)?;
     let used = used(nodes)?;
     end(nodes)?;
-    println!(
-        "- {STEPS} faults: {}; {used}; {:.0} s",
-        said(sum),
-        began.elapsed().as_secs_f64()
-    );
+    println!("- {STEPS} faults: {}; {used}; {:.0} s", said(sum), began.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -123,9 +119,7 @@ fn under_replacement(
     addresses.extend(later.map(str::to_owned));
     let mut load = Load::start(&addresses, false, FAST, seed)?;
     *lanes = load.lanes();
-    wait_for("logs to be trimmed", || {
-        (load.durable() > BEFORE).then_some(())
-    })?;
+    wait_for("logs to be trimmed", || (load.durable() > BEFORE).then_some(()))?;
     let leader = nodes.agreed_leader()?;
     let leads = seed.is_multiple_of(2);
     let old = nodes.ids().into_iter().find(|id| (*id == leader) == leads);
@@ -145,11 +139,7 @@ fn under_replacement(
     let used = used(nodes)?;
     end(nodes)?;
     let role = if leads { "the leader" } else { "a follower" };
-    println!(
-        "- {role} replaced: {}; {used}; {:.0} s",
-        said(sum),
-        began.elapsed().as_secs_f64()
-    );
+    println!("- {role} replaced: {}; {used}; {:.0} s", said(sum), began.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -187,10 +177,7 @@ fn kept_if_failed(
 fn used(nodes: &Nodes) -> Result<String, Failed> {
     let held = Held::most(nodes)?;
     if held.descriptors > DESCRIPTORS_MAX {
-        return Err(Failed(format!(
-            "a node has {} files open",
-            held.descriptors
-        )));
+        return Err(Failed(format!("a node has {} files open", held.descriptors)));
     }
     Ok(format!(
         "at most {} descriptors, {} MiB of memory, {} MiB of disk per node",

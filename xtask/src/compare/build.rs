@@ -25,10 +25,7 @@ pub(super) struct Built {
 impl Built {
     fn new() -> Self {
         let folder = shell::target().join("compare");
-        Self {
-            programs: folder.join("bin"),
-            rust: folder,
-        }
+        Self { programs: folder.join("bin"), rust: folder }
     }
 
     /// A program by its name.
@@ -48,15 +45,7 @@ pub(super) fn all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
     let mut results = Results::default();
     let mut done: Vec<(Build, Result<(), String>)> = Vec::new();
     eprintln!("building quorate");
-    let own = [
-        "build",
-        "--release",
-        "--quiet",
-        "--bin",
-        "quorate",
-        "--bin",
-        "quorate-tools",
-    ];
+    let own = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
     shell::read(Command::new(cargo()).args(own).current_dir(shell::root()))?;
     rust(&built, "compare-load")?;
     for system in chosen {
@@ -71,10 +60,7 @@ pub(super) fn all(chosen: &[&System]) -> Result<(Built, Results), Failed> {
         };
         if let Err(why) = outcome {
             eprintln!("  {} cannot be built: {}", system.id(), last_lines(&why));
-            results.fail(
-                &system.id(),
-                &format!("cannot be built: {}", last_lines(&why)),
-            );
+            results.fail(&system.id(), &format!("cannot be built: {}", last_lines(&why)));
         }
     }
     Ok((built, results))
@@ -111,10 +97,7 @@ fn go(built: &Built, folder: &str, programs: &[(&str, &str)]) -> Result<(), Fail
     for (package, program) in programs {
         let output = absolute(&built.programs.join(program))?;
         let mut command = go.within(&place);
-        command
-            .args(["build", "-trimpath", "-mod=readonly", "-o"])
-            .arg(output)
-            .arg(package);
+        command.args(["build", "-trimpath", "-mod=readonly", "-o"]).arg(output).arg(package);
         shell::read(&mut command)?;
     }
     Ok(())
@@ -130,10 +113,7 @@ pub(super) fn cargo() -> OsString {
 
 /// The end of a compiler's complaints, in a line.
 fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let from = lines.len().saturating_sub(4);
     lines[from..].join(" | ")
 }

@@ -45,11 +45,7 @@ pub(super) struct Process {
 impl Process {
     /// What it prints is the caller's.
     pub(super) fn new(child: Child) -> Self {
-        Self {
-            child,
-            lines: Arc::default(),
-            reader: None,
-        }
+        Self { child, lines: Arc::default(), reader: None }
     }
 
     /// What it prints is kept; what it complains about goes to a file.
@@ -101,10 +97,7 @@ impl Process {
         if status.success() {
             Ok(said)
         } else {
-            Err(Failed(format!(
-                "the load ended with {status}: {}",
-                said.trim()
-            )))
+            Err(Failed(format!("the load ended with {status}: {}", said.trim())))
         }
     }
 
@@ -220,10 +213,8 @@ impl Cluster {
         let url = |address: &String| format!("http://{address}");
         let peers: Vec<String> = addresses()?.iter().map(url).collect();
         self.clients = addresses()?;
-        let list: Vec<String> = (1..)
-            .zip(&peers)
-            .map(|(node, peer)| format!("n{node}={peer}"))
-            .collect();
+        let list: Vec<String> =
+            (1..).zip(&peers).map(|(node, peer)| format!("n{node}={peer}")).collect();
         for (node, peer) in peers.iter().enumerate() {
             let client = url(&self.clients[node]);
             let data = self.data(node)?;
@@ -258,9 +249,7 @@ impl Cluster {
             .args(["--appendonly", "yes", "--appendfsync", "always", "--dir"])
             .arg(data);
         self.spawn(&mut command, 0)?;
-        self.wait_for("an answer", |cluster| {
-            resp::answers(&cluster.clients[0]).then_some(())
-        })
+        self.wait_for("an answer", |cluster| resp::answers(&cluster.clients[0]).then_some(()))
     }
 
     fn data(&self, node: usize) -> io::Result<std::path::PathBuf> {
@@ -358,10 +347,7 @@ impl Cluster {
         }
         if self.told.len() != NODES {
             let words = self.last_words();
-            let what = format!(
-                "{} of {NODES} nodes told what they applied",
-                self.told.len()
-            );
+            let what = format!("{} of {NODES} nodes told what they applied", self.told.len());
             return Err(Failed(what + &words));
         }
         let by_most = figures::by_most(&self.told).map_err(Failed)?;
@@ -370,10 +356,7 @@ impl Cluster {
                 "{acknowledged} commands were acknowledged, and most nodes applied only {by_most}"
             )));
         }
-        Ok(Some(Applied {
-            acknowledged,
-            by_most,
-        }))
+        Ok(Some(Applied { acknowledged, by_most }))
     }
 
     /// What the processes complained about last.

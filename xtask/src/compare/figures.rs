@@ -31,9 +31,7 @@ impl Measured {
     /// From `name=number` words.
     pub(super) fn parse(words: &str) -> Option<Self> {
         let number = |name: &str| -> Option<f64> {
-            let mut pairs = words
-                .split_whitespace()
-                .filter_map(|word| word.split_once('='));
+            let mut pairs = words.split_whitespace().filter_map(|word| word.split_once('='));
             let (_, value) = pairs.find(|(other, _)| *other == name)?;
             value.parse().ok()
         };
@@ -187,9 +185,7 @@ impl Results {
         peer: &str,
         figure: impl Fn(&Measured) -> f64,
     ) -> Spread {
-        let good = self
-            .turns_of(system)
-            .filter_map(|turn| turn.good_latency(peer));
+        let good = self.turns_of(system).filter_map(|turn| turn.good_latency(peer));
         Spread::of(good.map(figure).collect())
     }
 
@@ -286,10 +282,7 @@ pub(super) fn by_most(nodes: &[(u64, u64)]) -> Result<u64, String> {
     }
     let mut counts: Vec<u64> = nodes.iter().map(|(count, _)| *count).collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
-    counts
-        .get(counts.len() / 2)
-        .copied()
-        .ok_or_else(|| "no node tells what it applied".to_owned())
+    counts.get(counts.len() / 2).copied().ok_or_else(|| "no node tells what it applied".to_owned())
 }
 
 #[cfg(test)]
@@ -300,17 +293,8 @@ mod tests {
                         p99_us=3 p999_us=4 max_us=5 errors=0 lost=0 late_share=0.5";
 
     fn turn(system: &str, round: usize, per_second: f64) -> Turn {
-        let maximum = Measured {
-            per_second,
-            completed: 1,
-            ..Measured::default()
-        };
-        Turn {
-            system: system.to_owned(),
-            round,
-            maximum: Some(maximum),
-            ..Turn::default()
-        }
+        let maximum = Measured { per_second, completed: 1, ..Measured::default() };
+        Turn { system: system.to_owned(), round, maximum: Some(maximum), ..Turn::default() }
     }
 
     fn near(found: Option<f64>, wanted: f64) {
@@ -334,19 +318,13 @@ mod tests {
     #[test]
     fn the_first_attempt_that_was_sent_in_time_counts() {
         let attempt = |p99_us, late_share| {
-            let measured = Measured {
-                completed: 1,
-                p99_us,
-                late_share,
-                ..Measured::default()
-            };
+            let measured = Measured { completed: 1, p99_us, late_share, ..Measured::default() };
             ("peer".to_owned(), 1000, measured)
         };
         let mut late = turn("ours", 0, 1.0);
         late.latencies = vec![attempt(1.0, 0.5)];
         assert_eq!(late.good_latency("peer"), None);
-        late.latencies
-            .extend([attempt(2.0, 0.0), attempt(3.0, 0.0)]);
+        late.latencies.extend([attempt(2.0, 0.0), attempt(3.0, 0.0)]);
         near(late.good_latency("peer").map(|one| one.p99_us), 2.0);
         assert_eq!(late.good_latency("another"), None);
     }
@@ -397,12 +375,7 @@ mod tests {
             results.trials.push(Trial {
                 system: "x".to_owned(),
                 connections,
-                measured: Measured {
-                    per_second,
-                    errors,
-                    completed: 1,
-                    ..Measured::default()
-                },
+                measured: Measured { per_second, errors, completed: 1, ..Measured::default() },
             });
         }
         assert_eq!(results.best("x").map(|trial| trial.connections), Some(4));

@@ -67,10 +67,7 @@ pub(super) fn run(
     ask: &Ask,
 ) -> Result<Measured, Failed> {
     let mut command = command(built, system, cluster, ask);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = spawn_with_precedence(&mut command)?;
     let stdout = child.stdout.take();
     // It ends with this function, however that ends.
@@ -135,10 +132,7 @@ fn command(built: &Built, system: &System, cluster: &Cluster, ask: &Ask) -> Comm
     command
         .args(["--connect", &cluster.load_address()])
         .args([flag, &amount.to_string()])
-        .args([
-            "--connections",
-            &ask.connections.min(OUTSTANDING).to_string(),
-        ])
+        .args(["--connections", &ask.connections.min(OUTSTANDING).to_string()])
         .args(["--value-size", &VALUE_BYTES.to_string()])
         .args(["--warmup", &time(ask.warmup)])
         .args(["--duration", &time(ask.duration)]);

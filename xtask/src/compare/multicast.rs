@@ -100,11 +100,8 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
         for receivers in &wish.receivers {
             let _segment = Segment::lay(*speed, receivers + 1)?;
             for bytes in &wish.sizes {
-                let cell = Cell {
-                    megabits: speed.megabits(),
-                    receivers: *receivers,
-                    bytes: *bytes,
-                };
+                let cell =
+                    Cell { megabits: speed.megabits(), receivers: *receivers, bytes: *bytes };
                 measure(&wish, *speed, cell, &usable, &mut results);
             }
         }
@@ -134,20 +131,14 @@ fn measure(wish: &Wish, speed: Lan, cell: Cell, systems: &[System], results: &mu
                 System::Quorate => quorate::turn(wish, speed, cell),
                 other => members::turn(wish, other, cell),
             };
-            let outcome = outcome.map_err(|Failed(why)| why).map(|measured| Measured {
-                dropped: dropped() - before,
-                ..measured
-            });
+            let outcome = outcome
+                .map_err(|Failed(why)| why)
+                .map(|measured| Measured { dropped: dropped() - before, ..measured });
             match &outcome {
                 Ok(measured) => eprintln!("  {measured}"),
                 Err(why) => eprintln!("  {why}"),
             }
-            results.turns.push(Turn {
-                system,
-                cell,
-                round,
-                outcome,
-            });
+            results.turns.push(Turn { system, cell, round, outcome });
         }
     }
 }
@@ -172,17 +163,13 @@ fn drops(text: &str) -> f64 {
 fn missing() -> Option<String> {
     for program in ["tc", "setpriv"] {
         if !run::has(program) {
-            return Some(format!(
-                "there is no `{program}` (Debian: iproute2, util-linux)"
-            ));
+            return Some(format!("there is no `{program}` (Debian: iproute2, util-linux)"));
         }
     }
     let trial = "ip netns add x && ip link add switch type bridge && ip link add v1 type veth peer name eth0 netns x && \
                  tc qdisc add dev v1 root tbf rate 1gbit burst 128k limit 1m && nsenter --net=/run/netns/x true";
     let why = namespace::missing(trial)?;
-    Some(format!(
-        "network namespaces with shaped links cannot be made here: {why} (needs root)"
-    ))
+    Some(format!("network namespaces with shaped links cannot be made here: {why} (needs root)"))
 }
 
 /// What is made once, inside.
@@ -229,9 +216,7 @@ const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 213, 79, 0);
 /// A new folder in memory.
 fn scratch() -> Result<tempfile::TempDir, Failed> {
     fs::create_dir_all(SCRATCH)?;
-    Ok(tempfile::Builder::new()
-        .prefix("quorate-compare-")
-        .tempdir_in(SCRATCH)?)
+    Ok(tempfile::Builder::new().prefix("quorate-compare-").tempdir_in(SCRATCH)?)
 }
 
 fn parse(words: &[&str]) -> Result<Wish, Failed> {

@@ -132,12 +132,7 @@ fn shown_flags(wish: &Wish) -> String {
     if wish.connections.len() < super::CONNECTIONS.len() {
         out += " --quick";
     }
-    let _ = write!(
-        out,
-        " --duration {}ms --repeat {}",
-        wish.duration.as_millis(),
-        wish.repeat
-    );
+    let _ = write!(out, " --duration {}ms --repeat {}", wish.duration.as_millis(), wish.repeat);
     out
 }
 
@@ -160,10 +155,9 @@ mod tests {
             cpu_us: 1.5,
             ..Measured::default()
         };
-        for (system, per_second, p99_us) in [
-            ("quorate-kv-memory/durable", 100_000.0, 500.0),
-            ("etcd/durable", 4000.0, 5000.0),
-        ] {
+        for (system, per_second, p99_us) in
+            [("quorate-kv-memory/durable", 100_000.0, 500.0), ("etcd/durable", 4000.0, 5000.0)]
+        {
             results.trials.push(Trial {
                 system: system.to_owned(),
                 connections: 16,
@@ -186,9 +180,7 @@ mod tests {
     fn systems() -> Vec<&'static System> {
         let known = ["quorate-kv-memory/durable", "etcd/durable"];
         let chosen = SYSTEMS.iter();
-        chosen
-            .filter(|system| known.contains(&system.id().as_str()))
-            .collect()
+        chosen.filter(|system| known.contains(&system.id().as_str())).collect()
     }
 
     #[test]

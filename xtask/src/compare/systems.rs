@@ -78,10 +78,7 @@ const THIS: &str = "this checkout";
 const OWN_TCP: &str = "its own, TCP";
 const COUNTER: &str = "the front for clients; a state machine that counts";
 
-const RAFT: Build = Build::Go {
-    folder: "hashicorp-raft",
-    programs: &[(".", "hashicorp-raft")],
-};
+const RAFT: Build = Build::Go { folder: "hashicorp-raft", programs: &[(".", "hashicorp-raft")] };
 const QUORATE_LOG: System = System {
     name: "quorate-log",
     class: "durable",
@@ -195,10 +192,7 @@ pub(super) const SYSTEMS: &[System] = &[
         storage: "its own WAL, and bbolt",
         by_us: "the load: a gRPC client of its generated stub, in Go",
         settings: "defaults",
-        build: Build::Go {
-            folder: "etcd",
-            programs: &[(".", "etcd"), ("./load", "etcd-load")],
-        },
+        build: Build::Go { folder: "etcd", programs: &[(".", "etcd"), ("./load", "etcd-load")] },
         start: Start::Etcd,
         protocol: Protocol::EtcdPuts,
         beside: KV,
@@ -236,10 +230,7 @@ pub(super) const SYSTEMS: &[System] = &[
         storage: "its own LogDB (Pebble), synced",
         by_us: COUNTER,
         settings: "RTTMillisecond 200, ElectionRTT 10, HeartbeatRTT 1 as in its examples; sessions off (NoOPSession); no snapshots; log level warn",
-        build: Build::Go {
-            folder: "dragonboat",
-            programs: &[(".", "dragonboat")],
-        },
+        build: Build::Go { folder: "dragonboat", programs: &[(".", "dragonboat")] },
         start: Start::Library("dragonboat", &[]),
         protocol: Protocol::Framed,
         beside: LOG,
@@ -252,11 +243,7 @@ pub(super) const SYSTEMS: &[System] = &[
         ..OPENRAFT
     },
     OMNIPAXOS,
-    System {
-        class: "volatile",
-        storage: "its own MemoryStorage",
-        ..OMNIPAXOS
-    },
+    System { class: "volatile", storage: "its own MemoryStorage", ..OMNIPAXOS },
     OPENRAFT_PLAIN,
     System {
         class: "volatile",
@@ -308,18 +295,12 @@ pub(super) fn choose(names: &[String]) -> Result<Vec<&'static System>, Failed> {
     for name in names {
         if !SYSTEMS.iter().any(|system| is_named(system, name)) {
             let all: Vec<String> = SYSTEMS.iter().map(System::id).collect();
-            return Err(Failed(format!(
-                "{name}: no such system; there are {}",
-                all.join(", ")
-            )));
+            return Err(Failed(format!("{name}: no such system; there are {}", all.join(", "))));
         }
     }
     let named = |system: &System| names.iter().any(|name| is_named(system, name));
     let wanted = |system: &&System| {
-        named(system)
-            || SYSTEMS
-                .iter()
-                .any(|peer| named(peer) && peer.stands_beside(system))
+        named(system) || SYSTEMS.iter().any(|peer| named(peer) && peer.stands_beside(system))
     };
     Ok(SYSTEMS.iter().filter(wanted).collect())
 }
@@ -337,16 +318,9 @@ mod tests {
         };
         assert_eq!(
             ids(&["etcd"]),
-            [
-                "quorate-kv-memory/durable",
-                "quorate-kv-lsm/durable",
-                "etcd/durable"
-            ]
+            ["quorate-kv-memory/durable", "quorate-kv-lsm/durable", "etcd/durable"]
         );
-        assert_eq!(
-            ids(&["openraft/volatile"]),
-            ["quorate-log/volatile", "openraft/volatile"]
-        );
+        assert_eq!(ids(&["openraft/volatile"]), ["quorate-log/volatile", "openraft/volatile"]);
         assert!(ids(&["openraft-plain"]).contains(&"openraft-plain/volatile".to_owned()));
         assert_eq!(ids(&[]).len(), SYSTEMS.len() - 2);
         assert!(choose(&["nobody".to_owned()]).is_err());

@@ -172,9 +172,8 @@ impl Journal {
         files.sort_unstable();
         files.dedup();
         let mut lost = Vec::new();
-        for (number, (file, name)) in files
-            .into_iter()
-            .filter_map(|number| Some((number, open(number)?)))
+        for (number, (file, name)) in
+            files.into_iter().filter_map(|number| Some((number, open(number)?)))
         {
             let of_file = || {
                 let all = writes.iter().zip(&kept);
@@ -254,9 +253,7 @@ mod tests {
     }
 
     fn all(cut: Cut, flushed: bool, lies: bool) -> Vec<String> {
-        let mut all: Vec<_> = (1..200)
-            .map(|seed| left(cut, flushed, lies, seed).0)
-            .collect();
+        let mut all: Vec<_> = (1..200).map(|seed| left(cut, flushed, lies, seed).0).collect();
         all.sort();
         all.dedup();
         all
@@ -269,10 +266,7 @@ mod tests {
 
     #[test]
     fn a_reordered_write_is_lost_before_one_that_is_kept() {
-        assert_eq!(
-            all(Cut::Reordered, false, false),
-            ["....cc", "..bbcc", "aa..cc"]
-        );
+        assert_eq!(all(Cut::Reordered, false, false), ["....cc", "..bbcc", "aa..cc"]);
     }
 
     #[test]
@@ -287,9 +281,6 @@ mod tests {
 
     #[test]
     fn a_kill_loses_nothing() {
-        assert_eq!(
-            left(Cut::Nothing, false, false, 1),
-            ("aabbcc".to_owned(), 0)
-        );
+        assert_eq!(left(Cut::Nothing, false, false, 1), ("aabbcc".to_owned(), 0));
     }
 }

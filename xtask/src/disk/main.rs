@@ -42,10 +42,8 @@ fn serve(folder: &Path, place: &Path) -> io::Result<()> {
     let state = Arc::new(Mutex::new(State::new(folder)?));
     let tree = Tree::new(Arc::clone(&state));
     let mut how = Config::default();
-    how.mount_options = vec![
-        MountOption::FSName("quorate-disk".to_owned()),
-        MountOption::DefaultPermissions,
-    ];
+    how.mount_options =
+        vec![MountOption::FSName("quorate-disk".to_owned()), MountOption::DefaultPermissions];
     let mounted = fuser::spawn_mount(tree, place, &how)?;
     println!("mounted");
     for line in io::stdin().lock().lines() {

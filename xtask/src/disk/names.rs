@@ -27,11 +27,7 @@ struct Kept {
 enum What {
     Made(At),
     Removed(At, Kept),
-    Renamed {
-        from: At,
-        to: At,
-        replaced: Option<Kept>,
-    },
+    Renamed { from: At, to: At, replaced: Option<Kept> },
 }
 
 /// A change that a power cut may undo.
@@ -66,20 +62,14 @@ impl Names {
     pub(crate) fn new(root: &Path) -> io::Result<Self> {
         let removed = root.with_extension("removed");
         fs::create_dir(&removed)?;
-        Ok(Self {
-            changes: Vec::new(),
-            removed,
-            next: 0,
-        })
+        Ok(Self { changes: Vec::new(), removed, next: 0 })
     }
 
     /// A file or a folder was made.
     pub(crate) fn made(&mut self, files: &Files, folder: u64, name: &str) {
         let path = below(files, folder, name).unwrap_or_default();
-        self.changes.push(Change {
-            what: What::Made((folder, name.to_owned())),
-            paths: vec![path],
-        });
+        self.changes
+            .push(Change { what: What::Made((folder, name.to_owned())), paths: vec![path] });
     }
 
     /// Removes a file or an empty folder; says what number it had.
@@ -299,17 +289,13 @@ mod tests {
         }
 
         fn rename(&mut self, from: &str, to: &str) {
-            self.names
-                .rename(&mut self.files, (ROOT, from), (ROOT, to))
-                .unwrap();
+            self.names.rename(&mut self.files, (ROOT, from), (ROOT, to)).unwrap();
         }
 
         /// What is left, with the first letter of what is in it.
         fn cut(mut self, seed: u64) -> String {
             let mut dice = Dice::new(seed);
-            self.names
-                .cut(&mut self.files, &mut dice, |path| path != "other")
-                .unwrap();
+            self.names.cut(&mut self.files, &mut dice, |path| path != "other").unwrap();
             let left = fs::read_dir(self.files.root()).unwrap();
             let mut left: Vec<String> = left
                 .map(|entry| {

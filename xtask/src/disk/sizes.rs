@@ -31,12 +31,7 @@ impl Sizes {
         open.read_exact_at(&mut lost, new.min(old))?;
         set(open)?;
         if old != new {
-            self.0.push(Size {
-                file,
-                old,
-                new,
-                lost,
-            });
+            self.0.push(Size { file, old, new, lost });
         }
         Ok(())
     }
@@ -60,12 +55,7 @@ impl Sizes {
     ) -> io::Result<Vec<String>> {
         let mut said = Vec::new();
         for size in std::mem::take(&mut self.0).into_iter().rev() {
-            let Size {
-                file,
-                old,
-                new,
-                lost,
-            } = size;
+            let Size { file, old, new, lost } = size;
             let Some((open, name)) = open(file).filter(|_| chosen(file)) else {
                 continue;
             };
@@ -93,9 +83,7 @@ mod tests {
             file.write_all_at(b"abcdef", 0).unwrap();
             let mut sizes = Sizes::default();
             for new in [2, 9] {
-                sizes
-                    .set(&file, FILE, |file| file.set_len(new), new)
-                    .unwrap();
+                sizes.set(&file, FILE, |file| file.set_len(new), new).unwrap();
             }
             if flushed {
                 sizes.flush(FILE);

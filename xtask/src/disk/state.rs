@@ -23,12 +23,7 @@ const LOCK: &str = "lock";
 
 /// Answers that the power cut was faster than.
 enum Held {
-    Write {
-        file: u64,
-        offset: u64,
-        bytes: Vec<u8>,
-        reply: ReplyWrite,
-    },
+    Write { file: u64, offset: u64, bytes: Vec<u8>, reply: ReplyWrite },
     Flush(ReplyEmpty),
 }
 
@@ -123,12 +118,7 @@ impl State {
     pub(crate) fn cut(&mut self) -> io::Result<()> {
         for held in std::mem::take(&mut self.held) {
             match held {
-                Held::Write {
-                    file,
-                    offset,
-                    bytes,
-                    reply,
-                } => {
+                Held::Write { file, offset, bytes, reply } => {
                     if let Some((open, _)) = self.files.open_number(file) {
                         self.journal.write(&open, file, offset, &bytes, true)?;
                     }
@@ -138,9 +128,8 @@ impl State {
             }
         }
         let files = &self.files;
-        let lost = self
-            .journal
-            .cut(self.cut, &mut self.dice, |number| files.open_number(number))?;
+        let lost =
+            self.journal.cut(self.cut, &mut self.dice, |number| files.open_number(number))?;
         self.done.extend(lost);
         if self.forgets {
             let chosen = |file| {
@@ -187,12 +176,7 @@ impl State {
         let chosen = self.is_chosen(file) && bytes.iter().any(|byte| *byte != 0);
         if chosen && self.holds && !self.forgets {
             let bytes = bytes.to_vec();
-            return self.held.push(Held::Write {
-                file,
-                offset,
-                bytes,
-                reply,
-            });
+            return self.held.push(Held::Write { file, offset, bytes, reply });
         }
         let written = match chosen && self.astray > 0 && !bytes.is_empty() {
             true => self.write_astray(open, file, offset, bytes),
@@ -247,18 +231,12 @@ impl State {
         self.astray -= 1;
         let bytes_len = bytes.len();
         let Some((to, at)) = elsewhere else {
-            self.done.push(format!(
-                "{name} at {offset}: {bytes_len} bytes went nowhere"
-            ));
+            self.done.push(format!("{name} at {offset}: {bytes_len} bytes went nowhere"));
             return Ok(());
         };
-        let target = File::options()
-            .write(true)
-            .open(self.files.root().join(&to))?;
+        let target = File::options().write(true).open(self.files.root().join(&to))?;
         std::os::unix::fs::FileExt::write_all_at(&target, bytes, at)?;
-        self.done.push(format!(
-            "{name} at {offset}: {bytes_len} bytes went to {to} at {at}"
-        ));
+        self.done.push(format!("{name} at {offset}: {bytes_len} bytes went to {to} at {at}"));
         Ok(())
     }
 

@@ -37,10 +37,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     pub(crate) fn new(state: Arc<Mutex<State>>) -> Self {
-        Self {
-            state,
-            folders: Mutex::default(),
-        }
+        Self { state, folders: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -80,9 +77,7 @@ impl Tree {
         let path = state.files.child(folder.0, name)?;
         let full = state.files.root().join(&path);
         fs::DirBuilder::new().mode(mode).create(full)?;
-        state
-            .names
-            .made(&state.files, folder.0, &name.to_string_lossy());
+        state.names.made(&state.files, folder.0, &name.to_string_lossy());
         let number = state.files.number(&path);
         state.files.about(number)
     }
@@ -122,9 +117,7 @@ impl Tree {
         let new = fs::symlink_metadata(&full).is_err();
         let file = open.open(full)?;
         if new {
-            state
-                .names
-                .made(&state.files, folder.0, &name.to_string_lossy());
+            state.names.made(&state.files, folder.0, &name.to_string_lossy());
         }
         let number = state.files.number(&path);
         let handle = state.files.opened(number, file);
@@ -142,9 +135,7 @@ impl Tree {
         }
         let state = &mut *self.state();
         let (old, new) = (from.1.to_string_lossy(), to.1.to_string_lossy());
-        let replaced = state
-            .names
-            .rename(&mut state.files, (from.0.0, &old), (to.0.0, &new))?;
+        let replaced = state.names.rename(&mut state.files, (from.0.0, &old), (to.0.0, &new))?;
         if let Some(replaced) = replaced {
             state.journal.forget(replaced);
         }
@@ -153,10 +144,8 @@ impl Tree {
 
     fn entries(&self, number: u64) -> io::Result<Entries> {
         let path = self.state().files.path(number)?;
-        let mut entries: Entries = vec![
-            (".".into(), FileType::Directory),
-            ("..".into(), FileType::Directory),
-        ];
+        let mut entries: Entries =
+            vec![(".".into(), FileType::Directory), ("..".into(), FileType::Directory)];
         for entry in fs::read_dir(path)? {
             let entry = entry?;
             let kind = match entry.file_type()?.is_dir() {

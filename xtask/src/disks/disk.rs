@@ -33,12 +33,7 @@ impl Disk {
             .spawn()?;
         let (words, answers) = (process.stdin.take(), process.stdout.take());
         let answers = answers.ok_or_else(|| io::Error::other("the disk has no answers"))?;
-        let mut disk = Self {
-            process,
-            words,
-            answers: BufReader::new(answers),
-            folder,
-        };
+        let mut disk = Self { process, words, answers: BufReader::new(answers), folder };
         match disk.answer()?.as_str() {
             "mounted" => Ok(disk),
             other => Err(io::Error::other(format!("the disk said {other}"))),

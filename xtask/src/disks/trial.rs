@@ -36,14 +36,7 @@ use crate::{
 
 const NODES: u32 = 3;
 /// Small logs, so that they are trimmed.
-const SMALL: [&str; 6] = [
-    "--log-ready",
-    "0",
-    "--log-segment",
-    "8388608",
-    "--snapshot-ratio",
-    "1",
-];
+const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 /// Operations and writes between two events.
 const OPERATIONS: u64 = 300;
 const WRITES: u64 = 60;
@@ -110,22 +103,13 @@ impl Clients {
     fn start(nodes: &Nodes, seed: u64) -> io::Result<Self> {
         let addresses = nodes.client_addresses();
         if nodes.speak_etcd() {
-            return Ok(Self {
-                load: None,
-                keys: Writers::busy_etcd(&addresses),
-                streams: None,
-            });
+            return Ok(Self { load: None, keys: Writers::busy_etcd(&addresses), streams: None });
         }
         let streams = nodes.stream_addresses();
         Ok(Self {
             load: Some(Load::start(addresses.clone(), seed)?),
             keys: Writers::few(1, &addresses),
-            streams: Some(stream_load::Load::start(
-                &streams,
-                false,
-                STREAM_PART,
-                seed,
-            )?),
+            streams: Some(stream_load::Load::start(&streams, false, STREAM_PART, seed)?),
         })
     }
 
@@ -200,17 +184,11 @@ impl Row {
         specs[victim as usize - 1].data = disk.place();
         let mut lanes = Vec::new();
         let played = nodes.start(specs).map_err(Failed::from).and_then(|()| {
-            self.under_load(
-                &mut nodes, victim, &mut disk, &mut dice, &mut lanes, checker,
-            )
+            self.under_load(&mut nodes, victim, &mut disk, &mut dice, &mut lanes, checker)
         });
         played.map_err(|Failed(why)| {
-            let place = evidence(&format!(
-                "disks-{}-{}-{}",
-                self.kind.name,
-                self.fault.name(),
-                self.seed
-            ));
+            let place =
+                evidence(&format!("disks-{}-{}-{}", self.kind.name, self.fault.name(), self.seed));
             let done = disk.tell("done").unwrap_or_default();
             match place {
                 Ok(place) => {
@@ -365,10 +343,7 @@ impl Row {
         mut clients: Clients,
         checker: Option<&Checker>,
     ) -> Result<Outcome, Failed> {
-        let mut outcome = Outcome {
-            done,
-            ..Outcome::default()
-        };
+        let mut outcome = Outcome { done, ..Outcome::default() };
         let mut refused = None;
         if let Err(why) = nodes.restart(&[victim]) {
             let why = why.to_string();
@@ -411,10 +386,7 @@ impl Row {
         let sound = refused.is_none() && !learns && found.is_empty();
         if self.fault.is_honest() && !sound {
             let what = outcome.noticed.unwrap_or_default();
-            return Err(Failed(format!(
-                "a power cut did it damage: {what}; {}",
-                outcome.done
-            )));
+            return Err(Failed(format!("a power cut did it damage: {what}; {}", outcome.done)));
         }
         outcome.end = match refused {
             Some(_) => "the node does not start".to_owned(),
@@ -543,9 +515,8 @@ fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
     let mut used = Vec::new();
     for (at, block) in bytes.chunks(BLOCK).enumerate() {
         if let (Some(number), true) = (segment, block.starts_with(LOG_WRITE)) {
-            live = block
-                .get(SEGMENT_AT..)
-                .is_some_and(|rest| rest.starts_with(&number.to_le_bytes()));
+            live =
+                block.get(SEGMENT_AT..).is_some_and(|rest| rest.starts_with(&number.to_le_bytes()));
         }
         if live && block.iter().any(|byte| *byte != 0) {
             used.push(at);

@@ -22,10 +22,8 @@ use crate::{
 const MODULE: &str = "go.etcd.io/etcd/tests/v3@v3.6.16";
 const LIST: &str = "tools/etcdtests/tests.toml";
 /// How etcd says that it is up, and how nodes of ours do: as there, somebody leads then.
-const READY: [&str; 2] = [
-    r#""ready to serve client requests""#,
-    r#""following leader", "elected leader", "no vote""#,
-];
+const READY: [&str; 2] =
+    [r#""ready to serve client requests""#, r#""following leader", "elected leader", "no vote""#];
 const READY_IN: &str = "framework/e2e/etcd_process.go";
 const SECONDS_MAX: &str = "300";
 
@@ -52,13 +50,7 @@ pub(crate) fn run(asked: &[&str]) -> Result<(), Failed> {
         fs::write(bin.join("store"), store)?;
         let log = folder.join(name.replace('/', "-")).with_extension("log");
         let log = fs::File::create(log)?;
-        let unit = unit(
-            name,
-            &source.join(package),
-            &folder.join(package),
-            &log,
-            &known,
-        )?;
+        let unit = unit(name, &source.join(package), &folder.join(package), &log, &known)?;
         unit.print();
         judged.push(unit);
     }
@@ -181,18 +173,11 @@ fn text_of(mut file: fs::File) -> io::Result<String> {
 fn outcomes(text: &str) -> Vec<(&str, &str)> {
     let told = text.lines().filter_map(|line| {
         let (outcome, rest) = line.trim_start().strip_prefix("--- ")?.split_once(": ")?;
-        Some((
-            outcome,
-            rest.split_once(" (").map_or(rest, |(name, _)| name),
-        ))
+        Some((outcome, rest.split_once(" (").map_or(rest, |(name, _)| name)))
     });
     let told: Vec<(&str, &str)> = told.collect();
     let has_parts = |name: &str| {
-        let part = |other: &str| {
-            other
-                .strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with('/'))
-        };
+        let part = |other: &str| other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
         told.iter().any(|(_, other)| part(other))
     };
     let mut single = told.clone();
@@ -214,11 +199,7 @@ mod tests {
     #[test]
     fn a_test_with_parts_is_its_parts() {
         let text = "=== RUN   TestA\n    --- PASS: TestA/x_y (0.5s)\n    --- FAIL: TestA/z (1s)\n--- FAIL: TestA (2s)\n--- SKIP: TestAB (0s)\n";
-        let expected = [
-            ("PASS", "TestA/x_y"),
-            ("FAIL", "TestA/z"),
-            ("SKIP", "TestAB"),
-        ];
+        let expected = [("PASS", "TestA/x_y"), ("FAIL", "TestA/z"), ("SKIP", "TestAB")];
         assert_eq!(outcomes(text), expected);
     }
 }

@@ -57,16 +57,8 @@ fn deb(file: &Path, program: &Program, release: &Release) -> Result<(), Failed> 
         let text = said(command.arg("--field").arg(file).arg(name))?;
         Ok::<_, Failed>(text.trim().to_owned())
     };
-    demand(
-        "Version",
-        &field("Version")?,
-        &format!("{}-1", release.version),
-    )?;
-    demand(
-        "Architecture",
-        &field("Architecture")?,
-        program.machine.debian,
-    )?;
+    demand("Version", &field("Version")?, &format!("{}-1", release.version))?;
+    demand("Architecture", &field("Architecture")?, program.machine.debian)?;
     let depends = field("Depends")?;
     let libc = format!("libc6 (>= {})", program.libc());
     if !depends.contains(&libc) {
@@ -103,22 +95,14 @@ fn install(file: &Path, kind: &str, release: &Release) -> Result<(), Failed> {
     if !text.lines().any(|line| line == "mounted") {
         return skip(&format!("the .{kind} is not installed"), complaint.trim());
     }
-    let version = text
-        .lines()
-        .find(|line| line.starts_with(&format!("quorate {}", release.version)));
+    let version =
+        text.lines().find(|line| line.starts_with(&format!("quorate {}", release.version)));
     if !output.status.success() {
-        return Err(Failed(format!(
-            "installed, removed: {}\n{text}{complaint}",
-            output.status
-        )));
+        return Err(Failed(format!("installed, removed: {}\n{text}{complaint}", output.status)));
     }
     demand_version(version.unwrap_or_default(), release)?;
     let verified = text.contains("verified by systemd-analyze");
-    let unit = if verified {
-        ", systemd-analyze takes its unit"
-    } else {
-        ""
-    };
+    let unit = if verified { ", systemd-analyze takes its unit" } else { "" };
     println!(
         "  installed with its scripts on an overlay of this machine{unit}, and removed: data stay"
     );
@@ -131,14 +115,8 @@ fn install(file: &Path, kind: &str, release: &Release) -> Result<(), Failed> {
 fn rpm(file: &Path, release: &Release) -> Result<(), Failed> {
     let package = rpm::Package::open(file).map_err(Failed::at(file))?;
     package.verify_digests().map_err(Failed::at(file))?;
-    let paths = package
-        .metadata
-        .get_file_paths()
-        .map_err(Failed::at(file))?;
-    let paths: BTreeSet<String> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let paths = package.metadata.get_file_paths().map_err(Failed::at(file))?;
+    let paths: BTreeSet<String> = paths.iter().map(|path| path.display().to_string()).collect();
     all_there(|path| paths.contains(path))?;
     println!("  {} files, and every digest is right", paths.len());
     if !has("rpm") {
@@ -148,11 +126,7 @@ fn rpm(file: &Path, release: &Release) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let ask = |words: &[&str]| {
         let mut command = Command::new("rpm");
-        command
-            .arg("--dbpath")
-            .arg(folder.path())
-            .args(words)
-            .arg(file);
+        command.arg("--dbpath").arg(folder.path()).args(words).arg(file);
         said(&mut command)
     };
     demand(
@@ -163,16 +137,10 @@ fn rpm(file: &Path, release: &Release) -> Result<(), Failed> {
     let listed = ask(&["-qpl"])?;
     let listed: BTreeSet<&str> = listed.lines().collect();
     all_there(|path| listed.contains(path))?;
-    demand(
-        "configuration",
-        &ask(&["-qpc"])?,
-        "/etc/quorate/quorate.toml\n",
-    )?;
+    demand("configuration", &ask(&["-qpc"])?, "/etc/quorate/quorate.toml\n")?;
     let requires = ask(&["-qpR"])?;
     if !requires.contains("libc.so.6(GLIBC_") {
-        return Err(Failed(format!(
-            "it requires no version of the C library: {requires}"
-        )));
+        return Err(Failed(format!("it requires no version of the C library: {requires}")));
     }
     // Its digests, as rpm computes them; it has no signature.
     ask(&["-K", "--nosignature"])?;
@@ -188,11 +156,7 @@ fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
         let name = digest_given.strip_prefix("sha256:").unwrap_or_default();
         let bytes = fs::read(folder.path().join("blobs/sha256").join(name))?;
         demand("digest", &digest(&bytes), name)?;
-        demand(
-            "size",
-            &bytes.len().to_string(),
-            &descriptor["size"].to_string(),
-        )?;
+        demand("size", &bytes.len().to_string(), &descriptor["size"].to_string())?;
         Ok::<_, Failed>(bytes)
     };
     let json = |bytes: &[u8]| {
@@ -203,30 +167,15 @@ fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
     let manifest = json(&read(&index["manifests"][0])?)?;
     let config = json(&read(&manifest["config"])?)?;
     let label = &config["config"]["Labels"]["org.opencontainers.image.version"];
-    demand(
-        "version",
-        label.as_str().unwrap_or_default(),
-        &release.version,
-    )?;
+    demand("version", label.as_str().unwrap_or_default(), &release.version)?;
     let inside = tempfile::tempdir()?;
     // Layers belong to the users that they say, if that can be.
     let is_root = rustix::process::geteuid().is_root();
-    for (at, layer) in manifest["layers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .enumerate()
-    {
+    for (at, layer) in manifest["layers"].as_array().into_iter().flatten().enumerate() {
         let mut bytes = Vec::new();
         GzDecoder::new(read(layer)?.as_slice()).read_to_end(&mut bytes)?;
-        let expected = config["rootfs"]["diff_ids"][at]
-            .as_str()
-            .unwrap_or_default();
-        demand(
-            "digest of a layer",
-            &format!("sha256:{}", digest(&bytes)),
-            expected,
-        )?;
+        let expected = config["rootfs"]["diff_ids"][at].as_str().unwrap_or_default();
+        demand("digest of a layer", &format!("sha256:{}", digest(&bytes)), expected)?;
         let mut layer = tar::Archive::new(bytes.as_slice());
         layer.set_preserve_ownerships(is_root);
         layer.unpack(inside.path())?;
@@ -261,10 +210,7 @@ fn runs_alone(root: &Path, release: &Release) -> Result<(), Failed> {
         command
     };
     if !is_root && said(Command::new("unshare").args(["--map-root-user", "true"])).is_err() {
-        return skip(
-            "the image is not run",
-            "that takes root, or a user namespace",
-        );
+        return skip("the image is not run", "that takes root, or a user namespace");
     }
     demand_version(&said(enter(&[]).arg("--version"))?, release)?;
     println!("  its binary runs with nothing but the image's files");
@@ -276,14 +222,7 @@ fn runs_alone(root: &Path, release: &Release) -> Result<(), Failed> {
     let user = format!("--userspec={USER}:{USER}");
     let mut node = enter(&[&user])
         .args(["start", "--data", "/data/node", "--stream", "127.0.0.1:0"])
-        .args([
-            "--client",
-            "localhost:0",
-            "--peer",
-            "127.0.0.1:0",
-            "--admin",
-            "127.0.0.1:0",
-        ])
+        .args(["--client", "localhost:0", "--peer", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
@@ -315,19 +254,16 @@ fn all_there(is_there: impl Fn(&str) -> bool) -> Result<(), Failed> {
 fn demand(what: &str, found: &str, expected: &str) -> Result<(), Failed> {
     match found == expected {
         true => Ok(()),
-        false => Err(Failed(format!(
-            "{what} is {found:?}, and should be {expected:?}"
-        ))),
+        false => Err(Failed(format!("{what} is {found:?}, and should be {expected:?}"))),
     }
 }
 
 fn demand_version(said: &str, release: &Release) -> Result<(), Failed> {
     match said.starts_with(&format!("quorate {}", release.version)) {
         true => Ok(()),
-        false => Err(Failed(format!(
-            "its binary says that it is {said:?}, and not {}",
-            release.version
-        ))),
+        false => {
+            Err(Failed(format!("its binary says that it is {said:?}, and not {}", release.version)))
+        }
     }
 }
 

@@ -21,10 +21,7 @@ const LIBRARIES: [(&str, &str); 4] = [
     ("libgcc_s.so.1", "libgcc-s1"),
 ];
 const SCRIPTS: [(&str, &str); 3] = [
-    (
-        "postinst",
-        include_str!("../../../packaging/debian/postinst"),
-    ),
+    ("postinst", include_str!("../../../packaging/debian/postinst")),
     ("prerm", include_str!("../../../packaging/debian/prerm")),
     ("postrm", include_str!("../../../packaging/debian/postrm")),
 ];
@@ -37,13 +34,8 @@ pub(crate) fn make(
     let zsh = "usr/share/zsh/vendor-completions/_quorate";
     let tree = installed(program, release, &root(), &Places { zsh })?;
     let mut control = Tree::default();
-    control.file(
-        "control",
-        self::control(program, release, &tree)?.into_bytes(),
-    );
-    let configs = tree
-        .all()
-        .filter(|(_, entry)| matches!(entry.what, What::Config(_)));
+    control.file("control", self::control(program, release, &tree)?.into_bytes());
+    let configs = tree.all().filter(|(_, entry)| matches!(entry.what, What::Config(_)));
     let configs: String = configs.map(|(path, _)| format!("/{path}\n")).collect();
     control.file("conffiles", configs.into_bytes());
     for (name, text) in SCRIPTS {
@@ -55,10 +47,7 @@ pub(crate) fn make(
         ("control.tar.gz", gz(&control)?),
         ("data.tar.gz", gz(&tree)?),
     ];
-    let name = format!(
-        "quorate_{}-{PACKAGING}_{}.deb",
-        release.version, program.machine.debian
-    );
+    let name = format!("quorate_{}-{PACKAGING}_{}.deb", release.version, program.machine.debian);
     Ok((name, ar(&parts, release.time)))
 }
 
@@ -103,13 +92,8 @@ fn control(program: &Program, release: &Release, tree: &Tree) -> Result<String, 
 fn ar(parts: &[(&str, Vec<u8>)], time: u32) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (name, part) in parts {
-        let header = format!(
-            "{name:<16}{time:<12}{:<6}{:<6}{:<8}{:<10}`\n",
-            0,
-            0,
-            100_644,
-            part.len()
-        );
+        let header =
+            format!("{name:<16}{time:<12}{:<6}{:<6}{:<8}{:<10}`\n", 0, 0, 100_644, part.len());
         bytes.extend(header.bytes());
         bytes.extend(part);
         if part.len() % 2 == 1 {
@@ -130,9 +114,6 @@ mod tests {
         let header = |name: &str, size: u32| {
             format!("{name:<16}7           0     0     100644  {size:<10}`\n")
         };
-        assert_eq!(
-            text,
-            format!("!<arch>\n{}x\n{}yz", header("a", 1), header("b", 2))
-        );
+        assert_eq!(text, format!("!<arch>\n{}x\n{}yz", header("a", 1), header("b", 2)));
     }
 }

@@ -21,15 +21,7 @@ use crate::{
 const PAGE: &str = "docs/operate/first-hour.md";
 /// What makes such a root.
 const FRESH: &str = include_str!("fresh.sh");
-const NEEDED: [&str; 7] = [
-    "apt-cache",
-    "awk",
-    "dpkg-query",
-    "ip",
-    "tar",
-    "timeout",
-    "unshare",
-];
+const NEEDED: [&str; 7] = ["apt-cache", "awk", "dpkg-query", "ip", "tar", "timeout", "unshare"];
 /// Begins a line that says which part of the page comes now.
 const PART: &str = "@@ ";
 /// A command that does not end is stopped then.
@@ -61,13 +53,7 @@ pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
         .stdout(Stdio::piped())
         .spawn()?;
     let (mut said, mut made, mut parts) = (String::new(), None, Vec::new());
-    for line in child
-        .stdout
-        .take()
-        .map(BufReader::new)
-        .into_iter()
-        .flat_map(BufReader::lines)
-    {
+    for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines) {
         let line = line?;
         match (line.strip_prefix("made of "), line.strip_prefix(PART)) {
             (Some(packages), _) => made = Some(packages.to_owned()),
@@ -83,9 +69,7 @@ pub(crate) fn check(package: &Path, sums: &Path) -> Result<(), Failed> {
         return skip(what, said.trim());
     };
     if !status.success() {
-        return Err(Failed(format!(
-            "{PAGE} on a fresh machine: {status}\n{said}"
-        )));
+        return Err(Failed(format!("{PAGE} on a fresh machine: {status}\n{said}")));
     }
     println!("  {PAGE} works on a machine of {packages} without a network:");
     for line in table(&parts, ended) {
@@ -101,11 +85,8 @@ fn script(page: &str) -> String {
     for step in steps(page) {
         if step.heading != part {
             // Who draws on a terminal may not have ended its last line.
-            let _ = writeln!(
-                script,
-                r"{{ printf '\n%s\n' '{PART}{}'; }} 2>/dev/null",
-                step.heading
-            );
+            let _ =
+                writeln!(script, r"{{ printf '\n%s\n' '{PART}{}'; }} 2>/dev/null", step.heading);
             part = step.heading;
         }
         script += &typed(&step.text);
@@ -119,9 +100,8 @@ fn table(parts: &[(String, Instant)], ended: Instant) -> Vec<String> {
     let row = |time: Duration, part: &str| format!("{:>5.1} s  {part}", time.as_secs_f64());
     let ends = parts.iter().skip(1).map(|(_, begun)| *begun);
     let times = parts.iter().zip(ends.chain([ended]));
-    let mut rows: Vec<String> = times
-        .map(|((part, begun), ended)| row(ended - *begun, part))
-        .collect();
+    let mut rows: Vec<String> =
+        times.map(|((part, begun), ended)| row(ended - *begun, part)).collect();
     if let Some((_, begun)) = parts.first() {
         rows.push(row(ended - *begun, "in all"));
     }
@@ -146,9 +126,6 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let parts = [("One".to_owned(), at(0)), ("Two".to_owned(), at(3))];
-        assert_eq!(
-            table(&parts, at(5)),
-            ["  3.0 s  One", "  2.0 s  Two", "  5.0 s  in all"]
-        );
+        assert_eq!(table(&parts, at(5)), ["  3.0 s  One", "  2.0 s  Two", "  5.0 s  in all"]);
     }
 }

@@ -96,10 +96,7 @@ pub(crate) fn make(
     let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [manifest]});
     layout.file("index.json", text(&index));
     layout.file("oci-layout", text(&json!({"imageLayoutVersion": "1.0.0"})));
-    let name = format!(
-        "quorate-{}-{}.oci.tar",
-        release.version, program.machine.debian
-    );
+    let name = format!("quorate-{}-{}.oci.tar", release.version, program.machine.debian);
     Ok((name, tar(&layout, "", release.time)?))
 }
 
@@ -107,16 +104,10 @@ pub(crate) fn make(
 fn base(program: &Program) -> Result<Tree, Failed> {
     let mut tree = Tree::default();
     for place in program.places()? {
-        tree.program(
-            inside(&place),
-            fs::read(&place).map_err(Failed::at(&place))?,
-        );
+        tree.program(inside(&place), fs::read(&place).map_err(Failed::at(&place))?);
     }
     let loader = Path::new(&program.loader);
-    tree.program(
-        inside(loader),
-        fs::read(loader).map_err(Failed::at(loader))?,
-    );
+    tree.program(inside(loader), fs::read(loader).map_err(Failed::at(loader))?);
     for package in NOTICES {
         let notice = format!("/usr/share/doc/{package}/copyright");
         if let Ok(bytes) = fs::read(&notice) {
@@ -144,10 +135,7 @@ fn own(program: &Program, release: &Release) -> Result<Tree, Failed> {
         tree.file(&format!("usr/share/doc/quorate/{name}"), bytes);
     }
     tree.file("usr/share/doc/quorate/NOTICES", release.parts.notices());
-    tree.file(
-        "usr/share/doc/quorate/quorate.cdx.json",
-        release.parts.list(release),
-    );
+    tree.file("usr/share/doc/quorate/quorate.cdx.json", release.parts.list(release));
     Ok(tree)
 }
 
@@ -170,13 +158,11 @@ fn blob(layout: &mut Tree, bytes: Vec<u8>, kind: &str) -> Value {
 
 /// SHA-256, in hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .fold(String::new(), |mut text, byte| {
-            // A string takes everything.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        // A string takes everything.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn set(names: &[&str]) -> Value {

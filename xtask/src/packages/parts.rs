@@ -170,11 +170,7 @@ impl Parts {
                 under.entry(text).or_default().insert(part.to_string());
             }
             if part.texts.is_empty() {
-                let Part {
-                    license,
-                    repository,
-                    ..
-                } = part;
+                let Part { license, repository, .. } = part;
                 let _ = writeln!(without, "  {part}: {license}, {repository}");
             }
         }
@@ -224,11 +220,8 @@ impl std::fmt::Display for Part {
 
 /// The packages of others that are linked into the programs: neither what only builds them, nor macros.
 fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
-    let packages: BTreeMap<&str, &Package> = metadata
-        .packages
-        .iter()
-        .map(|package| (&*package.id, package))
-        .collect();
+    let packages: BTreeMap<&str, &Package> =
+        metadata.packages.iter().map(|package| (&*package.id, package)).collect();
     let nodes = metadata.resolve.nodes.iter();
     let nodes: BTreeMap<&str, &Node> = nodes.map(|node| (&*node.id, node)).collect();
     let root = metadata.packages.iter().find(|one| one.name == ROOT);
@@ -242,10 +235,8 @@ fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
         if package.targets.iter().any(is_macro) || !seen.insert(id) {
             continue;
         }
-        let linked = node
-            .deps
-            .iter()
-            .filter(|one| one.dep_kinds.iter().any(|kind| kind.kind.is_none()));
+        let linked =
+            node.deps.iter().filter(|one| one.dep_kinds.iter().any(|kind| kind.kind.is_none()));
         waiting.extend(linked.map(|one| &*one.pkg));
     }
     let seen = seen.into_iter().filter_map(|id| packages.get(id).copied());
@@ -285,11 +276,7 @@ mod tests {
 
     #[test]
     fn a_text_stands_once_with_all_that_are_under_it() {
-        let parts = Parts(vec![
-            part("a", &["one"]),
-            part("b", &["one", "two"]),
-            part("c", &[]),
-        ]);
+        let parts = Parts(vec![part("a", &["one"]), part("b", &["one", "two"]), part("c", &[])]);
         let notices = String::from_utf8(parts.notices()).unwrap();
         assert!(notices.contains("\na 1.2.3, b 1.2.3\n"), "{notices}");
         assert!(notices.contains("\nb 1.2.3\n"), "{notices}");
@@ -320,11 +307,7 @@ mod tests {
             ]},
         });
         let metadata: Metadata = serde_json::from_value(metadata).unwrap();
-        let names: Vec<&str> = linked(&metadata)
-            .unwrap()
-            .iter()
-            .map(|one| &*one.name)
-            .collect();
+        let names: Vec<&str> = linked(&metadata).unwrap().iter().map(|one| &*one.name).collect();
         assert_eq!(names, ["far"]);
     }
 }

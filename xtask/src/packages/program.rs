@@ -46,23 +46,16 @@ impl Program {
         let file = ElfFile64::<Endianness>::parse(bytes.as_slice()).map_err(Failed::at(path))?;
         let (header, endian) = (file.elf_header(), file.endian());
         let machine = match header.e_machine(endian) {
-            elf::EM_X86_64 => Machine {
-                debian: "amd64",
-                rpm: "x86_64",
-            },
-            elf::EM_AARCH64 => Machine {
-                debian: "arm64",
-                rpm: "aarch64",
-            },
+            elf::EM_X86_64 => Machine { debian: "amd64", rpm: "x86_64" },
+            elf::EM_AARCH64 => Machine { debian: "arm64", rpm: "aarch64" },
             other => {
                 let what = format!("machine {other} is not one that packages are made for");
                 return Err(Failed::at(path)(what));
             }
         };
         let interpreter = file.elf_program_headers().iter();
-        let interpreter = interpreter
-            .filter_map(|part| part.interpreter(endian, bytes.as_slice()).ok()?)
-            .next();
+        let interpreter =
+            interpreter.filter_map(|part| part.interpreter(endian, bytes.as_slice()).ok()?).next();
         let loader = interpreter
             .map(|name| String::from_utf8_lossy(name).into_owned())
             .ok_or_else(|| Failed::at(path)("it is not linked dynamically"))?;
@@ -101,10 +94,7 @@ impl Program {
         let versions = self.needs.iter();
         let versions = versions.filter_map(|(_, version)| version.strip_prefix("GLIBC_"));
         let number = |version: &str| -> Vec<u32> {
-            version
-                .split('.')
-                .filter_map(|part| part.parse().ok())
-                .collect()
+            version.split('.').filter_map(|part| part.parse().ok()).collect()
         };
         let newest = versions.max_by_key(|version| number(version));
         newest.unwrap_or("2.17").to_owned()
@@ -164,9 +154,7 @@ fn needs(file: &ElfFile64<'_>, bytes: &[u8]) -> object::Result<Vec<(String, Stri
 /// What a program prints on standard output; an error has what it complains of.
 pub(crate) fn said(command: &mut Command) -> Result<String, Failed> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .output()
-        .map_err(|error| Failed(format!("{name}: {error}")))?;
+    let output = command.output().map_err(|error| Failed(format!("{name}: {error}")))?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);
         let complaint = complaint.trim();
@@ -184,18 +172,11 @@ mod tests {
         let program = Program::read(&env::current_exe().unwrap()).unwrap();
         assert!(program.loader.contains("ld-linux"), "{}", program.loader);
         assert!(program.libraries().contains(&"libc.so.6"));
-        let libc: Vec<u32> = program
-            .libc()
-            .split('.')
-            .map(|part| part.parse().unwrap())
-            .collect();
+        let libc: Vec<u32> = program.libc().split('.').map(|part| part.parse().unwrap()).collect();
         assert!(libc >= vec![2, 17], "{libc:?}");
         let places = program.places().unwrap();
         assert!(places.iter().all(|place| place.is_file()), "{places:?}");
-        assert!(
-            places.iter().any(|place| place.ends_with("libc.so.6")),
-            "{places:?}"
-        );
+        assert!(places.iter().any(|place| place.ends_with("libc.so.6")), "{places:?}");
     }
 
     #[test]

@@ -22,17 +22,10 @@ pub(crate) fn make(
     let tree = installed(program, release, &root(), &Places { zsh })?;
     let machine = program.machine.rpm;
     let summary = "Replicated store that keeps what it acknowledged";
-    let mut builder = PackageBuilder::new(
-        "quorate",
-        &release.version,
-        "MIT OR Apache-2.0",
-        machine,
-        summary,
-    );
+    let mut builder =
+        PackageBuilder::new("quorate", &release.version, "MIT OR Apache-2.0", machine, summary);
     let level = CompressionWithLevel::Gzip(level.level());
-    let config = BuildConfig::v4()
-        .compression(level)
-        .source_date(release.time);
+    let config = BuildConfig::v4().compression(level).source_date(release.time);
     builder
         .using_config(config)
         .release(PACKAGING)
@@ -58,15 +51,11 @@ pub(crate) fn make(
         let options = FileOptions::new(to).permissions(permissions);
         match &entry.what {
             What::File(bytes) => {
-                builder
-                    .with_file_contents(bytes.as_slice(), options)
-                    .map_err(failed)?;
+                builder.with_file_contents(bytes.as_slice(), options).map_err(failed)?;
             }
             What::Config(bytes) => {
                 let options = options.config().noreplace();
-                builder
-                    .with_file_contents(bytes.as_slice(), options)
-                    .map_err(failed)?;
+                builder.with_file_contents(bytes.as_slice(), options).map_err(failed)?;
             }
             // All but our own belong to the distribution.
             What::Folder => {

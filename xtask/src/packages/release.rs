@@ -73,13 +73,7 @@ mod tests {
     fn dates_are_those_of_the_calendar() {
         let date = |time| {
             let (version, revision) = (String::new(), String::new());
-            Release {
-                version,
-                revision,
-                time,
-                parts: Parts::default(),
-            }
-            .date()
+            Release { version, revision, time, parts: Parts::default() }.date()
         };
         assert_eq!(date(0), "1970-01-01T00:00:00Z");
         assert_eq!(date(951_782_400), "2000-02-29T00:00:00Z");

@@ -70,10 +70,7 @@ pub(crate) fn make(
     for symbols in &program.symbols {
         tree.file(&symbols.place(), symbols.bytes.clone());
     }
-    let name = format!(
-        "quorate-{}-{}.debug.tar.gz",
-        release.version, program.machine.debian
-    );
+    let name = format!("quorate-{}-{}.debug.tar.gz", release.version, program.machine.debian);
     Ok(Some((name, gzip(&tar(&tree, "", release.time)?, level)?)))
 }
 
@@ -89,9 +86,7 @@ mod tests {
         let file = ElfFile64::<object::Endianness>::parse(bytes).unwrap();
         let sections = file.sections();
         let names = sections.filter_map(|section| Some(section.name_bytes().ok()?.to_vec()));
-        names
-            .filter(|name| name.starts_with(b".debug_info"))
-            .count()
+        names.filter(|name| name.starts_with(b".debug_info")).count()
     }
 
     /// This program has at least the debug information of the standard library.

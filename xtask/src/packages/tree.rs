@@ -53,11 +53,7 @@ impl Tree {
     /// With the folders above it.
     fn put(&mut self, path: &str, what: What, mode: u32, owner: u32) {
         for (at, _) in path.match_indices('/') {
-            let folder = Entry {
-                what: What::Folder,
-                mode: 0o755,
-                owner: 0,
-            };
+            let folder = Entry { what: What::Folder, mode: 0o755, owner: 0 };
             self.0.entry(path[..at].to_owned()).or_insert(folder);
         }
         self.0.insert(path.to_owned(), Entry { what, mode, owner });
@@ -93,28 +89,13 @@ pub(crate) fn installed(
         fs::read(&path).map_err(Failed::at(&path))
     };
     for (from, to) in [
-        (
-            "packaging/systemd/quorate.service",
-            "usr/lib/systemd/system/quorate.service",
-        ),
-        (
-            "packaging/systemd/sysusers.conf",
-            "usr/lib/sysusers.d/quorate.conf",
-        ),
-        (
-            "packaging/systemd/devices.conf",
-            "usr/share/doc/quorate/examples/devices.conf",
-        ),
-        (
-            "packaging/kubernetes/quorate.yaml",
-            "usr/share/doc/quorate/examples/kubernetes.yaml",
-        ),
+        ("packaging/systemd/quorate.service", "usr/lib/systemd/system/quorate.service"),
+        ("packaging/systemd/sysusers.conf", "usr/lib/sysusers.d/quorate.conf"),
+        ("packaging/systemd/devices.conf", "usr/share/doc/quorate/examples/devices.conf"),
+        ("packaging/kubernetes/quorate.yaml", "usr/share/doc/quorate/examples/kubernetes.yaml"),
         ("LICENSE-MIT", "usr/share/doc/quorate/LICENSE-MIT"),
         ("LICENSE-APACHE", "usr/share/doc/quorate/LICENSE-APACHE"),
-        (
-            "packaging/debian/copyright",
-            "usr/share/doc/quorate/copyright",
-        ),
+        ("packaging/debian/copyright", "usr/share/doc/quorate/copyright"),
     ] {
         tree.file(to, source(from)?);
     }
@@ -122,10 +103,7 @@ pub(crate) fn installed(
     tree.file("usr/share/doc/quorate/changelog.gz", changes);
     let notices = gzip(&release.parts.notices(), Compression::best())?;
     tree.file("usr/share/doc/quorate/NOTICES.gz", notices);
-    tree.file(
-        "usr/share/doc/quorate/quorate.cdx.json",
-        release.parts.list(release),
-    );
+    tree.file("usr/share/doc/quorate/quorate.cdx.json", release.parts.list(release));
     let config = What::Config(source("packaging/quorate.toml")?);
     tree.put("etc/quorate/quorate.toml", config, 0o644, 0);
     for (shell, to) in [
@@ -166,17 +144,7 @@ mod tests {
         tree.file("usr/share/a", vec![1, 2]);
         tree.program("usr/bin/b", vec![3]);
         let paths: Vec<&str> = tree.all().map(|(path, _)| path.as_str()).collect();
-        assert_eq!(
-            paths,
-            [
-                "data",
-                "usr",
-                "usr/bin",
-                "usr/bin/b",
-                "usr/share",
-                "usr/share/a"
-            ]
-        );
+        assert_eq!(paths, ["data", "usr", "usr/bin", "usr/bin/b", "usr/share", "usr/share/a"]);
         let rights = tree.all().map(|(_, entry)| (entry.mode, entry.owner));
         assert!(rights.eq([
             (0o750, 7),

@@ -25,11 +25,8 @@ const PREFIX: &str = "quorate-page-";
 /// All links are probed, so that round trips are known.
 const FLAGS: [&str; 2] = ["--plane", "auto"];
 /// A phone, a desk, a wall.
-pub(super) const SIZES: [(&str, u32, u32); 3] = [
-    ("phone", 360, 800),
-    ("desk", 1024, 768),
-    ("wall", 2560, 1440),
-];
+pub(super) const SIZES: [(&str, u32, u32); 3] =
+    [("phone", 360, 800), ("desk", 1024, 768), ("wall", 2560, 1440)];
 /// What the nodes use is counted for so long, with the page and without.
 const COUNTED: Duration = Duration::from_secs(10);
 
@@ -42,18 +39,10 @@ pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), 
     let mut browser = Browser::start(browser, pictures)?;
     let address = format!("http://{}/", nodes.admin_addresses()[0]);
     browser.open(&address)?;
-    let mut page = Page {
-        browser,
-        nodes,
-        address,
-        pictures: pictures.to_owned(),
-    };
+    let mut page = Page { browser, nodes, address, pictures: pictures.to_owned() };
     page.try_all()?;
     let written = writers.end()?;
-    println!(
-        "  writes went on meanwhile; pictures: {}",
-        pictures.display()
-    );
+    println!("  writes went on meanwhile; pictures: {}", pictures.display());
     drop(written);
     Ok(())
 }
@@ -67,9 +56,7 @@ fn cost(nodes: &Nodes, browser: &str, pictures: &Path) -> Result<(), Failed> {
     let percent = |before: &[f64]| -> Vec<f64> {
         let spent = used();
         let parts = spent.iter().zip(before);
-        parts
-            .map(|(now, before)| (now - before) / COUNTED.as_secs_f64() * 100.0)
-            .collect()
+        parts.map(|(now, before)| (now - before) / COUNTED.as_secs_f64() * 100.0).collect()
     };
     let before = used();
     thread::sleep(COUNTED);
@@ -127,11 +114,7 @@ impl Page {
     ) -> Result<(), Failed> {
         step(self).map_err(|Failed(why)| {
             let shown = self.picture("failed").is_ok();
-            let shown = if shown {
-                "; see cluster-failed.png"
-            } else {
-                ""
-            };
+            let shown = if shown { "; see cluster-failed.png" } else { "" };
             Failed(format!("page of a node: {name}{shown}: {why}"))
         })?;
         println!("done: {name}");
@@ -144,11 +127,7 @@ impl Page {
     }
 
     fn look(&mut self, width: u32, height: u32, dark: bool) -> Result<(), Failed> {
-        self.browser.look(Looks {
-            width,
-            height,
-            dark,
-        })
+        self.browser.look(Looks { width, height, dark })
     }
 
     fn wait_status(&mut self, words: &str) -> Result<(), Failed> {
@@ -233,9 +212,7 @@ impl Page {
         self.wait_status("serves")?;
         let kept = self.browser.eval(back)?;
         if kept != dark {
-            return Err(Failed(format!(
-                "it was switched to {dark}, and is {kept} again"
-            )));
+            return Err(Failed(format!("it was switched to {dark}, and is {kept} again")));
         }
         self.browser.eval(&switch("")).map(drop)
     }
@@ -276,8 +253,7 @@ impl Page {
             let why = format!("Tab does not come to, or does not show: {missed}");
             return Err(Failed(why));
         }
-        self.browser
-            .eval("document.getElementById('add').focus()")?;
+        self.browser.eval("document.getElementById('add').focus()")?;
         self.browser.key("Enter")?;
         self.browser.wait(
             "a dialog that has the focus",
@@ -302,8 +278,7 @@ impl Page {
             ),
         )?;
         self.browser.click(button)?;
-        self.browser
-            .wait("its dialog", "document.getElementById('dialog').open")
+        self.browser.wait("its dialog", "document.getElementById('dialog').open")
     }
 
     /// Confirms, and waits for what is said of it.
@@ -328,8 +303,7 @@ impl Page {
 
     fn close(&mut self) -> Result<(), Failed> {
         self.browser.click("#d-cancel")?;
-        self.browser
-            .wait("no dialog", "!document.getElementById('dialog').open")
+        self.browser.wait("no dialog", "!document.getElementById('dialog').open")
     }
 
     fn button(node: u32, act: &str) -> String {
@@ -363,10 +337,8 @@ impl Page {
     fn drain(&mut self) -> Result<(), Failed> {
         let leader = self.nodes.agreed_leader()?;
         self.open(&Self::button(leader, "drain"))?;
-        self.browser.wait(
-            "what it would do",
-            "document.querySelectorAll('#d-steps li').length === 2",
-        )?;
+        self.browser
+            .wait("what it would do", "document.querySelectorAll('#d-steps li').length === 2")?;
         self.picture("drain")?;
         self.confirm("good", " leads.")?;
         self.close()?;
@@ -437,10 +409,7 @@ impl Page {
              (document.querySelector('#t-members tr[data-key=\"2\"]'))",
         )?;
         self.wait_status("no spare")?;
-        self.wait_banner(
-            "quorum",
-            "One failure away from quorum loss: 2 of 3 voters are up.",
-        )?;
+        self.wait_banner("quorum", "One failure away from quorum loss: 2 of 3 voters are up.")?;
         self.wait_banner("quorum", "Restart node 2")?;
         self.browser.wait(
             "links that are cut, and what is not known",
@@ -537,9 +506,7 @@ impl Page {
     fn clean(&mut self, known: &[&str]) -> Result<(), Failed> {
         // Whatever was said before is read with the answer.
         self.browser.eval("true")?;
-        self.browser
-            .complaints
-            .retain(|words| !known.iter().any(|known| words.contains(known)));
+        self.browser.complaints.retain(|words| !known.iter().any(|known| words.contains(known)));
         let complaints = &self.browser.complaints;
         if !complaints.is_empty() {
             return Err(Failed(format!("the page complains: {complaints:#?}")));

@@ -13,10 +13,7 @@ use crate::{
 /// Writes the page into this folder, and tries it.
 pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), Failed> {
     let file = pictures.join("replay.html");
-    let written = command(program)
-        .args(["sim", "--page"])
-        .arg(&file)
-        .output()?;
+    let written = command(program).args(["sim", "--page"]).arg(&file).output()?;
     if !written.status.success() {
         let why = String::from_utf8_lossy(&written.stderr);
         return Err(Failed(format!("sim --page: {why}")));
@@ -45,11 +42,7 @@ fn try_all(browser: &mut Browser, pictures: &Path) -> Result<(), Failed> {
         "document.querySelectorAll('#lines li').length > 40 && document.querySelectorAll('#stage .node[data-is=leader]').length === 1",
     )?;
     layout(browser, pictures, "begin")?;
-    browser.look(Looks {
-        width: 1024,
-        height: 768,
-        dark: false,
-    })?;
+    browser.look(Looks { width: 1024, height: 768, dark: false })?;
     // Steps, by keys.
     for (key, at) in [("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)] {
         browser.key(key)?;
@@ -60,10 +53,8 @@ fn try_all(browser: &mut Browser, pictures: &Path) -> Result<(), Failed> {
     }
     browser.eval("document.getElementById('speed').value = '4'")?;
     browser.key("Space")?;
-    browser.wait(
-        "messages in flight",
-        "document.querySelectorAll('#stage .message').length > 0",
-    )?;
+    browser
+        .wait("messages in flight", "document.querySelectorAll('#stage .message').length > 0")?;
     browser.wait(
         "a dead leader, with its links cut",
         "document.querySelectorAll('#stage .node[data-is=dead]').length === 1 && document.querySelectorAll('#stage .link.cut').length === 2",
@@ -89,11 +80,7 @@ fn try_all(browser: &mut Browser, pictures: &Path) -> Result<(), Failed> {
 fn layout(browser: &mut Browser, pictures: &Path, when: &str) -> Result<(), Failed> {
     for (name, width, height) in SIZES {
         for (scheme, dark) in [("light", false), ("dark", true)] {
-            browser.look(Looks {
-                width,
-                height,
-                dark,
-            })?;
+            browser.look(Looks { width, height, dark })?;
             let faults = browser.eval(LAYOUT)?;
             if faults.as_array().is_none_or(|faults| !faults.is_empty()) {
                 return Err(Failed(format!("{when}, {name}, {scheme}: {faults:#}")));

@@ -27,14 +27,8 @@ const FILE: &str = "CLOCK_SHIFT";
 const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
 /// How far clocks jump.
-const SHIFTS_MS: [i64; 6] = [
-    24 * HOUR_MS,
-    -24 * HOUR_MS,
-    2 * HOUR_MS,
-    -2 * HOUR_MS,
-    15 * SECOND_MS,
-    -15 * SECOND_MS,
-];
+const SHIFTS_MS: [i64; 6] =
+    [24 * HOUR_MS, -24 * HOUR_MS, 2 * HOUR_MS, -2 * HOUR_MS, 15 * SECOND_MS, -15 * SECOND_MS];
 /// A key that lives for so long is there at the end of a cycle, if no clock could shorten its life.
 const LONG_S: u32 = 1800;
 /// One that lives for so long is gone by then, or soon.
@@ -51,9 +45,7 @@ impl Clocks {
         let source = shell::root().join("xtask/src/soak/shift.c");
         let library = place.join("shift.so");
         let mut command = Command::new("cc");
-        command
-            .args(["-O2", "-Wall", "-shared", "-fPIC", "-o"])
-            .args([&library, &source]);
+        command.args(["-O2", "-Wall", "-shared", "-fPIC", "-o"]).args([&library, &source]);
         shell::read(&mut command)?;
         Ok(Self { library })
     }
@@ -104,9 +96,7 @@ impl Wrong {
         wait::at_most(PATIENCE, &what, || {
             let view = nodes.view(node)?;
             let mut notices = view.notices.iter();
-            notices
-                .any(|notice| notice.starts_with(&named))
-                .then_some(())
+            notices.any(|notice| notice.starts_with(&named)).then_some(())
         })
     }
 

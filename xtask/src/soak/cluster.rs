@@ -79,14 +79,7 @@ pub(super) const KINDS: [Kind; 3] = [
 ];
 
 /// Small files, so that they come and go many times in an hour.
-const SMALL: [&str; 6] = [
-    "--log-ready",
-    "0",
-    "--log-segment",
-    "8388608",
-    "--snapshot-ratio",
-    "1",
-];
+const SMALL: [&str; 6] = ["--log-ready", "0", "--log-segment", "8388608", "--snapshot-ratio", "1"];
 
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -202,8 +195,7 @@ impl Cluster {
         for fault in 0..FAULTS {
             writing.goes_on()?;
             if fault % FAULTS_PER_JUMP == 0 && self.means.clocks.is_some() {
-                self.wrong
-                    .jump(&mut self.nodes, &self.new, &mut self.dice)?;
+                self.wrong.jump(&mut self.nodes, &self.new, &mut self.dice)?;
                 self.done.jumped += u64::from(self.wrong.is_some());
                 if deadlines.is_none() {
                     deadlines = Some(Deadlines::set(&self.nodes)?);
@@ -232,19 +224,13 @@ impl Cluster {
         let ids = self.nodes.ids();
         let old = ids[self.dice.index(ids.len())];
         let mut failed = Ok(());
-        replace::one(
-            &mut self.nodes,
-            &self.new,
-            old,
-            spec,
-            &mut |_, step: &Step| {
-                if failed.is_ok() {
-                    failed = writing
-                        .goes_on()
-                        .map_err(|why| io::Error::other(format!("after {step}: {why}")));
-                }
-            },
-        )?;
+        replace::one(&mut self.nodes, &self.new, old, spec, &mut |_, step: &Step| {
+            if failed.is_ok() {
+                failed = writing
+                    .goes_on()
+                    .map_err(|why| io::Error::other(format!("after {step}: {why}")));
+            }
+        })?;
         failed?;
         let left = self.nodes.node(old)?;
         fs::remove_dir_all(&left.spec.data)?;
@@ -303,16 +289,13 @@ impl Cluster {
     /// What grew from the first half to the end, in words.
     pub(super) fn grown(&self) -> Vec<String> {
         let grown = grown(&self.samples).into_iter();
-        grown
-            .map(|what| format!("{}: {what}", self.kind.name))
-            .collect()
+        grown.map(|what| format!("{}: {what}", self.kind.name)).collect()
     }
 
     /// Ends the nodes; says where their folders are.
     pub(super) fn keep(self, place: &Path) -> PathBuf {
         let name = self.kind.flags.join("").replace("--", "-");
-        self.nodes
-            .keep_for_inspection(&place.join(format!("nodes{name}")))
+        self.nodes.keep_for_inspection(&place.join(format!("nodes{name}")))
     }
 }
 

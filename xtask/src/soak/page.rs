@@ -33,12 +33,7 @@ pub(super) struct Page {
 impl Page {
     /// In this folder.
     pub(super) fn new(place: &Path, seed: u64, time: Duration) -> io::Result<Self> {
-        let page = Self {
-            path: place.join("index.html"),
-            seed,
-            time,
-            hours: Vec::new(),
-        };
+        let page = Self { path: place.join("index.html"), seed, time, hours: Vec::new() };
         fs::write(&page.path, "the first cycle has not ended\n")?;
         Ok(page)
     }
@@ -61,10 +56,8 @@ impl Page {
             self.hours.push(done);
         }
         fs::write(&self.path, self.text(elapsed, clusters, failed))?;
-        let samples: Vec<(&str, &[Sample])> = clusters
-            .iter()
-            .map(|one| (one.kind.name, &one.samples[..]))
-            .collect();
+        let samples: Vec<(&str, &[Sample])> =
+            clusters.iter().map(|one| (one.kind.name, &one.samples[..])).collect();
         let samples = serde_json::to_string(&samples).map_err(io::Error::other)?;
         fs::write(self.path.with_file_name("samples.json"), samples)
     }
@@ -85,11 +78,8 @@ impl Page {
             let _ = write!(text, "<p class=\"wrong\">{}</p>", escaped(why));
         }
         for (at, cluster) in clusters.iter().enumerate() {
-            let hours: Vec<Done> = self
-                .hours
-                .iter()
-                .filter_map(|all| all.get(at).copied())
-                .collect();
+            let hours: Vec<Done> =
+                self.hours.iter().filter_map(|all| all.get(at).copied()).collect();
             section(&mut text, cluster, &hours);
         }
         text
@@ -103,11 +93,7 @@ fn section(text: &mut String, cluster: &Cluster, hours: &[Done]) {
     }
     text.push_str("<div class=\"charts\">");
     for (name, figure, _) in FIGURES {
-        chart(
-            text,
-            name,
-            &cluster.samples.iter().map(figure).collect::<Vec<_>>(),
-        );
+        chart(text, name, &cluster.samples.iter().map(figure).collect::<Vec<_>>());
     }
     text.push_str(
         "</div><table><tr><th>hour<th>cycles<th>faults<th>members replaced<th>disks filled<th>clocks jumped<th>programs exchanged\
@@ -160,7 +146,5 @@ fn clock(time: Duration) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

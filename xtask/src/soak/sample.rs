@@ -77,10 +77,7 @@ pub(super) fn grown(samples: &[Sample]) -> Vec<String> {
         return Vec::new();
     }
     let quarter = samples.len() / 4;
-    let (early, late) = (
-        &samples[quarter..2 * quarter],
-        &samples[samples.len() - quarter..],
-    );
+    let (early, late) = (&samples[quarter..2 * quarter], &samples[samples.len() - quarter..]);
     let of = |(name, figure, slack): &(&str, Of, f64)| {
         let (before, after) = (median(early, *figure), median(late, *figure));
         (after > before * 1.25 && after > before + slack)
@@ -125,20 +122,14 @@ mod tests {
     use super::*;
 
     fn with(memory_mib: impl Fn(u32) -> f64) -> Vec<Sample> {
-        let sample = |at| Sample {
-            memory_mib: memory_mib(at),
-            descriptors: 30.0,
-            ..Sample::default()
-        };
+        let sample =
+            |at| Sample { memory_mib: memory_mib(at), descriptors: 30.0, ..Sample::default() };
         (0..16).map(sample).collect()
     }
 
     #[test]
     fn what_grows_is_named_and_what_warms_up_is_not() {
-        assert_eq!(
-            grown(&with(|at| 100.0 + f64::from(at.min(4)) * 50.0)),
-            [""; 0]
-        );
+        assert_eq!(grown(&with(|at| 100.0 + f64::from(at.min(4)) * 50.0)), [""; 0]);
         let leak = grown(&with(|at| 100.0 + f64::from(at) * 20.0));
         assert_eq!(leak, ["memory, MiB from 220.0 to 380.0"]);
         assert!(grown(&with(f64::from)[..7]).is_empty());

@@ -67,12 +67,7 @@ impl Known {
             return Err(Failed(format!("{unknown} is not among the units: {all}")));
         }
         let wanted = |unit: &&str| asked.is_empty() || asked.iter().any(|asked| is(asked, unit));
-        Ok(self
-            .units
-            .iter()
-            .map(String::as_str)
-            .filter(wanted)
-            .collect())
+        Ok(self.units.iter().map(String::as_str).filter(wanted).collect())
     }
 
     /// The tags, as the suite takes them.
@@ -139,16 +134,10 @@ mod tests {
     fn tests_are_found_by_unit_and_name() {
         let known = Known::parse(TEXT).unwrap();
         let reason = |unit, test| known.reason(unit, test);
-        assert_eq!(
-            reason("multi", "EXEC fails"),
-            Some(Reason::Differs("words"))
-        );
+        assert_eq!(reason("multi", "EXEC fails"), Some(Reason::Differs("words")));
         assert_eq!(reason("multi", "EXEC fails on"), None);
         assert_eq!(reason("scan", "EXEC fails"), None);
-        assert_eq!(
-            reason("multi", "MULTI and script timeout"),
-            Some(Reason::Outside("scripts"))
-        );
+        assert_eq!(reason("multi", "MULTI and script timeout"), Some(Reason::Outside("scripts")));
     }
 
     #[test]

@@ -22,20 +22,14 @@ pub(crate) struct Unit {
 impl Unit {
     /// One whose tests have not been run.
     pub(crate) fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            ..Self::default()
-        }
+        Self { name: name.to_owned(), ..Self::default() }
     }
 
     /// What Redis' suite prints.
     pub(super) fn read(name: &str, text: &str, known: &Known) -> Self {
         let mut unit = Self::new(name);
         // Failures are told once more at the end.
-        let text = text
-            .split("\n                   The End\n")
-            .next()
-            .unwrap_or(text);
+        let text = text.split("\n                   The End\n").next().unwrap_or(text);
         for (status, line, details) in entries(text) {
             match status {
                 "ok" => unit.pass(without_time(line), known),
@@ -122,10 +116,7 @@ fn entries(text: &str) -> Vec<(&str, &str, &str)> {
 
 /// The name of a test that passed; how long it took stands behind it.
 fn without_time(line: &str) -> &str {
-    match line
-        .strip_suffix(" ms)")
-        .and_then(|line| line.rsplit_once(" ("))
-    {
+    match line.strip_suffix(" ms)").and_then(|line| line.rsplit_once(" (")) {
         Some((name, time)) if time.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => line,
     }
@@ -173,10 +164,7 @@ NOSCRIPT
         let known = Known::parse(LIST).unwrap();
         let unit = Unit::read("multi", TEXT, &known);
         assert_eq!(unit.passed, 2);
-        assert_eq!(
-            unit.differs,
-            [("EXEC fails".to_owned(), "words".to_owned())]
-        );
+        assert_eq!(unit.differs, [("EXEC fails".to_owned(), "words".to_owned())]);
         assert_eq!(unit.stale, ["EXEC passes"]);
         assert_eq!(unit.outside.len(), 2);
         let [(test, details)] = &*unit.failed else {

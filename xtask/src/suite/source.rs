@@ -31,18 +31,12 @@ pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failed> {
         }
         Some(folder) => {
             let folder = folder.display();
-            return Err(Failed(format!(
-                "{folder} has no {HELPER}: it is not Redis' source"
-            )));
+            return Err(Failed(format!("{folder} has no {HELPER}: it is not Redis' source")));
         }
         None => {
             let mut command = Command::new("tar");
             command.arg("--extract").arg("--file").arg(package()?);
-            read(
-                command
-                    .args(["--strip-components", "1", "--directory"])
-                    .arg(&copy),
-            )?;
+            read(command.args(["--strip-components", "1", "--directory"]).arg(&copy))?;
         }
     }
     let last = copy.join(LAST_READ);
@@ -54,9 +48,7 @@ pub(super) fn folder(given: Option<&Path>) -> Result<PathBuf, Failed> {
 /// The version that the source says it is.
 pub(super) fn version(source: &Path) -> Result<String, Failed> {
     let text = fs::read_to_string(source.join("src/version.h"))?;
-    let version = text
-        .lines()
-        .find_map(|line| line.strip_prefix("#define REDIS_VERSION "));
+    let version = text.lines().find_map(|line| line.strip_prefix("#define REDIS_VERSION "));
     let version = version.ok_or_else(|| Failed("src/version.h has no version".to_owned()))?;
     Ok(version.trim_matches('"').to_owned())
 }
@@ -69,9 +61,7 @@ fn package() -> Result<PathBuf, Failed> {
     }
     let otherwise = "give the folder of a Redis source tree with --source";
     if !has("apt-get") {
-        return Err(Failed(format!(
-            "no apt-get to fetch the source with; {otherwise}"
-        )));
+        return Err(Failed(format!("no apt-get to fetch the source with; {otherwise}")));
     }
     fetch(&folder).map_err(|Failed(why)| Failed(format!("{why}\n{otherwise}")))?;
     let nothing = || Failed(format!("apt-get fetched no archive; {otherwise}"));

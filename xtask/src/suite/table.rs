@@ -17,21 +17,10 @@ fn lines(units: &[Unit]) -> Vec<String> {
     let width = names.max().unwrap_or_default().max(16);
     let row = |name: &str, [passed, differs, failed, outside]: [usize; 4]| {
         let all = passed + differs + failed;
-        let percent = if all == 0 {
-            100.0
-        } else {
-            100.0 * share(passed, all)
-        };
+        let percent = if all == 0 { 100.0 } else { 100.0 * share(passed, all) };
         format!("{name:<width$} {passed:>6} {differs:>8} {failed:>7} {percent:>6.1} % {outside:>9}")
     };
-    let heads = [
-        "unit",
-        "passed",
-        "differs",
-        "failed",
-        "of those",
-        "not tried",
-    ];
+    let heads = ["unit", "passed", "differs", "failed", "of those", "not tried"];
     let [unit, passed, differs, failed, percent, outside] = heads;
     let mut lines = vec![format!(
         "{unit:<width$} {passed:>6} {differs:>8} {failed:>7} {percent:>8} {outside:>9}"
@@ -42,18 +31,11 @@ fn lines(units: &[Unit]) -> Vec<String> {
 }
 
 fn counts(unit: &Unit) -> [usize; 4] {
-    [
-        unit.passed,
-        unit.differs.len(),
-        unit.failed.len(),
-        unit.outside.len(),
-    ]
+    [unit.passed, unit.differs.len(), unit.failed.len(), unit.outside.len()]
 }
 
 fn sum(units: &[Unit]) -> [usize; 4] {
-    units.iter().map(counts).fold([0; 4], |sum, unit| {
-        std::array::from_fn(|at| sum[at] + unit[at])
-    })
+    units.iter().map(counts).fold([0; 4], |sum, unit| std::array::from_fn(|at| sum[at] + unit[at]))
 }
 
 fn share(part: usize, all: usize) -> f64 {
@@ -64,11 +46,8 @@ fn share(part: usize, all: usize) -> f64 {
 fn verdict(units: &[Unit], list: &str, percent_min: usize) -> Result<(), Failed> {
     let [passed, differs, failed, _] = sum(units);
     let mut faults = Vec::new();
-    let torn: Vec<&str> = units
-        .iter()
-        .filter(|unit| !unit.complete)
-        .map(|unit| unit.name.as_str())
-        .collect();
+    let torn: Vec<&str> =
+        units.iter().filter(|unit| !unit.complete).map(|unit| unit.name.as_str()).collect();
     if !torn.is_empty() {
         faults.push(format!("not run to their end: {}", torn.join(", ")));
     }
@@ -76,15 +55,9 @@ fn verdict(units: &[Unit], list: &str, percent_min: usize) -> Result<(), Failed>
         faults.push(format!("{failed} tests fail that are not in {list}"));
     }
     if passed * 100 < percent_min * (passed + differs + failed) {
-        faults.push(format!(
-            "fewer than {percent_min} % of the tests in scope pass"
-        ));
+        faults.push(format!("fewer than {percent_min} % of the tests in scope pass"));
     }
-    if faults.is_empty() {
-        Ok(())
-    } else {
-        Err(Failed(faults.join("; ")))
-    }
+    if faults.is_empty() { Ok(()) } else { Err(Failed(faults.join("; "))) }
 }
 
 #[cfg(test)]

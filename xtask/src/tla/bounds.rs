@@ -44,10 +44,7 @@ pub(super) struct Check {
 
 /// All checks of a module.
 pub(super) fn read(module: &str, text: &str) -> Result<Vec<Check>, Failed> {
-    let plain: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.starts_with("\\*"))
-        .collect();
+    let plain: Vec<&str> = text.lines().filter(|line| !line.starts_with("\\*")).collect();
     let mut checks = vec![Check {
         module: module.to_owned(),
         name: module.to_owned(),
@@ -101,14 +98,8 @@ fn check(module: &str, plain: &[&str], order: &str, rest: &str) -> Result<Check,
         module: module.to_owned(),
         name,
         mutant: mutant.map(str::to_owned),
-        size: if order.ends_with("large") {
-            Size::Large
-        } else {
-            Size::Small
-        },
-        expected: broken.map_or(Expected::Holds, |broken| {
-            Expected::Breaks(broken.to_owned())
-        }),
+        size: if order.ends_with("large") { Size::Large } else { Size::Small },
+        expected: broken.map_or(Expected::Holds, |broken| Expected::Breaks(broken.to_owned())),
         text: changed(plain, &settings, broken)?,
     })
 }
@@ -143,9 +134,7 @@ fn changed(
         *line = begin + value;
     }
     if let Some(broken) = broken {
-        let line = lines
-            .iter_mut()
-            .find(|line| line.starts_with("INVARIANTS "));
+        let line = lines.iter_mut().find(|line| line.starts_with("INVARIANTS "));
         let line = line.ok_or_else(|| Failed("no line INVARIANTS".to_owned()))?;
         *line = format!("INVARIANT {broken}");
     }

@@ -42,28 +42,12 @@ pub(super) fn files(names: &[&str]) -> Result<(), Failed> {
 
 /// Traces of seeds of the simulator, run for this.
 pub(super) fn seeds(count: &str, from: &str) -> Result<(), Failed> {
-    let number = |word: &str| {
-        word.parse::<u64>()
-            .map_err(|_| Failed(super::USAGE.to_owned()))
-    };
+    let number = |word: &str| word.parse::<u64>().map_err(|_| Failed(super::USAGE.to_owned()));
     let (count, from) = (number(count)?, number(from)?);
     let Some(tools) = Tools::get()? else {
         return Ok(());
     };
-    cargo(
-        &[
-            &[
-                "build",
-                "--quiet",
-                "-p",
-                "quorate-sim",
-                "--example",
-                "steps",
-            ],
-            profile(),
-        ]
-        .concat(),
-    )?;
+    cargo(&[&["build", "--quiet", "-p", "quorate-sim", "--example", "steps"], profile()].concat())?;
     let simulator = program("examples/steps");
     let (mut traces, mut passed_over, mut steps, mut checked) = (Vec::new(), 0, 0, 0);
     let mut longest: Option<(String, u64, String)> = None;
@@ -74,20 +58,14 @@ pub(super) fn seeds(count: &str, from: &str) -> Result<(), Failed> {
             .stdin(Stdio::null())
             .output()?;
         if !output.status.success() {
-            return Err(Failed(format!(
-                "the simulator, seed {seed}: {}",
-                output.status
-            )));
+            return Err(Failed(format!("the simulator, seed {seed}: {}", output.status)));
         }
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         match trace::read(&text)? {
             Ok(trace) => {
                 steps += trace.steps;
                 checked += 1;
-                if longest
-                    .as_ref()
-                    .is_none_or(|(_, most, _)| *most < trace.steps)
-                {
+                if longest.as_ref().is_none_or(|(_, most, _)| *most < trace.steps) {
                     longest = Some((format!("seed-{seed}"), trace.steps, text.clone()));
                 }
                 traces.push((format!("seed-{seed}"), trace, text));
@@ -134,19 +112,14 @@ fn judge(tools: &Tools, traces: &[(String, Trace, String)]) -> Result<(), Failed
             )));
         }
     }
-    Err(Failed(
-        "traces are not allowed together, but one by one".to_owned(),
-    ))
+    Err(Failed("traces are not allowed together, but one by one".to_owned()))
 }
 
 /// A check that allows everything would allow a trace, too, in which nobody wrote down a promise.
 fn misses_what_is_left_out(tools: &Tools, name: &str, text: &str) -> Result<(), Failed> {
     for kind in NEEDED {
         let begin = format!("{{\"do\":\"{kind}\"");
-        let left: Vec<&str> = text
-            .lines()
-            .filter(|line| !line.starts_with(&begin))
-            .collect();
+        let left: Vec<&str> = text.lines().filter(|line| !line.starts_with(&begin)).collect();
         if left.len() == text.lines().count() {
             return Err(Failed(format!("{name} has no {kind}: simulate more seeds")));
         }
@@ -155,10 +128,7 @@ fn misses_what_is_left_out(tools: &Tools, name: &str, text: &str) -> Result<(), 
         if taken > without.steps {
             return Err(Failed(format!("{name} without any {kind} is allowed, too")));
         }
-        println!(
-            "without any {kind}, {name} is refused at line {}",
-            taken + 1
-        );
+        println!("without any {kind}, {name} is refused at line {}", taken + 1);
     }
     Ok(())
 }
@@ -190,10 +160,7 @@ fn states(tools: &Tools, traces: &[&Trace]) -> Result<u64, Failed> {
 /// The first line that was not allowed, and its number: the first line of a trace founds the group, and has no state.
 fn refused(text: &str, states: u64) -> (&str, usize) {
     let at = usize::try_from(states).unwrap_or(usize::MAX);
-    (
-        text.lines().nth(at).unwrap_or_default(),
-        at.saturating_add(1),
-    )
+    (text.lines().nth(at).unwrap_or_default(), at.saturating_add(1))
 }
 
 #[cfg(test)]

@@ -25,11 +25,7 @@ pub(super) enum Outcome {
     /// Every state within the bounds was seen, and is as it should be.
     Holds { states: u64 },
     /// A state was found in which this does not hold, so many steps from the beginning.
-    Broken {
-        invariant: String,
-        depth: usize,
-        said: String,
-    },
+    Broken { invariant: String, depth: usize, said: String },
     /// Anything else: a module that cannot be read, no memory.
     Other { said: String },
 }
@@ -76,9 +72,7 @@ pub(super) fn run(
     let _ = fs::remove_dir_all(place.join("states"));
     if !in_time {
         let seconds = SMALL_MAX.as_secs();
-        return Err(Failed(format!(
-            "not done after {seconds} s: smaller bounds are needed"
-        )));
+        return Err(Failed(format!("not done after {seconds} s: smaller bounds are needed")));
     }
     Ok(outcome(fs::read_to_string(&file)?))
 }
@@ -86,30 +80,18 @@ pub(super) fn run(
 fn outcome(said: String) -> Outcome {
     let word = |line: &str, at: usize| line.split(' ').nth(at).map(str::to_owned);
     if said.contains("Model checking completed. No error has been found.") {
-        let line = said
-            .lines()
-            .rfind(|line| line.contains(" distinct states found"));
+        let line = said.lines().rfind(|line| line.contains(" distinct states found"));
         let states = line.and_then(|line| word(line, 3)?.parse().ok());
-        return Outcome::Holds {
-            states: states.unwrap_or(0),
-        };
+        return Outcome::Holds { states: states.unwrap_or(0) };
     }
     let broken = said.lines().find_map(|line| {
         let name = line.strip_prefix("Error: Invariant ")?;
-        name.split_once(" is violated")
-            .map(|(name, _)| name.to_owned())
+        name.split_once(" is violated").map(|(name, _)| name.to_owned())
     });
     match broken {
         Some(invariant) => {
-            let depth = said
-                .lines()
-                .filter(|line| line.starts_with("State "))
-                .count();
-            Outcome::Broken {
-                invariant,
-                depth,
-                said,
-            }
+            let depth = said.lines().filter(|line| line.starts_with("State ")).count();
+            Outcome::Broken { invariant, depth, said }
         }
         None => Outcome::Other { said },
     }
@@ -127,11 +109,7 @@ mod tests {
         let broken =
             "Error: Invariant One is violated.\nState 1: <Initial predicate>\nState 2: <Next>\n";
         let invariant = "One".to_owned();
-        let expected = Outcome::Broken {
-            invariant,
-            depth: 2,
-            said: broken.to_owned(),
-        };
+        let expected = Outcome::Broken { invariant, depth: 2, said: broken.to_owned() };
         assert_eq!(outcome(broken.to_owned()), expected);
         let said = said.to_owned();
         assert_eq!(outcome(said.clone()), Outcome::Other { said });

@@ -22,20 +22,14 @@ impl Tools {
     /// Fetched once, then kept in the target folder. `None` where something is missing that nobody has to have.
     pub(super) fn get() -> Result<Option<Self>, Failed> {
         if !has("java") {
-            skip(
-                "tla",
-                "java is not installed; apt install default-jre-headless",
-            )?;
+            skip("tla", "java is not installed; apt install default-jre-headless")?;
             return Ok(None);
         }
         let folder = target().join("tla");
         let jar = folder.join(FILE);
         if !jar.is_file() {
             if !has("mvn") {
-                skip(
-                    "tla",
-                    "Maven, which fetches TLC, is not installed; apt install maven",
-                )?;
+                skip("tla", "Maven, which fetches TLC, is not installed; apt install maven")?;
                 return Ok(None);
             }
             fs::create_dir_all(&folder)?;

@@ -29,9 +29,7 @@ pub(super) fn read(lines: &str) -> Result<Result<Trace, &'static str>, Failed> {
         return Err(Failed("a trace without a line".to_owned()));
     };
     if founds["do"] != "founds" {
-        return Err(Failed(
-            "the first line of a trace founds the group".to_owned(),
-        ));
+        return Err(Failed("the first line of a trace founds the group".to_owned()));
     }
     if founds["durable"] != true {
         return Ok(Err("the group is volatile"));
@@ -69,18 +67,12 @@ impl Slots {
     fn of(steps: &[Json]) -> Self {
         let mut ends = BTreeSet::from([1]);
         let mut note = |step: &Json| {
-            let slots = ["from", "to", "floor"]
-                .iter()
-                .filter_map(|name| step[name].as_u64());
+            let slots = ["from", "to", "floor"].iter().filter_map(|name| step[name].as_u64());
             ends.extend(slots);
         };
         for step in steps {
             note(step);
-            step["extents"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .for_each(&mut note);
+            step["extents"].as_array().into_iter().flatten().for_each(&mut note);
         }
         Self(ends.into_iter().collect())
     }
@@ -126,11 +118,8 @@ fn rule(rule: &Json) -> Option<String> {
 }
 
 fn tuple(numbers: &Json) -> Option<String> {
-    let numbers: Option<Vec<String>> = numbers
-        .as_array()?
-        .iter()
-        .map(|n| Some(n.as_u64()?.to_string()))
-        .collect();
+    let numbers: Option<Vec<String>> =
+        numbers.as_array()?.iter().map(|n| Some(n.as_u64()?.to_string())).collect();
     Some(format!("<<{}>>", numbers?.join(", ")))
 }
 
@@ -141,11 +130,8 @@ fn record(step: &Json, slots: &Slots) -> Option<String> {
         let written = match name.as_str() {
             "from" | "to" | "floor" => slots.number(value.as_u64()?).to_string(),
             "extents" => {
-                let extents: Option<Vec<String>> = value
-                    .as_array()?
-                    .iter()
-                    .map(|extent| record(extent, slots))
-                    .collect();
+                let extents: Option<Vec<String>> =
+                    value.as_array()?.iter().map(|extent| record(extent, slots)).collect();
                 format!("<<{}>>", extents?.join(", "))
             }
             "value" => match value {
@@ -189,11 +175,7 @@ mod tests {
         let expected = "[slots |-> 2, founding |-> [weight |-> <<1, 0>> :> 2 @@ <<2, 0>> :> 1, auxiliary |-> {<<2, 0>>}, \
                         rule |-> <<>>, spent |-> {}, past |-> 1 :> 0 @@ 2 :> 0],\n steps |-> <<\n";
         assert!(trace.text.starts_with(expected), "{}", trace.text);
-        let ends = [
-            ("from |-> 1", "to |-> 3"),
-            ("from |-> 1", "to |-> 2"),
-            ("from |-> 2", ""),
-        ];
+        let ends = [("from |-> 1", "to |-> 3"), ("from |-> 1", "to |-> 2"), ("from |-> 2", "")];
         for (line, (from, to)) in trace.text.lines().skip(2).zip(ends) {
             assert!(line.contains(from) && line.contains(to), "{line}");
         }
@@ -219,10 +201,7 @@ mod tests {
         for (lines, why) in [
             ("", "a trace without a line"),
             ("{}", "the first line of a trace founds the group"),
-            (
-                "words",
-                "line 1 of the trace: expected value at line 1 column 1",
-            ),
+            ("words", "line 1 of the trace: expected value at line 1 column 1"),
         ] {
             assert_eq!(read(lines).unwrap_err().to_string(), why);
         }

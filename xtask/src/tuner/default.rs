@@ -94,10 +94,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
 fn print(scenario: &Scenario, seen: &[Pair]) -> (f64, f64) {
     let turns = || seen.iter().flat_map(|pair| &pair.turns);
     let ratios: Vec<f64> = turns().map(|turn| turn.ratio(Seen::achieved)).collect();
-    let first = median(
-        seen.iter()
-            .map(|pair| pair.beginning.ratio(Seen::beginning)),
-    );
+    let first = median(seen.iter().map(|pair| pair.beginning.ratio(Seen::beginning)));
     let middle = median(ratios.iter().copied());
     let (low, high) = median_within(ratios.iter().copied());
     let of_pair = |pair: &Pair| {
@@ -121,11 +118,7 @@ fn print(scenario: &Scenario, seen: &[Pair]) -> (f64, f64) {
 }
 
 fn shown(all: &[String]) -> String {
-    if all.is_empty() {
-        "none".to_owned()
-    } else {
-        all.join("; ")
-    }
+    if all.is_empty() { "none".to_owned() } else { all.join("; ") }
 }
 
 fn pair(scenario: &Scenario, own_first: bool) -> Result<Pair, Failed> {
@@ -145,10 +138,7 @@ fn pair(scenario: &Scenario, own_first: bool) -> Result<Pair, Failed> {
     let begin = Duration::from_millis(100);
     let beginning = turn(begin, SETTLE - begin, own_first)?;
     let turns = (0..TURNS).map(|number| turn(WARMUP, DURATION, (number % 2 == 0) == own_first));
-    Ok(Pair {
-        turns: turns.collect::<Result<_, _>>()?,
-        beginning,
-    })
+    Ok(Pair { turns: turns.collect::<Result<_, _>>()?, beginning })
 }
 
 fn start(scenario: &Scenario, tune: &str) -> Result<Nodes, Failed> {
@@ -178,10 +168,7 @@ fn load(
         return Err(Failed(format!("{}: {harm}", scenario.name)));
     }
     let used = watch.used_s();
-    Ok(Seen {
-        cpu_us: used * 1e6 / row.done.max(1.0),
-        row,
-    })
+    Ok(Seen { cpu_us: used * 1e6 / row.done.max(1.0), row })
 }
 
 impl Seen {
@@ -230,11 +217,7 @@ mod tests {
     #[test]
     fn ratios_are_of_one_turn_each() {
         let seen = |achieved| Seen {
-            row: Row {
-                achieved,
-                over_time: vec![achieved / 10.0; 40],
-                ..Row::default()
-            },
+            row: Row { achieved, over_time: vec![achieved / 10.0; 40], ..Row::default() },
             cpu_us: 100.0 / achieved,
         };
         let turn = Turn([seen(90.0), seen(100.0)]);

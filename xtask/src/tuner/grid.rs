@@ -56,13 +56,7 @@ fn shown(setting: &Value) -> String {
 }
 
 fn sweep(scenario: &Scenario, point_ms: &str) -> Result<Value, Failed> {
-    let Scenario {
-        name,
-        value_bytes,
-        outstanding,
-        connections,
-        ..
-    } = scenario;
+    let Scenario { name, value_bytes, outstanding, connections, .. } = scenario;
     let nodes = nodes::ready(3, &scenario.flags())?;
     let admin = nodes.admin_addresses();
     let output = Command::new(program())

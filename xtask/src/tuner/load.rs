@@ -86,11 +86,9 @@ pub(super) fn run(
     nodes.check_alive()?;
     let text = reader.join().ok().flatten().unwrap_or_default();
     let windows = (ask.warmup + ask.duration).as_millis() / 100;
-    let row = serde_json::from_str(&text)
-        .ok()
-        .and_then(|document: Value| {
-            Row::parse(&document, usize::try_from(windows).unwrap_or(usize::MAX))
-        });
+    let row = serde_json::from_str(&text).ok().and_then(|document: Value| {
+        Row::parse(&document, usize::try_from(windows).unwrap_or(usize::MAX))
+    });
     let row = row.ok_or_else(|| Failed(format!("the load gave no row: {}", text.trim())))?;
     Ok((row, watch))
 }
@@ -143,11 +141,7 @@ impl Row {
 
     /// The share of `-BUSY`, if that was the first error.
     pub(super) fn busy(&self) -> f64 {
-        if self.is_busy() {
-            self.errors / (self.errors + self.done).max(1.0)
-        } else {
-            0.0
-        }
+        if self.is_busy() { self.errors / (self.errors + self.done).max(1.0) } else { 0.0 }
     }
 
     fn is_busy(&self) -> bool {

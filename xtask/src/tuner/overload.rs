@@ -55,14 +55,7 @@ const fn scenario(
     connections: u32,
     to_all: bool,
 ) -> Scenario {
-    Scenario {
-        name,
-        service,
-        flush,
-        value_bytes,
-        connections,
-        to_all,
-    }
+    Scenario { name, service, flush, value_bytes, connections, to_all }
 }
 
 /// Outstanding commands with which the maximum is looked for.
@@ -186,11 +179,7 @@ fn measure(scenario: &Scenario, cpus: &Cpus, rounds: usize) -> Result<Seen, Fail
             });
         }
     }
-    Ok(Seen {
-        maximum,
-        outstanding,
-        points,
-    })
+    Ok(Seen { maximum, outstanding, points })
 }
 
 fn ask(scenario: &Scenario, nodes: &Nodes, offer: Offer) -> Result<Ask, Failed> {
@@ -221,9 +210,7 @@ fn rate(maximum: f64, times: u64) -> u64 {
 }
 
 fn tuning(nodes: &Nodes) -> Value {
-    nodes
-        .leader()
-        .map_or(Value::Null, |leader| nodes.tuning(leader))
+    nodes.leader().map_or(Value::Null, |leader| nodes.tuning(leader))
 }
 
 impl Point {
@@ -273,8 +260,7 @@ impl Seen {
     /// What was served of the maximum of the same round.
     fn ratios(&self, times: u64) -> Vec<f64> {
         let both = self.at(times).zip(self.at(0));
-        both.map(|(point, closed)| point.row.achieved / closed.row.achieved.max(1.0))
-            .collect()
+        both.map(|(point, closed)| point.row.achieved / closed.row.achieved.max(1.0)).collect()
     }
 
     fn print(&self, scenario: &Scenario) {
@@ -298,17 +284,11 @@ impl Seen {
                 of(&|point| point.row.late * 100.0),
                 of(&|point| point.row.p99_us / 1e3),
                 of(&Point::inside_ms),
-                self.at(times)
-                    .map(|point| point.watch.peak_mib())
-                    .fold(0.0, f64::max),
+                self.at(times).map(|point| point.watch.peak_mib()).fold(0.0, f64::max),
                 of(&Point::nodes_us),
                 of(&|point| point.shares.nodes),
                 of(&|point| point.shares.generator + point.shares.waited),
-                if self.is_generators_limit(times) {
-                    "  generator full"
-                } else {
-                    ""
-                }
+                if self.is_generators_limit(times) { "  generator full" } else { "" }
             );
         }
     }
@@ -391,18 +371,13 @@ mod tests {
 
     fn point(round: usize, times: u64, achieved: f64, mib: &[f64]) -> Point {
         let mut watch = Watch::new(Vec::new(), 0);
-        let look = |mib: &f64| super::super::watch::Point {
-            rss_mib: vec![*mib],
-            ..Default::default()
-        };
+        let look =
+            |mib: &f64| super::super::watch::Point { rss_mib: vec![*mib], ..Default::default() };
         watch.points = mib.iter().map(look).collect();
         Point {
             round,
             times,
-            row: Row {
-                achieved,
-                ..Row::default()
-            },
+            row: Row { achieved, ..Row::default() },
             shares: Shares::default(),
             watch,
             tuning: Value::Null,
@@ -417,11 +392,7 @@ mod tests {
             }
             points.push(overloaded(round));
         }
-        let seen = Seen {
-            maximum: 100.0,
-            outstanding: 256,
-            points,
-        };
+        let seen = Seen { maximum: 100.0, outstanding: 256, points };
         seen.faults(&SCENARIOS[0])
     }
 
@@ -440,10 +411,7 @@ mod tests {
         let creeping = seen(|round| point(round, 4, 100.0, &[rounds[round]; 2]));
         assert_eq!(creeping.len(), 1, "{creeping:?}");
         let small = seen(|round| point(round, 4, 300.0, &[50.0, 50.0]));
-        assert!(
-            small.len() == 1 && small[0].ends_with("no result"),
-            "{small:?}"
-        );
+        assert!(small.len() == 1 && small[0].ends_with("no result"), "{small:?}");
         let harmed = seen(|round| {
             let mut point = point(round, 4, 100.0, &[50.0, 50.0]);
             point.row.lost = f64::from(round == 2);
@@ -460,10 +428,7 @@ mod tests {
             point.shares.waited = 0.35;
             point
         });
-        assert!(
-            told.len() == 1 && told[0].ends_with("no result"),
-            "{told:?}"
-        );
+        assert!(told.len() == 1 && told[0].ends_with("no result"), "{told:?}");
     }
 
     #[test]

@@ -48,11 +48,7 @@ pub(super) fn end(series: &[f64], windows: usize) -> f64 {
 
 /// In parts of a level; nothing of a series that ends at nothing.
 pub(super) fn in_parts_of(series: &[f64], level: f64) -> Vec<f64> {
-    if level > 0.0 {
-        series.iter().map(|value| value / level).collect()
-    } else {
-        Vec::new()
-    }
+    if level > 0.0 { series.iter().map(|value| value / level).collect() } else { Vec::new() }
 }
 
 /// The median of all rounds, window by window, as far as the shortest goes.
@@ -103,11 +99,7 @@ mod tests {
         let rising = [0.1, 0.5, 0.95, 0.5, 0.92, 1.0, 1.1, 1.0];
         assert_eq!(settled(&rising, 0.9, 1), Some(4), "0.95 did not stay");
         assert_eq!(settled(&[1.0, 1.0], 0.9, 1), Some(0));
-        assert_eq!(
-            settled(&[1.0, 1.0, 0.5], 0.9, 1),
-            None,
-            "it fell in the end"
-        );
+        assert_eq!(settled(&[1.0, 1.0, 0.5], 0.9, 1), None, "it fell in the end");
         assert_eq!(settled(&[], 0.9, 3), None);
     }
 

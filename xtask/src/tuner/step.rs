@@ -25,21 +25,9 @@ struct Scenario {
 }
 
 const SCENARIOS: [Scenario; 3] = [
-    Scenario {
-        name: "durable",
-        class: "durable",
-        flush: "0",
-    },
-    Scenario {
-        name: "NVMe",
-        class: "durable",
-        flush: "1",
-    },
-    Scenario {
-        name: "volatile",
-        class: "volatile",
-        flush: "0",
-    },
+    Scenario { name: "durable", class: "durable", flush: "0" },
+    Scenario { name: "NVMe", class: "durable", flush: "1" },
+    Scenario { name: "volatile", class: "volatile", flush: "0" },
 ];
 
 struct Phase {
@@ -57,11 +45,7 @@ const PHASES: [Phase; 5] = [
 ];
 
 const fn phase(name: &'static str, value_bytes: u32, outstanding: u32) -> Phase {
-    Phase {
-        name,
-        value_bytes,
-        outstanding,
-    }
+    Phase { name, value_bytes, outstanding }
 }
 
 /// Of each phase.
@@ -133,10 +117,8 @@ fn judge(cluster: &str, name: &str, phase: usize, own: &[Turn], fixed: &[Turn]) 
     };
     let at_end = ratio(|series| end(series, END));
     let first = ratio(|series| mean(&series[..SETTLED_MAX.min(series.len())]));
-    let settings: Vec<String> = own
-        .iter()
-        .map(|turn| shown(&turn.phases[phase].tuning["chosen"]))
-        .collect();
+    let settings: Vec<String> =
+        own.iter().map(|turn| shown(&turn.phases[phase].tuning["chosen"])).collect();
     println!(
         "{cluster:<10} {:<20} {:>9} {:>9} {:>9} {:>9} {at_end:>9.2} {first:>10.2}  {}",
         PHASES[phase].name,
@@ -170,10 +152,8 @@ fn judge(cluster: &str, name: &str, phase: usize, own: &[Turn], fixed: &[Turn]) 
 
 /// Of the median of all rounds.
 fn joint(rounds: &[Vec<f64>]) -> Option<usize> {
-    let parts: Vec<Vec<f64>> = rounds
-        .iter()
-        .map(|series| in_parts_of(series, end(series, END)))
-        .collect();
+    let parts: Vec<Vec<f64>> =
+        rounds.iter().map(|series| in_parts_of(series, end(series, END))).collect();
     settled(&by_windows(&parts), LEAST, SPAN)
 }
 
@@ -184,11 +164,7 @@ fn single(rounds: &[Vec<f64>]) -> Option<usize> {
         let least = end(series, END) * LEAST;
         settled(series, least, SPAN).unwrap_or(series.len()) as f64
     };
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a few windows"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few windows")]
     let windows = median(rounds.iter().map(time)) as usize;
     (!rounds.is_empty()).then_some(windows)
 }
@@ -241,10 +217,7 @@ fn turn(scenario: &Scenario, tune: bool) -> Result<Turn, Failed> {
     }
     let log = nodes.log(leader);
     let changes = log.lines().filter(|line| line.contains("batch and window"));
-    Ok(Turn {
-        phases,
-        changes: changes.map(str::to_owned).collect(),
-    })
+    Ok(Turn { phases, changes: changes.map(str::to_owned).collect() })
 }
 
 fn json(turns: &[Turn]) -> Value {
@@ -283,9 +256,6 @@ mod tests {
         assert_eq!(joint(&rounds), Some(8));
         assert_eq!(single(&rounds), Some(8));
         assert_eq!(joint(&[]), None);
-        assert_eq!(
-            (seconds(Some(8)), seconds(None)),
-            ("0.8 s".into(), "never".into())
-        );
+        assert_eq!((seconds(Some(8)), seconds(None)), ("0.8 s".into(), "never".into()));
     }
 }

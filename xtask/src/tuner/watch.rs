@@ -31,12 +31,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(nodes: Vec<u32>, generator: u32) -> Self {
-        Self {
-            began: Instant::now(),
-            nodes,
-            generator,
-            points: Vec::new(),
-        }
+        Self { began: Instant::now(), nodes, generator, points: Vec::new() }
     }
 
     /// Now; nothing once the generator is gone.
@@ -87,13 +82,7 @@ impl Watch {
     /// For the file of raw figures.
     pub(super) fn json(&self) -> Value {
         let point = |point: &Point| {
-            json!([
-                point.at_s,
-                point.rss_mib,
-                point.nodes_s,
-                point.generator_s,
-                point.waited_s
-            ])
+            json!([point.at_s, point.rss_mib, point.nodes_s, point.generator_s, point.waited_s])
         };
         self.points.iter().map(point).collect()
     }
@@ -119,9 +108,7 @@ fn rss_mib(process: u32) -> f64 {
 }
 
 fn rss_of(status: &str) -> Option<f64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib / 1024.0)
 }

@@ -64,15 +64,8 @@ fn head(bugs: &[Bug], record: &Record) -> String {
         .map(|bug| format!("`{}`", bug.name))
         .collect();
     let _ = match nobody.as_slice() {
-        [] => writeln!(
-            text,
-            "\nEvery bug that was planted and searched for is found."
-        ),
-        names => writeln!(
-            text,
-            "\nPlanted, and found by **nobody** so far: {}.",
-            names.join(", ")
-        ),
+        [] => writeln!(text, "\nEvery bug that was planted and searched for is found."),
+        names => writeln!(text, "\nPlanted, and found by **nobody** so far: {}.", names.join(", ")),
     };
     text
 }

@@ -29,11 +29,7 @@ pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
         };
         let by = finding.by.as_deref();
         missed += usize::from(by.is_none());
-        println!(
-            "| {name} | {} | {:.1} |",
-            by.unwrap_or("**nobody**"),
-            finding.seconds
-        );
+        println!("| {name} | {} | {:.1} |", by.unwrap_or("**nobody**"), finding.seconds);
         if keep {
             let found = Found {
                 by: finding.by.filter(|_| is_mutant),
@@ -93,10 +89,7 @@ fn test(name: &str) -> Result<Finding, Failed> {
     let said = cargo(&[function])?;
     let seconds = begin.elapsed().as_secs_f64();
     match said.lines().any(is_a_pass) {
-        true => Ok(Finding {
-            by: Some(format!("test {function}")),
-            seconds,
-        }),
+        true => Ok(Finding { by: Some(format!("test {function}")), seconds }),
         false => Err(Failed(format!("{name} did not run: {said}"))),
     }
 }
@@ -117,10 +110,7 @@ mod tests {
         let all = chosen(&bugs, &[]).unwrap();
         assert_eq!(all.len(), 2, "{all:?}");
         let one = chosen(&bugs, &["one-bug"]).unwrap();
-        assert_eq!(
-            Vec::from_iter(one),
-            [("p2-1-vote-below-promise".to_owned(), true)]
-        );
+        assert_eq!(Vec::from_iter(one), [("p2-1-vote-below-promise".to_owned(), true)]);
         let test = chosen(&bugs, &["log::a_failed_write_is_final"]).unwrap();
         assert_eq!(test.len(), 1);
         let Failed(why) = chosen(&bugs, &["no-such"]).unwrap_err();

@@ -42,16 +42,11 @@ pub fn cases(program: Program) -> Vec<Case> {
 /// All events of all cases, one behind the other.
 pub fn events(program: Program) -> Vec<Event> {
     let cases = cases(program).into_iter().map(|(_, events)| events);
-    cases
-        .flat_map(|events| [vec![Event::Power], events].concat())
-        .collect()
+    cases.flat_map(|events| [vec![Event::Power], events].concat()).collect()
 }
 
 fn boot(program: Program) -> Event {
-    let header = Header {
-        boot: BOOT,
-        ..plain(Type::Boot)
-    };
+    let header = Header { boot: BOOT, ..plain(Type::Boot) };
     owner(&of(program, header))
 }
 
@@ -108,11 +103,7 @@ fn vote(slot: u64, number: u64) -> Event {
 
 /// What others say on the same wire, byte for byte as if it were ours.
 fn other(number: u64) -> Event {
-    let mut bytes = frame(
-        Form::Udp,
-        &phase2a(BALLOT, FIRST, number + 10),
-        &room(number + 10),
-    );
+    let mut bytes = frame(Form::Udp, &phase2a(BALLOT, FIRST, number + 10), &room(number + 10));
     bytes[36..38].copy_from_slice(&53_u16.to_be_bytes());
     seal(&mut bytes);
     Event::Frame(Port::Network, bytes)
@@ -130,16 +121,6 @@ fn stations(header: &Header) -> Vec<Event> {
             )
         })
     };
-    let all = [
-        (2, 10),
-        (3, 10),
-        (0xff, 10),
-        (2, 0),
-        (2, 223),
-        (2, 224),
-        (2, 255),
-    ];
-    all.into_iter()
-        .flat_map(|(mac, ip)| from(mac, ip))
-        .collect()
+    let all = [(2, 10), (3, 10), (0xff, 10), (2, 0), (2, 223), (2, 224), (2, 255)];
+    all.into_iter().flat_map(|(mac, ip)| from(mac, ip)).collect()
 }

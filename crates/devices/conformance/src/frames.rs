@@ -41,20 +41,12 @@ const PORT: u16 = 47_100;
 
 /// A station.
 pub const fn address(last: u8) -> Address {
-    Address {
-        mac: [2, 0, 0, 0, 0, last],
-        ip: [10, 0, 0, last],
-        port: PORT,
-    }
+    Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: PORT }
 }
 
 /// A group of stations.
 const fn multicast(last: u8) -> Address {
-    Address {
-        mac: [3, 0, 0, 0, 0, last],
-        ip: [239, 0, 0, last],
-        port: PORT,
-    }
+    Address { mac: [3, 0, 0, 0, 0, last], ip: [239, 0, 0, last], port: PORT }
 }
 
 /// One address, that of a group of stations.
@@ -79,31 +71,18 @@ impl Ways {
             Program::Acceptor | Program::Coordinator => [FIRST_ROUTE, SECOND_ROUTE],
             Program::Host => [HEARD[5]; 2],
         };
-        Self {
-            votes: route(first),
-            proposals: route(first),
-            decisions: route(second),
-        }
+        Self { votes: route(first), proposals: route(first), decisions: route(second) }
     }
 }
 
 /// As in the table of `crates/devices/programs/p4/frame.p4`.
 pub const fn setup() -> Setup {
-    Setup {
-        group: GROUP,
-        room: ROOM,
-        own: address(OWN),
-        heard: HEARD,
-        owner: address(OWNER),
-    }
+    Setup { group: GROUP, room: ROOM, own: address(OWN), heard: HEARD, owner: address(OWNER) }
 }
 
 impl Size {
     /// That of the vectors.
-    pub const VECTORS: Self = Self {
-        room: ROOM,
-        cells: CELLS,
-    };
+    pub const VECTORS: Self = Self { room: ROOM, cells: CELLS };
 
     /// As all targets are told, with this room.
     pub const fn setup(self) -> Setup {
@@ -146,12 +125,7 @@ impl Size {
 
     /// A proposal.
     pub fn phase2a(self, ballot: u64, slot: u64, number: u64) -> Header {
-        Header {
-            kind: Type::Phase2a,
-            slot,
-            ballot: PackedBallot(ballot),
-            ..self.submit(number)
-        }
+        Header { kind: Type::Phase2a, slot, ballot: PackedBallot(ballot), ..self.submit(number) }
     }
 
     /// A vote.

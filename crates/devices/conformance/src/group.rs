@@ -105,26 +105,16 @@ impl Group {
         let switch = |program| -> Result<Box<dyn Device>, String> {
             Ok(Box::new(Switch::new(sources, program)?))
         };
-        let acceptors = [
-            switch(Program::Acceptor)?,
-            reference(Program::Acceptor),
-            switch(Program::Acceptor)?,
-        ];
-        let coordinators = [
-            switch(Program::Coordinator)?,
-            reference(Program::Coordinator),
-        ];
+        let acceptors =
+            [switch(Program::Acceptor)?, reference(Program::Acceptor), switch(Program::Acceptor)?];
+        let coordinators = [switch(Program::Coordinator)?, reference(Program::Coordinator)];
         Self::new(seed, acceptors, coordinators, omitted)
     }
 
     /// So many events in any order.
     pub fn run(&mut self, events: usize) -> Result<(), String> {
         for _ in 0..events {
-            let leaders = if self.calm && self.lead.is_leading() {
-                2
-            } else {
-                20
-            };
+            let leaders = if self.calm && self.lead.is_leading() { 2 } else { 20 };
             if self.dice.chance(leaders, 1000) {
                 self.leaders()?;
                 continue;
@@ -247,9 +237,7 @@ impl Group {
         if agreed >= QUORUM {
             let before = *self.chosen.entry(slot).or_insert(number);
             if before != number {
-                return Err(format!(
-                    "slot {slot}: chosen {before}, then {number} in {ballot}"
-                ));
+                return Err(format!("slot {slot}: chosen {before}, then {number} in {ballot}"));
             }
             while self.chosen.contains_key(&self.decided_to) {
                 self.decided_to += 1;
@@ -269,10 +257,7 @@ impl Group {
         self.submitted = self.submitted.max(number);
         let bytes = frame(Form::Udp, &submit(number), &room(number));
         let to = self.mostly_the_leader();
-        self.arrive(
-            Station::Coordinator(to),
-            &Event::Frame(Port::Network, bytes),
-        )
+        self.arrive(Station::Coordinator(to), &Event::Frame(Port::Network, bytes))
     }
 
     /// A slot of those that may be undecided.
@@ -286,11 +271,7 @@ impl Group {
 
     /// Who led before may think that it still does.
     fn mostly_the_leader(&mut self) -> usize {
-        if self.dice.chance(3, 4) {
-            self.lead.node
-        } else {
-            self.dice.index(COORDINATORS)
-        }
+        if self.dice.chance(3, 4) { self.lead.node } else { self.dice.index(COORDINATORS) }
     }
 
     /// [offload-17] A call of before comes again; whoever made it does not wait for the answer.
@@ -321,9 +302,7 @@ impl Group {
 
 fn read(bytes: &[u8]) -> Result<Header, String> {
     let header: Option<&[u8; HEADER_BYTES]> = bytes[Form::Udp.header_at()..].first_chunk();
-    header
-        .and_then(Header::read)
-        .ok_or_else(|| "a frame without a header".to_owned())
+    header.and_then(Header::read).ok_or_else(|| "a frame without a header".to_owned())
 }
 
 /// Whether a frame has the bytes of the value that it names.

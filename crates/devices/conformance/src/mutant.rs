@@ -91,11 +91,7 @@ pub fn all() -> Result<Vec<Mutant>, String> {
     let list = fs::read_dir(&folder).map_err(|error| error.to_string())?;
     for entry in list {
         let path = entry.map_err(|error| error.to_string())?.path();
-        let name = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let text = fs::read_to_string(&path).map_err(|error| error.to_string())?;
         let mutant = toml::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
         mutants.push(Mutant { name, ..mutant });
@@ -210,15 +206,12 @@ impl Mutant {
         }
         let mut reference = Reference::new(program);
         let directed = directed::events(program);
-        let expected = directed
-            .iter()
-            .map(|event| crate::Device::step(&mut reference, event));
+        let expected = directed.iter().map(|event| crate::Device::step(&mut reference, event));
         let expected = expected.collect::<Result<Vec<_>, _>>()?;
         let random = random::events(program, 1, RANDOM);
-        for (name, events, expected) in [
-            ("directed", &directed, &expected),
-            ("random", &random.0, &random.1),
-        ] {
+        for (name, events, expected) in
+            [("directed", &directed, &expected), ("random", &random.0, &random.1)]
+        {
             let Some(found) = rtl::run(&simulator, events)? else {
                 return Ok(Some(format!("{name}, it gives up")));
             };
@@ -266,9 +259,7 @@ fn find<D: crate::Device>(
 ) -> Result<Option<String>, String> {
     let events = directed::events(program);
     let mut reference = Reference::new(program);
-    let expected = events
-        .iter()
-        .map(|event| crate::Device::step(&mut reference, event));
+    let expected = events.iter().map(|event| crate::Device::step(&mut reference, event));
     let expected = expected.collect::<Result<Vec<_>, _>>()?;
     if let Err(difference) = run(&mut device()?, &events, &expected) {
         return Ok(Some(format!("directed, event {}", difference.at)));
@@ -285,24 +276,12 @@ fn workshop(folder: &Path) -> io::Result<()> {
     let manifest = fs::read_to_string(root().join("Cargo.toml"))?;
     let members = COPIED.map(|name| format!("\"crates/{name}\"")).join(", ");
     let from = manifest.find("members = [").unwrap_or(0);
-    let to = manifest[from..]
-        .find("\n]")
-        .map_or(from, |at| from + at + 2);
-    let manifest = format!(
-        "{}members = [{members}]{}",
-        &manifest[..from],
-        &manifest[to..]
-    );
+    let to = manifest[from..].find("\n]").map_or(from, |at| from + at + 2);
+    let manifest = format!("{}members = [{members}]{}", &manifest[..from], &manifest[to..]);
     put(&folder.join("Cargo.toml"), &manifest)?;
-    put(
-        &folder.join("Cargo.lock"),
-        &fs::read_to_string(root().join("Cargo.lock"))?,
-    )?;
+    put(&folder.join("Cargo.lock"), &fs::read_to_string(root().join("Cargo.lock"))?)?;
     for name in COPIED {
-        copy(
-            &root().join("crates").join(name),
-            &folder.join("crates").join(name),
-        )?;
+        copy(&root().join("crates").join(name), &folder.join("crates").join(name))?;
     }
     Ok(())
 }
@@ -365,10 +344,7 @@ mod tests {
     fn every_mutant_has_its_place() {
         let mutants = all().unwrap();
         for target in [Where::P4, Where::Rtl, Where::Xdp, Where::Reference] {
-            let count = mutants
-                .iter()
-                .filter(|mutant| mutant.target == target)
-                .count();
+            let count = mutants.iter().filter(|mutant| mutant.target == target).count();
             assert!(count >= 5, "{target:?}: {count}");
         }
         let sources = sources().unwrap();
@@ -387,22 +363,14 @@ mod tests {
                 }
             };
             assert!(changed.is_ok(), "{changed:?}");
-            assert!(
-                !mutant.about.is_empty() && !mutant.rules.is_empty(),
-                "{}",
-                mutant.name
-            );
+            assert!(!mutant.about.is_empty() && !mutant.rules.is_empty(), "{}", mutant.name);
         }
     }
 
     /// Those in P4 take no compiler, so they are all looked for, here too.
     #[test]
     fn every_mutant_of_a_switch_is_found() {
-        for mutant in all()
-            .unwrap()
-            .iter()
-            .filter(|mutant| mutant.target == Where::P4)
-        {
+        for mutant in all().unwrap().iter().filter(|mutant| mutant.target == Where::P4) {
             let found = mutant.judge_p4(false).unwrap();
             assert!(found.is_some(), "{} is not found", mutant.name);
         }

@@ -50,10 +50,7 @@ impl Maker {
     /// An event, and what must come of it.
     pub fn make(&mut self) -> (Event, Vec<Sent>) {
         let event = self.event();
-        let sent = self
-            .reference
-            .step(&event)
-            .expect("the reference has no faults");
+        let sent = self.reference.step(&event).expect("the reference has no faults");
         // A number that was spoiled on its way upwards would close the door until power goes.
         let orders = self.reference.counted(Reason::Order);
         if orders != self.orders && self.dice.chance(1, 3) {
@@ -80,11 +77,7 @@ impl Maker {
             from.mac[0] = self.dice.pick(&[3, 0xff, 4]);
             from.ip[0] = self.dice.pick(&[0, 127, 223, 224, 255]);
         }
-        let form = if self.dice.chance(1, 3) {
-            Form::Raw
-        } else {
-            Form::Udp
-        };
+        let form = if self.dice.chance(1, 3) { Form::Raw } else { Form::Udp };
         let mut bytes = frame_from(&from, form, &header, &self.size.room(header.value.counter));
         if self.others > 0 {
             self.others -= 1;
@@ -132,14 +125,8 @@ impl Maker {
             2 => state.floor.wrapping_sub(1),
             3 => state.next,
             _ => {
-                let reach = if state.next > 0 {
-                    state.next - state.floor
-                } else {
-                    cells
-                };
-                state
-                    .floor
-                    .wrapping_add(self.dice.below(reach.clamp(1, cells) + 1))
+                let reach = if state.next > 0 { state.next - state.floor } else { cells };
+                state.floor.wrapping_add(self.dice.below(reach.clamp(1, cells) + 1))
             }
         }
     }
@@ -155,11 +142,7 @@ impl Maker {
     }
 
     fn header(&mut self) -> (Port, Header) {
-        let network = if self.dice.chance(1, 30) {
-            Port::Owner
-        } else {
-            Port::Network
-        };
+        let network = if self.dice.chance(1, 30) { Port::Owner } else { Port::Network };
         let armed = self.reference.state(self.turn).ballot != PackedBallot::NONE;
         // A device that sleeps is soon woken.
         if self.dice.chance(if armed { 1 } else { 10 }, 16) {
@@ -200,11 +183,7 @@ impl Maker {
         if self.turn == Program::Acceptor && self.dice.chance(1, 2) {
             slot = state.next - self.dice.below(given_out.min(self.size.cells as u64) + 1);
         }
-        let of = if self.turn == Program::Acceptor {
-            slot
-        } else {
-            state.next
-        };
+        let of = if self.turn == Program::Acceptor { slot } else { state.next };
         let other = self.dice.chance(1, 16);
         (slot, if other { number } else { of % 8 })
     }
@@ -254,11 +233,7 @@ impl Maker {
             origin_boot: self.owner_boot,
             ..call(Type::Ask, counter).value
         };
-        header.boot = if self.dice.chance(1, 30) {
-            BOOT + 1
-        } else {
-            BOOT
-        };
+        header.boot = if self.dice.chance(1, 30) { BOOT + 1 } else { BOOT };
         if header.kind == Type::Arm {
             let last = state.ballot.0.max(1 + self.counter / 16);
             header.ballot = PackedBallot(last + self.dice.below(2));
@@ -284,11 +259,7 @@ impl Maker {
             self.owner_boot += 1;
             self.counter = 0;
         }
-        let port = if self.dice.chance(1, 30) {
-            Port::Network
-        } else {
-            Port::Owner
-        };
+        let port = if self.dice.chance(1, 30) { Port::Network } else { Port::Owner };
         (port, header)
     }
 }

@@ -56,9 +56,7 @@ impl Bus {
         let own = program.name();
         let parts = names.iter().copied().chain([own]);
         let parts = parts.map(|name| format!("{name}{bits}.sv"));
-        std::iter::once("quorate.sv".to_owned())
-            .chain(parts)
-            .collect()
+        std::iter::once("quorate.sv".to_owned()).chain(parts).collect()
     }
 }
 
@@ -101,10 +99,7 @@ pub fn build(
         // Parts of words, and numbers that only the other program needs.
         .args(["-Wno-UNUSEDSIGNAL", "-Wno-UNUSEDPARAM"])
         .args(["--top-module", &core, "--prefix", &format!("V{name}")])
-        .args([
-            format!("-GROOM={}", size.room),
-            format!("-GCELLS={}", size.cells),
-        ])
+        .args([format!("-GROOM={}", size.room), format!("-GCELLS={}", size.cells)])
         .args(["-CFLAGS", &format!("-O2 -DCORE=V{name} -DBUS={bits}")])
         .args(bus.files(program).iter().map(|file| sources.join(file)))
         .arg(sources.join("bench.cpp"))

@@ -90,10 +90,8 @@ impl Vectors {
         let input = folder.join(format!("{name}.in"));
         let expected = folder.join(format!("{name}.out"));
         let mut reference = Reference::new(program);
-        let (mut into, mut out) = (
-            BufWriter::new(File::create(&input)?),
-            BufWriter::new(File::create(&expected)?),
-        );
+        let (mut into, mut out) =
+            (BufWriter::new(File::create(&input)?), BufWriter::new(File::create(&expected)?));
         let mut count = 0;
         for event in set.events(program) {
             write_event(&mut into, &event)?;
@@ -103,13 +101,7 @@ impl Vectors {
         }
         into.flush()?;
         out.flush()?;
-        Ok(Self {
-            program,
-            set,
-            count,
-            input,
-            expected,
-        })
+        Ok(Self { program, set, count, input, expected })
     }
 
     /// Runs a target over them, and compares.
@@ -118,12 +110,7 @@ impl Vectors {
             Ok(words) => words,
             Err(why) => return Ok((Outcome::Skipped(why.clone()), 0.0)),
         };
-        let name = format!(
-            "{}-{}-{}",
-            target.name,
-            self.program.name(),
-            self.set.name()
-        );
+        let name = format!("{}-{}-{}", target.name, self.program.name(), self.set.name());
         let output = folder.join(format!("{name}.out"));
         let begun = Instant::now();
         let Some((first, rest)) = words.split_first() else {
@@ -171,10 +158,7 @@ impl Vectors {
         }
         Ok(match read_answer(&mut found) {
             Ok(None) => Ok(()),
-            _ => Err(Difference {
-                at,
-                what: "more answers than events".to_owned(),
-            }),
+            _ => Err(Difference { at, what: "more answers than events".to_owned() }),
         })
     }
 }

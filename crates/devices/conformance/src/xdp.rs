@@ -58,12 +58,7 @@ impl Kernel {
     /// Loaded; `object`: with a fault in it.
     pub fn new(program: Program, hook: Entry, object: Option<Vec<u8>>) -> Result<Self, String> {
         let device = load(program, object.as_deref()).map_err(|failed| failed.to_string())?;
-        Ok(Self {
-            program,
-            hook,
-            object,
-            device,
-        })
+        Ok(Self { program, hook, object, device })
     }
 }
 
@@ -123,10 +118,7 @@ impl Device for Kernel {
             Fate::ToNetwork => vec![(Port::Network, frame)],
             Fate::ToOwner => vec![(Port::Owner, frame)],
         };
-        while self
-            .device
-            .tapped(|_, frame| sent.push((Port::Owner, frame.to_vec())))
-        {}
+        while self.device.tapped(|_, frame| sent.push((Port::Owner, frame.to_vec()))) {}
         Ok(sent)
     }
 }

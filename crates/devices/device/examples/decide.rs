@@ -22,11 +22,7 @@ use quorate_device::{Members, Settings, Software, Udp, udp};
 use quorate_offload::owner::{Event, Owner, Pace, Start};
 use quorate_offload::{Form, port::Device as _};
 
-const BALLOT: Ballot = Ballot {
-    era: Era(0),
-    round: 1,
-    node: NodeId(1),
-};
+const BALLOT: Ballot = Ballot { era: Era(0), round: 1, node: NodeId(1) };
 const CELLS: u32 = 1024;
 
 type Bell = Arc<(Mutex<bool>, Condvar)>;
@@ -100,11 +96,7 @@ fn measure(in_flight: usize, time: Duration) -> Result<(), Box<dyn Error>> {
         for event in events.drain(..) {
             match event {
                 Event::Armed { .. } | Event::Started { .. } => ready += 1,
-                Event::Decided {
-                    slot,
-                    value: Value::AllocateNode { nonce },
-                    ..
-                } => {
+                Event::Decided { slot, value: Value::AllocateNode { nonce }, .. } => {
                     // The first of the three owners that is told.
                     if let Some(sent) = sent.remove(&nonce) {
                         let took = u64::try_from(sent.elapsed().as_nanos())?;
@@ -136,12 +128,7 @@ fn measure(in_flight: usize, time: Duration) -> Result<(), Box<dyn Error>> {
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
     latencies.sort_unstable();
-    let at = |part: usize| {
-        latencies
-            .get(latencies.len() * part / 1000)
-            .copied()
-            .unwrap_or(0)
-    };
+    let at = |part: usize| latencies.get(latencies.len() * part / 1000).copied().unwrap_or(0);
     let calls: u64 = nodes.iter().map(|(_, owner)| owner.counts().calls).sum();
     println!(
         "{in_flight:2} in flight: {:6} decisions/s, median {} us, 99% {} us, 99.9% {} us; {calls} calls of control",

@@ -26,19 +26,11 @@ pub const GROUP: u32 = 0x0a0b_0c0d;
 const PORT: u16 = 47_100;
 
 const fn station(last: u8) -> Address {
-    Address {
-        mac: [2, 0, 0, 0, 0, last],
-        ip: [10, 0, 0, last],
-        port: PORT,
-    }
+    Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: PORT }
 }
 
 const fn group(last: u8) -> Address {
-    Address {
-        mac: [3, 0, 0, 0, 0, last],
-        ip: [239, 0, 0, last],
-        port: PORT,
-    }
+    Address { mac: [3, 0, 0, 0, 0, last], ip: [239, 0, 0, last], port: PORT }
 }
 
 /// Where a box is.
@@ -173,9 +165,7 @@ fn read(frame: &[u8]) -> Option<Header> {
 /// What a frame says where addresses have this port, and in which form.
 fn read_at(frame: &[u8], port: u16) -> Option<(Form, Header)> {
     let form = Form::of(frame, port).ok()?;
-    let header = frame
-        .get(form.header_at()..)?
-        .first_chunk::<HEADER_BYTES>()?;
+    let header = frame.get(form.header_at()..)?.first_chunk::<HEADER_BYTES>()?;
     Some((form, Header::read(header)?))
 }
 
@@ -237,9 +227,7 @@ fn again<'a>(frame: &[u8], to: &Address, room: usize, buffer: &'a mut [u8]) -> O
     let at = Form::Udp.room_at();
     let header = read(frame)?;
     let bytes = frame.get(at..at + room)?;
-    Form::Udp
-        .write(buffer, &OWN, to, &header, bytes)
-        .map(|frame| &*frame)
+    Form::Udp.write(buffer, &OWN, to, &header, bytes).map(|frame| &*frame)
 }
 
 /// A wire of the cluster as a box sees it.
@@ -283,14 +271,7 @@ impl<W: Wire> Wire for Translated<W> {
     fn receive(&mut self, arrived: &mut Arrived) {
         self.arrived.clear();
         self.wire.receive(&mut self.arrived);
-        let Settings {
-            own,
-            everybody,
-            decisions,
-            group,
-            form,
-            ..
-        } = self.place;
+        let Settings { own, everybody, decisions, group, form, .. } = self.place;
         let inner = (Form::Udp, GROUP, self.room);
         for frame in self.arrived.iter().take(Arrived::MAX) {
             // Others' are not looked at: a box would drop them.
@@ -338,11 +319,7 @@ fn destination(frame: &[u8], form: Form) -> Option<Address> {
 fn address(frame: &[u8], mac: usize, form: Form, (ip, port): (usize, usize)) -> Option<Address> {
     let mac = *frame.get(mac..)?.first_chunk()?;
     Some(match form {
-        Form::Raw => Address {
-            mac,
-            ip: [10, mac[3], mac[4], mac[5]],
-            port: PORT,
-        },
+        Form::Raw => Address { mac, ip: [10, mac[3], mac[4], mac[5]], port: PORT },
         Form::Udp => Address {
             mac,
             ip: *frame.get(ip..)?.first_chunk()?,
@@ -364,11 +341,7 @@ fn carry<'a>(
     if frame.len() < form.room_at() || form.is_whole(frame).is_err() {
         return None;
     }
-    let header = Header::read(
-        frame
-            .get(form.header_at()..)?
-            .first_chunk::<HEADER_BYTES>()?,
-    )?;
+    let header = Header::read(frame.get(form.header_at()..)?.first_chunk::<HEADER_BYTES>()?)?;
     let bytes = frame.get(form.room_at()..)?;
     let header = Header { group, ..header };
     let kept = bytes.len().min(room);
@@ -379,9 +352,7 @@ fn carry<'a>(
     let mut whole = [0; ROOM_BYTES_MAX];
     whole.get_mut(..kept)?.copy_from_slice(bytes);
     let to = to(destination(frame, form)?);
-    other
-        .write(buffer, &from, &to, &header, &whole[..room])
-        .map(|frame| &*frame)
+    other.write(buffer, &from, &to, &header, &whole[..room]).map(|frame| &*frame)
 }
 
 #[cfg(test)]
@@ -389,16 +360,8 @@ mod tests {
     use super::*;
 
     fn place(form: Form) -> Settings {
-        let own = Address {
-            mac: [2, 0, 0, 9, 9, 9],
-            ip: [10, 9, 9, 9],
-            port: 7451,
-        };
-        let all = Address {
-            mac: [3, 0, 0, 0, 0, 1],
-            ip: [224, 0, 0, 1],
-            port: 7451,
-        };
+        let own = Address { mac: [2, 0, 0, 9, 9, 9], ip: [10, 9, 9, 9], port: 7451 };
+        let all = Address { mac: [3, 0, 0, 0, 0, 1], ip: [224, 0, 0, 1], port: 7451 };
         Settings {
             group: 77,
             cells: 4096,
@@ -447,11 +410,7 @@ mod tests {
     /// From another station to all, and back to it: as if the box were there itself.
     #[test]
     fn a_frame_and_its_answer_cross_the_border() {
-        let other = Address {
-            mac: [2, 0, 0, 8, 8, 8],
-            ip: [10, 8, 8, 8],
-            port: 7451,
-        };
+        let other = Address { mac: [2, 0, 0, 8, 8, 8], ip: [10, 8, 8, 8], port: 7451 };
         for form in [Form::Udp, Form::Raw] {
             let mut translated = translated(form);
             let mut buffer = [0; FRAME_BYTES_MAX];
@@ -461,10 +420,7 @@ mod tests {
             let frame = form.write(&mut buffer, &other, &all, &submit(77), &room);
             let inner = arrive(&mut translated, frame.unwrap().to_vec()).unwrap();
             let header = read(&inner).unwrap();
-            assert_eq!(
-                (header.group, inner.len()),
-                (GROUP, Form::Udp.room_at() + 32)
-            );
+            assert_eq!((header.group, inner.len()), (GROUP, Form::Udp.room_at() + 32));
             assert_eq!(destination(&inner, Form::Udp).unwrap().mac, HEARD.mac);
             assert_eq!(inner[Form::Udp.room_at()..], [5; 32]);
             assert!(Form::Udp.is_whole(&inner).is_ok());

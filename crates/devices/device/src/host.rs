@@ -32,12 +32,7 @@ pub struct Host {
 impl Host {
     /// Programs that were told these settings.
     pub fn new(settings: Settings, programs: Box<dyn Programs>) -> Self {
-        Self {
-            settings,
-            programs,
-            inside: VecDeque::new(),
-            spare: Vec::new(),
-        }
+        Self { settings, programs, inside: VecDeque::new(), spare: Vec::new() }
     }
 
     /// Power went and came: everything is forgotten ([offload-9]).
@@ -85,10 +80,7 @@ impl Host {
             // For a learner: the owner.
             Some(Type::Decided) => {
                 let setup = self.settings.setup();
-                let decisions = Setup {
-                    heard: self.settings.decisions.mac,
-                    ..setup
-                };
+                let decisions = Setup { heard: self.settings.decisions.mac, ..setup };
                 if [setup, decisions].map(|setup| arrive(&setup, Port::Network, frame).is_ok())
                     != [false; 2]
                 {
@@ -106,12 +98,7 @@ impl Host {
         frame: &[u8],
         sink: &mut impl Sink,
     ) {
-        let Self {
-            settings,
-            programs,
-            inside,
-            spare,
-        } = self;
+        let Self { settings, programs, inside, spare } = self;
         programs.step(program, from, frame, &mut |port, frame| {
             if port == Port::Owner {
                 return sink.owner(program, came, frame);
@@ -158,11 +145,7 @@ mod tests {
     use crate::programs::Reference;
 
     fn address(last: u8) -> Address {
-        Address {
-            mac: [2, 0, 0, 0, 0, last],
-            ip: [10, 0, 0, last],
-            port: 47_100,
-        }
+        Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 47_100 }
     }
 
     fn settings() -> Settings {
@@ -172,14 +155,8 @@ mod tests {
             room: 32,
             form: Form::Udp,
             own: address(1),
-            everybody: Address {
-                mac: [3, 0, 0, 0, 0, 9],
-                ..address(9)
-            },
-            decisions: Address {
-                mac: [3, 0, 0, 0, 0, 9],
-                ..address(9)
-            },
+            everybody: Address { mac: [3, 0, 0, 0, 0, 9], ..address(9) },
+            decisions: Address { mac: [3, 0, 0, 0, 0, 9], ..address(9) },
             tap_frames: 8,
         }
     }

@@ -53,16 +53,8 @@ impl Network {
     pub fn join(&self, mac: [u8; 6]) -> io::Result<Loopback> {
         let wake = Arc::new(Wake::new()?);
         let station = self.lock().stations.len();
-        self.lock().stations.push(Station {
-            mac,
-            frames: Vec::new(),
-            wake: Arc::clone(&wake),
-        });
-        Ok(Loopback {
-            network: self.clone(),
-            station,
-            wake,
-        })
+        self.lock().stations.push(Station { mac, frames: Vec::new(), wake: Arc::clone(&wake) });
+        Ok(Loopback { network: self.clone(), station, wake })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -84,13 +76,7 @@ impl Wire for Loopback {
             return;
         };
         let mut state = self.network.lock();
-        let State {
-            dice,
-            lost,
-            repeated,
-            reordered,
-            stations,
-        } = &mut *state;
+        let State { dice, lost, repeated, reordered, stations } = &mut *state;
         for (number, station) in stations.iter_mut().enumerate() {
             let is_for = station.mac == *to || to[0] & 1 == 1;
             if number == self.station || !is_for || dice.chance(*lost, 100) {

@@ -38,11 +38,7 @@ impl Process {
     /// Runs this command.
     pub(crate) fn start(words: Vec<String>) -> io::Result<Self> {
         let running = Running::start(&words)?;
-        Ok(Self {
-            words,
-            running: Some(running),
-            again_at: Instant::now() + REST,
-        })
+        Ok(Self { words, running: Some(running), again_at: Instant::now() + REST })
     }
 
     /// Whether it runs, as far as is known.
@@ -88,12 +84,7 @@ impl Running {
             .spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or(io::ErrorKind::BrokenPipe)?;
-        let running = Self {
-            child,
-            to,
-            from,
-            patience: PATIENCE_AT_START,
-        };
+        let running = Self { child, to, from, patience: PATIENCE_AT_START };
         // From here on it is ended whatever happens.
         ioctl_fionbio(&running.to, true)?;
         ioctl_fionbio(&running.from, true)?;
@@ -189,11 +180,7 @@ mod tests {
 
     #[test]
     fn one_that_ends_or_talks_nonsense_is_no_more() {
-        for script in [
-            "exit 0",
-            "head -c 62; exit 1",
-            "printf '\\360\\1abc'; cat > /dev/null",
-        ] {
+        for script in ["exit 0", "head -c 62; exit 1", "printf '\\360\\1abc'; cat > /dev/null"] {
             let mut process = shell(script);
             assert!(process.step(&event()).is_err(), "{script}");
             assert!(process.running.is_none());

@@ -79,15 +79,7 @@ impl Software {
         let seen = Arc::clone(&shared);
         let thread = thread::Builder::new().name("device".to_owned());
         let thread = thread.spawn(move || {
-            work(
-                &settings,
-                programs,
-                wire,
-                &hears,
-                filler,
-                &seen,
-                &wake_owner,
-            );
+            work(&settings, programs, wire, &hears, filler, &seen, &wake_owner);
         })?;
         Ok(Self {
             settings,

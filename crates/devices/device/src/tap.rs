@@ -45,18 +45,8 @@ pub(crate) struct Taker {
 pub(crate) fn tap(most: usize) -> (Filler, Taker) {
     let ((frames, taken), (spare, given)) = (channel(), channel());
     let shared = Arc::<Shared>::default();
-    let filler = Filler {
-        frames,
-        spare: given,
-        shared: Arc::clone(&shared),
-        most,
-        filled: false,
-    };
-    let taker = Taker {
-        frames: taken,
-        spare,
-        shared,
-    };
+    let filler = Filler { frames, spare: given, shared: Arc::clone(&shared), most, filled: false };
+    let taker = Taker { frames: taken, spare, shared };
     (filler, taker)
 }
 
@@ -132,15 +122,7 @@ mod tests {
         }
         let [a, c] = Program::ALL.map(|program| (program, Came::Inside));
         let asked = (Program::Acceptor, Came::Asked);
-        assert_eq!(
-            taken,
-            [
-                (asked, vec![0]),
-                (asked, vec![1]),
-                (c, vec![7]),
-                (a, vec![9])
-            ]
-        );
+        assert_eq!(taken, [(asked, vec![0]), (asked, vec![1]), (c, vec![7]), (a, vec![9])]);
         let network = (Program::Acceptor, Came::Network);
         filler.put(network, &[5], false);
         assert_eq!(taker.take(&mut frame), Some(network));

@@ -35,11 +35,7 @@ pub fn address(at: SocketAddrV4) -> Address {
 
 /// Everybody of a group, whoever that is: see [`Members`].
 pub const fn everybody(port: u16) -> Address {
-    Address {
-        mac: [3, 0, 0, 0, 0, 1],
-        ip: [224, 0, 0, 1],
-        port,
-    }
+    Address { mac: [3, 0, 0, 0, 0, 1], ip: [224, 0, 0, 1], port }
 }
 
 /// Who is reached by what is for everybody; may be set at any time. Clones are the same one.
@@ -154,10 +150,7 @@ impl Wire for Udp {
             }
             let frame = arrived.push();
             frame.resize(Form::Udp.room_at() + room.len(), 0);
-            if Form::Udp
-                .write(frame, &address(from), &own, &header, room)
-                .is_none()
-            {
+            if Form::Udp.write(frame, &address(from), &own, &header, room).is_none() {
                 arrived.drop_last();
             }
         }

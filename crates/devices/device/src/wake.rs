@@ -29,10 +29,7 @@ impl Wake {
 
     /// Waits until this is signalled or that is readable. An interrupted wait is a short one.
     pub(crate) fn wait(&self, other: BorrowedFd<'_>) {
-        let mut polled = [
-            PollFd::new(self, PollFlags::IN),
-            PollFd::new(&other, PollFlags::IN),
-        ];
+        let mut polled = [PollFd::new(self, PollFlags::IN), PollFd::new(&other, PollFlags::IN)];
         let _ = poll(&mut polled, None);
     }
 }

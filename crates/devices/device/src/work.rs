@@ -95,11 +95,7 @@ pub(crate) fn work(
     loop {
         shared.wake.drain();
         let mut worked = false;
-        let mut ways = Ways {
-            wire: &mut wire,
-            tap: &mut tap,
-            form: settings.form,
-        };
+        let mut ways = Ways { wire: &mut wire, tap: &mut tap, form: settings.form };
         for _ in 0..CALLS_MAX {
             match said.try_recv() {
                 Ok(Said::Frame(program, frame)) => host.put(program, &frame, &mut ways),
@@ -135,13 +131,6 @@ pub(crate) fn work(
 
 fn publish(host: &Host, strangers: u64, shared: &Shared) {
     let [acceptor, coordinator] = host.counters();
-    let mut counted = shared
-        .counted
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    *counted = Counted {
-        acceptor,
-        coordinator,
-        strangers,
-    };
+    let mut counted = shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+    *counted = Counted { acceptor, coordinator, strangers };
 }

@@ -38,12 +38,7 @@ impl<'a> Acceptor<'a> {
     /// # Panics
     /// If the room is no multiple of 8, or above 1408 bytes.
     pub fn new(setup: Setup, votes: Routes, cells: Cells<'a>) -> Self {
-        Self {
-            device: Device::new(setup, 0, cells),
-            votes,
-            armed: None,
-            last: PackedBallot::NONE,
-        }
+        Self { device: Device::new(setup, 0, cells), votes, armed: None, last: PackedBallot::NONE }
     }
 
     /// Power went and came: everything is forgotten ([offload-9]).
@@ -177,8 +172,7 @@ impl<'a> Acceptor<'a> {
                 flags: REPEAT,
                 ..self.answer(Type::Phase2b, armed, &asked.header)
             });
-            self.device
-                .send_all(asked, &armed.votes, &header, Some(room), out);
+            self.device.send_all(asked, &armed.votes, &header, Some(room), out);
             return Ok(());
         }
         // One step: nobody sees a cell between check and write.
@@ -191,12 +185,10 @@ impl<'a> Acceptor<'a> {
         };
         self.device.cells.put(cell, asked.room);
         let header = self.answer(Type::Phase2b, armed, &asked.header);
-        self.device
-            .send_all(asked, &armed.votes, &header, None, out);
+        self.device.send_all(asked, &armed.votes, &header, None, out);
         // To the tap, from where the owner logs it.
         let owner = &self.device.setup.owner;
-        self.device
-            .send(asked, Port::Owner, owner, &header, None, out);
+        self.device.send(asked, Port::Owner, owner, &header, None, out);
         Ok(())
     }
 
@@ -205,8 +197,7 @@ impl<'a> Acceptor<'a> {
         let armed = self.armed.as_ref().ok_or(Reason::Disarmed)?;
         let header = self.answer(Type::Phase1b, armed, &asked.header);
         let (header, room) = self.device.shown(header);
-        self.device
-            .send_all(asked, &armed.votes, &header, Some(room), out);
+        self.device.send_all(asked, &armed.votes, &header, Some(room), out);
         Ok(())
     }
 
@@ -224,8 +215,7 @@ impl<'a> Acceptor<'a> {
         };
         let (header, room) = self.device.shown(header);
         let owner = &self.device.setup.owner;
-        self.device
-            .send(asked, Port::Owner, owner, &header, Some(room), out);
+        self.device.send(asked, Port::Owner, owner, &header, Some(room), out);
         Ok(())
     }
 

@@ -31,9 +31,8 @@ impl Admitted<'_> {
 /// A whole frame of the group for this station, whatever it asks or says; or why it is none ([offload-16]).
 pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
     let form = Form::of(frame, setup.own.port)?;
-    let header: &[u8; HEADER_BYTES] = frame[form.header_at()..]
-        .first_chunk()
-        .expect("a header was seen");
+    let header: &[u8; HEADER_BYTES] =
+        frame[form.header_at()..].first_chunk().expect("a header was seen");
     let header = Header::read(header).ok_or(Reason::Foreign)?;
     if header.group != setup.group {
         return Err(Reason::Group);
@@ -51,13 +50,7 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
     if sum(0, room) != header.sum {
         return Err(Reason::Checksum);
     }
-    Ok(Admitted {
-        from,
-        form,
-        frame,
-        header,
-        room,
-    })
+    Ok(Admitted { from, form, frame, header, room })
 }
 
 /// Admits a frame, or says why not ([offload-16]). `takes`: whether the program handles such frames.
@@ -107,10 +100,7 @@ pub(crate) const fn is_control(kind: Type) -> bool {
 }
 
 const fn has_value(kind: Type) -> bool {
-    matches!(
-        kind,
-        Type::Submit | Type::Phase2a | Type::Phase2b | Type::Decided
-    )
+    matches!(kind, Type::Submit | Type::Phase2a | Type::Phase2b | Type::Decided)
 }
 
 /// Fields that have no meaning in such a frame are zero.

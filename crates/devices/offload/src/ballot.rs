@@ -17,9 +17,7 @@ impl PackedBallot {
     pub fn of(ballot: Ballot) -> Option<Self> {
         let era = u16::try_from(ballot.era.0).ok()?;
         let node = u16::try_from(ballot.node.0).ok()?;
-        Some(Self(
-            u64::from(era) << 48 | u64::from(ballot.round) << 16 | u64::from(node),
-        ))
+        Some(Self(u64::from(era) << 48 | u64::from(ballot.round) << 16 | u64::from(node)))
     }
 
     /// The same ballot, as the core has it.
@@ -38,11 +36,7 @@ mod tests {
     use super::*;
 
     fn ballot(era: u32, round: u32, node: u32) -> Ballot {
-        Ballot {
-            era: Era(era),
-            round,
-            node: NodeId(node),
-        }
+        Ballot { era: Era(era), round, node: NodeId(node) }
     }
 
     #[test]

@@ -22,13 +22,8 @@ pub struct Cell {
 
 impl Cell {
     /// Never used.
-    pub const EMPTY: Self = Self {
-        ballot: PackedBallot::NONE,
-        slot: 0,
-        value: Descriptor::NONE,
-        sum: 0,
-        voters: 0,
-    };
+    pub const EMPTY: Self =
+        Self { ballot: PackedBallot::NONE, slot: 0, value: Descriptor::NONE, sum: 0, voters: 0 };
 
     /// Whether it holds this slot, as it is in this ballot.
     pub fn holds(&self, ballot: PackedBallot, slot: u64) -> bool {
@@ -96,11 +91,7 @@ impl<'a> Cells<'a> {
         assert!(cells.len().is_power_of_two(), "{} cells", cells.len());
         assert!(u32::try_from(cells.len()).is_ok(), "{} cells", cells.len());
         assert_eq!(rooms.len(), cells.len() * room, "bytes of rooms");
-        let mut this = Self {
-            cells: Memory::Lent(cells),
-            rooms: Memory::Lent(rooms),
-            room,
-        };
+        let mut this = Self { cells: Memory::Lent(cells), rooms: Memory::Lent(rooms), room };
         this.clear();
         this
     }

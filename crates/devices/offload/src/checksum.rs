@@ -32,9 +32,9 @@ pub const fn udp(sum: u16) -> u16 {
 
 /// CRC-32C of a value, made by its origin and looked at by who learns it.
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |crc, byte| {
-        crc >> 8 ^ TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)]
-    })
+    !bytes
+        .iter()
+        .fold(u32::MAX, |crc, byte| crc >> 8 ^ TABLE[usize::from(crc.to_le_bytes()[0] ^ byte)])
 }
 
 const TABLE: [u32; 256] = {
@@ -44,11 +44,7 @@ const TABLE: [u32; 256] = {
         let mut crc = at;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 1 == 1 {
-                crc >> 1 ^ 0x82f6_3b78
-            } else {
-                crc >> 1
-            };
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
             bit += 1;
         }
         table[at as usize] = crc;

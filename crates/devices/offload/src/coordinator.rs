@@ -196,12 +196,8 @@ impl<'a> Coordinator<'a> {
         // Stored before it leaves ([offload-12]).
         self.device.cells.put(cell, asked.room);
         self.next = slot + 1;
-        let header = Header {
-            slot,
-            ..self.proposal_header(start, &asked.header)
-        };
-        self.device
-            .send_all(asked, &start.proposals, &header, None, out);
+        let header = Header { slot, ..self.proposal_header(start, &asked.header) };
+        self.device.send_all(asked, &start.proposals, &header, None, out);
         Ok(())
     }
 
@@ -237,11 +233,9 @@ impl<'a> Coordinator<'a> {
             ..asked.header
         };
         let (header, room) = self.device.shown(header);
-        self.device
-            .send_all(asked, &start.decisions, &header, Some(room), out);
+        self.device.send_all(asked, &start.decisions, &header, Some(room), out);
         let owner = &self.device.setup.owner;
-        self.device
-            .send(asked, Port::Owner, owner, &header, Some(room), out);
+        self.device.send(asked, Port::Owner, owner, &header, Some(room), out);
         Ok(())
     }
 
@@ -255,13 +249,8 @@ impl<'a> Coordinator<'a> {
         }
         let header = self.proposal_header(start, &asked.header);
         let (header, room) = self.device.shown(header);
-        let header = Header {
-            voted: 0,
-            flags: COORDINATOR | REPEAT,
-            ..header
-        };
-        self.device
-            .send_all(asked, &start.proposals, &header, Some(room), out);
+        let header = Header { voted: 0, flags: COORDINATOR | REPEAT, ..header };
+        self.device.send_all(asked, &start.proposals, &header, Some(room), out);
         Ok(())
     }
 
@@ -279,8 +268,7 @@ impl<'a> Coordinator<'a> {
         };
         let (header, room) = self.device.shown(header);
         let owner = &self.device.setup.owner;
-        self.device
-            .send(asked, Port::Owner, owner, &header, Some(room), out);
+        self.device.send(asked, Port::Owner, owner, &header, Some(room), out);
         Ok(())
     }
 

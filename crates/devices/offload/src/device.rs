@@ -45,11 +45,7 @@ impl<'a> Device<'a> {
     /// What was not admitted.
     pub(crate) fn turn_away(&mut self, reason: Reason) -> Verdict {
         self.counters.count(reason);
-        if reason.passes() {
-            Verdict::Pass
-        } else {
-            Verdict::Taken
-        }
+        if reason.passes() { Verdict::Pass } else { Verdict::Taken }
     }
 
     /// Ends a step: counts, and tells the sender why not.
@@ -63,11 +59,8 @@ impl<'a> Device<'a> {
         let mut reason = reason;
         if reason.answers() {
             // The owner is where the setup says, whoever a call claims to be from.
-            let to = if is_control(asked.header.kind) {
-                Some(self.setup.owner)
-            } else {
-                asked.source()
-            };
+            let to =
+                if is_control(asked.header.kind) { Some(self.setup.owner) } else { asked.source() };
             match to {
                 Some(to) => self.refuse(asked, &to, reason, state, out),
                 None => reason = Reason::Source,
@@ -141,12 +134,7 @@ impl<'a> Device<'a> {
             Some((cell, room)) => (cell.ballot.0, cell.value, cell.sum, room),
             None => (0, Descriptor::NONE, 0, &NOTHING[..self.setup.room]),
         };
-        let header = Header {
-            voted,
-            value,
-            sum,
-            ..header
-        };
+        let header = Header { voted, value, sum, ..header };
         (header, room)
     }
 

@@ -103,14 +103,8 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// Nothing.
-    pub const NONE: Self = Self {
-        kind: 0,
-        origin: 0,
-        origin_boot: 0,
-        counter: 0,
-        length: 0,
-        crc: 0,
-    };
+    pub const NONE: Self =
+        Self { kind: 0, origin: 0, origin_boot: 0, counter: 0, length: 0, crc: 0 };
 
     /// Whether a device carries values of this kind: any but content and reconfiguration ([offload-15]).
     pub const fn is_carried(self) -> bool {
@@ -260,10 +254,7 @@ mod tests {
     #[test]
     fn content_and_reconfiguration_are_not_carried() {
         let carried = (0..=u8::MAX).filter(|kind| {
-            let value = Descriptor {
-                kind: *kind,
-                ..Descriptor::NONE
-            };
+            let value = Descriptor { kind: *kind, ..Descriptor::NONE };
             value.is_carried()
         });
         assert!(carried.eq([1, 2, 4, 5, 6, 8]));

@@ -31,11 +31,7 @@ impl<'a> Host<'a> {
     pub fn new(coordinator: Coordinator<'a>, acceptor: Acceptor<'a>) -> Self {
         let setup = *coordinator.setup();
         assert_eq!(setup, *acceptor.setup(), "two places");
-        Self {
-            setup,
-            coordinator,
-            acceptor,
-        }
+        Self { setup, coordinator, acceptor }
     }
 
     /// The one that proposes and counts.

@@ -43,10 +43,7 @@ impl<'a> Learner<'a> {
     /// # Panics
     /// If the room is no multiple of 8, or above 1408 bytes.
     pub fn new(setup: Setup, cells: Cells<'a>) -> Self {
-        Self {
-            device: Device::new(setup, 0, cells),
-            counting: None,
-        }
+        Self { device: Device::new(setup, 0, cells), counting: None }
     }
 
     /// How it stands.
@@ -119,9 +116,7 @@ impl<'a> Learner<'a> {
             Type::Phase2b => self.on_phase2b(&asked, out),
             _ => self.on_decided(&asked, out),
         };
-        self.device
-            .counters
-            .count(done.err().unwrap_or(Reason::None));
+        self.device.counters.count(done.err().unwrap_or(Reason::None));
         Verdict::Taken
     }
 
@@ -174,20 +169,11 @@ impl<'a> Learner<'a> {
             return Ok(());
         }
         // The origin's own sum: devices on the way looked at no byte.
-        let bytes = asked
-            .room
-            .get(..usize::from(value.length))
-            .ok_or(Reason::Value)?;
+        let bytes = asked.room.get(..usize::from(value.length)).ok_or(Reason::Value)?;
         if crc32c(bytes) != value.crc {
             return Err(Reason::Checksum);
         }
-        let cell = Cell {
-            ballot: count.ballot,
-            slot,
-            value,
-            sum: asked.header.sum,
-            voters: 0,
-        };
+        let cell = Cell { ballot: count.ballot, slot, value, sum: asked.header.sum, voters: 0 };
         self.device.cells.put(cell, asked.room);
         Ok(())
     }
@@ -203,8 +189,7 @@ impl<'a> Learner<'a> {
         };
         let (header, room) = self.device.shown(header);
         let owner = &self.device.setup.owner;
-        self.device
-            .send(asked, Port::Owner, owner, &header, Some(room), out);
+        self.device.send(asked, Port::Owner, owner, &header, Some(room), out);
     }
 }
 

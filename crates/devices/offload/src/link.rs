@@ -49,11 +49,7 @@ impl Address {
 pub const fn stations(group: u32) -> [Address; 2] {
     let [a, b, c, d] = group.to_be_bytes();
     const fn station(mac: [u8; 6]) -> Address {
-        Address {
-            mac,
-            ip: [0; 4],
-            port: 0,
-        }
+        Address { mac, ip: [0; 4], port: 0 }
     }
     let of = [0x03, b'Q', a, b, c, d & !1];
     let decisions = [0x03, b'Q', a, b, c, d | 1];
@@ -144,9 +140,7 @@ impl Form {
                 let pseudo = sum(pseudo, &[0, PROTOCOL_UDP]);
                 let whole = sum(pseudo, &frame[UDP_AT..]) == 0xffff;
                 let there = frame[UDP_AT + 6..UDP_AT + 8] != [0, 0];
-                (header && whole && there)
-                    .then_some(())
-                    .ok_or(Reason::Checksum)
+                (header && whole && there).then_some(()).ok_or(Reason::Checksum)
             }
             Self::Raw => {
                 let whole = sum(0, &frame[SHIM_AT..]) == 0xffff;
@@ -163,10 +157,8 @@ impl Form {
 
     /// Who sent it; `None` if that is nobody's own address.
     pub(crate) fn from(self, frame: &[u8]) -> Option<Address> {
-        let mut from = Address {
-            mac: core::array::from_fn(|at| frame[6 + at]),
-            ..Address::default()
-        };
+        let mut from =
+            Address { mac: core::array::from_fn(|at| frame[6 + at]), ..Address::default() };
         if self == Self::Udp {
             from.ip = core::array::from_fn(|at| frame[IP_AT + 12 + at]);
             from.port = u16::from_be_bytes([frame[UDP_AT], frame[UDP_AT + 1]]);
@@ -231,10 +223,7 @@ impl Form {
             }
         }
         frame[self.room_at()..].copy_from_slice(room);
-        let header = Header {
-            sum: sum(0, room),
-            ..*header
-        };
+        let header = Header { sum: sum(0, room), ..*header };
         self.rewrite(frame, from, to, &header);
         Some(frame)
     }

@@ -39,13 +39,7 @@ pub struct Out<'a> {
 impl<'a> Out<'a> {
     /// Empty. The buffer has room for [`FRAMES_MAX`] frames of the group.
     pub const fn new(bytes: &'a mut [u8]) -> Self {
-        Self {
-            bytes,
-            used: 0,
-            frames: [(Port::Network, 0); FRAMES_MAX],
-            count: 0,
-            outside: 0,
-        }
+        Self { bytes, used: 0, frames: [(Port::Network, 0); FRAMES_MAX], count: 0, outside: 0 }
     }
 
     /// Forgets the frames.

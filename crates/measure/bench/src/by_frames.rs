@@ -23,10 +23,7 @@ pub(crate) fn start(
     interface: String,
     value_bytes: usize,
 ) -> io::Result<Running> {
-    let plan = Plan {
-        connections: 1,
-        ..plan
-    };
+    let plan = Plan { connections: 1, ..plan };
     Running::spawn(move |shared| {
         let opened = FrameClient::open(&nodes, &interface, Options::default());
         let mut client = opened.map_err(io::Error::other)?;
@@ -34,9 +31,7 @@ pub(crate) fn start(
         let fit = (1..).take_while(|count| client.room(*count) >= count * value_bytes);
         let fit = fit.last().ok_or_else(|| {
             let room = client.room(1);
-            io::Error::other(format!(
-                "a frame has room for a value of {room} bytes at most"
-            ))
+            io::Error::other(format!("a frame has room for a value of {room} bytes at most"))
         })?;
         let started = shared.begin();
         let since = || Nanos::try_from(started.elapsed().as_nanos()).unwrap_or(Nanos::MAX);

@@ -152,10 +152,7 @@ fn open(session: &mut Session, scratch: &mut [u8], input: &mut Vec<u8>) -> io::R
             Taken::Ended => return Err(closed()),
             Taken::Failed => {
                 let why = session.failure().unwrap_or("the session is over");
-                return Err(io::Error::new(
-                    ErrorKind::InvalidData,
-                    format!("TLS: {why}"),
-                ));
+                return Err(io::Error::new(ErrorKind::InvalidData, format!("TLS: {why}")));
             }
         }
     }

@@ -81,9 +81,7 @@ impl Device {
                 return Some(format!("node {number} does not use its device: {why}"));
             }
             if node.leader == Some(number) && device.gives_from.is_none() {
-                return Some(format!(
-                    "that of node {number}, which leads, gives out no slots"
-                ));
+                return Some(format!("that of node {number}, which leads, gives out no slots"));
             }
         }
         None
@@ -240,10 +238,7 @@ mod tests {
         let hardly = reading(1100, 190, 2).since(&before);
         let why = hardly.objection().unwrap();
         assert!(why.contains("10 %") && why.contains("1 times"), "{why}");
-        let outgrown = Used {
-            outgrown: 900,
-            ..hardly.clone()
-        };
+        let outgrown = Used { outgrown: 900, ..hardly.clone() };
         assert_eq!(outgrown.objection(), None);
         let figures = Figures::new(&[used, hardly]).unwrap();
         assert_eq!((figures.slots_share, figures.taken_back), (0.55, 1));

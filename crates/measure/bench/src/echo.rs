@@ -97,10 +97,7 @@ pub fn serve(interface: &str, way: Way) -> io::Result<()> {
     }
     ready()?;
     loop {
-        let Some(length) = raw
-            .receive(&mut buffer)
-            .map_err(io::Error::other)?
-            .map(<[u8]>::len)
+        let Some(length) = raw.receive(&mut buffer).map_err(io::Error::other)?.map(<[u8]>::len)
         else {
             continue;
         };

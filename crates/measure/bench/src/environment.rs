@@ -41,17 +41,8 @@ pub struct Environment {
 impl Environment {
     /// Of this process.
     pub fn now() -> Self {
-        let Machine {
-            kernel,
-            cpus,
-            cpu_model,
-        } = Machine::now();
-        Self {
-            commit: BUILT_FROM.get().cloned().unwrap_or_default(),
-            kernel,
-            cpus,
-            cpu_model,
-        }
+        let Machine { kernel, cpus, cpu_model } = Machine::now();
+        Self { commit: BUILT_FROM.get().cloned().unwrap_or_default(), kernel, cpus, cpu_model }
     }
 }
 

@@ -123,19 +123,11 @@ impl Parameters {
             let request = point.value_bytes + request_header;
             let batch = request * point.commands + batch_header;
             let share = (NODES - 1.0) / point.commands;
-            let features = [
-                1.0,
-                request + ANSWER_BYTES,
-                share,
-                share * (batch + VOTE_BYTES),
-            ];
+            let features = [1.0, request + ANSWER_BYTES, share, share * (batch + VOTE_BYTES)];
             (features, point.leader_us, point.leader_us)
         });
         let [client, client_byte, replica, replica_byte] = least_squares(processor);
-        let law = |fixed, per_byte| Linear {
-            fixed: Micros(fixed),
-            per_byte: Micros(per_byte),
-        };
+        let law = |fixed, per_byte| Linear { fixed: Micros(fixed), per_byte: Micros(per_byte) };
         let model = Model::paper(
             NODES,
             Network::Wan,
@@ -144,11 +136,7 @@ impl Parameters {
             law(client, client_byte),
             law(replica, replica_byte),
         );
-        Some(Self {
-            model,
-            request_header,
-            batch_header,
-        })
+        Some(Self { model, request_header, batch_header })
     }
 
     fn load(&self, value_bytes: f64) -> Workload {
@@ -173,8 +161,7 @@ impl Parameters {
         clients: f64,
     ) -> Prediction {
         let commands = commands.min(clients / window).max(1.0);
-        self.model
-            .predict(&self.load(value_bytes), commands, window)
+        self.model.predict(&self.load(value_bytes), commands, window)
     }
 
     /// One instance alone.
@@ -184,19 +171,9 @@ impl Parameters {
 
     /// In the paper's way of writing: milliseconds, x in thousands of bytes.
     pub fn describe(&self) -> String {
-        let Model {
-            bandwidth,
-            one_way,
-            client,
-            replica,
-            ..
-        } = self.model;
+        let Model { bandwidth, one_way, client, replica, .. } = self.model;
         let law = |law: Linear| {
-            format!(
-                "{}x + {} ms",
-                round(law.per_byte.0),
-                round(law.fixed.0 / 1000.0)
-            )
+            format!("{}x + {} ms", round(law.per_byte.0), round(law.fixed.0 / 1000.0))
         };
         format!(
             "B = {} Mbit/s without headers of TCP, L = {} ms, φcli(x) = {}, φrep(x) = {} (x in \
@@ -229,11 +206,7 @@ fn least_squares<const N: usize>(points: impl Iterator<Item = ([f64; N], f64, f6
                 up += features[n] * (target - others.sum::<f64>());
                 down += features[n] * features[n];
             }
-            factors[n] = if down > 0.0 {
-                (up / down).max(0.0)
-            } else {
-                0.0
-            };
+            factors[n] = if down > 0.0 { (up / down).max(0.0) } else { 0.0 };
         }
     }
     // What only approaches zero is zero.
@@ -244,10 +217,7 @@ fn least_squares<const N: usize>(points: impl Iterator<Item = ([f64; N], f64, f6
 mod tests {
     use super::*;
 
-    const LINK: Measured = Measured {
-        round_trip_us: 100_000.0,
-        bytes_per_s: 1.2e6,
-    };
+    const LINK: Measured = Measured { round_trip_us: 100_000.0, bytes_per_s: 1.2e6 };
 
     /// A system with 5 bytes per request, 177 per batch, φcli = 2 + 0.001x µs, φrep = 20 µs.
     fn point(value_bytes: f64, commands: f64) -> Point {

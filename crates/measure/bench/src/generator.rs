@@ -82,13 +82,11 @@ impl<T: Send + 'static> Running<T> {
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let told = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("load".to_owned())
-            .spawn(move || {
-                // Otherwise the kernel adds up to 50 us to every wait.
-                let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-                load(&told)
-            })?;
+        let thread = thread::Builder::new().name("load".to_owned()).spawn(move || {
+            // Otherwise the kernel adds up to 50 us to every wait.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+            load(&told)
+        })?;
         Ok(Self { shared, thread })
     }
 
@@ -122,11 +120,7 @@ impl<T: Send + 'static> Running<T> {
 
     /// Waits for the end.
     pub fn finish(self) -> io::Result<T> {
-        let gone = |_| {
-            Err(io::Error::other(
-                "the load generator detected an internal error",
-            ))
-        };
+        let gone = |_| Err(io::Error::other("the load generator detected an internal error"));
         self.thread.join().unwrap_or_else(gone)
     }
 }
@@ -147,10 +141,7 @@ impl<P: Protocol> Generator<P> {
         let mut connections = Vec::new();
         for (index, door) in (0..plan.connections_used()).zip(doors.iter().cycle()) {
             let connection = Connection::dial(door).map_err(|error| {
-                io::Error::new(
-                    error.kind(),
-                    format!("connect to {}: {error}", door.address()),
-                )
+                io::Error::new(error.kind(), format!("connect to {}: {error}", door.address()))
             })?;
             epoll::add(&epoll, &connection, token(index), EventFlags::IN)?;
             connections.push(Some(connection));
@@ -175,11 +166,7 @@ impl<P: Protocol> Generator<P> {
                 break;
             }
             let more = self.issue(&mut load, now);
-            let wait = if more {
-                0
-            } else {
-                load.wake_at().saturating_sub(now)
-            };
+            let wait = if more { 0 } else { load.wake_at().saturating_sub(now) };
             self.wait(&mut events, wait)?;
             let now = since(started);
             for event in &events {
@@ -227,12 +214,7 @@ impl<P: Protocol> Generator<P> {
             }
             let mut flags = EventFlags::IN;
             flags.set(EventFlags::OUT, connection.is_blocked());
-            Ok(epoll::modify(
-                &self.epoll,
-                &*connection,
-                token(index),
-                flags,
-            )?)
+            Ok(epoll::modify(&self.epoll, &*connection, token(index), flags)?)
         });
         if let Err(error) = sent {
             self.lose(index, &error.to_string(), load);

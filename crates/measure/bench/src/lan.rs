@@ -72,10 +72,7 @@ fn read_head(datagram: &[u8]) -> Option<(u32, u64)> {
 }
 
 fn timeout(count: i64) -> Timespec {
-    Timespec {
-        tv_sec: 0,
-        tv_nsec: count * 1_000_000,
-    }
+    Timespec { tv_sec: 0, tv_nsec: count * 1_000_000 }
 }
 
 #[cfg(test)]

@@ -103,20 +103,12 @@ pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life
     let typical = found.iter().filter(complete).min_by_key(off);
     let (typical, example) = typical.or_else(|| found.iter().min_by_key(off))?;
     let typical_us = us(typical.replied_ns - typical.sent_ns);
-    let ends = |hop, p50_us, p99_us, typical_us| Reached {
-        hop,
-        p50_us,
-        p99_us,
-        typical_us,
-        share: 1.0,
-    };
+    let ends =
+        |hop, p50_us, p99_us, typical_us| Reached { hop, p50_us, p99_us, typical_us, share: 1.0 };
     let (p50_us, p99_us) = (round(middle), round(whole.quantile_us(0.99)));
     let mut lanes = vec![Lane {
         name: "client".to_owned(),
-        hops: vec![
-            ends(SENT, 0.0, 0.0, 0.0),
-            ends(REPLIED, p50_us, p99_us, typical_us),
-        ],
+        hops: vec![ends(SENT, 0.0, 0.0, 0.0), ends(REPLIED, p50_us, p99_us, typical_us)],
     }];
     for (lane, (name, _)) in nodes.iter().enumerate() {
         let of = all.iter().filter(|((of, ..), _)| *of == lane);
@@ -130,10 +122,7 @@ pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life
             })
             .collect();
         hops.sort_by(|one, other| one.p50_us.total_cmp(&other.p50_us));
-        lanes.push(Lane {
-            name: name.clone(),
-            hops,
-        });
+        lanes.push(Lane { name: name.clone(), hops });
     }
     Some(Life {
         durability: String::new(),
@@ -195,11 +184,8 @@ mod tests {
 
     /// A command every 100 µs, each of which takes 50.
     fn commands() -> Vec<Command> {
-        let command = |slot| Command {
-            sent_ns: slot * 100_000,
-            replied_ns: slot * 100_000 + 50_000,
-            slot,
-        };
+        let command =
+            |slot| Command { sent_ns: slot * 100_000, replied_ns: slot * 100_000 + 50_000, slot };
         (1..=9).map(command).collect()
     }
 
@@ -222,10 +208,8 @@ mod tests {
         // The decision of the command before comes in a turn of its own, and is none of this one's.
         let follower = "5000 woke -, 6000 frame -, 7000 decided 1, 20000 woke -, 21000 frame -, 22000 voted 0, \
                         23000 sending -, 60000 woke -, 61000 frame -, 62000 decided 0";
-        let nodes = [
-            ("leader".to_owned(), moved(leader, 9)),
-            ("follower".to_owned(), moved(follower, 9)),
-        ];
+        let nodes =
+            [("leader".to_owned(), moved(leader, 9)), ("follower".to_owned(), moved(follower, 9))];
         let life = life(&commands(), &nodes).unwrap();
         assert_eq!((life.commands, life.typical_us), (9, 50.0));
         let shown = |lane: usize| -> Vec<(&str, f64)> {
@@ -261,9 +245,7 @@ mod tests {
                       31000 written 0, 40000 woke -, 41000 decided 0";
         let life = life(&commands(), &[("leader".to_owned(), moved(leader, 9))]).unwrap();
         let hops: Vec<&str> = life.lanes[1].hops.iter().map(|hop| hop.hop).collect();
-        let expected = [
-            "woke", "recorded", "writing", "woke", "written", "woke", "decided",
-        ];
+        let expected = ["woke", "recorded", "writing", "woke", "written", "woke", "decided"];
         assert_eq!(hops, expected);
     }
 
@@ -275,10 +257,7 @@ mod tests {
         all.splice(2..2, rare);
         let seen = life(&commands(), &[("leader".to_owned(), all)]).unwrap();
         assert_eq!(seen.lanes[1].hops.len(), 2);
-        let none = [
-            ("leader".to_owned(), often),
-            ("node 2".to_owned(), Vec::new()),
-        ];
+        let none = [("leader".to_owned(), often), ("node 2".to_owned(), Vec::new())];
         assert!(life(&commands(), &none).is_none());
         assert!(life(&[], &[]).is_none());
     }

@@ -100,12 +100,7 @@ mod tests {
     #[test]
     fn the_table_is_not_trusted() {
         let address = SocketAddr::from(([127, 0, 0, 1], 80));
-        for table in [
-            "",
-            "x",
-            "head\n0: 0100007F:0050",
-            "head\n 0: 0100007F:0050 0:0 0A",
-        ] {
+        for table in ["", "x", "head\n0: 0100007F:0050", "head\n 0: 0100007F:0050 0:0 0A"] {
             assert_eq!(inode(table, address), None, "{table:?}");
         }
     }

@@ -116,19 +116,15 @@ impl Load {
     pub fn new(plan: Plan, now: Nanos) -> Self {
         let connections = plan.connections_used();
         let source = match plan.offer {
-            Offer::Open { per_second } => Source::Rate {
-                schedule: Schedule::new(now, per_second),
-                turn: 0,
-            },
+            Offer::Open { per_second } => {
+                Source::Rate { schedule: Schedule::new(now, per_second), turn: 0 }
+            }
             Offer::Closed { outstanding } => {
                 let outstanding = usize::try_from(outstanding).expect("a count fits");
                 Source::Room((0..outstanding).map(|slot| slot % connections).collect())
             }
         };
-        let samples = Samples {
-            measured: plan.measure,
-            ..Samples::default()
-        };
+        let samples = Samples { measured: plan.measure, ..Samples::default() };
         Self {
             plan,
             start: now,
@@ -198,11 +194,7 @@ impl Load {
         match &self.source {
             Source::Rate { schedule, .. } if !self.stopped && schedule.peek() < ends => {
                 // At the limit only a reply makes room.
-                if self.outstanding_total >= OUTSTANDING_MAX {
-                    patience
-                } else {
-                    schedule.peek()
-                }
+                if self.outstanding_total >= OUTSTANDING_MAX { patience } else { schedule.peek() }
             }
             Source::Rate { .. } | Source::Room(_) => patience,
         }

@@ -21,10 +21,7 @@ const FILES: [(&str, &str); 5] = [
     ("kernel-paxos", include_str!("../papers/kernel-paxos.toml")),
     ("caans", include_str!("../papers/caans.toml")),
     ("jpaxos", include_str!("../papers/jpaxos.toml")),
-    (
-        "zero-copy-paxos",
-        include_str!("../papers/zero-copy-paxos.toml"),
-    ),
+    ("zero-copy-paxos", include_str!("../papers/zero-copy-paxos.toml")),
     ("ring-paxos", include_str!("../papers/ring-paxos.toml")),
 ];
 
@@ -316,10 +313,7 @@ pub fn all() -> Result<Vec<Paper>, BadData> {
         check(&paper).map_err(|why| BadData(format!("{name}: {why}")))?;
         Ok(paper)
     };
-    let papers: Vec<Paper> = FILES
-        .into_iter()
-        .map(read)
-        .collect::<Result<_, BadData>>()?;
+    let papers: Vec<Paper> = FILES.into_iter().map(read).collect::<Result<_, BadData>>()?;
     let mut names = BTreeSet::new();
     for scenario in papers.iter().flat_map(|paper| &paper.scenario) {
         if !names.insert(&scenario.name) {
@@ -338,10 +332,7 @@ fn check(paper: &Paper) -> Result<(), String> {
         for table in &scenario.table {
             let sizes = scenario.run.as_ref().map(|run| &run.value_bytes[..]);
             if !table.fits(sizes) {
-                return Err(format!(
-                    "{name}: {} is not complete, or of other sizes",
-                    table.title
-                ));
+                return Err(format!("{name}: {} is not complete, or of other sizes", table.title));
             }
         }
         if let Some(run) = &scenario.run {
@@ -351,10 +342,7 @@ fn check(paper: &Paper) -> Result<(), String> {
             let points = scenario.point.is_empty() == (run.kind != Kind::BestWindow);
             let compared = scenario.table.iter().any(|table| table.metric.is_some());
             let nodes = [!run.voters.is_empty(), !run.learners.is_empty()];
-            let on_one = matches!(
-                run.kind,
-                Kind::Segment | Kind::Bare | Kind::Ways | Kind::Echo
-            );
+            let on_one = matches!(run.kind, Kind::Segment | Kind::Bare | Kind::Ways | Kind::Echo);
             let segment = Lan::named(&run.lan).is_some() == on_one
                 && nodes == [run.kind == Kind::Segment; 2]
                 && bare::fits(run)
@@ -379,9 +367,7 @@ fn check(paper: &Paper) -> Result<(), String> {
             let sized = run.value_bytes.contains(&figure.value_bytes);
             let there = bare::has(run, figure) && ways::has(run, figure);
             if !known || !shared || !sized || !there {
-                return Err(format!(
-                    "{name}: nothing runs that compares with {figure:?}"
-                ));
+                return Err(format!("{name}: nothing runs that compares with {figure:?}"));
             }
         }
     }
@@ -402,11 +388,7 @@ impl Scenario {
     /// Every published number, with ours out of these rows.
     pub fn beside(&self, paper: &Paper, rows: &[Row]) -> Vec<Beside> {
         let of = |figure: &Figure| {
-            let place = if figure.place.is_empty() {
-                &self.source
-            } else {
-                &figure.place
-            };
+            let place = if figure.place.is_empty() { &self.source } else { &figure.place };
             Beside {
                 source: format!("{}, {place}", paper.name),
                 what: figure.what(),
@@ -423,10 +405,7 @@ impl Scenario {
             published: point.measured,
             unit: Metric::Throughput.unit().to_owned(),
             approximate: true,
-            ours: point
-                .rows(rows)
-                .map(|row| row.achieved_per_s)
-                .reduce(f64::max),
+            ours: point.rows(rows).map(|row| row.achieved_per_s).reduce(f64::max),
         });
         let sizes = self.run.as_ref().map_or(&[][..], |run| &run.value_bytes);
         let source = format!("{}, {}", paper.name, self.source);
@@ -441,12 +420,7 @@ impl Figure {
         if self.metric.is_of_bare() {
             return bare::what(self);
         }
-        let mut what = format!(
-            "{}: {}, {} B",
-            self.system,
-            self.metric.name(),
-            self.value_bytes
-        );
+        let mut what = format!("{}: {}, {} B", self.system, self.metric.name(), self.value_bytes);
         if let Some(clients) = self.clients {
             let s = if clients == 1 { "" } else { "s" };
             what.push_str(&format!(", {clients} client{s}"));
@@ -461,24 +435,18 @@ impl Figure {
     }
 
     fn ours(&self, scenario: &Scenario, rows: &[Row]) -> Option<f64> {
-        let name = self.percent.map_or_else(
-            || scenario.name.clone(),
-            |percent| scenario.at_share(percent),
-        );
+        let name = self
+            .percent
+            .map_or_else(|| scenario.name.clone(), |percent| scenario.at_share(percent));
         let fits = |row: &&Row| {
             row.valid
                 && row.scenario == name
                 && row.value_bytes == self.value_bytes
-                && self
-                    .clients
-                    .is_none_or(|clients| row.outstanding == Some(clients))
+                && self.clients.is_none_or(|clients| row.outstanding == Some(clients))
                 && (self.beside.is_none() || row.plane == self.beside)
                 && (self.link.is_none() || row.wan == self.link)
         };
-        let figures = rows
-            .iter()
-            .filter(fits)
-            .filter_map(|row| self.metric.of(row));
+        let figures = rows.iter().filter(fits).filter_map(|row| self.metric.of(row));
         match self.metric {
             Metric::WindowOneShare | Metric::WindowTwoBatch | Metric::LargestShare => {
                 let rows: Vec<&Row> = rows.iter().filter(fits).collect();
@@ -570,9 +538,7 @@ impl Metric {
                 Some(batch as f64)
             }
             Self::LargestShare => {
-                let last = rows
-                    .iter()
-                    .max_by_key(|row| (row.window, row.batch_bytes))?;
+                let last = rows.iter().max_by_key(|row| (row.window, row.batch_bytes))?;
                 Some(round(last.achieved_per_s / greatest))
             }
             _ => None,
@@ -592,11 +558,7 @@ mod tests {
         assert!(scenarios().any(|scenario| !scenario.waits_for.is_empty()));
         for scenario in scenarios() {
             let numbers = scenario.figure.len() + scenario.table.len() + scenario.point.len();
-            assert!(
-                numbers > 0 || !scenario.about.is_empty(),
-                "{}",
-                scenario.name
-            );
+            assert!(numbers > 0 || !scenario.about.is_empty(), "{}", scenario.name);
         }
     }
 

@@ -202,9 +202,7 @@ impl Row {
     pub fn new(setting: &Setting, environment: &Environment, all: &[Repetition]) -> Option<Self> {
         let first = all.first()?;
         let median_of = |figure: &dyn Fn(&Samples) -> f64| {
-            round(median(
-                all.iter().map(|repetition| figure(&repetition.samples)),
-            ))
+            round(median(all.iter().map(|repetition| figure(&repetition.samples))))
         };
         let spread_of = |figure: &dyn Fn(&Samples) -> f64| {
             spread(all.iter().map(|repetition| figure(&repetition.samples)))
@@ -253,9 +251,7 @@ impl Row {
             lost: all.iter().map(|repetition| repetition.samples.lost).sum(),
             late_share: round(worst(&|repetition| repetition.samples.late_share())),
             #[expect(clippy::cast_precision_loss, reason = "a time for people")]
-            latest_us: round(worst(&|repetition| {
-                repetition.samples.latest as f64 / 1000.0
-            })),
+            latest_us: round(worst(&|repetition| repetition.samples.latest as f64 / 1000.0)),
             mean_us: median_of(&|samples| samples.latencies.mean_us()),
             deviation_us: median_of(&|samples| samples.latencies.deviation_us()),
             reads_percent: setting.reads_percent,
@@ -421,9 +417,7 @@ fn objections(all: &[Repetition]) -> Vec<String> {
     if samples().any(|samples| samples.completed == 0) {
         objections.push("a repetition without any reply".to_owned());
     }
-    let mut used = all
-        .iter()
-        .filter_map(|repetition| repetition.device.as_ref());
+    let mut used = all.iter().filter_map(|repetition| repetition.device.as_ref());
     objections.extend(used.find_map(Used::objection));
     objections
 }
@@ -458,13 +452,7 @@ mod tests {
     fn setting() -> Setting {
         Setting {
             connections: 4,
-            ..Setting::new(
-                "kv",
-                "durable",
-                "memory",
-                64,
-                Offer::Closed { outstanding: 16 },
-            )
+            ..Setting::new("kv", "durable", "memory", 64, Offer::Closed { outstanding: 16 })
         }
     }
 
@@ -478,22 +466,11 @@ mod tests {
     }
 
     fn repetition(completed: u64, latency_us: u64) -> Repetition {
-        let mut samples = Samples {
-            completed,
-            measured: SECOND,
-            sent: completed,
-            ..Samples::default()
-        };
+        let mut samples =
+            Samples { completed, measured: SECOND, sent: completed, ..Samples::default() };
         (0..completed).for_each(|_| samples.latencies.record(latency_us * 1000));
-        let usage = Usage {
-            user_s: 0.1,
-            system_s: 0.2,
-            switches: 500,
-        };
-        let role = |role: &str| RoleUsage {
-            role: role.into(),
-            usage,
-        };
+        let usage = Usage { user_s: 0.1, system_s: 0.2, switches: 500 };
+        let role = |role: &str| RoleUsage { role: role.into(), usage };
         Repetition {
             samples,
             counted: completed,
@@ -514,10 +491,7 @@ mod tests {
     fn the_slowest_node_stands_beside_the_ceiling_of_delivery() {
         let delivering = |per_second| {
             let delivered_per_s = Some(per_second);
-            Repetition {
-                delivered_per_s,
-                ..repetition(1000, 100)
-            }
+            Repetition { delivered_per_s, ..repetition(1000, 100) }
         };
         let all = [delivering(900.0), delivering(500.0), delivering(1100.0)];
         let mut row = Row::new(&setting(), &environment(), &all).unwrap();
@@ -530,22 +504,12 @@ mod tests {
 
     #[test]
     fn a_row_has_the_medians_and_the_spread() {
-        let all = [
-            repetition(1000, 100),
-            repetition(3000, 300),
-            repetition(2000, 200),
-        ];
+        let all = [repetition(1000, 100), repetition(3000, 300), repetition(2000, 200)];
         let row = Row::new(&setting(), &environment(), &all).unwrap();
-        assert_eq!(
-            (row.achieved_per_s, row.repeats, row.valid),
-            (2000.0, 3, true)
-        );
+        assert_eq!((row.achieved_per_s, row.repeats, row.valid), (2000.0, 3, true));
         assert!((row.p50_us - 200.0).abs() < 1.0);
         assert_eq!(row.achieved_spread, Spread(1000.0, 3000.0));
-        assert_eq!(
-            (row.writes_per_op, row.flushes_per_op),
-            (Some(3.0), Some(3.0))
-        );
+        assert_eq!((row.writes_per_op, row.flushes_per_op), (Some(3.0), Some(3.0)));
         // 0.3 s of CPU for 2000 commands, twice; the generator's own does not count.
         assert_eq!(row.cpu_us_per_op, Some(300.0));
         assert_eq!(row.switches_per_op, Some(0.5));
@@ -557,10 +521,7 @@ mod tests {
     #[test]
     fn a_fixed_batch_and_window_belong_to_the_load() {
         let mut fixed = setting();
-        fixed.batching = Some(Batching {
-            batch_bytes: 8192,
-            window: 5,
-        });
+        fixed.batching = Some(Batching { batch_bytes: 8192, window: 5 });
         let row = Row::new(&fixed, &environment(), &[repetition(1, 1)]).unwrap();
         assert_eq!(row.load(), "16 outstanding, 5 × 8192 B");
         assert_eq!((row.batch_bytes, row.window), (Some(8192), Some(5)));
@@ -599,25 +560,16 @@ mod tests {
         let mut all = [repetition(1000, 100)];
         all[0].samples.late = 5;
         let mut setting = setting();
-        assert_eq!(
-            Row::new(&setting, &environment(), &all).unwrap().lateness(),
-            None
-        );
+        assert_eq!(Row::new(&setting, &environment(), &all).unwrap().lateness(), None);
         setting.offer = Offer::Open { per_second: 1000 };
-        assert_eq!(
-            Row::new(&setting, &environment(), &all).unwrap().lateness(),
-            Some(0.005)
-        );
+        assert_eq!(Row::new(&setting, &environment(), &all).unwrap().lateness(), Some(0.005));
     }
 
     #[test]
     fn an_objection_is_no_result() {
         let mut row = Row::new(&setting(), &environment(), &[repetition(800, 1)]).unwrap();
         row.object("1 of 2 repetitions".to_owned());
-        assert_eq!(
-            (row.valid, row.why_not),
-            (false, vec!["1 of 2 repetitions".to_owned()])
-        );
+        assert_eq!((row.valid, row.why_not), (false, vec!["1 of 2 repetitions".to_owned()]));
     }
 
     #[test]
@@ -653,10 +605,8 @@ mod tests {
             "ceiling",
             "ratio_to_ceiling",
         ];
-        let places: Vec<_> = keys
-            .iter()
-            .map(|key| json.find(&format!("\"{key}\":")).unwrap())
-            .collect();
+        let places: Vec<_> =
+            keys.iter().map(|key| json.find(&format!("\"{key}\":")).unwrap()).collect();
         assert!(places.is_sorted(), "{json}");
     }
 }

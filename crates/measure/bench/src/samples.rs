@@ -199,10 +199,7 @@ mod tests {
 
     #[test]
     fn a_rate_between_moments_is_of_whole_bars() {
-        let samples = Samples {
-            over_time: vec![9, 1, 2, 3, 9],
-            ..Samples::default()
-        };
+        let samples = Samples { over_time: vec![9, 1, 2, 3, 9], ..Samples::default() };
         let bars = |from, to| samples.bars_between(from * BUCKET / 10, to * BUCKET / 10);
         assert_eq!(bars(5, 45), [1, 2, 3]);
         assert_eq!(bars(30, 70), [3, 9, 0, 0]);

@@ -20,11 +20,7 @@ pub struct Schedule {
 impl Schedule {
     /// `per_second` commands from `start` on; at least one.
     pub fn new(start: Nanos, per_second: u64) -> Self {
-        Self {
-            start,
-            per_second: per_second.max(1),
-            next: 0,
-        }
+        Self { start, per_second: per_second.max(1), next: 0 }
     }
 
     /// When the next command is meant to be sent.

@@ -39,26 +39,14 @@ impl Profile {
     /// 200 ms of the link, twice what is in flight on it.
     pub const JPAXOS: Self = Self {
         name: "jpaxos",
-        law: Law {
-            bits_per_second: 10_000_000,
-            one_way: 50 * MS,
-            queue_bytes: 250_000,
-        },
+        law: Law { bits_per_second: 10_000_000, one_way: 50 * MS, queue_bytes: 250_000 },
     };
     /// The same with half of the way.
-    pub const HALF: Self = Self {
-        name: "half",
-        law: Law {
-            one_way: 25 * MS,
-            ..Self::JPAXOS.law
-        },
-    };
+    pub const HALF: Self = Self { name: "half", law: Law { one_way: 25 * MS, ..Self::JPAXOS.law } };
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::JPAXOS, Self::HALF]
-            .into_iter()
-            .find(|profile| profile.name == name)
+        [Self::JPAXOS, Self::HALF].into_iter().find(|profile| profile.name == name)
     }
 
     /// What each link is like.
@@ -105,10 +93,7 @@ impl Measured {
             let figure = words.next()?.ok()?;
             (figure.is_finite() && figure > 0.0).then_some(figure)
         };
-        Some(Self {
-            round_trip_us: figure()?,
-            bytes_per_s: figure()?,
-        })
+        Some(Self { round_trip_us: figure()?, bytes_per_s: figure()? })
     }
 }
 
@@ -173,11 +158,7 @@ struct Seen {
 /// and catch up at once. So both moments are those, within their second, that lag least.
 fn rate(seen: &[Seen]) -> (u64, u64) {
     let warm = WARMUP.as_nanos();
-    let late: Vec<Seen> = seen
-        .iter()
-        .copied()
-        .filter(|one| u128::from(one.at) >= warm)
-        .collect();
+    let late: Vec<Seen> = seen.iter().copied().filter(|one| u128::from(one.at) >= warm).collect();
     let (Some(first), Some(last)) = (late.first(), late.last()) else {
         return (0, 0);
     };
@@ -267,15 +248,8 @@ mod tests {
     fn a_reader_that_lags_does_not_change_the_rate() {
         let stalls = [0..0, 1_900_000..2_150_000, 5_700_000..6_000_001];
         for stall in stalls {
-            let reads = (0..=6000)
-                .map(|ms| ms * 1000)
-                .filter(|us| !stall.contains(us));
-            let seen: Vec<Seen> = reads
-                .map(|us| Seen {
-                    at: us * 1000,
-                    total: us,
-                })
-                .collect();
+            let reads = (0..=6000).map(|ms| ms * 1000).filter(|us| !stall.contains(us));
+            let seen: Vec<Seen> = reads.map(|us| Seen { at: us * 1000, total: us }).collect();
             let lagging: Vec<Seen> = seen
                 .iter()
                 .map(|one| Seen {
@@ -299,10 +273,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_passes_through_a_pipe() {
-        let measured = Measured {
-            round_trip_us: 100_123.5,
-            bytes_per_s: 1.2e6,
-        };
+        let measured = Measured { round_trip_us: 100_123.5, bytes_per_s: 1.2e6 };
         assert_eq!(Measured::parse(&measured.to_string()), Some(measured));
         for bad in ["", "1", "x 2", "1 nan", "0 1", "-1 5"] {
             assert_eq!(Measured::parse(bad), None, "{bad}");

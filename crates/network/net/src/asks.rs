@@ -38,14 +38,8 @@ pub enum NotPut<T> {
 pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
     let wake = Arc::new(Wake::new()?);
     let (sender, receiver) = sync_channel(waiting_max);
-    let asks = Asks {
-        queue: sender,
-        wake: Arc::clone(&wake),
-    };
-    let asked = Asked {
-        queue: receiver,
-        wake,
-    };
+    let asks = Asks { queue: sender, wake: Arc::clone(&wake) };
+    let asked = Asked { queue: receiver, wake };
     Ok((asks, asked))
 }
 

@@ -142,19 +142,14 @@ impl Clients {
             if matches!(listener, Listener::Tcp(_)) {
                 socket.tune_for_client();
             }
-            let ends = Endpoints {
-                door,
-                ..socket.ends()
-            };
+            let ends = Endpoints { door, ..socket.ends() };
             let id = ConnectionId(self.next_id);
             self.next_id += 1;
             if matches!(listener, Listener::Tcp(_)) && self.unproved.has_trust() {
                 self.receive(id, socket, ends, cx)?;
                 continue;
             }
-            let token = cx
-                .sources
-                .add(&socket, Source::Client(id), Interest::READ)?;
+            let token = cx.sources.add(&socket, Source::Client(id), Interest::READ)?;
             self.open(id, socket, token, ends, cx);
         }
     }
@@ -285,10 +280,7 @@ impl Clients {
         loop {
             let total = self.held_bytes(cx.host);
             let held = |(id, client): (&ConnectionId, &Client)| {
-                (
-                    *id,
-                    client.backlog.len() + cx.host.front().held_bytes_of(*id),
-                )
+                (*id, client.backlog.len() + cx.host.front().held_bytes_of(*id))
             };
             let clients = self.connections.iter().map(held);
             let Some((id, bytes)) = heaviest(total, of, clients) else {
@@ -324,10 +316,7 @@ impl Clients {
 
     /// When [`Self::on_time`] has something to do.
     pub(crate) fn next_time(&self) -> Option<Time> {
-        let leaving = self
-            .leaving
-            .iter()
-            .filter_map(|id| self.connections.get(id));
+        let leaving = self.leaving.iter().filter_map(|id| self.connections.get(id));
         let times = leaving.filter_map(|client| match client.stage {
             Stage::Farewell(until) => Some(until),
             Stage::Open | Stage::HalfClosed => None,
@@ -339,10 +328,7 @@ impl Clients {
     pub(crate) fn stop_reading(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.limits.clients_max = 0;
         self.dismiss_all(cx);
-        let open = self
-            .connections
-            .iter_mut()
-            .filter(|(_, client)| client.stage == Stage::Open);
+        let open = self.connections.iter_mut().filter(|(_, client)| client.stage == Stage::Open);
         let mut stopped = Vec::new();
         for (id, client) in open {
             client.stage = Stage::HalfClosed;
@@ -358,10 +344,7 @@ impl Clients {
     pub(crate) fn all_sent(&self, host: &mut impl ClientSide) -> bool {
         let mut ids = self.connections.keys().copied();
         ids.all(|id| host.front_mut().output(id).is_empty())
-            && !self
-                .connections
-                .values()
-                .any(|client| client.socket.has_unsent())
+            && !self.connections.values().any(|client| client.socket.has_unsent())
     }
 
     fn read(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) {
@@ -462,9 +445,7 @@ impl Clients {
         if fresh > 0 {
             let (front, mut requests) = cx.host.front_and_requests(cx.now);
             let used = front.received(id, &self.scratch[..fresh], &mut requests);
-            client
-                .backlog
-                .extend_from_slice(&self.scratch[used.min(fresh)..fresh]);
+            client.backlog.extend_from_slice(&self.scratch[used.min(fresh)..fresh]);
             self.backlog_bytes += client.backlog.len();
         } else if !client.backlog.is_empty() {
             let (front, mut requests) = cx.host.front_and_requests(cx.now);
@@ -478,10 +459,7 @@ impl Clients {
         }
         let backlog = client.backlog.len();
         if backlog > self.limits.client_backlog_bytes_max {
-            tracing::warn!(
-                backlog,
-                "closed a client: its command is too large or never ends"
-            );
+            tracing::warn!(backlog, "closed a client: its command is too large or never ends");
             return self.close(id, cx);
         }
         if !cx.host.front().ready(id) && !client.paused {
@@ -564,12 +542,7 @@ impl Clients {
         };
         if let Some(why) = cx.host.front().broken(id) {
             if let Some(untold) = self.resets.say(cx.now.time) {
-                tracing::warn!(
-                    client = id.0,
-                    why,
-                    untold,
-                    "reset the connection of a client"
-                );
+                tracing::warn!(client = id.0, why, untold, "reset the connection of a client");
             }
             self.stats.clients_reset += 1;
             client.socket.reset_at_close();
@@ -596,10 +569,7 @@ impl Clients {
             return;
         };
         let read = !client.paused && client.stage != Stage::HalfClosed;
-        let interest = Interest {
-            read,
-            write: client.socket.waits_to_write(client.blocked),
-        };
+        let interest = Interest { read, write: client.socket.waits_to_write(client.blocked) };
         if interest == client.interest {
             return;
         }

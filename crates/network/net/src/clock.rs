@@ -21,9 +21,7 @@ impl Started {
 fn boot_us() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);
-    part(time.tv_sec)
-        .saturating_mul(1_000_000)
-        .saturating_add(part(time.tv_nsec) / 1000)
+    part(time.tv_sec).saturating_mul(1_000_000).saturating_add(part(time.tv_nsec) / 1000)
 }
 
 /// Elsewhere a suspend is not counted, and the command line takes no leases.

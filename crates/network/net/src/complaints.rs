@@ -51,12 +51,7 @@ mod tests {
     #[test]
     fn strangers_cannot_fill_the_memory() {
         let mut complaints = Complaints::default();
-        let new = (0..10_000)
-            .filter(|n| complaints.is_new(&n.to_string(), "noise"))
-            .count();
-        assert_eq!(
-            (new, complaints.said.len()),
-            (COMPLAINTS_MAX, COMPLAINTS_MAX)
-        );
+        let new = (0..10_000).filter(|n| complaints.is_new(&n.to_string(), "noise")).count();
+        assert_eq!((new, complaints.said.len()), (COMPLAINTS_MAX, COMPLAINTS_MAX));
     }
 }

@@ -110,13 +110,7 @@ impl Desk {
                 self.asked += 1;
                 let asked = self.asked;
                 self.held.insert(asked, (now.time.plus_ms(HELD_MS), reply));
-                let wanted = Wanted {
-                    asked,
-                    hold,
-                    stream,
-                    position,
-                    bytes_max,
-                };
+                let wanted = Wanted { asked, hold, stream, position, bytes_max };
                 host.order(now, Order::Held(wanted));
             }
             Command::Probe(reply) => {
@@ -135,13 +129,8 @@ impl Desk {
                 }
                 self.asked += 1;
                 let asked = self.asked;
-                self.group
-                    .insert(asked, (now.time.plus_ms(GROUP_MS), reply));
-                let order = Order::Group {
-                    asked,
-                    ask,
-                    dry_run,
-                };
+                self.group.insert(asked, (now.time.plus_ms(GROUP_MS), reply));
+                let order = Order::Group { asked, ask, dry_run };
                 host.order(now, order);
             }
         }

@@ -181,17 +181,9 @@ impl Bound {
         if *kind == Kind::Off {
             return Ok(None);
         }
-        let mut bound = Self {
-            rungs: Vec::new(),
-            not: Vec::new(),
-            members: Members::default(),
-        };
+        let mut bound = Self { rungs: Vec::new(), not: Vec::new(), members: Members::default() };
         let by_udp = ByUdp::place(wanted, peers);
-        let by_udp = if *kind == Kind::Udp {
-            Ok(by_udp?)
-        } else {
-            by_udp
-        };
+        let by_udp = if *kind == Kind::Udp { Ok(by_udp?) } else { by_udp };
         if !peers.ip().is_loopback() && !wanted.trusted {
             return Err(Refused::Untrusted(kind.name()));
         }
@@ -205,9 +197,7 @@ impl Bound {
         if interface == LOOPBACK {
             // So it is for all members, since they reach each other there.
             let why = "a machine does not hear its own frames, and this interface has no others";
-            bound
-                .not
-                .push(format!("not by frames at {LOOPBACK}: {why}"));
+            bound.not.push(format!("not by frames at {LOOPBACK}: {why}"));
             match by_udp.and_then(|at| ByUdp::bind(at, &bound.members)) {
                 Ok(udp) => {
                     let later = udp.later();
@@ -223,11 +213,7 @@ impl Bound {
         }
         if !kind.hooks().is_empty() {
             let hooks = kind.hooks().to_vec();
-            bound.rungs.push(Rung::Kernel {
-                interface: interface.clone(),
-                hooks,
-                hook: None,
-            });
+            bound.rungs.push(Rung::Kernel { interface: interface.clone(), hooks, hook: None });
         }
         bound.push_box(kind, Way::Frames(interface.clone()));
         bound.rungs.push(Rung::Packet(interface));
@@ -257,10 +243,7 @@ impl Bound {
         };
         Ok(Started {
             ladder: Box::new(rungs),
-            following: Following {
-                members: self.members,
-                told: Vec::new(),
-            },
+            following: Following { members: self.members, told: Vec::new() },
             waiting,
         })
     }
@@ -271,10 +254,7 @@ pub(crate) fn end_orphans(cluster: u128) {
     match quorate_device::xdp::end_orphans(group_of(cluster)) {
         Ok(ended) => {
             for folder in ended {
-                tracing::info!(
-                    "stopped the device of an earlier process: {}",
-                    folder.display()
-                );
+                tracing::info!("stopped the device of an earlier process: {}", folder.display());
             }
         }
         // Who may not look there could not have left anything, but for an earlier process with more rights.
@@ -339,24 +319,13 @@ mod tests {
     #[test]
     fn a_box_is_tried_before_the_thread_of_its_way() {
         let kind = Kind::named("process:none").unwrap();
-        let bound = Bound::open(
-            &kind,
-            &wanted(Way::Tcp, false),
-            "127.0.0.1:0".parse().unwrap(),
-        );
+        let bound = Bound::open(&kind, &wanted(Way::Tcp, false), "127.0.0.1:0".parse().unwrap());
         let rungs = bound.unwrap().unwrap().rungs;
-        assert!(matches!(
-            rungs[..],
-            [Rung::Box(_, By::Udp(_)), Rung::Udp(_)]
-        ));
+        assert!(matches!(rungs[..], [Rung::Box(_, By::Udp(_)), Rung::Udp(_)]));
     }
 
     fn wanted(way: Way, trusted: bool) -> Wanted {
-        Wanted {
-            way,
-            trusted,
-            ..Wanted::default()
-        }
+        Wanted { way, trusted, ..Wanted::default() }
     }
 
     #[test]
@@ -371,29 +340,14 @@ mod tests {
         assert!(refused(open(Way::Tcp, true, "0.0.0.0:7451")).contains("IPv4"));
         assert!(refused(open(Way::Tcp, false, "192.0.2.1:7451")).contains("vote as a member"));
         assert!(open(Way::Tcp, false, "127.0.0.1:0").unwrap().is_some());
-        let by_frames = Bound::open(
-            &Kind::Kernel,
-            &wanted(Way::Udp, false),
-            "127.0.0.1:0".parse().unwrap(),
-        );
+        let by_frames =
+            Bound::open(&Kind::Kernel, &wanted(Way::Udp, false), "127.0.0.1:0".parse().unwrap());
         let by_frames = by_frames.unwrap().unwrap();
         assert!(by_frames.rungs.is_empty() && by_frames.not[1].contains("--plane udp"));
-        let nowhere = Bound::open(
-            &Kind::Packet,
-            &wanted(Way::Tcp, true),
-            "0.0.0.0:7451".parse().unwrap(),
-        );
-        assert!(
-            nowhere
-                .unwrap_err()
-                .to_string()
-                .contains("--plane-interface")
-        );
-        let off = Bound::open(
-            &Kind::Off,
-            &wanted(Way::Udp, false),
-            "[::1]:0".parse().unwrap(),
-        );
+        let nowhere =
+            Bound::open(&Kind::Packet, &wanted(Way::Tcp, true), "0.0.0.0:7451".parse().unwrap());
+        assert!(nowhere.unwrap_err().to_string().contains("--plane-interface"));
+        let off = Bound::open(&Kind::Off, &wanted(Way::Udp, false), "[::1]:0".parse().unwrap());
         assert!(off.unwrap().is_none());
     }
 

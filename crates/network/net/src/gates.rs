@@ -61,14 +61,7 @@ impl Gates {
         limits: Limits,
         sources: &mut Sources,
     ) -> io::Result<Self> {
-        let Listeners {
-            peer,
-            client,
-            socket,
-            stream,
-            raw,
-            ..
-        } = &listeners;
+        let Listeners { peer, client, socket, stream, raw, .. } = &listeners;
         let peer = sources.add(peer, Source::PeerListener, Interest::READ)?;
         let client = client
             .as_ref()
@@ -79,9 +72,7 @@ impl Gates {
         let stream = stream
             .as_ref()
             .map(|stream| sources.add(stream, Source::StreamListener, Interest::READ));
-        let raw = raw
-            .as_ref()
-            .map(|raw| sources.add(raw, Source::RawListener, Interest::READ));
+        let raw = raw.as_ref().map(|raw| sources.add(raw, Source::RawListener, Interest::READ));
         Ok(Self {
             peer,
             client: client.transpose()?,
@@ -182,14 +173,7 @@ impl Gates {
         if !changed {
             return Ok(false);
         }
-        let Listeners {
-            peer,
-            client,
-            socket,
-            stream,
-            raw,
-            ..
-        } = &self.listeners;
+        let Listeners { peer, client, socket, stream, raw, .. } = &self.listeners;
         sources.change(peer, self.peer, self.peers.interest())?;
         let interest = self.clients.interest();
         if let (Some(client), Some(token)) = (client, self.client) {
@@ -210,11 +194,7 @@ impl Gates {
 
 impl Gate {
     fn interest(&self) -> Interest {
-        if self.state == GateState::Open {
-            Interest::READ
-        } else {
-            Interest::NOTHING
-        }
+        if self.state == GateState::Open { Interest::READ } else { Interest::NOTHING }
     }
 
     const fn next_time(&self) -> Option<Time> {

@@ -149,11 +149,7 @@ pub(crate) enum Command {
     /// Bytes of streams are to stay until that is dropped.
     HoldStreams(Option<StreamHold>, SyncSender<Result<StreamHold, String>>),
     /// At most so many bytes of an inner stream, from a position on, that this hold holds.
-    Held(
-        u64,
-        (StreamName, u64, usize),
-        SyncSender<Result<Vec<u8>, HeldError>>,
-    ),
+    Held(u64, (StreamName, u64, usize), SyncSender<Result<Vec<u8>, HeldError>>),
     /// Holds a setting for a number of milliseconds; answered as [`Question::Tuning`].
     Hold(Option<Setting>, u64, SyncSender<TuningReport>),
     /// Something asked of the group, and whether a plan is only to be shown.

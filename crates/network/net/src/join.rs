@@ -85,10 +85,7 @@ pub fn join(
 /// Whether asking again is of no use.
 const fn is_final(code: RefusalCode) -> bool {
     // The founder may itself be about to found, or to be told who it is.
-    !matches!(
-        code,
-        RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_)
-    )
+    !matches!(code, RefusalCode::NotFounded | RefusalCode::Starting | RefusalCode::Other(_))
 }
 
 /// How long a founder waits for what the others say.
@@ -135,11 +132,7 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
 /// dialled now would be a member that nobody reaches.
 pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
     let nobody = NodeId(0);
-    let question = Frame::Join(Join {
-        node: nobody,
-        nonce,
-        list_hash: 0,
-    });
+    let question = Frame::Join(Join { node: nobody, nonce, list_hash: 0 });
     let link = dial(address, trust.map(|trust| trust.peer_out(None)));
     match link.and_then(|link| exchange(link, nobody, &question, &|| false)) {
         Ok(Answer::Refused(RefusalCode::NotFounded, _)) => Ok(()),
@@ -248,9 +241,7 @@ fn exchange(
         }
         match (&link).read(&mut chunk) {
             Ok(0) => {
-                return Err(io::Error::other(
-                    "the connection was closed without an answer",
-                ));
+                return Err(io::Error::other("the connection was closed without an answer"));
             }
             Ok(count) => bytes.extend_from_slice(&chunk[..count]),
             Err(error) if is_pause(&error) => {}
@@ -289,30 +280,23 @@ fn connect(founder: &str) -> io::Result<TcpStream> {
 fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
     match decode(bytes, HANDSHAKE_BODY_BYTES_MAX).map_err(io::Error::other)? {
         Decoded::NeedMore(_) => Ok(None),
-        Decoded::Frame {
-            frame: Frame::Founding(founding),
-            ..
-        } => {
+        Decoded::Frame { frame: Frame::Founding(founding), .. } => {
             let members = founding.members.iter();
             Ok(Some(Answer::Founded(Founded {
                 cluster: founding.cluster,
                 class: founding.class,
                 store: founding.store.to_owned(),
-                members: members
-                    .map(|(node, address)| (*node, (*address).to_owned()))
-                    .collect(),
+                members: members.map(|(node, address)| (*node, (*address).to_owned())).collect(),
                 // Not sent: the hash in the question says that they are equal.
                 terms: Terms::default(),
             })))
         }
-        Decoded::Frame {
-            frame: Frame::Recalled { written },
-            ..
-        } => Ok(Some(Answer::Recalled(written))),
-        Decoded::Frame {
-            frame: Frame::Refused(code, reason),
-            ..
-        } => Ok(Some(Answer::Refused(code, reason.to_owned()))),
+        Decoded::Frame { frame: Frame::Recalled { written }, .. } => {
+            Ok(Some(Answer::Recalled(written)))
+        }
+        Decoded::Frame { frame: Frame::Refused(code, reason), .. } => {
+            Ok(Some(Answer::Refused(code, reason.to_owned())))
+        }
         Decoded::Frame { .. } => Err(io::Error::other("it sent something that is no answer")),
     }
 }

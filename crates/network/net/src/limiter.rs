@@ -31,11 +31,7 @@ struct Said<L> {
 impl<K: Ord, L> Limiter<K, L> {
     /// With windows of this length.
     pub const fn new(every_ms: u64) -> Self {
-        Self {
-            every_ms,
-            said: BTreeMap::new(),
-            due: None,
-        }
+        Self { every_ms, said: BTreeMap::new(), due: None }
     }
 
     /// A line of this kind, of which `burst` are said in a window. It comes back if it is to be said
@@ -52,12 +48,8 @@ impl<K: Ord, L> Limiter<K, L> {
                 return None;
             }
         }
-        let said = self.said.entry(kind).or_insert(Said {
-            began: now,
-            count: 0,
-            held: None,
-            left_out: 0,
-        });
+        let said =
+            self.said.entry(kind).or_insert(Said { began: now, count: 0, held: None, left_out: 0 });
         let end = said.began.plus_ms(self.every_ms);
         if now >= end {
             (said.began, said.count) = (now, 0);
@@ -132,10 +124,7 @@ mod tests {
         assert_eq!(limiter.next_due(at_ms(999)), None);
         assert_eq!(limiter.next_due(at_ms(1_000)), Some(("full again", 1)));
         assert_eq!(limiter.next_due(at_ms(9_000)), None);
-        assert_eq!(
-            limiter.offer(at_ms(9_000), "room", 1, "room"),
-            Some(("room", 0))
-        );
+        assert_eq!(limiter.offer(at_ms(9_000), "room", 1, "room"), Some(("room", 0)));
     }
 
     #[test]

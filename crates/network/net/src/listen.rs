@@ -105,11 +105,7 @@ impl From<io::Error> for BindReason {
 
 impl BindError {
     fn new(flag: &'static str, address: impl Display, reason: impl Into<BindReason>) -> Self {
-        Self {
-            flag,
-            address: address.to_string(),
-            reason: reason.into(),
-        }
+        Self { flag, address: address.to_string(), reason: reason.into() }
     }
 }
 
@@ -305,11 +301,7 @@ impl SocketFile {
         let listener = UnixListener::bind(path).map_err(|error| refuse(error.into()))?;
         let blocking = listener.set_nonblocking(true);
         blocking.map_err(|error| refuse(error.into()))?;
-        Ok(Self {
-            listener,
-            path: path.to_owned(),
-            identity: identity(path),
-        })
+        Ok(Self { listener, path: path.to_owned(), identity: identity(path) })
     }
 
     /// A killed process leaves its socket file behind. It is stale if nobody answers there.
@@ -340,9 +332,7 @@ impl Drop for SocketFile {
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::symlink_metadata(path)
-        .ok()
-        .map(|found| (found.dev(), found.ino()))
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 #[cfg(test)]
@@ -359,10 +349,7 @@ mod tests {
             error.to_string(),
             format!("cannot listen on --client {taken}: the address is in use by another process")
         );
-        assert_eq!(
-            error.reason.hint(),
-            "stop that process, or choose another address"
-        );
+        assert_eq!(error.reason.hint(), "stop that process, or choose another address");
     }
 
     #[test]
@@ -399,10 +386,7 @@ mod tests {
     fn nonsense_is_one_error_too() {
         let error =
             Listeners::bind("nonsense", "127.0.0.1:0", None, Protection::Loopback).unwrap_err();
-        assert_eq!(
-            (error.flag, error.reason.hint()),
-            ("--peer", "write it as HOST:PORT")
-        );
+        assert_eq!((error.flag, error.reason.hint()), ("--peer", "write it as HOST:PORT"));
     }
 
     #[test]

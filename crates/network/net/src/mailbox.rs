@@ -59,17 +59,9 @@ pub(crate) struct Mail<Q, N> {
 
 impl<Q, N> Mailbox<Q, N> {
     pub(crate) fn new(questions_max: usize) -> io::Result<Arc<Self>> {
-        let state = State {
-            questions: VecDeque::new(),
-            news: Vec::new(),
-            stop: false,
-            ended: false,
-        };
-        Ok(Arc::new(Self {
-            wake: Wake::new()?,
-            questions_max,
-            state: Mutex::new(state),
-        }))
+        let state =
+            State { questions: VecDeque::new(), news: Vec::new(), stop: false, ended: false };
+        Ok(Arc::new(Self { wake: Wake::new()?, questions_max, state: Mutex::new(state) }))
     }
 
     /// Readable while something may be here.

@@ -69,20 +69,13 @@ fn everybody_hears(reactor: impl Fn(&Box)) {
         let known = [Ok(7), Err(Unanswered::Stopped), Err(Unanswered::Busy)];
         assert!(known.contains(&answer), "{answer:?}");
     };
-    let threads = [
-        start(ask),
-        start(ask),
-        start(|mailbox| mailbox.tell(1)),
-        start(|mailbox| mailbox.stop()),
-    ];
+    let threads =
+        [start(ask), start(ask), start(|mailbox| mailbox.tell(1)), start(|mailbox| mailbox.stop())];
     reactor(&mailbox);
     for thread in threads {
         thread.join().unwrap();
     }
-    assert_eq!(
-        mailbox.ask(NOT_USED, |reply| reply),
-        Err(Unanswered::Stopped)
-    );
+    assert_eq!(mailbox.ask(NOT_USED, |reply| reply), Err(Unanswered::Stopped));
 }
 
 #[test]

@@ -21,19 +21,10 @@ pub(crate) struct Interest {
 }
 
 impl Interest {
-    pub(crate) const READ: Self = Self {
-        read: true,
-        write: false,
-    };
-    pub(crate) const WRITE: Self = Self {
-        read: false,
-        write: true,
-    };
+    pub(crate) const READ: Self = Self { read: true, write: false };
+    pub(crate) const WRITE: Self = Self { read: false, write: true };
     /// Errors and hang-ups are reported all the same.
-    pub(crate) const NOTHING: Self = Self {
-        read: false,
-        write: false,
-    };
+    pub(crate) const NOTHING: Self = Self { read: false, write: false };
 
     fn flags(self) -> EventFlags {
         let mut flags = EventFlags::empty();
@@ -67,10 +58,7 @@ impl fmt::Debug for Events {
 
 impl Events {
     pub(crate) fn new() -> Self {
-        Self {
-            raw: Vec::with_capacity(EVENTS_MAX),
-            ready: Vec::with_capacity(EVENTS_MAX),
-        }
+        Self { raw: Vec::with_capacity(EVENTS_MAX), ready: Vec::with_capacity(EVENTS_MAX) }
     }
 }
 
@@ -87,12 +75,7 @@ impl Poller {
     }
 
     pub(crate) fn add(&self, source: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::add(
-            &self.epoll,
-            source,
-            EventData::new_u64(token),
-            interest.flags(),
-        )?)
+        Ok(epoll::add(&self.epoll, source, EventData::new_u64(token), interest.flags())?)
     }
 
     pub(crate) fn change(
@@ -101,12 +84,7 @@ impl Poller {
         token: u64,
         interest: Interest,
     ) -> io::Result<()> {
-        Ok(epoll::modify(
-            &self.epoll,
-            source,
-            EventData::new_u64(token),
-            interest.flags(),
-        )?)
+        Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token), interest.flags())?)
     }
 
     /// Waits for events, at most this long; `None`: forever. Puts them into `events`.

@@ -83,12 +83,7 @@ impl<H: Host> Reactor<H> {
         mut listeners: Listeners,
         mut host: H,
     ) -> io::Result<(Self, Handle)> {
-        let Settings {
-            identity,
-            peers,
-            limits,
-            seed,
-        } = settings;
+        let Settings { identity, peers, limits, seed } = settings;
         let started = Started::now();
         host.lend_clock(Clock::new(move || started.elapsed()));
         let mut sources = Sources::new()?;
@@ -161,8 +156,7 @@ impl<H: Host> Reactor<H> {
         }
         self.with_peers(now, Peers::on_time);
         self.with_clients(now, Clients::on_time);
-        self.gates
-            .reopen(now.time, self.clients.is_full(), &self.sources)?;
+        self.gates.reopen(now.time, self.clients.is_full(), &self.sources)?;
         self.with_clients(now, Clients::resume);
         self.host.poll(&mut now.turn(&mut self.peers));
         self.with_peers(now, Peers::follow);
@@ -233,11 +227,7 @@ impl<H: Host> Reactor<H> {
     }
 
     fn with_peers<T>(&mut self, now: Now, act: impl FnOnce(&mut Peers, &mut PeerCx<'_>) -> T) -> T {
-        let mut cx = Cx {
-            now,
-            host: &mut self.host as _,
-            sources: &mut self.sources,
-        };
+        let mut cx = Cx { now, host: &mut self.host as _, sources: &mut self.sources };
         act(&mut self.peers, &mut cx)
     }
 
@@ -246,11 +236,7 @@ impl<H: Host> Reactor<H> {
         now: Now,
         act: impl FnOnce(&mut Clients, &mut Cx<'_, H>) -> T,
     ) -> T {
-        let mut cx = Cx {
-            now,
-            host: &mut self.host,
-            sources: &mut self.sources,
-        };
+        let mut cx = Cx { now, host: &mut self.host, sources: &mut self.sources };
         act(&mut self.clients, &mut cx)
     }
 
@@ -259,13 +245,8 @@ impl<H: Host> Reactor<H> {
     }
 
     fn clock(&self) -> Now {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Now {
-            time: self.time(),
-            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
-        }
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { time: self.time(), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
     }
 
     /// How long nothing may happen from now on; `None` without an end.
@@ -333,15 +314,7 @@ impl<H: Host> Reactor<H> {
 
     fn answer(&mut self) {
         let time = self.time();
-        let Self {
-            desk,
-            host,
-            peers,
-            stats,
-            clients,
-            spinning,
-            ..
-        } = self;
+        let Self { desk, host, peers, stats, clients, spinning, .. } = self;
         desk.answer(
             host,
             |mut status| {
@@ -363,14 +336,7 @@ impl<H: Host> Reactor<H> {
     }
 
     fn accept_peers(&mut self, now: Now) -> io::Result<()> {
-        let Self {
-            gates,
-            peers,
-            host,
-            sources,
-            stats,
-            ..
-        } = self;
+        let Self { gates, peers, host, sources, stats, .. } = self;
         let accepted = peers.accept(gates.peers(), &mut Cx { now, host, sources });
         if gates.on_peers(accepted, now.time, sources)? {
             stats.accept_pauses += 1;
@@ -379,14 +345,7 @@ impl<H: Host> Reactor<H> {
     }
 
     fn accept_clients(&mut self, which: Source, now: Now) -> io::Result<()> {
-        let Self {
-            gates,
-            clients,
-            host,
-            sources,
-            stats,
-            ..
-        } = self;
+        let Self { gates, clients, host, sources, stats, .. } = self;
         let (listener, door) = match which {
             Source::ClientSocket => (gates.socket(), Door::Commands),
             Source::StreamListener => (gates.streams(), Door::Streams),

@@ -50,10 +50,7 @@ pub(crate) struct Sources {
 
 impl Sources {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {
-            poller: Poller::new()?,
-            table: SlotMap::with_key(),
-        })
+        Ok(Self { poller: Poller::new()?, table: SlotMap::with_key() })
     }
 
     /// Watches a descriptor. The caller that closes it removes the source.
@@ -90,9 +87,7 @@ impl Sources {
 
     /// Whose event this is; `None` if the source was removed since the event was reported.
     pub(crate) fn of(&self, ready: Ready) -> Option<Source> {
-        self.table
-            .get(KeyData::from_ffi(ready.token).into())
-            .copied()
+        self.table.get(KeyData::from_ffi(ready.token).into()).copied()
     }
 
     /// Waits for events, at most this long; `None` without an end. Puts them into `events`.
@@ -118,9 +113,7 @@ mod tests {
         let pairs = [(); 3].map(|()| UnixStream::pair().unwrap());
         let add = |sources: &mut Sources, index: usize| {
             let source = client(index as u64);
-            sources
-                .add(&pairs[index].0, source, Interest::READ)
-                .unwrap()
+            sources.add(&pairs[index].0, source, Interest::READ).unwrap()
         };
         let first = add(&mut sources, 0);
         let second = add(&mut sources, 1);
@@ -130,11 +123,7 @@ mod tests {
         let mut events = Events::new();
         sources.wait(Some(0), &mut events).unwrap();
         let seen = |sources: &Sources, events: &Events| {
-            let mut seen: Vec<_> = events
-                .ready
-                .iter()
-                .map(|ready| sources.of(*ready))
-                .collect();
+            let mut seen: Vec<_> = events.ready.iter().map(|ready| sources.of(*ready)).collect();
             seen.sort_by_key(|source| format!("{source:?}"));
             seen
         };

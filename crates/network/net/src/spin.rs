@@ -61,12 +61,7 @@ pub(crate) struct Spinning {
 
 impl Spinning {
     pub(crate) const fn new(wanted: Spin) -> Self {
-        Self {
-            wanted,
-            short: 0,
-            woke: Time(0),
-            rests_until: Time(0),
-        }
+        Self { wanted, short: 0, woke: Time(0), rests_until: Time(0) }
     }
 
     /// How long to poll before sleeping; 0: not at all.
@@ -84,11 +79,7 @@ impl Spinning {
     /// A wait that began then has ended; `slept` says whether the thread slept.
     pub(crate) const fn waited(&mut self, began: Time, now: Time, slept: bool) {
         self.woke = now;
-        let longest = if slept {
-            AUTO_US * SLEPT_TIMES
-        } else {
-            AUTO_US
-        };
+        let longest = if slept { AUTO_US * SLEPT_TIMES } else { AUTO_US };
         self.short = self.short << 1 | (now.since_us(began) <= longest) as u16;
     }
 

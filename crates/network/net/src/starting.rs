@@ -68,11 +68,7 @@ impl Starting {
         let listener = listener.try_clone()?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let shared = Arc::new(Shared {
-            known: Mutex::new(Known {
-                node,
-                cluster,
-                nonce: None,
-            }),
+            known: Mutex::new(Known { node, cluster, nonce: None }),
             end: eventfd(0, flags)?,
         });
         let mut room = Room {
@@ -84,10 +80,7 @@ impl Starting {
         };
         let thread = std::thread::Builder::new().name("starting".to_owned());
         let thread = thread.spawn(move || room.run())?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     /// The node belongs to this cluster.
@@ -139,8 +132,7 @@ impl Room {
     fn run(&mut self) {
         loop {
             let now = Instant::now();
-            self.connections
-                .retain(|connection| connection.deadline > now);
+            self.connections.retain(|connection| connection.deadline > now);
             self.paused_until = self.paused_until.filter(|until| *until > now);
             let Some(ready) = self.wait(now) else { return };
             self.serve(&ready);
@@ -152,10 +144,7 @@ impl Room {
 
     /// Which connections can be read; `None` at the end.
     fn wait(&self, now: Instant) -> Option<Vec<bool>> {
-        let deadlines = self
-            .connections
-            .iter()
-            .map(|connection| connection.deadline);
+        let deadlines = self.connections.iter().map(|connection| connection.deadline);
         let next = deadlines.chain(self.paused_until).min();
         let patience = next.map(|at| timespec(at.saturating_duration_since(now)));
         let end = self.shared.end.as_fd();
@@ -247,13 +236,9 @@ impl Connection {
         let Ok(encoded) = encode_parts(Member::first(speaker.0), &refusal) else {
             return false;
         };
-        self.outbox
-            .push(&encoded.header, Body::Bytes(&encoded.body));
+        self.outbox.push(&encoded.header, Body::Bytes(&encoded.body));
         // It is short, and the first thing that this socket sends: it fits.
-        let sent = matches!(
-            self.outbox.write(&mut self.socket, usize::MAX),
-            Moved::Some(_)
-        );
+        let sent = matches!(self.outbox.write(&mut self.socket, usize::MAX), Moved::Some(_));
         self.socket.finish_writing();
         sent
     }
@@ -277,16 +262,12 @@ impl Shared {
         let Known { node, cluster, .. } = *self.known();
         let node = node.map_or_else(|| "a new node".to_owned(), |node| format!("node {node}"));
         match (cluster, hello) {
-            (None, _) => (
-                RefusalCode::NotFounded,
-                format!("{node} starts, and has no cluster yet"),
-            ),
+            (None, _) => {
+                (RefusalCode::NotFounded, format!("{node} starts, and has no cluster yet"))
+            }
             (Some(cluster), Some(hello)) if hello.cluster != cluster => (
                 RefusalCode::ForeignCluster,
-                format!(
-                    "node {} does not belong to the cluster of {node}",
-                    hello.from.node
-                ),
+                format!("node {} does not belong to the cluster of {node}", hello.from.node),
             ),
             (Some(_), _) => (RefusalCode::Starting, format!("{node} is starting")),
         }
@@ -296,8 +277,5 @@ impl Shared {
 fn timespec(wait: Duration) -> Timespec {
     // Rounded up: to wake up early is to look in vain.
     let wait = wait + Duration::from_millis(1);
-    wait.try_into().unwrap_or(Timespec {
-        tv_sec: 1,
-        tv_nsec: 0,
-    })
+    wait.try_into().unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
 }

@@ -115,11 +115,7 @@ mod tests {
     #[test]
     fn counters_render_for_prometheus() {
         let mut text = String::new();
-        Stats {
-            frames_in: 7,
-            ..Stats::default()
-        }
-        .render(&mut text);
+        Stats { frames_in: 7, ..Stats::default() }.render(&mut text);
         assert!(text.contains(
             "# HELP quorate_net_frames_in_total Frames received from peers.\n\
              # TYPE quorate_net_frames_in_total counter\nquorate_net_frames_in_total 7\n"

@@ -101,15 +101,10 @@ impl Wire {
 
     /// Whether something came.
     fn wait(&self, spin: bool) -> bool {
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let ready = |sockets: &[BorrowedFd<'_>]| {
-            let mut polled: Vec<_> = sockets
-                .iter()
-                .map(|fd| PollFd::new(fd, PollFlags::IN))
-                .collect();
+            let mut polled: Vec<_> =
+                sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
             poll(&mut polled, Some(&second)).unwrap() > 0
         };
         spin || match self {
@@ -229,11 +224,7 @@ fn runs(kind: &str, work: bool) -> [f64; 3] {
     let datagrams = (answered * RUN) as f64;
     let rate = datagrams / began.elapsed().as_secs_f64() / 1e3;
     let each = |usage: Usage| usage.cpu_s() * 1e6 / datagrams;
-    [
-        -rate,
-        each(me().since(mine)),
-        each(other.usage().since(others)),
-    ]
+    [-rate, each(me().since(mine)), each(other.usage().since(others))]
 }
 
 /// The round that was best by its first figure.
@@ -271,23 +262,15 @@ fn main() {
     lay();
     type Measure = fn(&str) -> [f64; 3];
     let measures: [(&str, Measure); 5] = [
-        ("round trip, one CPU: p50, p99, CPU/way µs", |kind| {
-            round_trips(kind, false, 0)
+        ("round trip, one CPU: p50, p99, CPU/way µs", |kind| round_trips(kind, false, 0)),
+        ("round trip, two CPUs: p50, p99, CPU/way µs", |kind| round_trips(kind, false, 1)),
+        ("round trip, two CPUs that spin: p50, p99, CPU/way µs", |kind| {
+            round_trips(kind, true, 1)
         }),
-        ("round trip, two CPUs: p50, p99, CPU/way µs", |kind| {
-            round_trips(kind, false, 1)
+        ("runs of 40: k/s, CPU µs of sender, receiver", |kind| runs(kind, false)),
+        ("runs of 40, 1.5 µs of work each: k/s, CPU µs of sender, receiver", |kind| {
+            runs(kind, true)
         }),
-        (
-            "round trip, two CPUs that spin: p50, p99, CPU/way µs",
-            |kind| round_trips(kind, true, 1),
-        ),
-        ("runs of 40: k/s, CPU µs of sender, receiver", |kind| {
-            runs(kind, false)
-        }),
-        (
-            "runs of 40, 1.5 µs of work each: k/s, CPU µs of sender, receiver",
-            |kind| runs(kind, true),
-        ),
     ];
     for (name, measure) in measures {
         let mut all = KINDS.map(|_| Vec::new());
@@ -298,10 +281,7 @@ fn main() {
         }
         for (kind, rounds) in KINDS.iter().zip(&all) {
             let [first, second, third] = best(rounds);
-            println!(
-                "{kind:<8} {name}: {:.2}, {second:.2}, {third:.2}",
-                first.abs()
-            );
+            println!("{kind:<8} {name}: {:.2}, {second:.2}, {third:.2}", first.abs());
         }
     }
 }

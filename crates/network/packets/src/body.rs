@@ -177,17 +177,9 @@ impl Tail {
         if next == 0 {
             return Err(Malformed::Field("number"));
         }
-        let ballot = Ballot {
-            era: Era(fields.u32()?),
-            round: fields.u32()?,
-            node: NodeId(fields.u32()?),
-        };
-        Ok(Self {
-            channel,
-            next,
-            ballot,
-            decided_to: Slot(fields.u64()?),
-        })
+        let ballot =
+            Ballot { era: Era(fields.u32()?), round: fields.u32()?, node: NodeId(fields.u32()?) };
+        Ok(Self { channel, next, ballot, decided_to: Slot(fields.u64()?) })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -261,11 +253,7 @@ impl Answer {
             if !above || from == 0 {
                 return Err(Malformed::Field("channel"));
             }
-            channels.push(Opening {
-                channel,
-                to_one,
-                from,
-            });
+            channels.push(Opening { channel, to_one, from });
         }
         Ok(Self { nonce, channels })
     }

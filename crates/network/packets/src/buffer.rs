@@ -88,11 +88,7 @@ impl Buffer {
         let tail = oldest.at;
         if self.head > tail {
             // The free part is what follows the head, and what is before the tail.
-            if self.head + length <= end {
-                Some(self.head)
-            } else {
-                (length <= tail).then_some(0)
-            }
+            if self.head + length <= end { Some(self.head) } else { (length <= tail).then_some(0) }
         } else {
             (self.head + length <= tail).then_some(self.head)
         }
@@ -240,10 +236,8 @@ mod tests {
                     order.retain(|other| *other != this);
                     order.push(this);
                 }
-                let found: Vec<bool> = order
-                    .iter()
-                    .map(|n| buffer.datagram(*n).is_some())
-                    .collect();
+                let found: Vec<bool> =
+                    order.iter().map(|n| buffer.datagram(*n).is_some()).collect();
                 let first = found.iter().position(|found| *found).unwrap();
                 assert!(found[first..].iter().all(|found| *found), "seed {seed}");
                 assert_eq!(buffer.len(), order.len() - first);

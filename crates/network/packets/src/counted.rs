@@ -26,10 +26,7 @@ pub struct Counted<R> {
 
 impl<R> Default for Counted<R> {
     fn default() -> Self {
-        Self {
-            counts: [0; REASONS_MAX],
-            reasons: PhantomData,
-        }
+        Self { counts: [0; REASONS_MAX], reasons: PhantomData }
     }
 }
 

@@ -16,9 +16,7 @@ pub(crate) fn parts(
 ) -> impl Iterator<Item = (u16, u16, &[u8])> {
     let count = u16::try_from(original.len().div_ceil(payload_bytes)).unwrap_or(0);
     let chunks = original.chunks(payload_bytes);
-    chunks
-        .zip(0..count)
-        .map(move |(part, index)| (index, count, part))
+    chunks.zip(0..count).map(move |(part, index)| (index, count, part))
 }
 
 /// Originals that one node sends, put together again.

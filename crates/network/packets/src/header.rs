@@ -193,9 +193,8 @@ impl Header {
         };
         // [pkt-1] Numbers begin at 1 and never wrap: there is room for every part of the message.
         let index = u64::from(header.index);
-        let last = header
-            .number
-            .checked_add(u64::from(header.count) - index.min(header.count.into()));
+        let last =
+            header.number.checked_add(u64::from(header.count) - index.min(header.count.into()));
         if header.index >= header.count || (header.count > 1 && !kind.has_parts()) {
             return Err(Malformed::Field("index"));
         }
@@ -211,10 +210,7 @@ pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
     pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (first, rest) = self
-            .0
-            .split_first_chunk()
-            .ok_or(Malformed::Field("length"))?;
+        let (first, rest) = self.0.split_first_chunk().ok_or(Malformed::Field("length"))?;
         self.0 = rest;
         Ok(*first)
     }
@@ -294,20 +290,11 @@ mod tests {
             ..header()
         };
         assert_eq!(read(control), Ok(control));
-        let to_all = Header {
-            to_one: false,
-            ..control
-        };
+        let to_all = Header { to_one: false, ..control };
         assert_eq!(read(to_all), Err(Malformed::Field("flags")));
-        let in_parts = Header {
-            count: 2,
-            ..control
-        };
+        let in_parts = Header { count: 2, ..control };
         assert_eq!(read(in_parts), Err(Malformed::Field("index")));
-        let elsewhere = Header {
-            channel: 1,
-            ..control
-        };
+        let elsewhere = Header { channel: 1, ..control };
         assert_eq!(read(elsewhere), Err(Malformed::Field("channel")));
 
         let mut bytes = header().bytes();

@@ -45,8 +45,7 @@ impl Kept {
             if self.channels.len() == CHANNELS_MAX {
                 self.channels.remove(0);
             }
-            self.channels
-                .push((of, Buffer::new(self.bytes, self.numbers)));
+            self.channels.push((of, Buffer::new(self.bytes, self.numbers)));
         }
         let (_, buffer) = self.channels.last_mut().expect("found or added");
         if let Some(room) = buffer.insert(number, datagram.len(), |_| true) {
@@ -97,20 +96,13 @@ mod tests {
     use super::*;
 
     fn of(owner: u32, boot: u32) -> ChannelName {
-        ChannelName {
-            owner: NodeId(owner),
-            boot,
-            channel: 1,
-        }
+        ChannelName { owner: NodeId(owner), boot, channel: 1 }
     }
 
     /// Two leaders are kept apart; a third one, or a new boot, takes the place of what nobody used last.
     #[test]
     fn the_last_two_channels_are_kept() {
-        let limits = Limits {
-            buffer_bytes: 10_000,
-            ..Limits::of_mtu(1500)
-        };
+        let limits = Limits { buffer_bytes: 10_000, ..Limits::of_mtu(1500) };
         let mut kept = Kept::new(&limits);
         for owner in [1, 2, 1, 3] {
             kept.keep(of(owner, 1), 1, &[owner as u8; 50]);

@@ -75,10 +75,7 @@ pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), 
     }
     create_folder(folder)?;
     for (file, of) in [("ca", NODES), ("clients-ca", CLIENTS)] {
-        let (cert, key) = (
-            folder.join(format!("{file}.crt")),
-            folder.join(format!("{file}.key")),
-        );
+        let (cert, key) = (folder.join(format!("{file}.crt")), folder.join(format!("{file}.key")));
         let mut before = String::new();
         if cert.exists() || key.exists() {
             if !renew {
@@ -94,9 +91,7 @@ pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), 
             before = first_certificate(&text).to_owned();
         }
         let mut params = CertificateParams::new(Vec::new())?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, format!("{of}{cluster}"));
+        params.distinguished_name.push(DnType::CommonName, format!("{of}{cluster}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         last(&mut params, days);
@@ -127,10 +122,7 @@ pub fn node(
     days: u32,
     renew: bool,
 ) -> Result<PathBuf, AuthorityError> {
-    let name = NodeName {
-        cluster: cluster(folder)?,
-        node,
-    };
+    let name = NodeName { cluster: cluster(folder)?, node };
     let own = folder.join(format!("node-{node}"));
     create_folder(&own)?;
     let peers = Signer::open(folder, "ca", NODES)?;
@@ -140,31 +132,12 @@ pub fn node(
             return Err(AuthorityError::BadHost(host.clone()));
         }
     }
-    let both = [
-        ExtendedKeyUsagePurpose::ServerAuth,
-        ExtendedKeyUsagePurpose::ClientAuth,
-    ];
+    let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     let names = vec![name.to_string()];
-    peers.sign(
-        &own,
-        "node",
-        &name.to_string(),
-        names.clone(),
-        &both,
-        days,
-        renew,
-    )?;
+    peers.sign(&own, "node", &name.to_string(), names.clone(), &both, days, renew)?;
     let names = [names, hosts.to_vec()].concat();
     let serves = [ExtendedKeyUsagePurpose::ServerAuth];
-    clients.sign(
-        &own,
-        "server",
-        &name.to_string(),
-        names,
-        &serves,
-        days,
-        renew,
-    )?;
+    clients.sign(&own, "server", &name.to_string(), names, &serves, days, renew)?;
     copy(folder, &own, "ca.crt")?;
     copy(folder, &own, "clients-ca.crt")?;
     Ok(own)
@@ -180,23 +153,12 @@ pub fn client(
     if !is_label(client) {
         return Err(AuthorityError::BadName(client.to_owned()));
     }
-    let name = ClientName {
-        cluster: cluster(folder)?,
-        client: client.to_owned(),
-    };
+    let name = ClientName { cluster: cluster(folder)?, client: client.to_owned() };
     let own = folder.join(format!("client-{client}"));
     create_folder(&own)?;
     let clients = Signer::open(folder, "clients-ca", CLIENTS)?;
     let uses = [ExtendedKeyUsagePurpose::ClientAuth];
-    clients.sign(
-        &own,
-        "client",
-        client,
-        vec![name.to_string()],
-        &uses,
-        days,
-        renew,
-    )?;
+    clients.sign(&own, "client", client, vec![name.to_string()], &uses, days, renew)?;
     copy(folder, &own, "clients-ca.crt")?;
     Ok(own)
 }
@@ -217,9 +179,7 @@ impl Signer {
         let key = key.map_err(|_| no_authority(folder, format!("{file}.key is no private key")))?;
         let certificate = text(&at("crt"))?;
         let issuer = Issuer::from_ca_cert_pem(first_certificate(&certificate), key);
-        Ok(Self(issuer.map_err(|error| {
-            no_authority(folder, error.to_string())
-        })?))
+        Ok(Self(issuer.map_err(|error| no_authority(folder, error.to_string()))?))
     }
 
     #[expect(clippy::too_many_arguments, reason = "one certificate, said once")]
@@ -233,10 +193,7 @@ impl Signer {
         days: u32,
         renew: bool,
     ) -> Result<(), AuthorityError> {
-        let (cert, key) = (
-            own.join(format!("{file}.crt")),
-            own.join(format!("{file}.key")),
-        );
+        let (cert, key) = (own.join(format!("{file}.crt")), own.join(format!("{file}.key")));
         if cert.exists() && !renew {
             return Err(AuthorityError::Exists(cert));
         }
@@ -255,19 +212,14 @@ impl Signer {
 
 /// From now on, for so many days.
 fn last(params: &mut CertificateParams, days: u32) {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let epoch = date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(BACKDATED);
     params.not_after = epoch + now + Duration::from_secs(u64::from(days) * DAY_S);
 }
 
 fn no_authority(folder: &Path, why: String) -> AuthorityError {
-    AuthorityError::NoAuthority {
-        folder: folder.to_owned(),
-        why,
-    }
+    AuthorityError::NoAuthority { folder: folder.to_owned(), why }
 }
 
 fn cluster_of(folder: &Path, file: &str, of: &str) -> Result<String, AuthorityError> {
@@ -279,21 +231,13 @@ fn cluster_of(folder: &Path, file: &str, of: &str) -> Result<String, AuthorityEr
     let (_, parsed) = parse_x509_certificate(&pem.contents)
         .map_err(|error| refuse(format!("{file}.crt: {error}")))?;
     let mut names = parsed.subject().iter_common_name();
-    let name = names
-        .next()
-        .and_then(|name| name.as_str().ok())
-        .unwrap_or_default();
+    let name = names.next().and_then(|name| name.as_str().ok()).unwrap_or_default();
     let cluster = name.strip_prefix(of).filter(|cluster| is_label(cluster));
-    Ok(cluster
-        .ok_or_else(|| refuse(format!("{file}.crt is that of '{name}'")))?
-        .to_owned())
+    Ok(cluster.ok_or_else(|| refuse(format!("{file}.crt is that of '{name}'")))?.to_owned())
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> AuthorityError {
-    |source| AuthorityError::Io {
-        path: path.to_owned(),
-        source,
-    }
+    |source| AuthorityError::Io { path: path.to_owned(), source }
 }
 
 fn create_folder(folder: &Path) -> Result<(), AuthorityError> {
@@ -315,7 +259,5 @@ fn write(path: &Path, bytes: &[u8], secret: bool) -> Result<(), AuthorityError> 
         file.write_all(bytes)?;
         file.sync_all()
     });
-    written
-        .and_then(|()| fs::rename(&new, path))
-        .map_err(failed(path))
+    written.and_then(|()| fs::rename(&new, path)).map_err(failed(path))
 }

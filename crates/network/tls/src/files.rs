@@ -48,14 +48,7 @@ impl Files {
 
     /// All of them.
     pub fn all(&self) -> [&Path; 6] {
-        [
-            &self.cert,
-            &self.key,
-            &self.ca,
-            &self.server_cert,
-            &self.server_key,
-            &self.client_ca,
-        ]
+        [&self.cert, &self.key, &self.ca, &self.server_cert, &self.server_key, &self.client_ca]
     }
 }
 
@@ -76,17 +69,9 @@ impl ClientFiles {
         let at = |name: &str| folder.join(name);
         let own = at("client.crt");
         if !own.exists() && at("node.crt").exists() {
-            return Self {
-                cert: at("node.crt"),
-                key: at("node.key"),
-                ca: at("clients-ca.crt"),
-            };
+            return Self { cert: at("node.crt"), key: at("node.key"), ca: at("clients-ca.crt") };
         }
-        Self {
-            cert: own,
-            key: at("client.key"),
-            ca: at("clients-ca.crt"),
-        }
+        Self { cert: own, key: at("client.key"), ca: at("clients-ca.crt") }
     }
 }
 
@@ -113,10 +98,7 @@ pub enum BadFiles {
 
 impl BadFiles {
     pub(crate) fn contents(path: &Path, what: impl ToString) -> Self {
-        Self::Contents {
-            path: path.to_owned(),
-            what: what.to_string(),
-        }
+        Self::Contents { path: path.to_owned(), what: what.to_string() }
     }
 
     /// What to do about it.
@@ -133,10 +115,7 @@ impl BadFiles {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, BadFiles> {
-    let failed = |source| BadFiles::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |source| BadFiles::Io { path: path.to_owned(), source };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
     let mut file = file.take(FILE_BYTES_MAX + 1);

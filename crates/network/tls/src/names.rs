@@ -51,10 +51,7 @@ impl NodeName {
         let node: u32 = digits.parse().ok()?;
         // One name for each node: no `node-07`, no `node-+7`.
         let exact = node > 0 && node.to_string() == digits;
-        (exact && is_label(cluster)).then(|| Self {
-            cluster: cluster.to_owned(),
-            node,
-        })
+        (exact && is_label(cluster)).then(|| Self { cluster: cluster.to_owned(), node })
     }
 }
 
@@ -63,10 +60,8 @@ impl ClientName {
     pub fn parse(text: &str) -> Option<Self> {
         let (client, cluster) = text.strip_suffix(SUFFIX)?.split_once('.')?;
         let cluster = cluster.strip_prefix(&CLIENT[1..])?.strip_prefix('.')?;
-        (is_label(client) && is_label(cluster)).then(|| Self {
-            cluster: cluster.to_owned(),
-            client: client.to_owned(),
-        })
+        (is_label(client) && is_label(cluster))
+            .then(|| Self { cluster: cluster.to_owned(), client: client.to_owned() })
     }
 }
 
@@ -82,16 +77,10 @@ mod tests {
 
     #[test]
     fn a_name_is_read_as_it_is_written() {
-        let node = NodeName {
-            cluster: "orders".to_owned(),
-            node: 3,
-        };
+        let node = NodeName { cluster: "orders".to_owned(), node: 3 };
         assert_eq!(node.to_string(), "node-3.orders.quorate.internal");
         assert_eq!(NodeName::parse(&node.to_string()), Some(node));
-        let client = ClientName {
-            cluster: "orders".to_owned(),
-            client: "ann".to_owned(),
-        };
+        let client = ClientName { cluster: "orders".to_owned(), client: "ann".to_owned() };
         assert_eq!(client.to_string(), "ann.client.orders.quorate.internal");
         assert_eq!(ClientName::parse(&client.to_string()), Some(client));
     }

@@ -134,11 +134,7 @@ impl Session {
     pub fn room(&mut self) -> &mut Vec<u8> {
         self.incoming.drain(..self.used);
         self.used = 0;
-        let wanted = if self.established {
-            READ_BYTES
-        } else {
-            HANDSHAKE_READ_BYTES
-        };
+        let wanted = if self.established { READ_BYTES } else { HANDSHAKE_READ_BYTES };
         self.incoming.reserve_exact(wanted);
         &mut self.incoming
     }
@@ -186,9 +182,7 @@ impl Session {
             let processed = match read {
                 Ok(count) => {
                     self.used += count;
-                    connection
-                        .process_new_packets()
-                        .map_err(|error| error.to_string())
+                    connection.process_new_packets().map_err(|error| error.to_string())
                 }
                 Err(error) => Err(error.to_string()),
             };
@@ -230,9 +224,7 @@ impl Session {
 
     /// Whether something waits for the network.
     pub fn has_unsent(&self) -> bool {
-        self.connection
-            .as_ref()
-            .is_some_and(|connection| connection.wants_write())
+        self.connection.as_ref().is_some_and(|connection| connection.wants_write())
     }
 
     /// Gives the network what waits, as far as it takes it; whether it took all.

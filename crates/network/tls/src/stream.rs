@@ -31,18 +31,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Stream {
     /// A connection that was dialled, with what it is to be secured by.
     pub fn new(socket: TcpStream, session: Option<Session>) -> Self {
-        Self(Arc::new(Shared {
-            socket,
-            session: session.map(Mutex::new),
-            wire: Mutex::new(()),
-        }))
+        Self(Arc::new(Shared { socket, session: session.map(Mutex::new), wire: Mutex::new(()) }))
     }
 
     /// Socket and session, for who does not want to wait; `None` while there are copies.
     pub fn into_parts(self) -> Option<(TcpStream, Option<Session>)> {
-        let Shared {
-            socket, session, ..
-        } = Arc::into_inner(self.0)?;
+        let Shared { socket, session, .. } = Arc::into_inner(self.0)?;
         let inner =
             |session: Mutex<Session>| session.into_inner().unwrap_or_else(PoisonError::into_inner);
         Some((socket, session.map(inner)))

@@ -106,11 +106,7 @@ impl Trust {
             BadFiles::contents(&files.cert, what)
         })?;
         let in_force = InForce::load(&files, &own)?;
-        Ok(Self {
-            files: Arc::new(files),
-            own,
-            now: Arc::new(RwLock::new(Arc::new(in_force))),
-        })
+        Ok(Self { files: Arc::new(files), own, now: Arc::new(RwLock::new(Arc::new(in_force))) })
     }
 
     /// Reads the files again. Whether they have changed; if they cannot be used, what was in force stays.
@@ -163,11 +159,7 @@ impl Trust {
     /// The session with a peer that was dialled: this node, or any of the cluster.
     pub fn peer_out(&self, node: Option<u32>) -> Session {
         let name = match node {
-            Some(node) => NodeName {
-                cluster: self.own.cluster.clone(),
-                node,
-            }
-            .to_string(),
+            Some(node) => NodeName { cluster: self.own.cluster.clone(), node }.to_string(),
             None => ANY_NODE.to_owned(),
         };
         let config = self.in_force().peers_out.clone();
@@ -269,10 +261,7 @@ impl InForce {
         };
         let clients = chain_in(clients_roots, &provider)
             .map_err(|error| BadFiles::contents(&files.client_ca, error))?;
-        let clients = ClientsIn {
-            clients,
-            peers: peers()?,
-        };
+        let clients = ClientsIn { clients, peers: peers()? };
         let serve = |judge, chain: &[CertificateDer<'static>], key_file| {
             let config = ServerConfig::builder_with_provider(provider.clone())
                 .with_protocol_versions(&[&TLS13])
@@ -293,9 +282,7 @@ impl InForce {
         );
         let judge = PeersOut {
             roots: peers_roots,
-            signatures: signatures
-                .build()
-                .map_err(|error| BadFiles::contents(&files.ca, error))?,
+            signatures: signatures.build().map_err(|error| BadFiles::contents(&files.ca, error))?,
             provider: provider.clone(),
             cluster: own.cluster.clone(),
         };
@@ -310,13 +297,7 @@ impl InForce {
         // The names say which cluster this is.
         peers_out.enable_sni = false;
         let made_of = [peers_ca, clients_ca, server, node].concat();
-        Ok(Self {
-            made_of,
-            expiries,
-            peers_in,
-            peers_out: Arc::new(peers_out),
-            clients_in,
-        })
+        Ok(Self { made_of, expiries, peers_in, peers_out: Arc::new(peers_out), clients_in })
     }
 }
 

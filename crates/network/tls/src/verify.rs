@@ -57,9 +57,7 @@ pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String
 pub(crate) fn client_of(certificate: &CertificateDer<'_>, cluster: &str) -> Option<String> {
     let parsed = EndEntityCert::try_from(certificate).ok()?;
     let mut clients = parsed.valid_dns_names().filter_map(ClientName::parse);
-    clients
-        .find(|name| name.cluster == cluster)
-        .map(|name| name.client)
+    clients.find(|name| name.cluster == cluster).map(|name| name.client)
 }
 
 fn other_node() -> Error {
@@ -112,9 +110,7 @@ impl ClientCertVerifier for PeersIn {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self
-            .chain
-            .verify_client_cert(end_entity, intermediates, now)?;
+        let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
         node_of(end_entity, &self.cluster).ok_or_else(other_node)?;
         Ok(verified)
     }
@@ -140,13 +136,9 @@ impl ClientCertVerifier for ClientsIn {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let by_clients = self
-            .clients
-            .verify_client_cert(end_entity, intermediates, now);
+        let by_clients = self.clients.verify_client_cert(end_entity, intermediates, now);
         by_clients.or_else(|error| {
-            let as_peer = self
-                .peers
-                .verify_client_cert(end_entity, intermediates, now);
+            let as_peer = self.peers.verify_client_cert(end_entity, intermediates, now);
             as_peer.map_err(|_| error)
         })
     }
@@ -189,10 +181,7 @@ impl ServerCertVerifier for PeersOut {
             return Err(other_node());
         };
         let wanted = wanted.as_ref();
-        let dialled = NodeName {
-            cluster: self.cluster.clone(),
-            node,
-        };
+        let dialled = NodeName { cluster: self.cluster.clone(), node };
         if wanted == ANY_NODE || wanted == dialled.to_string() {
             Ok(ServerCertVerified::assertion())
         } else {

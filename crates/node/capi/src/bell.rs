@@ -111,10 +111,8 @@ impl Bell {
 
 /// Waits until one of these can be read; `false`: none until then.
 pub fn wait_readable(of: &[BorrowedFd<'_>], until: Option<Instant>) -> bool {
-    let mut set: Vec<PollFd<'_>> = of
-        .iter()
-        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
-        .collect();
+    let mut set: Vec<PollFd<'_>> =
+        of.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     wait_ready(&mut set, until)
 }
 
@@ -183,10 +181,7 @@ mod tests {
         });
         let until = Some(Instant::now() + Duration::from_secs(60));
         while done.load(Ordering::SeqCst) < RINGS {
-            assert!(
-                wait_readable(&[bell.descriptor()], until),
-                "a ring was lost"
-            );
+            assert!(wait_readable(&[bell.descriptor()], until), "a ring was lost");
             bell.hush();
         }
         ringer.join().unwrap();

@@ -94,12 +94,7 @@ pub struct Failed {
 impl Failed {
     /// Of this code, and its usual words.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self {
-            code,
-            what: code.text().to_owned(),
-            detail: detail.into(),
-            hint: String::new(),
-        }
+        Self { code, what: code.text().to_owned(), detail: detail.into(), hint: String::new() }
     }
 
     /// With what to do about it.

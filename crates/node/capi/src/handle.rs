@@ -77,8 +77,7 @@ fn this_thread() -> usize {
         static HERE: u8 = const { 0 };
     }
     // A thread that ends has no such place any more; it takes no events either.
-    HERE.try_with(|here| std::ptr::from_ref(here).addr())
-        .unwrap_or(1)
+    HERE.try_with(|here| std::ptr::from_ref(here).addr()).unwrap_or(1)
 }
 
 /// The right to take events: one thread at a time.
@@ -92,10 +91,8 @@ impl Handle {
     pub fn start(options: Options) -> Result<Self, Failed> {
         let bell = new_bell()?;
         let wait = options.start_wait;
-        let submits = Arc::new(Submits::new(
-            options.largest_value(),
-            Some(crate::node::starting()),
-        ));
+        let submits =
+            Arc::new(Submits::new(options.largest_value(), Some(crate::node::starting())));
         let node = Node::start(options, &bell, &submits)?;
         Self::new(Arc::new(node), bell, submits, wait)
     }
@@ -251,10 +248,7 @@ impl Handle {
             Read::Value(_, value) => Ok(value),
             Read::Forgotten(first) => Err(forgotten(slot, first)),
             Read::Ended(failed) => Err(failed),
-            Read::Ahead => Err(Failed::new(
-                Code::Timeout,
-                format!("slot {slot} is not here yet"),
-            )),
+            Read::Ahead => Err(Failed::new(Code::Timeout, format!("slot {slot} is not here yet"))),
         }
     }
 
@@ -282,15 +276,9 @@ impl Handle {
                 true => "this thread, in a callback",
                 false => "another thread",
             };
-            return Err(Failed::new(
-                Code::InUse,
-                format!("{who} takes events of this handle"),
-            ));
+            return Err(Failed::new(Code::InUse, format!("{who} takes events of this handle")));
         }
-        Ok(Turn {
-            handle: self,
-            hand: RefCell::new((self.hand(), None)),
-        })
+        Ok(Turn { handle: self, hand: RefCell::new((self.hand(), None)) })
     }
 
     /// Whether this thread is within a callback of this handle.
@@ -398,11 +386,7 @@ impl Turn<'_> {
         if let Some((done, outcome)) = completion {
             return Event::Completed(done, outcome);
         }
-        if values {
-            self.next_value()
-        } else {
-            Event::Nothing
-        }
+        if values { self.next_value() } else { Event::Nothing }
     }
 
     /// What callbacks have submitted leaves when there is nothing more to gather, or has waited long enough.

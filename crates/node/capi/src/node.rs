@@ -221,11 +221,8 @@ pub fn starting() -> Failed {
 
 /// The command that appends values.
 fn bundle(options: &Options, values: Bundled<'_>) -> Vec<u8> {
-    let command = Command::Bundle {
-        held_max: options.held_bytes_max,
-        when_full: options.when_full,
-        values,
-    };
+    let command =
+        Command::Bundle { held_max: options.held_bytes_max, when_full: options.when_full, values };
     command.encode()
 }
 
@@ -235,21 +232,13 @@ fn full(first: u64, held: u64) -> Failed {
 }
 
 fn not_understood() -> Failed {
-    Failed::new(
-        Code::Refused,
-        "the cluster does not know this command: another version?",
-    )
+    Failed::new(Code::Refused, "the cluster does not know this command: another version?")
 }
 
 /// What the reply to a bundle says of its values.
 fn ends(reply: &[u8]) -> Ends {
     match Reply::decode(reply) {
-        Some(Reply::Bundled {
-            slot,
-            count,
-            first,
-            held,
-        }) => Ends {
+        Some(Reply::Bundled { slot, count, first, held }) => Ends {
             slot,
             count: usize::try_from(count).unwrap_or(usize::MAX),
             otherwise: Some(full(first, held)),
@@ -279,11 +268,7 @@ impl Source for Arc<Node> {
         let command = Command::Trim { below }.encode();
         self.with(|up| {
             up.submit(command, |reply| {
-                done(
-                    reply
-                        .map_err(Failed::from)
-                        .and_then(|reply| outcome(&reply)),
-                );
+                done(reply.map_err(Failed::from).and_then(|reply| outcome(&reply)));
             })
         })
     }
@@ -294,9 +279,7 @@ impl Source for Arc<Node> {
                 let unknown = || Failed::new(Code::Unknown, "an answer that makes no sense");
                 let held = answer.map_err(Failed::from);
                 done(held.and_then(|held| {
-                    Held::decode(&held)
-                        .map(|held| held.next)
-                        .ok_or_else(unknown)
+                    Held::decode(&held).map(|held| held.next).ok_or_else(unknown)
                 }));
             })
         })
@@ -346,10 +329,7 @@ impl Source for Arc<Node> {
                 settled => return settled,
             }
             if !self.changed.wait(seen, Some(until)) {
-                return Err(Failed {
-                    code: Code::Timeout,
-                    ..starting()
-                });
+                return Err(Failed { code: Code::Timeout, ..starting() });
             }
         }
     }
@@ -381,19 +361,11 @@ impl Source for Arc<Node> {
 
     fn close(&self) -> Result<(), Failed> {
         self.give_up.store(true, Ordering::Release);
-        let start = self
-            .start
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let start = self.start.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(start) = start {
             let _ = start.join();
         }
-        let server = self
-            .server
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(server);
         let closed = Failed::new(Code::Stopped, "the handle is closed");
         let state = {

@@ -94,11 +94,7 @@ impl Default for Options {
 impl Options {
     /// Sets the option of this name.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Failed> {
-        let text = || {
-            (!value.is_empty())
-                .then(|| value.to_owned())
-                .ok_or("not empty")
-        };
+        let text = || (!value.is_empty()).then(|| value.to_owned()).ok_or("not empty");
         let done = match name {
             "data" => text().map(|text| self.data = Some(text)),
             "peer" => text().map(|text| self.peer = Some(text)),
@@ -234,9 +230,7 @@ impl Options {
             ..Place::default()
         };
         // Programs in C have no certificates yet: docs/libquorate.md says who must not reach them.
-        builder = builder
-            .device(self.device.clone(), place)
-            .protection(Protection::Insecure);
+        builder = builder.device(self.device.clone(), place).protection(Protection::Insecure);
         builder = builder.start_empty(self.start_empty);
         let members = self.cluster.iter();
         builder = builder.cluster(members.map(|(node, address)| (*node, address.clone())));

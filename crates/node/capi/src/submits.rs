@@ -69,11 +69,7 @@ pub struct Ends {
 impl From<Failed> for Ends {
     /// None has a slot.
     fn from(failed: Failed) -> Self {
-        Self {
-            slot: 0,
-            count: 0,
-            otherwise: Some(failed),
-        }
+        Self { slot: 0, count: 0, otherwise: Some(failed) }
     }
 }
 
@@ -132,10 +128,7 @@ impl State {
     fn open(&mut self, bytes: usize) -> Result<(), Failed> {
         let full = self.open_bytes.saturating_add(bytes) > OPEN_BYTES_MAX && self.open > 0;
         if self.open >= OPEN_MAX || full {
-            let detail = format!(
-                "{} requests of {} bytes are open",
-                self.open, self.open_bytes
-            );
+            let detail = format!("{} requests of {} bytes are open", self.open, self.open_bytes);
             return Err(Failed::new(Code::Busy, detail)
                 .hint("take completions with quorate_dispatch, and submit again"));
         }
@@ -164,14 +157,8 @@ impl State {
 impl Submits {
     /// Nothing is open. Values of at most this size are taken, unless `closed` says why none is yet.
     pub fn new(value_bytes_max: usize, closed: Option<Failed>) -> Self {
-        let state = State {
-            closed,
-            ..State::default()
-        };
-        Self {
-            state: Mutex::new(state),
-            value_bytes_max: AtomicUsize::new(value_bytes_max),
-        }
+        let state = State { closed, ..State::default() };
+        Self { state: Mutex::new(state), value_bytes_max: AtomicUsize::new(value_bytes_max) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -234,9 +221,7 @@ impl Submits {
                 state.completed.push_back(one(done, outcome));
             }
             drop(state);
-            at_once
-                .into_iter()
-                .for_each(|(done, outcome)| done(outcome));
+            at_once.into_iter().for_each(|(done, outcome)| done(outcome));
             return anything;
         }
         let tellers = bundle.tellers.into_iter().enumerate();
@@ -303,17 +288,10 @@ impl Submits {
 
 fn one(done: Done, outcome: Outcome) -> Ended {
     let ends = match outcome {
-        Ok(slot) => Ends {
-            slot,
-            count: 1,
-            otherwise: None,
-        },
+        Ok(slot) => Ends { slot, count: 1, otherwise: None },
         Err(failed) => failed.into(),
     };
-    Ended {
-        tellers: vec![Teller::Event(done)].into_iter().enumerate(),
-        ends,
-    }
+    Ended { tellers: vec![Teller::Event(done)].into_iter().enumerate(), ends }
 }
 
 #[cfg(test)]
@@ -356,11 +334,7 @@ mod tests {
         let (first, _) = push(&submits, b"d", Teller::Event);
         assert!(first, "the next bundle");
         let full = Failed::new(Code::Full, "much");
-        let ends = Ends {
-            slot: 7,
-            count: 2,
-            otherwise: Some(full.clone()),
-        };
+        let ends = Ends { slot: 7, count: 2, otherwise: Some(full.clone()) };
         assert!(submits.end(bundle, ends));
         assert!(a.try_recv().is_err(), "only the program's thread tells it");
         dispatch(&submits);
@@ -374,11 +348,7 @@ mod tests {
         let (_, looks) = push(&submits, b"a", Teller::Event);
         let (_, waits) = push(&submits, b"b", Teller::Now);
         let bundle = submits.take().unwrap().0;
-        let ends = Ends {
-            slot: 3,
-            count: 2,
-            otherwise: None,
-        };
+        let ends = Ends { slot: 3, count: 2, otherwise: None };
         assert!(submits.end(bundle, ends.clone()));
         assert_eq!(waits.try_recv(), Ok(Ok(4)));
         assert!(looks.try_recv().is_err());

@@ -16,9 +16,7 @@ pub(crate) fn founded(founding: &Founding) -> Founded {
         cluster: founding.cluster,
         class: founding.class,
         store: founding.store.clone(),
-        members: members
-            .map(|(node, address)| (*node, address.clone()))
-            .collect(),
+        members: members.map(|(node, address)| (*node, address.clone())).collect(),
         terms: founding.terms.clone(),
     }
 }

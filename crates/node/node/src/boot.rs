@@ -123,10 +123,7 @@ impl fmt::Display for BootError {
             Self::Identity(error) => error.fmt(f),
             Self::Log(error) => error.fmt(f),
             Self::Members(invalid) => {
-                write!(
-                    f,
-                    "the founding members do not form a valid configuration: {invalid:?}"
-                )
+                write!(f, "the founding members do not form a valid configuration: {invalid:?}")
             }
             Self::Replica(error) => error.fmt(f),
             Self::NoRoom => f.write_str("there is no space on the disk"),
@@ -158,12 +155,7 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     parts: Parts<S, F>,
     starter: &mut dyn Starter,
 ) -> Result<NodeHost<H, S, F>, BootError> {
-    let Parts {
-        mut service,
-        stored_to,
-        front,
-        listener,
-    } = parts;
+    let Parts { mut service, stored_to, front, listener } = parts;
     let last = for_room(starter, |_| Ok(identity.begin_boot()?))?;
     take_incarnation(&mut identity, last, starter)?;
     let stored_to = match identity.founding().class {
@@ -200,12 +192,7 @@ pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     parts: Parts<S, F>,
     starter: &mut dyn Starter,
 ) -> Result<(NodeHost<H, S, F>, Alone), BootError> {
-    let Parts {
-        mut service,
-        stored_to,
-        front,
-        listener,
-    } = parts;
+    let Parts { mut service, stored_to, front, listener } = parts;
     let last = for_room(starter, |_| Ok(identity.begin_boot()?))?;
     let stored_to = match identity.founding().class {
         Class::Durable => stored_to(&mut service),
@@ -230,9 +217,7 @@ fn count_own_votes(recovery: &mut Recovery) -> Alone {
         }
         to = to.max(vote.range.to);
         if matches!(vote.value, Value::Reconfigure { .. }) {
-            recovery
-                .reconfigurations
-                .push((vote.range.from, vote.value));
+            recovery.reconfigurations.push((vote.range.from, vote.value));
         }
     }
     recovery.hard.decided_to = to;
@@ -284,12 +269,7 @@ fn open_log<H: Home>(
     stored_to: Slot,
     starter: &mut dyn Starter,
 ) -> Result<(Log<H::Disk>, Recovery), BootError> {
-    let Founding {
-        cluster,
-        node,
-        class,
-        ..
-    } = *identity.founding();
+    let Founding { cluster, node, class, .. } = *identity.founding();
     let mut options = LogOptions::new(cluster, node, identity.incarnation());
     starter.choose_log(&mut options, class);
     options.used = last != LastStop::Never;
@@ -297,10 +277,7 @@ fn open_log<H: Home>(
     let (log, recovery) = for_room(starter, |starter| open_once(identity, options, starter))?;
     let damage = recovery.damage.as_ref().filter(|damage| damage.forgotten);
     let mut places = damage.map_or_else(Vec::new, |damage| damage.places.clone());
-    let own = Written {
-        incarnation: identity.incarnation(),
-        to: recovery.whole_to,
-    };
+    let own = Written { incarnation: identity.incarnation(), to: recovery.whole_to };
     // [lie-3] A folder that says that it has never run may be a copy from before.
     let recalled = recall(identity, own, starter);
     let mut heard = own.incarnation;
@@ -360,19 +337,12 @@ fn replica_options<H: Home>(
         .terms
         .configuration(founding.members.keys(), founding.class)
         .map_err(BootError::Members)?;
-    let mut options = ReplicaOptions::new(
-        founding.cluster,
-        identity.member(),
-        identity.boot(),
-        configuration,
-    );
+    let mut options =
+        ReplicaOptions::new(founding.cluster, identity.member(), identity.boot(), configuration);
     options.seed = identity.seed();
     options.marked = identity.level();
     let of = |(node, peer): (&NodeId, &String)| {
-        let elsewhere = Addresses {
-            peer: peer.clone(),
-            ..Addresses::default()
-        };
+        let elsewhere = Addresses { peer: peer.clone(), ..Addresses::default() };
         (*node, elsewhere)
     };
     options.addresses = identity.book().peers.iter().map(of).collect();
@@ -425,10 +395,7 @@ mod tests {
         ] {
             let mut recovery = recovery(10, votes);
             let alone = count_own_votes(&mut recovery);
-            assert_eq!(
-                (alone.decided_to, alone.counted_to),
-                (Slot(10), Slot(counted))
-            );
+            assert_eq!((alone.decided_to, alone.counted_to), (Slot(10), Slot(counted)));
             let voted = votes.last().map_or(10, |vote| vote.1);
             assert_eq!(alone.voted_to, Slot(voted));
             assert_eq!(recovery.hard.decided_to, Slot(counted));

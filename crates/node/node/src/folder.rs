@@ -37,8 +37,7 @@ impl LockedFolder {
     /// Whether there is an identity in the folder. A missing folder has none.
     pub fn holds_identity(folder: &Path) -> Result<bool, IdentityError> {
         let file = folder.join(identity::FILE);
-        file.try_exists()
-            .map_err(|error| failed("look for", &file, &error))
+        file.try_exists().map_err(|error| failed("look for", &file, &error))
     }
 
     /// Refuses a folder that cannot become a node's, as it holds other things. Nothing is written.
@@ -89,17 +88,11 @@ impl LockedFolder {
         if !folder.exists() {
             fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
             if let Some(parent) = folder.parent() {
-                let parent = if parent.as_os_str().is_empty() {
-                    Path::new(".")
-                } else {
-                    parent
-                };
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
                 sync_folder(parent)?;
             }
         }
-        let exists = || IdentityError::Exists {
-            folder: folder.to_owned(),
-        };
+        let exists = || IdentityError::Exists { folder: folder.to_owned() };
         if Self::holds_identity(folder)? {
             return Err(exists());
         }
@@ -124,11 +117,7 @@ impl LockedFolder {
     /// The same with a disk that is driven as wanted, and whose flushes take at least this long: for measurements.
     #[must_use]
     pub fn with_disk(self, engine: Want, flush: Duration) -> Self {
-        Self {
-            flush,
-            engine,
-            ..self
-        }
+        Self { flush, engine, ..self }
     }
 
     /// Reads which node the folder belongs to, without locking or changing anything, for the offline tools.
@@ -203,18 +192,13 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), IdentityError> {
 /// The lock is the kernel's and goes with the process, however that ends.
 fn lock(folder: &Path) -> Result<File, IdentityError> {
     let file = folder.join(LOCK);
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(&file);
+    let lock = File::options().create(true).truncate(false).read(true).write(true).open(&file);
     let lock = lock.map_err(|error| failed("open", &file, &error))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(IdentityError::InUse {
-            folder: folder.to_owned(),
-        }),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(IdentityError::InUse { folder: folder.to_owned() })
+        }
         Err(error) => Err(failed("lock", &file, &error.into())),
     }
 }
@@ -232,12 +216,7 @@ fn refuse_recovering(folder: &Path) -> Result<(), IdentityError> {
 
 /// A folder without an identity may hold nothing but what an attempt to make one leaves behind.
 fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
-    let foreign = |found| {
-        Err(IdentityError::Foreign {
-            folder: folder.to_owned(),
-            found,
-        })
-    };
+    let foreign = |found| Err(IdentityError::Foreign { folder: folder.to_owned(), found });
     if !folder.is_dir() {
         return foreign("it is a file".to_owned());
     }
@@ -247,14 +226,10 @@ fn refuse_foreign(folder: &Path) -> Result<(), IdentityError> {
     }
     let entries = fs::read_dir(folder).map_err(|error| failed("read", folder, &error))?;
     for entry in entries {
-        let name = entry
-            .map_err(|error| failed("read", folder, &error))?
-            .file_name();
+        let name = entry.map_err(|error| failed("read", folder, &error))?.file_name();
         let made = Family::all().map(Family::made_file);
         // A mark that was not durable marks nothing.
-        let mut replaced = [identity::FILE, identity::BOOK_FILE, RESTORING]
-            .into_iter()
-            .chain(made);
+        let mut replaced = [identity::FILE, identity::BOOK_FILE, RESTORING].into_iter().chain(made);
         let ours = [LOCK, "lost+found"].iter().any(|ours| name == *ours)
             || replaced.any(|file| name == file || name == *temporary(file));
         if !ours {

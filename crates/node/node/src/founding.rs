@@ -167,12 +167,7 @@ impl<H: Home> Newcomer<H> {
         role: As,
         joined: Joined,
     ) -> Result<Identity<H>, JoiningError> {
-        let Joined {
-            node,
-            founded,
-            book,
-            learns,
-        } = joined;
+        let Joined { node, founded, book, learns } = joined;
         let role = if learns { As::Learner } else { role };
         compare(&wanted.expected, &founded)?;
         if let Some(asked) = wanted.expected.node.filter(|asked| *asked != node) {
@@ -289,10 +284,7 @@ mod tests {
         assert_eq!(list("1=a:1,2=b:2"), list("2=b:2,1=a:1"));
         assert_ne!(list("1=a:1,2=b:2"), list("1=a:1,2=b:3"));
         let members = BTreeMap::from([(NodeId(1), "a:1".to_owned())]);
-        let terms = Terms {
-            auxiliaries: [NodeId(1)].into(),
-            ..Terms::default()
-        };
+        let terms = Terms { auxiliaries: [NodeId(1)].into(), ..Terms::default() };
         assert_ne!(list_hash(&members, &terms), list("1=a:1"));
     }
 }

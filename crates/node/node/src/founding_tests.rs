@@ -17,10 +17,7 @@ use crate::{
 fn wanted(node: u32) -> Wanted {
     let member = |node| (NodeId(node), format!("10.0.0.{node}:7451"));
     Wanted {
-        expected: Expected {
-            node: Some(NodeId(node)),
-            ..Expected::default()
-        },
+        expected: Expected { node: Some(NodeId(node)), ..Expected::default() },
         cluster: (1..=3).map(member).collect(),
         store_default: "memory".to_owned(),
         terms: Default::default(),
@@ -40,29 +37,18 @@ fn founded() -> Founded {
 fn joined() -> Joined {
     let mut book = AddressBook::founded(&wanted(1).cluster);
     book.peers.insert(NodeId(4), "10.0.0.4:7451".to_owned());
-    Joined {
-        node: NodeId(4),
-        founded: founded(),
-        book,
-        learns: false,
-    }
+    Joined { node: NodeId(4), founded: founded(), book, learns: false }
 }
 
 /// Asks for whatever the cluster has, under the id that it gets.
 fn anything() -> Wanted {
-    Wanted {
-        store_default: "lsm".to_owned(),
-        ..Wanted::default()
-    }
+    Wanted { store_default: "lsm".to_owned(), ..Wanted::default() }
 }
 
 #[test]
 fn the_lowest_of_the_list_founds_and_the_others_ask_it() {
     let founder = |node| Some(Role::Founder { node: NodeId(node) });
-    let joiner = Role::Joiner {
-        node: NodeId(3),
-        founder: "10.0.0.1:7451".to_owned(),
-    };
+    let joiner = Role::Joiner { node: NodeId(3), founder: "10.0.0.1:7451".to_owned() };
     assert_eq!(wanted(1).role(), founder(1));
     assert_eq!(wanted(3).role(), Some(joiner));
     let mut unnamed = wanted(1);
@@ -132,10 +118,7 @@ fn a_node_that_was_promised_something_else_does_not_join() {
     wanted.expected.store = Some("lsm".to_owned());
     let joining = Joining::prepare(MemoryDisk::new(), NodeId(2), 1).unwrap();
     let refused = joining.finish(&wanted, founded()).unwrap_err();
-    assert!(matches!(
-        refused,
-        JoiningError::Differs { what: "store", .. }
-    ));
+    assert!(matches!(refused, JoiningError::Differs { what: "store", .. }));
 }
 
 /// The id that the operator names is the one that was reserved, or none.

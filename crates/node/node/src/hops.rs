@@ -20,9 +20,7 @@ pub fn ring() -> Hops {
 pub fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);
-    part(time.tv_sec)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(part(time.tv_nsec))
+    part(time.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(time.tv_nsec))
 }
 
 /// Leaves them in the folder.

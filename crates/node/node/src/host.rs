@@ -49,11 +49,7 @@ pub struct Now {
 impl Now {
     /// This moment, with a way to speak to peers.
     pub fn turn(self, plane: &mut dyn Plane) -> Turn<'_> {
-        Turn {
-            time: self.time,
-            wall_ms: self.wall_ms,
-            plane,
-        }
+        Turn { time: self.time, wall_ms: self.wall_ms, plane }
     }
 }
 
@@ -229,10 +225,7 @@ pub struct Backup {
 impl Backup {
     /// What the backup says of itself, and where its files are read. Bytes of streams are not in it.
     pub fn header(&self) -> Result<(Header, PartFiles), Unreadable> {
-        let mut files = PartFiles {
-            folder: self.folder.clone(),
-            open: None,
-        };
+        let mut files = PartFiles { folder: self.folder.clone(), open: None };
         let header = Header {
             cluster: self.founded.cluster,
             slot: self.snapshot.at(),

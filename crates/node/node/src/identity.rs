@@ -218,11 +218,7 @@ impl<H: Home> Identity<H> {
     fn compare(&self, expected: &Expected) -> Result<(), IdentityError> {
         let stored = &self.state.founding;
         let differs = |what, stored: String, asked: Option<String>| match asked {
-            Some(asked) if asked != stored => Err(IdentityError::Mismatch {
-                what,
-                stored,
-                asked,
-            }),
+            Some(asked) if asked != stored => Err(IdentityError::Mismatch { what, stored, asked }),
             _ => Ok(()),
         };
         let node = expected.node.map(|node| node.to_string());
@@ -249,10 +245,7 @@ impl<H: Home> Identity<H> {
 
     /// Who this node is, in its present incarnation.
     pub fn member(&self) -> Member {
-        Member {
-            node: self.state.founding.node,
-            incarnation: self.state.incarnation,
-        }
+        Member { node: self.state.founding.node, incarnation: self.state.incarnation }
     }
 
     /// Counts process starts ([volatile-1]).
@@ -267,9 +260,7 @@ impl<H: Home> Identity<H> {
 
     /// Where the time-outs of this process come from: different on every node and start; no secret.
     pub fn seed(&self) -> u64 {
-        let Founding {
-            join_nonce, node, ..
-        } = self.state.founding;
+        let Founding { join_nonce, node, .. } = self.state.founding;
         join_nonce ^ (u64::from(self.state.boot) << 32) ^ u64::from(node.0)
     }
 
@@ -355,10 +346,7 @@ impl<H: Home> Identity<H> {
             (_, false) => LastStop::Unclean,
         };
         self.change(|state| {
-            state.boot = state
-                .boot
-                .checked_add(1)
-                .ok_or(IdentityError::Exhausted("boot"))?;
+            state.boot = state.boot.checked_add(1).ok_or(IdentityError::Exhausted("boot"))?;
             state.clean = false;
             Ok(())
         })?;
@@ -480,13 +468,9 @@ fn read(files: &impl SmallFiles, folder: &Path) -> Result<State, IdentityError> 
         let folder = folder.to_owned();
         return Err(IdentityError::Missing { folder });
     };
-    let text = String::from_utf8(bytes).map_err(|_| IdentityError::Damaged {
-        file: file.clone(),
-        reason: "not a text".into(),
-    })?;
-    let newer = text
-        .strip_prefix("quorate identity ")
-        .and_then(|rest| rest.lines().next());
+    let text = String::from_utf8(bytes)
+        .map_err(|_| IdentityError::Damaged { file: file.clone(), reason: "not a text".into() })?;
+    let newer = text.strip_prefix("quorate identity ").and_then(|rest| rest.lines().next());
     if newer.is_some_and(|version| version.parse::<u32>().is_ok_and(|version| version > 2)) {
         return Err(IdentityError::Newer { file });
     }

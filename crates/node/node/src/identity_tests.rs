@@ -51,10 +51,7 @@ fn an_identity_survives_its_process() {
     drop(identity);
     let identity = reopen(folder.path());
     assert_eq!(identity.founding(), &founding());
-    assert_eq!(
-        (identity.boot(), identity.incarnation()),
-        (1, Incarnation(1))
-    );
+    assert_eq!((identity.boot(), identity.incarnation()), (1, Incarnation(1)));
     assert_eq!(identity.admitted(), &BTreeMap::from([(NodeId(7), 70)]));
     assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }
@@ -66,10 +63,7 @@ fn a_new_incarnation_is_above_those_that_were_heard_of() {
     let mut identity = create(folder.path(), founding()).unwrap();
     let next = identity.new_incarnation_above(Incarnation(4)).unwrap();
     assert_eq!((next, identity.incarnation()), (Incarnation(5), next));
-    assert_eq!(
-        identity.new_incarnation_above(Incarnation(2)),
-        Ok(Incarnation(6))
-    );
+    assert_eq!(identity.new_incarnation_above(Incarnation(2)), Ok(Incarnation(6)));
     drop(identity);
     assert_eq!(reopen(folder.path()).incarnation(), Incarnation(6));
 }
@@ -126,10 +120,7 @@ fn a_folder_with_something_else_in_it_is_refused() {
     }
     let file = folder.path().join("holiday.jpg");
     let refused = create(&file, founding()).unwrap_err();
-    assert!(matches!(
-        refused,
-        IdentityError::Io { .. } | IdentityError::Foreign { .. }
-    ));
+    assert!(matches!(refused, IdentityError::Io { .. } | IdentityError::Foreign { .. }));
 }
 
 #[test]
@@ -150,24 +141,12 @@ fn another_node_class_or_store_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     drop(create(folder.path(), founding()).unwrap());
     let refused = |expected| open(folder.path(), &expected).unwrap_err();
-    let node = refused(Expected {
-        node: Some(NodeId(3)),
-        ..Expected::default()
-    });
+    let node = refused(Expected { node: Some(NodeId(3)), ..Expected::default() });
     assert_eq!(node.to_string(), "this folder has node 2, not 3");
     assert!(node.hint().contains("--node"));
-    let class = refused(Expected {
-        class: Some(Class::Durable),
-        ..Expected::default()
-    });
-    assert_eq!(
-        class.to_string(),
-        "this folder has durability volatile, not durable"
-    );
-    let store = refused(Expected {
-        store: Some("memory".into()),
-        ..Expected::default()
-    });
+    let class = refused(Expected { class: Some(Class::Durable), ..Expected::default() });
+    assert_eq!(class.to_string(), "this folder has durability volatile, not durable");
+    let store = refused(Expected { store: Some("memory".into()), ..Expected::default() });
     assert_eq!(store.to_string(), "this folder has store lsm, not memory");
     let same = Expected {
         node: Some(NodeId(2)),
@@ -234,10 +213,7 @@ fn a_changed_byte_is_noticed() {
         fs::write(&file, &changed).unwrap();
         let error = open(folder.path(), &Expected::default()).unwrap_err();
         assert!(
-            matches!(
-                error,
-                IdentityError::Damaged { .. } | IdentityError::Newer { .. }
-            ),
+            matches!(error, IdentityError::Damaged { .. } | IdentityError::Newer { .. }),
             "byte {at}: {error}"
         );
     }
@@ -253,14 +229,9 @@ fn the_first_format_stays_readable() {
     fs::write(folder.path().join("identity"), text).unwrap();
     let identity = reopen(folder.path());
     assert_eq!(identity.founding(), &founding());
-    assert_eq!(
-        (identity.boot(), identity.incarnation()),
-        (4, Incarnation(1))
-    );
+    assert_eq!((identity.boot(), identity.incarnation()), (4, Incarnation(1)));
     assert_eq!(identity.admitted(), &BTreeMap::from([(NodeId(3), 5)]));
-    let newer = String::from_utf8(text.to_vec())
-        .unwrap()
-        .replace("identity 1", "identity 3");
+    let newer = String::from_utf8(text.to_vec()).unwrap().replace("identity 1", "identity 3");
     fs::write(folder.path().join("identity"), newer).unwrap();
     drop(identity);
     let error = open(folder.path(), &Expected::default()).unwrap_err();
@@ -276,29 +247,19 @@ fn a_folder_that_needs_a_higher_level_is_refused_and_left_as_it_is() {
     let before = fs::read(&file).unwrap();
     assert!(before.starts_with(b"quorate identity 1\n"));
     identity.mark_level(Level::BASE).unwrap();
-    assert_eq!(
-        fs::read(&file).unwrap(),
-        before,
-        "as every release wrote it"
-    );
+    assert_eq!(fs::read(&file).unwrap(), before, "as every release wrote it");
     identity.mark_level(Level(9)).unwrap();
     let raised = fs::read(&file).unwrap();
     assert!(raised.starts_with(b"quorate identity 2\nlevel 9\n"));
     identity.mark_level(Level(8)).unwrap();
     assert_eq!(fs::read(&file).unwrap(), raised, "it never goes back");
     drop(identity);
-    let supporting = |level| Expected {
-        supports: Some(level),
-        ..Expected::default()
-    };
+    let supporting = |level| Expected { supports: Some(level), ..Expected::default() };
     let error = open(folder.path(), &supporting(Level(8))).unwrap_err();
     let expected = "this folder needs level 9, and this release supports 8 at most";
     assert!(error.to_string().ends_with(expected), "{error}");
     assert_eq!(fs::read(&file).unwrap(), raised);
-    assert_eq!(
-        open(folder.path(), &supporting(Level(9))).unwrap().level(),
-        Level(9)
-    );
+    assert_eq!(open(folder.path(), &supporting(Level(9))).unwrap().level(), Level(9));
 }
 
 fn book() -> AddressBook {
@@ -313,10 +274,7 @@ fn book() -> AddressBook {
 #[test]
 fn a_node_that_joined_finds_the_others_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let founding = Founding {
-        node: NodeId(9),
-        ..founding()
-    };
+    let founding = Founding { node: NodeId(9), ..founding() };
     let home = LockedFolder::create(folder.path()).unwrap();
     let joined = Identity::join(home, founding.clone(), As::Auxiliary, book()).unwrap();
     drop(joined);
@@ -325,10 +283,7 @@ fn a_node_that_joined_finds_the_others_and_goes_on() {
     assert_eq!(identity.joins(), Some(As::Auxiliary));
     assert_eq!((identity.book(), identity.book_lost()), (&book(), None));
     identity.mark_joined().unwrap();
-    let moved = AddressBook {
-        at: Slot(99),
-        ..AddressBook::default()
-    };
+    let moved = AddressBook { at: Slot(99), ..AddressBook::default() };
     identity.set_book(moved.clone());
     identity.save_book().unwrap();
     drop(identity);
@@ -368,17 +323,10 @@ fn a_removed_node_does_not_start_again() {
     assert!(identity.is_removed());
     drop(identity);
     let refused = open(folder.path(), &Expected::default()).unwrap_err();
-    let expected = IdentityError::Removed {
-        folder: folder.path().to_owned(),
-        node: NodeId(2),
-    };
+    let expected = IdentityError::Removed { folder: folder.path().to_owned(), node: NodeId(2) };
     assert_eq!(refused, expected);
     assert!(refused.to_string().contains("was removed from its cluster"));
-    assert!(
-        refused.hint().contains("empty folder"),
-        "{}",
-        refused.hint()
-    );
+    assert!(refused.hint().contains("empty folder"), "{}", refused.hint());
     // The offline tools still read it.
     assert_eq!(LockedFolder::peek(folder.path()), Ok(founding()));
 }

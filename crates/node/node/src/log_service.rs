@@ -256,18 +256,12 @@ fn mark(id: ConnectionId, client: &mut Connection, dirty: &mut VecDeque<Connecti
 
 impl Front for FrameFront {
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, _: &mut dyn Requests) {
-        let client = Connection {
-            who: ends.who,
-            ..Connection::default()
-        };
+        let client = Connection { who: ends.who, ..Connection::default() };
         self.connections.insert(connection, client);
     }
 
     fn refused(&self) -> Refused {
-        Refused {
-            forbidden: self.forbidden,
-            wrong_passwords: 0,
-        }
+        Refused { forbidden: self.forbidden, wrong_passwords: 0 }
     }
 
     fn received(
@@ -403,18 +397,12 @@ mod tests {
             let taken = std::mem::take(&mut replica.written);
             let texts: Vec<_> = taken.iter().map(|(_, text)| text.clone()).collect();
             assert_eq!(texts, [b"one".to_vec(), b"".to_vec(), b"three".to_vec()]);
-            front.completed(
-                Completion::Failed(taken[2].0, Failure::NoQuorum),
-                &mut replica,
-            );
+            front.completed(Completion::Failed(taken[2].0, Failure::NoQuorum), &mut replica);
             front.completed(Completion::Written(taken[1].0, &[0; 8]), &mut replica);
             assert!(front.output(CLIENT).is_empty() && front.next_dirty().is_none());
             front.completed(Completion::Written(taken[0].0, &[0; 8]), &mut replica);
             assert_eq!(front.next_dirty(), Some(CLIENT));
-            assert_eq!(
-                statuses(front.output(CLIENT)),
-                [0, 0, Status::NoQuorum as u8]
-            );
+            assert_eq!(statuses(front.output(CLIENT)), [0, 0, Status::NoQuorum as u8]);
             assert_eq!((front.open_requests(), front.is_busy(CLIENT)), (0, false));
         }
     }
@@ -438,10 +426,7 @@ mod tests {
             let texts = |asked: &[(Tag, Vec<u8>)]| -> Vec<Vec<u8>> {
                 asked.iter().map(|(_, text)| text.clone()).collect()
             };
-            assert_eq!(
-                texts(&replica.written),
-                [b"one".to_vec(), b"three".to_vec()]
-            );
+            assert_eq!(texts(&replica.written), [b"one".to_vec(), b"three".to_vec()]);
             assert_eq!(texts(&replica.lasting), [b"two".to_vec()]);
             assert_eq!(texts(&replica.early), [b"four".to_vec(), b"five".to_vec()]);
             let (one, two) = (replica.written[0].0, replica.lasting[0].0);
@@ -473,10 +458,7 @@ mod tests {
         replica.busy = true;
         front.received(CLIENT, &bytes, &mut replica);
         assert!(front.output(CLIENT).is_empty());
-        front.completed(
-            Completion::Written(replica.written[0].0, &[0; 8]),
-            &mut replica,
-        );
+        front.completed(Completion::Written(replica.written[0].0, &[0; 8]), &mut replica);
         assert_eq!(statuses(front.output(CLIENT)), [0, Status::Busy as u8]);
     }
 
@@ -505,9 +487,7 @@ mod tests {
                 front.completed(Completion::Written(tag, &[0; 8]), &mut replica);
             }
             let output = front.take_output(CLIENT);
-            let Found::Frame(first) = frames::find(&output, 100) else {
-                panic!("{output:?}")
-            };
+            let Found::Frame(first) = frames::find(&output, 100) else { panic!("{output:?}") };
             let rest = &output[LENGTH_BYTES + first.len()..];
             let said = introduction::read(rest).unwrap().unwrap();
             assert_eq!(said.durability.as_deref(), Some("volatile"));
@@ -553,10 +533,7 @@ mod tests {
         let used = front.received(CLIENT, &bytes, &mut replica);
         assert_eq!(used, OPEN_MAX * LENGTH_BYTES);
         assert!(!front.ready(CLIENT));
-        front.completed(
-            Completion::Written(replica.written[0].0, &[0; 8]),
-            &mut replica,
-        );
+        front.completed(Completion::Written(replica.written[0].0, &[0; 8]), &mut replica);
         assert!(front.ready(CLIENT));
     }
 
@@ -570,9 +547,6 @@ mod tests {
         assert_eq!(replica.forgotten, [replica.written[0].0]);
         assert_eq!((front.open_requests(), front.connections()), (0, 0));
         let session = SessionId::default();
-        front.completed(
-            Completion::Registered(replica.written[0].0, session),
-            &mut replica,
-        );
+        front.completed(Completion::Registered(replica.written[0].0, session), &mut replica);
     }
 }

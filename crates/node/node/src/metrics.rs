@@ -44,12 +44,7 @@ pub(crate) fn render<D: Disk, S: StateMachine>(
 
 fn streams(streams: &Streams, out: &mut String) {
     gauge(out, "streams", "Named byte streams.", streams.named);
-    gauge(
-        out,
-        "streams_open",
-        "Byte streams open for writing.",
-        streams.open,
-    );
+    gauge(out, "streams_open", "Byte streams open for writing.", streams.open);
     gauge(
         out,
         "stream_store_used_bytes",
@@ -90,11 +85,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
         u64::from(scrub.now.is_some()),
     );
     for (name, help, value) in [
-        (
-            "scrub_bytes_total",
-            "Bytes that scrubs have read.",
-            scrub.bytes_total,
-        ),
+        ("scrub_bytes_total", "Bytes that scrubs have read.", scrub.bytes_total),
         (
             "scrub_damaged_total",
             "Damaged places found by scrubs; a place counts each time it is found.",
@@ -104,10 +95,7 @@ fn scrub(scrub: &ScrubStatus, out: &mut String) {
         head(out, name, help, "counter");
         let _ = writeln!(out, "quorate_{name} {value}");
     }
-    let (name, help) = (
-        "scrub_found",
-        "Damaged places found by the last scrub, by outcome.",
-    );
+    let (name, help) = ("scrub_found", "Damaged places found by the last scrub, by outcome.");
     head(out, name, help, "gauge");
     for fate in Fate::ALL {
         let (count, fate) = (scrub.count(fate), fate.name());
@@ -131,30 +119,10 @@ pub(crate) struct Clients {
 
 fn gauges(status: &Status, clients: Clients, out: &mut String) {
     let voting = !matches!(status.role, Role::Learner);
-    gauge(
-        out,
-        "leading",
-        "Whether this node leads.",
-        u8::from(status.role == Role::Leader),
-    );
-    gauge(
-        out,
-        "leader_known",
-        "Whether a leader is known.",
-        u8::from(status.leader.is_some()),
-    );
-    gauge(
-        out,
-        "voting",
-        "Whether this node has a vote.",
-        u8::from(voting),
-    );
-    gauge(
-        out,
-        "healthy",
-        "Whether this node reports no error.",
-        u8::from(status.error.is_none()),
-    );
+    gauge(out, "leading", "Whether this node leads.", u8::from(status.role == Role::Leader));
+    gauge(out, "leader_known", "Whether a leader is known.", u8::from(status.leader.is_some()));
+    gauge(out, "voting", "Whether this node has a vote.", u8::from(voting));
+    gauge(out, "healthy", "Whether this node reports no error.", u8::from(status.error.is_none()));
     gauge(
         out,
         "removed",
@@ -174,18 +142,8 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
         "Whether this node is sent a snapshot, because no log has what it lacks.",
         u8::from(doing == Some(Activity::ReceivingSnapshot)),
     );
-    gauge(
-        out,
-        "era",
-        "Number of the configuration in force.",
-        status.era.0,
-    );
-    gauge(
-        out,
-        "feature_level",
-        "Feature level that the cluster uses.",
-        status.level.level.0,
-    );
+    gauge(out, "era", "Number of the configuration in force.", status.era.0);
+    gauge(out, "feature_level", "Feature level that the cluster uses.", status.level.level.0);
     gauge(
         out,
         "feature_level_supported",
@@ -194,36 +152,11 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
     );
     members(status, out);
     device(status.device.as_ref(), out);
-    gauge(
-        out,
-        "ballot_round",
-        "Round of the ballot led or followed.",
-        status.ballot.round,
-    );
-    gauge(
-        out,
-        "decided_slots",
-        "Every slot below is decided.",
-        status.decided_to.0,
-    );
-    gauge(
-        out,
-        "applied_slots",
-        "Every slot below is applied.",
-        status.applied_to.0,
-    );
-    gauge(
-        out,
-        "durable_slots",
-        "Every slot below is durable here.",
-        status.durable_to.0,
-    );
-    gauge(
-        out,
-        "log_bytes",
-        "Size of the log on disk.",
-        status.log_bytes,
-    );
+    gauge(out, "ballot_round", "Round of the ballot led or followed.", status.ballot.round);
+    gauge(out, "decided_slots", "Every slot below is decided.", status.decided_to.0);
+    gauge(out, "applied_slots", "Every slot below is applied.", status.applied_to.0);
+    gauge(out, "durable_slots", "Every slot below is durable here.", status.durable_to.0);
+    gauge(out, "log_bytes", "Size of the log on disk.", status.log_bytes);
     let disk = status.disk;
     if let Some(rate) = disk.log_bytes_per_second {
         let help = "Growth of the log over the last minute.";
@@ -233,24 +166,14 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
         gauge(out, "disk_free_bytes", "Room that the log has left.", free);
     }
     scrub(&status.scrub, out);
-    gauge(
-        out,
-        "connections",
-        "Client connections.",
-        clients.connections,
-    );
+    gauge(out, "connections", "Client connections.", clients.connections);
     gauge(
         out,
         "client_held_bytes",
         "Memory for replies and requests of clients.",
         clients.held_bytes,
     );
-    head(
-        out,
-        "peer_connected",
-        "Whether a node is connected.",
-        "gauge",
-    );
+    head(out, "peer_connected", "Whether a node is connected.", "gauge");
     for peer in &status.peers {
         let (node, connected) = (peer.member.node, u8::from(peer.connected));
         let _ = writeln!(out, "quorate_peer_connected{{node=\"{node}\"}} {connected}");
@@ -261,16 +184,9 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
         "Bytes of values sent to a node: none to an auxiliary that is not needed.",
         "counter",
     );
-    for peer in status
-        .peers
-        .iter()
-        .filter(|peer| peer.member != status.member)
-    {
+    for peer in status.peers.iter().filter(|peer| peer.member != status.member) {
         let (node, bytes) = (peer.member.node, peer.payload_bytes_sent);
-        let _ = writeln!(
-            out,
-            "quorate_peer_payload_bytes_sent_total{{node=\"{node}\"}} {bytes}"
-        );
+        let _ = writeln!(out, "quorate_peer_payload_bytes_sent_total{{node=\"{node}\"}} {bytes}");
     }
     head(
         out,
@@ -297,19 +213,10 @@ fn gauges(status: &Status, clients: Clients, out: &mut String) {
             );
         }
     }
-    head(
-        out,
-        "peer_lag_slots",
-        "How many slots a node is behind; known to the leader.",
-        "gauge",
-    );
+    head(out, "peer_lag_slots", "How many slots a node is behind; known to the leader.", "gauge");
     for peer in &status.peers {
         if let Some(lag) = peer.lag {
-            let _ = writeln!(
-                out,
-                "quorate_peer_lag_slots{{node=\"{}\"}} {lag}",
-                peer.member.node
-            );
+            let _ = writeln!(out, "quorate_peer_lag_slots{{node=\"{}\"}} {lag}", peer.member.node);
         }
     }
 }
@@ -324,12 +231,7 @@ fn device(device: Option<&DeviceStatus>, out: &mut String) {
         "Whether this node is configured to use a device.",
         u8::from(device.is_some()),
     );
-    gauge(
-        out,
-        "device_used",
-        "Whether a device may vote for this node.",
-        u8::from(is.used),
-    );
+    gauge(out, "device_used", "Whether a device may vote for this node.", u8::from(is.used));
     gauge(
         out,
         "device_gives_slots",
@@ -339,11 +241,7 @@ fn device(device: Option<&DeviceStatus>, out: &mut String) {
     for (name, help, value) in [
         ("votes", "Votes cast by this node's devices.", is.votes),
         ("slots", "Slots assigned by this node's devices.", is.given),
-        (
-            "decisions",
-            "Decisions counted by this node's devices.",
-            is.counted,
-        ),
+        ("decisions", "Decisions counted by this node's devices.", is.counted),
         (
             "taken_back",
             "Times that this node took slot assignment back from its device.",
@@ -359,11 +257,7 @@ fn device(device: Option<&DeviceStatus>, out: &mut String) {
             "Values too long for a frame, sent over connections instead.",
             is.outgrown,
         ),
-        (
-            "frames_lost",
-            "Frames for this node dropped because its device was full.",
-            is.lost,
-        ),
+        ("frames_lost", "Frames for this node dropped because its device was full.", is.lost),
     ] {
         let name = format!("device_{name}_total");
         head(out, &name, help, "counter");
@@ -454,29 +348,16 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
         "counter",
     );
     for (node, times) in replica.counters().ring_left_out.iter() {
-        let _ = writeln!(
-            out,
-            "quorate_ring_left_out_total{{node=\"{node}\"}} {times}"
-        );
+        let _ = writeln!(out, "quorate_ring_left_out_total{{node=\"{node}\"}} {times}");
     }
-    gauge(
-        out,
-        "log_ready_bytes",
-        "Log space prepared in advance.",
-        replica.log().spare_bytes(),
-    );
+    gauge(out, "log_ready_bytes", "Log space prepared in advance.", replica.log().spare_bytes());
     gauge(
         out,
         "log_start_slots",
         "First slot of the log; a snapshot has everything below.",
         replica.log().start().0,
     );
-    gauge(
-        out,
-        "log_used_bytes",
-        "Bytes of the log still needed.",
-        replica.log().used_bytes(),
-    );
+    gauge(out, "log_used_bytes", "Bytes of the log still needed.", replica.log().used_bytes());
     gauge(
         out,
         "log_bytes_max",
@@ -486,12 +367,7 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
     if let Some(Snapshot { at, bytes }) = replica.snapshot() {
         let help = "This node's snapshot has everything below this slot.";
         gauge(out, "snapshot_slots", help, at.0);
-        gauge(
-            out,
-            "snapshot_bytes",
-            "Size of this node's snapshot.",
-            bytes,
-        );
+        gauge(out, "snapshot_bytes", "Size of this node's snapshot.", bytes);
     }
     totals!(out, "disk_", replica.log().counters(), {
         writes: "Writes into log segments; one per commit.",
@@ -563,10 +439,7 @@ fn gauge(out: &mut String, name: &str, help: &str, value: impl Display) {
 }
 
 fn head(out: &mut String, name: &str, help: &str, kind: &str) {
-    let _ = writeln!(
-        out,
-        "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}"
-    );
+    let _ = writeln!(out, "# HELP quorate_{name} {help}\n# TYPE quorate_{name} {kind}");
 }
 
 #[cfg(test)]
@@ -652,24 +525,16 @@ mod tests {
     #[test]
     fn flushes_are_told_by_how_long_they_took() {
         let mut times = Durations::default();
-        [100, 5000, u64::MAX / 2]
-            .into_iter()
-            .for_each(|us| times.add_us(us));
+        [100, 5000, u64::MAX / 2].into_iter().for_each(|us| times.add_us(us));
         let mut text = String::new();
         flush_times(&times, &mut text);
-        for line in [
-            "{le=\"0.000064\"} 0",
-            "{le=\"0.000128\"} 1",
-            "{le=\"8.388608\"} 2",
-            "{le=\"+Inf\"} 3",
-        ] {
+        for line in
+            ["{le=\"0.000064\"} 0", "{le=\"0.000128\"} 1", "{le=\"8.388608\"} 2", "{le=\"+Inf\"} 3"]
+        {
             let line = format!("quorate_disk_flush_seconds_bucket{line}");
             assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }
-        assert!(
-            text.ends_with("quorate_disk_flush_seconds_count 3\n"),
-            "{text}"
-        );
+        assert!(text.ends_with("quorate_disk_flush_seconds_count 3\n"), "{text}");
     }
 
     /// What alerts are made of: each is said whether or not it is so.

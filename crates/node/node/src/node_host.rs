@@ -143,11 +143,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         if let Some(hops) = self.replica.hops() {
             hops::leave(hops, self.identity.home_mut())?;
         }
-        if self.replica.stopped_cleanly() {
-            self.identity.mark_clean()
-        } else {
-            Ok(())
-        }
+        if self.replica.stopped_cleanly() { self.identity.mark_clean() } else { Ok(()) }
     }
 
     /// Follows what was applied of the group. Whether the address book changed.
@@ -180,8 +176,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             Ok(()) => self.had_users = true,
             Err(error) => {
                 self.note_users_at = now.plus_ms(WRITE_RETRY_MS);
-                self.listener
-                    .notice(&format!("cannot record that there are users: {error}"));
+                self.listener.notice(&format!("cannot record that there are users: {error}"));
             }
         }
     }
@@ -249,8 +244,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
                 true
             }
             Err(error) => {
-                self.listener
-                    .notice(&format!("cannot write the identity: {error}"));
+                self.listener.notice(&format!("cannot write the identity: {error}"));
                 false
             }
         }
@@ -260,8 +254,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
     fn forget_strangers(&mut self) {
         if self.incarnations.len() > NODES_MAX {
             let configuration = self.replica.node().configuration();
-            self.incarnations
-                .retain(|node, _| configuration.member_of(*node).is_some());
+            self.incarnations.retain(|node, _| configuration.member_of(*node).is_some());
         }
     }
 
@@ -280,9 +273,7 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         let left = members.filter(|(_, voter)| remembers(voter.member));
         let left = left.fold(MemberSet::default(), |set, (at, _)| set.with(at));
         let quorums = [Phase::One, Phase::Two];
-        let enough = quorums
-            .iter()
-            .all(|phase| configuration.is_quorum(*phase, left));
+        let enough = quorums.iter().all(|phase| configuration.is_quorum(*phase, left));
         (!enough).then(|| {
             "too many members of this volatile cluster stopped uncleanly and have forgotten their \
              votes: no leader can be elected; what was acknowledged may be lost: stop all nodes and \
@@ -300,8 +291,7 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
         // [level-8] It may send a snapshot of a group at this level.
         self.mark_level(peer.levels.lowest);
         let (member, boot, newest) = (peer.member, peer.boot, peer.levels.newest);
-        self.replica
-            .peer_up(now.time, member, boot, newest, peer.addresses.clone());
+        self.replica.peer_up(now.time, member, boot, newest, peer.addresses.clone());
     }
 
     fn told_removed(&mut self, now: Now) {
@@ -319,8 +309,7 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
         if kept && !self.mark_level(level_of(&received.frame)) {
             return;
         }
-        self.replica
-            .on_frame(turn.time, turn.wall_ms, received, turn.plane);
+        self.replica.on_frame(turn.time, turn.wall_ms, received, turn.plane);
     }
 
     fn admit(&mut self, join: Join) -> Result<Founded, Refused> {
@@ -354,10 +343,7 @@ impl<H: Home, S: StateMachine, F: Front> ClientSide for NodeHost<H, S, F> {
     }
 
     fn front_and_requests(&mut self, now: Now) -> (&mut F, impl Requests) {
-        (
-            &mut self.front,
-            self.replica.requests(now.time, now.wall_ms),
-        )
+        (&mut self.front, self.replica.requests(now.time, now.wall_ms))
     }
 
     fn pressure(&self) -> Pressure {
@@ -427,18 +413,10 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
             Order::Snapshot(at) => self.replica.snapshot_now(at),
             Order::Scrub(pace) => self.replica.begin_scrub(now.time, now.wall_ms, pace),
             Order::Hold(setting, until) => self.replica.hold_setting(now.time, setting, until),
-            Order::Group {
-                asked,
-                ask,
-                dry_run,
-            } => self.replica.ask_group(now.time, asked, ask, dry_run),
-            Order::Held(Wanted {
-                asked,
-                hold,
-                stream,
-                position,
-                bytes_max,
-            }) => {
+            Order::Group { asked, ask, dry_run } => {
+                self.replica.ask_group(now.time, asked, ask, dry_run)
+            }
+            Order::Held(Wanted { asked, hold, stream, position, bytes_max }) => {
                 let wanted = (stream, position, bytes_max);
                 self.replica.read_held(now.time, (asked, hold), wanted);
             }
@@ -467,8 +445,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         let (front, mut requests) = self.front_and_requests(Now { time, wall_ms });
         front.poll(&mut requests);
         drop(requests);
-        self.replica
-            .poll(time, wall_ms, turn.plane, &mut self.front);
+        self.replica.poll(time, wall_ms, turn.plane, &mut self.front);
         // Replies that are there go to their connections.
         while self.replica.deliver(time, wall_ms, &mut self.front) {}
     }
@@ -495,28 +472,22 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         if let Some(name) = self.replica.take_damaged_file()
             && let Err(error) = self.identity.rewrite(name)
         {
-            self.listener
-                .notice(&format!("cannot write the file {name} anew: {error}"));
+            self.listener.notice(&format!("cannot write the file {name} anew: {error}"));
         }
         if let Some(level) = self.replica.take_level_to_mark() {
             self.mark_level(level);
         }
         if let Err(error) = self.note_group(now) {
-            self.listener
-                .notice(&format!("cannot write the identity: {error}"));
+            self.listener.notice(&format!("cannot write the identity: {error}"));
         }
         if let Err(error) = self.note_fell_behind(now) {
-            self.listener
-                .notice(&format!("cannot write the identity: {error}"));
+            self.listener.notice(&format!("cannot write the identity: {error}"));
         }
         self.note_users(now);
         self.listener.end_turn(now);
         let eager = self.front.is_eager().then_some(now);
         let wait_ms = |at_ms: u64| at_ms.saturating_sub(self.wall_ms);
-        let front = self
-            .front
-            .wake_ms()
-            .map(|at| self.time.plus_ms(wait_ms(at)));
+        let front = self.front.wake_ms().map(|at| self.time.plus_ms(wait_ms(at)));
         let own = self.write_at.into_iter().chain(eager).chain(front);
         wake_at.into_iter().chain(own).min()
     }
@@ -535,12 +506,7 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
 
     fn wake_fds(&self) -> Vec<BorrowedFd<'_>> {
         let front = self.wakes.iter().map(|wake| wake.as_fd());
-        self.replica
-            .log()
-            .wait_fd()
-            .into_iter()
-            .chain(front)
-            .collect()
+        self.replica.log().wait_fd().into_iter().chain(front).collect()
     }
 
     fn stop(&mut self, now: Now) {

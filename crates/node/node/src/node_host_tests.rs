@@ -208,44 +208,26 @@ fn the_folder_is_marked_before_a_raise_is_taken_in() {
         text.lines().take(2).collect::<Vec<_>>().join(", ")
     };
     let mut hears = |to: u16| {
-        let ballot = Ballot {
-            round: 1,
-            node: NodeId(2),
-            ..Ballot::ZERO
-        };
+        let ballot = Ballot { round: 1, node: NodeId(2), ..Ballot::ZERO };
         let proposal = Phase2a {
             ballot,
             range: SlotRange::one(Slot(1)),
-            value: Value::Raise {
-                era: ballot.era,
-                nodes: 0,
-                to: Level(to),
-            },
+            value: Value::Raise { era: ballot.era, nodes: 0, to: Level(to) },
             prefix: 0,
             decided_to: Slot(1),
             own_volatile_to: Slot(1),
             own_durable_to: Slot(1),
             with_bytes: false,
         };
-        let frame = Frame::Protocol {
-            message: Message::Phase2a(proposal),
-            bytes: None,
-        };
-        let now = Now {
-            time: Time(10),
-            wall_ms: 0,
-        };
+        let frame = Frame::Protocol { message: Message::Phase2a(proposal), bytes: None };
+        let now = Now { time: Time(10), wall_ms: 0 };
         let received = Received::plain(Member::first(2), frame);
         host.frame(&mut now.turn(&mut Nobody), Lane::Control, received);
         host.replica().node().run().voted_to(ballot)
     };
     assert_eq!(hears(11), Slot(0), "no vote for what is not known here");
     assert!(marked().starts_with("quorate identity 1"), "{}", marked());
-    assert_eq!(
-        hears(9),
-        Slot(2),
-        "a vote, and nothing of it was written yet"
-    );
+    assert_eq!(hears(9), Slot(2), "a vote, and nothing of it was written yet");
     assert_eq!(marked(), "quorate identity 2, level 9");
 }
 
@@ -255,10 +237,7 @@ fn a_front_that_has_more_to_do_gets_the_next_turn_at_once() {
     let mut host = host(MemoryDisk::new(), 1);
     // Once it has nothing to do by itself, only the front decides.
     let idle = (1..1_000).map(|turn| Time(turn * 10)).find(|now| {
-        let now = Now {
-            time: *now,
-            wall_ms: 0,
-        };
+        let now = Now { time: *now, wall_ms: 0 };
         host.poll(&mut now.turn(&mut Nobody));
         host.submit(now);
         host.end_turn(now.time).is_none_or(|at| at > now.time)

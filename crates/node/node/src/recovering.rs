@@ -297,10 +297,7 @@ mod tests {
         let recovering = anew(folder);
         recovering.copy_all().unwrap();
         node(&recovering.new_folder(), 3);
-        assert_eq!(
-            recovering.finish().unwrap(),
-            folder.join("before-recover-2")
-        );
+        assert_eq!(recovering.finish().unwrap(), folder.join("before-recover-2"));
         is_of(folder, 3);
         is_of(&folder.join("before-recover-1"), 1);
     }

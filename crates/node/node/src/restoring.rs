@@ -108,10 +108,7 @@ fn fill<R: Read>(
         let path = folder.join(family.folder());
         fs::create_dir(&path).map_err(|error| failed("create", &path, &error))?;
     }
-    let mut parts = PartFiles {
-        folder: &folder,
-        open: None,
-    };
+    let mut parts = PartFiles { folder: &folder, open: None };
     let begins = match checked.header.streams {
         Some(1..) => {
             let mut streams = Streams::open(home)?;
@@ -130,10 +127,7 @@ fn fill<R: Read>(
     parts.close()?;
     sync_folder(&folder.join(Family::Snapshot.folder()))?;
     sync_folder(&folder)?;
-    let base = Base {
-        start: begins.at,
-        note: begins.note,
-    };
+    let base = Base { start: begins.at, note: begins.note };
     let (name, bytes) = base.of_new_log(group.cluster, group.node);
     home.replace(name, &bytes).map_err(IdentityError::from)?;
     Ok(())
@@ -188,8 +182,7 @@ impl PartFiles<'_> {
             return Ok(());
         };
         let path = self.folder.join(id.family.folder()).join(id.name());
-        file.sync_all()
-            .map_err(|error| failed("sync", &path, &error))
+        file.sync_all().map_err(|error| failed("sync", &path, &error))
     }
 }
 

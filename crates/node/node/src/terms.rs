@@ -71,11 +71,8 @@ impl Terms {
 /// `auxiliary 3, quorum flexible:2,2`; empty for the usual terms.
 impl fmt::Display for Terms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut words: Vec<String> = self
-            .auxiliaries
-            .iter()
-            .map(|node| format!("auxiliary {node}"))
-            .collect();
+        let mut words: Vec<String> =
+            self.auxiliaries.iter().map(|node| format!("auxiliary {node}")).collect();
         if self.rule != QuorumRule::Majority {
             words.push(format!("quorum {}", self.rule));
         }
@@ -88,9 +85,7 @@ mod tests {
     use super::*;
 
     fn members(count: u32) -> BTreeMap<NodeId, String> {
-        (1..=count)
-            .map(|node| (NodeId(node), String::new()))
-            .collect()
+        (1..=count).map(|node| (NodeId(node), String::new())).collect()
     }
 
     #[test]
@@ -102,21 +97,12 @@ mod tests {
         let fits = |terms: &Terms, count| terms.trouble(&members(count)).is_none();
         assert!(fits(&terms(&[], "majority"), 3) && fits(&terms(&[3], "majority"), 3));
         assert!(fits(&terms(&[4, 5], "majority"), 5));
-        assert!(
-            !fits(&terms(&[2, 3], "majority"), 3),
-            "one of three is no quorum"
-        );
+        assert!(!fits(&terms(&[2, 3], "majority"), 3), "one of three is no quorum");
         assert!(!fits(&terms(&[4], "majority"), 3), "not in the list");
         assert!(fits(&terms(&[], "flexible:3,1"), 3) && fits(&terms(&[2, 3], "flexible:3,1"), 3));
         assert!(!fits(&terms(&[], "flexible:2,1"), 3), "quorums do not meet");
-        assert!(
-            !fits(&terms(&[], "flexible:4,1"), 3),
-            "no quorum can be formed"
-        );
-        assert_eq!(
-            terms(&[3], "flexible:2,2").to_string(),
-            "auxiliary 3, quorum flexible:2,2"
-        );
+        assert!(!fits(&terms(&[], "flexible:4,1"), 3), "no quorum can be formed");
+        assert_eq!(terms(&[3], "flexible:2,2").to_string(), "auxiliary 3, quorum flexible:2,2");
         assert!(terms(&[], "majority").to_string().is_empty());
     }
 
@@ -125,15 +111,9 @@ mod tests {
         for text in ["majority", "flexible:3,2"] {
             assert_eq!(QuorumRule::parse(text).unwrap().to_string(), text);
         }
-        for text in [
-            "",
-            "most",
-            "flexible",
-            "flexible:3",
-            "flexible:0,3",
-            "flexible:3,2,1",
-            "grid:2",
-        ] {
+        for text in
+            ["", "most", "flexible", "flexible:3", "flexible:0,3", "flexible:3,2,1", "grid:2"]
+        {
             assert_eq!(QuorumRule::parse(text), None, "{text}");
         }
     }

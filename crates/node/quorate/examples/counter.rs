@@ -16,9 +16,7 @@ struct Counter(i64);
 impl StateMachine for Counter {
     fn apply(&mut self, _: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         // Every node executes the same commands in the same order, so all of them count alike.
-        let amount = str::from_utf8(command)
-            .ok()
-            .and_then(|text| text.parse::<i64>().ok());
+        let amount = str::from_utf8(command).ok().and_then(|text| text.parse::<i64>().ok());
         self.0 = self.0.wrapping_add(amount.unwrap_or(0));
         reply.extend_from_slice(self.0.to_string().as_bytes());
     }
@@ -32,11 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let node: u32 = std::env::args().nth(1).unwrap_or("1".into()).parse()?;
     let replica = Builder::new(format!("counter-data/{node}"))
         .node(node)
-        .cluster([
-            (1, "127.0.0.1:7551"),
-            (2, "127.0.0.1:7552"),
-            (3, "127.0.0.1:7553"),
-        ])
+        .cluster([(1, "127.0.0.1:7551"), (2, "127.0.0.1:7552"), (3, "127.0.0.1:7553")])
         .start(|| Counter(0))?;
     println!("node {node} is up; type a number, or an empty line to ask");
     for line in stdin().lines() {

@@ -36,11 +36,7 @@ pub struct Descriptors {
 impl Default for Descriptors {
     /// Where there are enough.
     fn default() -> Self {
-        Self {
-            clients: CLIENTS_MAX,
-            strangers: STRANGERS_MAX,
-            store_files: 256,
-        }
+        Self { clients: CLIENTS_MAX, strangers: STRANGERS_MAX, store_files: 256 }
     }
 }
 
@@ -74,10 +70,7 @@ impl Descriptors {
 /// processes start with is for programs that cannot count further, not to save anything.
 pub fn raise_descriptor_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
-    };
+    let raised = Rlimit { current: maximum, maximum };
     let limit = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => maximum,
         Err(error) => {
@@ -96,16 +89,9 @@ mod tests {
     fn all_shares_together_fit_the_limit() {
         for limit in [248, 256, 300, 512, 1024, 4096, 20_000, 1 << 20, usize::MAX] {
             let shares = Descriptors::share(limit, 3).unwrap();
-            let Descriptors {
-                clients,
-                strangers,
-                store_files,
-            } = shares;
+            let Descriptors { clients, strangers, store_files } = shares;
             let fixed = OWN + LOG + ADMIN + STORE_AT_WORK + 2 * PER_PEER;
-            assert!(
-                fixed + clients + strangers + store_files <= limit,
-                "{shares:?}"
-            );
+            assert!(fixed + clients + strangers + store_files <= limit, "{shares:?}");
             assert!(clients.min(strangers).min(store_files) >= FEW, "{shares:?}");
         }
     }
@@ -126,10 +112,7 @@ mod tests {
     fn too_few_are_told_before_anything_is_opened() {
         let error = Descriptors::share(64, 3).unwrap_err();
         assert_eq!(error.code, "too_few_descriptors");
-        assert_eq!(
-            error.message,
-            "the limit on open files is 64; this node needs at least 248"
-        );
+        assert_eq!(error.message, "the limit on open files is 64; this node needs at least 248");
         assert!(Descriptors::share(247, 3).is_err());
         assert!(Descriptors::share(248, 3).is_ok());
         assert!(Descriptors::share(248, 4).is_err());

@@ -23,11 +23,7 @@ impl Discarded {
     pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
         let mut aside = folder.as_os_str().to_owned();
         aside.push(".discarded");
-        let discarded = Self {
-            folder: folder.to_owned(),
-            aside: aside.into(),
-            settled: false,
-        };
+        let discarded = Self { folder: folder.to_owned(), aside: aside.into(), settled: false };
         if LockedFolder::holds_identity(folder)? {
             let _locked = LockedFolder::open(folder)?;
             // Of a start that was cut off behind the founding.

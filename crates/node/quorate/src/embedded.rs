@@ -173,11 +173,7 @@ impl Builder {
             .map_err(|error| Error::io("start a thread", &error))?;
         let gone = |_| Err(Error::new("stopped", "the node ended while it started"));
         let handle = start.recv().unwrap_or_else(gone)?;
-        Ok(Embedded {
-            handle,
-            local,
-            thread: Some(thread),
-        })
+        Ok(Embedded { handle, local, thread: Some(thread) })
     }
 
     fn run<S: StateMachine>(
@@ -187,15 +183,8 @@ impl Builder {
         wake: Arc<Wake>,
         started: &SyncSender<Result<Handle, Error>>,
     ) -> Result<(), Error> {
-        let Self {
-            settings,
-            peer,
-            streams,
-            client,
-            device: (device, place),
-            start_empty,
-            give_up,
-        } = self;
+        let Self { settings, peer, streams, client, device: (device, place), start_empty, give_up } =
+            self;
         let discarded = start_empty.then(|| Discarded::take(&settings.data));
         let discarded = discarded.transpose()?;
         let folder = Folder::open(&settings)?;
@@ -227,17 +216,9 @@ impl Builder {
             let what = "an embedded node cannot join a cluster by itself: run 'quorate start --join' first";
             Err(Error::new("bad_configuration", what))
         };
-        let settling = Settling {
-            peer: &addresses.peer,
-            stop,
-            waiting,
-            join,
-        };
+        let settling = Settling { peer: &addresses.peer, stop, waiting, join };
         let Some(identity) = folder.settle(&settings, settling)? else {
-            return Err(Error::new(
-                STOPPED,
-                "stopped before the cluster was founded",
-            ));
+            return Err(Error::new(STOPPED, "stopped before the cluster was founded"));
         };
         if let Some(discarded) = discarded {
             discarded.settled()?;
@@ -302,10 +283,7 @@ impl Embedded {
         match self.thread.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(result)) => result,
-            Some(Err(_)) => Err(Error::new(
-                "panicked",
-                "the node found itself wrong and stopped",
-            )),
+            Some(Err(_)) => Err(Error::new("panicked", "the node found itself wrong and stopped")),
         }
     }
 }

@@ -23,11 +23,7 @@ pub struct Error {
 
 impl Error {
     pub(crate) fn new(code: &'static str, message: impl fmt::Display) -> Self {
-        Self {
-            code,
-            message: message.to_string(),
-            hint: String::new(),
-        }
+        Self { code, message: message.to_string(), hint: String::new() }
     }
 
     pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
@@ -43,11 +39,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        if self.hint.is_empty() {
-            Ok(())
-        } else {
-            write!(f, " (hint: {})", self.hint)
-        }
+        if self.hint.is_empty() { Ok(()) } else { write!(f, " (hint: {})", self.hint) }
     }
 }
 
@@ -115,11 +107,7 @@ impl From<BootError> for Error {
 
 impl From<BindError> for Error {
     fn from(error: BindError) -> Self {
-        let code = if error.reason.is_in_use() {
-            "port_in_use"
-        } else {
-            "cannot_listen"
-        };
+        let code = if error.reason.is_in_use() { "port_in_use" } else { "cannot_listen" };
         Self::new(code, &error).hint(error.reason.hint())
     }
 }
@@ -140,9 +128,5 @@ pub(crate) fn join_refused(code: RefusalCode, reason: &str) -> Error {
         | RefusalCode::Starting
         | RefusalCode::Other(_) => "check --cluster",
     };
-    Error::new(
-        "join_refused",
-        format_args!("the founder refused this node: {reason}"),
-    )
-    .hint(hint)
+    Error::new("join_refused", format_args!("the founder refused this node: {reason}")).hint(hint)
 }

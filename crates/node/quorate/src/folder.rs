@@ -125,12 +125,7 @@ impl Folder {
         settings: &Settings,
         settling: Settling<'_>,
     ) -> Result<Option<Identity<LockedFolder>>, Error> {
-        let Settling {
-            peer,
-            stop,
-            waiting,
-            join,
-        } = settling;
+        let Settling { peer, stop, waiting, join } = settling;
         match self {
             Self::Known(identity) => Ok(Some(identity)),
             Self::Founder { node } => {

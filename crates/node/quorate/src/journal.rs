@@ -107,24 +107,12 @@ impl Journal {
     fn line(&mut self, now: Time, event: &Event, leads_never: Option<&str>) -> Option<Line> {
         let line = |level, text: String| {
             let ballot = None;
-            Some(Line {
-                level,
-                text,
-                ballot,
-            })
+            Some(Line { level, text, ballot })
         };
         match event {
             Event::Leadership(explanation) => self.leadership(now, *explanation),
-            Event::Role {
-                role,
-                leader,
-                ballot,
-            } => self.role(*role, *leader, *ballot),
-            Event::NoLeader {
-                for_ms,
-                connected,
-                members,
-            } => match leads_never {
+            Event::Role { role, leader, ballot } => self.role(*role, *leader, *ballot),
+            Event::NoLeader { for_ms, connected, members } => match leads_never {
                 Some(why) => line(Level::ERROR, format!("no leader is possible: {why}")),
                 None => line(
                     Level::WARN,
@@ -137,20 +125,12 @@ impl Journal {
             },
             Event::Behind(progress) => line(Level::INFO, format!("behind: {progress}")),
             Event::StillBehind(progress) => line(Level::INFO, format!("still behind: {progress}")),
-            Event::Done {
-                activity,
-                slots,
-                ms,
-            } => line(
-                Level::INFO,
-                format!("done: {activity}, {slots} slots in {}", time(*ms)),
-            ),
+            Event::Done { activity, slots, ms } => {
+                line(Level::INFO, format!("done: {activity}, {slots} slots in {}", time(*ms)))
+            }
             Event::Level { at, ms } => line(
                 Level::INFO,
-                format!(
-                    "caught up: applied all decided slots below {at}, after {}",
-                    time(*ms)
-                ),
+                format!("caught up: applied all decided slots below {at}, after {}", time(*ms)),
             ),
             Event::NoSegment { waits: true, why } => line(
                 Level::WARN,
@@ -168,10 +148,7 @@ impl Journal {
             ),
             Event::SegmentsAgain { ms } => line(
                 Level::INFO,
-                format!(
-                    "room for the log again: writes continue after {}",
-                    time(*ms)
-                ),
+                format!("room for the log again: writes continue after {}", time(*ms)),
             ),
             Event::SlowWrite { ms, bytes } => line(
                 Level::WARN,
@@ -188,10 +165,9 @@ impl Journal {
                     time(*ms)
                 ),
             ),
-            Event::HandedOver { to, why } => line(
-                Level::WARN,
-                format!("handed leadership to node {to}: {why}"),
-            ),
+            Event::HandedOver { to, why } => {
+                line(Level::WARN, format!("handed leadership to node {to}: {why}"))
+            }
             Event::LogFailed { why } => line(
                 Level::ERROR,
                 format!(
@@ -205,14 +181,12 @@ impl Journal {
                      its folder"
                 ),
             ),
-            Event::ServiceTrouble { why } => line(
-                Level::WARN,
-                format!("service unavailable: {why}; this node keeps voting"),
-            ),
-            Event::ServiceWell => line(
-                Level::INFO,
-                "service available again: commands are applied".to_owned(),
-            ),
+            Event::ServiceTrouble { why } => {
+                line(Level::WARN, format!("service unavailable: {why}; this node keeps voting"))
+            }
+            Event::ServiceWell => {
+                line(Level::INFO, "service available again: commands are applied".to_owned())
+            }
             Event::Raised { level } => line(
                 Level::INFO,
                 format!(
@@ -228,23 +202,20 @@ impl Journal {
                     off.text()
                 ),
             ),
-            Event::ClockOff(off) => line(
-                Level::INFO,
-                format!("clock: node {} agrees with the others again", off.node),
-            ),
+            Event::ClockOff(off) => {
+                line(Level::INFO, format!("clock: node {} agrees with the others again", off.node))
+            }
             Event::ServiceBack { why } => line(Level::WARN, format!("service restarted: {why}")),
-            Event::SnapshotTaken { at, bytes } => line(
-                Level::INFO,
-                format!("snapshot: taken at slot {at}, {bytes} bytes"),
-            ),
+            Event::SnapshotTaken { at, bytes } => {
+                line(Level::INFO, format!("snapshot: taken at slot {at}, {bytes} bytes"))
+            }
             Event::SnapshotInstalled { at } => line(
                 Level::INFO,
                 format!("snapshot: installed a peer's, which replaces all slots below {at}"),
             ),
-            Event::SnapshotLoaded { at } => line(
-                Level::INFO,
-                format!("snapshot: loaded, the service continues at slot {at}"),
-            ),
+            Event::SnapshotLoaded { at } => {
+                line(Level::INFO, format!("snapshot: loaded, the service continues at slot {at}"))
+            }
             Event::SnapshotFailed { why } => line(Level::WARN, format!("snapshot: {why}")),
             Event::DamageFound { kind, what } => line(
                 Level::WARN,
@@ -257,10 +228,7 @@ impl Journal {
                     0 => Level::INFO,
                     _ => Level::WARN,
                 },
-                format!(
-                    "scrub: read {bytes} bytes in {}, {found} damaged places",
-                    time(*ms)
-                ),
+                format!("scrub: read {bytes} bytes in {}, {found} damaged places", time(*ms)),
             ),
             Event::Alarm(alarm) => line(
                 Level::ERROR,
@@ -272,13 +240,7 @@ impl Journal {
     }
 
     fn leadership(&mut self, now: Time, explanation: Explanation) -> Option<Line> {
-        let line = |level, ballot, text| {
-            Some(Line {
-                level,
-                text,
-                ballot,
-            })
-        };
+        let line = |level, ballot, text| Some(Line { level, text, ballot });
         match explanation {
             Explanation::LeaderSilent { leader, silent_us } => {
                 let why = format!("no heartbeat from leader {leader} for {} ms", silent_us / 1000);
@@ -394,19 +356,11 @@ impl Journal {
                 let why = self.unled.as_deref();
                 let why = why.unwrap_or("this node has heard from no leader");
                 let text = format!("starting a pre-vote: {why}");
-                return Some(Line {
-                    level: Level::INFO,
-                    text,
-                    ballot: None,
-                });
+                return Some(Line { level: Level::INFO, text, ballot: None });
             }
             _ => return None,
         };
-        Some(Line {
-            level: Level::INFO,
-            text,
-            ballot: Some(ballot),
-        })
+        Some(Line { level: Level::INFO, text, ballot: Some(ballot) })
     }
 }
 
@@ -461,48 +415,27 @@ mod tests {
 
     use super::*;
 
-    const BALLOT: Ballot = Ballot {
-        era: Era(0),
-        round: 3,
-        node: NodeId(2),
-    };
+    const BALLOT: Ballot = Ballot { era: Era(0), round: 3, node: NodeId(2) };
 
     fn at_ms(ms: u64) -> Time {
         Time(0).plus_ms(ms)
     }
 
     fn texts(journal: &mut Journal, events: &[(u64, Event)]) -> Vec<String> {
-        let lines = events
-            .iter()
-            .filter_map(|(ms, event)| journal.line(at_ms(*ms), event, None));
-        lines
-            .map(|line| format!("{} {}", line.level, line.text))
-            .collect()
+        let lines = events.iter().filter_map(|(ms, event)| journal.line(at_ms(*ms), event, None));
+        lines.map(|line| format!("{} {}", line.level, line.text)).collect()
     }
 
     fn role(role: Role, leader: Option<u32>) -> Event {
-        Event::Role {
-            role,
-            leader: leader.map(NodeId),
-            ballot: BALLOT,
-        }
+        Event::Role { role, leader: leader.map(NodeId), ballot: BALLOT }
     }
 
     #[test]
     fn an_election_is_told_with_its_cause() {
-        let silent = Explanation::LeaderSilent {
-            leader: NodeId(1),
-            silent_us: 153_400,
-        };
-        let campaigns = Explanation::Campaigns {
-            ballot: BALLOT,
-            why: Campaign::PreVotes,
-        };
+        let silent = Explanation::LeaderSilent { leader: NodeId(1), silent_us: 153_400 };
+        let campaigns = Explanation::Campaigns { ballot: BALLOT, why: Campaign::PreVotes };
         let leads = Explanation::Leads { ballot: BALLOT };
-        let steps_down = Explanation::StepsDown {
-            ballot: BALLOT,
-            why: End::QuorumSilent,
-        };
+        let steps_down = Explanation::StepsDown { ballot: BALLOT, why: End::QuorumSilent };
         let events = [
             (0, Event::Leadership(silent)),
             (1, role(Role::Candidate, None)),
@@ -525,19 +458,10 @@ mod tests {
     /// A group of one asks nobody.
     #[test]
     fn who_campaigns_at_once_does_not_ask_before() {
-        let campaigns = Explanation::Campaigns {
-            ballot: BALLOT,
-            why: Campaign::Alone,
-        };
-        let events = [
-            (0, Event::Leadership(campaigns)),
-            (0, role(Role::Candidate, None)),
-        ];
+        let campaigns = Explanation::Campaigns { ballot: BALLOT, why: Campaign::Alone };
+        let events = [(0, Event::Leadership(campaigns)), (0, role(Role::Candidate, None))];
         let told = texts(&mut Journal::new(NodeId(2)), &events);
-        assert_eq!(
-            told,
-            ["INFO starting an election: this node is a quorum by itself"]
-        );
+        assert_eq!(told, ["INFO starting an election: this node is a quorum by itself"]);
     }
 
     #[test]
@@ -548,10 +472,7 @@ mod tests {
             (2, role(Role::Follower, Some(2))),
         ];
         let told = texts(&mut Journal::new(NodeId(3)), &events);
-        assert_eq!(
-            told,
-            ["INFO following leader 2: requests from clients are forwarded to it"]
-        );
+        assert_eq!(told, ["INFO following leader 2: requests from clients are forwarded to it"]);
     }
 
     #[test]
@@ -569,11 +490,7 @@ mod tests {
 
     #[test]
     fn a_quorum_that_is_lost_for_good_is_an_error() {
-        let event = Event::NoLeader {
-            for_ms: 1_000,
-            connected: 3,
-            members: 3,
-        };
+        let event = Event::NoLeader { for_ms: 1_000, connected: 3, members: 3 };
         let mut journal = Journal::new(NodeId(1));
         let line = journal.line(at_ms(0), &event, Some("too many members …"));
         let expected = "no leader is possible: too many members …";
@@ -595,27 +512,15 @@ mod tests {
         let (ballot, why) = (BALLOT, "why".to_owned());
         let end = End::QuorumSilent;
         let leadership = [
-            Explanation::LeaderSilent {
-                leader: NodeId(1),
-                silent_us: 0,
-            },
+            Explanation::LeaderSilent { leader: NodeId(1), silent_us: 0 },
             Explanation::LeaderUnreachable { leader: NodeId(1) },
-            Explanation::Campaigns {
-                ballot,
-                why: Campaign::Alone,
-            },
+            Explanation::Campaigns { ballot, why: Campaign::Alone },
             Explanation::Leads { ballot },
             Explanation::NotElected { ballot, why: end },
             Explanation::Engages { ballot },
             Explanation::Retires { ballot },
-            Explanation::RingLaid {
-                ballot,
-                nodes: NodeSet::one(NodeId(2)),
-            },
-            Explanation::RingBreaks {
-                ballot,
-                slot: Slot(7),
-            },
+            Explanation::RingLaid { ballot, nodes: NodeSet::one(NodeId(2)) },
+            Explanation::RingBreaks { ballot, slot: Slot(7) },
             Explanation::Offloads { ballot },
             Explanation::TakesBack { ballot },
             Explanation::DeviceForgot,
@@ -625,34 +530,17 @@ mod tests {
             role(Role::Candidate, None),
             role(Role::Follower, Some(1)),
             role(Role::Learner, None),
-            Event::NoLeader {
-                for_ms: 0,
-                connected: 0,
-                members: 0,
-            },
+            Event::NoLeader { for_ms: 0, connected: 0, members: 0 },
             Event::Behind(progress),
             Event::StillBehind(progress),
-            Event::Done {
-                activity: Activity::Replaying,
-                slots: 0,
-                ms: 0,
-            },
+            Event::Done { activity: Activity::Replaying, slots: 0, ms: 0 },
             Event::Level { at: Slot(1), ms: 0 },
-            Event::NoSegment {
-                waits: true,
-                why: why.clone(),
-            },
-            Event::NoSegment {
-                waits: false,
-                why: why.clone(),
-            },
+            Event::NoSegment { waits: true, why: why.clone() },
+            Event::NoSegment { waits: false, why: why.clone() },
             Event::SegmentsAgain { ms: 0 },
             Event::SlowWrite { ms: 0, bytes: 0 },
             Event::WriteHangs { ms: 0 },
-            Event::HandedOver {
-                to: NodeId(2),
-                why: why.clone(),
-            },
+            Event::HandedOver { to: NodeId(2), why: why.clone() },
             Event::LogFailed { why: why.clone() },
             Event::Unreadable { why: why.clone() },
             Event::ServiceTrouble { why: why.clone() },
@@ -661,27 +549,12 @@ mod tests {
                 kind: quorate_replica::scrubbing::report::Kind::Log,
                 what: why.clone(),
             },
-            Event::Scrubbed {
-                bytes: 1,
-                found: 1,
-                ms: 1,
-            },
-            Event::Raised {
-                level: quorate_core::level::Level::NEWEST,
-            },
-            Event::ClockOff(Off {
-                node: NodeId(3),
-                ms: -90_000,
-            }),
-            Event::ClockOff(Off {
-                node: NodeId(3),
-                ms: 0,
-            }),
+            Event::Scrubbed { bytes: 1, found: 1, ms: 1 },
+            Event::Raised { level: quorate_core::level::Level::NEWEST },
+            Event::ClockOff(Off { node: NodeId(3), ms: -90_000 }),
+            Event::ClockOff(Off { node: NodeId(3), ms: 0 }),
             Event::ServiceBack { why },
-            Event::Alarm(Alarm::ConflictingProposals {
-                ballot,
-                slot: Slot(1),
-            }),
+            Event::Alarm(Alarm::ConflictingProposals { ballot, slot: Slot(1) }),
         ];
         let book = include_str!("../../../../docs/operate.md");
         let events = leadership.map(Event::Leadership).into_iter().chain(events);

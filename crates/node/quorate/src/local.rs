@@ -238,9 +238,7 @@ impl Local {
             return Err(NotDone(Failure::Stopping));
         }
         // Whether it was executed is not known once the node is gone with it.
-        told.recv()
-            .unwrap_or(Err(Failure::Unknown))
-            .map_err(NotDone)
+        told.recv().unwrap_or(Err(Failure::Unknown)).map_err(NotDone)
     }
 }
 
@@ -301,22 +299,13 @@ pub struct LocalFront {
 
 impl fmt::Debug for LocalFront {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalFront")
-            .field("open", &self.open.len())
-            .finish_non_exhaustive()
+        f.debug_struct("LocalFront").field("open", &self.open.len()).finish_non_exhaustive()
     }
 }
 
 impl LocalFront {
     fn new(asks: Asked<Ask>, shared: Arc<Shared>) -> Self {
-        Self {
-            asks,
-            open: BTreeMap::new(),
-            last: 0,
-            has_more: false,
-            shared,
-            users_version: None,
-        }
+        Self { asks, open: BTreeMap::new(), last: 0, has_more: false, shared, users_version: None }
     }
 
     /// Readable while requests may wait: the node has to look after it.

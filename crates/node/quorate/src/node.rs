@@ -94,10 +94,7 @@ impl BootStarter for Production<'_, '_> {
         options.segment_bytes = self.settings.log_segment_bytes;
         let segment = usize::try_from(options.segment_bytes).unwrap_or(usize::MAX);
         options.write_bytes_max = options.write_bytes_max.min(segment);
-        let ready = self
-            .settings
-            .log_ready_bytes
-            .div_ceil(options.segment_bytes);
+        let ready = self.settings.log_ready_bytes.div_ceil(options.segment_bytes);
         options.spare_segments = usize::try_from(ready).unwrap_or(usize::MAX).max(1);
     }
 
@@ -152,12 +149,7 @@ impl BootStarter for Production<'_, '_> {
     }
 
     fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)> {
-        let Question {
-            cluster,
-            node,
-            own,
-            peers,
-        } = *question;
+        let Question { cluster, node, own, peers } = *question;
         let others = peers.iter().filter(|(other, _)| **other != node);
         let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
         let trust = self.settings.protection.trust();
@@ -180,13 +172,7 @@ impl BootStarter for Production<'_, '_> {
 
 /// What the log gave back, and what it has lost.
 fn tell_recovered(recovery: &Recovery) {
-    let Recovery {
-        hard,
-        records,
-        torn_tail_bytes,
-        damage,
-        ..
-    } = recovery;
+    let Recovery { hard, records, torn_tail_bytes, damage, .. } = recovery;
     tracing::info!(
         records,
         decided = hard.decided_to.0,
@@ -210,18 +196,13 @@ fn net_settings(
         strangers_max: settings.descriptors.strangers,
         ..Limits::default()
     };
-    limits.client_backlog_bytes_max = limits
-        .client_backlog_bytes_max
-        .max(settings.client_input_bytes_max);
+    limits.client_backlog_bytes_max =
+        limits.client_backlog_bytes_max.max(settings.client_input_bytes_max);
     limits.clients_bytes_max = settings.client_memory_bytes;
     limits.spin = settings.spin;
-    limits.stop_ms = limits
-        .stop_ms
-        .max(settings.client_timeout_ms.saturating_mul(2));
-    let peer = |(node, address): (&NodeId, &String)| PeerAddress {
-        node: *node,
-        address: address.clone(),
-    };
+    limits.stop_ms = limits.stop_ms.max(settings.client_timeout_ms.saturating_mul(2));
+    let peer =
+        |(node, address): (&NodeId, &String)| PeerAddress { node: *node, address: address.clone() };
     NetSettings {
         identity: NetIdentity {
             cluster: founding.cluster,

@@ -42,14 +42,8 @@ impl Passwords {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         // A reactor that hangs holds up this thread, and nobody else.
         let (told, verdicts) = asks(WAITING_MAX)?;
-        thread::Builder::new()
-            .name("passwords".to_owned())
-            .spawn(move || work(&waiting, &told))?;
-        Ok(Self {
-            jobs,
-            verdicts,
-            open: 0,
-        })
+        thread::Builder::new().name("passwords".to_owned()).spawn(move || work(&waiting, &told))?;
+        Ok(Self { jobs, verdicts, open: 0 })
     }
 
     /// Readable when there may be a verdict.
@@ -69,11 +63,7 @@ fn work(waiting: &Receiver<Job>, told: &Asks<(u64, bool)>) {
 
 impl Checker for Passwords {
     fn check(&mut self, ticket: u64, hash: &str, password: &[u8]) -> bool {
-        let job = Job {
-            ticket,
-            hash: hash.to_owned(),
-            password: password.to_vec(),
-        };
+        let job = Job { ticket, hash: hash.to_owned(), password: password.to_vec() };
         let taken = self.jobs.try_send(job).is_ok();
         self.open += usize::from(taken);
         taken

@@ -65,9 +65,7 @@ fn run(name: &str, class: Class, window: u64, by_leader: bool) {
     let before = counts(&cluster, accepts);
     // Groups, each written when the one before is answered: no count hangs on who is first.
     for _ in 0..COMMANDS / window {
-        let tags: Vec<Tag> = (0..window)
-            .map(|_| cluster.write(accepts, &COMMAND))
-            .collect();
+        let tags: Vec<Tag> = (0..window).map(|_| cluster.write(accepts, &COMMAND)).collect();
         finish(&mut cluster, accepts, &tags);
     }
     let after = counts(&cluster, accepts);
@@ -84,10 +82,7 @@ fn finish(cluster: &mut Cluster<Sink>, node: NodeId, tags: &[Tag]) {
     for tag in tags {
         let done = cluster.run_until(10_000, |cluster| cluster.outcome(node, *tag).is_some());
         let outcome = cluster.outcome(node, *tag);
-        assert!(
-            done && matches!(outcome, Some(Outcome::Written(_))),
-            "{outcome:?}"
-        );
+        assert!(done && matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
     }
 }
 

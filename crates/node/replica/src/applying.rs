@@ -100,20 +100,12 @@ impl<S: StateMachine> Applying<S> {
 
     /// Whether clients' commands can be executed here.
     pub(crate) fn takes_commands(&self) -> Result<(), Failure> {
-        if self.condition().is_stuck() {
-            Err(Failure::Unavailable)
-        } else {
-            Ok(())
-        }
+        if self.condition().is_stuck() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
     /// Whether clients' questions can be answered here.
     pub(crate) fn takes_reads(&self) -> Result<(), Failure> {
-        if self.condition().is_down() {
-            Err(Failure::Unavailable)
-        } else {
-            Ok(())
-        }
+        if self.condition().is_down() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
     /// Whether the decided entries that wait are too many for more to be decided.
@@ -374,9 +366,7 @@ impl<S: StateMachine> Applying<S> {
             };
             if let Value::Content { stream, offset } = value
                 && self.streams().appends(stream, offset, range)
-                && payload
-                    .as_ref()
-                    .is_some_and(|payload| payload.len() as u64 != range.len())
+                && payload.as_ref().is_some_and(|payload| payload.len() as u64 != range.len())
             {
                 // [disk-8] Content that this node had applied already was recorded without its bytes, and then the
                 // service lost that state. Nothing but a peer's log can say what they were.
@@ -423,6 +413,5 @@ impl<S: StateMachine> Applying<S> {
 
 /// Whether the turn has lasted long enough.
 fn is_long(to: &Listeners<'_>) -> bool {
-    to.clock
-        .is_some_and(|clock| clock.now().since_us(to.now) >= TURN_US)
+    to.clock.is_some_and(|clock| clock.now().since_us(to.now) >= TURN_US)
 }

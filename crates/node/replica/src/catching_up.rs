@@ -226,10 +226,7 @@ impl CatchingUp {
         }
         if let Some((to, range)) = self.repair.question(now, &peers.ids()) {
             let message = Message::CatchupRequest { range };
-            let frame = Frame::Protocol {
-                message,
-                bytes: None,
-            };
+            let frame = Frame::Protocol { message, bytes: None };
             out.send(to, Lane::Control, &frame);
             if self.repair.fruitless() as usize > 2 * peers.len() {
                 protocol.later(Input::FoundNowhere);
@@ -260,10 +257,7 @@ impl CatchingUp {
         }
         let payload = contents.recent(&value, SlotRange::one(slot));
         if payload.is_none() && value.has_bytes() {
-            if !self
-                .serving
-                .want_payload(from, value, slot, self.questions_max)
-            {
+            if !self.serving.want_payload(from, value, slot, self.questions_max) {
                 out.counters.frames_overload += 1;
             }
             return;
@@ -433,11 +427,7 @@ pub(crate) fn send_stream_bytes(
     out: &mut Outbox<'_>,
 ) {
     let bytes = &bytes[..bytes.len().min(STREAM_PIECE_BYTES_MAX)];
-    let frame = Frame::StreamBytes {
-        stream,
-        position,
-        bytes,
-    };
+    let frame = Frame::StreamBytes { stream, position, bytes };
     out.send(to, Lane::Bulk, &frame);
 }
 

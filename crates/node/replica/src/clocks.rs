@@ -46,8 +46,7 @@ struct Heard {
 impl Heard {
     fn hear(&mut self, now: Time, clock_ms: u64) {
         let offset = offset(now, clock_ms);
-        self.offsets
-            .retain(|before| before.saturating_sub(offset) <= LATE_MS);
+        self.offsets.retain(|before| before.saturating_sub(offset) <= LATE_MS);
         if self.offsets.len() == WORDS {
             self.offsets.pop_front();
         }
@@ -161,8 +160,7 @@ impl Clocks {
             return Vec::new();
         }
         self.look_at = now.plus_ms(LOOK_MS);
-        self.answered
-            .retain(|_, heard| now < heard.at.plus_ms(HEARD_FOR_MS));
+        self.answered.retain(|_, heard| now < heard.at.plus_ms(HEARD_FOR_MS));
         let median = match leads {
             true => self.median(now, Time(0), member, configuration),
             false => None,
@@ -249,14 +247,10 @@ impl Clocks {
         let others = self.answered.iter().filter(|_| leads);
         let others = others.filter_map(|(node, heard)| Some((*node, heard.offset(now)?)));
         let seen: Vec<_> = others.chain([(own, self.own)]).collect();
-        self.off
-            .retain(|node, _| seen.iter().any(|(seen, _)| seen == node));
+        self.off.retain(|node, _| seen.iter().any(|(seen, _)| seen == node));
         let mut news = Vec::new();
         for (node, offset) in seen {
-            let off = Off {
-                node,
-                ms: offset.saturating_sub(group),
-            };
+            let off = Off { node, ms: offset.saturating_sub(group) };
             if off.ms.unsigned_abs() > TOLD_MS {
                 let (since, ms, told) = self.off.entry(node).or_insert((now, off.ms, false));
                 *ms = off.ms;
@@ -274,10 +268,7 @@ impl Clocks {
     /// Whose clock is off, as far as this node can tell: a leader of everybody, others of themselves.
     pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
         let told = self.off.iter().filter(|(_, (_, _, told))| *told);
-        told.map(|(node, (_, ms, _))| Off {
-            node: *node,
-            ms: *ms,
-        })
+        told.map(|(node, (_, ms, _))| Off { node: *node, ms: *ms })
     }
 }
 

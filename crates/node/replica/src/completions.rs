@@ -113,9 +113,7 @@ impl Completions {
     pub(crate) fn written(&mut self, tag: Tag, reply: &[u8]) {
         if self.ends(tag) {
             self.ended.replies.extend_from_slice(reply);
-            self.ended
-                .list
-                .push_back((tag, Outcome::Written(reply.len())));
+            self.ended.list.push_back((tag, Outcome::Written(reply.len())));
         }
     }
 
@@ -161,9 +159,7 @@ impl Completions {
 
     pub(crate) fn registered(&mut self, tag: Tag, session: SessionId) {
         if self.ends(tag) {
-            self.ended
-                .list
-                .push_back((tag, Outcome::Registered(session)));
+            self.ended.list.push_back((tag, Outcome::Registered(session)));
         }
     }
 
@@ -188,9 +184,7 @@ impl Completions {
 
     pub(crate) fn readable(&mut self, tag: Tag, evidence: Evidence) {
         if self.ends(tag) {
-            self.ended
-                .list
-                .push_back((tag, Outcome::Readable(evidence)));
+            self.ended.list.push_back((tag, Outcome::Readable(evidence)));
         }
     }
 
@@ -299,18 +293,9 @@ mod tests {
         completions.written(Tag(4), b"four");
         completions.forget(Tag(1));
         let mut ended = completions.take().unwrap();
-        assert_eq!(
-            ended.next_completion(),
-            Some(Completion::Failed(Tag(2), Failure::Busy))
-        );
-        assert_eq!(
-            ended.next_completion(),
-            Some(Completion::Written(Tag(3), b""))
-        );
-        assert_eq!(
-            ended.next_completion(),
-            Some(Completion::Written(Tag(4), b"four"))
-        );
+        assert_eq!(ended.next_completion(), Some(Completion::Failed(Tag(2), Failure::Busy)));
+        assert_eq!(ended.next_completion(), Some(Completion::Written(Tag(3), b"")));
+        assert_eq!(ended.next_completion(), Some(Completion::Written(Tag(4), b"four")));
         assert_eq!(ended.next_completion(), None);
         completions.recycle(ended);
         assert_eq!((completions.open(), completions.bytes()), (0, 0));
@@ -345,9 +330,6 @@ mod tests {
         completions.readable(Tag(2), Evidence::Confirmed);
         let ended = completions.take().unwrap();
         completions.recycle(ended);
-        assert!(
-            completions.forgotten.is_empty(),
-            "nothing is open, nothing to remember"
-        );
+        assert!(completions.forgotten.is_empty(), "nothing is open, nothing to remember");
     }
 }

@@ -76,11 +76,7 @@ impl Brought<'_> {
         let at = |slot: Slot| usize::try_from(slot.0.checked_sub(whole.from.0)?).ok();
         let sound = self.bytes.len() as u64 == whole.len();
         let bytes = self.bytes.get(at(part.from)?..at(part.to)?);
-        Some(Self {
-            bytes: bytes.filter(|_| sound)?,
-            check: None,
-            body: None,
-        })
+        Some(Self { bytes: bytes.filter(|_| sound)?, check: None, body: None })
     }
 
     /// To be kept: shared if they can be, else copied.
@@ -140,8 +136,7 @@ impl Contents {
 
     /// The same for slots that have to wait for others.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
-        self.payloads
-            .has_room_ahead(more + self.runs.excess_bytes())
+        self.payloads.has_room_ahead(more + self.runs.excess_bytes())
     }
 
     /// The first part of these slots for which the value's bytes are here: all, if it has none. Of content,
@@ -267,9 +262,7 @@ impl Contents {
         };
         let positions = positions(offset, range);
         let needed = streams.may_append(stream, offset, range);
-        let mut to = range
-            .from
-            .plus(needed.start.min(positions.end) - positions.start);
+        let mut to = range.from.plus(needed.start.min(positions.end) - positions.start);
         let bare = |to: Slot| {
             let mut bare = self.bare.iter();
             bare.find(|(known, of)| of == value && known.contains(to))
@@ -290,10 +283,7 @@ impl Contents {
             let Value::Content { offset, .. } = *value else {
                 return false;
             };
-            let wanted = self
-                .fetches
-                .wanted(value)
-                .filter(|wanted| wanted.from >= from);
+            let wanted = self.fetches.wanted(value).filter(|wanted| wanted.from >= from);
             let Some(SlotRange { from, to }) = wanted else {
                 return false;
             };
@@ -415,10 +405,7 @@ impl Contents {
         let mut questions = Vec::new();
         self.fetches.due(now, &peers.ids(), &mut questions);
         for question in questions {
-            let frame = Frame::FetchRequest {
-                value: question.value,
-                slot: question.range.from,
-            };
+            let frame = Frame::FetchRequest { value: question.value, slot: question.range.from };
             out.send(question.to, Lane::Control, &frame);
         }
     }
@@ -442,21 +429,11 @@ mod tests {
     use super::*;
 
     fn brought(bytes: &[u8]) -> Brought<'_> {
-        Brought {
-            bytes,
-            check: None,
-            body: None,
-        }
+        Brought { bytes, check: None, body: None }
     }
 
-    const CONTENT: Value = Value::Content {
-        stream: StreamName {
-            owner: NodeId(1),
-            boot: 1,
-            number: 1,
-        },
-        offset: 0,
-    };
+    const CONTENT: Value =
+        Value::Content { stream: StreamName { owner: NodeId(1), boot: 1, number: 1 }, offset: 0 };
 
     fn slots(from: u64, to: u64) -> SlotRange {
         SlotRange::new(Slot(from), Slot(to))
@@ -525,16 +502,10 @@ mod tests {
         streams.execute(Slot(1), &open.encode()).unwrap();
         streams.append(stream, 0, slots(0, 6));
         assert_eq!(contents.held(&CONTENT, slots(2, 10), &streams), slots(2, 6));
-        assert_eq!(
-            bytes_of(&contents, &CONTENT, slots(2, 6), &streams),
-            Bytes::None
-        );
+        assert_eq!(bytes_of(&contents, &CONTENT, slots(2, 6), &streams), Bytes::None);
         let (now, from) = (Time(0), NodeId(2));
         let held = contents.fetch(now, &CONTENT, slots(2, 10), from, &streams, true);
-        assert_eq!(
-            (held, contents.wanted(&CONTENT)),
-            (slots(2, 6), Some(slots(6, 10)))
-        );
+        assert_eq!((held, contents.wanted(&CONTENT)), (slots(2, 6), Some(slots(6, 10))));
         assert!(contents.lacks(&CONTENT, slots(6, 10), &streams));
         contents.insert(&CONTENT, slots(6, 8), Payload::new(vec![6, 7]));
         assert_eq!(contents.found(now, &CONTENT, &streams), Some(slots(6, 8)));
@@ -563,11 +534,7 @@ mod tests {
         streams.close(stream);
         let rest = contents.held(&CONTENT, slots(8, 99), &streams);
         assert_eq!(rest, slots(8, 99), "closed: nobody needs it");
-        assert_eq!(
-            contents.recent(&CONTENT, slots(7, 9)).unwrap()[..],
-            [7, 8],
-            "a peer may"
-        );
+        assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
     }
 
     /// [aux-5] An auxiliary knows no stream. What a full replica says settles what it looks for: this stream's, below the
@@ -581,19 +548,11 @@ mod tests {
             contents.fetch(now, &CONTENT, range, NodeId(2), &streams, false);
             contents
         };
-        let Value::Content { stream, .. } = CONTENT else {
-            unreachable!()
-        };
-        let other = StreamName {
-            number: 2,
-            ..stream
-        };
+        let Value::Content { stream, .. } = CONTENT else { unreachable!() };
+        let other = StreamName { number: 2, ..stream };
         let mut nothing = looking(slots(20, 30));
-        for (stream, below, from) in [
-            (other, u64::MAX, 1),
-            (stream, 20, 1),
-            (stream, u64::MAX, 21),
-        ] {
+        for (stream, below, from) in [(other, u64::MAX, 1), (stream, 20, 1), (stream, u64::MAX, 21)]
+        {
             assert_eq!(nothing.settle(stream, below, Slot(from)), []);
             assert_eq!(nothing.found(now, &CONTENT, &streams), None);
         }
@@ -617,14 +576,8 @@ mod tests {
     fn bytes_of_another_value_are_not_kept() {
         let mut contents = contents(100);
         let (value, range) = (batch(b"abc"), slots(5, 6));
-        assert_eq!(
-            contents.keep(&value, range, brought(b"abd")),
-            Err(Mismatched)
-        );
-        assert_eq!(
-            contents.keep(&CONTENT, slots(5, 9), brought(b"abc")),
-            Err(Mismatched)
-        );
+        assert_eq!(contents.keep(&value, range, brought(b"abd")), Err(Mismatched));
+        assert_eq!(contents.keep(&CONTENT, slots(5, 9), brought(b"abc")), Err(Mismatched));
         assert!(!contents.holds(&value, range, &Table::default()));
         assert_eq!(contents.keep(&value, range, brought(b"abc")), Ok(()));
         assert!(contents.holds(&value, range, &Table::default()));
@@ -642,11 +595,7 @@ mod tests {
         let pinned = |contents: &mut Contents| {
             // Whatever is not pinned makes way for the newest.
             contents.insert(&other, slots(5, 6), Payload::new(b"other".to_vec()));
-            contents.insert(
-                &batch(b"newest"),
-                slots(5, 6),
-                Payload::new(b"newest".to_vec()),
-            );
+            contents.insert(&batch(b"newest"), slots(5, 6), Payload::new(b"newest".to_vec()));
             assert!(!contents.holds(&other, slots(1, 2), &Table::default()));
             contents.holds(&value, slots(5, 6), &Table::default()) && !contents.has_room(1)
         };
@@ -671,29 +620,16 @@ mod tests {
         };
         assert!(fetch(&mut contents, &value, range).is_empty());
         assert_eq!(contents.wanted(&value), Some(range));
-        assert_eq!(
-            contents.found(Time(0), &value, &Table::default()),
-            None,
-            "not here yet"
-        );
+        assert_eq!(contents.found(Time(0), &value, &Table::default()), None, "not here yet");
         contents.insert(&value, slots(5, 6), Payload::new(b"abc".to_vec()));
-        assert_eq!(
-            contents.found(Time(0), &value, &Table::default()),
-            Some(range)
-        );
+        assert_eq!(contents.found(Time(0), &value, &Table::default()), Some(range));
         assert!(!contents.has_room(1), "it is pinned");
         assert_eq!(
-            (
-                contents.found(Time(0), &value, &Table::default()),
-                contents.wanted(&value)
-            ),
+            (contents.found(Time(0), &value, &Table::default()), contents.wanted(&value)),
             (None, None)
         );
         assert_eq!(fetch(&mut contents, &value, slots(7, 8)), slots(7, 8));
-        assert_eq!(
-            fetch(&mut contents, &Value::NoOp, slots(8, 20)),
-            slots(8, 20)
-        );
+        assert_eq!(fetch(&mut contents, &Value::NoOp, slots(8, 20)), slots(8, 20));
         assert_eq!(contents.wake_at(), None, "nobody is asked for what is here");
         contents.release_below(Slot(6));
         assert!(!contents.has_room(1), "slot 7 needs it too");

@@ -19,9 +19,7 @@ pub struct PerNode {
 impl fmt::Debug for PerNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = self.nodes.iter().filter(|(node, _)| *node != NodeId(0));
-        f.debug_map()
-            .entries(known.map(|(node, sum)| (node.0, sum)))
-            .finish()
+        f.debug_map().entries(known.map(|(node, sum)| (node.0, sum))).finish()
     }
 }
 
@@ -29,10 +27,8 @@ impl PerNode {
     /// That much more for each of these. Of more nodes than there is room for, the last are left out.
     pub(crate) fn add(&mut self, nodes: NodeSet, amount: usize) {
         for node in nodes.iter() {
-            let place = self
-                .nodes
-                .iter_mut()
-                .find(|(known, _)| *known == node || *known == NodeId(0));
+            let place =
+                self.nodes.iter_mut().find(|(known, _)| *known == node || *known == NodeId(0));
             if let Some((known, sum)) = place {
                 *known = node;
                 *sum += amount as u64;
@@ -169,9 +165,8 @@ impl Counters {
         let commands = u64::from(completed.commands);
         self.commands_answered += commands;
         let mean_us = oldest.midpoint(youngest);
-        self.commands_answered_us = self
-            .commands_answered_us
-            .saturating_add(mean_us.saturating_mul(commands));
+        self.commands_answered_us =
+            self.commands_answered_us.saturating_add(mean_us.saturating_mul(commands));
         self.command_latencies.add(commands, youngest, oldest);
     }
 }

@@ -180,16 +180,8 @@ impl Devices {
 
     /// What the node's devices did until now: counts never fall.
     fn counts_so_far(&mut self) -> DeviceStatus {
-        let DeviceStatus {
-            votes,
-            given,
-            counted,
-            taken_back,
-            offered,
-            outgrown,
-            refused,
-            ..
-        } = self.status.take().unwrap_or_default();
+        let DeviceStatus { votes, given, counted, taken_back, offered, outgrown, refused, .. } =
+            self.status.take().unwrap_or_default();
         DeviceStatus {
             votes,
             given,
@@ -204,12 +196,7 @@ impl Devices {
 
     /// It is fenced before it is used, whatever an owner of before did ([offload-9]).
     fn own(&mut self, lent: Lent) {
-        let Lent {
-            kind,
-            name,
-            device,
-            mut owner,
-        } = lent;
+        let Lent { kind, name, device, mut owner } = lent;
         owner.disarm();
         let shape = device.shape();
         let counts = self.counts_so_far();
@@ -233,12 +220,7 @@ impl Devices {
             rests_until: Time(0),
             is_closed: false,
             looks: 0,
-            hears: Hears {
-                look_at: Time(0),
-                moved: None,
-                is_paused: false,
-                over: None,
-            },
+            hears: Hears { look_at: Time(0), moved: None, is_paused: false, over: None },
             offers: Offers::default(),
             idling: Idling::default(),
             refused_before,
@@ -264,63 +246,32 @@ impl Devices {
     /// Where clients reach it, if it hears them by raw frames and gives out slots.
     pub(crate) fn place(&self) -> Option<Place> {
         let unit = self.unit.as_ref().filter(|unit| unit.started.is_some())?;
-        let Shape {
-            form: Form::Raw,
-            group,
-            room,
-            own,
-            ..
-        } = unit.device.shape()
-        else {
+        let Shape { form: Form::Raw, group, room, own, .. } = unit.device.shape() else {
             return None;
         };
-        Some(Place {
-            group,
-            room: u16::try_from(room).ok()?,
-            station: own.mac,
-        })
+        Some(Place { group, room: u16::try_from(room).ok()?, station: own.mac })
     }
 
     /// Whether more may be submitted than waits.
     pub(crate) fn has_room(&self) -> bool {
-        self.unit
-            .as_ref()
-            .is_none_or(|unit| unit.started.is_none() || unit.owner.has_room())
+        self.unit.as_ref().is_none_or(|unit| unit.started.is_none() || unit.owner.has_room())
     }
 
     /// The core orders something other than [`Order::Submit`].
     pub(crate) fn order(&mut self, order: &Order) {
         let Some(unit) = &mut self.unit else { return };
         match *order {
-            Order::Arm {
-                ballot,
-                position,
-                floor,
-            } => {
+            Order::Arm { ballot, position, floor } => {
                 unit.armed = Some(ballot);
                 unit.owner.arm(ballot, position, floor);
             }
             Order::Fence { hint: true, .. } => unit.owner.disarm(),
             Order::Fence { .. } => unit.owner.fence(),
             Order::Floor { to } => unit.owner.raise_floor(to, unit.limit),
-            Order::Start {
-                ballot,
-                first,
-                limit,
-                quorum,
-                members,
-                hint,
-            } => {
+            Order::Start { ballot, first, limit, quorum, members, hint } => {
                 unit.started = Some((ballot, first));
                 unit.limit = limit;
-                unit.owner.start(Start {
-                    ballot,
-                    first,
-                    limit,
-                    quorum,
-                    members,
-                    hint,
-                });
+                unit.owner.start(Start { ballot, first, limit, quorum, members, hint });
             }
             Order::Allow { floor, limit } => {
                 unit.limit = unit.limit.max(limit);
@@ -490,10 +441,7 @@ impl Devices {
         let rests =
             (!unit.is_offered && unit.is_fenced && unit.may_be_used()).then_some(unit.rests_until);
         let look = unit.hears.over.is_none().then_some(unit.hears.look_at);
-        [unit.owner.wake_at(), rests, look, unit.offers.wake_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [unit.owner.wake_at(), rests, look, unit.offers.wake_at()].into_iter().flatten().min()
     }
 }
 
@@ -562,10 +510,7 @@ impl Unit {
     ) -> Option<Loss> {
         match event {
             Event::Armed { ballot } => tell(News::Word(Word::Armed { ballot })),
-            Event::Fenced {
-                ballot: of,
-                mut votes,
-            } => {
+            Event::Fenced { ballot: of, mut votes } => {
                 self.is_fenced = true;
                 if let Some(ballot) = self.armed.take() {
                     // [offload-8] Of another ballot they are an earlier owner's, and nobody's now: this one's were read out.
@@ -583,30 +528,18 @@ impl Unit {
                 if let Some(ballot) = self.armed {
                     self.offers.heard(now, ballot, &held.value);
                     let (slot, value) = at_hand(held, tell);
-                    tell(News::Word(Word::Voted {
-                        ballot,
-                        slot,
-                        value,
-                    }));
+                    tell(News::Word(Word::Voted { ballot, slot, value }));
                 }
             }
             Event::Given(held) => {
                 status.given += 1;
                 if let Some((ballot, _)) = self.started {
                     let (slot, value) = at_hand(held, tell);
-                    tell(News::Word(Word::Given {
-                        ballot,
-                        slot,
-                        value,
-                    }));
+                    tell(News::Word(Word::Given { ballot, slot, value }));
                 }
             }
             // [offload-20] Nobody is answered by it: only who applied the slots before may.
-            Event::Decided {
-                ballot,
-                slot,
-                value,
-            } => {
+            Event::Decided { ballot, slot, value } => {
                 // [offload-10] Where votes of devices are hints nothing is counted, whatever a frame says.
                 status.counted += u64::from(!group.is_durable);
                 self.offers.heard(now, ballot, &value);
@@ -618,12 +551,7 @@ impl Unit {
                 self.offers.heard(now, ballot, &held.value);
                 tell(News::Told(ballot, held));
             }
-            Event::TakenBack {
-                ballot,
-                next,
-                given,
-                holes,
-            } => {
+            Event::TakenBack { ballot, next, given, holes } => {
                 status.taken_back += 1;
                 self.started = None;
                 let first = given.first().map(|held| held.slot);
@@ -676,11 +604,7 @@ impl Unit {
 pub(crate) fn at_hand(held: Held, tell: &mut impl FnMut(News)) -> (Slot, Value) {
     let Held { slot, value, bytes } = held;
     if value.has_bytes() {
-        tell(News::Bytes(
-            value,
-            SlotRange::one(slot),
-            Payload::new(bytes),
-        ));
+        tell(News::Bytes(value, SlotRange::one(slot), Payload::new(bytes)));
     }
     (slot, value)
 }

@@ -40,12 +40,7 @@ pub(crate) struct Ending {
 
 impl Ending {
     pub(crate) fn new(finish_ms: u64) -> Self {
-        Self {
-            stop: Stop::Running,
-            transfer_ended: None,
-            finish_ms,
-            device_votes_on: false,
-        }
+        Self { stop: Stop::Running, transfer_ended: None, finish_ms, device_votes_on: false }
     }
 
     /// Begins a clean stop, unless it has begun.

@@ -395,9 +395,7 @@ pub struct Tags<T> {
 
 impl<T> Default for Tags<T> {
     fn default() -> Self {
-        Self {
-            owners: SlotMap::new(),
-        }
+        Self { owners: SlotMap::new() }
     }
 }
 
@@ -430,9 +428,7 @@ impl<T> Tags<T> {
     /// All of them, with their owners.
     pub fn iter(&self) -> impl Iterator<Item = (Tag, &T)> {
         let tag = |key: DefaultKey| Tag(key.data().as_ffi());
-        self.owners
-            .iter()
-            .map(move |(key, owner)| (tag(key), owner))
+        self.owners.iter().map(move |(key, owner)| (tag(key), owner))
     }
 }
 

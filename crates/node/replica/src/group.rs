@@ -60,9 +60,7 @@ impl As {
 
     /// Which of them has this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::Voter, Self::Learner, Self::Auxiliary]
-            .into_iter()
-            .find(|role| role.name() == name)
+        [Self::Voter, Self::Learner, Self::Auxiliary].into_iter().find(|role| role.name() == name)
     }
 }
 
@@ -138,16 +136,11 @@ impl Plan {
     pub fn renewed(&self, now: impl Fn(Member) -> Member) -> Self {
         let goal = self.goal.iter();
         let role = |change: &Change| match *change {
-            Change::Role { member, auxiliary } => Change::Role {
-                member: now(member),
-                auxiliary,
-            },
+            Change::Role { member, auxiliary } => Change::Role { member: now(member), auxiliary },
             other => other,
         };
         Self {
-            goal: goal
-                .map(|(member, weight)| (now(*member), *weight))
-                .collect(),
+            goal: goal.map(|(member, weight)| (now(*member), *weight)).collect(),
             then: self.then.iter().map(role).collect(),
             ..self.clone()
         }
@@ -162,10 +155,7 @@ impl Plan {
             };
             members.find(of_node).unwrap_or(member)
         };
-        let renewed = Self {
-            id: self.id,
-            ..other.renewed(later)
-        };
+        let renewed = Self { id: self.id, ..other.renewed(later) };
         self.goal != other.goal && *self == renewed
     }
 
@@ -173,8 +163,7 @@ impl Plan {
     fn end(&self, from: &Configuration) -> Result<Configuration, Invalid> {
         let weighed = planner::reached_by(from, &self.goal)?;
         let left = self.left(&weighed);
-        left.into_iter()
-            .try_fold(weighed, |at, change| at.changed(change))
+        left.into_iter().try_fold(weighed, |at, change| at.changed(change))
     }
 }
 
@@ -187,10 +176,7 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
         QuorumRule::Grid { .. } => None,
     };
     let (now, then) = (thresholds(configuration.rule())?, thresholds(wanted)?);
-    Some(QuorumRule::Flexible {
-        phase1: now.0.max(then.0),
-        phase2: now.1.max(then.1),
-    })
+    Some(QuorumRule::Flexible { phase1: now.0.max(then.0), phase2: now.1.max(then.1) })
 }
 
 /// How a plan ended.
@@ -221,20 +207,12 @@ impl Group {
     /// The group as it was founded.
     pub fn founded(members: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         let known = |(node, peer)| {
-            let known = Known {
-                peer,
-                founding: true,
-                ..Known::default()
-            };
+            let known = Known { peer, founding: true, ..Known::default() };
             (node, known)
         };
         let nodes: BTreeMap<NodeId, Known> = members.into_iter().map(known).collect();
         let last = nodes.last_key_value().map_or(0, |(node, _)| node.0);
-        Self {
-            nodes,
-            next: last.saturating_add(1),
-            ..Self::default()
-        }
+        Self { nodes, next: last.saturating_add(1), ..Self::default() }
     }
 
     /// Nodes that have an id, in order.
@@ -297,28 +275,11 @@ impl Group {
             return Err(Denied::Malformed);
         };
         match command {
-            Command::Allocate {
-                nonce,
-                node,
-                peer,
-                role,
-            } => self.allocate(nonce, node, peer, role),
+            Command::Allocate { nonce, node, peer, role } => self.allocate(nonce, node, peer, role),
             Command::Address { node, peer } => self.readdress(node, peer),
             Command::Priority { node, priority } => self.prioritise(node, priority),
-            Command::Plan {
-                era: named,
-                goal,
-                then,
-                leaving,
-                what,
-            } => {
-                let plan = Plan {
-                    id: slot.0,
-                    goal,
-                    then,
-                    leaving,
-                    what,
-                };
+            Command::Plan { era: named, goal, then, leaving, what } => {
+                let plan = Plan { id: slot.0, goal, then, leaving, what };
                 self.adopt(slot, plan, named, eras)
             }
             Command::Cancel { plan } => self.cancel(slot, plan),
@@ -366,12 +327,7 @@ impl Group {
         }
         let node = NodeId(self.next);
         self.next = self.next.checked_add(1).ok_or(Denied::Full)?;
-        let known = Known {
-            nonce,
-            peer,
-            role,
-            ..Known::default()
-        };
+        let known = Known { nonce, peer, role, ..Known::default() };
         self.nodes.insert(node, known);
         Ok(Granted::Node(node))
     }
@@ -408,10 +364,7 @@ impl Group {
         }
         let unknown = plan.goal.keys().map(|member| member.node);
         let unknown = unknown.chain(plan.leaving.iter().copied());
-        if let Some(node) = unknown
-            .into_iter()
-            .find(|node| !self.nodes.contains_key(node))
-        {
+        if let Some(node) = unknown.into_iter().find(|node| !self.nodes.contains_key(node)) {
             return Err(Denied::UnknownNode(node));
         }
         // Whether there is a way does not hang on who looks for it, or on a search that may grow better.
@@ -514,17 +467,9 @@ mod tests {
         let five = Ok(Granted::Node(NodeId(5)));
         assert_eq!(run(&mut group, 3, &allocate(Some(8), None)), five);
         let six = Ok(Granted::Node(NodeId(6)));
-        assert_eq!(
-            run(&mut group, 4, &allocate(None, None)),
-            six,
-            "kept for somebody"
-        );
+        assert_eq!(run(&mut group, 4, &allocate(None, None)), six, "kept for somebody");
         assert_eq!(run(&mut group, 5, &allocate(Some(9), Some(6))), six);
-        assert_eq!(
-            run(&mut group, 6, &allocate(Some(9), Some(6))),
-            six,
-            "again"
-        );
+        assert_eq!(run(&mut group, 6, &allocate(Some(9), Some(6))), six, "again");
         for (nonce, node) in [(Some(10), 6), (Some(10), 1), (None, 6)] {
             let taken = Err(Denied::Taken(NodeId(node)));
             assert_eq!(run(&mut group, 7, &allocate(nonce, Some(node))), taken);
@@ -603,10 +548,7 @@ mod tests {
         for nonce in 0..NODES_MAX as u64 - 3 {
             assert!(run(&mut group, nonce, &allocate(Some(nonce), None)).is_ok());
         }
-        assert_eq!(
-            run(&mut group, 99, &allocate(Some(99), None)),
-            Err(Denied::Full)
-        );
+        assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(Denied::Full));
     }
 
     /// Who was removed is told so, and gets no other id; a request may have been on its way for long.
@@ -617,13 +559,7 @@ mod tests {
         assert_eq!(four, Ok(Granted::Node(NodeId(4))));
         let mut eras = Eras::founded(configuration);
         let change = Change::Remove(NodeId(4));
-        eras.decide(
-            Slot(2),
-            &Value::Reconfigure {
-                era: Era(0),
-                change,
-            },
-        );
+        eras.decide(Slot(2), &Value::Reconfigure { era: Era(0), change });
         group.look(Slot(2), &eras);
         assert_eq!(group.known(NodeId(4)), None);
         let removed = Err(Denied::Removed(NodeId(4)));
@@ -647,39 +583,20 @@ mod tests {
         let late = run(&mut group, 2, &plan(3, &goal));
         assert_eq!(late, Err(Denied::OtherEra(Era(0))));
         assert_eq!(run(&mut group, 3, &plan(0, &goal)), Ok(Granted::Plan(3)));
-        assert_eq!(
-            run(&mut group, 4, &plan(0, &goal)),
-            Err(Denied::UnderWay(3))
-        );
-        assert_eq!(
-            run(&mut group, 5, &Command::Cancel { plan: 4 }),
-            Err(Denied::NoSuchPlan)
-        );
+        assert_eq!(run(&mut group, 4, &plan(0, &goal)), Err(Denied::UnderWay(3)));
+        assert_eq!(run(&mut group, 5, &Command::Cancel { plan: 4 }), Err(Denied::NoSuchPlan));
         let mut eras = Eras::founded(configuration.clone());
         group.look(Slot(6), &eras);
         assert!(group.plan().is_some());
         let change = Change::Increment(Member::first(4));
-        assert!(eras.decide(
-            Slot(7),
-            &Value::Reconfigure {
-                era: Era(0),
-                change
-            }
-        ));
+        assert!(eras.decide(Slot(7), &Value::Reconfigure { era: Era(0), change }));
         group.look(Slot(7), &eras);
-        let ended = Ended {
-            id: 3,
-            reached: true,
-            at: Slot(7),
-        };
+        let ended = Ended { id: 3, reached: true, at: Slot(7) };
         assert_eq!((group.plan(), group.ended()), (None, Some(ended)));
         let stranger = with(goal, Member::first(9), 1);
         let unknown = Err(Denied::UnknownNode(NodeId(9)));
         assert_eq!(run(&mut group, 6, &plan(0, &stranger)), unknown);
-        assert_eq!(
-            run(&mut group, 7, &plan(0, &Goal::new())),
-            Err(Denied::Impossible)
-        );
+        assert_eq!(run(&mut group, 7, &plan(0, &Goal::new())), Err(Denied::Impossible));
     }
 
     /// [volatile-2] A node that a plan names forgets its votes: the plan goes on with the member that it is now.
@@ -690,10 +607,7 @@ mod tests {
             node: NodeId(node),
             incarnation: Incarnation(incarnation),
         };
-        let role = |member| Change::Role {
-            member,
-            auxiliary: true,
-        };
+        let role = |member| Change::Role { member, auxiliary: true };
         let plan = |member, weight, what: &str| {
             let mut goal = goal_of(&configuration);
             goal.remove(&Member::first(3));
@@ -729,23 +643,14 @@ mod tests {
         let (mut group, configuration) = group();
         run(&mut group, 1, &allocate(Some(7), None)).unwrap();
         run(&mut group, 2, &allocate(None, None)).unwrap();
-        let priority = Command::Priority {
-            node: NodeId(2),
-            priority: 9,
-        };
+        let priority = Command::Priority { node: NodeId(2), priority: 9 };
         run(&mut group, 3, &priority).unwrap();
         let plan = Command::Plan {
             era: Era(0),
             goal: with(goal_of(&configuration), Member::first(4), 2),
             then: vec![
-                Change::Role {
-                    member: Member::first(3),
-                    auxiliary: true,
-                },
-                Change::Rule(QuorumRule::Flexible {
-                    phase1: 4,
-                    phase2: 2,
-                }),
+                Change::Role { member: Member::first(3), auxiliary: true },
+                Change::Rule(QuorumRule::Flexible { phase1: 4, phase2: 2 }),
             ],
             leaving: vec![NodeId(5)],
             what: "x".to_owned(),
@@ -766,10 +671,7 @@ mod tests {
             let denied = group.execute(Slot(1), bytes, &Eras::founded(configuration.clone()));
             assert_eq!(denied, Err(Denied::Malformed));
         }
-        let long = Command::Address {
-            node: NodeId(1),
-            peer: "x".repeat(ADDRESS_BYTES_MAX + 1),
-        };
+        let long = Command::Address { node: NodeId(1), peer: "x".repeat(ADDRESS_BYTES_MAX + 1) };
         assert_eq!(run(&mut group, 1, &long), Err(Denied::Address));
     }
 }

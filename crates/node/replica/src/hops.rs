@@ -93,11 +93,7 @@ impl Stamp {
             slot => Some(Slot(slot.parse().ok()?)),
         };
         let hop = Hop::ALL.into_iter().find(|hop| hop.name() == name)?;
-        Some(Self {
-            at_ns: at.parse().ok()?,
-            hop,
-            slot,
-        })
+        Some(Self { at_ns: at.parse().ok()?, hop, slot })
     }
 }
 
@@ -117,17 +113,8 @@ impl Hops {
 
     /// None yet, by this clock, in nanoseconds.
     pub fn new(clock: fn() -> u64) -> Self {
-        let none = Stamp {
-            at_ns: 0,
-            hop: Hop::Woke,
-            slot: None,
-        };
-        Self {
-            clock,
-            ring: vec![none; Self::KEPT].into(),
-            stamped: 0,
-            next_write: 0,
-        }
+        let none = Stamp { at_ns: 0, hop: Hop::Woke, slot: None };
+        Self { clock, ring: vec![none; Self::KEPT].into(), stamped: 0, next_write: 0 }
     }
 
     /// What its clock shows.

@@ -93,10 +93,7 @@ mod tests {
         assert_eq!(note(0, 100), None);
         assert_eq!(note(2_999, 900), None, "not for long yet");
         let said = note(3_000, 900).unwrap();
-        assert!(
-            said.starts_with("it voted for none of the last 800 slots"),
-            "{said}"
-        );
+        assert!(said.starts_with("it voted for none of the last 800 slots"), "{said}");
         idling.voted();
         let mut note = |ms, decided| idling.note(at(ms), &group(decided), (true, true));
         assert_eq!(note(3_001, 900), None);
@@ -109,20 +106,11 @@ mod tests {
         let idle = (true, false);
         assert_eq!(idling.note(at(0), &group(1), idle), None);
         let said = idling.note(at(3_000), &group(65), idle).unwrap();
-        assert!(
-            said.starts_with("node 7, which leads, asks for no votes"),
-            "{said}"
-        );
+        assert!(said.starts_with("node 7, which leads, asks for no votes"), "{said}");
         // One that leads itself, and one that is none of those who vote.
         for other in [
-            Surroundings {
-                leads: true,
-                ..group(65)
-            },
-            Surroundings {
-                has_vote: false,
-                ..group(65)
-            },
+            Surroundings { leads: true, ..group(65) },
+            Surroundings { has_vote: false, ..group(65) },
         ] {
             assert_eq!(idling.note(at(3_000), &other, idle), None);
         }

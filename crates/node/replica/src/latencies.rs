@@ -98,10 +98,7 @@ mod tests {
         // From 96 to 192: as many in each sixteen microseconds.
         let mut latencies = Latencies::default();
         latencies.add(60, 96, 192);
-        assert_eq!(
-            some(&latencies),
-            [(112, 10), (128, 10), (160, 20), (192, 20)]
-        );
+        assert_eq!(some(&latencies), [(112, 10), (128, 10), (160, 20), (192, 20)]);
         for (commands, shortest, longest) in [
             (1, 0, u64::MAX),
             (u64::from(u32::MAX), 0, u64::MAX),

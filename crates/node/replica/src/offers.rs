@@ -40,11 +40,7 @@ impl Offers {
     /// A value has a slot in this ballot.
     pub(crate) fn heard(&mut self, now: Time, ballot: Ballot, value: &Value) {
         self.heard = Some((ballot, now));
-        if let Some(at) = self
-            .list
-            .iter()
-            .position(|(_, known)| known.value == *value)
-        {
+        if let Some(at) = self.list.iter().position(|(_, known)| known.value == *value) {
             self.list.remove(at);
         }
     }
@@ -75,26 +71,15 @@ mod tests {
     use super::*;
 
     fn ballot(round: u32) -> Ballot {
-        Ballot {
-            era: Era(1),
-            round,
-            node: NodeId(1),
-        }
+        Ballot { era: Era(1), round, node: NodeId(1) }
     }
 
     fn value(number: u64) -> Value {
-        Value::RegisterSession {
-            origin: NodeId(2),
-            boot: 1,
-            number,
-        }
+        Value::RegisterSession { origin: NodeId(2), boot: 1, number }
     }
 
     fn offer(number: u64) -> Offer {
-        Offer {
-            value: value(number),
-            payload: None,
-        }
+        Offer { value: value(number), payload: None }
     }
 
     /// [offload-15] Only to one that was heard, in its ballot, and not long ago.

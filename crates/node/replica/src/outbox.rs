@@ -28,12 +28,7 @@ pub(crate) struct Outbox<'a> {
 impl<'a> Outbox<'a> {
     /// Frames are from this member.
     pub(crate) fn new(from: Member, plane: &'a mut dyn Plane, counters: &'a mut Counters) -> Self {
-        Self {
-            from,
-            plane,
-            logged: 0,
-            counters,
-        }
+        Self { from, plane, logged: 0, counters }
     }
 
     /// Frames say that this node's log is on stable storage up to this write ([lie-1]).
@@ -43,9 +38,7 @@ impl<'a> Outbox<'a> {
 
     /// Hands a frame to the plane; `false` if it had no room.
     pub(crate) fn send(&mut self, to: NodeId, lane: Lane, frame: &Frame<'_>) -> bool {
-        !self
-            .send_all(NodeSet::one(to), lane, frame, None)
-            .is_empty()
+        !self.send_all(NodeSet::one(to), lane, frame, None).is_empty()
     }
 
     /// Hands a frame to the plane for each of these nodes; those for which it had room. `payload` is
@@ -65,11 +58,7 @@ impl<'a> Outbox<'a> {
             Some(payload) => Body::Shared(payload),
             None => Body::Bytes(&encoded.body),
         };
-        assert_eq!(
-            body.bytes().len(),
-            encoded.body.len(),
-            "the payload of the frame"
-        );
+        assert_eq!(body.bytes().len(), encoded.body.len(), "the payload of the frame");
         let sent = self.plane.send(to, lane, &encoded.header, body);
         let length = payload_of(frame).map_or(0, <[u8]>::len);
         if let Ok(sent) = &sent
@@ -177,10 +166,7 @@ mod tests {
         assert!(send(&mut plane, &mut counters, 1400).is_empty());
         assert!(plane.0.is_empty());
         assert_eq!(counters.sends_dropped, 3);
-        assert!(
-            !send(&mut plane, &mut counters, 1240).is_empty(),
-            "it just fits"
-        );
+        assert!(!send(&mut plane, &mut counters, 1240).is_empty(), "it just fits");
         let mut out = Outbox::new(Member::first(1), &mut plane, &mut counters);
         assert!(!out.has_room(NodeId(2), Lane::Control, 1401));
         assert!(out.has_room(NodeId(2), Lane::Control, 1400));

@@ -50,12 +50,7 @@ impl Outlasting {
     /// The reply to the command in this slot, none of which is before those that wait.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);
-        self.held.push_back(Held {
-            tag,
-            slot,
-            until,
-            bytes: reply.len(),
-        });
+        self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
     }
 
     /// Whether nothing waits.

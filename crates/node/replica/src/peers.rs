@@ -34,11 +34,7 @@ pub(crate) struct Peers {
 impl Peers {
     /// Nobody is connected yet.
     pub(crate) fn new(now: Time, addresses: BTreeMap<NodeId, Addresses>) -> Self {
-        Self {
-            connected: BTreeMap::new(),
-            addresses,
-            comparison: Comparison::new(now),
-        }
+        Self { connected: BTreeMap::new(), addresses, comparison: Comparison::new(now) }
     }
 
     /// This member can be talked to.

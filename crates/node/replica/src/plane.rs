@@ -96,13 +96,7 @@ pub struct Received<'a> {
 impl<'a> Received<'a> {
     /// A frame of which nothing else is known.
     pub const fn plain(from: Member, frame: Frame<'a>) -> Self {
-        Self {
-            from,
-            frame,
-            body_check: None,
-            logged: 0,
-            body: None,
-        }
+        Self { from, frame, body_check: None, logged: 0, body: None }
     }
 }
 

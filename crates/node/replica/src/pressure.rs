@@ -64,11 +64,7 @@ mod tests {
     #[test]
     fn the_bound_follows_the_batch_and_stays_below_what_is_refused() {
         let bound = |batch_bytes, pending_bytes| {
-            bound(&Limits {
-                batch_bytes,
-                pending_bytes,
-                ..Limits::default()
-            })
+            bound(&Limits { batch_bytes, pending_bytes, ..Limits::default() })
         };
         assert_eq!(bound(1000, 32 << 20), 4 << 20);
         assert_eq!(bound(2 << 20, 32 << 20), 8 << 20);
@@ -88,13 +84,8 @@ mod tests {
     #[test]
     fn pressure_ends_well_below_where_it_began() {
         let levels = [0, 50, 51, 100, 101].map(|waits| Pressure::of(waits, 100));
-        let expected = [
-            Pressure::Low,
-            Pressure::Low,
-            Pressure::Medium,
-            Pressure::Medium,
-            Pressure::High,
-        ];
+        let expected =
+            [Pressure::Low, Pressure::Low, Pressure::Medium, Pressure::Medium, Pressure::High];
         assert_eq!(levels, expected);
     }
 }

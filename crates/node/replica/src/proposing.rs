@@ -144,8 +144,7 @@ impl Proposing {
 
     /// Takes a value of another node that is to be proposed here; `false` if there is no room.
     pub(crate) fn take_forwarded(&mut self, value: Value, payload: Option<Payload>) -> bool {
-        self.forwarded
-            .push(value, payload, self.forwarded_bytes_max)
+        self.forwarded.push(value, payload, self.forwarded_bytes_max)
     }
 
     /// Whether proposing this value again would change nothing.
@@ -182,10 +181,7 @@ impl Proposing {
         }
         while let Some(bytes) = self.origin.next_bytes(now) {
             // First the room, then the batch: one that was formed cannot be undone.
-            if !ways
-                .out
-                .has_room(ways.leader, Lane::Control, HEADER_BYTES + bytes)
-            {
+            if !ways.out.has_room(ways.leader, Lane::Control, HEADER_BYTES + bytes) {
                 self.origin.hold(now.plus_ms(RETRY_MS));
                 return;
             }
@@ -195,11 +191,7 @@ impl Proposing {
             if !ways.devices.offer(now, ways.ballot, &offer) {
                 ways.connect(&offer);
             }
-            if let Offer {
-                value,
-                payload: Some(payload),
-            } = offer
-            {
+            if let Offer { value, payload: Some(payload) } = offer {
                 // The leader's proposal may come without the bytes: they are from here.
                 ways.contents.offer(&value, payload);
             }
@@ -223,12 +215,8 @@ pub(crate) struct Ways<'a, 'b> {
 
 impl Ways<'_, '_> {
     fn connect(&mut self, Offer { value, payload }: &Offer) {
-        let frame = Frame::Forward {
-            value: *value,
-            bytes: payload.as_deref().unwrap_or_default(),
-        };
+        let frame = Frame::Forward { value: *value, bytes: payload.as_deref().unwrap_or_default() };
         let to = NodeSet::one(self.leader);
-        self.out
-            .send_all(to, Lane::Control, &frame, payload.as_ref());
+        self.out.send_all(to, Lane::Control, &frame, payload.as_ref());
     }
 }

@@ -208,11 +208,7 @@ impl Reading {
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let ask = self.reads.may_ask_at();
         let ask = ask.filter(|_| self.bounded.wants_question(now));
-        earliest([
-            self.reads.wake_at(self.patience_ms),
-            self.bounded.wake_at(),
-            ask,
-        ])
+        earliest([self.reads.wake_at(self.patience_ms), self.bounded.wake_at(), ask])
     }
 
     /// When the probe has.

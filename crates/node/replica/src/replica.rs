@@ -265,9 +265,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let (waiting, in_flight) = origin.queued();
         let totals = origin.totals();
-        let setting = self
-            .tuning
-            .end_turn(now, wake_by, totals, waiting, in_flight);
+        let setting = self.tuning.end_turn(now, wake_by, totals, waiting, in_flight);
         // [offload-15] A batch that fits into a frame need not be taken back for.
         let refitted = origin.set_room(now, self.devices.room());
         let batch_bytes = setting.batch_bytes.min(self.applying.batch_bytes_max());
@@ -333,10 +331,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.ending.deadline(),
             self.devices.wake_at(),
             self.streaming.wake_at(now),
-            self.protocol
-                .leads()
-                .then(|| self.streaming.retain_at())
-                .flatten(),
+            self.protocol.leads().then(|| self.streaming.retain_at()).flatten(),
         ])
     }
 
@@ -367,9 +362,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.protocol.has_input()
             || self.streaming.has_fresh()
             || (self.streaming.keeping.has_room()
-                && self
-                    .applying
-                    .has_work(decided_to, &self.contents, &self.completions))
+                && self.applying.has_work(decided_to, &self.contents, &self.completions))
     }
 
     /// Whether nothing may be said: the votes of before are not read yet, or the last ones are
@@ -391,8 +384,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn look_at_promise(&mut self, now: Time) {
         let node = self.protocol.node();
-        self.observing
-            .promised(now, node.acceptor().promised(), node.era());
+        self.observing.promised(now, node.acceptor().promised(), node.era());
     }
 
     fn tick(&mut self, now: Time, plane: &mut dyn Plane) {
@@ -496,8 +488,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     fn release_reads(&mut self) {
         if self.applying.answers() {
-            self.reading
-                .release(self.applying.applied_to(), &mut self.completions);
+            self.reading.release(self.applying.applied_to(), &mut self.completions);
         }
     }
 
@@ -517,8 +508,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         // What is decided is in the log, and is read from there when it can be applied: what is held
         // for that must not keep this node from voting.
-        self.contents
-            .release_below(self.protocol.node().decided_to());
+        self.contents.release_below(self.protocol.node().decided_to());
     }
 
     /// [live-3] Tells the core whether this node should lead.
@@ -542,9 +532,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
         self.clocks.turn(now, wall_ms);
         let (leads, node) = (self.protocol.leads(), self.protocol.node());
-        let news = self
-            .clocks
-            .look(now, self.member, leads, node.configuration());
+        let news = self.clocks.look(now, self.member, leads, node.configuration());
         for off in news {
             self.observing.tell(Event::ClockOff(off));
         }
@@ -587,8 +575,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.devices.forget_offers();
                 self.propose_forwarded(now, plane);
                 self.propose_own(now, plane);
-                self.steering
-                    .set_pausing(self.protocol.node().pauses_for_era());
+                self.steering.set_pausing(self.protocol.node().pauses_for_era());
             }
             Some(leader) if leader != self.member.node => {
                 let mut out = Outbox::new(self.member, plane, &mut self.counters);
@@ -676,11 +663,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                         contents.insert(&value, range, payload);
                     }
                 });
-                protocol.later(Input::Device(Word::Told {
-                    ballot,
-                    slot,
-                    value,
-                }));
+                protocol.later(Input::Device(Word::Told { ballot, slot, value }));
             }
             News::Word(word) => protocol.later(Input::Device(word)),
             News::Use(cells) => protocol.later(Input::Offload { cells }),
@@ -734,8 +717,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn release_reads_within(&mut self, now: Time) {
         if self.applying.answers() {
             let applied_to = self.applying.applied_to();
-            self.reading
-                .release_within(now, applied_to, &mut self.completions);
+            self.reading.release_within(now, applied_to, &mut self.completions);
         }
     }
 
@@ -759,12 +741,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn help_peers(&mut self, now: Time, plane: &mut dyn Plane) {
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
         self.contents.ask(now, &self.peers, &mut out);
-        self.catching_up
-            .ask(now, &self.peers, &mut self.protocol, &mut out);
+        self.catching_up.ask(now, &self.peers, &mut self.protocol, &mut out);
         self.catching_up.read_for_peers(now, &mut self.storing);
         let from = (self.applying.history(), &self.contents);
-        self.catching_up
-            .serve(now, &self.peers, from, &mut self.storing, &mut out);
+        self.catching_up.serve(now, &self.peers, from, &mut self.storing, &mut out);
     }
 
     /// Snapshots are taken, sent, received and loaded; the log is trimmed.

@@ -46,15 +46,10 @@ mod tests {
         let ballot = Ballot::ZERO;
         let laid = |nodes: &[u32]| {
             let mut set = NodeSet::default();
-            nodes
-                .iter()
-                .for_each(|node| assert!(set.insert(NodeId(*node))));
+            nodes.iter().for_each(|node| assert!(set.insert(NodeId(*node))));
             Explanation::RingLaid { ballot, nodes: set }
         };
-        let breaks = Explanation::RingBreaks {
-            ballot,
-            slot: Slot(1),
-        };
+        let breaks = Explanation::RingBreaks { ballot, slot: Slot(1) };
         rings.note(&laid(&[1, 2, 3]), &mut counters);
         // Laid anew for another reason: nobody is to blame.
         rings.note(&laid(&[1, 4, 3]), &mut counters);

@@ -95,11 +95,7 @@ impl Rising {
     pub(crate) fn met(&mut self, now: Time, node: NodeId, newest: Level) {
         let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
         let since = same.map_or(now, |heard| heard.since);
-        let heard = Heard {
-            newest,
-            since,
-            connected: true,
-        };
+        let heard = Heard { newest, since, connected: true };
         self.heard.insert(node, heard);
         // Whoever has the cluster's id may say any node's.
         if self.heard.len() > HEARD_MAX {
@@ -161,9 +157,7 @@ impl Rising {
 
     /// Operators who are to be told that they have not; all of them, if this node does not lead any more.
     pub(crate) fn given_up(&mut self, now: Time, leads: bool) -> Vec<u64> {
-        let over = self
-            .asked
-            .extract_if(.., |(_, _, until)| !leads || now >= *until);
+        let over = self.asked.extract_if(.., |(_, _, until)| !leads || now >= *until);
         over.map(|(asked, ..)| asked).collect()
     }
 
@@ -239,11 +233,7 @@ mod tests {
         rising.met(at(10), NODE, Level(8));
         rising.met(at(20), NodeId(3), Level(9));
         rising.met(at(30), NodeId(4), Level(9));
-        assert_eq!(
-            due(&rising),
-            Some(at(1_020)),
-            "node 4 is no node of the group"
-        );
+        assert_eq!(due(&rising), Some(at(1_020)), "node 4 is no node of the group");
         rising.met(at(500), NODE, Level(9));
         assert_eq!(due(&rising), Some(at(1_500)));
         rising.lost(NODE);

@@ -12,10 +12,7 @@ pub struct RoundRobin<T> {
 impl<T: Copy + Ord> RoundRobin<T> {
     /// Without members.
     pub const fn new() -> Self {
-        Self {
-            members: BTreeSet::new(),
-            last: None,
-        }
+        Self { members: BTreeSet::new(), last: None }
     }
 
     /// Whether it was none before.
@@ -71,16 +68,8 @@ mod tests {
         assert_eq!([robin.turn(), robin.turn()], [Some(1), Some(5)]);
         assert!(robin.remove(&5) && robin.insert(7) && robin.insert(0));
         let rest: Vec<_> = (0..4).filter_map(|_| robin.turn()).collect();
-        assert_eq!(
-            rest,
-            [7, 9, 0, 1],
-            "who came before the last waits for the next round"
-        );
+        assert_eq!(rest, [7, 9, 0, 1], "who came before the last waits for the next round");
         assert_eq!(robin.len(), 4);
-        assert_eq!(
-            [robin.next(), robin.next()],
-            [Some(7); 2],
-            "its turn is not over"
-        );
+        assert_eq!([robin.next(), robin.next()], [Some(7); 2], "its turn is not over");
     }
 }

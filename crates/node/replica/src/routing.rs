@@ -112,9 +112,8 @@ impl Routing {
         if us < LOOK_US {
             return None;
         }
-        let (us, faded) = (us as f64, |before: f64, new: f64| {
-            before * (1.0 - NEWEST) + new * NEWEST
-        });
+        let (us, faded) =
+            (us as f64, |before: f64, new: f64| before * (1.0 - NEWEST) + new * NEWEST);
         self.busy = faded(self.busy, (self.busy_us as f64 / us).min(1.0));
         self.messages_s = faded(self.messages_s, self.messages as f64 / us * 1e6);
         (self.looked_at, self.busy_us, self.messages) = (now, 0, 0);
@@ -222,10 +221,7 @@ mod tests {
     #[test]
     fn a_busy_leader_of_three_takes_a_ring_only_for_its_votes() {
         let mut routing = Routing::new(Time(0));
-        assert!(
-            looks(&mut routing, 3, 0.9, 1_000, 0).is_empty(),
-            "busy with other things"
-        );
+        assert!(looks(&mut routing, 3, 0.9, 1_000, 0).is_empty(), "busy with other things");
     }
 
     #[test]

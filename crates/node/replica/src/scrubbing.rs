@@ -41,10 +41,7 @@ pub struct ScrubOptions {
 
 impl Default for ScrubOptions {
     fn default() -> Self {
-        Self {
-            every_ms: None,
-            bytes_per_second: BYTES_PER_SECOND,
-        }
+        Self { every_ms: None, bytes_per_second: BYTES_PER_SECOND }
     }
 }
 
@@ -249,8 +246,7 @@ impl Scrubbing {
     pub(crate) fn read(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
         if let Some(run) = &mut self.run {
-            run.allowance
-                .spend(usize::try_from(bytes).unwrap_or(usize::MAX));
+            run.allowance.spend(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
     }
 
@@ -273,10 +269,7 @@ impl Scrubbing {
             None => {
                 self.run = None;
                 self.report.end(wall_ms);
-                self.due_ms = self
-                    .options
-                    .every_ms
-                    .map(|every| wall_ms.saturating_add(every));
+                self.due_ms = self.options.every_ms.map(|every| wall_ms.saturating_add(every));
                 true
             }
         }
@@ -292,11 +285,7 @@ impl Scrubbing {
     /// These slots of the log are to be read: that says what of them is lost.
     pub(crate) fn doubt(&mut self, found: Option<usize>, slots: Vec<SlotRange>) {
         if let Some(run) = &mut self.run {
-            let doubts = slots.into_iter().map(|slots| Doubt {
-                slots,
-                found,
-                tried: 0,
-            });
+            let doubts = slots.into_iter().map(|slots| Doubt { slots, found, tried: 0 });
             run.doubtful.extend(doubts);
         }
     }
@@ -330,9 +319,7 @@ impl Scrubbing {
 
     /// Whether slots are still to be read.
     pub(crate) fn doubts(&self) -> bool {
-        self.run
-            .as_ref()
-            .is_some_and(|run| run.asked.is_some() || !run.doubtful.is_empty())
+        self.run.as_ref().is_some_and(|run| run.asked.is_some() || !run.doubtful.is_empty())
     }
 
     /// What was found is like this now.
@@ -363,20 +350,11 @@ mod tests {
     /// A clock that was years ahead when it was written down, and is right again.
     #[test]
     fn a_clock_that_was_wrong_puts_no_scrub_off_for_years() {
-        let options = ScrubOptions {
-            every_ms: Some(1_000),
-            ..ScrubOptions::default()
-        };
-        let since = Since {
-            ms: 1 << 50,
-            ended: true,
-        };
+        let options = ScrubOptions { every_ms: Some(1_000), ..ScrubOptions::default() };
+        let since = Since { ms: 1 << 50, ended: true };
         let mut scrubbing = Scrubbing::new(options, Some(since));
         assert!(!scrubbing.rests(5_000));
-        assert!(
-            !scrubbing.look(Time(0), 5_000),
-            "it has begun to count before"
-        );
+        assert!(!scrubbing.look(Time(0), 5_000), "it has begun to count before");
         assert!(scrubbing.rests(5_999));
         assert!(!scrubbing.rests(6_000) && !scrubbing.look(Time(0), 6_000));
         assert!(scrubbing.step(Time(1_000)).is_some(), "it has begun");

@@ -178,23 +178,11 @@ pub(crate) struct BadNote;
 pub(crate) fn begin(note: &[u8], founding: impl FnOnce() -> Eras) -> Result<Begun, BadNote> {
     if note.is_empty() {
         let eras = founding();
-        return Ok(Begun {
-            eras,
-            hollow: false,
-            own: None,
-        });
+        return Ok(Begun { eras, hollow: false, own: None });
     }
     let note = Note::decode(note).ok_or(BadNote)?;
-    let Note {
-        eras,
-        snapshot,
-        hollow,
-    } = note;
-    Ok(Begun {
-        eras,
-        hollow,
-        own: snapshot,
-    })
+    let Note { eras, snapshot, hollow } = note;
+    Ok(Begun { eras, hollow, own: snapshot })
 }
 
 impl Snapshots {
@@ -226,27 +214,18 @@ impl Snapshots {
         // Numbers only grow. What is of an earlier transfer than the files are is of no use.
         let resuming = resuming.filter(|receiving| {
             let first = receiving.as_manifest().first_part;
-            let behind = files
-                .clone()
-                .map(|file| file.number)
-                .filter(|number| *number >= first);
+            let behind = files.clone().map(|file| file.number).filter(|number| *number >= first);
             let mut numbers: Vec<u64> = behind.collect();
             numbers.sort_unstable();
             first >= own_end
-                && numbers
-                    .into_iter()
-                    .zip(first..)
-                    .all(|(number, next)| number == next)
+                && numbers.into_iter().zip(first..).all(|(number, next)| number == next)
         });
         let of_own = |file: &FileId| begun.own.is_some_and(|own| own.has_part(*file));
         let of_resuming = |file: &FileId| {
             let manifest = resuming.as_ref().map(Receiving::as_manifest);
             manifest.is_some_and(|manifest| manifest.has_part(*file))
         };
-        let idle = files
-            .clone()
-            .filter(|file| !of_own(file) && !of_resuming(file))
-            .collect();
+        let idle = files.clone().filter(|file| !of_own(file) && !of_resuming(file)).collect();
         let last = files.chain(made).map(|file| file.number).max();
         Ok(Self {
             options,
@@ -304,10 +283,7 @@ impl Snapshots {
 
     /// This node's snapshot, if it has one.
     pub(crate) fn own(&self) -> Option<Snapshot> {
-        self.own.map(|own| Snapshot {
-            at: own.at,
-            bytes: own.bytes,
-        })
+        self.own.map(|own| Snapshot { at: own.at, bytes: own.bytes })
     }
 
     /// The same for another thread to read, at leisure.
@@ -396,15 +372,8 @@ impl Snapshots {
                 busy: self.serving.is_full(),
             },
             None => {
-                self.wanted = self
-                    .wanted
-                    .max(Some(needed).filter(|needed| *needed <= applied_to));
-                Offer {
-                    at: Slot(0),
-                    digest: 0,
-                    bytes: 0,
-                    busy: true,
-                }
+                self.wanted = self.wanted.max(Some(needed).filter(|needed| *needed <= applied_to));
+                Offer { at: Slot(0), digest: 0, bytes: 0, busy: true }
             }
         }
     }
@@ -416,9 +385,7 @@ impl Snapshots {
         from: NodeId,
         (at, digest, offset): (Slot, u128, u64),
     ) -> bool {
-        let have = self
-            .own
-            .is_some_and(|own| (own.at, own.digest) == (at, digest));
+        let have = self.own.is_some_and(|own| (own.at, own.digest) == (at, digest));
         have && self.serving.ask(now, from, at, digest, offset)
     }
 

@@ -74,14 +74,8 @@ pub enum Way {
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Tcp,
-        Self::Udp,
-        Self::Chain,
-        Self::Multicast,
-        Self::Ethernet,
-        Self::Auto,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Tcp, Self::Udp, Self::Chain, Self::Multicast, Self::Ethernet, Self::Auto];
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -257,9 +251,7 @@ impl Activity {
 
     /// Which of them has this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|activity| activity.name() == name)
+        Self::ALL.into_iter().find(|activity| activity.name() == name)
     }
 }
 
@@ -277,9 +269,7 @@ impl fmt::Display for Activity {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            activity, at, to, ..
-        } = self;
+        let Self { activity, at, to, .. } = self;
         let of_bytes = activity.counts_bytes();
         match of_bytes {
             true => write!(f, "{activity}: {} of {} MiB", at >> 20, to >> 20)?,
@@ -430,14 +420,7 @@ mod tests {
     use super::*;
 
     fn progress(at: u64, per_second: Option<u64>) -> Progress {
-        Progress {
-            activity: Activity::CatchingUp,
-            from: 100,
-            at,
-            to: 300,
-            per_second,
-            ms: 0,
-        }
+        Progress { activity: Activity::CatchingUp, from: 100, at, to: 300, per_second, ms: 0 }
     }
 
     #[test]

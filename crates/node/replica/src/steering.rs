@@ -69,10 +69,7 @@ pub(crate) struct Steering {
 impl Steering {
     /// Leadership stays for `bounce_ms` where it is, if nobody asks.
     pub(crate) fn new(bounce_ms: u64) -> Self {
-        Self {
-            bounce_ms,
-            ..Self::default()
-        }
+        Self { bounce_ms, ..Self::default() }
     }
 
     /// Whether the next change is to be tried in this era.
@@ -183,11 +180,7 @@ impl Steering {
         let known = |way: &Way| (way.plan, way.era) == (plan.id, era);
         if !self.way.as_ref().is_some_and(known) {
             let changes = self.changes(plan, era, configuration, sight);
-            self.way = Some(Way {
-                plan: plan.id,
-                era,
-                changes,
-            });
+            self.way = Some(Way { plan: plan.id, era, changes });
         }
         self.way.as_ref()?.changes.front().copied()
     }
@@ -257,14 +250,10 @@ fn told(change: Change) -> String {
         Change::Multiply(factor) => format!("all weights * {factor}"),
         Change::Divide(factor) => format!("all weights / {factor}"),
         Change::Remove(node) => format!("node {node} is removed"),
-        Change::Role {
-            member,
-            auxiliary: true,
-        } => format!("node {member} becomes an auxiliary"),
-        Change::Role {
-            member,
-            auxiliary: false,
-        } => format!("node {member} becomes a full replica"),
+        Change::Role { member, auxiliary: true } => format!("node {member} becomes an auxiliary"),
+        Change::Role { member, auxiliary: false } => {
+            format!("node {member} becomes a full replica")
+        }
         Change::Rule(rule) => format!("a quorum is {rule}"),
     }
 }
@@ -283,14 +272,10 @@ impl From<Denied> for Refused {
             Denied::Address => ("bad_address", "give HOST:PORT, at most 256 bytes"),
             Denied::UnknownNode(_) => ("unknown_node", "'quorate member list' lists the nodes"),
             Denied::Taken(_) => ("taken", "reserve another id with `quorate member add`"),
-            Denied::Removed(_) => (
-                "removed",
-                "start with an empty folder to join as a new node",
-            ),
-            Denied::Full => (
-                "full",
-                "`quorate member remove` frees the ids of nodes that are gone",
-            ),
+            Denied::Removed(_) => ("removed", "start with an empty folder to join as a new node"),
+            Denied::Full => {
+                ("full", "`quorate member remove` frees the ids of nodes that are gone")
+            }
             Denied::UnderWay(_) => (
                 "under_way",
                 "wait until it ends, or end it where it is with `quorate member cancel`",
@@ -308,10 +293,7 @@ const fn users_denied(denied: quorate_access::Denied) -> (&'static str, &'static
     use quorate_access::Denied;
     match denied {
         Denied::Malformed => ("malformed", "use the same version on all nodes"),
-        Denied::Name => (
-            "bad_name",
-            "names of users are those that certificates have",
-        ),
+        Denied::Name => ("bad_name", "names of users are those that certificates have"),
         Denied::Unknown => ("unknown_user", "`quorate user list` shows who there is"),
         Denied::NoRole => ("no_role", "give --role reader, writer, operator or admin"),
         Denied::Full => ("full", "remove users who are gone: `quorate user remove`"),

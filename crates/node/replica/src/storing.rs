@@ -261,8 +261,7 @@ impl<D: Disk> Storing<D> {
     pub(crate) fn read(&mut self, now: Time, purpose: Purpose, range: SlotRange) {
         let range = self.reads.readable(range);
         if !range.is_empty() && self.reads.may_start(now, purpose.kind()) {
-            self.reads
-                .start(&mut self.log, purpose, range, self.read_bytes_max);
+            self.reads.start(&mut self.log, purpose, range, self.read_bytes_max);
         }
     }
 

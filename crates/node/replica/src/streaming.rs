@@ -149,10 +149,7 @@ impl Streaming {
             return Vec::new();
         }
         self.retain_at = now.plus_ms(RETAIN_MS);
-        let trim = |(name, before): (&Name, u64)| Command::Trim {
-            name: name.clone(),
-            before,
-        };
+        let trim = |(name, before): (&Name, u64)| Command::Trim { name: name.clone(), before };
         let mut commands: Vec<Command> = streams.overfull(RETAIN_BYTES).map(trim).collect();
         if let Some(age_ms) = streams.shortest_age() {
             // As finely as the table remembers it, and no finer.
@@ -188,11 +185,7 @@ impl Streaming {
 
     /// When something is due without anything having happened.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
-        earliest([
-            self.owning.wake_at(),
-            self.offering.wake_at(now),
-            self.keeping.wake_at(),
-        ])
+        earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }
 
     /// A front is to hear this.
@@ -223,10 +216,7 @@ impl Streaming {
         if self.waits.values().map(Vec::len).sum::<usize>() >= WAITS_MAX {
             return Err(Failure::Busy);
         }
-        self.waits
-            .entry(name.clone())
-            .or_default()
-            .push((position, tag));
+        self.waits.entry(name.clone()).or_default().push((position, tag));
         self.end_waits(streams);
         Ok(())
     }
@@ -245,9 +235,8 @@ impl Streaming {
         self.waits.retain(|name, waits| {
             let info = streams.info(name);
             waits.retain(|(position, tag)| {
-                let waits_on = info
-                    .as_ref()
-                    .is_some_and(|info| !info.finished && info.end <= *position);
+                let waits_on =
+                    info.as_ref().is_some_and(|info| !info.finished && info.end <= *position);
                 if !waits_on {
                     told.push_back(Told::Looked(*tag));
                 }

@@ -172,11 +172,7 @@ impl<S: StateMachine> Cluster<S> {
         make: impl FnMut(NodeId) -> S + 'static,
     ) -> Self {
         let seat = |node| (node, Seat::new());
-        let nodes = options
-            .founding
-            .members()
-            .iter()
-            .map(|voter| voter.member.node);
+        let nodes = options.founding.members().iter().map(|voter| voter.member.node);
         Self {
             knobs: Knobs::default(),
             make: Box::new(make),
@@ -264,10 +260,7 @@ impl<S: StateMachine> Cluster<S> {
         assert!(seat.replica.is_none(), "node {node} runs already");
         seat.boot += 1;
         seat.disk = seat.disk.attach();
-        options.member = Member {
-            node,
-            incarnation: seat.incarnation,
-        };
+        options.member = Member { node, incarnation: seat.incarnation };
         options.boot = seat.boot;
         options.seed = u64::from(node.0) << 32 | u64::from(seat.boot);
         let mut log_options = LogOptions::new(options.cluster, node, seat.incarnation);
@@ -332,12 +325,7 @@ impl<S: StateMachine> Cluster<S> {
 
     /// Cuts a node off from all others, or heals that.
     pub fn isolate(&mut self, node: NodeId, cut: bool) {
-        let others: Vec<_> = self
-            .seats
-            .keys()
-            .copied()
-            .filter(|other| *other != node)
-            .collect();
+        let others: Vec<_> = self.seats.keys().copied().filter(|other| *other != node).collect();
         for other in others {
             self.set_cut(node, other, cut);
         }
@@ -356,15 +344,9 @@ impl<S: StateMachine> Cluster<S> {
 
     fn connect(&mut self, node: NodeId, peer: NodeId) {
         let other = &self.seats[&peer];
-        let member = Member {
-            node: peer,
-            incarnation: other.incarnation,
-        };
+        let member = Member { node: peer, incarnation: other.incarnation };
         let boot = other.boot;
-        let newest = other
-            .replica
-            .as_ref()
-            .map(|replica| replica.levels().newest);
+        let newest = other.replica.as_ref().map(|replica| replica.levels().newest);
         let newest = newest.unwrap_or_default();
         let up = other.replica.is_some() && self.runs(node) && !self.cut.contains(&(node, peer));
         let now = self.now;
@@ -496,9 +478,7 @@ impl<S: StateMachine> Cluster<S> {
 
     /// A write through this node that is to be answered when it is on stable storage at a quorum.
     pub fn write_lasting(&mut self, node: NodeId, command: &[u8]) -> Tag {
-        self.request(node, |requests, tag| {
-            requests.write_lasting(tag, None, command)
-        })
+        self.request(node, |requests, tag| requests.write_lasting(tag, None, command))
     }
 
     /// A write through this node that is to be answered when it is in memory at a quorum.
@@ -555,14 +535,8 @@ impl<S: StateMachine> Cluster<S> {
     }
 
     fn next_event(&self) -> Option<Time> {
-        let wakes = self
-            .seats
-            .values()
-            .filter_map(|seat| seat.replica.as_ref()?.wake_at(self.now));
-        let disks = self
-            .seats
-            .values()
-            .flat_map(|seat| seat.disk_done.values().copied());
+        let wakes = self.seats.values().filter_map(|seat| seat.replica.as_ref()?.wake_at(self.now));
+        let disks = self.seats.values().flat_map(|seat| seat.disk_done.values().copied());
         let frames = self.links.keys().next().map(|(at, _)| *at);
         wakes.chain(disks).chain(frames).min()
     }
@@ -573,10 +547,7 @@ impl<S: StateMachine> Cluster<S> {
         self.deliver_frames();
         let now = self.now;
         for seat in self.seats.values_mut() {
-            let wake = seat
-                .replica
-                .as_ref()
-                .and_then(|replica| replica.wake_at(now));
+            let wake = seat.replica.as_ref().and_then(|replica| replica.wake_at(now));
             seat.dirty |= wake.is_some_and(|at| at <= now);
         }
         self.settle();
@@ -584,11 +555,7 @@ impl<S: StateMachine> Cluster<S> {
 
     fn complete_disks(&mut self) {
         for seat in self.seats.values_mut() {
-            let due: Vec<_> = seat
-                .disk_done
-                .iter()
-                .filter(|(_, at)| **at <= self.now)
-                .collect();
+            let due: Vec<_> = seat.disk_done.iter().filter(|(_, at)| **at <= self.now).collect();
             let due: Vec<_> = due.into_iter().map(|(id, _)| *id).collect();
             for id in due {
                 seat.disk_done.remove(&id);
@@ -624,22 +591,13 @@ impl<S: StateMachine> Cluster<S> {
     /// Turns every node that has something to do until all are at rest.
     fn settle(&mut self) {
         let mut turns = 0;
-        while let Some(node) = self
-            .seats
-            .iter()
-            .find(|(_, seat)| seat.dirty)
-            .map(|(node, _)| *node)
+        while let Some(node) = self.seats.iter().find(|(_, seat)| seat.dirty).map(|(node, _)| *node)
         {
             turns += 1;
             if turns == TURNS_MAX {
-                let why = self.seats[&node]
-                    .replica
-                    .as_ref()
-                    .map(|replica| replica.unrest(self.now));
-                panic!(
-                    "node {node} does not come to rest at {:?}: {why:?}",
-                    self.now
-                );
+                let why =
+                    self.seats[&node].replica.as_ref().map(|replica| replica.unrest(self.now));
+                panic!("node {node} does not come to rest at {:?}: {why:?}", self.now);
             }
             self.turn(node);
         }
@@ -660,9 +618,7 @@ impl<S: StateMachine> Cluster<S> {
         replica.submit(now);
         let wake = replica.end_turn(now);
         for pending in seat.disk.pending() {
-            seat.disk_done
-                .entry(pending.id)
-                .or_insert(now.plus_us(disk_us));
+            seat.disk_done.entry(pending.id).or_insert(now.plus_us(disk_us));
         }
         seat.dirty = told || wake.is_some_and(|at| at <= now);
         for ((to, lane), bytes) in sent {
@@ -678,22 +634,13 @@ impl<S: StateMachine> Cluster<S> {
             };
             let (frame, rest) = bytes.split_at(used);
             bytes = rest;
-            let spread = self
-                .knobs
-                .delay_max_us
-                .saturating_sub(self.knobs.delay_min_us)
-                + 1;
+            let spread = self.knobs.delay_max_us.saturating_sub(self.knobs.delay_min_us) + 1;
             let delay = self.knobs.delay_min_us + self.roll() % spread;
             let busy = self.link_busy.entry((from, to, lane)).or_default();
             let at = self.now.plus_us(delay).max(*busy);
             *busy = at;
             self.frames += 1;
-            let frame = InFlight {
-                boot,
-                to,
-                lane,
-                bytes: frame.to_vec(),
-            };
+            let frame = InFlight { boot, to, lane, bytes: frame.to_vec() };
             self.links.insert((at, self.frames), (from, frame));
         }
     }
@@ -705,7 +652,6 @@ impl<S: StateMachine> Cluster<S> {
 
     /// Loses what is on its way, on one lane or on both.
     pub fn lose_in_flight(&mut self, lane: Option<Lane>) {
-        self.links
-            .retain(|_, (_, frame)| lane.is_some_and(|lane| lane != frame.lane));
+        self.links.retain(|_, (_, frame)| lane.is_some_and(|lane| lane != frame.lane));
     }
 }

@@ -144,11 +144,7 @@ impl Tuning {
     /// A write of the log began.
     pub(crate) fn on_write(&mut self, now: Time, seq: u64, bytes: usize) {
         if self.writes.back().is_none_or(|last| last.seq < seq) {
-            self.writes.push_back(Write {
-                seq,
-                began: now,
-                bytes,
-            });
+            self.writes.push_back(Write { seq, began: now, bytes });
         }
     }
 
@@ -156,8 +152,7 @@ impl Tuning {
     /// microseconds, and how many bytes it had.
     pub(crate) fn on_written(&mut self, now: Time, seq: u64, mut each: impl FnMut(u64, usize)) {
         while let Some(write) = self.writes.pop_front_if(|write| write.seq <= seq) {
-            self.tuner
-                .on_flush(moment(write.began), moment(now), write.bytes);
+            self.tuner.on_flush(moment(write.began), moment(now), write.bytes);
             each(now.since_us(write.began), write.bytes);
         }
     }

@@ -25,12 +25,7 @@ impl Turns {
         }
         let took = self.ended.since_us(self.began);
         let waited = self.due.map_or(0, |due| now.since_us(due.max(self.ended)));
-        *self = Self {
-            began: now,
-            ended: now,
-            due: None,
-            late_us: took + waited,
-        };
+        *self = Self { began: now, ended: now, due: None, late_us: took + waited };
         Some(self.late_us).filter(|late| *late >= ON_TIME_US)
     }
 
@@ -57,11 +52,7 @@ mod tests {
     #[test]
     fn late_is_what_a_turn_took_and_what_the_next_one_waited() {
         let mut turns = Turns::default();
-        assert_eq!(
-            turns.begin(ms(1_000)),
-            None,
-            "the first is due whenever it comes"
-        );
+        assert_eq!(turns.begin(ms(1_000)), None, "the first is due whenever it comes");
         turns.end(ms(1_001), Some(ms(1_020)));
         // Woken by something before it was due.
         assert_eq!(turns.begin(ms(1_010)), None);

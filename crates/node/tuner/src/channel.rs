@@ -172,11 +172,7 @@ impl Channel {
     fn trip(&self) -> Option<f64> {
         let least = self.least.least()?;
         // All of the last ones are far above the least of before: the round trip has become longer.
-        let recent = self
-            .recent_least
-            .iter()
-            .copied()
-            .fold(f64::INFINITY, f64::min);
+        let recent = self.recent_least.iter().copied().fold(f64::INFINITY, f64::min);
         if self.recent_least.len() == RECENT && recent > least * 2.0 && self.by_trips().is_none() {
             return Some(recent);
         }

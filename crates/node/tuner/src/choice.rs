@@ -78,14 +78,8 @@ impl Fitted {
                 .bandwidth
                 .map_or(Bandwidth::UNLIMITED, |bandwidth| Bandwidth(bandwidth.value)),
             one_way: Micros(round_trip / 2e3),
-            client: Linear {
-                fixed: us(known.command_ns),
-                per_byte: us(known.byte_ns),
-            },
-            replica: Linear {
-                fixed: us(known.batch_ns) * (1.0 / peers),
-                per_byte: Micros(0.0),
-            },
+            client: Linear { fixed: us(known.command_ns), per_byte: us(known.byte_ns) },
+            replica: Linear { fixed: us(known.batch_ns) * (1.0 / peers), per_byte: Micros(0.0) },
             disk,
             cores: Cores::ONE,
         };
@@ -102,19 +96,14 @@ impl Fitted {
 
     pub(crate) fn predict(&self, setting: Setting) -> Prediction {
         let commands = (setting.batch_bytes as f64 / self.load.request.0).floor();
-        self.model
-            .predict(&self.load, commands.max(1.0), setting.window as f64)
+        self.model.predict(&self.load, commands.max(1.0), setting.window as f64)
     }
 
     /// The model knows no jitter: as if a part of the window were always late.
     fn predict_with_slack(&self, setting: Setting) -> Prediction {
         let commands = (setting.batch_bytes as f64 / self.load.request.0).floor();
         let window = setting.window as f64;
-        self.model.predict(
-            &self.load,
-            commands.max(1.0),
-            window - SLACK * (window - 1.0),
-        )
+        self.model.predict(&self.load, commands.max(1.0), window - SLACK * (window - 1.0))
     }
 
     /// Bytes that would be in flight at once.
@@ -131,10 +120,7 @@ impl Fitted {
         let least = batch_least(self.load.request.0);
         for batch_bytes in BATCHES.into_iter().filter(|&batch| batch >= least) {
             for window in WINDOWS {
-                let setting = Setting {
-                    batch_bytes,
-                    window,
-                };
+                let setting = Setting { batch_bytes, window };
                 if bounds.clamp(setting) == setting {
                     let predicted = self.predict(setting);
                     points.push(Point { setting, predicted });
@@ -153,19 +139,14 @@ impl Fitted {
         for point in &mut points {
             point.predicted = self.predict_with_slack(point.setting);
         }
-        let best = points
-            .iter()
-            .map(|point| point.predicted.throughput)
-            .fold(0.0, f64::max);
+        let best = points.iter().map(|point| point.predicted.throughput).fold(0.0, f64::max);
         let chosen = points
             .iter()
             .filter(|point| point.predicted.throughput >= best * EQUAL)
             .min_by(|a, b| {
                 let bytes = |point: &Point| self.in_flight(point.setting);
                 let window = |point: &Point| point.setting.window;
-                bytes(a)
-                    .total_cmp(&bytes(b))
-                    .then(window(a).cmp(&window(b)))
+                bytes(a).total_cmp(&bytes(b)).then(window(a).cmp(&window(b)))
             })?;
         let fitting = bounds.clamp(self.fitting(chosen.setting));
         let fits = self.in_flight(fitting) <= in_flight_max.max(least);
@@ -180,10 +161,7 @@ impl Fitted {
         let commands = (outstanding / setting.window as f64).max(1.0) * 1.5;
         let bytes = (commands * self.load.request.0).max(FITTING_LEAST);
         let batch = BATCHES.into_iter().find(|&step| step as f64 >= bytes);
-        Setting {
-            batch_bytes: batch.unwrap_or(setting.batch_bytes),
-            ..setting
-        }
+        Setting { batch_bytes: batch.unwrap_or(setting.batch_bytes), ..setting }
     }
 }
 

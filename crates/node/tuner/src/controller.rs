@@ -281,11 +281,7 @@ impl Controller {
         let candidate = search.next(&ground, closed)?;
         let from = self.wanted();
         self.enter(now, Stage::Probe(candidate));
-        Some(Change {
-            from,
-            to: candidate.setting,
-            reason: Reason::Probe,
-        })
+        Some(Change { from, to: candidate.setting, reason: Reason::Probe })
     }
 
     /// The search, and what its candidates start from.
@@ -321,9 +317,7 @@ impl Controller {
             score.rate = (score.rate + first.rate) / 2.0;
             score.latency_ns = (score.latency_ns + first.latency_ns) / 2.0;
         } else if self.is_close(&score, &base)
-            && self
-                .is_better(&score, &base, candidate.setting, view)
-                .is_some()
+            && self.is_better(&score, &base, candidate.setting, view).is_some()
         {
             self.confirming = Some(score);
             self.epoch.restart(candidate.setting, now);
@@ -343,11 +337,7 @@ impl Controller {
             let from = self.wanted();
             self.hear(1.0 - base.rate / score.rate.max(1e-9));
             self.enter(now, Stage::Base);
-            return Some(Change {
-                from,
-                to: self.base,
-                reason: Reason::Worse,
-            });
+            return Some(Change { from, to: self.base, reason: Reason::Worse });
         }
         self.doubted = false;
         let from = self.base;
@@ -374,11 +364,7 @@ impl Controller {
         }
         let from = self.wanted();
         self.enter(now, Stage::Base);
-        Some(Change {
-            from,
-            to: self.base,
-            reason: Reason::Worse,
-        })
+        Some(Change { from, to: self.base, reason: Reason::Worse })
     }
 
     fn move_to(&mut self, now: Moment, to: Setting, reason: Reason) -> Option<Change> {

@@ -186,10 +186,7 @@ impl Epoch {
         self.wall += now.since(done.formed) as f64;
         self.bytes_most = self.bytes_most.max(done.bytes);
         self.full += u64::from(full);
-        let (oldest, youngest) = (
-            now.since(done.accepted_first),
-            now.since(done.accepted_last),
-        );
+        let (oldest, youngest) = (now.since(done.accepted_first), now.since(done.accepted_last));
         self.latency += (oldest + youngest) as f64 * 0.5 * commands;
         // Acceptance is taken as even between the first and the last.
         let quarter = done.commands / 4;

@@ -249,11 +249,7 @@ impl Estimator {
         let (value, samples) = *trips.get(needed.checked_sub(1)?)?;
         // The least of n samples is above the truth by about one part in n.
         let error = value / samples.max(1.0) * 0.5;
-        Some(Estimate {
-            value,
-            error,
-            samples,
-        })
+        Some(Estimate { value, error, samples })
     }
 
     fn bandwidth(&self, flush_ns: f64) -> Option<Estimate> {
@@ -273,15 +269,8 @@ impl Estimator {
         if !told {
             // Bytes do not matter, or did not vary: the mean is the flush.
             let mean = law.fixed.value + slope.value * self.flush.mean_x();
-            let flush = Estimate {
-                value: mean,
-                ..law.fixed
-            };
-            let error = if flush.error.is_finite() {
-                flush.error
-            } else {
-                mean
-            };
+            let flush = Estimate { value: mean, ..law.fixed };
+            let error = if flush.error.is_finite() { flush.error } else { mean };
             return (Some(Estimate { error, ..flush }), None);
         }
         let bandwidth = Estimate {
@@ -289,10 +278,7 @@ impl Estimator {
             error: 1e9 / slope.value * slope.error / slope.value,
             samples: slope.samples,
         };
-        let flush = Estimate {
-            value: law.fixed.value.max(0.0),
-            ..law.fixed
-        };
+        let flush = Estimate { value: law.fixed.value.max(0.0), ..law.fixed };
         (Some(flush), Some(bandwidth))
     }
 }

@@ -46,12 +46,7 @@ pub(crate) struct Mean {
 impl Mean {
     /// `keep`: what an old sample still counts when the next one comes.
     pub(crate) const fn new(keep: f64) -> Self {
-        Self {
-            keep,
-            weight: 0.0,
-            mean: 0.0,
-            variance: 0.0,
-        }
+        Self { keep, weight: 0.0, mean: 0.0, variance: 0.0 }
     }
 
     pub(crate) fn add(&mut self, value: f64) {
@@ -97,15 +92,7 @@ pub(crate) struct Law {
 
 impl Line {
     pub(crate) const fn new(keep: f64) -> Self {
-        Self {
-            keep,
-            weight: 0.0,
-            x: 0.0,
-            y: 0.0,
-            xx: 0.0,
-            xy: 0.0,
-            yy: 0.0,
-        }
+        Self { keep, weight: 0.0, x: 0.0, y: 0.0, xx: 0.0, xy: 0.0, yy: 0.0 }
     }
 
     pub(crate) fn add(&mut self, x: f64, y: f64) {
@@ -173,11 +160,7 @@ impl Line {
         Some(Law {
             fixed: of(self.y - slope * self.x, fixed_variance),
             slope: of(slope, slope_variance),
-            explained: if self.yy > 0.0 {
-                1.0 - residue / self.yy
-            } else {
-                0.0
-            },
+            explained: if self.yy > 0.0 { 1.0 - residue / self.yy } else { 0.0 },
         })
     }
 }
@@ -194,13 +177,7 @@ pub(crate) struct Sum3 {
 
 impl Sum3 {
     pub(crate) const fn new(keep: f64) -> Self {
-        Self {
-            keep,
-            weight: 0.0,
-            moments: [[0.0; 3]; 3],
-            products: [0.0; 3],
-            squares: 0.0,
-        }
+        Self { keep, weight: 0.0, moments: [[0.0; 3]; 3], products: [0.0; 3], squares: 0.0 }
     }
 
     pub(crate) fn add(&mut self, x: [f64; 3], y: f64) {
@@ -361,10 +338,7 @@ mod tests {
         let mut sum = Sum3::new(0.98);
         for number in 1..300_u32 {
             let (commands, batches) = (f64::from(number % 50), f64::from(number % 7));
-            sum.add(
-                [commands, batches, commands * 64.0],
-                commands + 9.0 * batches,
-            );
+            sum.add([commands, batches, commands * 64.0], commands + 9.0 * batches);
         }
         let parts = sum.parts(8.0).unwrap();
         let cost = parts[0].value * 10.0 + parts[1].value + parts[2].value * 640.0;

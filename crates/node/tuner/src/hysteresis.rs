@@ -30,13 +30,7 @@ pub struct Choice<W> {
 impl<W: Copy + Eq> Choice<W> {
     /// With this one to begin with.
     pub const fn new(first: W, now: Moment) -> Self {
-        Self {
-            chosen: first,
-            since: now,
-            before: None,
-            better: None,
-            hold_off_ns: HOLD_OFF_NS.0,
-        }
+        Self { chosen: first, since: now, before: None, better: None, hold_off_ns: HOLD_OFF_NS.0 }
     }
 
     /// What is chosen.
@@ -109,9 +103,7 @@ mod tests {
 
     /// Judges each 100 ms from the one moment to the other; when something else was chosen.
     fn changes(choice: &mut Choice<u8>, ms: std::ops::Range<u64>, costs: &[(u8, u64)]) -> Vec<u64> {
-        ms.step_by(100)
-            .filter(|ms| choice.judge(at(*ms), costs))
-            .collect()
+        ms.step_by(100).filter(|ms| choice.judge(at(*ms), costs)).collect()
     }
 
     /// [plane-3] A fifth, for a second.
@@ -119,10 +111,7 @@ mod tests {
     fn a_better_way_is_taken_when_it_stays_better_by_a_fifth() {
         let mut choice = Choice::new(A, at(0));
         assert!(changes(&mut choice, 0..9_000, &[(A, 119), (B, 100)]).is_empty());
-        assert_eq!(
-            changes(&mut choice, 9_000..11_000, &[(A, 120), (B, 100)]),
-            [10_000]
-        );
+        assert_eq!(changes(&mut choice, 9_000..11_000, &[(A, 120), (B, 100)]), [10_000]);
         assert_eq!(choice.chosen(), B);
     }
 
@@ -156,9 +145,7 @@ mod tests {
         let stood: Vec<u64> = taken.windows(2).map(|two| two[1] - two[0]).collect();
         assert_eq!(
             stood,
-            [
-                2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000, 60_000, 60_000
-            ]
+            [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000, 60_000, 60_000]
         );
     }
 

@@ -32,10 +32,7 @@ pub struct Cores {
 
 impl Cores {
     /// Everything in sequence (§4: "execution within each process is sequential").
-    pub const ONE: Self = Self {
-        count: 1.0,
-        parallel: 0.0,
-    };
+    pub const ONE: Self = Self { count: 1.0, parallel: 0.0 };
 
     /// The share of the work that the busiest processor has: the sequential part, or an equal
     /// share of everything if that is more.
@@ -183,16 +180,7 @@ impl Model {
         client: Linear,
         replica: Linear,
     ) -> Self {
-        Self {
-            nodes,
-            network,
-            bandwidth,
-            one_way,
-            client,
-            replica,
-            disk: None,
-            cores: Cores::ONE,
-        }
+        Self { nodes, network, bandwidth, one_way, client, replica, disk: None, cores: Cores::ONE }
     }
 
     /// One instance with `k` requests, when `window` of them run in parallel. The window matters
@@ -225,13 +213,7 @@ impl Model {
                 by_processor.max(link).max(by_latency)
             }
         };
-        Instance {
-            proposal,
-            wall,
-            processor: processor * self.cores.busiest(),
-            link,
-            disk,
-        }
+        Instance { proposal, wall, processor: processor * self.cores.busiest(), link, disk }
     }
 
     /// `k·φcli(S_req + S_ans) + (n−1)·φrep(S_2a + S_2b) + k·φexec`
@@ -243,9 +225,7 @@ impl Model {
 
     fn link(&self, proposal: Bytes, answers: Bytes) -> Micros {
         match self.network {
-            Network::Lan => self
-                .bandwidth
-                .time_for(proposal * (self.nodes - 1.0) + answers),
+            Network::Lan => self.bandwidth.time_for(proposal * (self.nodes - 1.0) + answers),
             Network::Wan if self.nodes < 2.0 => Micros(0.0),
             Network::Wan => self.bandwidth.time_for(proposal),
         }
@@ -379,11 +359,7 @@ mod tests {
             let (load, k) = (jpaxos(request), batch / request);
             let instance = model.instance(&load, k, 1.0);
             let best = model.predict(&load, k, instance.window());
-            [
-                instance.window_cpu() / cpu,
-                instance.window_net() / net,
-                best.throughput / throughput,
-            ]
+            [instance.window_cpu() / cpu, instance.window_net() / net, best.throughput / throughput]
         };
         TABLE_2.into_iter().map(of).collect()
     }
@@ -479,10 +455,7 @@ mod tests {
         let mut model = emulab();
         let load = jpaxos(128.0);
         let one = model.instance(&load, 8.0, 1.0).processor;
-        model.cores = Cores {
-            count: 2.0,
-            parallel: 0.9,
-        };
+        model.cores = Cores { count: 2.0, parallel: 0.9 };
         assert_eq!(model.instance(&load, 8.0, 1.0).processor, one * 0.5);
         model.cores.count = 64.0;
         let many = model.instance(&load, 8.0, 1.0).processor;

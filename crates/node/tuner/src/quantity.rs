@@ -96,10 +96,7 @@ impl Linear {
     /// The paper's way of writing: `φ(x) = per_kb · x + fixed` in milliseconds, x in thousands of
     /// bytes.
     pub const fn from_paper(per_kb_ms: f64, fixed_ms: f64) -> Self {
-        Self {
-            fixed: Micros::from_ms(fixed_ms),
-            per_byte: Micros(per_kb_ms),
-        }
+        Self { fixed: Micros::from_ms(fixed_ms), per_byte: Micros(per_kb_ms) }
     }
 
     /// Its value.

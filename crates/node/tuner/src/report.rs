@@ -89,11 +89,7 @@ fn reason(
 impl Parameters {
     /// All of them, by name.
     pub fn list(&self) -> Vec<Parameter> {
-        let of = |name, unit, estimate| Parameter {
-            name,
-            unit,
-            estimate,
-        };
+        let of = |name, unit, estimate| Parameter { name, unit, estimate };
         vec![
             of("round_trip", "ns", self.round_trip_ns),
             of("bandwidth", "bytes/s", self.bandwidth),

@@ -13,18 +13,12 @@ pub struct Setting {
 
 impl Setting {
     /// Room for nearly any load with a short round trip.
-    pub const ROOMY: Self = Self {
-        batch_bytes: 256 << 10,
-        window: 4,
-    };
+    pub const ROOMY: Self = Self { batch_bytes: 256 << 10, window: 4 };
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            batch_bytes,
-            window,
-        } = self;
+        let Self { batch_bytes, window } = self;
         if batch_bytes.is_multiple_of(1024) {
             write!(f, "{} KiB x {window}", batch_bytes >> 10)
         } else {

@@ -24,10 +24,7 @@ impl Settings {
         Self {
             nodes,
             start: Setting::ROOMY,
-            bounds: Bounds {
-                batch_bytes_max: 1 << 20,
-                window_max: 64,
-            },
+            bounds: Bounds { batch_bytes_max: 1 << 20, window_max: 64 },
             latency_goal_ns: None,
             fixed: false,
         }

@@ -105,8 +105,7 @@ impl Tuner {
     pub fn on_done(&mut self, now: Moment, done: &Done) {
         let commands = u64::from(done.commands);
         self.in_flight_commands = self.in_flight_commands.saturating_sub(commands);
-        self.estimator
-            .on_done(done.formed, now, done.commands, done.bytes);
+        self.estimator.on_done(done.formed, now, done.commands, done.bytes);
         if !self.suspended {
             self.controller.on_done(now, done);
         }
@@ -134,11 +133,7 @@ impl Tuner {
         self.looked_at = now;
         let outstanding = turn.waiting as f64 + self.in_flight_commands as f64;
         // Up quickly, down slowly: what a load asks for shows when it waits.
-        let part = if outstanding > self.outstanding {
-            0.3
-        } else {
-            0.01
-        };
+        let part = if outstanding > self.outstanding { 0.3 } else { 0.01 };
         self.outstanding += part * (outstanding - self.outstanding);
         if self.settings.fixed || self.suspended {
             return None;

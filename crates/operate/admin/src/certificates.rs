@@ -82,9 +82,8 @@ impl CertificateView {
         now_unix_s: i64,
     ) -> Vec<Self> {
         let certificates = certificates.into_iter();
-        let mut all: Vec<_> = certificates
-            .map(|(what, valid)| Self::at(what, valid, now_unix_s))
-            .collect();
+        let mut all: Vec<_> =
+            certificates.map(|(what, valid)| Self::at(what, valid, now_unix_s)).collect();
         let serves = |view: &Self| view.state <= State::ExpiresSoon;
         let served: Vec<String> = all
             .iter()
@@ -105,9 +104,7 @@ impl CertificateView {
 
     /// What people should hear of it while it works.
     pub fn warning(&self) -> Option<String> {
-        let Self {
-            what, days_left, ..
-        } = self;
+        let Self { what, days_left, .. } = self;
         match self.state {
             State::ExpiresSoon => Some(format!(
                 "the certificate of the {what} expires in {days_left} days; create a new one with 'quorate cert': the node reloads it while running"
@@ -181,17 +178,11 @@ mod tests {
     const NOW: i64 = 1_767_225_600;
 
     fn lasts(from_days: i64, to_days: i64) -> Validity {
-        Validity {
-            begins_unix_s: NOW + from_days * DAY_S,
-            ends_unix_s: NOW + to_days * DAY_S + 5,
-        }
+        Validity { begins_unix_s: NOW + from_days * DAY_S, ends_unix_s: NOW + to_days * DAY_S + 5 }
     }
 
     fn own() -> NodeName {
-        NodeName {
-            cluster: "orders".to_owned(),
-            node: 2,
-        }
+        NodeName { cluster: "orders".to_owned(), node: 2 }
     }
 
     #[test]
@@ -203,18 +194,9 @@ mod tests {
             assert!(warning.contains(&format!("in {days} days")), "{warning}");
             assert_eq!(at(days).error(&own()), None);
         }
-        let last = Validity {
-            ends_unix_s: NOW,
-            ..lasts(-1, 0)
-        };
-        assert_eq!(
-            CertificateView::at("node", last, NOW).state,
-            State::ExpiresSoon
-        );
-        assert_eq!(
-            CertificateView::at("node", last, NOW + 1).state,
-            State::Expired
-        );
+        let last = Validity { ends_unix_s: NOW, ..lasts(-1, 0) };
+        assert_eq!(CertificateView::at("node", last, NOW).state, State::ExpiresSoon);
+        assert_eq!(CertificateView::at("node", last, NOW + 1).state, State::Expired);
     }
 
     #[test]
@@ -251,12 +233,7 @@ mod tests {
         let (nodes, clients) = ("nodes' authority", "clients' authority");
         assert_eq!(
             states(&[(nodes, -3), (nodes, 300), (clients, -3), ("node", -3)]),
-            [
-                State::Superseded,
-                State::Valid,
-                State::Expired,
-                State::Expired
-            ]
+            [State::Superseded, State::Valid, State::Expired, State::Expired]
         );
         assert_eq!(states(&[("node", -3), ("node", 300)])[0], State::Expired);
         let all = CertificateView::all([(nodes, lasts(-9, -3)), (nodes, lasts(-9, 300))], NOW);

@@ -36,20 +36,16 @@ pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
     // What is wrong with the files is said by who knows them best.
     ClientTrust::load(files)?;
     let certificates = |path: &Path| {
-        let bytes = fs::read(path).map_err(|source| BadFiles::Io {
-            path: path.to_owned(),
-            source,
-        })?;
+        let bytes =
+            fs::read(path).map_err(|source| BadFiles::Io { path: path.to_owned(), source })?;
         let items = parse_pem(&bytes).filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),
             _ => None,
         });
         Ok::<_, BadFiles>(items.collect::<Vec<_>>())
     };
-    let key = fs::read(&files.key).map_err(|source| BadFiles::Io {
-        path: files.key.clone(),
-        source,
-    })?;
+    let key =
+        fs::read(&files.key).map_err(|source| BadFiles::Io { path: files.key.clone(), source })?;
     let key = PrivateKey::from_pem(&key).map_err(|_| BadFiles::Contents {
         path: files.key.clone(),
         what: "it contains no private key".to_owned(),
@@ -58,10 +54,7 @@ pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
         .provider(TlsProvider::Rustls)
         .unversioned_rustls_crypto_provider(quorate_tls::provider())
         .root_certs(RootCerts::new_with_certs(&certificates(&files.ca)?))
-        .client_cert(Some(ClientCert::new_with_certs(
-            &certificates(&files.cert)?,
-            key,
-        )))
+        .client_cert(Some(ClientCert::new_with_certs(&certificates(&files.cert)?, key)))
         .build();
     let _ = TLS.set(config);
     Ok(())
@@ -72,10 +65,7 @@ static LOGIN: OnceLock<HeaderValue> = OnceLock::new();
 
 /// From now on nodes are asked with this name and password. Once in a process; `false`: no header can have them.
 pub fn use_login(name: &str, password: &str) -> bool {
-    let text = format!(
-        "Basic {}",
-        Base64::encode_string(format!("{name}:{password}").as_bytes())
-    );
+    let text = format!("Basic {}", Base64::encode_string(format!("{name}:{password}").as_bytes()));
     let Ok(mut value) = HeaderValue::from_str(&text) else {
         return false;
     };
@@ -166,21 +156,12 @@ pub struct Refusal {
 impl Refusal {
     fn read(response: &Response) -> Self {
         let document: serde_json::Value = serde_json::from_str(&response.body).unwrap_or_default();
-        let field = |name: &str| {
-            document["error"][name]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
+        let field = |name: &str| document["error"][name].as_str().unwrap_or_default().to_owned();
         let (code, message) = (field("code"), field("message"));
         let unnamed = || format!("HTTP status {}", response.status);
         Self {
             code,
-            message: if message.is_empty() {
-                unnamed()
-            } else {
-                message
-            },
+            message: if message.is_empty() { unnamed() } else { message },
             hint: field("hint"),
             node: serde_json::from_value(document["node"].clone()).ok(),
             progress: serde_json::from_value(document["progress"].clone()).ok(),
@@ -201,14 +182,9 @@ pub fn stream(
     path: &str,
     wait: Duration,
 ) -> Result<Result<impl Read + Send + 'static, Response>, Error> {
-    let config = builder()
-        .timeout_connect(Some(wait))
-        .timeout_recv_response(Some(wait));
+    let config = builder().timeout_connect(Some(wait)).timeout_recv_response(Some(wait));
     let request = asked(Request::get(uri(address, path)?)).body(());
-    let response = config
-        .build()
-        .new_agent()
-        .run(request.map_err(bad(address))?)?;
+    let response = config.build().new_agent().run(request.map_err(bad(address))?)?;
     match response.status().as_u16() {
         200 => Ok(Ok(response.into_body().into_reader())),
         _ => answer(response).map(Err),
@@ -262,10 +238,7 @@ fn builder() -> ConfigBuilder<AgentScope> {
 
 fn answer(mut answer: ureq::http::Response<Body>) -> Result<Response, Error> {
     let body = answer.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
-    Ok(Response {
-        body: body.read_to_string()?,
-        status: answer.status().as_u16(),
-    })
+    Ok(Response { body: body.read_to_string()?, status: answer.status().as_u16() })
 }
 
 #[cfg(test)]
@@ -330,12 +303,7 @@ mod tests {
         let body = crate::error::error_json("not_leader", "this node does not lead", "ask 2");
         let refusal = Response { status: 409, body }.json::<u32>().unwrap_err();
         assert_eq!((&*refusal.code, &*refusal.hint), ("not_leader", "ask 2"));
-        let refusal = Response {
-            status: 404,
-            body: String::new(),
-        }
-        .json::<u32>()
-        .unwrap_err();
+        let refusal = Response { status: 404, body: String::new() }.json::<u32>().unwrap_err();
         assert_eq!(refusal.message, "HTTP status 404");
     }
 }

@@ -27,15 +27,7 @@ struct ErrorBody<'a> {
 impl<'a> ErrorDocument<'a> {
     /// An error without a node.
     pub const fn new(code: &'a str, message: &'a str, hint: &'a str) -> Self {
-        Self {
-            error: ErrorBody {
-                code,
-                message,
-                hint,
-            },
-            node: None,
-            progress: None,
-        }
+        Self { error: ErrorBody { code, message, hint }, node: None, progress: None }
     }
 
     /// The document.

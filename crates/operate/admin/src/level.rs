@@ -32,10 +32,8 @@ pub struct LevelOfView {
 impl LevelView {
     /// The same.
     pub fn new(status: &LevelStatus) -> Self {
-        let of = |of: &LevelOf| LevelOfView {
-            node: of.node.0,
-            newest: of.newest.map(|level| level.0),
-        };
+        let of =
+            |of: &LevelOf| LevelOfView { node: of.node.0, newest: of.newest.map(|level| level.0) };
         Self {
             level: status.level.0,
             supports: status.supports.0,
@@ -70,32 +68,13 @@ mod tests {
 
     #[test]
     fn what_comes_of_it_is_told() {
-        let view = LevelView {
-            level: 8,
-            supports: 9,
-            ..LevelView::default()
-        };
-        assert_eq!(
-            view.prospect(),
-            "level 9 waits for `quorate member feature --raise`"
-        );
-        let due = LevelView {
-            raise_in_s: Some(3_600),
-            ..view.clone()
-        };
+        let view = LevelView { level: 8, supports: 9, ..LevelView::default() };
+        assert_eq!(view.prospect(), "level 9 waits for `quorate member feature --raise`");
+        let due = LevelView { raise_in_s: Some(3_600), ..view.clone() };
         assert!(due.prospect().starts_with("level 9 follows in "));
-        let held = LevelView {
-            held_back: vec!["node 2 is not connected".to_owned()],
-            ..due
-        };
-        assert_eq!(
-            held.prospect(),
-            "level 9 is held back: node 2 is not connected"
-        );
-        let risen = LevelView {
-            level: 9,
-            ..view.clone()
-        };
+        let held = LevelView { held_back: vec!["node 2 is not connected".to_owned()], ..due };
+        assert_eq!(held.prospect(), "level 9 is held back: node 2 is not connected");
+        let risen = LevelView { level: 9, ..view.clone() };
         assert!(!risen.may_rise() && view.may_rise());
         assert!(!LevelView::default().may_rise(), "a release before levels");
     }

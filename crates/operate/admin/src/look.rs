@@ -26,11 +26,8 @@ pub struct Silent(pub Vec<String>);
 
 /// Asks the given nodes, and those that they name if only one was given.
 pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
-    let asked: Vec<(Option<u32>, String)> = addresses
-        .iter()
-        .take(NODES_MAX)
-        .map(|address| (None, address.clone()))
-        .collect();
+    let asked: Vec<(Option<u32>, String)> =
+        addresses.iter().take(NODES_MAX).map(|address| (None, address.clone())).collect();
     let mut answers = ask_all(&asked);
     if let ([(_, address)], [Answer::Node(view)]) = (&asked[..], &answers[..]) {
         let (others, unknown) = others(view, address);
@@ -53,9 +50,8 @@ pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
 fn name_silent(asked: &[(Option<u32>, String)], answers: &mut [Answer]) {
     let views = answers.iter().filter_map(Answer::view);
     let members = views.flat_map(|view| &view.members);
-    let known: BTreeMap<String, u32> = members
-        .filter_map(|member| Some((member.admin.clone()?, member.node)))
-        .collect();
+    let known: BTreeMap<String, u32> =
+        members.filter_map(|member| Some((member.admin.clone()?, member.node))).collect();
     for ((_, address), answer) in asked.iter().zip(answers) {
         if let Answer::Unreachable { node, .. } | Answer::Starting { node, .. } = answer {
             *node = node.or_else(|| known.get(address).copied());
@@ -86,14 +82,8 @@ fn others(view: &NodeView, asked: &str) -> (Vec<(Option<u32>, String)>, Vec<Answ
 fn ask_all(asked: &[(Option<u32>, String)]) -> Vec<Answer> {
     thread::scope(|scope| {
         let ask = |(node, address)| scope.spawn(move || ask(node, address, WAIT));
-        let threads: Vec<_> = asked
-            .iter()
-            .map(|(node, address)| ask((*node, address)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("asking does not panic"))
-            .collect()
+        let threads: Vec<_> = asked.iter().map(|(node, address)| ask((*node, address))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
     })
 }
 

@@ -241,10 +241,7 @@ impl MembersRequest {
             auxiliary.map(|(node, auxiliary)| Ask::Auxiliary(NodeId(node), auxiliary)),
             quorum.transpose()?,
             priority.map(|(node, priority)| Ask::Priority(NodeId(node), priority)),
-            replace.map(|(old, new)| Ask::Replace {
-                old: NodeId(old),
-                new: NodeId(new),
-            }),
+            replace.map(|(old, new)| Ask::Replace { old: NodeId(old), new: NodeId(new) }),
             address.transpose()?,
             raise.then_some(Ask::Raise),
             cancel.then_some(Ask::Cancel),
@@ -392,10 +389,9 @@ impl Asked {
             Answer::Node(node) => Self::Node { node: node.0 },
             Answer::Done => Self::Done,
             Answer::Already => Self::NothingToDo,
-            Answer::Planned(plan, steps) => Self::Planned {
-                plan: *plan,
-                steps: steps.iter().map(StepView::new).collect(),
-            },
+            Answer::Planned(plan, steps) => {
+                Self::Planned { plan: *plan, steps: steps.iter().map(StepView::new).collect() }
+            }
         }
     }
 }
@@ -443,11 +439,7 @@ mod tests {
                 waits: Some("node 2 is 5 slots behind".to_owned()),
             }),
             last: Some(LastPlan {
-                ended: Ended {
-                    id: 70,
-                    reached: true,
-                    at: Slot(75),
-                },
+                ended: Ended { id: 70, reached: true, at: Slot(75) },
                 settled: true,
             }),
             removed: vec![NodeId(3), NodeId(4)],
@@ -459,11 +451,7 @@ mod tests {
     fn members_have_the_documented_fields() {
         let status = Status {
             leader: Some(NodeId(1)),
-            ballot: Ballot {
-                era: Era(4),
-                round: 7,
-                node: NodeId(1),
-            },
+            ballot: Ballot { era: Era(4), round: 7, node: NodeId(1) },
             applied_to: Slot(95),
             peers: vec![Peer {
                 member: Member::first(1),
@@ -473,10 +461,7 @@ mod tests {
                 lag: None,
                 payload_bytes_sent: 0,
                 engaged: None,
-                addresses: Addresses {
-                    admin: "h:9".to_owned(),
-                    ..Addresses::default()
-                },
+                addresses: Addresses { admin: "h:9".to_owned(), ..Addresses::default() },
                 plane: PeerPlane::default(),
             }],
             ..crate::view::tests::status()
@@ -524,29 +509,14 @@ mod tests {
             (r#"{"auxiliary": [3, true]}"#, Ask::Auxiliary(node(3), true)),
             (
                 r#"{"quorum": "flexible:3,1"}"#,
-                Ask::Quorum(QuorumRule::Flexible {
-                    phase1: 3,
-                    phase2: 1,
-                }),
+                Ask::Quorum(QuorumRule::Flexible { phase1: 3, phase2: 1 }),
             ),
             (r#"{"priority": [1, 5]}"#, Ask::Priority(node(1), 5)),
-            (
-                r#"{"replace": [2, 4]}"#,
-                Ask::Replace {
-                    old: node(2),
-                    new: node(4),
-                },
-            ),
-            (
-                r#"{"address": [2, "h:7"]}"#,
-                Ask::Address(node(2), "h:7".to_owned()),
-            ),
+            (r#"{"replace": [2, 4]}"#, Ask::Replace { old: node(2), new: node(4) }),
+            (r#"{"address": [2, "h:7"]}"#, Ask::Address(node(2), "h:7".to_owned())),
             (
                 r#"{"add": {"peer": "h:7", "as": "learner"}}"#,
-                Ask::Reserve {
-                    peer: "h:7".to_owned(),
-                    role: As::Learner,
-                },
+                Ask::Reserve { peer: "h:7".to_owned(), role: As::Learner },
             ),
             (r#"{"raise": true}"#, Ask::Raise),
             (r#"{"cancel": true}"#, Ask::Cancel),
@@ -581,10 +551,7 @@ mod tests {
         let node = serde_json::json!({"result": "node", "node": 4});
         assert_eq!(json(&Answer::Node(NodeId(4))), node);
         assert_eq!(json(&Answer::Done), serde_json::json!({"result": "done"}));
-        assert_eq!(
-            json(&Answer::Already),
-            serde_json::json!({"result": "nothing_to_do"})
-        );
+        assert_eq!(json(&Answer::Already), serde_json::json!({"result": "nothing_to_do"}));
         assert_eq!(
             json(&Answer::Planned(None, Vec::new())),
             serde_json::json!({"result": "planned", "plan": null, "steps": []})

@@ -29,12 +29,7 @@ pub struct Problem {
 impl Problem {
     /// One of this kind.
     pub fn new(kind: Kind, code: &'static str, message: impl fmt::Display) -> Self {
-        Self {
-            kind,
-            code,
-            message: message.to_string(),
-            hint: String::new(),
-        }
+        Self { kind, code, message: message.to_string(), hint: String::new() }
     }
 
     /// What was asked for makes no sense.

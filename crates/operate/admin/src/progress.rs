@@ -60,11 +60,7 @@ pub struct HowFar {
 impl HowFar {
     /// Of something whose end is unknown, or is in the text.
     pub fn text(text: impl fmt::Display) -> Self {
-        Self {
-            before: String::new(),
-            share: None,
-            after: text.to_string(),
-        }
+        Self { before: String::new(), share: None, after: text.to_string() }
     }
 
     /// So much of all is done.
@@ -73,11 +69,7 @@ impl HowFar {
         (done, all): (u64, u64),
         after: impl fmt::Display,
     ) -> Self {
-        Self {
-            before: before.to_string(),
-            share: Some((done, all)),
-            after: after.to_string(),
-        }
+        Self { before: before.to_string(), share: Some((done, all)), after: after.to_string() }
     }
 
     /// So many bytes of all are done.
@@ -88,11 +80,7 @@ impl HowFar {
     }
 
     fn shown(&self, terminal: bool) -> String {
-        let Self {
-            before,
-            share,
-            after,
-        } = self;
+        let Self { before, share, after } = self;
         let Some((done, all)) = *share else {
             return format!("{before}{after}");
         };
@@ -121,12 +109,7 @@ struct Pace {
 
 impl Pace {
     fn new(terminal: bool, began: Instant) -> Self {
-        Self {
-            terminal,
-            began,
-            told: None,
-            last: None,
-        }
+        Self { terminal, began, told: None, last: None }
     }
 
     /// What is to be written now, if anything.
@@ -319,10 +302,7 @@ mod tests {
         // What was a file of 5000 bytes may be longer when it is read.
         let more = HowFar::share("", (7000, 5000), "2 MiB/s");
         assert_eq!(more.shown(false), "100 %, 2 MiB/s");
-        assert_eq!(
-            more.shown(true),
-            "[########################] 100 %, 2 MiB/s"
-        );
+        assert_eq!(more.shown(true), "[########################] 100 %, 2 MiB/s");
         let most = HowFar::share("", (u64::MAX / 2, u64::MAX), "so far");
         assert_eq!(most.shown(false), "49 %, so far");
         for terminal in [true, false] {

@@ -99,13 +99,7 @@ mod tests {
     #[test]
     fn a_token_is_sixteen_hexadecimal_digits() {
         assert_eq!(token("00000000000000ff"), Some(255));
-        for bad in [
-            "",
-            "ff",
-            "00000000000000fg",
-            "+0000000000000ff",
-            "0x000000000000ff",
-        ] {
+        for bad in ["", "ff", "00000000000000fg", "+0000000000000ff", "0x000000000000ff"] {
             assert_eq!(token(bad), None, "{bad}");
         }
     }
@@ -123,10 +117,7 @@ mod tests {
         let text = r#"{"group":"239.1.2.3:4","listen_ms":5,"token":"ab"}"#;
         assert_eq!(read(text), Some(request.clone()));
         assert_eq!(serde_json::to_string(&request).unwrap(), text);
-        assert_eq!(
-            read(r#"{"group":"g","listen_ms":5,"token":"ab","x":1}"#),
-            None
-        );
+        assert_eq!(read(r#"{"group":"g","listen_ms":5,"token":"ab","x":1}"#), None);
         assert_eq!(read(r#"{"group":"g","listen_ms":-5,"token":"ab"}"#), None);
     }
 }

@@ -126,9 +126,8 @@ impl FoundView {
 /// What was read, for people: `1.2 GiB of log, 300 MiB of streams`.
 pub fn kinds(view: &ScrubView) -> String {
     let read = view.kinds.iter().filter(|(_, count)| **count > 0);
-    let read: Vec<String> = read
-        .map(|(kind, count)| format!("{} of {kind}", bytes(*count)))
-        .collect();
+    let read: Vec<String> =
+        read.map(|(kind, count)| format!("{} of {kind}", bytes(*count))).collect();
     match read.is_empty() {
         true => "nothing".to_owned(),
         false => read.join(", "),

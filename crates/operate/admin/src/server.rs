@@ -124,14 +124,10 @@ impl Admin {
             let address = listener.local_addr()?;
             Ok((listener, address))
         });
-        let (listener, bound) = bound.map_err(|source| StartError::Listen {
-            address: address.to_owned(),
-            source,
-        })?;
+        let (listener, bound) =
+            bound.map_err(|source| StartError::Listen { address: address.to_owned(), source })?;
         if protection == Protection::Loopback && !bound.ip().is_loopback() {
-            return Err(StartError::Unprotected {
-                address: address.to_owned(),
-            });
+            return Err(StartError::Unprotected { address: address.to_owned() });
         }
         let phase = Phase::Starting(Start::new("starting"));
         let admin = Self {
@@ -256,9 +252,7 @@ impl Admin {
             Phase::Running(handle, store) => (handle, store),
         };
         let asked = tokio::task::spawn_blocking(move || question(&handle, store));
-        asked
-            .await
-            .map_err(|_| Failure::unavailable("failed", "the node did not take the request"))
+        asked.await.map_err(|_| Failure::unavailable("failed", "the node did not take the request"))
     }
 
     /// What is shown of the node, with what the server knows itself.
@@ -266,16 +260,12 @@ impl Admin {
         let mut view = NodeView::new(status, store);
         view.certificates = self.certificates();
         view.settings = self.settings.get().cloned().unwrap_or_default();
-        let warnings = view
-            .certificates
-            .iter()
-            .filter_map(CertificateView::warning);
+        let warnings = view.certificates.iter().filter_map(CertificateView::warning);
         view.notices.extend(warnings);
         if let Some(trust) = self.protection.trust() {
             let certificates = view.certificates.iter();
-            let errors: Vec<_> = certificates
-                .filter_map(|certificate| certificate.error(trust.own()))
-                .collect();
+            let errors: Vec<_> =
+                certificates.filter_map(|certificate| certificate.error(trust.own())).collect();
             let mut errors = errors.into_iter();
             view.error = view.error.take().or_else(|| errors.next());
             view.notices.extend(errors);
@@ -300,13 +290,8 @@ impl Admin {
                 let help = "When a certificate of this node ends, in seconds since 1970.";
                 let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
             }
-            let CertificateView {
-                what, ends_unix_s, ..
-            } = certificate;
-            let _ = writeln!(
-                text,
-                "{name}{{what=\"{what}\",number=\"{at}\"}} {ends_unix_s}"
-            );
+            let CertificateView { what, ends_unix_s, .. } = certificate;
+            let _ = writeln!(text, "{name}{{what=\"{what}\",number=\"{at}\"}} {ends_unix_s}");
         }
         text
     }
@@ -421,12 +406,7 @@ fn nothing_else<S: Clone + Send + Sync + 'static>(
         })
         .method_not_allowed_fallback(move || async move {
             let status = StatusCode::METHOD_NOT_ALLOWED;
-            Failure::new(
-                status,
-                "bad_method",
-                "this path does not support this method",
-                pages,
-            )
+            Failure::new(status, "bad_method", "this path does not support this method", pages)
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
 }
@@ -523,9 +503,7 @@ fn obstacle(status: &Status) -> Option<String> {
         peers.any(|peer| peer.member.node == node && peer.connected)
     };
     if leader != status.member.node && !connected(leader) {
-        return Some(reason(&format!(
-            "the leader, node {leader}, is not connected"
-        )));
+        return Some(reason(&format!("the leader, node {leader}, is not connected")));
     }
     None
 }
@@ -536,10 +514,7 @@ async fn status(State(admin): State<Admin>) -> Result<Json<NodeView>, Failure> {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Result<Response, Failure> {
-    let metrics = admin
-        .ask(|handle, _| handle.metrics())
-        .await?
-        .map_err(Failure::unanswered)?;
+    let metrics = admin.ask(|handle, _| handle.metrics()).await?.map_err(Failure::unanswered)?;
     Ok((
         [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")],
         metrics.text + &admin.certificate_metrics() + &admin.refused_metrics(),
@@ -570,9 +545,7 @@ async fn change_members(
 ) -> Result<Json<Asked>, Failure> {
     check(&asker, members_need(&request))?;
     let (ask, dry_run) = request.ask().map_err(|why| Failure::request(&why))?;
-    let outcome = admin
-        .ask(move |handle, _| handle.group(ask, dry_run))
-        .await?;
+    let outcome = admin.ask(move |handle, _| handle.group(ask, dry_run)).await?;
     Ok(Json(Asked::new(&outcome.map_err(Failure::group)?)))
 }
 
@@ -655,10 +628,7 @@ impl HoldRequest {
                 "{\"hold\": null} ends a hold",
             ));
         }
-        Ok(Some(Setting {
-            batch_bytes: hold.batch_bytes,
-            window: hold.window,
-        }))
+        Ok(Some(Setting { batch_bytes: hold.batch_bytes, window: hold.window }))
     }
 
     fn ms(&self) -> u64 {
@@ -697,11 +667,7 @@ mod tests {
         for page in ["/ready", "/status", "/metrics", "/members"] {
             let response = client::get(&address, page, WAIT).unwrap();
             assert_eq!(response.status, 503, "{page}");
-            assert!(
-                response.body.contains("waiting for the founder"),
-                "{}",
-                response.body
-            );
+            assert!(response.body.contains("waiting for the founder"), "{}", response.body);
         }
     }
 
@@ -709,9 +675,8 @@ mod tests {
     #[test]
     fn idle_connections_do_not_keep_out_who_asks_for_health() {
         let (_admin, address) = starting();
-        let idle: Vec<_> = (0..200)
-            .map(|_| std::net::TcpStream::connect(&address).unwrap())
-            .collect();
+        let idle: Vec<_> =
+            (0..200).map(|_| std::net::TcpStream::connect(&address).unwrap()).collect();
         assert_eq!(client::get(&address, "/health", WAIT).unwrap().status, 200);
         drop(idle);
     }
@@ -737,10 +702,7 @@ mod tests {
     fn what_is_not_understood_is_refused() {
         let (_admin, address) = starting();
         assert_eq!(client::get(&address, "/nowhere", WAIT).unwrap().status, 404);
-        assert_eq!(
-            client::get(&address, "/transfer", WAIT).unwrap().status,
-            405
-        );
+        assert_eq!(client::get(&address, "/transfer", WAIT).unwrap().status, 405);
         let post = |path: &str, body: &str| client::post(&address, path, body, WAIT).unwrap();
         for (path, body) in [
             ("/transfer", "{\"two\":2}"),
@@ -756,12 +718,7 @@ mod tests {
         // What makes sense waits for the node.
         assert_eq!(post("/members", "{\"promote\":2}").status, 503);
         let large = format!("{{\"to\":{}}}", " ".repeat(BODY_BYTES_MAX));
-        assert_eq!(
-            client::post(&address, "/transfer", &large, WAIT)
-                .unwrap()
-                .status,
-            413
-        );
+        assert_eq!(client::post(&address, "/transfer", &large, WAIT).unwrap().status, 413);
     }
 
     /// A page whose name was made to lead here says its own name.
@@ -864,18 +821,9 @@ mod tests {
         assert_eq!(obstacle(&status(Some(1), false, None)), None);
         assert_eq!(obstacle(&status(Some(2), true, None)), None);
         let why = |status| obstacle(&status).unwrap();
-        assert_eq!(
-            why(status(None, true, None)),
-            "no leader with a quorum is known"
-        );
-        assert_eq!(
-            why(status(Some(2), false, None)),
-            "the leader, node 2, is not connected"
-        );
-        assert_eq!(
-            why(status(Some(2), true, Some("the log failed"))),
-            "the log failed"
-        );
+        assert_eq!(why(status(None, true, None)), "no leader with a quorum is known");
+        assert_eq!(why(status(Some(2), false, None)), "the leader, node 2, is not connected");
+        assert_eq!(why(status(Some(2), true, Some("the log failed"))), "the log failed");
     }
 
     /// [volatile-1] A node that forgot its votes still serves what the others decide.
@@ -883,16 +831,10 @@ mod tests {
     fn a_learner_is_ready_although_it_reports_that_it_does_not_vote() {
         let learner = |leader| {
             let error = Some("votes are forgotten");
-            Status {
-                role: effect::Role::Learner,
-                ..status(leader, true, error)
-            }
+            Status { role: effect::Role::Learner, ..status(leader, true, error) }
         };
         assert_eq!(obstacle(&learner(Some(2))), None);
-        let removed = Status {
-            removed: true,
-            ..learner(Some(2))
-        };
+        let removed = Status { removed: true, ..learner(Some(2)) };
         assert_eq!(obstacle(&removed).unwrap(), "votes are forgotten");
         let why = obstacle(&learner(None)).unwrap();
         assert_eq!(why, "no leader with a quorum is known; votes are forgotten");

@@ -59,9 +59,7 @@ impl TrafficView {
         self.answered = self.answered.saturating_add(other.answered);
         self.answered_us = self.answered_us.saturating_add(other.answered_us);
         for &(under_us, count) in &other.latencies {
-            let place = self
-                .latencies
-                .binary_search_by_key(&under_us, |(edge, _)| *edge);
+            let place = self.latencies.binary_search_by_key(&under_us, |(edge, _)| *edge);
             match place {
                 Ok(at) => self.latencies[at].1 = self.latencies[at].1.saturating_add(count),
                 Err(at) => self.latencies.insert(at, (under_us, count)),

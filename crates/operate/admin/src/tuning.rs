@@ -101,21 +101,14 @@ fn short(value: f64) -> f64 {
 
 impl From<tuner::Setting> for SettingView {
     fn from(setting: tuner::Setting) -> Self {
-        Self {
-            batch_bytes: setting.batch_bytes,
-            window: setting.window,
-        }
+        Self { batch_bytes: setting.batch_bytes, window: setting.window }
     }
 }
 
 impl TuningView {
     /// Of what a tuner reports.
     pub fn new(report: &TuningReport) -> Self {
-        let TuningReport {
-            report,
-            setting,
-            held,
-        } = report;
+        let TuningReport { report, setting, held } = report;
         let point = |point: &tuner::choice::Point| PointView {
             batch_bytes: point.setting.batch_bytes,
             window: point.setting.window,
@@ -151,10 +144,7 @@ impl TuningView {
 impl PointView {
     /// Where in the grid it is.
     pub const fn setting(&self) -> SettingView {
-        SettingView {
-            batch_bytes: self.batch_bytes,
-            window: self.window,
-        }
+        SettingView { batch_bytes: self.batch_bytes, window: self.window }
     }
 }
 
@@ -175,11 +165,7 @@ impl ParameterView {
         let (Some(value), Some(error)) = (self.value, self.error) else {
             return "not known yet".to_owned();
         };
-        let part = if value == 0.0 {
-            0.0
-        } else {
-            (error / value).abs() * 100.0
-        };
+        let part = if value == 0.0 { 0.0 } else { (error / value).abs() * 100.0 };
         let value = match &*self.unit {
             "ns" => time(value / 1e9),
             "bytes/s" => format!("{}B/s", thousands(value)),
@@ -212,19 +198,12 @@ mod tests {
             tuner.on_asked(at, 0, mark);
             tuner.on_answered(Moment(at.0 + 1_000_000), 0, mark);
             let ended = Moment(at.0 + 1_100_000);
-            let turn = Turn {
-                began: Moment(at.0 + 1_050_000),
-                ended,
-                ..Turn::default()
-            };
+            let turn = Turn { began: Moment(at.0 + 1_050_000), ended, ..Turn::default() };
             let _ = tuner.on_turn(&turn);
         }
         TuningReport {
             report: tuner.report(),
-            setting: Setting {
-                batch_bytes: 4096,
-                window: 2,
-            },
+            setting: Setting { batch_bytes: 4096, window: 2 },
             held,
         }
     }
@@ -234,15 +213,9 @@ mod tests {
     fn a_report_has_the_documented_fields() {
         let view = TuningView::new(&report(true));
         let json = serde_json::to_value(&view).unwrap();
-        assert_eq!(
-            json["chosen"],
-            serde_json::json!({"batch_bytes": 4096, "window": 2})
-        );
+        assert_eq!(json["chosen"], serde_json::json!({"batch_bytes": 4096, "window": 2}));
         let first = &json["parameters"][0];
-        assert_eq!(
-            (&first["name"], &first["unit"]),
-            (&"round_trip".into(), &"ns".into())
-        );
+        assert_eq!((&first["name"], &first["unit"]), (&"round_trip".into(), &"ns".into()));
         assert_eq!(first["value"], 1_000_000.0);
         assert_eq!(json["parameters"][1]["value"], serde_json::Value::Null);
         for key in ["grid", "bottleneck", "reason", "held", "measured"] {

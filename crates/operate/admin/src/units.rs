@@ -112,9 +112,8 @@ mod tests {
     #[test]
     fn sizes_and_spans_are_short() {
         let sizes = [0, 1023, 1024, 4096, 5300, 64 << 20, 1_300_000_000, 20 << 30];
-        let expected = [
-            "0 B", "1023 B", "1 KiB", "4 KiB", "5.1 KiB", "64 MiB", "1.2 GiB", "20 GiB",
-        ];
+        let expected =
+            ["0 B", "1023 B", "1 KiB", "4 KiB", "5.1 KiB", "64 MiB", "1.2 GiB", "20 GiB"];
         assert_eq!(sizes.map(bytes), expected);
         assert_eq!(bytes(u64::MAX), "16383 PiB");
         let spans = [0, 119, 150, 7_300, 90_000, 200_000, u64::MAX];

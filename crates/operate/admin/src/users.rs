@@ -34,10 +34,7 @@ impl UsersView {
                 password: user.hash.is_some(),
             })
             .collect();
-        Self {
-            open: users.is_empty(),
-            users,
-        }
+        Self { open: users.is_empty(), users }
     }
 }
 
@@ -87,13 +84,7 @@ impl UsersRequest {
         Ok(match self {
             Self::Open {} => Command::Open,
             Self::Remove { name } => Command::Remove { name },
-            Self::Set(SetUser {
-                name,
-                role,
-                password,
-                no_password,
-                anyway: _,
-            }) => Command::Set {
+            Self::Set(SetUser { name, role, password, no_password, anyway: _ }) => Command::Set {
                 name,
                 role: role.map(|role| role.parse::<Role>()).transpose()?,
                 password: match (password, no_password) {
@@ -152,19 +143,13 @@ mod tests {
 
     #[test]
     fn a_request_says_what_changes_and_nothing_else() {
-        let set = |role, password| Command::Set {
-            name: "ann".to_owned(),
-            role,
-            password,
-        };
+        let set = |role, password| Command::Set { name: "ann".to_owned(), role, password };
         let ann = |more: &str| request(&format!(r#"{{"set":{{"name":"ann"{more}}}}}"#));
         assert_eq!(ann(""), Ok(set(None, Password::Keep)));
         let role = r#","role":"operator","no_password":true"#;
         assert_eq!(ann(role), Ok(set(Some(Role::Operator), Password::None)));
-        let Ok(Command::Set {
-            password: Password::Hash(hash),
-            ..
-        }) = ann(r#","password":"sesame""#)
+        let Ok(Command::Set { password: Password::Hash(hash), .. }) =
+            ann(r#","password":"sesame""#)
         else {
             panic!("a hash")
         };

@@ -194,11 +194,7 @@ impl fmt::Display for DeviceView {
         if let Some(slot) = self.gives_from {
             write!(f, ", gives out slots from {slot} on")?;
         }
-        write!(
-            f,
-            "; {} votes, {} slots, {} decisions",
-            self.votes, self.given, self.counted
-        )?;
+        write!(f, "; {} votes, {} slots, {} decisions", self.votes, self.given, self.counted)?;
         self.note.iter().try_for_each(|note| write!(f, "; {note}"))
     }
 }
@@ -228,11 +224,7 @@ pub struct BallotView {
 impl BallotView {
     /// The same.
     pub fn new(ballot: Ballot) -> Self {
-        Self {
-            era: ballot.era.0.into(),
-            round: ballot.round.into(),
-            node: ballot.node.0,
-        }
+        Self { era: ballot.era.0.into(), round: ballot.round.into(), node: ballot.node.0 }
     }
 }
 
@@ -330,10 +322,7 @@ pub struct SnapshotView {
 impl SnapshotView {
     /// Of a snapshot of the node that says this.
     pub fn new(snapshot: Snapshot) -> Self {
-        Self {
-            slot: snapshot.at.0,
-            bytes: snapshot.bytes,
-        }
+        Self { slot: snapshot.at.0, bytes: snapshot.bytes }
     }
 }
 
@@ -611,11 +600,7 @@ impl NodeView {
             device: status.device.as_ref().map(DeviceView::new),
             certificates: Vec::new(),
             settings: BTreeMap::new(),
-            members: status
-                .peers
-                .iter()
-                .map(|peer| MemberView::new(peer, status))
-                .collect(),
+            members: status.peers.iter().map(|peer| MemberView::new(peer, status)).collect(),
         }
     }
 }
@@ -670,11 +655,7 @@ impl ClusterView {
             *clusters.entry(&view.cluster).or_default() += 1;
         }
         let commonest = clusters.into_iter().max_by_key(|(_, count)| *count);
-        Self {
-            cluster: commonest.map(|(id, _)| id.to_owned()),
-            leader,
-            nodes,
-        }
+        Self { cluster: commonest.map(|(id, _)| id.to_owned()), leader, nodes }
     }
 }
 
@@ -696,20 +677,14 @@ pub(crate) mod tests {
 
     pub(crate) fn status() -> Status {
         let peer = |node, weight| Peer {
-            member: Member {
-                node: NodeId(node),
-                incarnation: Incarnation(0),
-            },
+            member: Member { node: NodeId(node), incarnation: Incarnation(0) },
             weight,
             auxiliary: false,
             connected: node == 1,
             lag: None,
             payload_bytes_sent: 0,
             engaged: None,
-            addresses: Addresses {
-                peer: format!("h:{node}"),
-                ..Addresses::default()
-            },
+            addresses: Addresses { peer: format!("h:{node}"), ..Addresses::default() },
             plane: PeerPlane::default(),
         };
         Status {
@@ -722,34 +697,20 @@ pub(crate) mod tests {
             level: LevelStatus {
                 level: Level(8),
                 supports: Level(9),
-                nodes: vec![LevelOf {
-                    node: NodeId(1),
-                    newest: Some(Level(9)),
-                }],
+                nodes: vec![LevelOf { node: NodeId(1), newest: Some(Level(9)) }],
                 held_back: vec!["node 2 is not connected".to_owned()],
                 raise_in_ms: Some(1_500),
             },
-            plan: Some(PlanStatus {
-                id: 8,
-                what: "remove node 3".to_owned(),
-                waits: None,
-            }),
+            plan: Some(PlanStatus { id: 8, what: "remove node 3".to_owned(), waits: None }),
             removed: false,
-            ballot: Ballot {
-                era: Era(1),
-                round: 7,
-                node: NodeId(1),
-            },
+            ballot: Ballot { era: Era(1), round: 7, node: NodeId(1) },
             decided_to: Slot(9),
             applied_to: Slot(8),
             durable_to: Slot(10),
             class: Class::Durable,
             log_bytes: 4096,
             log_start: Slot(3),
-            snapshot: Some(Snapshot {
-                at: Slot(5),
-                bytes: 900,
-            }),
+            snapshot: Some(Snapshot { at: Slot(5), bytes: 900 }),
             snapshot_taking: None,
             ring: Vec::new(),
             choices: Vec::new(),
@@ -775,11 +736,7 @@ pub(crate) mod tests {
             },
             reigns: vec![Reign {
                 leader: Some(NodeId(1)),
-                ballot: Ballot {
-                    era: Era(1),
-                    round: 7,
-                    node: NodeId(1),
-                },
+                ballot: Ballot { era: Era(1), round: 7, node: NodeId(1) },
                 ago_ms: 1500,
             }],
             progress: Some(Progress {
@@ -878,10 +835,7 @@ pub(crate) mod tests {
         assert_eq!(view.to_string(), expected);
         let fields = (&*view.doing, &*view.unit, view.percent);
         assert_eq!(fields, ("receiving_snapshot", "bytes", 25));
-        let reading = Reading {
-            read: 3 << 30,
-            of: 12 << 30,
-        };
+        let reading = Reading { read: 3 << 30, of: 12 << 30 };
         let view = ProgressView::of_log(reading, Duration::from_secs(6));
         let expected = "reading the log: 3 GiB of 12 GiB, 25 %, 512 MiB/s, about 18 s left";
         assert_eq!(view.to_string(), expected);
@@ -897,18 +851,12 @@ pub(crate) mod tests {
             (view.node, view.leader, view.ballot.round) = (node, leader, round);
             Answer::Node(Box::new(view))
         };
-        let gone = Answer::Unreachable {
-            node: Some(2),
-            error: "refused".to_owned(),
-        };
+        let gone = Answer::Unreachable { node: Some(2), error: "refused".to_owned() };
         let cluster = ClusterView::new(vec![view(3, Some(3), 8), gone, view(1, Some(1), 7)]);
         assert_eq!(cluster.leader, Some(3));
         let nodes: Vec<_> = cluster.nodes.iter().map(Answer::node).collect();
         assert_eq!(nodes, [Some(1), Some(2), Some(3)]);
         let json = serde_json::to_value(&cluster).unwrap();
-        assert_eq!(
-            json["nodes"][1],
-            serde_json::json!({"node": 2, "error": "refused"})
-        );
+        assert_eq!(json["nodes"][1], serde_json::json!({"node": 2, "error": "refused"}));
     }
 }

@@ -42,14 +42,8 @@ pub(crate) fn commit(root: &Path) -> Option<String> {
     let changed = asked(&["diff", "--name-only", "HEAD"]);
     let new = asked(&["ls-files", "--others", "--exclude-standard"]);
     // What cannot be told may be changed.
-    let same = [changed, new]
-        .iter()
-        .all(|files| files.as_deref() == Some(""));
-    Some(if same {
-        commit
-    } else {
-        format!("{commit}+changes")
-    })
+    let same = [changed, new].iter().all(|files| files.as_deref() == Some(""));
+    Some(if same { commit } else { format!("{commit}+changes") })
 }
 
 /// Files and folders that are not the same after a commit, a checkout, or a change of what the program is made of. All
@@ -69,11 +63,7 @@ pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
             continue;
         }
         // A branch that is packed gets a file with its next commit: then its folder has changed.
-        all.extend(
-            path.ancestors()
-                .find(|path| path.exists())
-                .map(Path::to_owned),
-        );
+        all.extend(path.ancestors().find(|path| path.exists()).map(Path::to_owned));
     }
     let folders = |of: PathBuf| fs::read_dir(of).into_iter().flatten().flatten();
     let crates = folders(root.join("crates")).flat_map(|group| folders(group.path()));
@@ -81,13 +71,7 @@ pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
         ["Cargo.toml", "build.rs", "build", "src"].map(|part| one.path().join(part))
     });
     all.extend(parts);
-    let others = [
-        "Cargo.toml",
-        "Cargo.lock",
-        "rust-toolchain.toml",
-        ".cargo",
-        DATA,
-    ];
+    let others = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", ".cargo", DATA];
     all.extend(others.map(|path| root.join(path)));
     all.retain(|path| path.exists());
     all

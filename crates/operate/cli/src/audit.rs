@@ -64,10 +64,8 @@ pub(crate) fn run(args: &AuditArgs, output: Output) -> Result<Exit, Problem> {
 fn addresses(cluster: &ClusterView, given: &[String]) -> Vec<String> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let members = views.flat_map(|view| &view.members);
-    let mut all: Vec<String> = members
-        .filter_map(|member| member.admin.clone())
-        .chain(given.iter().cloned())
-        .collect();
+    let mut all: Vec<String> =
+        members.filter_map(|member| member.admin.clone()).chain(given.iter().cloned()).collect();
     all.sort();
     all.dedup();
     all
@@ -91,17 +89,7 @@ fn shown(records: &[AuditRecord]) -> String {
     }
     let mut text = String::new();
     for record in records {
-        let AuditRecord {
-            at_ms,
-            node,
-            who,
-            by,
-            from,
-            action,
-            body,
-            status,
-            untold,
-        } = record;
+        let AuditRecord { at_ms, node, who, by, from, action, body, status, untold } = record;
         let done = if *status < 400 { "done" } else { "REFUSED" };
         text += &format!(
             "{}  node {node}  {done} {status}  {who} (by {by}, {from})  {action}",

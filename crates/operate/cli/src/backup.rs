@@ -87,13 +87,7 @@ impl Report {
 
     /// What to say of byte streams; nothing, if there are none.
     pub(crate) fn of_streams(&self, to_have_them: &str) -> String {
-        let Self {
-            streams,
-            stream_bytes,
-            streams_left_out,
-            stream_bytes_left_out,
-            ..
-        } = *self;
+        let Self { streams, stream_bytes, streams_left_out, stream_bytes_left_out, .. } = *self;
         match (streams, streams_left_out) {
             (0, 0) => String::new(),
             (0, left_out) => {
@@ -105,13 +99,7 @@ impl Report {
     }
 
     fn human(&self) -> String {
-        let Self {
-            cluster,
-            decided,
-            bytes,
-            checksum,
-            ..
-        } = self;
+        let Self { cluster, decided, bytes, checksum, .. } = self;
         let size = size(*bytes);
         let streams = self.of_streams("include their bytes with --streams");
         format!(
@@ -161,8 +149,7 @@ fn to_file(args: &BackupArgs, part: &Path) -> Result<Checked, Problem> {
     };
     let file = File::create(part).map_err(|error| failed("create", part, &error))?;
     let (checked, file) = take(args, file)?;
-    file.sync_all()
-        .map_err(|error| failed("sync", part, &error))?;
+    file.sync_all().map_err(|error| failed("sync", part, &error))?;
     fs::rename(part, &args.to).map_err(|error| failed("rename to", &args.to, &error))?;
     let folder = match args.to.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -207,8 +194,7 @@ fn take<W: Write>(args: &BackupArgs, to: W) -> Result<(Checked, W), Problem> {
         return Err(Problem::io("write the backup", &error));
     }
     let checked = checked.map_err(|bad| broke(admin, &bad))?;
-    to.flush()
-        .map_err(|error| Problem::io("write the backup", &error))?;
+    to.flush().map_err(|error| Problem::io("write the backup", &error))?;
     Ok((checked, to))
 }
 
@@ -285,14 +271,8 @@ impl Arriving {
             }
         };
         // It ends with the process, if the node never says more.
-        thread::Builder::new()
-            .name("receive".to_owned())
-            .spawn(receive)?;
-        Ok(Self {
-            pieces,
-            piece: Vec::new(),
-            used: 0,
-        })
+        thread::Builder::new().name("receive".to_owned()).spawn(receive)?;
+        Ok(Self { pieces, piece: Vec::new(), used: 0 })
     }
 }
 

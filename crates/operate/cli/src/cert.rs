@@ -93,24 +93,12 @@ struct Made {
 /// Runs the command.
 pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem> {
     let (made, next) = match command {
-        CertCommand::Init(InitArgs {
-            cluster,
-            days,
-            common,
-        }) => {
+        CertCommand::Init(InitArgs { cluster, days, common }) => {
             authority::init(&common.dir, cluster, *days, common.renew).map_err(problem)?;
             let dir = common.dir.clone();
-            (
-                made(dir, common, *days)?,
-                "next: quorate cert node 1 --host HOST",
-            )
+            (made(dir, common, *days)?, "next: quorate cert node 1 --host HOST")
         }
-        CertCommand::Node(NodeArgs {
-            node,
-            host,
-            days,
-            common,
-        }) => {
+        CertCommand::Node(NodeArgs { node, host, days, common }) => {
             let here = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
             let mut hosts = here.to_vec();
             hosts.extend(host.iter().filter(|host| !here.contains(host)).cloned());
@@ -129,22 +117,13 @@ pub(crate) fn run(command: &CertCommand, output: Output) -> Result<Exit, Problem
         }
     };
     output.result(&made, || {
-        format!(
-            "{}  (cluster {}, {} days)\n{next}",
-            made.folder.display(),
-            made.cluster,
-            made.days
-        )
+        format!("{}  (cluster {}, {} days)\n{next}", made.folder.display(), made.cluster, made.days)
     });
     Ok(Exit::Done)
 }
 
 fn made(folder: PathBuf, common: &Common, days: u32) -> Result<Made, Problem> {
-    Ok(Made {
-        folder,
-        cluster: authority::cluster(&common.dir).map_err(problem)?,
-        days,
-    })
+    Ok(Made { folder, cluster: authority::cluster(&common.dir).map_err(problem)?, days })
 }
 
 fn problem(error: AuthorityError) -> Problem {

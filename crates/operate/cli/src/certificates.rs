@@ -93,10 +93,9 @@ impl Line {
                     "a certificate is not valid yet: {breaks}; check the clock of this machine, or {create}"
                 ),
             ),
-            State::Expired => (
-                Level::ERROR,
-                format!("a certificate has expired: {breaks}; {create}"),
-            ),
+            State::Expired => {
+                (Level::ERROR, format!("a certificate has expired: {breaks}; {create}"))
+            }
         };
         Some(Self { level, text })
     }
@@ -127,14 +126,8 @@ mod tests {
     const DAY_S: i64 = 24 * 3600;
 
     fn line(what: &str, begins: i64, ends: i64) -> Option<Line> {
-        let valid = Validity {
-            begins_unix_s: begins * DAY_S,
-            ends_unix_s: ends * DAY_S,
-        };
-        let own = NodeName {
-            cluster: "orders".to_owned(),
-            node: 1,
-        };
+        let valid = Validity { begins_unix_s: begins * DAY_S, ends_unix_s: ends * DAY_S };
+        let own = NodeName { cluster: "orders".to_owned(), node: 1 };
         Line::of(&CertificateView::at(what, valid, 100 * DAY_S), &own)
     }
 

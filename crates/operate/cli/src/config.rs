@@ -170,9 +170,7 @@ impl Service {
     }
 
     fn named(name: &str) -> Option<Self> {
-        [Self::Kv, Self::Etcd]
-            .into_iter()
-            .find(|service| service.name() == name)
+        [Self::Kv, Self::Etcd].into_iter().find(|service| service.name() == name)
     }
 }
 
@@ -204,13 +202,7 @@ impl Store {
 
     /// As a folder calls it.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let all = [
-            Self::Lsm,
-            Self::Memory,
-            Self::None,
-            Self::EtcdLsm,
-            Self::EtcdMemory,
-        ];
+        let all = [Self::Lsm, Self::Memory, Self::None, Self::EtcdLsm, Self::EtcdMemory];
         all.into_iter().find(|store| store.name() == name)
     }
 
@@ -285,26 +277,18 @@ impl StartConfig {
             role: layers.optional("as", "voter, learner or auxiliary", As::named)?,
             terms: Terms {
                 auxiliaries: layers
-                    .optional(
-                        "auxiliary",
-                        "a list of node ids such as 3 or 4,5",
-                        parse_nodes,
-                    )?
+                    .optional("auxiliary", "a list of node ids such as 3 or 4,5", parse_nodes)?
                     .unwrap_or_default(),
                 rule: layers
                     .optional("quorum", "majority or flexible:Q1,Q2", QuorumRule::parse)?
                     .unwrap_or_default(),
             },
-            thrifty: layers
-                .optional("thrifty", "on or off", switch)?
-                .unwrap_or_default(),
+            thrifty: layers.optional("thrifty", "on or off", switch)?.unwrap_or_default(),
             votes: layers.required("votes", "star, ring or auto", Votes::named)?,
             raising: layers.required("feature-level", "auto or hold", Raising::named)?,
             client: layers.required_at("client", 7450, address, parse_address)?,
             peer: layers.optional("peer", address, parse_address)?,
-            peer_default: layers
-                .listened(7451)?
-                .unwrap_or_else(|| DEFAULT_PEER.to_owned()),
+            peer_default: layers.listened(7451)?.unwrap_or_else(|| DEFAULT_PEER.to_owned()),
             admin: layers.required_at("admin", 7452, address, parse_address)?,
             stream: layers.optional_at("stream", 7453, address, parse_address)?,
             stream_raw: layers.optional("stream-raw", address, parse_address)?,
@@ -379,10 +363,8 @@ impl StartConfig {
             )));
         }
         if self.service == Some(Service::Etcd) && self.client_socket.is_some() {
-            return Err(
-                Problem::usage("--client-socket has no effect with --service etcd")
-                    .hint("clients of etcd connect to --client"),
-            );
+            return Err(Problem::usage("--client-socket has no effect with --service etcd")
+                .hint("clients of etcd connect to --client"));
         }
         if !self.join.is_empty() && !self.cluster.is_empty() {
             return Err(Problem::usage("--join and --cluster exclude each other")
@@ -409,19 +391,15 @@ impl StartConfig {
             && !self.cluster.is_empty()
             && !self.cluster.contains_key(&node)
         {
-            return Err(
-                Problem::usage(format_args!("--cluster does not list node {node}"))
-                    .hint("list all nodes, including this one"),
-            );
+            return Err(Problem::usage(format_args!("--cluster does not list node {node}"))
+                .hint("list all nodes, including this one"));
         }
         Ok(())
     }
 }
 
 fn parse_nodes(text: &str) -> Option<BTreeSet<NodeId>> {
-    text.split(',')
-        .map(|node| parse_node(node.trim()))
-        .collect()
+    text.split(',').map(|node| parse_node(node.trim())).collect()
 }
 
 fn parse_node(text: &str) -> Option<NodeId> {
@@ -434,9 +412,7 @@ pub const FLUSH: &str = "between 0 and 1000 ms";
 /// Milliseconds, with fractions.
 pub fn parse_flush(text: &str) -> Option<Duration> {
     let ms: f64 = text.parse().ok()?;
-    (0.0..=1000.0)
-        .contains(&ms)
-        .then(|| Duration::from_secs_f64(ms / 1000.0))
+    (0.0..=1000.0).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))
 }
 
 /// An address as the value of a flag.
@@ -483,9 +459,7 @@ fn parse_cluster(text: &str) -> Option<BTreeMap<NodeId, String>> {
 }
 
 fn parse_class(text: &str) -> Option<Class> {
-    [Class::Durable, Class::Volatile]
-        .into_iter()
-        .find(|class| class.name() == text)
+    [Class::Durable, Class::Volatile].into_iter().find(|class| class.name() == text)
 }
 
 /// What `parse_reads` takes.
@@ -507,29 +481,20 @@ const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 /// `7d`, `12h`, `off`; the inner `None` is the latter.
 fn parse_scrub_every(text: &str) -> Option<Option<u64>> {
     const MINUTE_MS: u64 = 60_000;
-    const UNITS: [(char, u64); 3] = [
-        ('d', 24 * 60 * MINUTE_MS),
-        ('h', 60 * MINUTE_MS),
-        ('m', MINUTE_MS),
-    ];
+    const UNITS: [(char, u64); 3] =
+        [('d', 24 * 60 * MINUTE_MS), ('h', 60 * MINUTE_MS), ('m', MINUTE_MS)];
     if text == "off" {
         return Some(None);
     }
     let (_, unit) = UNITS.iter().find(|(name, _)| text.ends_with(*name))?;
     let count: u64 = text[..text.len() - 1].parse().ok()?;
     let every = count.checked_mul(*unit)?;
-    (MINUTE_MS..=3650 * UNITS[0].1)
-        .contains(&every)
-        .then_some(Some(every))
+    (MINUTE_MS..=3650 * UNITS[0].1).contains(&every).then_some(Some(every))
 }
 
 fn parse_drift(text: &str) -> Option<u64> {
     let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "0 … 200000"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 … 200000")]
     let ppm = (percent * 10_000.0).ceil() as u64;
     (0.0..=20.0).contains(&percent).then_some(ppm)
 }
@@ -589,10 +554,7 @@ mod tests {
         };
         assert_eq!(device(&[]), Device::Off);
         assert_eq!(device(&["--plane", "kernel"]), Device::Kernel);
-        assert_eq!(
-            device(&["--plane", "kernel", "--device", "off"]),
-            Device::Off
-        );
+        assert_eq!(device(&["--plane", "kernel", "--device", "off"]), Device::Off);
         assert_eq!(device(&["--plane", "kernel", "--device", "tc"]), Device::Tc);
     }
 
@@ -607,10 +569,7 @@ mod tests {
             (None, None, None, None)
         );
         assert_eq!((config.heartbeat_ms, config.election_ms), (20, (100, 200)));
-        assert_eq!(
-            (config.client_timeout_ms, config.command_max),
-            (5000, 8 << 20)
-        );
+        assert_eq!((config.client_timeout_ms, config.command_max), (5000, 8 << 20));
         assert_eq!(config.log_ready, 64 << 20);
         let snapshots = (config.snapshot_ratio, config.log_max, config.transfer_limit);
         assert_eq!(snapshots, (2, 8 << 30, None));
@@ -623,18 +582,10 @@ mod tests {
             let flags: Vec<&str> = flags.split(' ').collect();
             let config = resolve(&flags, variables).unwrap();
             let stream = config.stream.unwrap_or_default();
-            [
-                config.client,
-                config.peer.unwrap_or(config.peer_default),
-                config.admin,
-                stream,
-            ]
-            .join(" ")
+            [config.client, config.peer.unwrap_or(config.peer_default), config.admin, stream]
+                .join(" ")
         };
-        assert_eq!(
-            of("--data d", &[]),
-            "127.0.0.1:7450 127.0.0.1:7451 127.0.0.1:7452 "
-        );
+        assert_eq!(of("--data d", &[]), "127.0.0.1:7450 127.0.0.1:7451 127.0.0.1:7452 ");
         let all = "10.0.0.1:7450 10.0.0.1:7451 10.0.0.1:7452 10.0.0.1:7453";
         assert_eq!(of("--data d --listen 10.0.0.1", &[]), all);
         assert_eq!(of("--data d", &[("QUORATE_LISTEN", "10.0.0.1")]), all);
@@ -648,10 +599,7 @@ mod tests {
         let variables = [("QUORATE_LISTEN", "h"), ("QUORATE_ADMIN", "a:2")];
         assert_eq!(of("--data d", &variables), "h:7450 h:7451 a:2 h:7453");
         let variables = [("QUORATE_LISTEN", "h")];
-        assert_eq!(
-            of("--data d --client c:1", &variables),
-            "c:1 h:7451 h:7452 h:7453"
-        );
+        assert_eq!(of("--data d --client c:1", &variables), "c:1 h:7451 h:7452 h:7453");
         for wrong in ["10.0.0.1:7450", "a b", "1=a"] {
             let message =
                 format!("--listen must be a name or an address without a port (got {wrong})");
@@ -692,10 +640,7 @@ mod tests {
         assert_eq!(none.message, "--service etcd has no --store none");
         let default = |flags: &[&str]| resolve(flags, &[]).unwrap().settings().store_default;
         assert_eq!(default(&["--data", "d"]), "lsm");
-        assert_eq!(
-            default(&["--data", "d", "--service", "etcd"]),
-            "etcd-memory"
-        );
+        assert_eq!(default(&["--data", "d", "--service", "etcd"]), "etcd-memory");
         check_refused(
             &["--store", "etcd-memory"],
             &[],
@@ -713,10 +658,7 @@ mod tests {
         let flags = "--data d --snapshot-ratio 5 --log-max 1073741824 --transfer-limit 1000000";
         let flags: Vec<&str> = flags.split(' ').collect();
         let settings = resolve(&flags, &[]).unwrap().settings();
-        assert_eq!(
-            (settings.snapshot_ratio, settings.log_bytes_max),
-            (5, 1 << 30)
-        );
+        assert_eq!((settings.snapshot_ratio, settings.log_bytes_max), (5, 1 << 30));
         assert_eq!(settings.transfer_bytes_per_second, Some(1_000_000));
     }
 
@@ -728,10 +670,7 @@ mod tests {
             (scrub.every_ms, scrub.bytes_per_second)
         };
         assert_eq!(of("--data d"), (Some(7 * 86_400_000), 32 << 20));
-        assert_eq!(
-            of("--data d --scrub-every off --scrub-pace 50MB/s"),
-            (None, 50_000_000)
-        );
+        assert_eq!(of("--data d --scrub-every off --scrub-pace 50MB/s"), (None, 50_000_000));
         assert_eq!(of("--data d --scrub-every 30m").0, Some(1_800_000));
         for wrong in ["0d", "7", "4000d", "d", "7w"] {
             let message = format!("--scrub-every must be {SCRUB_EVERY} (got {wrong})");
@@ -754,11 +693,7 @@ mod tests {
         assert_eq!(of("--data d --reads lease"), Ok((true, 10_000)));
         let drift = "--data d --reads lease --clock-drift-max 0.05%";
         assert_eq!(of(drift), Ok((true, 500)));
-        for wrong in [
-            "--reads leases",
-            "--clock-drift-max 1",
-            "--clock-drift-max 21%",
-        ] {
+        for wrong in ["--reads leases", "--clock-drift-max 1", "--clock-drift-max 21%"] {
             assert!(of(&format!("--data d {wrong}")).is_err(), "{wrong}");
         }
     }
@@ -767,13 +702,8 @@ mod tests {
     #[test]
     fn the_page_for_operators_says_the_defaults() {
         let page = include_str!("../../../../docs/operate.md");
-        let hidden = [
-            DISK_FLUSH_MS,
-            HOPS,
-            LOG_SEGMENT,
-            settings::PLANE_LOSS,
-            settings::PLANE_BUFFER,
-        ];
+        let hidden =
+            [DISK_FLUSH_MS, HOPS, LOG_SEGMENT, settings::PLANE_LOSS, settings::PLANE_BUFFER];
         for setting in SETTINGS.iter().filter(|one| !hidden.contains(&one.name)) {
             let flag = format!("`--{} {}`", setting.name, setting.value.replace('|', "\\|"));
             let mut rows = page.lines().filter(|line| line.starts_with('|'));
@@ -797,8 +727,7 @@ mod tests {
         let setting = |line: &str| {
             let line = line.strip_prefix('#').unwrap_or(line);
             let key = line.split_once(" = ").map(|(key, _)| key.to_owned());
-            key.filter(|key| !key.contains(' '))
-                .map(|key| (key, line.to_owned()))
+            key.filter(|key| !key.contains(' ')).map(|key| (key, line.to_owned()))
         };
         let mut all: BTreeMap<String, String> = text.lines().filter_map(setting).collect();
         assert!(all.len() > 8, "{all:?}");
@@ -849,11 +778,7 @@ mod tests {
         let limits = "QUORATE_TRANSFER_LIMIT must be at least 64 KiB/s (got 1000 bytes/s)";
         check_refused(&[], &variables, limits);
         let variables = [("QUORATE_STORE", "tape")];
-        check_refused(
-            &[],
-            &variables,
-            "QUORATE_STORE must be lsm or memory (got tape)",
-        );
+        check_refused(&[], &variables, "QUORATE_STORE must be lsm or memory (got tape)");
         let file = file("durability = 'none'\n");
         let path = file.path().to_str().unwrap();
         let message = format!("{path}: durability must be durable or volatile (got none)");
@@ -876,11 +801,7 @@ mod tests {
     #[test]
     fn a_value_of_another_type_is_refused_with_what_to_write() {
         for (text, complaint, hint) in [
-            (
-                "tune = false\n",
-                "tune must be text (got true or false)",
-                r#"write tune = "off""#,
-            ),
+            ("tune = false\n", "tune must be text (got true or false)", r#"write tune = "off""#),
             (
                 "node = true\n",
                 "node must be text (got true or false)",
@@ -901,11 +822,7 @@ mod tests {
                 "cluster must be text (got a section)",
                 r#"write cluster = "1=HOST:PORT,…""#,
             ),
-            (
-                "[start]\nnode = 1\n",
-                "unknown key start",
-                "write the keys without sections",
-            ),
+            ("[start]\nnode = 1\n", "unknown key start", "write the keys without sections"),
         ] {
             let file = file(text);
             let path = file.path().to_str().unwrap();
@@ -932,11 +849,7 @@ mod tests {
             &[],
             "--join and --cluster exclude each other",
         );
-        check_refused(
-            &["--as", "learner"],
-            &[],
-            "--as has no effect without --join",
-        );
+        check_refused(&["--as", "learner"], &[], "--as has no effect without --join");
     }
 
     #[test]
@@ -947,10 +860,7 @@ mod tests {
         assert_eq!(config.settings().join, Some(As::Voter));
         let config = resolve(&[&flags[..], &["--as", "auxiliary"]].concat(), &[]).unwrap();
         assert_eq!(config.settings().join, Some(As::Auxiliary));
-        assert_eq!(
-            resolve(&["--data", "d"], &[]).unwrap().settings().join,
-            None
-        );
+        assert_eq!(resolve(&["--data", "d"], &[]).unwrap().settings().join, None);
         check_refused(
             &["--join", "a:1,b:0"],
             &[],
@@ -965,21 +875,10 @@ mod tests {
 
     #[test]
     fn a_cluster_lists_different_nodes_at_different_places() {
-        assert_eq!(
-            parse_cluster("2=b:2, 1=a:1").map(|nodes| nodes.len()),
-            Some(2)
-        );
-        for bad in [
-            "",
-            "1",
-            "1=a",
-            "0=a:1",
-            "1=a:1,1=b:1",
-            "1=a:1,2=a:1",
-            "1=a:0",
-            "1=:5",
-            "1=a b:5",
-        ] {
+        assert_eq!(parse_cluster("2=b:2, 1=a:1").map(|nodes| nodes.len()), Some(2));
+        for bad in
+            ["", "1", "1=a", "0=a:1", "1=a:1,1=b:1", "1=a:1,2=a:1", "1=a:0", "1=:5", "1=a b:5"]
+        {
             assert_eq!(parse_cluster(bad), None, "{bad}");
         }
     }

@@ -72,12 +72,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, conflicts_with_all = ["replace", "stream", "keep"])]
     devices: bool,
     /// Address of the page of --devices
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        default_value = "127.0.0.1:0",
-        requires = "devices"
-    )]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", requires = "devices")]
     page: String,
     /// How the nodes talk: tcp, or kernel, where programs in the kernel vote and count, each node in a network
     /// namespace of its own (needs root; removed at the end) [default: tcp; with --devices kernel where possible]
@@ -214,10 +209,7 @@ impl Demo {
     }
 
     fn say(&self, text: &str) {
-        progress(&format!(
-            "{:5.1} s  {text}",
-            self.started.elapsed().as_secs_f64()
-        ));
+        progress(&format!("{:5.1} s  {text}", self.started.elapsed().as_secs_f64()));
     }
 
     fn start(&mut self) -> Result<(), Problem> {
@@ -292,10 +284,7 @@ impl Demo {
         Ok(Outcome {
             devices,
             written: written.iter().map(|writer| writer.written).sum(),
-            acknowledged: written
-                .iter()
-                .map(|writer| writer.acknowledged.len() as u64)
-                .sum(),
+            acknowledged: written.iter().map(|writer| writer.acknowledged.len() as u64).sum(),
             lost,
             failover_ms: failover.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             killed,
@@ -326,15 +315,11 @@ impl Demo {
         let node = self.nodes.node(leader);
         let id = node
             .map_err(|_| {
-                failed(format_args!(
-                    "node {leader} leads, but does not belong to this demo"
-                ))
+                failed(format_args!("node {leader} leads, but does not belong to this demo"))
             })?
             .id();
         kill(&mut self.nodes, leader).map_err(|error| Problem::io("kill the leader", &error))?;
-        self.say(&format!(
-            "killed the leader, node {leader} (SIGKILL, process {id})"
-        ));
+        self.say(&format!("killed the leader, node {leader} (SIGKILL, process {id})"));
         Ok(leader)
     }
 
@@ -364,10 +349,7 @@ impl Demo {
     fn compare(&self, written: &[Written]) -> Result<(u64, Option<String>), Problem> {
         for writer in written {
             if let Some(error) = &writer.error {
-                self.say(&format!(
-                    "a write of writer {} got no answer: {error}",
-                    writer.writer
-                ));
+                self.say(&format!("a write of writer {} got no answer: {error}", writer.writer));
             }
         }
         let mut lost = compare::Lost::new();
@@ -396,10 +378,7 @@ impl Demo {
     ) -> Result<T, Problem> {
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(met) = look(&self.admins)
-                .ok()
-                .and_then(|cluster| condition(&cluster))
-            {
+            if let Some(met) = look(&self.admins).ok().and_then(|cluster| condition(&cluster)) {
                 return Ok(met);
             }
             if Instant::now() >= until {
@@ -473,9 +452,8 @@ fn failed(message: impl std::fmt::Display) -> Problem {
 }
 
 fn human(outcome: &Outcome, service: Service) -> String {
-    let failover = outcome
-        .failover_ms
-        .map_or_else(|| "unknown".to_owned(), |ms| format!("{ms} ms"));
+    let failover =
+        outcome.failover_ms.map_or_else(|| "unknown".to_owned(), |ms| format!("{ms} ms"));
     let mut rows = vec![
         ("written", outcome.written.to_string()),
         ("acknowledged", outcome.acknowledged.to_string()),
@@ -490,13 +468,7 @@ fn human(outcome: &Outcome, service: Service) -> String {
     if let Some(digest) = &outcome.digest {
         rows.push(("equal contents", digest.clone()));
     }
-    ending(
-        rows,
-        &outcome.nodes,
-        outcome.folder.as_deref(),
-        outcome.lost,
-        service,
-    )
+    ending(rows, &outcome.nodes, outcome.folder.as_deref(), outcome.lost, service)
 }
 
 /// A table, how to go on with the cluster if it was kept, and what was lost.
@@ -507,10 +479,8 @@ fn ending(
     lost: u64,
     service: Service,
 ) -> String {
-    let rows: Vec<Vec<String>> = rows
-        .into_iter()
-        .map(|(name, value)| vec![name.to_owned(), value])
-        .collect();
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     let mut text = table(&rows);
     if let Some(folder) = folder {
         text.push('\n');
@@ -524,10 +494,7 @@ fn ending(
 fn how_to(nodes: &[Kept], folder: &Path, service: Service) -> String {
     let mut text = String::from("the cluster keeps running\n");
     for node in nodes {
-        let (host, port) = node
-            .client
-            .rsplit_once(':')
-            .unwrap_or(("127.0.0.1", &node.client));
+        let (host, port) = node.client.rsplit_once(':').unwrap_or(("127.0.0.1", &node.client));
         text.push_str(&match service {
             Service::Kv => format!("  connect: redis-cli -h {host} -p {port}\n"),
             Service::Etcd => {
@@ -537,15 +504,8 @@ fn how_to(nodes: &[Kept], folder: &Path, service: Service) -> String {
     }
     let ids: Vec<String> = nodes.iter().map(|node| node.pid.to_string()).collect();
     if let Some(first) = nodes.first() {
-        text.push_str(&format!(
-            "  look:    quorate status --admin {}\n",
-            first.admin
-        ));
+        text.push_str(&format!("  look:    quorate status --admin {}\n", first.admin));
     }
-    text.push_str(&format!(
-        "  stop:    kill {}; rm -r {}\n",
-        ids.join(" "),
-        folder.display()
-    ));
+    text.push_str(&format!("  stop:    kill {}; rm -r {}\n", ids.join(" "), folder.display()));
     text
 }

@@ -1,10 +1,7 @@
 //! A node whose clients speak etcd v3: the feature `etcd`. Without it such a folder is refused.
 
 /// What operators say of it.
-#[cfg_attr(
-    not(feature = "etcd"),
-    expect(dead_code, reason = "there is no such service")
-)]
+#[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "there is no such service"))]
 pub(crate) struct Wanted<'c> {
     /// Most bytes of all data; 0: there is no bound.
     pub(crate) quota_bytes: u64,

@@ -52,11 +52,7 @@ pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
 pub(crate) fn hand_over(words: &[OsString]) -> Problem {
     let own = env::current_exe().unwrap_or_default();
     let beside = own.with_file_name(TOOLS);
-    let program = if beside.exists() {
-        beside.as_os_str()
-    } else {
-        OsStr::new(TOOLS)
-    };
+    let program = if beside.exists() { beside.as_os_str() } else { OsStr::new(TOOLS) };
     let error = Command::new(program).args(words.iter().skip(1)).exec();
     let what =
         format_args!("this command needs the program {TOOLS}, which cannot be started: {error}");

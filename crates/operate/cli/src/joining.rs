@@ -45,10 +45,7 @@ impl Here {
     /// A name stays a name: others look it up themselves. Port 0 is the one that was taken.
     pub(crate) fn of(given: Option<&str>, bound: SocketAddr) -> Self {
         let is_name = |text: &&str| text.parse::<SocketAddr>().is_err() && !text.ends_with(":0");
-        Self {
-            given: given.filter(is_name).map(str::to_owned),
-            bound,
-        }
+        Self { given: given.filter(is_name).map(str::to_owned), bound }
     }
 
     /// Where others find it. Everywhere is no place to go to: then it is the address of this machine on the way
@@ -99,9 +96,7 @@ impl Asking<'_> {
                     Ok(joined) => {
                         let Joined { node, founded, .. } = &joined;
                         let cluster = founded.cluster;
-                        progress(&format!(
-                            "got id {node} in cluster {cluster:032x} from {admin}"
-                        ));
+                        progress(&format!("got id {node} in cluster {cluster:032x} from {admin}"));
                         return Ok(Some(joined));
                     }
                     Err(Missed::Never(error)) => return Err(error),
@@ -144,9 +139,7 @@ impl Asking<'_> {
 }
 
 fn refused(admin: &str, refusal: Refusal) -> Error {
-    let code = [UNREACHABLE_PEER, LOOPBACK_PEER]
-        .into_iter()
-        .find(|code| *code == refusal.code);
+    let code = [UNREACHABLE_PEER, LOOPBACK_PEER].into_iter().find(|code| *code == refusal.code);
     Error {
         code: code.unwrap_or("join_refused"),
         message: format!("{admin} refused this node: {}", refusal.message),
@@ -174,9 +167,7 @@ fn post(admin: &str, path: &str, body: &impl serde::Serialize) -> Result<Respons
 fn understand(answer: JoinAnswer) -> Option<Joined> {
     let place = |place: Place| (NodeId(place.node), place.peer);
     let classes = [Class::Durable, Class::Volatile];
-    let class = classes
-        .into_iter()
-        .find(|class| class.name() == answer.durability)?;
+    let class = classes.into_iter().find(|class| class.name() == answer.durability)?;
     let founded = Founded {
         cluster: u128::from_str_radix(&answer.cluster, 16).ok()?,
         class,
@@ -196,12 +187,7 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
     };
     let node = NodeId(answer.node);
     let sensible = node.0 > 0 && book.peers.contains_key(&node) && book.check().is_ok();
-    sensible.then_some(Joined {
-        node,
-        founded,
-        book,
-        learns: answer.learns,
-    })
+    sensible.then_some(Joined { node, founded, book, learns: answer.learns })
 }
 
 /// Tells how the node catches up, and asks for its vote when it is level. Ends with the reactor, if not before.
@@ -278,9 +264,7 @@ impl Promotion {
             // Who leads knows how far the others are: a node that was just started, or has just loaded a
             // snapshot, does not yet.
             Ok(()) if learns => {
-                self.tell(&format!(
-                    "node {node} is caught up: it learns without a vote"
-                ));
+                self.tell(&format!("node {node} is caught up: it learns without a vote"));
                 return true;
             }
             Err(why) if learns => self.waits(format_args!("waiting to catch up: {why}")),
@@ -360,10 +344,7 @@ mod tests {
     }
 
     fn answer() -> JoinAnswer {
-        let place = |node: u32| Place {
-            node,
-            peer: format!("10.0.0.{node}:7451"),
-        };
+        let place = |node: u32| Place { node, peer: format!("10.0.0.{node}:7451") };
         JoinAnswer {
             cluster: format!("{:032x}", 7),
             node: 4,

@@ -33,16 +33,9 @@ pub(crate) struct KvArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &KvArgs, output: Output) -> Result<Exit, Problem> {
-    let words: Vec<&[u8]> = args
-        .words
-        .iter()
-        .map(|word| word.as_encoded_bytes())
-        .collect();
-    let options = Options {
-        tls: proof::certificate(),
-        login: proof::login(),
-        ..Options::default()
-    };
+    let words: Vec<&[u8]> = args.words.iter().map(|word| word.as_encoded_bytes()).collect();
+    let options =
+        Options { tls: proof::certificate(), login: proof::login(), ..Options::default() };
     let mut client = Client::new(&args.client, options);
     let reply = match changes(words[0]) {
         true => client.run(&words),
@@ -87,11 +80,7 @@ fn problem(error: Error) -> Problem {
             "not_executed",
             "'quorate status' shows which nodes serve; give their addresses for clients with --client",
         ),
-        _ => (
-            Exit::Unreachable,
-            "unknown_outcome",
-            "read before you repeat it",
-        ),
+        _ => (Exit::Unreachable, "unknown_outcome", "read before you repeat it"),
     };
     Problem::new(exit, code, error).hint(hint)
 }

@@ -141,9 +141,7 @@ pub fn main() -> ExitCode {
         .and_then(|()| cli.global.begin(proves))
         .and_then(|()| run(cli.command, output));
     signals::yield_to_interrupt();
-    outcome
-        .unwrap_or_else(|problem| output.problem(&problem))
-        .into()
+    outcome.unwrap_or_else(|problem| output.problem(&problem)).into()
 }
 
 /// The commands of `quorate`, for whoever describes all of them.
@@ -204,10 +202,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
 /// Help and version are results; anything else is bad usage, in JSON if that was asked for.
 #[must_use]
 pub fn usage(error: &clap::Error) -> Exit {
-    if matches!(
-        error.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-    ) {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         output::print(error.to_string().trim_end());
         return Exit::Done;
     }

@@ -53,10 +53,7 @@ pub(crate) fn run(command: &LogCommand, output: Output) -> Result<Exit, Problem>
 
 fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
     let founding = LockedFolder::peek(data).map_err(|error| {
-        let elsewhere = matches!(
-            error,
-            IdentityError::Missing { .. } | IdentityError::Io { .. }
-        );
+        let elsewhere = matches!(error, IdentityError::Missing { .. } | IdentityError::Io { .. });
         let problem = Problem::from(quorate::Error::from(error));
         match elsewhere {
             true => problem.hint("DIR must be the --data folder of a node"),
@@ -70,13 +67,7 @@ fn open(data: &Path) -> Result<(ReadOnlyFolder, Owner), Problem> {
         };
         Problem::new(Exit::Failed, "log", error).hint(hint)
     })?;
-    Ok((
-        folder,
-        Owner {
-            cluster: founding.cluster,
-            node: founding.node,
-        },
-    ))
+    Ok((folder, Owner { cluster: founding.cluster, node: founding.node }))
 }
 
 /// What `verify` found.
@@ -110,10 +101,7 @@ struct Slots {
 
 impl From<SlotRange> for Slots {
     fn from(range: SlotRange) -> Self {
-        Self {
-            from: range.from.0,
-            to: range.to.0,
-        }
+        Self { from: range.from.0, to: range.to.0 }
     }
 }
 
@@ -148,11 +136,7 @@ fn run_verify(data: &Path, output: Output) -> Result<Exit, Problem> {
     })?;
     let report = Report::from(verified);
     output.result(&report, || human(&report));
-    Ok(if report.damaged.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Violation
-    })
+    Ok(if report.damaged.is_empty() { Exit::Done } else { Exit::Violation })
 }
 
 fn human(report: &Report) -> String {
@@ -161,9 +145,7 @@ fn human(report: &Report) -> String {
         report.records, report.decided, report.next
     );
     if let Some(start) = report.start {
-        text.push_str(&format!(
-            "starts at slot {start}: a snapshot holds everything before it\n"
-        ));
+        text.push_str(&format!("starts at slot {start}: a snapshot holds everything before it\n"));
     }
     if report.torn_tail_bytes > 0 {
         let bytes = report.torn_tail_bytes;
@@ -192,10 +174,7 @@ fn human(report: &Report) -> String {
 /// Prints while it reads: a log may be larger than memory.
 fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
     let (mut folder, owner) = open(data)?;
-    let mut printer = Printer {
-        json: output.json,
-        items: 0,
-    };
+    let mut printer = Printer { json: output.json, items: 0 };
     if output.json {
         print("{\"log\":[");
     }
@@ -212,9 +191,7 @@ fn run_inspect(data: &Path, output: Output) -> Result<Exit, Problem> {
         Ok(()) if damaged => Exit::Violation,
         Ok(()) => Exit::Done,
     };
-    let problem = outcome
-        .err()
-        .map(|error| Problem::from(quorate::Error::from(error)));
+    let problem = outcome.err().map(|error| Problem::from(quorate::Error::from(error)));
     match &problem {
         Some(problem) if output.json => {
             let error = error_json(problem.code, &problem.message, &problem.hint);
@@ -256,12 +233,7 @@ fn place_json(place: Place) -> (u64, u64) {
 
 fn item_json(item: &Inspected<'_>) -> Json {
     match item {
-        Inspected::Base {
-            start,
-            segment,
-            seq,
-            note_bytes,
-        } => json!({"base": {
+        Inspected::Base { start, segment, seq, note_bytes } => json!({"base": {
             "start": start.0,
             "segment": segment.0,
             "seq": seq,
@@ -269,11 +241,7 @@ fn item_json(item: &Inspected<'_>) -> Json {
         }}),
         Inspected::Write(header) => write_json(header),
         Inspected::Record(stored) => record_json(stored),
-        Inspected::Damage {
-            place,
-            writes,
-            reason,
-        } => {
+        Inspected::Damage { place, writes, reason } => {
             let (segment, offset) = place_json(*place);
             json!({"damage": {
                 "segment": segment,
@@ -303,11 +271,7 @@ fn record_json(stored: &Stored<'_>) -> Json {
     match stored.record {
         Record::Round { ballot } => json!({"round": {"ballot": ballot.to_string()}}),
         Record::Promise { ballot } => json!({"promise": {"ballot": ballot.to_string()}}),
-        Record::Vote {
-            ballot,
-            range,
-            value,
-        } => json!({"vote": {
+        Record::Vote { ballot, range, value } => json!({"vote": {
             "ballot": ballot.to_string(),
             "slots": Slots::from(range),
             "value": value.to_string(),
@@ -323,12 +287,7 @@ fn record_json(stored: &Stored<'_>) -> Json {
 
 fn item_text(item: &Inspected<'_>) -> String {
     match item {
-        Inspected::Base {
-            start,
-            segment,
-            seq,
-            note_bytes,
-        } => format!(
+        Inspected::Base { start, segment, seq, note_bytes } => format!(
             "begins with slot {}, batch {seq} in segment {segment}; a note of {note_bytes} bytes",
             start.0
         ),
@@ -341,11 +300,7 @@ fn item_text(item: &Inspected<'_>) -> String {
             header.hard.voted_to.0
         ),
         Inspected::Record(stored) => format!("  {}", record_text(stored)),
-        Inspected::Damage {
-            place,
-            writes,
-            reason,
-        } => {
+        Inspected::Damage { place, writes, reason } => {
             format!("DAMAGED {place}: {writes} batches are lost: {reason}")
         }
     }
@@ -360,15 +315,8 @@ fn record_text(stored: &Stored<'_>) -> String {
     match stored.record {
         Record::Round { ballot } => format!("round {ballot}"),
         Record::Promise { ballot } => format!("promise {ballot}"),
-        Record::Vote {
-            ballot,
-            range,
-            value,
-        } => {
-            format!(
-                "vote {} in ballot {ballot}: {value}, {bytes} bytes",
-                slots(range)
-            )
+        Record::Vote { ballot, range, value } => {
+            format!("vote {} in ballot {ballot}: {value}, {bytes} bytes", slots(range))
         }
         Record::Decided { range, value } => {
             format!("decided {}: {value}, {bytes} bytes", slots(range))

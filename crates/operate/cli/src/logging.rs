@@ -92,11 +92,7 @@ mod tests {
             assert_eq!(problem.exit, crate::output::Exit::Usage);
             let begin = format!("QUORATE_LOG={wanted}: ");
             assert!(problem.message.starts_with(&begin), "{problem}");
-            assert!(
-                problem
-                    .hint
-                    .contains("off, error, warn, info, debug, trace")
-            );
+            assert!(problem.hint.contains("off, error, warn, info, debug, trace"));
         }
     }
 }

@@ -60,20 +60,11 @@ impl Manager {
         let Some(place) = variable(SOCKET) else {
             return Self(None);
         };
-        let patience = patience(
-            variable(WATCHDOG).as_deref(),
-            variable(WATCHDOG_OF).as_deref(),
-        );
+        let patience = patience(variable(WATCHDOG).as_deref(), variable(WATCHDOG_OF).as_deref());
         match connect(&place) {
-            Ok(socket) => Self(Some(Arc::new(Way {
-                socket,
-                patience,
-                told: Mutex::default(),
-            }))),
+            Ok(socket) => Self(Some(Arc::new(Way { socket, patience, told: Mutex::default() }))),
             Err(error) => {
-                progress(&format!(
-                    "cannot notify the service manager: {SOCKET}={place}: {error}"
-                ));
+                progress(&format!("cannot notify the service manager: {SOCKET}={place}: {error}"));
                 Self(None)
             }
         }
@@ -92,10 +83,8 @@ impl Manager {
     /// What it does now.
     pub(crate) fn does(&self, what: &str) {
         // It is a line of the protocol.
-        let what: String = what
-            .chars()
-            .map(|char| if char.is_control() { ' ' } else { char })
-            .collect();
+        let what: String =
+            what.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
         self.tell(|told| {
             let new = told.status != what;
             new.then(|| {
@@ -163,10 +152,7 @@ impl Manager {
                 thread::sleep(pause);
             }
         };
-        thread::Builder::new()
-            .name("manager".to_owned())
-            .spawn(ask)
-            .map(drop)
+        thread::Builder::new().name("manager".to_owned()).spawn(ask).map(drop)
     }
 
     /// Sends what there is to be said of what is known; nothing once the node stops.

@@ -250,67 +250,40 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
         MemberCommand::List(place) => list(place, output),
         MemberCommand::Add(args) => add(args, output),
         MemberCommand::Remove(OneNode { node, steps }) => {
-            let wish = MembersRequest {
-                remove: Some(*node),
-                ..wish
-            };
+            let wish = MembersRequest { remove: Some(*node), ..wish };
             change(wish, steps, Some(*node), output)
         }
         MemberCommand::Promote(OneNode { node, steps }) => {
-            let wish = MembersRequest {
-                promote: Some(*node),
-                ..wish
-            };
+            let wish = MembersRequest { promote: Some(*node), ..wish };
             change(wish, steps, None, output)
         }
         MemberCommand::Demote(OneNode { node, steps }) => {
-            let wish = MembersRequest {
-                demote: Some(*node),
-                ..wish
-            };
+            let wish = MembersRequest { demote: Some(*node), ..wish };
             change(wish, steps, None, output)
         }
         MemberCommand::Weight(args) => {
-            let wish = MembersRequest {
-                weight: Some((args.node, args.weight)),
-                ..wish
-            };
+            let wish = MembersRequest { weight: Some((args.node, args.weight)), ..wish };
             change(wish, &args.steps, None, output)
         }
         MemberCommand::Auxiliary(args) => {
-            let wish = MembersRequest {
-                auxiliary: Some((args.node, !args.off)),
-                ..wish
-            };
+            let wish = MembersRequest { auxiliary: Some((args.node, !args.off)), ..wish };
             change(wish, &args.steps, None, output)
         }
         MemberCommand::Quorum(args) => {
-            let wish = MembersRequest {
-                quorum: Some(args.rule.to_string()),
-                ..wish
-            };
+            let wish = MembersRequest { quorum: Some(args.rule.to_string()), ..wish };
             change(wish, &args.steps, None, output)
         }
         MemberCommand::Replace(args) => {
-            let wish = MembersRequest {
-                replace: Some((args.old, args.new)),
-                ..wish
-            };
+            let wish = MembersRequest { replace: Some((args.old, args.new)), ..wish };
             change(wish, &args.steps, Some(args.old), output)
         }
         MemberCommand::Priority(args) => {
-            let wish = MembersRequest {
-                priority: Some((args.node, args.priority)),
-                ..wish
-            };
+            let wish = MembersRequest { priority: Some((args.node, args.priority)), ..wish };
             let done = format!("node {} has priority {}", args.node, args.priority);
             at_once(wish, &args.ask, &done, output)
         }
         MemberCommand::Address(args) => {
-            let wish = MembersRequest {
-                address: Some((args.node, args.peer.clone())),
-                ..wish
-            };
+            let wish = MembersRequest { address: Some((args.node, args.peer.clone())), ..wish };
             let done = format!(
                 "the other nodes now use {1} for node {0}: restart it with that --peer",
                 args.node, args.peer
@@ -319,16 +292,8 @@ pub(crate) fn run(command: &MemberCommand, output: Output) -> Result<Exit, Probl
         }
         MemberCommand::Feature(args) => feature::run(args, output),
         MemberCommand::Cancel(args) => {
-            let wish = MembersRequest {
-                cancel: true,
-                ..wish
-            };
-            at_once(
-                wish,
-                &args.ask,
-                "the change was stopped; completed steps remain",
-                output,
-            )
+            let wish = MembersRequest { cancel: true, ..wish };
+            at_once(wish, &args.ask, "the change was stopped; completed steps remain", output)
         }
         MemberCommand::Drain(args) => {
             let mut group = Group::new(&args.ask.place.admin);
@@ -350,10 +315,7 @@ fn list(place: &Where, output: Output) -> Result<Exit, Problem> {
 fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
     let mut group = Group::new(&args.ask.place.admin);
     let request = MembersRequest {
-        add: Some(AddRequest {
-            peer: args.peer.clone(),
-            asked: args.role.clone(),
-        }),
+        add: Some(AddRequest { peer: args.peer.clone(), asked: args.role.clone() }),
         dry_run: args.ask.dry_run,
         ..MembersRequest::default()
     };
@@ -369,10 +331,7 @@ fn add(args: &AddArgs, output: Output) -> Result<Exit, Problem> {
         start: start_line(node, args, &group.admins()),
     };
     output.result(&added, || {
-        format!(
-            "node {node} is reserved; start it with\n\n  {}\n",
-            added.start
-        )
+        format!("node {node} is reserved; start it with\n\n  {}\n", added.start)
     });
     Ok(Exit::Done)
 }
@@ -394,10 +353,7 @@ fn start_line(node: u32, args: &AddArgs, admins: &[String]) -> String {
 
 /// What is done at once, or would be.
 fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Result<Exit, Problem> {
-    let request = MembersRequest {
-        dry_run: ask.dry_run,
-        ..wish
-    };
+    let request = MembersRequest { dry_run: ask.dry_run, ..wish };
     let asked = Group::new(&ask.place.admin).ask(&request)?;
     output.result(&asked, || match asked {
         Asked::NothingToDo => show::NOTHING_TO_DO.to_owned(),

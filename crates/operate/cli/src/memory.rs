@@ -17,9 +17,7 @@ pub(crate) fn read() -> Memory {
 
 /// The value of a line such as `VmRSS:   1234 kB`.
 fn field(text: &str, name: &str) -> u64 {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     number.map_or(0, |kib| kib.saturating_mul(1024))
 }
@@ -32,11 +30,7 @@ mod tests {
     fn fields_are_found_by_their_whole_names() {
         let text = "VmRSSx:\t1 kB\nVmRSS:\t  12 kB\nVmHWM: x\n";
         assert_eq!(
-            (
-                field(text, "VmRSS"),
-                field(text, "VmHWM"),
-                field(text, "None")
-            ),
+            (field(text, "VmRSS"), field(text, "VmHWM"), field(text, "None")),
             (12_288, 0, 0)
         );
         let memory = read();

@@ -52,12 +52,7 @@ pub struct Problem {
 impl Problem {
     /// What happened; `code` is for programs.
     pub fn new(exit: Exit, code: &'static str, message: impl fmt::Display) -> Self {
-        Self {
-            exit,
-            code,
-            message: message.to_string(),
-            hint: String::new(),
-        }
+        Self { exit, code, message: message.to_string(), hint: String::new() }
     }
 
     /// A flag, variable or key that makes no sense.
@@ -123,11 +118,7 @@ impl From<quorate_admin::look::Silent> for Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        if self.hint.is_empty() {
-            Ok(())
-        } else {
-            write!(f, " (hint: {})", self.hint)
-        }
+        if self.hint.is_empty() { Ok(()) } else { write!(f, " (hint: {})", self.hint) }
     }
 }
 
@@ -154,11 +145,8 @@ impl Output {
         if self.json {
             print(&problem.json());
         } else {
-            let (red, plain) = if io::stderr().is_terminal() {
-                ("\x1b[31m", "\x1b[0m")
-            } else {
-                ("", "")
-            };
+            let (red, plain) =
+                if io::stderr().is_terminal() { ("\x1b[31m", "\x1b[0m") } else { ("", "") };
             progress(&format!("{red}error:{plain} {}", problem.message));
             if !problem.hint.is_empty() {
                 progress(&format!("  hint: {}", problem.hint));
@@ -237,9 +225,6 @@ mod tests {
     #[test]
     fn a_table_is_as_wide_as_its_cells() {
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
-        assert_eq!(
-            table(&[row(["a", "role"]), row(["node", "b"])]),
-            "a     role\nnode  b\n"
-        );
+        assert_eq!(table(&[row(["a", "role"]), row(["node", "b"])]), "a     role\nnode  b\n");
     }
 }

@@ -30,10 +30,7 @@ pub(crate) fn run(args: &P4Args) -> Result<Exit, Problem> {
         return Err(Problem::usage("--cells: a power of two"));
     }
     let failed = |what: &dyn ToString| Problem::new(Exit::Failed, "device", what.to_string());
-    let room = args
-        .room
-        .parse()
-        .map_err(|error: std::num::ParseIntError| failed(&error))?;
+    let room = args.room.parse().map_err(|error: std::num::ParseIntError| failed(&error))?;
     let switch = Switch::new(&committed(), &args.program, args.cells as usize, room);
     let mut switch = switch.map_err(|error| failed(&error))?;
     let (mut from, mut to) = (io::stdin().lock(), BufWriter::new(io::stdout().lock()));

@@ -21,27 +21,19 @@ pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
         None => {
             let hint = "give a file, or `-` for standard input";
             return Err(
-                Problem::usage(format_args!("{what}: there is no terminal to ask on")).hint(hint),
+                Problem::usage(format_args!("{what}: there is no terminal to ask on")).hint(hint)
             );
         }
     };
     let text = text.map_err(|error| {
         let from = file.map_or("the terminal".to_owned(), |path| path.display().to_string());
-        Problem::new(
-            Exit::Usage,
-            "password",
-            format_args!("{what}, from {from}: {error}"),
-        )
+        Problem::new(Exit::Usage, "password", format_args!("{what}, from {from}: {error}"))
     })?;
     // A file made by an editor ends with a line end.
     let text = text.trim_end_matches(['\n', '\r']);
     match text.len() {
         1..=PASSWORD_BYTES_MAX => Ok(text.to_owned()),
-        0 => Err(Problem::new(
-            Exit::Usage,
-            "password",
-            format_args!("{what}: it is empty"),
-        )),
+        0 => Err(Problem::new(Exit::Usage, "password", format_args!("{what}: it is empty"))),
         _ => {
             let what = format_args!("{what}: it is longer than {PASSWORD_BYTES_MAX} bytes");
             Err(Problem::new(Exit::Usage, "password", what))
@@ -52,8 +44,7 @@ pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
 /// No more than can be one.
 fn limited(from: impl io::Read) -> io::Result<String> {
     let mut text = String::new();
-    from.take(PASSWORD_BYTES_MAX as u64 + 3)
-        .read_to_string(&mut text)?;
+    from.take(PASSWORD_BYTES_MAX as u64 + 3).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -90,11 +81,7 @@ mod tests {
         }
         let longest = "x".repeat(PASSWORD_BYTES_MAX);
         assert_eq!(written(&format!("{longest}\n")), Ok(longest.clone()));
-        for (text, why) in [
-            ("", "empty"),
-            ("\n", "empty"),
-            (&*format!("{longest}x"), "longer"),
-        ] {
+        for (text, why) in [("", "empty"), ("\n", "empty"), (&*format!("{longest}x"), "longer")] {
             let problem = written(text).unwrap_err();
             assert!(problem.contains(why), "{problem}");
         }

@@ -40,9 +40,7 @@ impl Global {
     /// How results are printed.
     #[must_use]
     pub fn output(&self) -> Output {
-        Output {
-            json: self.json.as_deref().is_some_and(output::is_on),
-        }
+        Output { json: self.json.as_deref().is_some_and(output::is_on) }
     }
 
     /// The folder that `--tls` names.
@@ -97,9 +95,7 @@ fn log_in(name: Option<&str>, file: Option<&Path>) -> Result<(), Problem> {
             let _ = LOGIN.set(Login { name, password });
             Ok(())
         }
-        false => Err(Problem::usage(format_args!(
-            "--login {name}: not a valid user name"
-        ))),
+        false => Err(Problem::usage(format_args!("--login {name}: not a valid user name"))),
     }
 }
 

@@ -135,15 +135,7 @@ fn ended(data: &Path, output: Output) -> Result<Exit, Problem> {
 }
 
 fn human(recovered: &Recovered, args: &RecoverArgs) -> String {
-    let Recovered {
-        cluster,
-        node,
-        decided,
-        from,
-        old,
-        streams,
-        ..
-    } = recovered;
+    let Recovered { cluster, node, decided, from, old, streams, .. } = recovered;
     let data = args.data.display();
     format!(
         "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}{streams}\n\
@@ -164,11 +156,7 @@ fn recover(args: &RecoverArgs, recovering: &Recovering) -> Result<Recovered, Pro
     let home = LockedFolder::open(&copy).map_err(quorate::Error::from)?;
     let identity = Identity::open(home, &Expected::default()).map_err(quorate::Error::from)?;
     let store = store_of(&identity)?;
-    let task = Task {
-        args,
-        recovering,
-        founding,
-    };
+    let task = Task { args, recovering, founding };
     if store == Store::None {
         let front = FrameFront::new(env!("CARGO_PKG_VERSION"), task.founding.class.name());
         return task.run(identity, NoState, front);
@@ -223,23 +211,16 @@ impl Task<'_> {
         };
         let (host, alone) =
             boot_alone(identity, parts, &mut Quiet).map_err(quorate::Error::from)?;
-        let mut replaying = Replaying {
-            host,
-            began: Instant::now(),
-            moved: Instant::now(),
-            last: String::new(),
-        };
+        let mut replaying =
+            Replaying { host, began: Instant::now(), moved: Instant::now(), last: String::new() };
         replaying.until_applied(alone.counted_to)?;
         let mut backup = replaying.snapshot()?;
         self.tell(&replaying.host.status(), &alone);
         self.ask()?;
         let (header, files) = backup.header().map_err(unreadable)?;
         let encoded = Encoded::begin(&mut backup.snapshot, &header, files);
-        let whole = check(
-            BufReader::with_capacity(PIECE, encoded),
-            &mut |_, _| Ok(()),
-            &mut |_, _| {},
-        );
+        let whole =
+            check(BufReader::with_capacity(PIECE, encoded), &mut |_, _| Ok(()), &mut |_, _| {});
         let checked = whole.map_err(unreadable)?;
         let cluster = u128::from_le_bytes(quorate::random()?).max(1);
         let nonce = u64::from_le_bytes(quorate::random()?);
@@ -259,13 +240,7 @@ impl Task<'_> {
         )?;
         let report = Report::of(&checked);
         let streams = report.of_streams("their bytes are in the old node's files");
-        let Report {
-            cluster: from,
-            decided,
-            bytes,
-            checksum,
-            ..
-        } = report;
+        let Report { cluster: from, decided, bytes, checksum, .. } = report;
         Ok(Recovered {
             cluster: format!("{:032x}", group.cluster),
             node: group.node.0,
@@ -281,20 +256,10 @@ impl Task<'_> {
 
     /// What may be missing.
     fn tell(&self, status: &Status, alone: &Alone) {
-        let Alone {
-            decided_to,
-            counted_to,
-            voted_to,
-            damaged,
-        } = alone;
-        let mut text = format!(
-            "node {} of cluster {:032x}:\n",
-            self.founding.node, self.founding.cluster
-        );
-        let _ = writeln!(
-            text,
-            "  everything below slot {decided_to} is known to be decided"
-        );
+        let Alone { decided_to, counted_to, voted_to, damaged } = alone;
+        let mut text =
+            format!("node {} of cluster {:032x}:\n", self.founding.node, self.founding.cluster);
+        let _ = writeln!(text, "  everything below slot {decided_to} is known to be decided");
         if counted_to > decided_to {
             let last = counted_to.0 - 1;
             let _ = writeln!(
@@ -361,35 +326,21 @@ struct Replaying<F: Front, S: StateMachine> {
 impl<F: Front, S: StateMachine> Replaying<F, S> {
     fn now(&self) -> Now {
         let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Now {
-            time: Time(us),
-            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
-        }
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { time: Time(us), wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX) }
     }
 
     fn turn(&mut self) -> Result<Status, Problem> {
         let Now { time, wall_ms } = self.now();
         let mut plane = Nobody;
-        self.host.poll(&mut Turn {
-            time,
-            wall_ms,
-            plane: &mut plane,
-        });
+        self.host.poll(&mut Turn { time, wall_ms, plane: &mut plane });
         self.host.submit(Now { time, wall_ms });
         let wake_at = self.host.end_turn(time);
         if wake_at.is_none_or(|at| at > time) {
             thread::sleep(PAUSE);
         }
         let status = self.host.status();
-        let so_far = (
-            status.applied_to,
-            &status.progress,
-            &status.error,
-            status.snapshot_taking,
-        );
+        let so_far = (status.applied_to, &status.progress, &status.error, status.snapshot_taking);
         let so_far = format!("{so_far:?}");
         if so_far != self.last {
             (self.last, self.moved) = (so_far, Instant::now());

@@ -52,12 +52,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long, value_name = "FILE", requires = "from_etcd")]
     root_password_file: Option<PathBuf>,
     /// Data folder of the new node; empty or missing
-    #[arg(
-        long,
-        env = "QUORATE_DATA",
-        value_name = "DIR",
-        required_unless_present = "from_etcd"
-    )]
+    #[arg(long, env = "QUORATE_DATA", value_name = "DIR", required_unless_present = "from_etcd")]
     data: Option<PathBuf>,
     /// Peer address of the new node
     #[arg(long, env = "QUORATE_PEER", value_name = "ADDR", default_value = DEFAULT_PEER, value_parser = address_argument)]
@@ -127,12 +122,8 @@ fn run_from_backup(
     let length = in_envelope(&file).unwrap_or(u64::MAX);
     let checked = checked((&file).take(length), path)?;
     let group = new_group(&checked, args)?;
-    file.rewind()
-        .map_err(|error| Problem::io(format_args!("read {}", path.display()), &error))?;
-    progress(&format!(
-        "the backup is complete; restoring into {}",
-        data.display()
-    ));
+    file.rewind().map_err(|error| Problem::io(format_args!("read {}", path.display()), &error))?;
+    progress(&format!("the backup is complete; restoring into {}", data.display()));
     let from = BufReader::with_capacity(PIECE, file.take(length));
     fill(data, from, &checked, &group, path)?;
     let report = Report::of(&checked);
@@ -158,9 +149,7 @@ fn run_from_backup(
         stream_bytes,
         streams_left_out,
     };
-    output.result(&restored, || {
-        human(&restored, &streams_said, data, &args.peer)
-    });
+    output.result(&restored, || human(&restored, &streams_said, data, &args.peer));
     Ok(Exit::Done)
 }
 
@@ -203,13 +192,7 @@ fn fill(
 }
 
 fn human(restored: &Restored, streams: &str, data: &Path, peer: &str) -> String {
-    let Restored {
-        cluster,
-        node,
-        decided,
-        from,
-        ..
-    } = restored;
+    let Restored { cluster, node, decided, from, .. } = restored;
     format!(
         "node {node} of the new cluster {cluster} has everything below slot {decided} of cluster {from}{streams}\n\
          start it: quorate start --data {} --peer {peer}\n\
@@ -288,19 +271,13 @@ impl Keys {
                 self.etcd.end().map_err(|error| error.to_string())
             }
             Some(Store::None) => Ok(()),
-            None => Err(format!(
-                "this version does not support store {}",
-                header.store
-            )),
+            None => Err(format!("this version does not support store {}", header.store)),
         }
     }
 }
 
 fn folder(error: IdentityError) -> Problem {
-    let used = matches!(
-        error,
-        IdentityError::Exists { .. } | IdentityError::Foreign { .. }
-    );
+    let used = matches!(error, IdentityError::Exists { .. } | IdentityError::Foreign { .. });
     let problem = Problem::from(quorate::Error::from(error));
     match used {
         true => problem.hint("use an empty folder, or one that does not exist yet"),
@@ -311,16 +288,10 @@ fn folder(error: IdentityError) -> Problem {
 fn unusable(path: &Path, bad: &Bad) -> Problem {
     let (exit, code, hint) = match bad {
         Bad::Io(_) => (Exit::Failed, "io", ""),
-        Bad::NotABackup => (
-            Exit::Failed,
-            "not_a_backup",
-            "create one with 'quorate backup'",
-        ),
-        Bad::Newer(_) => (
-            Exit::Failed,
-            "newer_format",
-            "restore it with the version that created it",
-        ),
+        Bad::NotABackup => (Exit::Failed, "not_a_backup", "create one with 'quorate backup'"),
+        Bad::Newer(_) => {
+            (Exit::Failed, "newer_format", "restore it with the version that created it")
+        }
         Bad::Truncated(_) | Bad::Damaged { .. } => (
             Exit::Violation,
             "damaged_backup",
@@ -341,10 +312,7 @@ mod tests {
     fn a_backup_goes_into_any_store_of_its_service() {
         let other = |store, place| other_store(store, Some(place)).map_err(|no| no.message);
         assert_eq!(other("lsm", Store::Memory), Ok(Some(Store::Memory)));
-        let etcd = [
-            (Store::Lsm, Store::EtcdLsm),
-            (Store::Memory, Store::EtcdMemory),
-        ];
+        let etcd = [(Store::Lsm, Store::EtcdLsm), (Store::Memory, Store::EtcdMemory)];
         for (place, store) in etcd {
             assert_eq!(other("etcd-memory", place), Ok(Some(store)));
             assert_eq!(other("etcd-lsm", place), Ok(Some(store)));

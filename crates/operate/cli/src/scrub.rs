@@ -43,12 +43,8 @@ pub(crate) struct ScrubArgs {
 
 /// `50MB`, `50MB/s`, `64KiB`, `1000000`.
 fn pace(text: &str) -> Result<u64, String> {
-    parse_pace(text).ok_or_else(|| {
-        must_be(
-            "bytes per second, at least 64 KiB, such as 50MB or 64MiB",
-            text,
-        )
-    })
+    parse_pace(text)
+        .ok_or_else(|| must_be("bytes per second, at least 64 KiB, such as 50MB or 64MiB", text))
 }
 
 /// The same; `None` if it is none, or too slow.
@@ -84,9 +80,7 @@ pub(crate) fn run(args: &ScrubArgs, output: Output) -> Result<Exit, Problem> {
 }
 
 fn begin(args: &ScrubArgs) -> Result<ScrubView, Problem> {
-    let request = ScrubRequest {
-        bytes_per_second: args.pace,
-    };
+    let request = ScrubRequest { bytes_per_second: args.pace };
     let body = serde_json::to_string(&request).expect("plain data");
     let response = client::post(&args.admin, "/scrub", &body, WAIT);
     let response = response.map_err(|error| Problem::unreachable(&args.admin, error))?;

@@ -110,14 +110,8 @@ mod tests {
 
     #[test]
     fn people_read_slots_and_sizes() {
-        let view = SnapshotView {
-            slot: 9,
-            bytes: 3 << 20,
-        };
+        let view = SnapshotView { slot: 9, bytes: 3 << 20 };
         assert_eq!(human(view), "snapshot at slot 9, 3 MiB");
-        assert_eq!(
-            waiting(Some(view)),
-            "taking a snapshot at slot 9: 3 MiB so far"
-        );
+        assert_eq!(waiting(Some(view)), "taking a snapshot at slot 9: 3 MiB so far");
     }
 }

@@ -57,10 +57,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let manager = Manager::of_environment();
     let stop = stop_on_signal(manager.clone())?;
     let protection = config.trusting.load()?;
-    let mut known = quorate::Settings {
-        protection: protection.clone(),
-        ..config.settings()
-    };
+    let mut known = quorate::Settings { protection: protection.clone(), ..config.settings() };
     prove_as_node(&config, &protection)?;
     let folder = Folder::open(&known)?;
     known.descriptors = Descriptors::share(raise_descriptor_limit(), folder.nodes(&known))?;
@@ -68,32 +65,23 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let peer = config.peer.clone().or_else(|| listed.clone());
     let peer = peer.as_deref().unwrap_or(&config.peer_default);
     let stream = config.stream.as_deref();
-    let mut places = vec![
-        ("client", config.client.as_str()),
-        ("peer", peer),
-        ("admin", &config.admin),
-    ];
+    let mut places =
+        vec![("client", config.client.as_str()), ("peer", peer), ("admin", &config.admin)];
     let raw = config.stream_raw.as_deref();
     places.extend(stream.map(|address| ("stream", address)));
     places.extend(raw.map(|address| ("stream-raw", address)));
     check_places(&places)?;
-    let mut listeners = Listeners::bind(
-        peer,
-        &config.client,
-        config.client_socket.as_deref(),
-        protection.clone(),
-    )
-    .map_err(quorate::Error::from)?;
+    let mut listeners =
+        Listeners::bind(peer, &config.client, config.client_socket.as_deref(), protection.clone())
+            .map_err(quorate::Error::from)?;
     listeners.bind_datagrams(&config.plane).map_err(|refused| {
         let hint = refused.hint();
         Problem::new(Exit::Usage, "plane", refused).hint(hint)
     })?;
-    listeners
-        .bind_device(&config.device, &config.plane)
-        .map_err(|refused| {
-            let hint = refused.hint();
-            Problem::new(Exit::Usage, "device", refused).hint(hint)
-        })?;
+    listeners.bind_device(&config.device, &config.plane).map_err(|refused| {
+        let hint = refused.hint();
+        Problem::new(Exit::Usage, "device", refused).hint(hint)
+    })?;
     let admin = Admin::start(&config.admin, folder.node(), protection).map_err(admin_failed)?;
     admin.started_with(config.told.clone());
     bind_streams(&mut listeners, stream)?;
@@ -133,12 +121,8 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
             progress(why);
         })
     };
-    let settling = Settling {
-        peer: &addresses.peer,
-        stop: &asked,
-        waiting: &mut waiting,
-        join: &mut join,
-    };
+    let settling =
+        Settling { peer: &addresses.peer, stop: &asked, waiting: &mut waiting, join: &mut join };
     let Some(identity) = folder.settle(&known, settling)? else {
         return Ok(Exit::Done);
     };
@@ -182,10 +166,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
             node,
             store,
             config.client_socket.is_some(),
-            etcd::Wanted {
-                quota_bytes: config.etcd_quota,
-                auth_token: &config.etcd_auth_token,
-            },
+            etcd::Wanted { quota_bytes: config.etcd_quota, auth_token: &config.etcd_auth_token },
         );
     }
     let files = node.opens_store();
@@ -195,10 +176,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         store: store.name().to_owned(),
         client_bytes_max: node.known.client_memory_bytes,
-        tcp_port: node
-            .listeners
-            .client_address()
-            .map_or(0, |address| address.port()),
+        tcp_port: node.listeners.client_address().map_or(0, |address| address.port()),
         started_ms: unix_ms(),
         memory: memory::read,
     });
@@ -269,24 +247,16 @@ fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
     if own.node == node.0 {
         return Ok(());
     }
-    let what = format_args!(
-        "this is node {node}, but its certificate is for node {}",
-        own.node
-    );
-    Err(Problem::new(Exit::Usage, "tls", what).hint(format!(
-        "use the folder created by 'quorate cert node {node}'"
-    )))
+    let what = format_args!("this is node {node}, but its certificate is for node {}", own.node);
+    Err(Problem::new(Exit::Usage, "tls", what)
+        .hint(format!("use the folder created by 'quorate cert node {node}'")))
 }
 
 fn admin_failed(error: StartError) -> Problem {
     let (code, hint) = match &error {
         StartError::Listen { source, .. } => {
             let in_use = source.kind() == io::ErrorKind::AddrInUse;
-            let code = if in_use {
-                "port_in_use"
-            } else {
-                "cannot_listen"
-            };
+            let code = if in_use { "port_in_use" } else { "cannot_listen" };
             (code, "stop that process, or choose another address")
         }
         StartError::Unprotected { .. } => ("cannot_listen", BindReason::Unprotected.hint()),
@@ -296,9 +266,7 @@ fn admin_failed(error: StartError) -> Problem {
 }
 
 fn unix_ms() -> u64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -401,9 +369,7 @@ impl Starting {
         followed.map_err(|error| Problem::io("start a thread", &error))?;
         self.stop.tell(Box::new(move || handle.stop()));
         self.announce.now();
-        let host = reactor
-            .run()
-            .map_err(|error| Problem::io("the reactor failed", &error))?;
+        let host = reactor.run().map_err(|error| Problem::io("the reactor failed", &error))?;
         drop(serves);
         host.finish().map_err(quorate::Error::from)?;
         tracing::info!("stopped");
@@ -451,11 +417,7 @@ impl Announce {
         let raw = listeners.raw_stream_address();
         let raw = raw.map_or_else(String::new, |raw| format!(" stream-raw={raw}"));
         let places = format!("{places}{stream}{raw}");
-        Self {
-            node,
-            places: Some(places),
-            manager,
-        }
+        Self { node, places: Some(places), manager }
     }
 
     fn is(&mut self, node: NodeId) {
@@ -524,9 +486,7 @@ fn die_with_parent() -> Result<(), Problem> {
 /// Where others find this node. "All addresses" is no place to go to: then the host under which the
 /// members know it is told.
 fn advertised(listeners: &Listeners, admin: &Admin, listed: Option<&str>) -> Addresses {
-    let host = listed
-        .and_then(|address| address.rsplit_once(':'))
-        .map(|(host, _)| host);
+    let host = listed.and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
     let place = |bound: SocketAddr| match host {
         Some(host) if bound.ip().is_unspecified() => format!("{host}:{}", bound.port()),
         _ => bound.to_string(),
@@ -553,10 +513,7 @@ pub(crate) fn open_store(
 
 /// Opens an LSM tree in this folder.
 pub(crate) fn open_engine(folder: &Path, files_max: usize) -> Result<LsmStore, Problem> {
-    let limits = StoreLimits {
-        files_max,
-        ..StoreLimits::default()
-    };
+    let limits = StoreLimits { files_max, ..StoreLimits::default() };
     let opened = LsmStore::open_with(folder, limits);
     let (opened, set_aside) = opened.map_err(|error| {
         let hint = store_hint(&error.failure);
@@ -594,10 +551,7 @@ fn check_places(places: &[(&str, &str)]) -> Result<(), Problem> {
         let here = resolved(address);
         for (other, elsewhere) in &places[..at] {
             let there = resolved(elsewhere);
-            if here
-                .iter()
-                .any(|one| there.iter().any(|two| clash(one, two)))
-            {
+            if here.iter().any(|one| there.iter().any(|two| clash(one, two))) {
                 let what = format_args!(
                     "--{other} {elsewhere} and --{flag} {address} are the same address"
                 );
@@ -636,10 +590,7 @@ mod tests {
     fn a_store_that_does_not_open_is_left_alone() {
         for (failure, expected) in [
             (Failure::Format(9), "version"),
-            (
-                Failure::Disk(io::ErrorKind::Other.into()),
-                "nothing is lost",
-            ),
+            (Failure::Disk(io::ErrorKind::Other.into()), "nothing is lost"),
             (Failure::InUse, "nothing is lost"),
         ] {
             let hint = store_hint(&failure);

@@ -66,9 +66,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
     let mut rows = vec![head];
     let mut notes = String::new();
     for answer in &cluster.nodes {
-        let name = answer
-            .node()
-            .map_or_else(|| "?".to_owned(), |node| node.to_string());
+        let name = answer.node().map_or_else(|| "?".to_owned(), |node| node.to_string());
         match answer {
             Answer::Node(view) => {
                 let mut row = row(view, cluster);
@@ -77,10 +75,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
                 }
                 rows.push(row);
                 let progress = view.progress.as_ref().map(ToString::to_string);
-                let choices = view
-                    .choices
-                    .iter()
-                    .filter(|_| Some(view.node) == cluster.leader);
+                let choices = view.choices.iter().filter(|_| Some(view.node) == cluster.leader);
                 let device = view.device.as_ref().map(ToString::to_string);
                 if let Some(error) = &view.error {
                     let (red, plain) = match colours {
@@ -89,13 +84,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
                     };
                     notes.push_str(&format!("{red}node {name}: {error}{plain}\n"));
                 }
-                for note in view
-                    .notices
-                    .iter()
-                    .chain(&progress)
-                    .chain(choices)
-                    .chain(&device)
-                {
+                for note in view.notices.iter().chain(&progress).chain(choices).chain(&device) {
                     notes.push_str(&format!("node {name}: {note}\n"));
                 }
             }
@@ -115,11 +104,7 @@ fn human(cluster: &ClusterView, colours: bool) -> String {
         notes.insert_str(0, &format!("plan {}: {}{waits}\n", plan.id, plan.what));
     }
     let break_before_notes = if notes.is_empty() { "" } else { "\n" };
-    format!(
-        "{}\n\n{}{break_before_notes}{notes}",
-        headline(cluster),
-        table(&rows)
-    )
+    format!("{}\n\n{}{break_before_notes}{notes}", headline(cluster), table(&rows))
 }
 
 /// The plan under way, as the leader tells of it.
@@ -140,27 +125,19 @@ fn headline(cluster: &ClusterView) -> String {
     let views = || cluster.nodes.iter().filter_map(Answer::view);
     let leads = views().find(|view| Some(view.node) == cluster.leader);
     let ring = leads.and_then(ring);
-    let ring = ring.map_or_else(String::new, |way| {
-        format!(", votes pass along a ring: {way}")
-    });
+    let ring = ring.map_or_else(String::new, |way| format!(", votes pass along a ring: {way}"));
     let streams = leads.or_else(|| views().max_by_key(|view| view.applied));
-    let streams = streams
-        .map(|view| &view.streams)
-        .filter(|streams| streams.count > 0);
+    let streams = streams.map(|view| &view.streams).filter(|streams| streams.count > 0);
     let streams = streams.map_or_else(String::new, |StreamsView { count, open, .. }| {
         format!(", byte streams {count}, open {open}")
     });
     // Where all is as it should be, there is nothing to say.
-    let level = leads
-        .map(|view| &view.level)
-        .filter(|level| level.may_rise());
+    let level = leads.map(|view| &view.level).filter(|level| level.may_rise());
     let level = level.map_or_else(String::new, |level| {
         format!(", feature level {}: {}", level.level, level.prospect())
     });
     let settings = views().next().map(|view| {
-        let NodeView {
-            durability, store, ..
-        } = view;
+        let NodeView { durability, store, .. } = view;
         format!(" ({durability}, store {store}, era {})", view.era)
     });
     let settings = settings.unwrap_or_default();
@@ -236,9 +213,8 @@ fn lag(node: u32, cluster: &ClusterView) -> Option<u64> {
 /// Whether anything but connections is used, or was wanted.
 fn has_planes(cluster: &ClusterView) -> bool {
     let views = cluster.nodes.iter().filter_map(Answer::view);
-    let mut planes = views
-        .flat_map(|view| &view.members)
-        .filter_map(|member| member.plane.as_ref());
+    let mut planes =
+        views.flat_map(|view| &view.members).filter_map(|member| member.plane.as_ref());
     planes.any(|plane| plane.way != "tcp" || plane.why.is_some())
 }
 
@@ -246,19 +222,12 @@ fn has_planes(cluster: &ClusterView) -> bool {
 fn plane(node: u32, cluster: &ClusterView) -> String {
     let plane = as_led(node, cluster).and_then(|member| member.plane.as_ref());
     plane.map_or_else(String::new, |view| {
-        let PlaneView {
-            way,
-            frames,
-            rtt_us,
-            why,
-        } = view;
+        let PlaneView { way, frames, rtt_us, why } = view;
         // The usual way of frames is not worth a word.
         let frames = frames.as_ref().filter(|frames| *frames != "packet");
         let frames = frames.map_or_else(String::new, |frames| format!(" by {frames}"));
         let rtt = rtt_us.map_or_else(String::new, |us| format!(" {us} µs"));
-        let why = why
-            .as_ref()
-            .map_or_else(String::new, |why| format!(" ({why})"));
+        let why = why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
         format!("{way}{frames}{rtt}{why}")
     })
 }
@@ -297,11 +266,7 @@ mod tests {
             level: LevelView::default(),
             plan: None,
             removed: false,
-            ballot: BallotView {
-                era: 0,
-                round: 3,
-                node: 1,
-            },
+            ballot: BallotView { era: 0, round: 3, node: 1 },
             decided: 90,
             applied: 80,
             durable: 95,
@@ -334,10 +299,7 @@ mod tests {
     fn a_cluster_is_a_table_with_notes() {
         let (mut first, mut second) = (view(1), view(2));
         first.log_start = 60;
-        first.snapshot = Some(SnapshotView {
-            slot: 70,
-            bytes: 5 << 20,
-        });
+        first.snapshot = Some(SnapshotView { slot: 70, bytes: 5 << 20 });
         first.ring = vec![2, 1];
         first.disk = DiskView {
             free_bytes: Some(40 << 30),
@@ -351,11 +313,8 @@ mod tests {
             missing_bytes: 0,
             ..StreamsView::default()
         };
-        second.streams = StreamsView {
-            bytes: 2 << 20,
-            missing_bytes: 1 << 20,
-            ..first.streams.clone()
-        };
+        second.streams =
+            StreamsView { bytes: 2 << 20, missing_bytes: 1 << 20, ..first.streams.clone() };
         first.plan = Some(PlanView {
             id: 88,
             what: "remove node 5".to_owned(),
@@ -415,19 +374,9 @@ node 5: this node was removed from the cluster
     /// Exit 3, and every address with its reason.
     #[test]
     fn a_cluster_without_a_reachable_node_is_an_error() {
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let problem = Problem::from(look(&[nobody.to_string()]).unwrap_err());
-        assert_eq!(
-            (problem.exit, problem.code),
-            (Exit::Unreachable, "unreachable")
-        );
-        assert!(
-            problem.message.contains(&nobody.to_string()),
-            "{}",
-            problem.message
-        );
+        assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "unreachable"));
+        assert!(problem.message.contains(&nobody.to_string()), "{}", problem.message);
     }
 }

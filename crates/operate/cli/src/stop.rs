@@ -11,19 +11,13 @@ pub(crate) struct Stop<F> {
 
 impl<F> Clone for Stop<F> {
     fn clone(&self) -> Self {
-        Self {
-            asked: Arc::clone(&self.asked),
-            stop: Arc::clone(&self.stop),
-        }
+        Self { asked: Arc::clone(&self.asked), stop: Arc::clone(&self.stop) }
     }
 }
 
 impl<F: Fn()> Stop<F> {
     pub(crate) fn new() -> Self {
-        Self {
-            asked: Arc::new(AtomicBool::new(false)),
-            stop: Arc::new(Mutex::new(None)),
-        }
+        Self { asked: Arc::new(AtomicBool::new(false)), stop: Arc::new(Mutex::new(None)) }
     }
 
     /// The node is asked to stop.

@@ -123,10 +123,7 @@ impl View {
 
     /// Both bounds, in short.
     fn keeps(&self) -> String {
-        keep::shown(Keep {
-            bytes: self.keep_bytes,
-            age_ms: self.keep_ms,
-        })
+        keep::shown(Keep { bytes: self.keep_bytes, age_ms: self.keep_ms })
     }
 }
 
@@ -139,11 +136,7 @@ pub(crate) fn moment(seconds: u64) -> String {
 
 /// How patient a command is, and how it proves who it is.
 fn options() -> Options {
-    Options {
-        tls: certificate(),
-        login: login(),
-        ..Options::default()
-    }
+    Options { tls: certificate(), login: login(), ..Options::default() }
 }
 
 /// Runs the command.
@@ -243,10 +236,7 @@ mod tests {
             end: 25,
             pieces: 3,
             created_ms: 1_700_000_000_999,
-            keep: Keep {
-                bytes: Some(4096),
-                age_ms: None,
-            },
+            keep: Keep { bytes: Some(4096), age_ms: None },
         };
         let view = serde_json::to_string(&View::of(info)).unwrap();
         assert_eq!(

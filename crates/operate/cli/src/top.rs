@@ -66,10 +66,7 @@ pub(crate) fn run(args: &TopArgs, output: Output) -> Result<Exit, Problem> {
     let every = Duration::from_secs(args.every);
     let is_ended = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&is_ended);
-    signals::on_first_then_end(
-        move || end.store(true, Ordering::SeqCst),
-        terminal::give_back,
-    )?;
+    signals::on_first_then_end(move || end.store(true, Ordering::SeqCst), terminal::give_back)?;
     let news = gather::start(&args.admin, every);
     let news = news.map_err(|error| Problem::io("start a thread", &error))?;
     let failed = |error: io::Error| Problem::io("the terminal", &error);

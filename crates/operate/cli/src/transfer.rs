@@ -38,11 +38,7 @@ pub(crate) fn run(args: &TransferArgs, output: Output) -> Result<Exit, Problem> 
     let response = client::post(&address, "/transfer", &body, WAIT)
         .map_err(|error| Problem::unreachable(&address, error))?;
     let transferred: Transferred = response.json().map_err(|refusal| {
-        let exit = if response.status >= 500 {
-            Exit::Unreachable
-        } else {
-            Exit::Failed
-        };
+        let exit = if response.status >= 500 { Exit::Unreachable } else { Exit::Failed };
         Problem::new(exit, "transfer_failed", refusal.message).hint(refusal.hint)
     })?;
     output.result(&transferred, || transferred.leader.to_string());
@@ -51,21 +47,12 @@ pub(crate) fn run(args: &TransferArgs, output: Output) -> Result<Exit, Problem> 
 
 fn leader_address(cluster: &ClusterView) -> Result<String, Problem> {
     let leader = cluster.leader.ok_or_else(|| {
-        Problem::new(
-            Exit::Unreachable,
-            "no_leader",
-            "no leader with a quorum is known",
-        )
-        .hint("'quorate status' shows which nodes are missing")
+        Problem::new(Exit::Unreachable, "no_leader", "no leader with a quorum is known")
+            .hint("'quorate status' shows which nodes are missing")
     })?;
-    let members = cluster
-        .nodes
-        .iter()
-        .filter_map(Answer::view)
-        .flat_map(|view| &view.members);
-    let known = members
-        .filter(|member| member.node == leader)
-        .find_map(|member| member.admin.clone());
+    let members = cluster.nodes.iter().filter_map(Answer::view).flat_map(|view| &view.members);
+    let known =
+        members.filter(|member| member.node == leader).find_map(|member| member.admin.clone());
     known.ok_or_else(|| {
         Problem::new(
             Exit::Unreachable,

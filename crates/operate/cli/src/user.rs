@@ -123,10 +123,7 @@ impl SetArgs {
     fn request(&self) -> Result<SetUser, Problem> {
         let wants = self.password_file.is_some() || self.ask_password;
         let password = wants.then(|| {
-            password::read(
-                self.password_file.as_deref(),
-                &format!("password of {}", self.name),
-            )
+            password::read(self.password_file.as_deref(), &format!("password of {}", self.name))
         });
         Ok(SetUser {
             name: self.name.clone(),
@@ -215,10 +212,7 @@ default        reader    nothing
 web            writer    certificate
 ";
         assert_eq!(shown(&view), expected);
-        let open = UsersView {
-            open: true,
-            users: Vec::new(),
-        };
+        let open = UsersView { open: true, users: Vec::new() };
         assert!(shown(&open).contains("quorate user set NAME --role admin"));
     }
 }

@@ -29,9 +29,9 @@ impl Unit {
             Self::Count => number.to_string(),
             Self::Bytes => exact_bytes(number),
             Self::BytesPerSecond => format!("{}/s", exact_bytes(number)),
-            Self::KiB => number
-                .checked_mul(1024)
-                .map_or_else(|| format!("{number} KiB"), exact_bytes),
+            Self::KiB => {
+                number.checked_mul(1024).map_or_else(|| format!("{number} KiB"), exact_bytes)
+            }
             Self::Milliseconds => format!("{number} ms"),
             Self::Percent => format!("{number} %"),
             Self::Megabits => format!("{number} Mbit/s"),
@@ -41,13 +41,7 @@ impl Unit {
 
 /// In the largest unit that divides it, so that a limit and what is one beyond it look different.
 fn exact_bytes(count: u64) -> String {
-    let units = [
-        ("PiB", 50),
-        ("TiB", 40),
-        ("GiB", 30),
-        ("MiB", 20),
-        ("KiB", 10),
-    ];
+    let units = [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let whole = |(_, shift): &(&str, u32)| count > 0 && count.is_multiple_of(1 << shift);
     match units.into_iter().find(whole) {
         Some((name, shift)) => format!("{} {name}", count >> shift),
@@ -86,8 +80,7 @@ impl Number {
 
     /// A value that was refused, as an error shows it.
     pub(crate) fn got(self, text: &str) -> String {
-        text.parse()
-            .map_or_else(|_| text.to_owned(), |number| self.unit.show(number))
+        text.parse().map_or_else(|_| text.to_owned(), |number| self.unit.show(number))
     }
 
     /// For an argument of `clap`.
@@ -95,10 +88,7 @@ impl Number {
     where
         T: TryFrom<u64>,
     {
-        move |text| {
-            self.parse(text)
-                .ok_or_else(|| must_be(self, &self.got(text)))
-        }
+        move |text| self.parse(text).ok_or_else(|| must_be(self, &self.got(text)))
     }
 }
 
@@ -126,13 +116,7 @@ pub fn must_be(what: impl fmt::Display, got: &str) -> String {
 /// `500us`, `5ms`, `0.1s`, `2m`, `1h`.
 #[must_use]
 pub fn seconds(text: &str) -> Option<f64> {
-    let units = [
-        ("us", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-        ("m", 60.0),
-        ("h", 3600.0),
-    ];
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     units.into_iter().find_map(|(name, unit)| {
         let number: f64 = text.strip_suffix(name)?.trim().parse().ok()?;
         Some(number * unit)
@@ -189,17 +173,8 @@ mod tests {
     fn an_argument_that_is_refused_is_named() {
         let parser = Number::between(1, 60, Unit::Count).argument::<u64>();
         let command = clap::Command::new("c")
-            .arg(
-                clap::Arg::new("every")
-                    .long("every")
-                    .value_name("N")
-                    .value_parser(parser),
-            )
-            .arg(
-                clap::Arg::new("node")
-                    .value_name("NODE")
-                    .value_parser(node_argument),
-            );
+            .arg(clap::Arg::new("every").long("every").value_name("N").value_parser(parser))
+            .arg(clap::Arg::new("node").value_name("NODE").value_parser(node_argument));
         let told =
             |words: &[&str]| refused(&command.clone().try_get_matches_from(words).unwrap_err());
         let every = "--every must be between 1 and 60 (got 61)";

@@ -28,19 +28,13 @@ impl Asked {
     /// One that has no room for anything.
     #[must_use]
     pub fn busy() -> Self {
-        Self {
-            busy: true,
-            ..Self::default()
-        }
+        Self { busy: true, ..Self::default() }
     }
 
     /// One that takes commands of at most so many bytes.
     #[must_use]
     pub fn taking(command_bytes_max: usize) -> Self {
-        Self {
-            command_bytes_max,
-            ..Self::default()
-        }
+        Self { command_bytes_max, ..Self::default() }
     }
 }
 

@@ -30,11 +30,7 @@ impl Cpus {
         if nodes.count() == 0 {
             nodes = all;
         }
-        Ok(Self {
-            all,
-            generator,
-            nodes,
-        })
+        Ok(Self { all, generator, nodes })
     }
 
     /// What this starts runs where nodes do.
@@ -69,10 +65,7 @@ impl Cpus {
         if self.all.count() < 2 {
             return "one CPU for nodes and generator".to_owned();
         }
-        format!(
-            "the generator has a CPU for itself, the nodes share {}",
-            self.nodes.count()
-        )
+        format!("the generator has a CPU for itself, the nodes share {}", self.nodes.count())
     }
 }
 

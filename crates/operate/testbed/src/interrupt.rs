@@ -30,10 +30,7 @@ static LEFTOVERS: Mutex<Vec<Leftovers>> = Mutex::new(Vec::new());
 pub fn register(pids: Vec<u32>, folder: &Path) {
     let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     leftovers.retain(|one| one.folder != folder);
-    leftovers.push(Leftovers {
-        pids,
-        folder: folder.to_owned(),
-    });
+    leftovers.push(Leftovers { pids, folder: folder.to_owned() });
 }
 
 /// Its processes have ended, and the folder is gone or somebody else's.
@@ -56,9 +53,7 @@ pub fn clean_up_on_signals() -> io::Result<()> {
             process::exit(INTERRUPTED);
         }
     };
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(wait)?;
+    thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(())
 }
 

@@ -41,10 +41,7 @@ mod tests {
 
     #[test]
     fn the_model_of_the_cpu_is_found_or_unknown() {
-        assert_eq!(
-            cpu_model("processor: 0\nmodel name\t: Some CPU @ 2 GHz\n"),
-            "Some CPU @ 2 GHz"
-        );
+        assert_eq!(cpu_model("processor: 0\nmodel name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
         assert_eq!(cpu_model(""), "unknown");
     }
 }

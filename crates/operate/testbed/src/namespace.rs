@@ -48,11 +48,9 @@ pub fn is_inside(variable: &str) -> bool {
 /// back only if that fails.
 pub fn enter(variable: &str) -> io::Error {
     match env::current_exe() {
-        Ok(program) => unshare()
-            .arg(program)
-            .args(env::args_os().skip(1))
-            .env(variable, "1")
-            .exec(),
+        Ok(program) => {
+            unshare().arg(program).args(env::args_os().skip(1)).env(variable, "1").exec()
+        }
         Err(error) => error,
     }
 }

@@ -107,9 +107,7 @@ impl Network {
         for from in 1..=self.nodes {
             let line = |to| {
                 let (at, hardware) = (address(to), place(from, to)?);
-                Some(format!(
-                    "neigh replace {at} lladdr {hardware} dev eth0 nud permanent\n"
-                ))
+                Some(format!("neigh replace {at} lladdr {hardware} dev eth0 nud permanent\n"))
             };
             let others = (1..=self.nodes).filter(|to| *to != from);
             let lines: String = others.filter_map(line).collect();
@@ -124,12 +122,7 @@ impl Network {
     pub fn places(node: u32) -> Places {
         let [client, peer, admin, stream] = PORTS;
         let at = |port| format!("{}:{port}", address(node));
-        Places {
-            client: at(client),
-            peer: at(peer),
-            admin: at(admin),
-            stream: at(stream),
-        }
+        Places { client: at(client), peer: at(peer), admin: at(admin), stream: at(stream) }
     }
 
     /// How the first nodes are started as one cluster, each in its namespace.
@@ -177,10 +170,7 @@ fn plug(node: u32) -> io::Result<()> {
         hardware(node)
     ))?;
     ip(&format!("link set v{node} master br0 up"))?;
-    ip(&format!(
-        "-n n{node} addr add {}/24 dev eth0",
-        address(node)
-    ))?;
+    ip(&format!("-n n{node} addr add {}/24 dev eth0", address(node)))?;
     ip(&format!("-n n{node} link set eth0 up"))
 }
 

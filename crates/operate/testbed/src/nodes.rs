@@ -44,11 +44,7 @@ impl Nodes {
     /// A new folder whose name begins so, and no node yet.
     pub fn none(prefix: &str) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(prefix).tempdir()?;
-        let mut nodes = Self {
-            nodes: Vec::new(),
-            left: BTreeSet::new(),
-            folder: Some(folder),
-        };
+        let mut nodes = Self { nodes: Vec::new(), left: BTreeSet::new(), folder: Some(folder) };
         nodes.register();
         Ok(nodes)
     }
@@ -84,9 +80,7 @@ impl Nodes {
         for spec in specs {
             self.spawn(spec)?;
         }
-        self.nodes[first..]
-            .iter_mut()
-            .try_for_each(NodeProcess::wait_ready)
+        self.nodes[first..].iter_mut().try_for_each(NodeProcess::wait_ready)
     }
 
     /// Starts one more node without waiting for it, and says the id that is the next one.
@@ -337,9 +331,8 @@ impl Nodes {
         wait::at_most(PATIENCE, "a leader", || {
             let views = self.admin_addresses().into_iter();
             let named: Vec<u32> = views.filter_map(|at| view(&at)?.leader).collect();
-            let most = named
-                .iter()
-                .max_by_key(|one| named.iter().filter(|other| other == one).count())?;
+            let most =
+                named.iter().max_by_key(|one| named.iter().filter(|other| other == one).count())?;
             let agreed =
                 named.iter().filter(|one| *one == most).count() * 2 > self.members().count();
             agreed.then_some(*most)
@@ -411,17 +404,13 @@ impl Nodes {
     fn views(&self) -> String {
         let say = |at: &String| answer(at, "/status", QUESTION);
         let views = self.admin_addresses();
-        let views = views
-            .iter()
-            .map(|at| say(at).unwrap_or_else(|| "no answer".to_owned()));
+        let views = views.iter().map(|at| say(at).unwrap_or_else(|| "no answer".to_owned()));
         views.collect::<Vec<_>>().join("\n")
     }
 
     /// Where their data are; it goes with them.
     pub fn folder(&self) -> &Path {
-        self.folder
-            .as_ref()
-            .map_or(Path::new("."), tempfile::TempDir::path)
+        self.folder.as_ref().map_or(Path::new("."), tempfile::TempDir::path)
     }
 
     /// From here on the nodes and the folder, which is returned, stay when this process ends.

@@ -79,9 +79,6 @@ mod tests {
         assert_eq!(steps(page), expected);
         assert_eq!(typed("run a b"), "a b");
         let top = typed("quorate top --every 2");
-        assert_eq!(
-            top,
-            "printf q | TERM=xterm script -qec 'quorate top --every 2' /dev/null"
-        );
+        assert_eq!(top, "printf q | TERM=xterm script -qec 'quorate top --every 2' /dev/null");
     }
 }

@@ -120,10 +120,7 @@ impl Played {
             met: Vec::new(),
             live: BTreeMap::new(),
         };
-        let shared = Arc::new(Shared {
-            world: Mutex::new(world),
-            changed: Condvar::new(),
-        });
+        let shared = Arc::new(Shared { world: Mutex::new(world), changed: Condvar::new() });
         let mut addresses = Vec::new();
         for node in 0..nodes {
             let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -326,11 +323,7 @@ impl World {
         });
         stream.writer = writer;
         stream.pieces += 1;
-        stream.piece = Some(Piece {
-            id,
-            owner,
-            offered: Vec::new(),
-        });
+        stream.piece = Some(Piece { id, owner, offered: Vec::new() });
         Ok((id, stream.bytes.len() as u64))
     }
 

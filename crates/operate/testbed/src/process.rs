@@ -82,10 +82,7 @@ pub struct NodeProcess {
 impl NodeProcess {
     /// Starts it; it may not listen yet.
     pub fn spawn(spec: Spec) -> io::Result<Self> {
-        let stderr = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(&spec.stderr)?;
+        let stderr = fs::File::options().create(true).append(true).open(&spec.stderr)?;
         let mut command = command(&spec.program);
         if spec.tied {
             command.env("QUORATE_DIES_WITH_PARENT", std::process::id().to_string());
@@ -102,12 +99,7 @@ impl NodeProcess {
             // A terminal's interrupt is for the process that started it, which then ends its nodes.
             .process_group(0);
         let child = command.spawn()?;
-        Ok(Self {
-            child,
-            spec,
-            ready: Ready::default(),
-            kept: false,
-        })
+        Ok(Self { child, spec, ready: Ready::default(), kept: false })
     }
 
     /// Waits until it says that it listens.
@@ -127,10 +119,7 @@ impl NodeProcess {
         let line = match lines.recv_timeout(READY_WAIT) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "it does not get ready",
-                ));
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not get ready"));
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.child.wait()?;
@@ -154,10 +143,7 @@ impl NodeProcess {
         for task in fs::read_dir(format!("/proc/{}/task", self.id()))? {
             // A thread may have ended meanwhile.
             let list = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
-            children.extend(
-                list.split_whitespace()
-                    .filter_map(|id| id.parse::<u32>().ok()),
-            );
+            children.extend(list.split_whitespace().filter_map(|id| id.parse::<u32>().ok()));
         }
         Ok(children)
     }
@@ -267,10 +253,7 @@ pub fn free_port() -> io::Result<u16> {
             return Ok(port);
         }
     }
-    Err(io::Error::new(
-        io::ErrorKind::AddrInUse,
-        "no free port on 127.0.0.1",
-    ))
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no free port on 127.0.0.1"))
 }
 
 /// Where one node listens, as it is told.
@@ -290,12 +273,7 @@ impl Places {
     /// Free ports of loopback.
     pub fn free() -> io::Result<Self> {
         let address = || Ok::<_, io::Error>(format!("127.0.0.1:{}", free_port()?));
-        Ok(Self {
-            client: address()?,
-            peer: address()?,
-            admin: address()?,
-            stream: address()?,
-        })
+        Ok(Self { client: address()?, peer: address()?, admin: address()?, stream: address()? })
     }
 }
 
@@ -334,9 +312,7 @@ impl Spec {
                 ("--admin", at.admin.clone()),
                 ("--stream", at.stream.clone()),
             ];
-            let own = own
-                .into_iter()
-                .flat_map(|(flag, value)| [flag.to_owned(), value]);
+            let own = own.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
             Self {
                 program: program.to_owned(),
                 data: folder.join(format!("node-{node}")),
@@ -369,8 +345,6 @@ pub(crate) fn trusting(peer: &str, flags: &[&str]) -> Option<&'static str> {
 /// Addresses are fixed, so that a node comes back where it was.
 pub fn cluster(program: &Path, folder: &Path, nodes: u32, flags: &[&str]) -> io::Result<Vec<Spec>> {
     // All are chosen before one is used: two equal ones are impossible only while none is taken.
-    let places: Vec<Places> = (0..nodes)
-        .map(|_| Places::free())
-        .collect::<io::Result<_>>()?;
+    let places: Vec<Places> = (0..nodes).map(|_| Places::free()).collect::<io::Result<_>>()?;
     Ok(Spec::members(program, folder, &places, flags).collect())
 }

@@ -44,14 +44,8 @@ enum Work {
 }
 
 /// Of each node's clients. Those that wait are many more than those that push: most of the time they do wait.
-const WORKS: [Work; 6] = [
-    Work::Push,
-    Work::Take(0),
-    Work::Take(0),
-    Work::Move,
-    Work::Take(1),
-    Work::Take(1),
-];
+const WORKS: [Work; 6] =
+    [Work::Push, Work::Take(0), Work::Take(0), Work::Move, Work::Take(1), Work::Take(1)];
 
 #[derive(Debug)]
 struct Shared {
@@ -88,10 +82,7 @@ impl Load {
             taken: AtomicU64::new(0),
             strange: Mutex::default(),
         });
-        let mut load = Self {
-            shared: Arc::clone(&shared),
-            clients: Vec::new(),
-        };
+        let mut load = Self { shared: Arc::clone(&shared), clients: Vec::new() };
         for node in 0..nodes {
             for work in WORKS {
                 let number = load.clients.len() as u64;
@@ -271,12 +262,7 @@ impl Client {
             Outcome::Done(Reply::Number(_)) => Some(self.shared.now()),
             Outcome::Done(reply) => return self.strange(&format!("{reply:?} for LPUSH")),
         };
-        self.seen.pushes.push(Push {
-            queue,
-            element,
-            call,
-            end,
-        });
+        self.seen.pushes.push(Push { queue, element, call, end });
     }
 
     fn pass_on(&mut self) {
@@ -315,11 +301,6 @@ impl Client {
         };
         self.shared.taken.fetch_add(1, Ordering::Relaxed);
         let end = self.shared.now();
-        self.seen.takes.push(Take {
-            queue,
-            element,
-            call,
-            end,
-        });
+        self.seen.takes.push(Take { queue, element, call, end });
     }
 }

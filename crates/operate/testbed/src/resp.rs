@@ -77,9 +77,7 @@ impl Link {
         let stream = secured(socket, address, SILENCE)?;
         stream.socket().set_read_timeout(Some(SILENCE))?;
         stream.socket().set_write_timeout(Some(SILENCE))?;
-        Ok(Self {
-            stream: BufReader::new(Wire(stream)),
-        })
+        Ok(Self { stream: BufReader::new(Wire(stream)) })
     }
 
     /// Sends all commands at once.
@@ -105,10 +103,9 @@ impl Link {
             ":" => Ok(Reply::Number(number()?)),
             "$" | "*" if number()? < 0 => Ok(Reply::Nothing),
             "$" => self.bulk(usize::try_from(number()?).map_err(io::Error::other)?),
-            "*" => (0..number()?)
-                .map(|_| self.receive())
-                .collect::<io::Result<_>>()
-                .map(Reply::Array),
+            "*" => {
+                (0..number()?).map(|_| self.receive()).collect::<io::Result<_>>().map(Reply::Array)
+            }
             _ => Err(strange(&line)),
         }
     }
@@ -125,8 +122,7 @@ impl Link {
         bounded.read_line(&mut line)?;
         let text = line.strip_suffix("\r\n");
         // Nothing, or the beginning of a line: the connection is closed.
-        text.map(str::to_owned)
-            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        text.map(str::to_owned).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     fn bulk(&mut self, length: usize) -> io::Result<Reply> {
@@ -136,9 +132,7 @@ impl Link {
         let mut bytes = vec![0; length + 2];
         self.stream.read_exact(&mut bytes)?;
         bytes.truncate(length);
-        String::from_utf8(bytes)
-            .map(Reply::Bulk)
-            .map_err(io::Error::other)
+        String::from_utf8(bytes).map(Reply::Bulk).map_err(io::Error::other)
     }
 }
 

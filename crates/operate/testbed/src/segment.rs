@@ -30,9 +30,7 @@ impl Lan {
             "gbit" => number.checked_mul(1000)?,
             _ => return None,
         };
-        (1..=100_000)
-            .contains(&megabits)
-            .then_some(Self { megabits })
+        (1..=100_000).contains(&megabits).then_some(Self { megabits })
     }
 
     /// As on the command line.
@@ -84,14 +82,9 @@ pub fn lay(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Resul
     ip(&format!("link set {SWITCH} up"))?;
     for node in 1..=nodes {
         let port = format!("p{node}");
-        ip(&format!(
-            "link add {port} type veth peer name {PEERS} netns n{node}"
-        ))?;
+        ip(&format!("link add {port} type veth peer name {PEERS} netns n{node}"))?;
         ip(&format!("link set {port} master {SWITCH} up"))?;
-        ip(&format!(
-            "-n n{node} addr add {}/24 dev {PEERS}",
-            address(node)
-        ))?;
+        ip(&format!("-n n{node} addr add {}/24 dev {PEERS}", address(node)))?;
         ip(&format!("-n n{node} link set {PEERS} up"))?;
         let tbf = format!("root tbf {}", lan.bucket());
         tc(&format!("qdisc add dev {port} {tbf}"))?;
@@ -117,9 +110,7 @@ pub fn narrow(lan: Lan, node: u32, percent: u64) -> io::Result<()> {
 /// Whether the switch passes groups to a node, as one that watches who joined them; at first to all.
 pub fn pass_groups(node: u32, passes: bool) -> io::Result<()> {
     let state = if passes { "on" } else { "off" };
-    ip(&format!(
-        "link set dev p{node} type bridge_slave mcast_flood {state}"
-    ))
+    ip(&format!("link set dev p{node} type bridge_slave mcast_flood {state}"))
 }
 
 /// How many bytes the switch keeps for a node whose link is full; more are dropped.
@@ -184,16 +175,9 @@ mod tests {
         assert_eq!(name("1gbit"), Some(("1gbit".to_owned(), 1000)));
         assert_eq!(name("100mbit"), Some(("100mbit".to_owned(), 100)));
         assert_eq!(name("2500mbit"), Some(("2500mbit".to_owned(), 2500)));
-        for bad in [
-            "",
-            "1",
-            "gbit",
-            "0mbit",
-            "1kbit",
-            "101gbit",
-            "-1gbit",
-            "99999999999999999999gbit",
-        ] {
+        for bad in
+            ["", "1", "gbit", "0mbit", "1kbit", "101gbit", "-1gbit", "99999999999999999999gbit"]
+        {
             assert_eq!(name(bad), None, "{bad}");
         }
     }
@@ -211,14 +195,8 @@ mod tests {
     #[test]
     fn a_bucket_holds_a_millisecond() {
         let bucket = |text| Lan::named(text).unwrap().bucket();
-        assert_eq!(
-            bucket("1gbit"),
-            "rate 1000000000bit burst 125000 limit 4194304"
-        );
-        assert_eq!(
-            bucket("100mbit"),
-            "rate 100000000bit burst 16384 limit 4194304"
-        );
+        assert_eq!(bucket("1gbit"), "rate 1000000000bit burst 125000 limit 4194304");
+        assert_eq!(bucket("100mbit"), "rate 100000000bit burst 16384 limit 4194304");
         let shallow = Lan::named("100mbit").unwrap().bucket_of(64 << 10);
         assert_eq!(shallow, "rate 100000000bit burst 16384 limit 65536");
     }

@@ -55,9 +55,7 @@ pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
         let (writer, index) = unmixed(u64::from_le_bytes(first.try_into().ok()?));
         let position = (index * WORD).checked_sub(lead as u64)?;
         let telling = bytes.get(..lead + 2 * word)?;
-        first_other(writer, position, telling)
-            .is_none()
-            .then_some((writer, position))
+        first_other(writer, position, telling).is_none().then_some((writer, position))
     })
 }
 

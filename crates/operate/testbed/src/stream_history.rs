@@ -99,11 +99,7 @@ impl Part {
         while !rest.is_empty() {
             let same = first_other(like.0, like.1, rest).unwrap_or(rest.len());
             if same > 0 {
-                parts.push(Self::Of {
-                    writer: like.0,
-                    position: like.1,
-                    count: same as u64,
-                });
+                parts.push(Self::Of { writer: like.0, position: like.1, count: same as u64 });
                 like.1 += same as u64;
                 rest = &rest[same..];
                 continue;
@@ -215,29 +211,16 @@ impl Judge {
                 }
             }
             Note::Durable { writer, position } => self.durable(*writer, *position),
-            Note::Closed {
-                writer,
-                position,
-                finished,
-            } => self.closed(*writer, *position, *finished),
+            Note::Closed { writer, position, finished } => {
+                self.closed(*writer, *position, *finished)
+            }
             Note::Asks { reader, position } => {
-                let reading = Reading {
-                    due: *position,
-                    acknowledged: self.acknowledged,
-                    got: Vec::new(),
-                };
+                let reading =
+                    Reading { due: *position, acknowledged: self.acknowledged, got: Vec::new() };
                 self.readings.insert(*reader, reading);
             }
-            Note::Read {
-                reader,
-                position,
-                parts,
-            } => self.read(*reader, *position, parts),
-            Note::End {
-                reader,
-                position,
-                finished,
-            } => self.end(*reader, *position, *finished),
+            Note::Read { reader, position, parts } => self.read(*reader, *position, parts),
+            Note::End { reader, position, finished } => self.end(*reader, *position, *finished),
         }
     }
 
@@ -265,12 +248,7 @@ impl Judge {
             }
         }
         self.order.push(writer);
-        let new = Writer {
-            opened: position,
-            written: position,
-            durable: position,
-            fence: None,
-        };
+        let new = Writer { opened: position, written: position, durable: position, fence: None };
         self.writers.insert(writer, new);
         self.acknowledged = acknowledged.max(position);
     }
@@ -359,19 +337,12 @@ impl Judge {
 
     /// Behind the last byte that anybody may have written. Whoever took over and was not heard yet may have.
     fn written(&self) -> u64 {
-        self.writers
-            .values()
-            .map(|one| one.written)
-            .max()
-            .unwrap_or(0)
+        self.writers.values().map(|one| one.written).max().unwrap_or(0)
     }
 
     fn two_writers(&mut self) {
-        let acknowledged: Vec<(u16, u64, u64)> = self
-            .writers
-            .iter()
-            .map(|(number, one)| (*number, one.opened, one.durable))
-            .collect();
+        let acknowledged: Vec<(u16, u64, u64)> =
+            self.writers.iter().map(|(number, one)| (*number, one.opened, one.durable)).collect();
         for (at, one) in acknowledged.iter().enumerate() {
             for other in &acknowledged[at + 1..] {
                 let (from, to) = (one.1.max(other.1), one.2.min(other.2));
@@ -386,11 +357,8 @@ impl Judge {
     /// Who wrote what is at a position, and behind the last byte that is this one's.
     fn owner(&self, position: u64) -> Option<(u16, u64)> {
         // Of two that begin at one position the former wrote nothing.
-        let number = self
-            .order
-            .iter()
-            .rev()
-            .find(|number| self.writers[number].opened <= position)?;
+        let number =
+            self.order.iter().rev().find(|number| self.writers[number].opened <= position)?;
         let writer = &self.writers[number];
         let end = writer.fence.unwrap_or(u64::MAX).min(writer.written);
         (position < end).then_some((*number, end))
@@ -399,10 +367,8 @@ impl Judge {
     /// Of each reading the first byte that is not what belongs there.
     fn contents(&mut self) {
         for (number, reading) in &self.readings {
-            let other = reading
-                .got
-                .iter()
-                .find_map(|(at, part)| self.differs(*at, part, &reading.got));
+            let other =
+                reading.got.iter().find_map(|(at, part)| self.differs(*at, part, &reading.got));
             if let Some((wrong, text)) = other {
                 let text = format!("reader {number}: {text}");
                 self.findings.push(Finding { wrong, text });
@@ -420,9 +386,7 @@ impl Judge {
             };
             let count = end.min(until) - at;
             match part {
-                Part::Of {
-                    writer, position, ..
-                } => {
+                Part::Of { writer, position, .. } => {
                     let position = position + from;
                     if (*writer, position) != (owner, at)
                         && let Some(within) = other_than(*writer, position, owner, at, count)
@@ -461,11 +425,7 @@ impl Judge {
         }
         let skipped = at..position;
         let comes_later = all.iter().any(|(there, part)| match part {
-            Part::Of {
-                writer,
-                position,
-                count,
-            } => {
+            Part::Of { writer, position, count } => {
                 let is_skipped = *position < skipped.end && skipped.start < position + count;
                 *there > at && *writer == owner && is_skipped
             }
@@ -498,11 +458,7 @@ mod tests {
             opened(2, 1000),
             sends(2, 500),
             durable(2, 1500),
-            Note::Closed {
-                writer: 2,
-                position: 1500,
-                finished: true,
-            },
+            Note::Closed { writer: 2, position: 1500, finished: true },
         ];
         notes.extend(reading(0, read));
         notes
@@ -525,25 +481,14 @@ mod tests {
     }
 
     fn reading(reader: u32, read: &[u8]) -> Vec<Note> {
-        let mut notes = vec![Note::Asks {
-            reader,
-            position: 0,
-        }];
+        let mut notes = vec![Note::Asks { reader, position: 0 }];
         let mut position = 0;
         // Frames end anywhere.
         for frame in read.chunks(333) {
-            notes.push(Note::Read {
-                reader,
-                position,
-                parts: Part::all((1, position), frame),
-            });
+            notes.push(Note::Read { reader, position, parts: Part::all((1, position), frame) });
             position += frame.len() as u64;
         }
-        notes.push(Note::End {
-            reader,
-            position,
-            finished: true,
-        });
+        notes.push(Note::End { reader, position, finished: true });
         notes
     }
 
@@ -565,17 +510,10 @@ mod tests {
             let (one, two) = all.split_at(first);
             let mut notes = history(&[]);
             notes.truncate(7);
-            notes.push(Note::Asks {
-                reader: 0,
-                position: 0,
-            });
+            notes.push(Note::Asks { reader: 0, position: 0 });
             for (position, frame) in [(0, one), (first as u64, two)] {
                 let parts = Part::all((1, position), frame);
-                notes.push(Note::Read {
-                    reader: 0,
-                    position,
-                    parts,
-                });
+                notes.push(Note::Read { reader: 0, position, parts });
             }
             assert_eq!(judge(&notes), [], "{first}");
         }
@@ -595,15 +533,8 @@ mod tests {
         let notes = [opened(1, 0), sends(1, 9), durable(1, 9), opened(2, 8)];
         assert_eq!(kinds(&notes), [Wrong::Lost]);
         // A stream that is closed too early.
-        let notes = [
-            opened(1, 0),
-            sends(1, 9),
-            Note::Closed {
-                writer: 1,
-                position: 8,
-                finished: true,
-            },
-        ];
+        let notes =
+            [opened(1, 0), sends(1, 9), Note::Closed { writer: 1, position: 8, finished: true }];
         assert_eq!(kinds(&notes), [Wrong::Lost]);
     }
 

@@ -149,12 +149,12 @@ impl Load {
         let (opened, hear_opened) = mpsc::channel();
         let (mut writes, at) = (dice.fork(), Arc::clone(&lane));
         match kind {
-            Kind::Taken => self.spawn(&lane, "writers", move || {
-                at.take_over_and_over(&mut writes, &opened)
-            }),
-            Kind::Steady | Kind::Trimmed => self.spawn(&lane, "writer", move || {
-                at.write(0, How::Create, &mut writes, &opened)
-            }),
+            Kind::Taken => {
+                self.spawn(&lane, "writers", move || at.take_over_and_over(&mut writes, &opened))
+            }
+            Kind::Steady | Kind::Trimmed => {
+                self.spawn(&lane, "writer", move || at.write(0, How::Create, &mut writes, &opened))
+            }
         }
         let what = format!("stream {} to be opened", lane.name);
         if hear_opened.recv_timeout(PATIENCE).is_err() {
@@ -274,10 +274,7 @@ pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
         if !found.is_empty() {
             let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
             let lines = lines.join("\n  ");
-            return Err(io::Error::other(format!(
-                "stream {}:\n  {lines}",
-                lane.name
-            )));
+            return Err(io::Error::other(format!("stream {}:\n  {lines}", lane.name)));
         }
         digests.dedup();
         if digests.len() != 1 {
@@ -330,10 +327,7 @@ impl Lane {
         let open = || StreamWriter::open(&self.addresses, &self.name, how, options());
         let mut stream = insist(open)?;
         let mut durable = stream.first_position();
-        self.note(Note::Opened {
-            writer,
-            position: durable,
-        });
+        self.note(Note::Opened { writer, position: durable });
         // Whoever does not care has gone on.
         let _ = opened.send(());
         let mut part = vec![0; usize::try_from(BURST).unwrap_or(0)];
@@ -342,10 +336,7 @@ impl Lane {
             let most = if dice.chance(1, 50) { BURST } else { self.part };
             let count = 1 + dice.index(usize::try_from(most).unwrap_or(1));
             fill(writer, stream.position(), &mut part[..count]);
-            self.note(Note::Sends {
-                writer,
-                count: count as u64,
-            });
+            self.note(Note::Sends { writer, count: count as u64 });
             if let Err(error) = stream.write_all(&part[..count]) {
                 self.heard(writer, &mut durable, stream.durable_position());
                 return Err(taken(&error).unwrap_or_else(|| Error::Machine(error.to_string())));
@@ -354,11 +345,7 @@ impl Lane {
             thread::sleep(PAUSE);
         }
         let position = stream.finish()?;
-        self.note(Note::Closed {
-            writer,
-            position,
-            finished: true,
-        });
+        self.note(Note::Closed { writer, position, finished: true });
         self.durable.store(position, Ordering::Relaxed);
         Ok(())
     }
@@ -444,10 +431,7 @@ impl Lane {
         if follow {
             reader = reader.follow();
         }
-        self.note(Note::Asks {
-            reader: number,
-            position: from,
-        });
+        self.note(Note::Asks { reader: number, position: from });
         let (mut hasher, mut like) = (DefaultHasher::new(), 0);
         loop {
             let position = reader.position();
@@ -461,19 +445,11 @@ impl Lane {
                 like = *writer;
             }
             let count = bytes.len();
-            self.note(Note::Read {
-                reader: number,
-                position,
-                parts,
-            });
+            self.note(Note::Read { reader: number, position, parts });
             reader.consume(count);
         }
         if let Some(end) = reader.end() {
-            self.note(Note::End {
-                reader: number,
-                position: end.position,
-                finished: end.finished,
-            });
+            self.note(Note::End { reader: number, position: end.position, finished: end.finished });
         }
         Ok(hasher.finish())
     }

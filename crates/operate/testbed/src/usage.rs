@@ -34,11 +34,7 @@ impl Usage {
                 switches += context_switches(&status);
             }
         }
-        Some(Self {
-            user_s,
-            system_s,
-            switches,
-        })
+        Some(Self { user_s, system_s, switches })
     }
 
     /// CPU seconds of one process, exact where the kernel counts them in nanoseconds, and in its ticks elsewhere.
@@ -109,12 +105,8 @@ fn nanoseconds(schedstat: &str) -> Option<u64> {
 }
 
 fn context_switches(status: &str) -> u64 {
-    let lines = status
-        .lines()
-        .filter_map(|line| line.split_once("ctxt_switches:"));
-    lines
-        .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
-        .sum()
+    let lines = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+    lines.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
 }
 
 /// CPU seconds of the whole machine since its start, all CPUs together.

@@ -43,19 +43,11 @@ struct Pace {
 }
 
 /// Logs are trimmed, and snapshots are large enough to be seen on their way.
-const BUSY: Pace = Pace {
-    once: 4 << 10,
-    once_later: 64,
-    over: 64 << 10,
-    pause: Duration::from_millis(4),
-};
+const BUSY: Pace =
+    Pace { once: 4 << 10, once_later: 64, over: 64 << 10, pause: Duration::from_millis(4) };
 /// It can go on for days.
-const CALM: Pace = Pace {
-    once: 256,
-    once_later: 256,
-    over: 4 << 10,
-    pause: Duration::from_millis(10),
-};
+const CALM: Pace =
+    Pace { once: 256, once_later: 256, over: 4 << 10, pause: Duration::from_millis(10) };
 
 /// A node that does not answer for so long is left by a client that repeats.
 const ATTEMPT: Duration = Duration::from_secs(1);
@@ -99,11 +91,7 @@ impl Writers {
 
     /// So many writers at any of these addresses, the first ones at first. None repeats anything.
     pub fn few(count: usize, addresses: &[String]) -> Self {
-        Self::of(count, addresses, BUSY, |addresses| Once {
-            link: None,
-            addresses,
-            next: 0,
-        })
+        Self::of(count, addresses, BUSY, |addresses| Once { link: None, addresses, next: 0 })
     }
 
     /// The same through clients that repeat; [`Self::end`] fails if one of them sees an error.
@@ -127,10 +115,7 @@ impl Writers {
     }
 
     fn etcd(addresses: &[String], pace: Pace) -> Self {
-        Self::of(addresses.len(), addresses, pace, |addresses| Etcd {
-            addresses,
-            next: 0,
-        })
+        Self::of(addresses.len(), addresses, pace, |addresses| Etcd { addresses, next: 0 })
     }
 
     fn of<T: Target + Send + 'static>(
@@ -149,11 +134,7 @@ impl Writers {
             let mut target = target(addresses);
             thread::spawn(move || write(writer, &mut target, pace, &stop, &acknowledged))
         });
-        Self {
-            threads: threads.collect(),
-            stop,
-            acknowledged,
-        }
+        Self { threads: threads.collect(), stop, acknowledged }
     }
 
     /// Acknowledged writes so far.
@@ -286,13 +267,11 @@ impl Target for Once {
 
 impl Target for Client {
     fn set(&mut self, name: &str, value: &str) -> Option<Fate> {
-        Some(
-            match self.run(&[b"SET", name.as_bytes(), value.as_bytes()]) {
-                Ok(Answer::Simple(said)) if said == "OK" => Fate::Done,
-                Ok(other) => Fate::Strange(format!("SET: {other}")),
-                Err(error) => Fate::Strange(format!("SET: {error}")),
-            },
-        )
+        Some(match self.run(&[b"SET", name.as_bytes(), value.as_bytes()]) {
+            Ok(Answer::Simple(said)) if said == "OK" => Fate::Done,
+            Ok(other) => Fate::Strange(format!("SET: {other}")),
+            Err(error) => Fate::Strange(format!("SET: {error}")),
+        })
     }
 }
 
@@ -337,11 +316,7 @@ fn write(
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(pace.pause);
         turn += 1;
-        let bytes = if turn <= GROWING_TURNS {
-            pace.once
-        } else {
-            pace.once_later
-        };
+        let bytes = if turn <= GROWING_TURNS { pace.once } else { pace.once_later };
         let once = (format!("once:{writer}:{turn}"), bytes);
         let over = (format!("over:{writer}:{}", turn % PLACES), pace.over);
         for (name, bytes) in [once, over] {
@@ -373,10 +348,7 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_or_is_unknown_is_allowed_and_nothing_else() {
-        let key = Key {
-            acknowledged: Some(5),
-            unknown: [3, 7].into(),
-        };
+        let key = Key { acknowledged: Some(5), unknown: [3, 7].into() };
         let allowed = |found| key.allows(found);
         assert!([3, 5, 7].into_iter().all(|found| allowed(Some(found))));
         assert!(!allowed(None) && !allowed(Some(4)) && !allowed(Some(8)));

@@ -31,18 +31,10 @@ type Case = (&'static str, fn(bool) -> Round);
 const CASES: [Case; 6] = [
     ("follower.batches", |idle| follower(false, idle)),
     ("follower.streams", |idle| follower(true, idle)),
-    ("leader.volatile.batches", |idle| {
-        leader(false, Class::Volatile, idle)
-    }),
-    ("leader.volatile.streams", |idle| {
-        leader(true, Class::Volatile, idle)
-    }),
-    ("leader.durable.batches", |idle| {
-        leader(false, Class::Durable, idle)
-    }),
-    ("leader.durable.streams", |idle| {
-        leader(true, Class::Durable, idle)
-    }),
+    ("leader.volatile.batches", |idle| leader(false, Class::Volatile, idle)),
+    ("leader.volatile.streams", |idle| leader(true, Class::Volatile, idle)),
+    ("leader.durable.batches", |idle| leader(false, Class::Durable, idle)),
+    ("leader.durable.streams", |idle| leader(true, Class::Durable, idle)),
 ];
 
 /// One round of fixed work.
@@ -72,20 +64,10 @@ fn node(id: u32, class: Class) -> Node {
 
 fn value(step: u64, stream: bool) -> (Value, u64) {
     if stream {
-        let stream = StreamName {
-            owner: Member::first(1).node,
-            boot: 1,
-            number: 1,
-        };
+        let stream = StreamName { owner: Member::first(1).node, boot: 1, number: 1 };
         (Value::Content { stream, offset: 7 }, 65_536)
     } else {
-        (
-            Value::Batch(BatchName {
-                counter: step,
-                ..BatchName::default()
-            }),
-            1,
-        )
+        (Value::Batch(BatchName { counter: step, ..BatchName::default() }), 1)
     }
 }
 
@@ -94,11 +76,7 @@ fn follower(stream: bool, idle: bool) -> Round {
     let mut node = node(2, Class::Volatile);
     let mut effects = Effects::with_capacity(64);
     let leader = Member::first(1);
-    let ballot = quorate_core::ballot::Ballot {
-        round: 1,
-        node: leader.node,
-        ..Default::default()
-    };
+    let ballot = quorate_core::ballot::Ballot { round: 1, node: leader.node, ..Default::default() };
     let (mut prefix, mut at) = (0u64, Slot::FIRST);
     let mut steps = Vec::new();
     for step in 0..VALUES {
@@ -120,18 +98,11 @@ fn follower(stream: bool, idle: bool) -> Round {
     }
     let began = Instant::now();
     for message in steps {
-        let input = Input::Message {
-            from: leader,
-            message,
-            held: true,
-        };
+        let input = Input::Message { from: leader, message, held: true };
         step_unless(idle, &mut node, input, &mut effects);
         black_box(effects.drain().count());
     }
-    Round {
-        steps: VALUES,
-        nanos: began.elapsed().as_nanos(),
-    }
+    Round { steps: VALUES, nanos: began.elapsed().as_nanos() }
 }
 
 fn step_unless(idle: bool, node: &mut Node, input: Input, effects: &mut Effects) {
@@ -149,38 +120,19 @@ fn leader(stream: bool, class: Class, idle: bool) -> Round {
     let mut effects = Effects::with_capacity(64);
     node.step(Time(0), Input::Tick, &mut effects);
     for other in [2, 3] {
-        node.step(
-            Time(0),
-            Input::Connected(Member::first(other)),
-            &mut effects,
-        );
+        node.step(Time(0), Input::Connected(Member::first(other)), &mut effects);
     }
     node.step(Time(100_000), Input::Tick, &mut effects);
     let ballot = effects
         .drain()
         .find_map(|effect| match effect {
-            Effect::Send {
-                message: Message::PreVote { ballot },
-                ..
-            } => Some(ballot),
+            Effect::Send { message: Message::PreVote { ballot }, .. } => Some(ballot),
             _ => None,
         })
         .expect("asks for pre-votes");
     let from = Member::first(2);
-    let granted = Message::PreVoteReply {
-        ballot,
-        granted: true,
-        promised: Default::default(),
-    };
-    node.step(
-        Time(1),
-        Input::Message {
-            from,
-            message: granted,
-            held: true,
-        },
-        &mut effects,
-    );
+    let granted = Message::PreVoteReply { ballot, granted: true, promised: Default::default() };
+    node.step(Time(1), Input::Message { from, message: granted, held: true }, &mut effects);
     let mut records = 2;
     node.step(Time(1), Input::Persisted(RecordSeq(records)), &mut effects);
     let promise = quorate_core::message::Phase1b {
@@ -192,15 +144,7 @@ fn leader(stream: bool, class: Class, idle: bool) -> Round {
         extents: Vec::new(),
     };
     let message = Message::Phase1b(promise);
-    node.step(
-        Time(1),
-        Input::Message {
-            from,
-            message,
-            held: true,
-        },
-        &mut effects,
-    );
+    node.step(Time(1), Input::Message { from, message, held: true }, &mut effects);
     effects.drain();
     assert!(node.can_propose(), "leads");
     let (mut check, mut at) = (0u64, Slot::FIRST);
@@ -229,11 +173,7 @@ fn leader(stream: bool, class: Class, idle: bool) -> Round {
         }
         for other in [2, 3] {
             let from = Member::first(other);
-            let input = Input::Message {
-                from,
-                message: vote.clone(),
-                held: true,
-            };
+            let input = Input::Message { from, message: vote.clone(), held: true };
             step_unless(idle, &mut node, input, &mut effects);
         }
         steps += 3;

@@ -52,35 +52,13 @@ impl Acceptor {
         runs_max: usize,
     ) -> Self {
         let mut held = Extents::with_capacity(runs_max + 2);
-        for Extent {
-            range,
-            ballot,
-            value,
-            ..
-        } in votes
-        {
-            assert!(
-                ballot <= promised,
-                "recovered a vote in {ballot} above promise {promised}"
-            );
-            held.set(Vote {
-                range,
-                ballot,
-                value,
-                record: RecordSeq(0),
-            });
+        for Extent { range, ballot, value, .. } in votes {
+            assert!(ballot <= promised, "recovered a vote in {ballot} above promise {promised}");
+            held.set(Vote { range, ballot, value, record: RecordSeq(0) });
         }
         held.drop_below(floor);
         let promised_by = RecordSeq(0);
-        Self {
-            promised,
-            promised_by,
-            floor,
-            voted_to,
-            votes: held,
-            window_slots,
-            runs_max,
-        }
+        Self { promised, promised_by, floor, voted_to, votes: held, window_slots, runs_max }
     }
 
     /// The highest ballot that it answers.
@@ -121,20 +99,12 @@ impl Acceptor {
     /// [p1-2] Whether `ballot` may be promised: `Ok(true)` if that raises the promise, and a
     /// record is due.
     pub fn may_promise(&self, ballot: Ballot) -> Result<bool, Ballot> {
-        if ballot < self.promised {
-            Err(self.promised)
-        } else {
-            Ok(ballot > self.promised)
-        }
+        if ballot < self.promised { Err(self.promised) } else { Ok(ballot > self.promised) }
     }
 
     /// Raises the promise, by this record.
     pub fn promise(&mut self, ballot: Ballot, record: RecordSeq) {
-        assert!(
-            ballot > self.promised,
-            "promise {ballot} does not raise {}",
-            self.promised
-        );
+        assert!(ballot > self.promised, "promise {ballot} does not raise {}", self.promised);
         self.promised = ballot;
         self.promised_by = record;
     }
@@ -184,23 +154,14 @@ impl Acceptor {
         value: Value,
         record: RecordSeq,
     ) -> bool {
-        assert!(
-            ballot >= self.promised,
-            "vote in {ballot} below promise {}",
-            self.promised
-        );
+        assert!(ballot >= self.promised, "vote in {ballot} below promise {}", self.promised);
         assert!(range.from >= self.floor, "vote below floor {}", self.floor);
         if ballot > self.promised {
             // Voting is also promising: an older leader must not slip in behind this vote.
             self.promise(ballot, record);
         }
         self.voted_to = self.voted_to.max(range.to);
-        self.votes.set(Vote {
-            range,
-            ballot,
-            value,
-            record,
-        })
+        self.votes.set(Vote { range, ballot, value, record })
     }
 
     /// Slots below `decided_to` are decided and held here: their votes have served.
@@ -217,21 +178,9 @@ impl Acceptor {
     /// volatile: it is true all the same.
     pub fn report(&self, from: Slot, persisted: RecordSeq) -> Vec<Extent> {
         let extent = |vote: Vote| {
-            let class = if vote.record <= persisted {
-                Class::Durable
-            } else {
-                Class::Volatile
-            };
-            Extent {
-                range: vote.range,
-                ballot: vote.ballot,
-                value: vote.value,
-                class,
-            }
+            let class = if vote.record <= persisted { Class::Durable } else { Class::Volatile };
+            Extent { range: vote.range, ballot: vote.ballot, value: vote.value, class }
         };
-        self.votes
-            .iter_from(from.max(self.floor))
-            .map(extent)
-            .collect()
+        self.votes.iter_from(from.max(self.floor)).map(extent).collect()
     }
 }

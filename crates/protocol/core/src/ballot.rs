@@ -29,11 +29,7 @@ pub struct Ballot {
 
 impl Ballot {
     /// Below every ballot that a node can start (rounds start at 1).
-    pub const ZERO: Self = Self {
-        era: Era(0),
-        round: 0,
-        node: NodeId(0),
-    };
+    pub const ZERO: Self = Self { era: Era(0), round: 0, node: NodeId(0) };
 }
 
 impl fmt::Display for Era {
@@ -57,11 +53,7 @@ mod tests {
     /// an earlier one, or an acceptor that promised it would go on voting for the old era.
     #[test]
     fn ballots_compare_by_era_first() {
-        let ballot = |era, round, node| Ballot {
-            era: Era(era),
-            round,
-            node: NodeId(node),
-        };
+        let ballot = |era, round, node| Ballot { era: Era(era), round, node: NodeId(node) };
         let ascending = [
             Ballot::ZERO,
             ballot(0, 1, 2),

@@ -71,10 +71,7 @@ struct Asked {
 impl Catchup {
     /// Everything below `target` is decided somewhere.
     pub fn starting_at(target: Slot) -> Self {
-        Self {
-            target,
-            ..Self::default()
-        }
+        Self { target, ..Self::default() }
     }
 
     /// `source` decided everything below `target`.
@@ -144,12 +141,7 @@ impl Catchup {
         }
         let to = self.target.min(decided_to.plus(self.chunk));
         let range = SlotRange::new(decided_to, gap_to.map_or(to, |gap| gap.min(to)));
-        self.asked = Some(Asked {
-            to: self.source,
-            range,
-            arrived: 0,
-            at: now,
-        });
+        self.asked = Some(Asked { to: self.source, range, arrived: 0, at: now });
         Some((self.source, range))
     }
 
@@ -169,9 +161,7 @@ impl Catchup {
     fn left(&self, decided_to: Slot, peers: &[NodeId]) -> Option<NodeId> {
         let behind = peers.iter().filter(|peer| **peer > self.source);
         let mut turns = behind.chain(peers);
-        turns
-            .find(|peer| self.may_have(**peer, decided_to))
-            .copied()
+        turns.find(|peer| self.may_have(**peer, decided_to)).copied()
     }
 
     /// [catch-2] The log of `from` starts at `log_start`, above what is missing here. Where the earliest
@@ -212,8 +202,7 @@ impl Catchup {
     /// missing at `decided_to`.
     pub fn needs_snapshot(&self, now: Time, decided_to: Slot, within_us: u64) -> bool {
         let lately = |at: Time| now.since_us(at) <= within_us;
-        self.start
-            .is_some_and(|(start, at)| start > decided_to && lately(at))
+        self.start.is_some_and(|(start, at)| start > decided_to && lately(at))
     }
 
     /// A snapshot stands for what was asked for.
@@ -293,10 +282,7 @@ mod tests {
         for _ in 0..200 {
             catchup.learned(1);
         }
-        assert_eq!(
-            ask(&mut catchup, 0, at).expect("answered in full").1,
-            CHUNK_VALUES_MAX
-        );
+        assert_eq!(ask(&mut catchup, 0, at).expect("answered in full").1, CHUNK_VALUES_MAX);
     }
 
     /// [catch-2] One log that begins too late says nothing of the others.
@@ -322,11 +308,7 @@ mod tests {
         assert_eq!(ask(&mut catchup, 4, 45), None, "answers are coming in");
         assert_eq!(ask(&mut catchup, 104, 45), Some((2, 5)), "3 has less");
         assert_eq!(below(&mut catchup, 2, 46, 45), Some(Slot(46)));
-        assert_eq!(
-            ask(&mut catchup, 105, 1002),
-            Some((2, 10)),
-            "it has the rest"
-        );
+        assert_eq!(ask(&mut catchup, 105, 1002), Some((2, 10)), "it has the rest");
 
         // Who says nothing has nothing.
         assert_eq!(below(&mut catchup, 2, 1200, 1002), None);

@@ -95,11 +95,7 @@ impl Configuration {
     /// Checks and builds; members are kept in order of their ids.
     pub fn new(mut members: Vec<Voter>, rule: QuorumRule, class: Class) -> Result<Self, Invalid> {
         members.sort_unstable_by_key(|voter| voter.member);
-        let configuration = Self {
-            members,
-            rule,
-            class,
-        };
+        let configuration = Self { members, rule, class };
         configuration.check()?;
         Ok(configuration)
     }
@@ -109,16 +105,8 @@ impl Configuration {
         members: impl IntoIterator<Item = Member>,
         class: Class,
     ) -> Result<Self, Invalid> {
-        let voter = |member| Voter {
-            member,
-            weight: 1,
-            auxiliary: false,
-        };
-        Self::new(
-            members.into_iter().map(voter).collect(),
-            QuorumRule::Majority,
-            class,
-        )
+        let voter = |member| Voter { member, weight: 1, auxiliary: false };
+        Self::new(members.into_iter().map(voter).collect(), QuorumRule::Majority, class)
     }
 
     fn check(&self) -> Result<(), Invalid> {
@@ -159,9 +147,7 @@ impl Configuration {
     pub fn full(&self) -> MemberSet {
         let full = |(index, voter): (usize, &Voter)| (!voter.auxiliary).then_some(index);
         let members = self.members.iter().enumerate();
-        members
-            .filter_map(full)
-            .fold(MemberSet::default(), MemberSet::with)
+        members.filter_map(full).fold(MemberSet::default(), MemberSet::with)
     }
 
     /// [offload-10] `(q, n)` if any q of the n members decide, and all of them are sent what is proposed; `None`: it is
@@ -182,8 +168,7 @@ impl Configuration {
 
     /// Whether this member is an auxiliary.
     pub fn is_auxiliary(&self, member: Member) -> bool {
-        self.position(member)
-            .is_some_and(|at| self.members[at].auxiliary)
+        self.position(member).is_some_and(|at| self.members[at].auxiliary)
     }
 
     /// The configuration after `change`, if that is valid under this one ([era-4]). Which node ids may
@@ -197,11 +182,7 @@ impl Configuration {
                     members[at].weight =
                         members[at].weight.checked_add(1).ok_or(Invalid::Weight)?;
                 }
-                None => members.push(Voter {
-                    member,
-                    weight: 1,
-                    auxiliary: false,
-                }),
+                None => members.push(Voter { member, weight: 1, auxiliary: false }),
             },
             Change::Decrement(member) => {
                 let at = self.position(member).ok_or(Invalid::Unknown(member.node))?;
@@ -294,19 +275,12 @@ impl Configuration {
 
     /// Total weight; within [`WEIGHT_MAX`] for every checked configuration.
     pub fn weight(&self) -> u64 {
-        self.members
-            .iter()
-            .map(|voter| u64::from(voter.weight))
-            .sum()
+        self.members.iter().map(|voter| u64::from(voter.weight)).sum()
     }
 
     /// Weight of a set of members.
     pub fn weight_of(&self, set: MemberSet) -> u64 {
-        let inside = self
-            .members
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| set.has(*index));
+        let inside = self.members.iter().enumerate().filter(|(index, _)| set.has(*index));
         inside.map(|(_, voter)| u64::from(voter.weight)).sum()
     }
 
@@ -383,14 +357,9 @@ impl Change {
             Self::Multiply(factor) => [3, 0, factor as u64],
             Self::Divide(factor) => [4, 0, factor as u64],
             Self::Remove(node) => [5, node.0 as u64, 0],
-            Self::Role {
-                member: m,
-                auxiliary,
-            } => [
-                6,
-                (m.node.0 as u64) | (m.incarnation.0 as u64) << 32,
-                auxiliary as u64,
-            ],
+            Self::Role { member: m, auxiliary } => {
+                [6, (m.node.0 as u64) | (m.incarnation.0 as u64) << 32, auxiliary as u64]
+            }
             Self::Rule(rule) => {
                 let [kind, first, second] = rule.words();
                 [7, (first as u64) | (second as u64) << 32, kind as u64]
@@ -407,14 +376,8 @@ impl fmt::Display for Change {
             Self::Multiply(factor) => write!(f, "* {factor}"),
             Self::Divide(factor) => write!(f, "/ {factor}"),
             Self::Remove(node) => write!(f, "remove {node}"),
-            Self::Role {
-                member,
-                auxiliary: true,
-            } => write!(f, "{member} auxiliary"),
-            Self::Role {
-                member,
-                auxiliary: false,
-            } => write!(f, "{member} full"),
+            Self::Role { member, auxiliary: true } => write!(f, "{member} auxiliary"),
+            Self::Role { member, auxiliary: false } => write!(f, "{member} full"),
             Self::Rule(rule) => write!(f, "quorum {rule}"),
         }
     }
@@ -448,11 +411,7 @@ mod tests {
     }
 
     fn founded(nodes: u32, rule: QuorumRule) -> Configuration {
-        let voter = |node| Voter {
-            member: Member::first(node),
-            weight: 1,
-            auxiliary: false,
-        };
+        let voter = |node| Voter { member: Member::first(node), weight: 1, auxiliary: false };
         let voters = (1..=nodes).map(voter).collect();
         Configuration::new(voters, rule, Class::Durable).expect("quorums meet")
     }
@@ -474,53 +433,26 @@ mod tests {
     #[test]
     fn a_rule_must_meet_the_one_before() {
         let configuration = founded(4, flexible(3, 2));
-        let to = |rule| {
-            configuration
-                .changed(Change::Rule(rule))
-                .map(|next| next.rule())
-        };
+        let to = |rule| configuration.changed(Change::Rule(rule)).map(|next| next.rule());
         assert_eq!(to(flexible(3, 3)), Ok(flexible(3, 3)));
         assert_eq!(to(QuorumRule::Majority), Ok(QuorumRule::Majority));
         assert_eq!(to(flexible(2, 2)), Err(Invalid::Quorums), "not each other");
-        assert_eq!(
-            to(flexible(2, 3)),
-            Err(Invalid::Quorums),
-            "its phase 1, votes of before"
-        );
-        assert_eq!(
-            to(flexible(4, 1)),
-            Err(Invalid::Quorums),
-            "its votes, phase 1 of before"
-        );
-        assert_eq!(
-            to(flexible(5, 2)),
-            Err(Invalid::Quorums),
-            "nobody could promise"
-        );
+        assert_eq!(to(flexible(2, 3)), Err(Invalid::Quorums), "its phase 1, votes of before");
+        assert_eq!(to(flexible(4, 1)), Err(Invalid::Quorums), "its votes, phase 1 of before");
+        assert_eq!(to(flexible(5, 2)), Err(Invalid::Quorums), "nobody could promise");
         assert_eq!(to(flexible(3, 2)), Err(Invalid::Unchanged));
     }
 
     /// [aux-1] Full replicas decide in the steady state, so they must be able to.
     #[test]
     fn a_group_can_do_without_its_auxiliaries() {
-        let role = |node, auxiliary| Change::Role {
-            member: Member::first(node),
-            auxiliary,
-        };
-        let one = founded(3, QuorumRule::Majority)
-            .changed(role(3, true))
-            .expect("two are left");
+        let role = |node, auxiliary| Change::Role { member: Member::first(node), auxiliary };
+        let one = founded(3, QuorumRule::Majority).changed(role(3, true)).expect("two are left");
         assert_eq!(one.to_string(), "1 2 3a");
         assert_eq!(one.changed(role(2, true)), Err(Invalid::Auxiliaries));
         assert_eq!(one.changed(role(3, true)), Err(Invalid::Unchanged));
         assert_eq!(one.changed(role(4, true)), Err(Invalid::Unknown(NodeId(4))));
-        assert_eq!(
-            one.changed(Change::Decrement(Member::first(2))),
-            Err(Invalid::Auxiliaries)
-        );
-        assert_eq!(
-            one.changed(role(3, false)),
-            Ok(founded(3, QuorumRule::Majority))
-        );
+        assert_eq!(one.changed(Change::Decrement(Member::first(2))), Err(Invalid::Auxiliaries));
+        assert_eq!(one.changed(role(3, false)), Ok(founded(3, QuorumRule::Majority)));
     }
 }

@@ -75,10 +75,7 @@ impl Pending {
         if let Record::Vote { range, .. } | Record::Decided { range, .. } = record {
             self.spoken_of = self.spoken_of.min(range.from);
         }
-        effects.push(Effect::Persist {
-            seq: self.appended,
-            record,
-        });
+        effects.push(Effect::Persist { seq: self.appended, record });
         self.appended
     }
 
@@ -138,11 +135,7 @@ impl Pending {
     pub fn persisted(&mut self, seq: RecordSeq) {
         assert!(seq <= self.appended, "record {} was never appended", seq.0);
         self.persisted = self.persisted.max(seq);
-        while self
-            .replacing
-            .pop_front_if(|(last, _)| *last <= seq)
-            .is_some()
-        {}
+        while self.replacing.pop_front_if(|(last, _)| *last <= seq).is_some() {}
         while let Some((_, to)) = self.restated.pop_front_if(|(last, _)| *last <= seq) {
             self.known_to = self.known_to.max(to);
         }
@@ -167,8 +160,7 @@ impl Pending {
     /// A promise that may be spoken once `record` has the group's class.
     pub fn park_promise(&mut self, record: RecordSeq, to: NodeId, promise: Phase1b) {
         // A repeated question is answered once: the newest answer to a node replaces its older ones.
-        self.promises
-            .retain(|(_, node, older)| *node != to || older.ballot != promise.ballot);
+        self.promises.retain(|(_, node, older)| *node != to || older.ballot != promise.ballot);
         self.promises.push_back((record, to, promise));
     }
 
@@ -225,11 +217,7 @@ impl Pending {
         if self.failed || (self.class == Class::Durable && durable_to <= run.from) {
             return None;
         }
-        assert!(
-            durable_to <= run.to,
-            "durable to {durable_to}, voted to {}",
-            run.to
-        );
+        assert!(durable_to <= run.to, "durable to {durable_to}, voted to {}", run.to);
         Some(Durable::released(Statement::Vote(Phase2b {
             ballot: run.ballot,
             from: run.from,
@@ -246,10 +234,7 @@ impl Pending {
 
     /// The newest ballot among parked promises, for tests and invariants.
     pub fn newest_parked_promise(&self) -> Option<Ballot> {
-        self.promises
-            .iter()
-            .map(|(_, _, promise)| promise.ballot)
-            .max()
+        self.promises.iter().map(|(_, _, promise)| promise.ballot).max()
     }
 }
 

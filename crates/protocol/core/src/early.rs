@@ -94,9 +94,7 @@ impl Early {
             self.asked = None;
             return None;
         };
-        let open = self
-            .asked
-            .is_some_and(|(asked, at)| asked >= to && now.since_us(at) < retry_us);
+        let open = self.asked.is_some_and(|(asked, at)| asked >= to && now.since_us(at) < retry_us);
         if open {
             return None;
         }
@@ -123,12 +121,7 @@ impl Early {
 
     /// A member said that in this ballot it has voted for these slots.
     pub fn on_reply(&mut self, by: Member, ballot: Ballot, from: Slot, to: Slot) {
-        let word = Word {
-            by,
-            ballot,
-            from,
-            to,
-        };
+        let word = Word { by, ballot, from, to };
         let room = self.said.len() < PEERS_MAX;
         let mut known = self.said.iter_mut();
         match known.find(|known| known.by.node == by.node) {
@@ -172,19 +165,11 @@ mod tests {
     const RETRY_US: u64 = 1000;
 
     fn ballot(round: u32) -> Ballot {
-        Ballot {
-            era: Era(0),
-            round,
-            node: NodeId(1),
-        }
+        Ballot { era: Era(0), round, node: NodeId(1) }
     }
 
     fn question(round: u32, to: u64) -> Question {
-        Question {
-            ballot: ballot(round),
-            to: Slot(to),
-            check: 0,
-        }
+        Question { ballot: ballot(round), to: Slot(to), check: 0 }
     }
 
     #[test]
@@ -211,10 +196,7 @@ mod tests {
     #[test]
     fn words_are_those_of_a_ballot_an_incarnation_and_a_run() {
         let first = Member::first(2);
-        let second = Member {
-            incarnation: Incarnation(1),
-            ..first
-        };
+        let second = Member { incarnation: Incarnation(1), ..first };
         let mut early = Early::default();
         early.on_reply(first, ballot(2), Slot(4), Slot(9));
         early.on_reply(first, ballot(1), Slot(1), Slot(20));
@@ -242,12 +224,7 @@ mod tests {
     /// [less-1] A question waits for the vote, and is dropped once there cannot be one.
     #[test]
     fn a_peer_is_answered_when_there_is_a_vote_or_never_will_be() {
-        let run = |round, to| Run {
-            ballot: ballot(round),
-            from: Slot(1),
-            to: Slot(to),
-            check: 0,
-        };
+        let run = |round, to| Run { ballot: ballot(round), from: Slot(1), to: Slot(to), check: 0 };
         let mut early = Early::default();
         early.on_request(NodeId(2), question(1, 4));
         early.on_request(NodeId(3), question(2, 3));

@@ -94,10 +94,9 @@ impl fmt::Display for Alarm {
             Self::ConflictingProposals { ballot, slot } => {
                 write!(f, "ballot {ballot} proposed two values for slot {slot}")
             }
-            Self::DifferentHistory { with, to } => write!(
-                f,
-                "node {with} has applied something else than this node below slot {to}"
-            ),
+            Self::DifferentHistory { with, to } => {
+                write!(f, "node {with} has applied something else than this node below slot {to}")
+            }
         }
     }
 }
@@ -247,10 +246,7 @@ pub struct Effects {
 impl Effects {
     /// An empty list with room for a busy step.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self {
-            list: Vec::with_capacity(capacity),
-            slow: SlowPaths::default(),
-        }
+        Self { list: Vec::with_capacity(capacity), slow: SlowPaths::default() }
     }
 
     /// Takes everything out, in order.
@@ -293,10 +289,7 @@ impl Effects {
 
     fn push_send(&mut self, to: NodeSet, message: Message) {
         assert!(
-            !matches!(
-                message,
-                Message::Phase1b(_) | Message::Phase2b(_) | Message::RingVote(_)
-            ),
+            !matches!(message, Message::Phase1b(_) | Message::Phase2b(_) | Message::RingVote(_)),
             "promises and votes leave through `speak`"
         );
         self.list.push(Effect::Send { to, message });

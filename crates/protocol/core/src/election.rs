@@ -43,10 +43,7 @@ pub struct Election {
 impl Election {
     /// A node that has heard of nobody.
     pub fn new(min_ms: u64, max_ms: u64, seed: u64) -> Self {
-        assert!(
-            min_ms <= max_ms,
-            "election time-out: {min_ms} above {max_ms}"
-        );
+        assert!(min_ms <= max_ms, "election time-out: {min_ms} above {max_ms}");
         Self {
             leader: None,
             heard: None,
@@ -156,8 +153,7 @@ impl Election {
 
     /// [live-1] Whether a leader spoke within the shortest time-out.
     pub fn leader_is_fresh(&self, now: Time) -> bool {
-        self.heard
-            .is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
+        self.heard.is_some_and(|at| now.since_us(at) < self.min_us + self.borne_us)
     }
 
     /// Draws the next time-out; longer after failed attempts ([live-3]).
@@ -202,11 +198,7 @@ impl Election {
 
     /// The highest round told of in this era.
     pub fn round_seen(&self, era: Era) -> u32 {
-        if self.round_seen.0 == era {
-            self.round_seen.1
-        } else {
-            0
-        }
+        if self.round_seen.0 == era { self.round_seen.1 } else { 0 }
     }
 
     /// Starts asking around for `ballot`.
@@ -216,10 +208,7 @@ impl Election {
 
     /// Somebody would promise. Returns everybody who would, if the question still stands.
     pub fn granted(&mut self, ballot: Ballot, by: Member) -> Option<&[Member]> {
-        let (_, by_now) = self
-            .pre_vote
-            .as_mut()
-            .filter(|(asked, _)| *asked == ballot)?;
+        let (_, by_now) = self.pre_vote.as_mut().filter(|(asked, _)| *asked == ballot)?;
         if !by_now.contains(&by) && by_now.len() < crate::flow::PEERS_MAX {
             by_now.push(by);
         }

@@ -180,20 +180,13 @@ impl fmt::Display for End {
             Self::QuorumSilent => f.write_str("lost contact with the quorum"),
             Self::TooFewPromises => f.write_str("too few promises came in time"),
             Self::Strays { promised } => {
-                write!(
-                    f,
-                    "too many nodes promised ballot {promised} of node {}",
-                    promised.node
-                )
+                write!(f, "too many nodes promised ballot {promised} of node {}", promised.node)
             }
             Self::OtherDecision { slot } => {
                 write!(f, "slot {slot} is decided with another value")
             }
             Self::FoundNowhere { slot } => {
-                write!(
-                    f,
-                    "nobody can read slot {slot}, which the others can decide anew"
-                )
+                write!(f, "nobody can read slot {slot}, which the others can decide anew")
             }
             Self::Installed { to } => {
                 write!(f, "a snapshot of everything below slot {to} was installed")

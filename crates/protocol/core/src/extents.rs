@@ -27,10 +27,7 @@ pub struct Vote {
 
 impl Vote {
     fn clipped(self, range: SlotRange) -> Self {
-        Self {
-            range: self.range.intersect(range),
-            ..self
-        }
+        Self { range: self.range.intersect(range), ..self }
     }
 
     /// Whether `next` continues this run, so that one entry can hold both.
@@ -51,9 +48,7 @@ pub struct Extents {
 impl Extents {
     /// Room for `capacity` runs before anything is allocated.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self {
-            runs: VecDeque::with_capacity(capacity),
-        }
+        Self { runs: VecDeque::with_capacity(capacity) }
     }
 
     /// Number of runs.
@@ -92,10 +87,7 @@ impl Extents {
     /// Sets the vote for all slots of its range, cutting what it covers in part: where a range is cut
     /// changes nothing ([p2-2]). Returns whether that was more than an append.
     pub fn set(&mut self, vote: Vote) -> bool {
-        let appends = self
-            .runs
-            .back()
-            .is_none_or(|last| last.range.to <= vote.range.from);
+        let appends = self.runs.back().is_none_or(|last| last.range.to <= vote.range.from);
         if appends {
             push(&mut self.runs, vote);
             return false;
@@ -170,16 +162,10 @@ pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W
         };
         if x.range.from != y.range.from {
             // The part of the earlier one that lies before the other.
-            let (first, border) = if x.range.from < y.range.from {
-                (x, y.range.from)
-            } else {
-                (y, x.range.from)
-            };
+            let (first, border) =
+                if x.range.from < y.range.from { (x, y.range.from) } else { (y, x.range.from) };
             let to = first.range.to.min(border);
-            out.push(Report {
-                range: SlotRange::new(first.range.from, to),
-                ..*first
-            });
+            out.push(Report { range: SlotRange::new(first.range.from, to), ..*first });
             first.range.from = to;
         } else {
             let to = x.range.to.min(y.range.to);
@@ -187,10 +173,7 @@ pub fn highest<W: Copy>(a: &[Report<W>], b: &[Report<W>]) -> Result<Vec<Report<W
                 return Err(x.range.from);
             }
             let winner = if x.ballot >= y.ballot { *x } else { *y };
-            out.push(Report {
-                range: SlotRange::new(x.range.from, to),
-                ..winner
-            });
+            out.push(Report { range: SlotRange::new(x.range.from, to), ..winner });
             x.range.from = to;
             y.range.from = to;
         }
@@ -212,39 +195,25 @@ mod tests {
     use crate::{ballot::Era, dice::Dice, node_id::NodeId, value::BatchName};
 
     fn ballot(round: u32) -> Ballot {
-        Ballot {
-            era: Era(0),
-            round,
-            node: NodeId(1),
-        }
+        Ballot { era: Era(0), round, node: NodeId(1) }
     }
 
     fn value(counter: u64) -> Value {
         if counter == 0 {
             Value::NoOp
         } else {
-            Value::Batch(BatchName {
-                counter,
-                ..BatchName::default()
-            })
+            Value::Batch(BatchName { counter, ..BatchName::default() })
         }
     }
 
     fn vote(from: u64, to: u64, round: u32, counter: u64) -> Vote {
         let range = SlotRange::new(Slot(from), Slot(to));
-        Vote {
-            range,
-            ballot: ballot(round),
-            value: value(counter),
-            record: RecordSeq(0),
-        }
+        Vote { range, ballot: ballot(round), value: value(counter), record: RecordSeq(0) }
     }
 
     fn as_map(runs: impl Iterator<Item = Vote>) -> BTreeMap<u64, (Ballot, Value)> {
         let slots = |run: Vote| (run.range.from.0..run.range.to.0).map(move |slot| (slot, run));
-        runs.flat_map(slots)
-            .map(|(slot, run)| (slot, (run.ballot, run.value)))
-            .collect()
+        runs.flat_map(slots).map(|(slot, run)| (slot, (run.ballot, run.value))).collect()
     }
 
     /// The ring behaves like a map from slots to votes, whatever is set and dropped.
@@ -269,9 +238,7 @@ mod tests {
                 let ordered: Vec<_> = extents.runs.iter().map(|run| run.range).collect();
                 assert!(ordered.windows(2).all(|pair| pair[0].to <= pair[1].from));
                 for slot in 0..20 {
-                    let got = extents
-                        .get(Slot(slot))
-                        .map(|vote| (vote.ballot, vote.value));
+                    let got = extents.get(Slot(slot)).map(|vote| (vote.ballot, vote.value));
                     assert_eq!(got, map.get(&slot).copied());
                 }
             }
@@ -316,21 +283,11 @@ mod tests {
             let merged = highest(&a, &b).expect("no conflicts were made");
             for slot in 0..40 {
                 let in_list = |list: &[Report<u8>]| {
-                    list.iter()
-                        .find(|r| r.range.contains(Slot(slot)))
-                        .map(|r| r.ballot)
+                    list.iter().find(|r| r.range.contains(Slot(slot))).map(|r| r.ballot)
                 };
-                assert_eq!(
-                    in_list(&merged),
-                    in_list(&a).max(in_list(&b)),
-                    "seed {seed}"
-                );
+                assert_eq!(in_list(&merged), in_list(&a).max(in_list(&b)), "seed {seed}");
             }
-            assert!(
-                merged
-                    .windows(2)
-                    .all(|pair| pair[0].range.to <= pair[1].range.from)
-            );
+            assert!(merged.windows(2).all(|pair| pair[0].range.to <= pair[1].range.from));
         }
     }
 

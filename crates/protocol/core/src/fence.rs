@@ -122,9 +122,7 @@ impl Fence {
 
     /// What a coordinator counted, and in which ballot.
     pub fn counted(&self) -> Option<(Ballot, &Counted)> {
-        self.counted
-            .as_ref()
-            .map(|(ballot, counted)| (*ballot, counted))
+        self.counted.as_ref().map(|(ballot, counted)| (*ballot, counted))
     }
 
     /// A coordinator counted this. Of two ballots the newer one is remembered.
@@ -149,10 +147,7 @@ impl Fence {
 
     /// This promise waits for the fence; of two the higher one.
     pub fn wait_to_promise(&mut self, promise: Promise) {
-        if self
-            .promise
-            .is_none_or(|waiting| waiting.ballot < promise.ballot)
-        {
+        if self.promise.is_none_or(|waiting| waiting.ballot < promise.ballot) {
             self.promise = Some(promise);
         }
     }

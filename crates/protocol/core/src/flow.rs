@@ -60,10 +60,7 @@ pub struct Peers {
 impl Peers {
     /// Nobody is known; nobody needs to be told of decisions below `announced_to`.
     pub fn new(announced_to: Slot) -> Self {
-        Self {
-            list: Vec::new(),
-            announced_to,
-        }
+        Self { list: Vec::new(), announced_to }
     }
 
     /// Slots below are decided, as they were told.
@@ -88,10 +85,7 @@ impl Peers {
 
     /// Those that can be talked to.
     pub fn connected(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.list
-            .iter()
-            .filter(|peer| peer.connected)
-            .map(|peer| peer.member.node)
+        self.list.iter().filter(|peer| peer.connected).map(|peer| peer.member.node)
     }
 
     /// One of them.
@@ -106,13 +100,8 @@ impl Peers {
 
     /// A peer can be talked to; what went to it before may be lost.
     pub fn connect(&mut self, member: Member) -> Option<&mut Peer> {
-        let at = self
-            .list
-            .partition_point(|peer| peer.member.node < member.node);
-        let known = self
-            .list
-            .get(at)
-            .is_some_and(|peer| peer.member.node == member.node);
+        let at = self.list.partition_point(|peer| peer.member.node < member.node);
+        let known = self.list.get(at).is_some_and(|peer| peer.member.node == member.node);
         if !known {
             if self.list.len() >= PEERS_MAX {
                 return None;
@@ -237,11 +226,7 @@ impl Peers {
         own: Member,
         holds: impl Fn(&Peer) -> bool,
     ) -> MemberSet {
-        let peers = self
-            .list
-            .iter()
-            .filter(|peer| holds(peer))
-            .map(|peer| peer.member);
+        let peers = self.list.iter().filter(|peer| holds(peer)).map(|peer| peer.member);
         peers
             .chain([own])
             .filter_map(|member| configuration.position(member))
@@ -269,11 +254,8 @@ mod tests {
     const OWN: Member = Member::first(1);
 
     fn eras(auxiliary: u32) -> Eras {
-        let voter = |node| Voter {
-            member: Member::first(node),
-            weight: 1,
-            auxiliary: node == auxiliary,
-        };
+        let voter =
+            |node| Voter { member: Member::first(node), weight: 1, auxiliary: node == auxiliary };
         let voters = (1..=3).map(voter).collect();
         let founding = Configuration::new(voters, QuorumRule::Majority, Class::Durable);
         Eras::founded(founding.expect("three members"))
@@ -297,16 +279,8 @@ mod tests {
     fn held_is_what_the_slowest_and_what_a_quorum_holds() {
         let eras = eras(0);
         assert_eq!(held(&peers(&[(2, 7), (3, 4)]), &eras), (4, 7));
-        assert_eq!(
-            held(&peers(&[(2, 12), (3, 4)]), &eras),
-            (4, 10),
-            "own is 10"
-        );
-        assert_eq!(
-            held(&peers(&[(2, 7)]), &eras),
-            (0, 7),
-            "node 3 has said nothing"
-        );
+        assert_eq!(held(&peers(&[(2, 12), (3, 4)]), &eras), (4, 10), "own is 10");
+        assert_eq!(held(&peers(&[(2, 7)]), &eras), (0, 7), "node 3 has said nothing");
         // A learner counts while it is there, and when it has said something.
         assert_eq!(held(&peers(&[(2, 7), (3, 4), (4, 2)]), &eras), (2, 7));
         let mut with_learner = peers(&[(2, 7), (3, 4), (4, 2)]);
@@ -321,10 +295,7 @@ mod tests {
     #[test]
     fn another_incarnation_holds_nothing() {
         let mut peers = peers(&[(2, 7), (3, 4)]);
-        let again = Member {
-            incarnation: Incarnation(1),
-            ..Member::first(2)
-        };
+        let again = Member { incarnation: Incarnation(1), ..Member::first(2) };
         peers.connect(again);
         assert_eq!(held(&peers, &eras(0)), (0, 4));
     }

@@ -67,20 +67,16 @@ fn enough(configuration: &Configuration, phase: Phase, members: &[Member]) -> bo
 
 /// Agreement: a slot has one chosen value.
 pub fn agreement(slot: Slot, known: &Value, value: &Value) -> Verdict {
-    hold(known == value, || {
-        format!("slot {slot}: both {known} and {value}")
-    })
+    hold(known == value, || format!("slot {slot}: both {known} and {value}"))
 }
 
 /// [class-1] What a node takes as decided was chosen.
 pub fn decided_is_chosen(slot: Slot, chosen: Option<&Value>, decided: &Value) -> Verdict {
     match chosen {
-        Some(chosen) => hold(chosen == decided, || {
-            format!("slot {slot}: decided {decided}, chosen {chosen}")
-        }),
-        None => Err(format!(
-            "slot {slot}: decided {decided}, nothing was chosen"
-        )),
+        Some(chosen) => {
+            hold(chosen == decided, || format!("slot {slot}: decided {decided}, chosen {chosen}"))
+        }
+        None => Err(format!("slot {slot}: decided {decided}, nothing was chosen")),
     }
 }
 
@@ -93,30 +89,22 @@ pub fn decided_in_order(decided_to: Slot, range: SlotRange) -> Verdict {
 
 /// [ballot-4] A promise never goes back, restarts included.
 pub fn promise_is_kept(before: Ballot, after: Ballot) -> Verdict {
-    hold(after >= before, || {
-        format!("promised {after} after {before}")
-    })
+    hold(after >= before, || format!("promised {after} after {before}"))
 }
 
 /// [p2-1] No vote below a promise.
 pub fn vote_respects_promise(promised: Ballot, ballot: Ballot) -> Verdict {
-    hold(ballot >= promised, || {
-        format!("voted in {ballot} after promising {promised}")
-    })
+    hold(ballot >= promised, || format!("voted in {ballot} after promising {promised}"))
 }
 
 /// [ballot-2] One ballot, one slot, one value.
 pub fn one_value_per_ballot(ballot: Ballot, slot: Slot, known: &Value, value: &Value) -> Verdict {
-    hold(known == value, || {
-        format!("ballot {ballot}, slot {slot}: {known} and {value}")
-    })
+    hold(known == value, || format!("ballot {ballot}, slot {slot}: {known} and {value}"))
 }
 
 /// [ballot-2] A ballot belongs to one process of one node; `known` spoke in it before.
 pub fn ballot_is_not_reused(ballot: Ballot, known: u64, process: u64) -> Verdict {
-    hold(known == process, || {
-        format!("ballot {ballot}: used by process {known} and by {process}")
-    })
+    hold(known == process, || format!("ballot {ballot}: used by process {known} and by {process}"))
 }
 
 /// [p2-6] A vote leaves when its records have the class that it claims: `in_memory` and
@@ -149,18 +137,12 @@ pub fn promise_is_complete(promise: &Phase1b, slot: Slot, cast: Ballot, value: &
     if slot < promise.from.max(promise.floor) || cast >= promise.ballot {
         return Ok(());
     }
-    let told = promise
-        .extents
-        .iter()
-        .find(|extent| extent.range.contains(slot));
+    let told = promise.extents.iter().find(|extent| extent.range.contains(slot));
     let enough = told.is_some_and(|extent| {
         extent.ballot > cast || (extent.ballot == cast && extent.value == *value)
     });
     hold(enough, || {
-        format!(
-            "promise {}: slot {slot} was voted for in {cast}, and is left out",
-            promise.ballot
-        )
+        format!("promise {}: slot {slot} was voted for in {cast}, and is left out", promise.ballot)
     })
 }
 
@@ -174,16 +156,12 @@ pub fn time_goes_on(before: GroupTime, said_ms: u64, after: GroupTime) -> Verdic
 
 /// [era-3] Eras begin in order, one at a time per decided change.
 pub fn eras_in_order(before: Era, after: Era) -> Verdict {
-    hold(after >= before, || {
-        format!("era {after} after era {before}")
-    })
+    hold(after >= before, || format!("era {after} after era {before}"))
 }
 
 /// [ballot-3] A node starts a ballot only in an era that it has decided the beginning of.
 pub fn ballot_era_is_decided(own: Era, ballot: Ballot) -> Verdict {
-    hold(ballot.era <= own, || {
-        format!("ballot {ballot} of a node in era {own}")
-    })
+    hold(ballot.era <= own, || format!("ballot {ballot} of a node in era {own}"))
 }
 
 /// [era-6] A ballot proposes only behind the slot that began its era; `begun` is the first slot
@@ -211,7 +189,5 @@ pub fn read_is_fresh(known_to: Slot, index: Slot) -> Verdict {
 
 /// [value-3] No bytes, no vote; [catch-1] nor a decision.
 pub fn bytes_are_held(slot: Slot, value: &Value, held: bool) -> Verdict {
-    hold(held || !value.has_bytes(), || {
-        format!("slot {slot}: the bytes of {value} are not here")
-    })
+    hold(held || !value.has_bytes(), || format!("slot {slot}: the bytes of {value} are not here"))
 }

@@ -136,9 +136,7 @@ impl Lasting {
             self.asked = None;
             return None;
         }
-        let open = self
-            .asked
-            .is_some_and(|(to, at)| to > self.told && now.since_us(at) < retry_us);
+        let open = self.asked.is_some_and(|(to, at)| to > self.told && now.since_us(at) < retry_us);
         if open {
             return None;
         }
@@ -175,10 +173,7 @@ mod tests {
         lasting.restates(RecordSeq(10));
         assert!(lasting.awaits_disk());
         assert!(!looked(&mut lasting, 2, 8, 9), "one is under way");
-        assert!(
-            looked(&mut lasting, 5, 8, 10),
-            "for what was decided since then"
-        );
+        assert!(looked(&mut lasting, 5, 8, 10), "for what was decided since then");
         lasting.restates(RecordSeq(12));
         assert_eq!(lasting.next_answer(Slot(5)), None);
         assert!(!looked(&mut lasting, 8, 9, 12), "nobody waits for that");
@@ -190,10 +185,7 @@ mod tests {
     #[test]
     fn statements_are_those_of_an_incarnation() {
         let first = Member::first(2);
-        let second = Member {
-            incarnation: Incarnation(1),
-            ..first
-        };
+        let second = Member { incarnation: Incarnation(1), ..first };
         let mut lasting = Lasting::default();
         lasting.on_reply(first, Slot(7));
         lasting.on_reply(first, Slot(4));

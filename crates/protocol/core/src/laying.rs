@@ -88,10 +88,7 @@ pub struct Laying {
 impl Laying {
     /// With what is wished from the start.
     pub fn new(wish: Route) -> Self {
-        Self {
-            wish,
-            ..Self::default()
-        }
+        Self { wish, ..Self::default() }
     }
 
     /// What is wished from now on.
@@ -244,19 +241,14 @@ impl Laying {
 
     fn bench(&mut self, now: Time, member: Member) {
         let (first, most) = BENCH_US;
-        self.benched
-            .retain(|one| one.member.node != member.node || one.member == member);
+        self.benched.retain(|one| one.member.node != member.node || one.member == member);
         let known = self.benched.iter_mut().find(|one| one.member == member);
         match known {
             Some(one) => {
                 one.us = (2 * one.us).min(most);
                 one.until = now.plus_us(one.us);
             }
-            None => self.benched.push(Bench {
-                member,
-                until: now.plus_us(first),
-                us: first,
-            }),
+            None => self.benched.push(Bench { member, until: now.plus_us(first), us: first }),
         }
     }
 

@@ -142,10 +142,7 @@ impl Phase1 {
         if decided_to >= self.floor || able.any(teaches) {
             return None;
         }
-        let best = self
-            .teachers
-            .iter()
-            .find(|teacher| teacher.node == self.floor_at)?;
+        let best = self.teachers.iter().find(|teacher| teacher.node == self.floor_at)?;
         Some(best.log.from)
     }
 
@@ -170,9 +167,9 @@ impl Phase1 {
     pub fn all_answered(&self) -> bool {
         match &self.asked {
             Asked::Everybody => false,
-            Asked::Only(nodes) => nodes
-                .iter()
-                .all(|node| self.promises.iter().any(|member| member.node == *node)),
+            Asked::Only(nodes) => {
+                nodes.iter().all(|node| self.promises.iter().any(|member| member.node == *node))
+            }
         }
     }
 
@@ -201,11 +198,7 @@ impl Phase1 {
                 continue;
             }
             fill(SlotRange::new(at, range.from), own, &mut out);
-            out.push(Inherited {
-                range,
-                value: report.value,
-                reporter: Some(report.who),
-            });
+            out.push(Inherited { range, value: report.value, reporter: Some(report.who) });
             at = range.to;
         }
         // Behind the last report only this leader's own earlier proposals remain.
@@ -218,9 +211,7 @@ impl Phase1 {
 /// Slots that nobody reported: this leader's own earlier proposals, and no-ops between them.
 fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
     let mut at = hole.from;
-    let own = own
-        .into_iter()
-        .flat_map(|tally| tally.proposals_from(hole.from));
+    let own = own.into_iter().flat_map(|tally| tally.proposals_from(hole.from));
     for Proposal { range, value, .. } in own {
         let range = range.intersect(SlotRange::new(at, hole.to));
         if range.is_empty() {
@@ -228,34 +219,20 @@ fn fill(hole: SlotRange, own: Option<&Tally>, out: &mut Vec<Inherited>) {
         }
         if at < range.from {
             let range = SlotRange::new(at, range.from);
-            out.push(Inherited {
-                range,
-                value: Value::NoOp,
-                reporter: None,
-            });
+            out.push(Inherited { range, value: Value::NoOp, reporter: None });
         }
-        out.push(Inherited {
-            range,
-            value: *value,
-            reporter: None,
-        });
+        out.push(Inherited { range, value: *value, reporter: None });
         at = range.to;
     }
     if at < hole.to {
         let range = SlotRange::new(at, hole.to);
-        out.push(Inherited {
-            range,
-            value: Value::NoOp,
-            reporter: None,
-        });
+        out.push(Inherited { range, value: Value::NoOp, reporter: None });
     }
 }
 
 /// The positions of these members in a configuration; others have no say in it ([class-4]).
 pub fn set_of(configuration: &Configuration, members: &[Member]) -> MemberSet {
-    let positions = members
-        .iter()
-        .filter_map(|member| configuration.position(*member));
+    let positions = members.iter().filter_map(|member| configuration.position(*member));
     positions.fold(MemberSet::default(), MemberSet::with)
 }
 
@@ -350,10 +327,7 @@ pub fn split_among(
         .filter_map(subset)
         .filter(works)
         .min_by_key(|set| ((set.0 & behind.0).count_ones(), set.0.count_ones(), set.0))?;
-    let inside = members
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| l.has(*index));
+    let inside = members.iter().enumerate().filter(|(index, _)| l.has(*index));
     Some(inside.map(|(_, voter)| voter.member.node).collect())
 }
 
@@ -368,11 +342,8 @@ mod tests {
     /// [cast-1] Who is sent no proposals decides nothing: it promises.
     #[test]
     fn unengaged_auxiliary_is_not_in_r() {
-        let voter = |node, weight| Voter {
-            member: Member::first(node),
-            weight,
-            auxiliary: node == 3,
-        };
+        let voter =
+            |node, weight| Voter { member: Member::first(node), weight, auxiliary: node == 3 };
         let voters = [voter(1, 2), voter(2, 1), voter(3, 1)].to_vec();
         let configuration = Configuration::new(voters, QuorumRule::Majority, Class::Durable);
         let configuration = configuration.expect("three members");
@@ -381,11 +352,7 @@ mod tests {
             split(&configuration, Member::first(1), |_| true, votes)
         };
         assert_eq!(l(&full), Some([NodeId(3)].to_vec()));
-        assert_eq!(
-            l(&|_| true),
-            Some([NodeId(2)].to_vec()),
-            "once it is engaged"
-        );
+        assert_eq!(l(&|_| true), Some([NodeId(2)].to_vec()), "once it is engaged");
         assert_eq!(l(&|_| false), None);
     }
 
@@ -393,15 +360,8 @@ mod tests {
     /// them began earlier.
     #[test]
     fn hole_in_what_was_reported_gets_no_value() {
-        let ballot = |round| Ballot {
-            era: Era(0),
-            round,
-            node: NodeId(1),
-        };
-        let run = Value::Content {
-            stream: StreamName::default(),
-            offset: 3,
-        };
+        let ballot = |round| Ballot { era: Era(0), round, node: NodeId(1) };
+        let run = Value::Content { stream: StreamName::default(), offset: 3 };
         let vote = |from, to| Extent {
             range: SlotRange::new(Slot(from), Slot(to)),
             ballot: ballot(1),
@@ -419,14 +379,9 @@ mod tests {
         };
         assert_eq!(phase1.promise(Member::first(2), promise), Ok(()));
         let inherited = phase1.inheritance(Slot(5), None);
-        let inherited: Vec<_> = inherited
-            .iter()
-            .map(|one| (one.range.from.0, one.range.to.0, one.value))
-            .collect();
+        let inherited: Vec<_> =
+            inherited.iter().map(|one| (one.range.from.0, one.range.to.0, one.value)).collect();
         let hole = Value::NoOp;
-        assert_eq!(
-            inherited,
-            [(5, 7, hole), (7, 9, run), (9, 12, hole), (12, 14, run)]
-        );
+        assert_eq!(inherited, [(5, 7, hole), (7, 9, run), (9, 12, hole), (12, 14, run)]);
     }
 }

@@ -102,20 +102,14 @@ impl Tally {
 
     /// Undecided proposals from `slot` on.
     pub fn proposals_from(&self, slot: Slot) -> impl Iterator<Item = &Proposal> {
-        let start = self
-            .proposals
-            .partition_point(|proposal| proposal.range.to <= slot);
+        let start = self.proposals.partition_point(|proposal| proposal.range.to <= slot);
         self.proposals.range(start..)
     }
 
     /// Binds the next `count` slots to a value.
     pub fn propose(&mut self, count: u64, value: Value) -> Proposal {
         let range = SlotRange::new(self.next, self.next.plus(count));
-        let proposal = Proposal {
-            range,
-            value,
-            prefix: self.prefix,
-        };
+        let proposal = Proposal { range, value, prefix: self.prefix };
         self.prefix = self.prefix.wrapping_add(range_check(range, &value));
         self.next = range.to;
         self.proposals.push_back(proposal);
@@ -128,19 +122,13 @@ impl Tally {
         if slot == self.next {
             return Some(self.prefix);
         }
-        let at = self
-            .proposals
-            .partition_point(|proposal| proposal.range.to <= slot);
+        let at = self.proposals.partition_point(|proposal| proposal.range.to <= slot);
         let proposal = self.proposals.get(at)?;
         if slot < proposal.range.from {
             return None;
         }
         let part = SlotRange::new(proposal.range.from, slot);
-        Some(
-            proposal
-                .prefix
-                .wrapping_add(range_check(part, &proposal.value)),
-        )
+        Some(proposal.prefix.wrapping_add(range_check(part, &proposal.value)))
     }
 
     /// Takes a vote of this ballot, at the class that counts here. Cumulative, so that any repeat
@@ -151,18 +139,13 @@ impl Tally {
             Class::Volatile => vote.volatile_to,
             Class::Durable => vote.durable_to,
         };
-        let undecided = self
-            .proposals
-            .front()
-            .map_or(self.next, |first| first.range.from);
+        let undecided = self.proposals.front().map_or(self.next, |first| first.range.from);
         if to <= undecided || to <= vote.from {
             return Ok(());
         }
         // [count-1], [p2-6]: votes for other values than those proposed are not added to anything.
         if to > vote.volatile_to || self.prefix_at(vote.volatile_to) != Some(vote.check) {
-            return Err(Mismatch {
-                to: vote.volatile_to,
-            });
+            return Err(Mismatch { to: vote.volatile_to });
         }
         let range = SlotRange::new(vote.from, to);
         match self.votes.iter().position(|votes| votes.member == member) {
@@ -264,19 +247,8 @@ impl Learner {
         changes: Vec<(Slot, Value)>,
         hollow: bool,
     ) -> Self {
-        assert!(
-            log_start <= decided_to,
-            "the log starts at {log_start}, decided to {decided_to}"
-        );
-        Self {
-            decided_to,
-            log_start,
-            eras,
-            lost,
-            missing: None,
-            changes,
-            hollow,
-        }
+        assert!(log_start <= decided_to, "the log starts at {log_start}, decided to {decided_to}");
+        Self { decided_to, log_start, eras, lost, missing: None, changes, hollow }
     }
 
     /// Slots below are decided, and their values are here.
@@ -399,9 +371,8 @@ impl Learner {
     /// [disk-8] Behind a gap the log may hold what is decided: known, and not told again.
     fn pass_gaps(&mut self) {
         let mut known = Vec::new();
-        self.decided_to = self
-            .lost
-            .learned(self.decided_to, |slot, value| known.push((slot, *value)));
+        self.decided_to =
+            self.lost.learned(self.decided_to, |slot, value| known.push((slot, *value)));
         for (slot, value) in known {
             self.note_change(slot, &value);
         }
@@ -455,9 +426,7 @@ impl Learner {
         each: &mut impl FnMut(SlotRange, Value),
     ) -> bool {
         while self.decided_to < to {
-            let Some(vote) = acceptor
-                .vote(self.decided_to)
-                .filter(|vote| vote.ballot == ballot)
+            let Some(vote) = acceptor.vote(self.decided_to).filter(|vote| vote.ballot == ballot)
             else {
                 return false;
             };
@@ -520,16 +489,8 @@ mod tests {
         assert_eq!(votes(members[2], 3, 4), Slot(4));
         assert_eq!(votes(members[2], 2, 6), Slot(6), "earlier, and further");
         assert_eq!(votes(members[2], 1, 5), Slot(6), "earlier, and not so far");
-        assert_eq!(
-            votes(members[2], 4, 7),
-            Slot(3),
-            "a later run: the older one is decided"
-        );
-        assert_eq!(
-            votes(members[2], 1, 3),
-            Slot(3),
-            "apart from it: not counted"
-        );
+        assert_eq!(votes(members[2], 4, 7), Slot(3), "a later run: the older one is decided");
+        assert_eq!(votes(members[2], 1, 3), Slot(3), "apart from it: not counted");
     }
 
     fn changed(times: u32) -> Eras {
@@ -543,10 +504,7 @@ mod tests {
     }
 
     fn change(era: u32) -> Value {
-        Value::Reconfigure {
-            era: Era(era),
-            change: Change::Multiply(2),
-        }
+        Value::Reconfigure { era: Era(era), change: Change::Multiply(2) }
     }
 
     /// [snap-2], [disk-8] What a damaged log has lost below a snapshot need not be learned again; what
@@ -561,40 +519,24 @@ mod tests {
         learner.install(Slot(9), changed(2));
         assert_eq!(learner.decided_to(), Slot(10), "up to the next loss");
         assert_eq!(learner.log_start(), Slot(9));
-        assert_eq!(
-            learner.eras().era(),
-            Era(2),
-            "the change in slot 8 is in the snapshot"
-        );
+        assert_eq!(learner.eras().era(), Era(2), "the change in slot 8 is in the snapshot");
         assert_eq!(learner.lost().slots(), 2 + 1);
         learner.install(Slot(11), changed(2));
         assert_eq!(learner.decided_to(), Slot(11));
         learner.learn(slots(11, 12), Value::NoOp, &mut |_, _| {});
         assert_eq!(learner.decided_to(), Slot(20));
-        assert_eq!(
-            (learner.eras().era(), learner.eras().since()),
-            (Era(3), Slot(16))
-        );
+        assert_eq!((learner.eras().era(), learner.eras().since()), (Era(3), Slot(16)));
         learner.install(Slot(22), changed(3));
         assert_eq!(learner.decided_to(), Slot(30));
-        assert_eq!(
-            (learner.eras().era(), learner.eras().since()),
-            (Era(4), Slot(26))
-        );
+        assert_eq!((learner.eras().era(), learner.eras().since()), (Era(4), Slot(26)));
         assert!(learner.is_whole());
     }
 
     /// What cannot be read back is below the snapshot, or is told anew.
     #[test]
     fn missing_values_are_not_held() {
-        let mut learner = Learner::new(
-            Slot::FIRST,
-            Slot(9),
-            changed(0),
-            Lost::default(),
-            Vec::new(),
-            false,
-        );
+        let mut learner =
+            Learner::new(Slot::FIRST, Slot(9), changed(0), Lost::default(), Vec::new(), false);
         learner.miss(Some(Slot(4)));
         assert_eq!(learner.holds_to(), Slot(4));
         learner.trim(Slot(6));

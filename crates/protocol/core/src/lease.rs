@@ -24,10 +24,7 @@ const WHOLE_PPM: u64 = 1_000_000;
 impl Leases {
     /// Leases that end before anybody's election time-out passes, whatever its clock.
     pub const fn below(election_min_ms: u64, drift_ppm: u64) -> Self {
-        Self {
-            duration_us: elsewhere(election_min_ms.saturating_mul(1000), drift_ppm),
-            drift_ppm,
-        }
+        Self { duration_us: elsewhere(election_min_ms.saturating_mul(1000), drift_ppm), drift_ppm }
     }
 }
 
@@ -37,11 +34,7 @@ const READINGS_US: u64 = 2;
 /// How long a leader may count on what a granter holds for `us`: the granter's clock may be fast, and
 /// the leader's slow.
 pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
-    let drift_ppm = if drift_ppm < WHOLE_PPM {
-        drift_ppm
-    } else {
-        WHOLE_PPM
-    };
+    let drift_ppm = if drift_ppm < WHOLE_PPM { drift_ppm } else { WHOLE_PPM };
     let scaled = us as u128 * (WHOLE_PPM - drift_ppm) as u128 / (WHOLE_PPM + drift_ppm) as u128;
     #[expect(clippy::cast_possible_truncation, reason = "no more than `us`")]
     let scaled = scaled as u64;
@@ -83,11 +76,7 @@ impl Granter {
         Self {
             rules,
             grant: None,
-            silent_until: if silent_us > 0 {
-                Time(u64::MAX)
-            } else {
-                Time(0)
-            },
+            silent_until: if silent_us > 0 { Time(u64::MAX) } else { Time(0) },
         }
     }
 
@@ -128,11 +117,7 @@ impl Granter {
         }
         let us = question.us.min(rules.duration_us);
         // Questions may arrive in another order: what was granted stays granted.
-        let grant = live.unwrap_or(Grant {
-            ballot,
-            asked_at: question.asked_at,
-            until: Time(0),
-        });
+        let grant = live.unwrap_or(Grant { ballot, asked_at: question.asked_at, until: Time(0) });
         let newest = (grant.ballot, grant.asked_at).max((ballot, question.asked_at));
         self.grant = Some(Grant {
             ballot: newest.0,
@@ -169,12 +154,7 @@ pub struct Holder {
 impl Holder {
     /// A leader that holds nothing.
     pub fn new(rules: Option<Leases>) -> Self {
-        Self {
-            rules,
-            ballot: Ballot::ZERO,
-            ended_at: Time(0),
-            grants: Vec::new(),
-        }
+        Self { rules, ballot: Ballot::ZERO, ended_at: Time(0), grants: Vec::new() }
     }
 
     /// Whether there are leases at all.
@@ -193,10 +173,7 @@ impl Holder {
         } else if now <= self.ended_at {
             return Lease::default();
         }
-        Lease {
-            asked_at: now,
-            us: if wanted { rules.duration_us } else { 0 },
-        }
+        Lease { asked_at: now, us: if wanted { rules.duration_us } else { 0 } }
     }
 
     /// A member granted what was asked in `ballot`.
@@ -229,24 +206,14 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, node_id::NodeId};
 
-    const RULES: Leases = Leases {
-        duration_us: 1000,
-        drift_ppm: 100_000,
-    };
+    const RULES: Leases = Leases { duration_us: 1000, drift_ppm: 100_000 };
 
     fn ballot(round: u32, node: u32) -> Ballot {
-        Ballot {
-            era: Era(0),
-            round,
-            node: NodeId(node),
-        }
+        Ballot { era: Era(0), round, node: NodeId(node) }
     }
 
     fn question(asked_at: u64) -> Lease {
-        Lease {
-            asked_at: Time(asked_at),
-            us: 1000,
-        }
+        Lease { asked_at: Time(asked_at), us: 1000 }
     }
 
     /// [read-4] The bound of both clocks counts: a fast granter, a slow leader.
@@ -271,10 +238,7 @@ mod tests {
         let granted = granter.asked(Time(70), ballot(1, 1), question(5));
         assert_eq!(granted, question(5));
         assert!(granter.refuses(Time(1069), ballot(9, 3)));
-        assert!(
-            !granter.refuses(Time(1069), ballot(9, 1)),
-            "the holder's own"
-        );
+        assert!(!granter.refuses(Time(1069), ballot(9, 1)), "the holder's own");
         assert_eq!(granter.bound_until(Time(1069)), Some(Time(1070)));
         assert!(!granter.refuses(Time(1070), ballot(9, 3)));
         // An older question that comes late takes nothing back, and another node gets nothing.
@@ -282,19 +246,13 @@ mod tests {
         assert_eq!(granter.bound_until(Time(80)), Some(Time(1080)));
         let other = granter.asked(Time(90), ballot(2, 2), question(7));
         assert_eq!(other, Lease::default());
-        assert_ne!(
-            granter.asked(Time(1080), ballot(2, 2), question(7)),
-            Lease::default()
-        );
+        assert_ne!(granter.asked(Time(1080), ballot(2, 2), question(7)), Lease::default());
     }
 
     /// What gives back grants may come late: it is about what was asked for before it.
     #[test]
     fn leader_gives_back_what_it_asked_for_before() {
-        let release = |at| Lease {
-            asked_at: Time(at),
-            us: 0,
-        };
+        let release = |at| Lease { asked_at: Time(at), us: 0 };
         let mut granter = Granter::new(Some(RULES), 0);
         granter.asked(Time(50), ballot(1, 1), question(40));
         granter.asked(Time(60), ballot(1, 1), release(39));

@@ -66,10 +66,7 @@ pub struct Levels {
 
 impl Levels {
     /// What this release supports in a group that uses nothing new yet.
-    pub const SUPPORTED: Self = Self {
-        lowest: Level::BASE,
-        newest: Level::NEWEST,
-    };
+    pub const SUPPORTED: Self = Self { lowest: Level::BASE, newest: Level::NEWEST };
 
     /// [level-3] What two nodes speak: the newest that both know, if neither finds it too old.
     pub fn agreed(self, other: Self) -> Option<Level> {
@@ -83,10 +80,7 @@ mod tests {
     use super::*;
 
     const fn levels(lowest: u16, newest: u16) -> Levels {
-        Levels {
-            lowest: Level(lowest),
-            newest: Level(newest),
-        }
+        Levels { lowest: Level(lowest), newest: Level(newest) }
     }
 
     /// [level-3]

@@ -27,11 +27,7 @@ impl Lost {
     pub fn new(ranges: Vec<SlotRange>, changes: Vec<(Slot, Value)>, end: Slot) -> Self {
         let first = ranges.first().map_or(end, |range| range.from);
         let behind = |(slot, _): &(Slot, Value)| *slot >= first;
-        Self {
-            changes: changes.into_iter().filter(behind).collect(),
-            ranges: ranges.into(),
-            end,
-        }
+        Self { changes: changes.into_iter().filter(behind).collect(), ranges: ranges.into(), end }
     }
 
     /// These slots are lost too.
@@ -71,11 +67,7 @@ impl Lost {
     /// to the slot returned, and each reconfiguration on the way is passed to `each`.
     pub fn learned(&mut self, decided_to: Slot, mut each: impl FnMut(Slot, &Value)) -> Slot {
         let mut known_to = decided_to;
-        while self
-            .ranges
-            .pop_front_if(|range| range.to <= known_to)
-            .is_some()
-        {
+        while self.ranges.pop_front_if(|range| range.to <= known_to).is_some() {
             let next = self.ranges.front().map_or(self.end, |range| range.from);
             while let Some((slot, value)) = self.changes.pop_front_if(|(slot, _)| *slot < next) {
                 if slot >= known_to {
@@ -101,10 +93,7 @@ mod tests {
     }
 
     fn change(era: u32) -> Value {
-        Value::Reconfigure {
-            era: Era(era),
-            change: Change::Multiply(2),
-        }
+        Value::Reconfigure { era: Era(era), change: Change::Multiply(2) }
     }
 
     fn learn(lost: &mut Lost, decided_to: u64) -> (u64, Vec<u32>) {
@@ -128,11 +117,7 @@ mod tests {
         assert_eq!(lost.slots(), 1 + 2 + 1);
         assert_eq!(learn(&mut lost, 7), (10, alloc::vec![1]));
         // A value that takes several slots, learned whole, covers what the log holds as well.
-        assert_eq!(
-            learn(&mut lost, 14),
-            (20, Vec::new()),
-            "era 2 was learned, not skipped"
-        );
+        assert_eq!(learn(&mut lost, 14), (20, Vec::new()), "era 2 was learned, not skipped");
         assert_eq!(learn(&mut lost, 21), (30, alloc::vec![3]));
         assert!(lost.is_empty());
         assert_eq!(learn(&mut lost, 31), (31, Vec::new()));

@@ -75,10 +75,7 @@ impl Phase1b {
             let spans = extent.range.len() == 1 || extent.value.may_span();
             !extent.range.is_empty() && spans && extent.range.to < Slot(u64::MAX)
         };
-        let apart = self
-            .extents
-            .windows(2)
-            .all(|pair| pair[0].range.to <= pair[1].range.from);
+        let apart = self.extents.windows(2).all(|pair| pair[0].range.to <= pair[1].range.from);
         apart && self.extents.iter().all(sound)
     }
 }

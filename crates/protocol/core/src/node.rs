@@ -134,16 +134,8 @@ pub struct Node {
 impl Node {
     /// A node with what it remembers. The first `Input::Tick` starts its clocks.
     pub fn new(options: Options, recovered: Recovered) -> Self {
-        let Recovered {
-            hard,
-            log_start,
-            decided_to,
-            lost,
-            eras,
-            votes,
-            changes,
-            hollow,
-        } = recovered;
+        let Recovered { hard, log_start, decided_to, lost, eras, votes, changes, hollow } =
+            recovered;
         let class = eras.current().class();
         let mut pending = Pending::new(class, options.inflight_max + 2);
         pending.known(hard.decided_to);
@@ -154,11 +146,7 @@ impl Node {
             }
         }
         // A vote is a promise too, should the promise itself be known only from the vote.
-        let voted = votes
-            .iter()
-            .map(|vote| vote.ballot)
-            .max()
-            .unwrap_or_default();
+        let voted = votes.iter().map(|vote| vote.ballot).max().unwrap_or_default();
         let promised = hard.promised.max(voted);
         let acceptor = Acceptor::new(
             promised,
@@ -168,11 +156,8 @@ impl Node {
             options.window_slots,
             options.inflight_max,
         );
-        let election = Election::new(
-            options.election_min_ms,
-            options.election_max_ms,
-            options.seed,
-        );
+        let election =
+            Election::new(options.election_min_ms, options.election_max_ms, options.seed);
         Self {
             acceptor,
             pending,
@@ -213,11 +198,7 @@ impl Node {
     pub fn step(&mut self, now: Time, input: Input, effects: &mut Effects) {
         self.pending.begin_step(self.acceptor.floor());
         match input {
-            Input::Message {
-                from,
-                message,
-                held,
-            } => {
+            Input::Message { from, message, held } => {
                 self.on_message(now, from, message, held, effects);
             }
             Input::Propose { value, slots } => self.on_propose(now, value, slots, effects),
@@ -265,22 +246,12 @@ impl Node {
             }
             Message::Phase2a(proposal) => self.on_phase2a(now, from.node, proposal, held, effects),
             Message::Phase2b(vote) => self.on_phase2b(from, vote, effects),
-            Message::Lay {
-                ballot,
-                number,
-                members,
-            } => self.on_lay(from.node, ballot, number, &members, effects),
+            Message::Lay { ballot, number, members } => {
+                self.on_lay(from.node, ballot, number, &members, effects)
+            }
             Message::RingVote(vote) => self.on_ring_vote(now, &vote, effects),
-            Message::Arm {
-                ballot,
-                slot,
-                prefix,
-            } => {
-                let begin = Begin {
-                    ballot,
-                    slot,
-                    prefix,
-                };
+            Message::Arm { ballot, slot, prefix } => {
+                let begin = Begin { ballot, slot, prefix };
                 self.on_arm(now, from.node, begin, effects);
             }
             Message::Armed { ballot, floor } => self.on_armed(from, ballot, floor),
@@ -290,11 +261,7 @@ impl Node {
             Message::Heartbeat(beat) => self.on_heartbeat(now, from.node, beat, effects),
             Message::HeartbeatReply(reply) => self.on_heartbeat_reply(now, from, reply, effects),
             Message::PreVote { ballot } => self.on_pre_vote(now, from.node, ballot, effects),
-            Message::PreVoteReply {
-                ballot,
-                granted,
-                promised,
-            } => {
+            Message::PreVoteReply { ballot, granted, promised } => {
                 self.on_pre_vote_reply(now, from, ballot, granted, promised, effects);
             }
             Message::Transfer { ballot } => self.on_transfer(now, from.node, ballot, effects),
@@ -310,11 +277,9 @@ impl Node {
             Message::LastingRequest { to } => self.on_lasting_request(from.node, to),
             Message::LastingReply { to } => self.lasting.on_reply(from, to),
             Message::EarlyRequest(question) => self.on_early_request(from.node, question),
-            Message::EarlyReply {
-                ballot,
-                from: start,
-                to,
-            } => self.early.on_reply(from, ballot, start, to),
+            Message::EarlyReply { ballot, from: start, to } => {
+                self.early.on_reply(from, ballot, start, to)
+            }
         }
     }
 

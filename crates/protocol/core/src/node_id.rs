@@ -25,10 +25,7 @@ pub struct Member {
 impl Member {
     /// The first incarnation of a node.
     pub const fn first(node: u32) -> Self {
-        Self {
-            node: NodeId(node),
-            incarnation: Incarnation(0),
-        }
+        Self { node: NodeId(node), incarnation: Incarnation(0) }
     }
 }
 

@@ -22,10 +22,7 @@ pub struct NodeSet {
 impl NodeSet {
     /// One node.
     pub fn one(node: NodeId) -> Self {
-        let mut set = Self {
-            nodes: [NodeId(0); NODES_MAX],
-            len: 1,
-        };
+        let mut set = Self { nodes: [NodeId(0); NODES_MAX], len: 1 };
         set.nodes[0] = node;
         set
     }
@@ -145,10 +142,7 @@ mod tests {
         assert!(nodes.contains(NodeId(3)) && !nodes.contains(NodeId(0)));
         assert_eq!(NodeSet::one(NodeId(4)), set([4]));
         assert!(NodeSet::default().is_empty());
-        assert_eq!(
-            nodes.filtered(|node| node.0 % 2 == 1),
-            set([3, 7, u32::MAX])
-        );
+        assert_eq!(nodes.filtered(|node| node.0 % 2 == 1), set([3, 7, u32::MAX]));
     }
 
     #[test]

@@ -82,8 +82,7 @@ impl Offload {
 
     /// The device of this member votes in the leader's ballot from this slot on.
     pub fn note_armed(&mut self, member: Member, floor: Slot) {
-        self.armed
-            .retain(|(armed, _)| armed.node != member.node || *armed == member);
+        self.armed.retain(|(armed, _)| armed.node != member.node || *armed == member);
         match self.armed.iter_mut().find(|(armed, _)| *armed == member) {
             Some((_, known)) => *known = floor.max(*known),
             None => self.armed.push((member, floor)),
@@ -147,10 +146,7 @@ impl Offload {
 
     /// A vote that waited, if all its slots were told by now.
     pub fn next_early(&mut self, next: Slot) -> Option<(Member, Phase2b)> {
-        let at = self
-            .early
-            .iter()
-            .position(|(_, vote)| vote.volatile_to <= next)?;
+        let at = self.early.iter().position(|(_, vote)| vote.volatile_to <= next)?;
         Some(self.early.swap_remove(at))
     }
 }

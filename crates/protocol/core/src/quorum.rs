@@ -101,10 +101,9 @@ impl QuorumRule {
 
     fn scaled(self, by: impl Fn(u32) -> Option<u32>) -> Option<Self> {
         Some(match self {
-            Self::Flexible { phase1, phase2 } => Self::Flexible {
-                phase1: by(phase1)?,
-                phase2: by(phase2)?,
-            },
+            Self::Flexible { phase1, phase2 } => {
+                Self::Flexible { phase1: by(phase1)?, phase2: by(phase2)? }
+            }
             Self::Majority | Self::Grid { .. } => self,
         })
     }
@@ -123,21 +122,14 @@ impl QuorumRule {
         match words {
             [0, 0, 0] => Some(Self::Majority),
             [1, phase1, phase2] => Some(Self::Flexible { phase1, phase2 }),
-            [2, columns, 0] => Some(Self::Grid {
-                columns: u8::try_from(columns).ok()?,
-            }),
+            [2, columns, 0] => Some(Self::Grid { columns: u8::try_from(columns).ok()? }),
             _ => None,
         }
     }
 
     /// Whether those who vote are a quorum for `phase`.
     pub fn satisfied(self, phase: Phase, voting: Voting) -> bool {
-        let Voting {
-            set,
-            weight,
-            weight_all,
-            members,
-        } = voting;
+        let Voting { set, weight, weight_all, members } = voting;
         match self {
             Self::Majority => weight * 2 > weight_all,
             Self::Flexible { phase1, phase2 } => {

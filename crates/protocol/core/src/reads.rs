@@ -60,11 +60,7 @@ impl Reads {
 
     /// The round in progress; 0 for none.
     pub fn round(&self) -> u64 {
-        if self.confirming.is_empty() {
-            0
-        } else {
-            self.round
-        }
+        if self.confirming.is_empty() { 0 } else { self.round }
     }
 
     /// A member confirms a round.
@@ -100,10 +96,7 @@ impl Reads {
     /// This node does not lead any more: nobody's read is confirmed.
     pub fn fail(&mut self) -> impl Iterator<Item = Reader> + '_ {
         self.confirmed_by.clear();
-        self.confirming
-            .drain(..)
-            .chain(self.gathering.drain(..))
-            .map(|(reader, _)| reader)
+        self.confirming.drain(..).chain(self.gathering.drain(..)).map(|(reader, _)| reader)
     }
 }
 
@@ -125,10 +118,7 @@ impl Asked {
     /// Nothing asked; numbers begin behind `last`, where no earlier process of this node has been:
     /// an answer to its question must not pass for one to ours.
     pub fn starting_at(last: u64) -> Self {
-        Self {
-            last,
-            open: Vec::new(),
-        }
+        Self { last, open: Vec::new() }
     }
 
     /// A question for the leader. `None` if too many are open.
@@ -137,11 +127,7 @@ impl Asked {
             return None;
         }
         self.last = self.last.wrapping_add(1);
-        self.open.push(Question {
-            id: self.last,
-            token,
-            at: now,
-        });
+        self.open.push(Question { id: self.last, token, at: now });
         Some(self.last)
     }
 
@@ -164,8 +150,6 @@ impl Asked {
 
     /// When the oldest question is overdue.
     pub fn wake_at(&self, patience_us: u64) -> Option<Time> {
-        self.open
-            .first()
-            .map(|question| question.at.plus_us(patience_us + 1))
+        self.open.first().map(|question| question.at.plus_us(patience_us + 1))
     }
 }

@@ -62,26 +62,14 @@ impl Eras {
     ) -> Result<Self, Invalid> {
         let first = era == Era(0);
         let begun = previous.is_none() == first && (since == Slot::FIRST) == first;
-        let class = previous
-            .as_ref()
-            .is_none_or(|previous| previous.class() == current.class());
+        let class = previous.as_ref().is_none_or(|previous| previous.class() == current.class());
         let in_order = ids.windows(2).all(|pair| pair[0].node < pair[1].node);
-        let eras = Self {
-            era,
-            since,
-            current,
-            previous,
-            ids,
-        };
+        let eras = Self { era, since, current, previous, ids };
         let known = |member: Member| {
             let identity = eras.identity(member.node);
             identity.is_some_and(|id| id.incarnation >= member.incarnation && !id.spent)
         };
-        let members_known = eras
-            .current
-            .members()
-            .iter()
-            .all(|voter| known(voter.member));
+        let members_known = eras.current.members().iter().all(|voter| known(voter.member));
         if begun && class && in_order && since >= Slot::FIRST && members_known {
             Ok(eras)
         } else {
@@ -201,14 +189,7 @@ impl Eras {
                 known.incarnation = known.incarnation.max(incarnation);
                 known.spent |= spent;
             }
-            Err(at) => self.ids.insert(
-                at,
-                Identity {
-                    node,
-                    incarnation,
-                    spent,
-                },
-            ),
+            Err(at) => self.ids.insert(at, Identity { node, incarnation, spent }),
         }
     }
 }
@@ -228,10 +209,7 @@ mod tests {
     use crate::class::Class;
 
     fn member(node: u32, incarnation: u32) -> Member {
-        Member {
-            node: NodeId(node),
-            incarnation: Incarnation(incarnation),
-        }
+        Member { node: NodeId(node), incarnation: Incarnation(incarnation) }
     }
 
     fn founded() -> Eras {
@@ -250,10 +228,7 @@ mod tests {
         assert_eq!((eras.era(), eras.since()), (Era(0), Slot::FIRST));
         assert!(decide(&mut eras, 7, Change::Multiply(2)));
         assert_eq!((eras.era(), eras.since()), (Era(1), Slot(8)));
-        let stale = Value::Reconfigure {
-            era: Era(0),
-            change: Change::Multiply(2),
-        };
+        let stale = Value::Reconfigure { era: Era(0), change: Change::Multiply(2) };
         assert!(!eras.decide(Slot(9), &stale), "[era-2] it names era 0");
         assert_eq!((eras.era(), eras.since()), (Era(1), Slot(8)));
     }
@@ -263,10 +238,7 @@ mod tests {
     fn wiped_node_gets_no_weight_under_its_old_name() {
         let mut eras = founded();
         assert!(decide(&mut eras, 1, Change::Decrement(member(3, 0))));
-        assert!(
-            decide(&mut eras, 2, Change::Increment(member(3, 2))),
-            "a new incarnation"
-        );
+        assert!(decide(&mut eras, 2, Change::Increment(member(3, 2))), "a new incarnation");
         assert!(decide(&mut eras, 3, Change::Decrement(member(3, 2))));
         assert_eq!(
             eras.changed(Change::Increment(member(3, 1))),

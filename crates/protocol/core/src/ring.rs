@@ -78,11 +78,7 @@ impl Relay {
 
     /// The ring of `ballot`, leader last; empty if votes go straight.
     pub fn members(&self, ballot: Ballot) -> &[Member] {
-        if self.ballot == ballot {
-            &self.members
-        } else {
-            &[]
-        }
+        if self.ballot == ballot { &self.members } else { &[] }
     }
 
     /// The own vote has grown.
@@ -127,13 +123,8 @@ impl Relay {
             (None, None) => Say::Nothing,
             (Some(at), goal) => {
                 let covered = at == 0 || goal.is_some_and(|goal| own_to >= goal);
-                let overdue = self
-                    .since
-                    .is_some_and(|since| now.since_us(since) >= HOLD_US);
-                let next = self
-                    .members
-                    .get(at + 1)
-                    .map_or(self.ballot.node, |member| member.node);
+                let overdue = self.since.is_some_and(|since| now.since_us(since) >= HOLD_US);
+                let next = self.members.get(at + 1).map_or(self.ballot.node, |member| member.node);
                 match goal {
                     _ if covered => Say::Onward(next),
                     Some(_) if overdue => Say::Onward(next),
@@ -157,9 +148,6 @@ impl Relay {
 
     /// Word for word what others released.
     pub fn bundle(&self) -> RingVote {
-        RingVote {
-            ballot: self.ballot,
-            entries: self.heard.clone(),
-        }
+        RingVote { ballot: self.ballot, entries: self.heard.clone() }
     }
 }

@@ -51,11 +51,7 @@ impl Rounds {
         let forgotten = self.forgotten()?;
         let used = of(self.spoken).max(of(promised)).max(seen).max(forgotten);
         let round = used.checked_add(1)?;
-        let ballot = Ballot {
-            era,
-            round,
-            node: self.own.node,
-        };
+        let ballot = Ballot { era, round, node: self.own.node };
         (ballot > promised && ballot > self.spoken).then_some(ballot)
     }
 }

@@ -34,10 +34,7 @@ pub struct SlotRange {
 impl SlotRange {
     /// The range of one slot.
     pub const fn one(slot: Slot) -> Self {
-        Self {
-            from: slot,
-            to: slot.next(),
-        }
+        Self { from: slot, to: slot.next() }
     }
 
     /// `from..to`.
@@ -62,10 +59,7 @@ impl SlotRange {
 
     /// What both ranges share; may be empty.
     pub fn intersect(self, other: Self) -> Self {
-        Self {
-            from: self.from.max(other.from),
-            to: self.to.min(other.to),
-        }
+        Self { from: self.from.max(other.from), to: self.to.min(other.to) }
     }
 }
 

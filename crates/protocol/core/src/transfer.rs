@@ -45,12 +45,7 @@ pub struct Transfer {
 impl Transfer {
     /// It begins.
     pub fn new(target: NodeId, now: Time, deadline: Time) -> Self {
-        Self {
-            target,
-            deadline,
-            stage: Stage::Waiting(now),
-            campaign_seen: None,
-        }
+        Self { target, deadline, stage: Stage::Waiting(now), campaign_seen: None }
     }
 
     /// Whether the leader proposes nothing.
@@ -111,11 +106,7 @@ impl Transfer {
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds {
-        hold_us: 100,
-        rest_us: 200,
-        look_us: 20,
-    };
+    const BOUNDS: Bounds = Bounds { hold_us: 100, rest_us: 200, look_us: 20 };
 
     fn at(now: u64) -> Time {
         Time(now)

@@ -120,14 +120,9 @@ pub fn range_check(range: SlotRange, value: &Value) -> u64 {
     let count = b - a;
     // a + (a+1) + … + (b−1): the product is even, so halving is exact.
     let slots = (a + b - 1).wrapping_mul(count) / 2;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "arithmetic modulo 2^64 is meant"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "arithmetic modulo 2^64 is meant")]
     let (count, slots) = (count as u64, slots as u64);
-    constant
-        .wrapping_mul(count)
-        .wrapping_add(slope.wrapping_mul(slots))
+    constant.wrapping_mul(count).wrapping_add(slope.wrapping_mul(slots))
 }
 
 /// Two well-mixed words for a descriptor.
@@ -142,11 +137,9 @@ fn fingerprint(value: &Value) -> (u64, u64) {
         ],
         Value::Content { stream, offset } => stream_words(3, stream, offset),
         Value::CloseStream(stream) => stream_words(4, stream, 0),
-        Value::RegisterSession {
-            origin,
-            boot,
-            number,
-        } => [5 | u64::from(origin.0) << 32, u64::from(boot), number, 0],
+        Value::RegisterSession { origin, boot, number } => {
+            [5 | u64::from(origin.0) << 32, u64::from(boot), number, 0]
+        }
         Value::ExpireSession { session } => [6, session, 0, 0],
         Value::Reconfigure { era, change } => {
             let [kind, node, amount] = change.words();
@@ -178,24 +171,12 @@ impl fmt::Display for Value {
             Self::NoOp => write!(f, "no-op"),
             Self::Batch(name) => write!(f, "batch {}/{}/{}", name.origin, name.boot, name.counter),
             Self::Content { stream, offset } => {
-                write!(
-                    f,
-                    "content {}/{}/{}+{offset}",
-                    stream.owner, stream.boot, stream.number
-                )
+                write!(f, "content {}/{}/{}+{offset}", stream.owner, stream.boot, stream.number)
             }
             Self::CloseStream(stream) => {
-                write!(
-                    f,
-                    "close {}/{}/{}",
-                    stream.owner, stream.boot, stream.number
-                )
+                write!(f, "close {}/{}/{}", stream.owner, stream.boot, stream.number)
             }
-            Self::RegisterSession {
-                origin,
-                boot,
-                number,
-            } => {
+            Self::RegisterSession { origin, boot, number } => {
                 write!(f, "register {origin}/{boot}/{number}")
             }
             Self::ExpireSession { session } => write!(f, "expire {session}"),
@@ -215,10 +196,7 @@ mod tests {
     /// [p2-2] Splitting a range at any slot changes nothing.
     #[test]
     fn check_does_not_depend_on_how_a_range_is_cut() {
-        let value = Value::Content {
-            stream: StreamName::default(),
-            offset: 7,
-        };
+        let value = Value::Content { stream: StreamName::default(), offset: 7 };
         let whole = SlotRange::new(Slot(3), Slot(40));
         for cut in 3..=40 {
             let left = range_check(SlotRange::new(whole.from, Slot(cut)), &value);
@@ -229,12 +207,7 @@ mod tests {
 
     #[test]
     fn check_tells_values_and_slots_apart() {
-        let batch = |counter| {
-            Value::Batch(BatchName {
-                counter,
-                ..BatchName::default()
-            })
-        };
+        let batch = |counter| Value::Batch(BatchName { counter, ..BatchName::default() });
         let one = |slot, value| range_check(SlotRange::one(Slot(slot)), &value);
         assert_ne!(one(1, batch(1)), one(1, batch(2)));
         assert_ne!(one(1, batch(1)), one(2, batch(1)));

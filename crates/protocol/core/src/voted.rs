@@ -34,11 +34,7 @@ pub struct Voted {
 impl Voted {
     /// No votes in this process; the log holds everything below `durable_to`.
     pub fn new(durable_to: Slot) -> Self {
-        Self {
-            run: Run::default(),
-            run_durable_to: Slot(0),
-            durable_to,
-        }
+        Self { run: Run::default(), run_durable_to: Slot(0), durable_to }
     }
 
     /// The votes in the newest ballot.
@@ -119,11 +115,7 @@ impl Run {
 
     /// How far the votes in `ballot` go; slot 0 for none.
     pub fn voted_to(&self, ballot: Ballot) -> Slot {
-        if self.ballot == ballot {
-            self.to
-        } else {
-            Slot(0)
-        }
+        if self.ballot == ballot { self.to } else { Slot(0) }
     }
 
     /// What `m` adds. A run has no holes, so that one message can speak for all of it: a proposal
@@ -141,25 +133,13 @@ impl Run {
             }
             let range = SlotRange::new(self.to, m.range.to);
             let check = self.check.wrapping_add(range_check(range, &m.value));
-            return Step::Vote(
-                range,
-                Self {
-                    to: m.range.to,
-                    check,
-                    ..*self
-                },
-            );
+            return Step::Vote(range, Self { to: m.range.to, check, ..*self });
         }
         if m.range.from > decided_here.max(m.decided_to) {
             return Step::Gap;
         }
         let check = m.prefix.wrapping_add(range_check(m.range, &m.value));
-        let run = Self {
-            ballot: m.ballot,
-            from: m.range.from,
-            to: m.range.to,
-            check,
-        };
+        let run = Self { ballot: m.ballot, from: m.range.from, to: m.range.to, check };
         Step::Vote(m.range, run)
     }
 }

@@ -27,11 +27,7 @@ struct Waits {
 impl Waits {
     fn new(proposal: Phase2a, held: bool) -> Self {
         let SlotRange { from, to } = proposal.range;
-        Self {
-            held_to: if held { to } else { from },
-            given_to: from,
-            proposal,
-        }
+        Self { held_to: if held { to } else { from }, given_to: from, proposal }
     }
 
     /// The bytes of its value are here for these slots. Those of a value in one slot are the same in
@@ -76,10 +72,7 @@ impl Waiting {
         if self.proposals.is_empty() {
             self.since = now;
         }
-        let repeat = self
-            .proposals
-            .iter_mut()
-            .find(|known| known.proposal.range == proposal.range);
+        let repeat = self.proposals.iter_mut().find(|known| known.proposal.range == proposal.range);
         if let Some(known) = repeat {
             // By now more may be decided, so that it has its turn.
             let decided_to = &mut known.proposal.decided_to;
@@ -178,16 +171,11 @@ mod tests {
     }
 
     fn batch(counter: u64) -> Value {
-        Value::Batch(BatchName {
-            counter,
-            ..BatchName::default()
-        })
+        Value::Batch(BatchName { counter, ..BatchName::default() })
     }
 
     fn slots(waiting: &mut Waiting) -> Vec<u64> {
-        core::iter::from_fn(|| waiting.next(Time(0), |_| true))
-            .map(|m| m.range.from.0)
-            .collect()
+        core::iter::from_fn(|| waiting.next(Time(0), |_| true)).map(|m| m.range.from.0).collect()
     }
 
     /// A value without bytes waits only for its turn. It once waited forever.
@@ -208,15 +196,9 @@ mod tests {
     /// [value-3] Of a run of content, what is here is voted for.
     #[test]
     fn run_goes_as_far_as_its_bytes_are_here() {
-        let content = Value::Content {
-            stream: StreamName::default(),
-            offset: 0,
-        };
+        let content = Value::Content { stream: StreamName::default(), offset: 0 };
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
-        let run = |range| Phase2a {
-            range,
-            ..proposal(0, content)
-        };
+        let run = |range| Phase2a { range, ..proposal(0, content) };
         let mut waiting = Waiting::default();
         waiting.push(Time(0), run(slots(5, 9)), false, 8);
         waiting.push(Time(0), run(slots(9, 12)), false, 8);
@@ -248,9 +230,7 @@ mod tests {
         };
         assert_eq!(next(&mut waiting, 1), None);
         waiting.push(Time(0), proposal(1, Value::NoOp), true, 8);
-        let order: Vec<u64> = (1..=4)
-            .filter_map(|voted_to| next(&mut waiting, voted_to))
-            .collect();
+        let order: Vec<u64> = (1..=4).filter_map(|voted_to| next(&mut waiting, voted_to)).collect();
         assert_eq!(order, [1, 2, 3, 4]);
         assert!(waiting.is_empty());
         // Bounded: the farthest come again. Those before them, which all wait for, always find room.
@@ -303,10 +283,7 @@ mod tests {
         let early = proposal(4, Value::NoOp);
         waiting.push(Time(0), early, true, 8);
         let decided_to = Slot(4);
-        let again = Phase2a {
-            decided_to,
-            ..early
-        };
+        let again = Phase2a { decided_to, ..early };
         waiting.push(Time(0), again, true, 8);
         assert_eq!(waiting.next(Time(0), |_| true), Some(again));
         assert!(waiting.is_empty());
@@ -316,15 +293,9 @@ mod tests {
     /// for the first part for ever.
     #[test]
     fn decided_part_of_a_run_is_not_waited_for() {
-        let content = Value::Content {
-            stream: StreamName::default(),
-            offset: 0,
-        };
+        let content = Value::Content { stream: StreamName::default(), offset: 0 };
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
-        let run = Phase2a {
-            range: slots(5, 12),
-            ..proposal(0, content)
-        };
+        let run = Phase2a { range: slots(5, 12), ..proposal(0, content) };
         let mut waiting = Waiting::default();
         waiting.push(Time(0), run, false, 8);
         waiting.drop_below(Time(1), Slot(8));

@@ -49,10 +49,7 @@ struct Known {
 
 impl Known {
     fn written(&self) -> Written {
-        Written {
-            incarnation: self.incarnation,
-            to: self.to.max(self.before),
-        }
+        Written { incarnation: self.incarnation, to: self.to.max(self.before) }
     }
 }
 
@@ -77,12 +74,7 @@ impl Witness {
     ///
     /// Less than what was said over this very connection is no news: messages overtake each other.
     pub fn hear(&mut self, from: Member, to: u64) -> Result<(), Written> {
-        let fresh = Known {
-            node: from.node,
-            incarnation: from.incarnation,
-            before: 0,
-            to,
-        };
+        let fresh = Known { node: from.node, incarnation: from.incarnation, before: 0, to };
         let room = self.known.len() < PEERS_MAX;
         let Some(known) = self.known.iter_mut().find(|one| one.node == from.node) else {
             if room {
@@ -125,17 +117,11 @@ mod tests {
     const NODE: NodeId = NodeId(3);
 
     fn member(incarnation: u32) -> Member {
-        Member {
-            node: NODE,
-            incarnation: Incarnation(incarnation),
-        }
+        Member { node: NODE, incarnation: Incarnation(incarnation) }
     }
 
     fn written(incarnation: u32, to: u64) -> Written {
-        Written {
-            incarnation: Incarnation(incarnation),
-            to,
-        }
+        Written { incarnation: Incarnation(incarnation), to }
     }
 
     /// [lie-2] A process says more and more; what comes late says less, and takes nothing back.
@@ -191,11 +177,7 @@ mod tests {
             (written(2, 12), written(1_003, 1), false),
             (written(2, 12), written(u32::MAX, u64::MAX), false),
         ] {
-            assert_eq!(
-                own.fell_behind(remembered),
-                behind,
-                "{own:?} {remembered:?}"
-            );
+            assert_eq!(own.fell_behind(remembered), behind, "{own:?} {remembered:?}");
         }
     }
 

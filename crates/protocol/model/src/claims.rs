@@ -60,9 +60,7 @@ impl Claims {
 
     /// What was told of this slot: the ballot, the value, and who has not lost the vote.
     pub fn of(&self, slot: Slot) -> impl Iterator<Item = (Ballot, Value, Vec<Member>)> + '_ {
-        let told = self
-            .told
-            .range((slot, Ballot::ZERO)..(slot.next(), Ballot::ZERO));
+        let told = self.told.range((slot, Ballot::ZERO)..(slot.next(), Ballot::ZERO));
         told.filter_map(|key| {
             let cast = self.cast.get(key)?;
             Some((key.1, cast.value, cast.kept.iter().copied().collect()))

@@ -115,10 +115,7 @@ pub struct Done {
 impl Device {
     /// With so many cells in each of its programs; 0: none.
     pub fn new(cells: u64) -> Self {
-        Self {
-            cells,
-            ..Self::default()
-        }
+        Self { cells, ..Self::default() }
     }
 
     /// How many cells each of its programs has.
@@ -135,10 +132,7 @@ impl Device {
     pub fn leave_owner(&mut self) -> Done {
         let done = self.finish();
         let cells = (self.cells, self.floor, self.given_floor, self.next);
-        let (votes, given) = (
-            std::mem::take(&mut self.votes),
-            std::mem::take(&mut self.given),
-        );
+        let (votes, given) = (std::mem::take(&mut self.votes), std::mem::take(&mut self.given));
         *self = Self::new(cells.0);
         (self.votes, self.given) = (votes, given);
         (self.floor, self.given_floor, self.next) = (cells.1, cells.2, cells.3);
@@ -187,11 +181,7 @@ impl Device {
             return done;
         };
         match order {
-            Order::Arm {
-                ballot,
-                position,
-                floor,
-            } => {
+            Order::Arm { ballot, position, floor } => {
                 self.armed = Some((ballot, position));
                 self.floor = self.floor.max(floor);
                 done.words.push(Word::Armed { ballot });
@@ -201,18 +191,8 @@ impl Device {
                 self.draining = Some(Draining::Fence { ballot, hint });
             }
             Order::Floor { to } => self.floor = self.floor.max(to),
-            Order::Start {
-                ballot,
-                first,
-                limit,
-                quorum,
-                ..
-            } => {
-                self.started = Some(Start {
-                    ballot,
-                    limit,
-                    quorum,
-                });
+            Order::Start { ballot, first, limit, quorum, .. } => {
+                self.started = Some(Start { ballot, limit, quorum });
                 (self.next, self.told_to, self.first) = (first, first, first);
                 self.given_floor = first;
                 self.counted.clear();
@@ -269,11 +249,7 @@ impl Device {
             Draining::TakeBack(ballot) => {
                 let from = self.told_to;
                 let rest = (from.0..self.next.0).map(|slot| self.given_at(ballot, Slot(slot)));
-                done.words.push(Word::TakenBack {
-                    ballot,
-                    from,
-                    rest: rest.collect(),
-                });
+                done.words.push(Word::TakenBack { ballot, from, rest: rest.collect() });
                 self.told_to = self.next;
             }
             Draining::Stop(ballot) => done.words.push(Word::Stopped { ballot }),
@@ -337,18 +313,9 @@ impl Device {
         let slot = self.next;
         self.next = slot.next();
         // Stored before it leaves.
-        let given = Given {
-            ballot,
-            slot,
-            value,
-            voters: 0,
-        };
+        let given = Given { ballot, slot, value, voters: 0 };
         self.given.insert(self.cell(slot), given);
-        done.frames.push(Frame::Propose {
-            ballot,
-            slot,
-            value,
-        });
+        done.frames.push(Frame::Propose { ballot, slot, value });
     }
 
     /// A frame arrives; `whole`: the step ends at once; `has_vote`: its owner is a voter.
@@ -371,28 +338,17 @@ impl Device {
                 }
                 done
             }
-            Frame::Vote {
-                ballot,
-                slot,
-                value,
-                position,
-            } => self.count(ballot, slot, value, position),
-            Frame::Decided {
-                ballot,
-                slot,
-                value,
-            } => {
+            Frame::Vote { ballot, slot, value, position } => {
+                self.count(ballot, slot, value, position)
+            }
+            Frame::Decided { ballot, slot, value } => {
                 let range = SlotRange::one(slot);
                 let own = self.started.is_some_and(|start| start.ballot == ballot);
                 let mut done = Done::default();
                 if !own && has_vote {
                     done.words.push(Word::Counted { ballot, range });
                 } else if !own {
-                    done.words.push(Word::Told {
-                        ballot,
-                        slot,
-                        value,
-                    });
+                    done.words.push(Word::Told { ballot, slot, value });
                 }
                 done
             }
@@ -401,12 +357,7 @@ impl Device {
 
     /// [offload-6] One step per cell, the floor read inside it.
     fn vote(&mut self, frame: Frame, position: u8, done: &mut Done) {
-        let Frame::Propose {
-            ballot,
-            slot,
-            value,
-        } = frame
-        else {
+        let Frame::Propose { ballot, slot, value } = frame else {
             return;
         };
         if slot < self.floor || slot >= self.floor.plus(self.cells) {
@@ -419,19 +370,10 @@ impl Device {
             _ => {
                 self.votes.insert(cell, (ballot, slot, value));
                 done.votes.push((ballot, slot, value));
-                self.tap.push(Word::Voted {
-                    ballot,
-                    slot,
-                    value,
-                });
+                self.tap.push(Word::Voted { ballot, slot, value });
             }
         }
-        done.frames.push(Frame::Vote {
-            ballot,
-            slot,
-            value: stored,
-            position,
-        });
+        done.frames.push(Frame::Vote { ballot, slot, value: stored, position });
     }
 
     /// [offload-10] Distinct positions, exactly this ballot and slot, given out in this start; crossed once.
@@ -458,21 +400,14 @@ impl Device {
         let quorum = u32::from(start.quorum);
         if before < quorum && after >= quorum {
             self.counted.insert(slot);
-            done.frames.push(Frame::Decided {
-                ballot,
-                slot,
-                value,
-            });
+            done.frames.push(Frame::Decided { ballot, slot, value });
         }
         done
     }
 
     /// Whether it would be told anything.
     pub fn has_news(&self) -> bool {
-        let counted = self
-            .counted
-            .first()
-            .is_some_and(|slot| *slot < self.told_to);
+        let counted = self.counted.first().is_some_and(|slot| *slot < self.told_to);
         let next = |start: Start| self.given_at(start.ballot, self.told_to);
         let given = self.told_to < self.next && self.started.and_then(next).is_some();
         self.started.is_some() && (given || counted)
@@ -489,18 +424,11 @@ impl Device {
         {
             let slot = self.told_to;
             self.told_to = slot.next();
-            words.push(Word::Given {
-                ballot,
-                slot,
-                value,
-            });
+            words.push(Word::Given { ballot, slot, value });
         }
         while let Some(slot) = self.counted.first().copied().filter(|s| *s < self.told_to) {
             self.counted.remove(&slot);
-            words.push(Word::Counted {
-                ballot,
-                range: SlotRange::one(slot),
-            });
+            words.push(Word::Counted { ballot, range: SlotRange::one(slot) });
         }
         words
     }

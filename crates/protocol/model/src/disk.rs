@@ -35,10 +35,7 @@ impl Entry {
     /// Whether it can be read, and is a vote for this value in this slot, or its decision.
     fn is_about(&self, slot: Slot, value: &Value) -> bool {
         match self.record {
-            Record::Vote {
-                range, value: held, ..
-            }
-            | Record::Decided { range, value: held } => {
+            Record::Vote { range, value: held, .. } | Record::Decided { range, value: held } => {
                 range.contains(slot) && held == *value && !self.lost
             }
             Record::Round { .. } | Record::Promise { .. } => false,
@@ -103,32 +100,25 @@ impl Disk {
 
     /// The first slot of the log.
     pub fn log_start(&self) -> Slot {
-        self.rebased
-            .as_ref()
-            .map_or(Slot::FIRST, |(start, _)| *start)
+        self.rebased.as_ref().map_or(Slot::FIRST, |(start, _)| *start)
     }
 
     /// The eras at the first slot of the log.
     pub fn base(&self, founding: &Configuration) -> Eras {
         let founded = || Eras::founded(founding.clone());
-        self.rebased
-            .as_ref()
-            .map_or_else(founded, |(_, eras)| eras.clone())
+        self.rebased.as_ref().map_or_else(founded, |(_, eras)| eras.clone())
     }
 
     /// What the last record about this slot says, on stable storage or not.
     pub fn last_word(&self, slot: Slot) -> Option<Value> {
-        self.entries
-            .iter()
-            .rev()
-            .find_map(|entry| match entry.record {
-                Record::Vote { range, value, .. } | Record::Decided { range, value }
-                    if range.contains(slot) && !entry.lost =>
-                {
-                    Some(value)
-                }
-                _ => None,
-            })
+        self.entries.iter().rev().find_map(|entry| match entry.record {
+            Record::Vote { range, value, .. } | Record::Decided { range, value }
+                if range.contains(slot) && !entry.lost =>
+            {
+                Some(value)
+            }
+            _ => None,
+        })
     }
 
     /// Whether this value is on stable storage for this slot, `bytes` included or not, whatever for; or
@@ -149,16 +139,14 @@ impl Disk {
             return !self.hollow;
         }
         let safe = self.entries[..self.persisted].iter().rev();
-        let last = safe
-            .filter(|entry| !entry.lost)
-            .find_map(|entry| match entry.record {
-                Record::Vote { range, value, .. } | Record::Decided { range, value }
-                    if range.contains(slot) =>
-                {
-                    Some(value)
-                }
-                _ => None,
-            });
+        let last = safe.filter(|entry| !entry.lost).find_map(|entry| match entry.record {
+            Record::Vote { range, value, .. } | Record::Decided { range, value }
+                if range.contains(slot) =>
+            {
+                Some(value)
+            }
+            _ => None,
+        });
         last == Some(*value)
     }
 
@@ -190,10 +178,7 @@ impl Disk {
 
     /// The end of what was learned without bytes.
     pub fn bare_to(&self) -> Slot {
-        let bare = self
-            .entries
-            .iter()
-            .filter(|entry| entry.bare && !entry.lost);
+        let bare = self.entries.iter().filter(|entry| entry.bare && !entry.lost);
         let ends = bare.map(|entry| match entry.record {
             Record::Decided { range, .. } => range.to,
             _ => Slot::FIRST,
@@ -258,13 +243,7 @@ impl Disk {
     /// Appends a record.
     pub fn append(&mut self, record: Record, bytes_from: Slot, bare: bool) {
         let hard = HardState::default();
-        self.entries.push(Entry {
-            record,
-            hard,
-            lost: false,
-            bytes_from,
-            bare,
-        });
+        self.entries.push(Entry { record, hard, lost: false, bytes_from, bare });
     }
 
     /// `count` entries from here on cannot be read any more; but never the last on stable storage
@@ -315,11 +294,7 @@ impl Disk {
 
     /// Whether a record for this holds; among all entries, or those on stable storage only.
     pub fn has_vote(&self, ballot: Ballot, slot: Slot, durable: bool) -> bool {
-        let to = if durable {
-            self.persisted
-        } else {
-            self.entries.len()
-        };
+        let to = if durable { self.persisted } else { self.entries.len() };
         self.entries[..to].iter().rev().any(|entry| {
             matches!(entry.record, Record::Vote { ballot: b, range, .. }
                 if b == ballot && range.contains(slot))
@@ -329,10 +304,7 @@ impl Disk {
     /// Whether the round of this ballot is on stable storage.
     pub fn has_round(&self, ballot: Ballot) -> bool {
         let round = Record::Round { ballot };
-        self.entries[..self.persisted]
-            .iter()
-            .rev()
-            .any(|entry| entry.record == round)
+        self.entries[..self.persisted].iter().rev().any(|entry| entry.record == round)
     }
 
     /// Whether a promise of this ballot or a higher one is on stable storage: every entry restates
@@ -368,11 +340,7 @@ impl Disk {
             }
             decided_before = entry.hard.decided_to.max(Slot::FIRST);
             let (ballot, range, value) = match entry.record {
-                Record::Vote {
-                    ballot,
-                    range,
-                    value,
-                } => (Some(ballot), range, value),
+                Record::Vote { ballot, range, value } => (Some(ballot), range, value),
                 Record::Decided { range, value } => (None, range, value),
                 Record::Round { .. } | Record::Promise { .. } => continue,
             };
@@ -408,11 +376,7 @@ impl Disk {
             ranges(&lost),
             last.range(hard.decided_to..).filter_map(vote).collect(),
         );
-        let recovered = if self.hollow {
-            recovered.hollow(self.base(founding))
-        } else {
-            recovered
-        };
+        let recovered = if self.hollow { recovered.hollow(self.base(founding)) } else { recovered };
         let one = |(slot, value)| (SlotRange::one(slot), value);
         Found {
             recovered,

@@ -111,12 +111,7 @@ impl Bounds {
             let held_to = world.sites[site].held_to(stream, next, end);
             // In order, and the last one alone.
             let mut carry = |from, to| {
-                actions.push(Action::Event(Event::Carry {
-                    site,
-                    stream,
-                    from,
-                    to,
-                }));
+                actions.push(Action::Event(Event::Carry { site, stream, from, to }));
             };
             (held_to + 1..=end).for_each(|to| carry(held_to, to));
             if held_to + 1 < end {
@@ -136,27 +131,14 @@ impl Bounds {
         settle(&mut world)?;
         let site = self.nodes as usize - 1;
         let (name, how, writer) = (0, How::Create, 0);
-        world.apply(&Event::Open {
-            site,
-            name,
-            how,
-            writer,
-        })?;
+        world.apply(&Event::Open { site, name, how, writer })?;
         let value = *world.clients.commands().next().expect("just asked for");
         let slots = 1;
-        world.apply(&Event::Propose {
-            site: 0,
-            value,
-            slots,
-        })?;
+        world.apply(&Event::Propose { site: 0, value, slots })?;
         settle(&mut world)?;
         let stream = world.owned(site)[0];
         let count = self.bytes;
-        world.apply(&Event::Give {
-            site,
-            stream,
-            count,
-        })?;
+        world.apply(&Event::Give { site, stream, count })?;
         Ok(world)
     }
 
@@ -229,10 +211,7 @@ fn campaign(world: &mut World, site: usize) -> Result<(), Violation> {
     let at = world.now;
     world.apply(&Event::Tick { site, at })?;
     let is_vote = |message: &Message| {
-        matches!(
-            message,
-            Message::PreVote { .. } | Message::PreVoteReply { .. }
-        )
+        matches!(message, Message::PreVote { .. } | Message::PreVoteReply { .. })
     };
     while let Some(at) = world.soup.iter().position(|p| is_vote(&p.message)) {
         let parcel = world.soup[at].clone();
@@ -278,12 +257,7 @@ impl Model for Bounds {
             route: Route::Star,
             seed: 0,
             sorted: true,
-            silent: Silent {
-                heartbeats: true,
-                preempted: true,
-                decided: false,
-                catchup: true,
-            },
+            silent: Silent { heartbeats: true, preempted: true, decided: false, catchup: true },
             leases: None,
             rates_ppm: Vec::new(),
             holders: false,
@@ -297,14 +271,7 @@ impl Model for Bounds {
             0 => world,
             _ => self.with_stream(world).expect("nothing goes wrong"),
         };
-        vec![State {
-            world,
-            campaigns: 0,
-            crashes: 0,
-            values: 0,
-            changed: false,
-            violation: None,
-        }]
+        vec![State { world, campaigns: 0, crashes: 0, values: 0, changed: false, violation: None }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -314,10 +281,7 @@ impl Model for Bounds {
         let world = &state.world;
         for (site, here) in world.sites.iter().enumerate() {
             let waiting = here.disk.waiting();
-            let leads = here
-                .node
-                .as_ref()
-                .is_some_and(|node| node.leading().is_some());
+            let leads = here.node.as_ref().is_some_and(|node| node.leading().is_some());
             if waiting > 0 {
                 let count = waiting;
                 actions.push(Action::Event(Event::Persist { site, count }));
@@ -325,10 +289,7 @@ impl Model for Bounds {
             if waiting > 1 {
                 actions.push(Action::Event(Event::Persist { site, count: 1 }));
             }
-            let idle = here
-                .node
-                .as_ref()
-                .is_some_and(|node| node.phase1().is_none());
+            let idle = here.node.as_ref().is_some_and(|node| node.phase1().is_none());
             if state.campaigns < self.campaigns && !leads && idle {
                 actions.push(Action::Campaign(site));
             }
@@ -357,16 +318,13 @@ impl Model for Bounds {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("nothing breaks", |_, state: &State| {
-                state.violation.is_none()
+            Property::always("nothing breaks", |_, state: &State| state.violation.is_none()),
+            Property::sometimes("a value is decided", |bounds: &Self, state: &State| match bounds
+                .bytes
+            {
+                0 => state.world.observer.known_to().0 > 1,
+                all => state.world.seen().acknowledged >= all,
             }),
-            Property::sometimes(
-                "a value is decided",
-                |bounds: &Self, state: &State| match bounds.bytes {
-                    0 => state.world.observer.known_to().0 > 1,
-                    all => state.world.seen().acknowledged >= all,
-                },
-            ),
         ]
     }
 }
@@ -388,11 +346,7 @@ pub fn small() -> Vec<Bounds> {
         threads: 2,
     };
     vec![
-        Bounds {
-            name: "two nodes, two leaders, one crash",
-            crashes: 1,
-            ..base.clone()
-        },
+        Bounds { name: "two nodes, two leaders, one crash", crashes: 1, ..base.clone() },
         Bounds {
             name: "two nodes, volatile, one crash",
             class: Class::Volatile,
@@ -427,12 +381,7 @@ pub fn small() -> Vec<Bounds> {
             change: true,
             ..base.clone()
         },
-        Bounds {
-            name: "a second node joins",
-            members: 1,
-            change: true,
-            ..base.clone()
-        },
+        Bounds { name: "a second node joins", members: 1, change: true, ..base.clone() },
         Bounds {
             name: "two nodes, a stream of two bytes, another leader",
             campaigns: 1,
@@ -454,12 +403,7 @@ pub fn small() -> Vec<Bounds> {
 
 /// The small bounds, cut off by the number of actions alone, to compare counts of states.
 pub fn to_depth(depth: usize) -> Vec<Bounds> {
-    let cut = |bounds| Bounds {
-        depth,
-        states: usize::MAX,
-        threads: 1,
-        ..bounds
-    };
+    let cut = |bounds| Bounds { depth, states: usize::MAX, threads: 1, ..bounds };
     small().into_iter().map(cut).collect()
 }
 
@@ -471,13 +415,8 @@ pub fn deep() -> Vec<Bounds> {
         values: 2,
         ..bounds
     };
-    let mut list: Vec<Bounds> = small()
-        .into_iter()
-        .map(|bounds| Bounds {
-            states: 2_000_000,
-            ..bounds
-        })
-        .collect();
+    let mut list: Vec<Bounds> =
+        small().into_iter().map(|bounds| Bounds { states: 2_000_000, ..bounds }).collect();
     list.extend(small().into_iter().map(deeper));
     list
 }

@@ -29,11 +29,7 @@ pub struct Mode {
 
 impl Mode {
     /// Everything is judged.
-    pub const FULL: Self = Self {
-        watched: Watched::ALL,
-        heal: true,
-        trace: false,
-    };
+    pub const FULL: Self = Self { watched: Watched::ALL, heal: true, trace: false };
 }
 
 /// What a run went through.
@@ -86,10 +82,7 @@ pub fn run(profile: Profile, seed: u64, mode: Mode) -> Outcome {
                 .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
                 .unwrap_or_else(|| "a panic without a message".to_owned());
             if mode.watched.has(Property::Assertion) {
-                outcome.violation = Some(Violation {
-                    property: Property::Assertion,
-                    seen: text,
-                });
+                outcome.violation = Some(Violation { property: Property::Assertion, seen: text });
             }
         }
     }

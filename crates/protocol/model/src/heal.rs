@@ -29,11 +29,7 @@ pub fn describe(world: &World, event: &Event) -> String {
     match event {
         Event::Deliver { at, bytes } => {
             let parcel = &world.soup[*at];
-            let bytes = if parcel.bytes && *bytes {
-                " +bytes"
-            } else {
-                ""
-            };
+            let bytes = if parcel.bytes && *bytes { " +bytes" } else { "" };
             format!(
                 "{:>8} {} -> {}  {:?}{bytes}",
                 world.now.0, parcel.from, parcel.to, parcel.message
@@ -147,12 +143,7 @@ impl Act<'_> {
     /// of what they decided, form quorums, and every chosen value is somewhere. That somebody knows what
     /// began an era that others have promised a ballot of is for the core to see to ([ballot-5]).
     fn can_decide(&self) -> bool {
-        let nodes = || {
-            self.world
-                .sites
-                .iter()
-                .filter_map(|site| site.node.as_ref())
-        };
+        let nodes = || self.world.sites.iter().filter_map(|site| site.node.as_ref());
         let able = |site: &&Site| {
             let node = site.node.as_ref();
             node.is_some_and(|node| node.relearning().is_none())
@@ -169,15 +160,10 @@ impl Act<'_> {
         let observer = &self.world.observer;
         let readable = |slot: Slot| {
             let value = observer.chosen(slot).expect("below what is chosen");
-            self.world
-                .sites
-                .iter()
-                .any(|site| site.can_tell(slot, value))
+            self.world.sites.iter().any(|site| site.can_tell(slot, value))
         };
         remember(observer.configuration())
-            && (Slot::FIRST.0..observer.chosen_to().0)
-                .map(Slot)
-                .all(readable)
+            && (Slot::FIRST.0..observer.chosen_to().0).map(Slot).all(readable)
             && nodes().all(|node| remember(node.configuration()))
     }
 
@@ -384,20 +370,11 @@ impl Act<'_> {
                 let next = self.world.sites[site].applied.table().next(stream);
                 if next.is_some_and(|next| self.world.sites[site].held_to(stream, next, to) < to) {
                     let from = 0;
-                    self.apply(&Event::Carry {
-                        site,
-                        stream,
-                        from,
-                        to,
-                    })?;
+                    self.apply(&Event::Carry { site, stream, from, to })?;
                 }
                 while self.world.may_offer(site, stream) {
                     moved = true;
-                    self.apply(&Event::Offer {
-                        site,
-                        stream,
-                        most: 4,
-                    })?;
+                    self.apply(&Event::Offer { site, stream, most: 4 })?;
                 }
             }
         }
@@ -406,10 +383,7 @@ impl Act<'_> {
         };
         let node = self.world.sites[site].node.as_ref();
         let idle = |node: &Node| {
-            node.can_propose()
-                && node
-                    .leading()
-                    .is_some_and(|leading| leading.tally.is_empty())
+            node.can_propose() && node.leading().is_some_and(|leading| leading.tally.is_empty())
         };
         if node.is_some_and(idle)
             && let Some(stream) = self.world.lost_streams(site).first()
@@ -436,9 +410,7 @@ impl Act<'_> {
             let useful = node.may_install(other.decided_to(), other.eras());
             (news && useful).then(|| other.decided_to())
         };
-        let best = (0..sites.len())
-            .filter_map(|at| Some((to(at)?, at)))
-            .max()?;
+        let best = (0..sites.len()).filter_map(|at| Some((to(at)?, at))).max()?;
         Some((best.1, best.0))
     }
 

@@ -66,9 +66,8 @@ fn read(path: &Path) -> Result<Mutant, String> {
     let here = |e: String| format!("{}: {e}", path.display());
     let text = fs::read_to_string(path).map_err(|e| here(e.to_string()))?;
     let table: Table = text.parse().map_err(|e| here(format!("{e}")))?;
-    let name = path
-        .file_stem()
-        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let name =
+        path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     parse(name, &table).map_err(|key| here(format!("{key} is missing, or not what it should be")))
 }
 
@@ -101,16 +100,11 @@ fn parse(name: String, table: &Table) -> Result<Mutant, &'static str> {
             _ => return Err("expect"),
         },
         why: text("why").unwrap_or_default(),
-        seconds: seconds
-            .and_then(|s| u64::try_from(s).ok())
-            .ok_or("seconds")?,
+        seconds: seconds.and_then(|s| u64::try_from(s).ok()).ok_or("seconds")?,
         heal: table.get("heal").and_then(Value::as_bool).unwrap_or(false),
         unit: text("unit").ok(),
         transcript: text("transcript").ok(),
-        edits: edits
-            .iter()
-            .map(edit)
-            .collect::<Result<_, &'static str>>()?,
+        edits: edits.iter().map(edit).collect::<Result<_, &'static str>>()?,
     })
 }
 

@@ -231,9 +231,7 @@ impl Observer {
             self.seen.early += 1;
         }
         let slots = (from.0..to.0.min(self.chosen_to.0)).map(Slot);
-        slots
-            .into_iter()
-            .try_for_each(|slot| self.claims_hold(slot))
+        slots.into_iter().try_for_each(|slot| self.claims_hold(slot))
     }
 
     /// [less-4] A slot that was chosen has what clients heard of it, unless one of those whose votes they heard of lost it.
@@ -320,11 +318,7 @@ impl Observer {
             match bins.iter_mut().find(same) {
                 Some(bin) if bin.voters.contains(&member) => {}
                 Some(bin) => bin.voters.push(member),
-                None => bins.push(Bin {
-                    ballot,
-                    value,
-                    voters: vec![member],
-                }),
+                None => bins.push(Bin { ballot, value, voters: vec![member] }),
             }
         }
         self.choose(range)
@@ -372,8 +366,7 @@ impl Observer {
     /// Whether a change of configuration is voted for and not chosen.
     pub(crate) fn has_open_change(&self) -> bool {
         let open = self.slots.iter().filter(|view| view.chosen.is_none());
-        open.flat_map(|view| &view.bins)
-            .any(|bin| is_change(&bin.value))
+        open.flat_map(|view| &view.bins).any(|bin| is_change(&bin.value))
     }
 
     /// What this run came through, of what members choose.
@@ -389,12 +382,7 @@ impl Observer {
         let view = self.view(slot).expect("only slots with votes are judged");
         let is_chosen =
             |bin: &&Bin| invariants::is_chosen(configuration, era, bin.ballot, &bin.voters);
-        let chosen: Vec<Value> = view
-            .bins
-            .iter()
-            .filter(is_chosen)
-            .map(|b| b.value)
-            .collect();
+        let chosen: Vec<Value> = view.bins.iter().filter(is_chosen).map(|b| b.value).collect();
         for value in chosen {
             let known = self.view_mut(slot).chosen.get_or_insert(value);
             let verdict = invariants::agreement(slot, known, &value);
@@ -466,10 +454,7 @@ impl Observer {
         let own = match message {
             Message::Phase1a { ballot, .. } => Some(*ballot),
             Message::Phase2a(m) => {
-                let begun = self
-                    .begun
-                    .get(m.ballot.era.0 as usize)
-                    .map(|(from, _)| *from);
+                let begun = self.begun.get(m.ballot.era.0 as usize).map(|(from, _)| *from);
                 let from = m.range.from;
                 let verdict = invariants::proposal_is_behind_its_era(m.ballot, from, begun);
                 self.judge(Property::Eras, verdict)?;

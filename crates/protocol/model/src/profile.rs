@@ -287,22 +287,10 @@ impl Profile {
             lag: self == Self::Streams && dice.percent(40),
             bare: self == Self::Streams && dice.percent(60),
             witness: self == Self::Liars,
-            cells: if self == Self::Devices {
-                dice.pick(&[2, 4, 8])
-            } else {
-                0
-            },
-            route: if self == Self::Ring && dice.percent(70) {
-                Route::Ring
-            } else {
-                Route::Star
-            },
+            cells: if self == Self::Devices { dice.pick(&[2, 4, 8]) } else { 0 },
+            route: if self == Self::Ring && dice.percent(70) { Route::Ring } else { Route::Star },
         };
-        let setup = if self == Self::Leases {
-            leased(setup, &mut dice)
-        } else {
-            setup
-        };
+        let setup = if self == Self::Leases { leased(setup, &mut dice) } else { setup };
         Plan {
             setup,
             rates,
@@ -325,20 +313,12 @@ impl Profile {
     fn with_auxiliaries(nodes: usize, class: Class, dice: &mut Dice) -> Configuration {
         let members = if nodes == 5 && dice.percent(50) { 5 } else { 3 };
         let (rule, full) = match members {
-            3 if dice.percent(25) => (
-                QuorumRule::Flexible {
-                    phase1: 3,
-                    phase2: 1,
-                },
-                1 + dice.below(2),
-            ),
-            5 if dice.percent(40) => (
-                QuorumRule::Flexible {
-                    phase1: 4,
-                    phase2: 2,
-                },
-                2 + dice.below(2),
-            ),
+            3 if dice.percent(25) => {
+                (QuorumRule::Flexible { phase1: 3, phase2: 1 }, 1 + dice.below(2))
+            }
+            5 if dice.percent(40) => {
+                (QuorumRule::Flexible { phase1: 4, phase2: 2 }, 2 + dice.below(2))
+            }
             _ => (QuorumRule::Majority, members / 2 + 1),
         };
         let voter = |node: usize| Voter {
@@ -424,32 +404,11 @@ impl Profile {
         };
         match self {
             Self::Mixed => base,
-            Self::Duel => Rates {
-                campaign: 60,
-                crash: 25,
-                change: 0,
-                ..base
-            },
+            Self::Duel => Rates { campaign: 60, crash: 25, change: 0, ..base },
             Self::Eras => Rates { change: 60, ..base },
-            Self::Casting => Rates {
-                change: 60,
-                campaign: 15,
-                crash: 5,
-                ..base
-            },
-            Self::Volatile => Rates {
-                crash: 20,
-                stop: 6,
-                change: 40,
-                ..base
-            },
-            Self::Reads => Rates {
-                read: 60,
-                late: 30,
-                campaign: 40,
-                tick: 80,
-                ..base
-            },
+            Self::Casting => Rates { change: 60, campaign: 15, crash: 5, ..base },
+            Self::Volatile => Rates { crash: 20, stop: 6, change: 40, ..base },
+            Self::Reads => Rates { read: 60, late: 30, campaign: 40, tick: 80, ..base },
             Self::Lifecycle => Rates {
                 change: 50,
                 trim: 30,
@@ -486,36 +445,14 @@ impl Profile {
                 absence: 30,
                 ..base
             },
-            Self::Damage => Rates {
-                rot: 15,
-                crash: 20,
-                change: 30,
-                ..base
-            },
-            Self::Liars => Rates {
-                lie: 30,
-                crash: 20,
-                campaign: 45,
-                trim: 6,
-                install: 4,
-                ..base
-            },
-            Self::Leases => Rates {
-                lease: 120,
-                change: 20,
-                crash: 15,
-                start: 80,
-                transfer: 10,
-                ..base
-            },
-            Self::Streams => Rates {
-                stream: 300,
-                propose: 15,
-                change: 15,
-                crash: 15,
-                burst: 90,
-                ..base
-            },
+            Self::Damage => Rates { rot: 15, crash: 20, change: 30, ..base },
+            Self::Liars => Rates { lie: 30, crash: 20, campaign: 45, trim: 6, install: 4, ..base },
+            Self::Leases => {
+                Rates { lease: 120, change: 20, crash: 15, start: 80, transfer: 10, ..base }
+            }
+            Self::Streams => {
+                Rates { stream: 300, propose: 15, change: 15, crash: 15, burst: 90, ..base }
+            }
             Self::Ring => Rates {
                 route: 60,
                 burst: 120,
@@ -557,12 +494,7 @@ impl Profile {
                 fail: 2,
                 ..base
             },
-            Self::Bytes => Rates {
-                lose_bytes: 60,
-                fetch: 40,
-                crash: 15,
-                ..base
-            },
+            Self::Bytes => Rates { lose_bytes: 60, fetch: 40, crash: 15, ..base },
         }
     }
 }

@@ -131,10 +131,7 @@ impl Site {
 
     /// [lie-1] How far its log is on stable storage.
     pub(crate) fn written(&self) -> Written {
-        Written {
-            incarnation: self.member.incarnation,
-            to: self.disk.persisted() as u64,
-        }
+        Written { incarnation: self.member.incarnation, to: self.disk.persisted() as u64 }
     }
 
     /// A new process has what the log holds: the bytes there, and what is decided.
@@ -146,9 +143,8 @@ impl Site {
         self.told_lack = false;
         let sound = self.disk.entries().iter();
         let sound = sound.filter(|entry| !entry.lost);
-        let records: Vec<(Record, Slot)> = sound
-            .map(|entry| (entry.record, entry.bytes_from))
-            .collect();
+        let records: Vec<(Record, Slot)> =
+            sound.map(|entry| (entry.record, entry.bytes_from)).collect();
         for (record, from) in records {
             if let Record::Vote { range, value, .. } | Record::Decided { range, value } = record {
                 self.hold(&value, SlotRange::new(range.from.max(from), range.to));
@@ -183,9 +179,7 @@ impl Site {
     /// The values from the log's start to `to`, in slot order, if all are known.
     pub(crate) fn history(&self, to: Slot) -> Option<Vec<(Slot, Value)>> {
         let value = |slot: Slot| Some((slot, self.decided_value(slot)?));
-        (self.disk.log_start().0..to.0)
-            .map(|at| value(Slot(at)))
-            .collect()
+        (self.disk.log_start().0..to.0).map(|at| value(Slot(at))).collect()
     }
 
     /// [trim-1] The log begins later, and nothing stands for what was below.
@@ -262,12 +256,7 @@ impl Site {
 
     /// The same of one byte, wherever it is.
     pub(crate) fn take_byte(&mut self, (stream, position): (StreamName, u64)) {
-        if self
-            .applied
-            .table()
-            .next(stream)
-            .is_none_or(|next| position >= next)
-        {
+        if self.applied.table().next(stream).is_none_or(|next| position >= next) {
             self.held.insert(Self::byte((stream, position)));
         }
     }
@@ -336,9 +325,7 @@ impl Site {
         }
         let slots = (range.from.0..range.to.0).map(Slot);
         let missing = |slot: &Slot| !self.held.contains(&Self::key(value, *slot));
-        let to = slots
-            .into_iter()
-            .find(|slot| value.has_bytes() && missing(slot));
+        let to = slots.into_iter().find(|slot| value.has_bytes() && missing(slot));
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }
 
@@ -374,10 +361,7 @@ impl Site {
     /// The next part of content that was looked for, and of which nothing is missing any more.
     pub(crate) fn found(&mut self, value: &Value) -> Option<SlotRange> {
         let spans = value.may_span();
-        let at = self
-            .fetches
-            .iter()
-            .position(|(known, _)| spans && known == value)?;
+        let at = self.fetches.iter().position(|(known, _)| spans && known == value)?;
         let held = self.held_of(value, self.fetches[at].1);
         if held.is_empty() {
             return None;
@@ -463,12 +447,7 @@ impl Site {
     pub(crate) fn cast(&self) -> BTreeMap<Slot, (Ballot, Value)> {
         let mut cast = BTreeMap::new();
         for entry in &self.disk.entries()[self.memory_from.min(self.disk.entries().len())..] {
-            if let Record::Vote {
-                ballot,
-                range,
-                value,
-            } = entry.record
-            {
+            if let Record::Vote { ballot, range, value } = entry.record {
                 for slot in range.from.0..range.to.0 {
                     cast.insert(Slot(slot), (ballot, value));
                 }

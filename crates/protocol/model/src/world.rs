@@ -261,12 +261,7 @@ impl World {
             Event::Tap { site, which, lost } => self.tap(site, which, lost),
             Event::Reset { site } => self.reset_device(site),
             Event::Use { site, yes } => self.use_device(site, yes),
-            Event::Open {
-                site,
-                name,
-                how,
-                writer,
-            } => {
+            Event::Open { site, name, how, writer } => {
                 self.open(site, name, how, writer);
                 Ok(())
             }
@@ -274,17 +269,8 @@ impl World {
                 self.clients.close(stream, finish);
                 Ok(())
             }
-            Event::Give {
-                site,
-                stream,
-                count,
-            } => self.give(site, stream, count),
-            Event::Carry {
-                site,
-                stream,
-                from,
-                to,
-            } => self.carry(site, stream, from, to),
+            Event::Give { site, stream, count } => self.give(site, stream, count),
+            Event::Carry { site, stream, from, to } => self.carry(site, stream, from, to),
             Event::Offer { site, stream, most } => self.offer(site, stream, most),
             Event::Apply { site } if self.sites[site].node.is_some() => self.apply_decided(site),
             Event::Apply { .. } => Ok(()),
@@ -393,12 +379,8 @@ impl World {
             let bytes = !content || self.streams.appended(slot).is_some();
             let lacks =
                 |site: &&Site| !site.disk.is_damaged() && !site.disk.holds(slot, value, bytes);
-            let without: Vec<Member> = self
-                .sites
-                .iter()
-                .filter(lacks)
-                .map(|site| site.member)
-                .collect();
+            let without: Vec<Member> =
+                self.sites.iter().filter(lacks).map(|site| site.member).collect();
             let verdict = invariants::quorum_has_holder(configuration, slot, &without);
             self.observer.judge(Property::Holders, verdict)?;
         }
@@ -423,10 +405,7 @@ impl World {
     /// [read-4] Whoever asks at this moment must see everything that anybody knew to be decided.
     fn read_by_lease(&mut self, at: usize) -> Result<(), Violation> {
         let now = self.time(at);
-        let leased = self.sites[at]
-            .node
-            .as_ref()
-            .and_then(|node| node.leased_read(now));
+        let leased = self.sites[at].node.as_ref().and_then(|node| node.leased_read(now));
         let Some(leased) = leased else { return Ok(()) };
         self.leased += 1;
         let verdict = invariants::read_is_fresh(self.observer.known_to(), leased.slot);
@@ -434,13 +413,7 @@ impl World {
     }
 
     fn deliver(&mut self, at: usize, bytes: bool) -> Result<(), Violation> {
-        let Parcel {
-            from,
-            to,
-            message,
-            bytes: carried,
-            said,
-        } = self.soup[at].clone();
+        let Parcel { from, to, message, bytes: carried, said } = self.soup[at].clone();
         let site = &mut self.sites[site_of(to)];
         if site.node.is_none() || site.member.node != to {
             return Ok(());
@@ -472,24 +445,16 @@ impl World {
         let message = match message {
             // Of a decided run the part that nobody needs is learned apart from the rest, which is asked for
             // again: they are recorded apart.
-            Message::Learn { range, value } if !held => Message::Learn {
-                range: site.held_of(&value, range),
-                value,
-            },
+            Message::Learn { range, value } if !held => {
+                Message::Learn { range: site.held_of(&value, range), value }
+            }
             message => message,
         };
         let held = match &message {
             Message::Learn { range, .. } => held || !range.is_empty(),
             _ => held,
         };
-        self.step(
-            site_of(to),
-            Input::Message {
-                from,
-                message,
-                held,
-            },
-        )?;
+        self.step(site_of(to), Input::Message { from, message, held })?;
         match content {
             Some((value, _)) => self.found(site_of(to), &value),
             None => Ok(()),
@@ -514,12 +479,7 @@ impl World {
         }
         let member = self.sites[at].member;
         for record in records {
-            if let Record::Vote {
-                ballot,
-                range,
-                value,
-            } = *record
-            {
+            if let Record::Vote { ballot, range, value } = *record {
                 self.observer.voted(member, ballot, range, value)?;
             }
         }
@@ -553,10 +513,7 @@ impl World {
             recalled.filter(|remembered| self.sites[at].written().fell_behind(*remembered));
         let lied = std::mem::take(&mut self.sites[at].lied);
         if recalled.is_some() && !lied {
-            let verdict = Err(format!(
-                "node {} lost nothing, and is told {recalled:?}",
-                at + 1
-            ));
+            let verdict = Err(format!("node {} lost nothing, and is told {recalled:?}", at + 1));
             self.observer.judge(Property::Durable, verdict)?;
         }
         let site = &mut self.sites[at];
@@ -648,9 +605,7 @@ impl World {
         let same =
             |remembered: &Written| remembered.incarnation == self.sites[at].member.incarnation;
         let down = self.sites[at].node.is_none();
-        let Some(remembered) = self
-            .recalled(at)
-            .filter(|remembered| down && same(remembered))
+        let Some(remembered) = self.recalled(at).filter(|remembered| down && same(remembered))
         else {
             return Ok(());
         };
@@ -754,9 +709,7 @@ impl World {
             let leading = self.sites[*at].node.as_ref().and_then(Node::leading);
             leading.map(quorate_core::leader::Leading::ballot)
         };
-        (0..self.sites.len())
-            .filter(|at| ballot(at).is_some())
-            .max_by_key(|at| ballot(at))
+        (0..self.sites.len()).filter(|at| ballot(at).is_some()).max_by_key(|at| ballot(at))
     }
 
     /// Whether the node here leads.

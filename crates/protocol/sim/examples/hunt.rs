@@ -32,12 +32,7 @@ fn main() -> ExitCode {
         }
         if count == 1 && lines == 0 && !report.holds() {
             let small = shrink(report.clone());
-            let faults: Vec<_> = small
-                .settings
-                .faults
-                .iter()
-                .map(|(fault, _)| fault)
-                .collect();
+            let faults: Vec<_> = small.settings.faults.iter().map(|(fault, _)| fault).collect();
             println!(
                 "{} clients, {} steps and {faults:?} are enough\n",
                 small.settings.clients, small.steps
@@ -52,9 +47,5 @@ fn main() -> ExitCode {
         "{count} seeds from {from} on, {steps} steps each: {broken} broke a property; fingerprint \
          {fingerprint:016x}"
     );
-    if broken == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(4)
-    }
+    if broken == 0 { ExitCode::SUCCESS } else { ExitCode::from(4) }
 }

@@ -84,21 +84,14 @@ fn run() -> io::Result<bool> {
         }
         all &= found.is_some();
         let found = found.unwrap_or_else(|| "NOBODY".into());
-        println!(
-            "{:<42} {:<11} {found} ({seconds:.1} s)",
-            mutant.name, mutant.rule
-        );
+        println!("{:<42} {:<11} {found} ({seconds:.1} s)", mutant.name, mutant.rule);
     }
     Ok(all)
 }
 
 /// Cargo in the copy.
 fn cargo(tree: &Path, target: &Path, words: &[&str]) -> io::Result<Output> {
-    Command::new("cargo")
-        .current_dir(tree)
-        .env("CARGO_TARGET_DIR", target)
-        .args(words)
-        .output()
+    Command::new("cargo").current_dir(tree).env("CARGO_TARGET_DIR", target).args(words).output()
 }
 
 /// The same; what it takes is added to the seconds that were spent on looking, and not what it takes to build.
@@ -120,34 +113,24 @@ fn timed(
 }
 
 fn mutants(folder: &Path) -> io::Result<Vec<Mutant>> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)?
-        .map(|entry| entry.map(|e| e.path()))
-        .collect::<Result<_, _>>()?;
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
     files.sort();
     let mut list = Vec::new();
     for file in files {
         let text = fs::read_to_string(&file)?;
         let line = |key: &str| {
             let start = format!("{key} = \"");
-            let value = text
-                .lines()
-                .find_map(|line| line.strip_prefix(&start))
-                .unwrap_or_default();
+            let value = text.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
             value.trim_end_matches('"').to_owned()
         };
         let block = |key: &str| {
             let start = format!("{key} = '''\n");
             let rest = text.split_once(&start).map_or("", |(_, rest)| rest);
-            rest.split_once("\n'''")
-                .map_or("", |(body, _)| body)
-                .to_owned()
+            rest.split_once("\n'''").map_or("", |(body, _)| body).to_owned()
         };
         list.push(Mutant {
-            name: file
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            name: file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
             rule: line("rule"),
             file: line("file"),
             find: block("find"),
@@ -206,11 +189,7 @@ fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<O
         .find(|manifest| tree.join(manifest).exists())
         .ok_or_else(|| io::Error::other(format!("{}: in no crate", mutant.file)))?;
     let manifest = manifest.to_string_lossy();
-    let output = cargo(
-        tree,
-        target,
-        &["check", "--quiet", "--manifest-path", &manifest],
-    )?;
+    let output = cargo(tree, target, &["check", "--quiet", "--manifest-path", &manifest])?;
     let why = String::from_utf8_lossy(&output.stderr).into_owned();
     Ok((!output.status.success()).then_some(why))
 }
@@ -218,33 +197,21 @@ fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<O
 /// Which property of which seed finds it; `None` if all hold.
 fn hunt(tree: &Path, target: &Path, seconds: &mut f64) -> io::Result<Option<String>> {
     let number = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
-    let (seeds, steps) = (
-        number("MUTANT_SEEDS", "2000"),
-        number("MUTANT_STEPS", "8000"),
-    );
+    let (seeds, steps) = (number("MUTANT_SEEDS", "2000"), number("MUTANT_STEPS", "8000"));
     let example = ["--quiet", "-p", "quorate-sim", "--example", "hunt"];
     let building = [&["build"], &example[..]].concat();
-    let words = [
-        &["run"],
-        &example[..],
-        &["--", "1", &seeds, &steps, "0", "1"],
-    ]
-    .concat();
+    let words = [&["run"], &example[..], &["--", "1", &seeds, &steps, "0", "1"]].concat();
     let output = timed((tree, target), &building, &words, seconds)?;
     let text = String::from_utf8_lossy(&output.stdout);
     let violated = text.lines().find_map(|line| line.strip_prefix("violated "));
-    let replay = text
-        .lines()
-        .find_map(|line| line.strip_prefix("replay: quorate sim "));
+    let replay = text.lines().find_map(|line| line.strip_prefix("replay: quorate sim "));
     match (output.status.code(), violated, replay) {
         (Some(4), Some(violated), Some(replay)) => {
             let property = violated.split(':').next().unwrap_or_default();
             Ok(Some(format!("{property}, {replay}")))
         }
         (Some(0), ..) => scenarios(tree, target, seconds),
-        _ => Err(io::Error::other(
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )),
+        _ => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
     }
 }
 
@@ -264,17 +231,13 @@ fn tests(tree: &Path, target: &Path, words: &str, seconds: &mut f64) -> io::Resu
     let words: Vec<&str> = words.split_whitespace().collect();
     // What is behind the dashes, or is no flag, is for the tests.
     let end = words.iter().position(|word| *word == "--");
-    let building = [
-        &["test", "--quiet", "--no-run"],
-        &words[..end.unwrap_or(words.len())],
-    ]
-    .concat();
+    let building =
+        [&["test", "--quiet", "--no-run"], &words[..end.unwrap_or(words.len())]].concat();
     let words = [&["test", "--quiet"], &words[..]].concat();
     let output = timed((tree, target), &building, &words, seconds)?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let failed = text
-        .lines()
-        .find_map(|line| line.strip_prefix("---- ")?.strip_suffix(" stdout ----"));
+    let failed =
+        text.lines().find_map(|line| line.strip_prefix("---- ")?.strip_suffix(" stdout ----"));
     if failed.is_none() && !output.status.success() {
         // It was not built, or no test ran.
         let why = String::from_utf8_lossy(&output.stderr).into_owned();

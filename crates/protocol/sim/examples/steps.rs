@@ -7,10 +7,7 @@ use std::process::ExitCode;
 use quorate_sim::{faults::Settings, world::World};
 
 fn main() -> ExitCode {
-    let numbers: Vec<u64> = std::env::args()
-        .skip(1)
-        .filter_map(|word| word.parse().ok())
-        .collect();
+    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
     let [seed, steps] = numbers[..] else {
         println!("steps SEED STEPS");
         return ExitCode::FAILURE;

@@ -78,11 +78,7 @@ impl Air {
         if reach != Reach::Each {
             air.changes_us = dice.pick(&[None, None, Some(50_000), Some(500_000)]);
         }
-        let carrier = if packets {
-            Carrier::Packets { reach }
-        } else {
-            carrier
-        };
+        let carrier = if packets { Carrier::Packets { reach } } else { carrier };
         (carrier, air)
     }
 
@@ -109,11 +105,7 @@ impl Air {
         let mut arrivals = Vec::new();
         let delay = |dice: &mut Dice| {
             let delay = dice.between(weather.delay_min_us, weather.delay_max_us);
-            if dice.chance(weather.late_of_1000, 1000) {
-                delay * 10
-            } else {
-                delay
-            }
+            if dice.chance(weather.late_of_1000, 1000) { delay * 10 } else { delay }
         };
         if dice.chance(weather.lost_of_1000, 1000) {
             counts.lost += 1;
@@ -275,17 +267,9 @@ mod tests {
     /// Whatever happens to it, what arrives is it, a piece of it, or it with one bit that is not its own.
     #[test]
     fn fates_of_a_datagram_are_counted() {
-        let air = Air {
-            echoed_of_1000: 100,
-            flipped_of_1000: 100,
-            cut_of_1000: 100,
-            ..Air::calm()
-        };
-        let weather = Weather {
-            lost_of_1000: 100,
-            repeated_of_1000: 100,
-            ..calm_weather()
-        };
+        let air =
+            Air { echoed_of_1000: 100, flipped_of_1000: 100, cut_of_1000: 100, ..Air::calm() };
+        let weather = Weather { lost_of_1000: 100, repeated_of_1000: 100, ..calm_weather() };
         let (mut dice, mut counts, datagram) = (Dice::new(1), Counts::default(), [7_u8; 100]);
         let mut whole = 0;
         for _ in 0..1000 {
@@ -297,13 +281,7 @@ mod tests {
         }
         let arrived = counts.flown - counts.lost + counts.repeated + counts.echoed;
         assert!(whole >= arrived - counts.flipped - counts.cut && whole < arrived);
-        for count in [
-            counts.lost,
-            counts.repeated,
-            counts.echoed,
-            counts.flipped,
-            counts.cut,
-        ] {
+        for count in [counts.lost, counts.repeated, counts.echoed, counts.flipped, counts.cut] {
             assert!((50..200).contains(&count), "{counts:?}");
         }
         let nothing = Air::calm().fly(&calm_weather(), &mut dice, &datagram, &mut counts);

@@ -21,20 +21,13 @@ pub struct Clock {
 impl Clock {
     /// A clock that is right.
     pub const fn exact() -> Self {
-        Self {
-            rate_ppm: 1_000_000,
-            started: Time(0),
-            wall_offset_ms: 0,
-        }
+        Self { rate_ppm: 1_000_000, started: Time(0), wall_offset_ms: 0 }
     }
 
     /// A clock that drifts by up to `drift_ppm` and is off by up to `skew_ms`.
     pub fn draw(dice: &mut Dice, drift_ppm: u64, skew_ms: u64) -> Self {
         let rate_ppm = 1_000_000 - drift_ppm + dice.below(2 * drift_ppm + 1);
-        let mut clock = Self {
-            rate_ppm,
-            ..Self::exact()
-        };
+        let mut clock = Self { rate_ppm, ..Self::exact() };
         clock.jump(dice, skew_ms);
         clock
     }
@@ -54,8 +47,7 @@ impl Clock {
     /// When, in the world's time, the node's clock will show `node`; never before it does.
     pub fn world(&self, node: Time) -> Time {
         let passed = (u128::from(node.0) * 1_000_000).div_ceil(u128::from(self.rate_ppm));
-        self.started
-            .plus_us(u64::try_from(passed).unwrap_or(u64::MAX))
+        self.started.plus_us(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
     /// What the wall clock shows, Unix time in milliseconds.

@@ -179,11 +179,7 @@ pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
 
 fn address(node: usize, last: u8) -> Address {
     let [high, low] = u16::try_from(node).unwrap_or(u16::MAX).to_be_bytes();
-    Address {
-        mac: [2, 0, 0, high, low, last],
-        ip: [10, high, low, last],
-        port: 47_100,
-    }
+    Address { mac: [2, 0, 0, high, low, last], ip: [10, high, low, last], port: 47_100 }
 }
 
 fn programs(faults: &Faults, node: usize) -> Host<'static> {
@@ -233,11 +229,7 @@ impl Device {
             state.renew();
         }
         drop(state);
-        Owning {
-            device,
-            process,
-            boot,
-        }
+        Owning { device, process, boot }
     }
 
     /// A process owns it from now on: its side of the port, and the owner that production has.
@@ -252,17 +244,8 @@ impl Device {
             pace: Pace::default(),
         };
         let owner = Owner::new(settings, state.shape());
-        let port = Side {
-            device: self.clone(),
-            owner: process,
-            boot: state.boot,
-        };
-        Lent {
-            kind: "simulated",
-            name: "simulated".to_owned(),
-            device: Box::new(port),
-            owner,
-        }
+        let port = Side { device: self.clone(), owner: process, boot: state.boot };
+        Lent { kind: "simulated", name: "simulated".to_owned(), device: Box::new(port), owner }
     }
 
     /// Its owner died. Whether it lost power, too.
@@ -307,15 +290,8 @@ impl Device {
     /// From now on nothing goes wrong.
     pub fn calm(&self) {
         let mut state = self.state();
-        let Faults {
-            cells, room, tells, ..
-        } = state.faults;
-        state.faults = Faults {
-            cells,
-            room,
-            tells,
-            ..Faults::calm()
-        };
+        let Faults { cells, room, tells, .. } = state.faults;
+        state.faults = Faults { cells, room, tells, ..Faults::calm() };
         state.late.clear();
     }
 }
@@ -357,9 +333,7 @@ impl State {
         let [out, asked, answered] = &mut buffers;
         let mut out = Out::new(out);
         let (mut asked, mut answered) = (Out::new(asked), Out::new(answered));
-        let verdict = self
-            .host
-            .step(from, frame, &mut out, &mut asked, &mut answered);
+        let verdict = self.host.step(from, frame, &mut out, &mut asked, &mut answered);
         for (port, frame) in out.frames() {
             if port == Port::Network && !self.is_taken {
                 self.for_network.push(frame.to_vec());

@@ -40,15 +40,9 @@ fn parse(at: Position, bytes: &[u8]) -> Option<LogWrite> {
     let mut whole = bytes.get(..usize::try_from(header.length).ok()?)?.to_vec();
     log_write::open(&header, &mut whole).ok()?;
     let records = Records::new(header.body_of(&whole));
-    let records = records
-        .map(|stored| stored.map(|stored| stored.record))
-        .collect::<Result<_, _>>()
-        .ok()?;
-    Some(LogWrite {
-        seq: header.seq,
-        incarnation: header.incarnation,
-        records,
-    })
+    let records =
+        records.map(|stored| stored.map(|stored| stored.record)).collect::<Result<_, _>>().ok()?;
+    Some(LogWrite { seq: header.seq, incarnation: header.incarnation, records })
 }
 
 /// Reads all whole log writes with these numbers. Of two with one number the later segment's
@@ -59,11 +53,7 @@ pub fn scan(disk: &MemoryDisk, seqs: std::ops::Range<u64>) -> Vec<LogWrite> {
     for place in disk.written_blocks() {
         let bytes = match &mut segment {
             Some((number, bytes)) if *number == place.file => bytes,
-            _ => {
-                &mut segment
-                    .insert((place.file, disk.bytes(place.file).unwrap_or_default()))
-                    .1
-            }
+            _ => &mut segment.insert((place.file, disk.bytes(place.file).unwrap_or_default())).1,
         };
         let from = usize::try_from(place.offset).expect("a disk in memory fits in memory");
         if let Some(write) = parse(place, &bytes[from..]).filter(|write| seqs.contains(&write.seq))
@@ -81,16 +71,10 @@ pub fn writes_from(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
     for place in disk.written_blocks() {
         let bytes = match &mut segment {
             Some((file, bytes)) if *file == place.file => bytes,
-            _ => {
-                &mut segment
-                    .insert((place.file, disk.bytes(place.file).unwrap_or_default()))
-                    .1
-            }
+            _ => &mut segment.insert((place.file, disk.bytes(place.file).unwrap_or_default())).1,
         };
         let at = usize::try_from(place.offset).expect("a disk in memory fits in memory");
-        let header = bytes
-            .get(at..)
-            .and_then(|bytes| Header::decode(bytes.get(..BLOCK)?).ok());
+        let header = bytes.get(at..).and_then(|bytes| Header::decode(bytes.get(..BLOCK)?).ok());
         let header =
             header.filter(|header| Position::from(header.place) == place && header.seq >= from);
         found.extend(header.map(|header| (place, header.length as usize)));
@@ -104,31 +88,17 @@ pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     let blocks = disk.written_blocks();
     let mut segment = None;
     let mut writes = Vec::new();
-    for place in blocks
-        .iter()
-        .filter(|place| place.file.family == Family::Log)
-    {
+    for place in blocks.iter().filter(|place| place.file.family == Family::Log) {
         let bytes = match &mut segment {
             Some((file, bytes)) if *file == place.file => bytes,
-            _ => {
-                &mut segment
-                    .insert((place.file, disk.bytes(place.file).unwrap_or_default()))
-                    .1
-            }
+            _ => &mut segment.insert((place.file, disk.bytes(place.file).unwrap_or_default())).1,
         };
         let from = usize::try_from(place.offset).expect("a disk in memory fits in memory");
         let header = Header::decode(&bytes[from..]).ok();
-        writes.extend(
-            header
-                .filter(|header| Position::from(header.place) == *place)
-                .map(|_| *place),
-        );
+        writes
+            .extend(header.filter(|header| Position::from(header.place) == *place).map(|_| *place));
     }
-    let Some(end) = writes
-        .len()
-        .checked_sub(newest)
-        .and_then(|at| writes.get(at))
-    else {
+    let Some(end) = writes.len().checked_sub(newest).and_then(|at| writes.get(at)) else {
         return Vec::new();
     };
     let old = |place: &Position| place.file.family != Family::Log || place < end;
@@ -138,9 +108,7 @@ pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
 /// Log writes of which each block may rot: where they lie, and how long they are.
 pub fn old_writes(disk: &MemoryDisk, newest: usize) -> Vec<(Position, u64)> {
     let old = old_blocks(disk, newest);
-    let heads = old
-        .into_iter()
-        .filter(|place| place.file.family == Family::Log);
+    let heads = old.into_iter().filter(|place| place.file.family == Family::Log);
     let whole = heads.filter_map(|place| {
         let bytes = disk.bytes(place.file)?;
         let from = usize::try_from(place.offset).ok()?;
@@ -160,10 +128,7 @@ pub struct Released {
 impl Released {
     /// Log writes below `next` were reported.
     pub fn new(next: u64) -> Self {
-        Self {
-            next,
-            early: BTreeMap::new(),
-        }
+        Self { next, early: BTreeMap::new() }
     }
 
     /// Number of the next log write.

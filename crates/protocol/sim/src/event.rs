@@ -19,87 +19,39 @@ pub(crate) enum Event {
     /// A piece may have arrived.
     Piece(Link),
     /// A datagram arrives at a node's address, or at the group's.
-    Datagram {
-        from: usize,
-        to: usize,
-        by_group: bool,
-        bytes: Vec<u8>,
-    },
+    Datagram { from: usize, to: usize, by_group: bool, bytes: Vec<u8> },
     /// Two nodes try to connect.
     Dial(usize, usize),
     /// A node that was removed is sent away by another one.
     Part { node: usize, peer: usize },
     /// A node hears that a connection is gone.
-    Down {
-        node: usize,
-        life: u64,
-        peer: usize,
-        connection: u64,
-    },
+    Down { node: usize, life: u64, peer: usize, connection: u64 },
     /// A disk operation ends.
-    Disk {
-        node: usize,
-        life: u64,
-        operation: u64,
-    },
+    Disk { node: usize, life: u64, operation: u64 },
     /// A process starts.
     Start(usize),
     /// A paused process goes on.
     Resume { node: usize, life: u64 },
     /// Requests reach a node.
-    ToNode {
-        node: usize,
-        life: u64,
-        connection: ConnectionId,
-        bytes: Vec<u8>,
-    },
+    ToNode { node: usize, life: u64, connection: ConnectionId, bytes: Vec<u8> },
     /// Replies reach a client.
-    ToClient {
-        client: usize,
-        connection: ConnectionId,
-        bytes: Vec<u8>,
-    },
+    ToClient { client: usize, connection: ConnectionId, bytes: Vec<u8> },
     /// A client hears that its connection is gone.
-    ClientDown {
-        client: usize,
-        connection: ConnectionId,
-    },
+    ClientDown { client: usize, connection: ConnectionId },
     /// A client does something.
     Client(usize),
     /// What a client of streams asks reaches a node.
-    ToStreams {
-        node: usize,
-        life: u64,
-        connection: ConnectionId,
-        tag: StreamTag,
-        ask: Ask,
-    },
+    ToStreams { node: usize, life: u64, connection: ConnectionId, tag: StreamTag, ask: Ask },
     /// A client of devices looks at what there is to do.
     FrameClient(usize),
     /// What it asks reaches a node.
-    ToDesk {
-        node: usize,
-        life: u64,
-        client: usize,
-        ask: DeskAsk,
-    },
+    ToDesk { node: usize, life: u64, client: usize, ask: DeskAsk },
     /// The answer of the node that it asked.
-    FromDesk {
-        client: usize,
-        desk: (usize, u64),
-        answer: DeskAnswer,
-    },
+    FromDesk { client: usize, desk: (usize, u64), answer: DeskAnswer },
     /// A client of streams is told something.
-    ToStreamer {
-        client: usize,
-        connection: ConnectionId,
-        heard: Heard,
-    },
+    ToStreamer { client: usize, connection: ConnectionId, heard: Heard },
     /// A client of streams hears that its connection is gone.
-    StreamerDown {
-        client: usize,
-        connection: ConnectionId,
-    },
+    StreamerDown { client: usize, connection: ConnectionId },
     /// A client of streams does something.
     Streamer(usize),
     /// Something goes wrong.
@@ -107,11 +59,7 @@ pub(crate) enum Event {
     /// An operator asks something of the group.
     Operator,
     /// One direction between two nodes is blocked, or free again.
-    Block {
-        from: usize,
-        to: usize,
-        blocked: bool,
-    },
+    Block { from: usize, to: usize, blocked: bool },
     /// Somebody looks after a node whose disk failed.
     Repair { node: usize, life: u64 },
     /// In act two somebody looks after all nodes.
@@ -139,11 +87,7 @@ pub(crate) enum Event {
     /// Somebody asks for another class than the group's.
     Class,
     /// A frame arrives at a device.
-    Frame {
-        from: usize,
-        to: usize,
-        bytes: Vec<u8>,
-    },
+    Frame { from: usize, to: usize, bytes: Vec<u8> },
     /// A device loses power.
     DeviceReset,
     /// Somebody takes a device from its place in the network.

@@ -245,10 +245,7 @@ impl Scrubs {
             strays_us: None,
         };
         let strays_us = Dice::new(seed ^ 0x5374_7261_7973).pick(&[20_000, 80_000, 300_000]);
-        let scrubs = Self {
-            strays_us: (seed >= STRAYS_FROM).then_some(strays_us),
-            ..scrubs
-        };
+        let scrubs = Self { strays_us: (seed >= STRAYS_FROM).then_some(strays_us), ..scrubs };
         (dice.chance(1, 3) && seed >= SCRUBS_FROM).then_some(scrubs)
     }
 }
@@ -287,11 +284,7 @@ impl Settings {
             spares: operators_us.map_or(0, |_| 4),
             operators_us,
             class,
-            losses: if beyond {
-                Losses::Beyond
-            } else {
-                Losses::WithinBudget
-            },
+            losses: if beyond { Losses::Beyond } else { Losses::WithinBudget },
             depth: dice.pick(&[1, 2, 3]),
             segment_bytes: dice.pick(&[32 << 10, 64 << 10, 256 << 10]),
             inflight_max: dice.pick(&[2, 8, 256]),
@@ -509,10 +502,7 @@ fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
 /// From dice of their own, too. Files of snapshots are as small as they can be, so that each has many.
 fn draw_snapshots(seed: u64) -> SnapshotOptions {
     let dice = &mut Dice::new(seed ^ 0x536e_6170_7368_6f74);
-    let (log_bytes_min, ratio) = (
-        dice.pick(&[16 << 10, 48 << 10, 160 << 10]),
-        dice.pick(&[0, 2]),
-    );
+    let (log_bytes_min, ratio) = (dice.pick(&[16 << 10, 48 << 10, 160 << 10]), dice.pick(&[0, 2]));
     let log_bytes_max = dice.pick(&[0, 96 << 10, 1 << 30]);
     let transfer_bytes_per_second = dice.pick(&[None, Some(64 << 10), Some(4 << 20)]);
     let chunks = dice.pick(&[1, 2, 8]);
@@ -549,10 +539,7 @@ fn draw_tuning(dice: &mut Dice, nodes: usize, tiny: bool) -> Option<Tuning> {
             batch_bytes: dice.pick(&[128, batch_bytes_max]),
             window: dice.pick(&[1, 4]),
         },
-        bounds: Bounds {
-            batch_bytes_max,
-            window_max: dice.pick(&[2, 8, 64]),
-        },
+        bounds: Bounds { batch_bytes_max, window_max: dice.pick(&[2, 8, 64]) },
         latency_goal_ns: dice.pick(&[None, Some(3_000_000)]),
         ..Tuning::new(nodes)
     };

@@ -108,11 +108,7 @@ impl StreamSide {
         let Some(streams) = requests.streams() else {
             return;
         };
-        let mut asked = Asked {
-            connection: Some(connection),
-            piece: None,
-            key: 0,
-        };
+        let mut asked = Asked { connection: Some(connection), piece: None, key: 0 };
         if let Ask::Open(name, _, writer) = &ask {
             asked.key = content::key(name, *writer);
         }
@@ -254,13 +250,8 @@ impl StreamSide {
             self.notes.push(Note::Keyed(stream, asked.key));
             match asked.connection {
                 Some(connection) => {
-                    let feed = Feed {
-                        connection,
-                        key: asked.key,
-                        given: 0,
-                        wanted: 0,
-                        close: None,
-                    };
+                    let feed =
+                        Feed { connection, key: asked.key, given: 0, wanted: 0, close: None };
                     self.feeds.insert(stream, feed);
                 }
                 None => streams.abandon(stream),
@@ -348,11 +339,7 @@ pub struct Fronts {
 impl Fronts {
     /// With this front of commands.
     pub fn new(commands: RespFront) -> Self {
-        Self {
-            commands,
-            classes: ClassSide::default(),
-            streams: StreamSide::default(),
-        }
+        Self { commands, classes: ClassSide::default(), streams: StreamSide::default() }
     }
 }
 

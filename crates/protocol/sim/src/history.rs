@@ -71,23 +71,12 @@ impl History {
     /// Something was asked at `called` and has now ended. What is certainly not executed is not
     /// told at all.
     pub fn ended(&mut self, client: usize, key: &str, act: Act, called: u64, answer: Answer) {
-        let returned = if answer == Answer::Unknown {
-            u64::MAX
-        } else {
-            self.moment()
-        };
+        let returned = if answer == Answer::Unknown { u64::MAX } else { self.moment() };
         if answer == Answer::Unknown && act == Act::Get {
             return;
         }
         let key = key.to_owned();
-        self.operations.push(Operation {
-            key,
-            client,
-            act,
-            called,
-            returned,
-            answer,
-        });
+        self.operations.push(Operation { key, client, act, called, returned, answer });
     }
 
     /// All of it.

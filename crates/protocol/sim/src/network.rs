@@ -118,15 +118,7 @@ impl Network {
             }
         }
         let connections = BTreeMap::new();
-        Self {
-            weather,
-            dice,
-            pipes,
-            nodes,
-            connections,
-            next_connection: 0,
-            queue_bytes_seen: 0,
-        }
+        Self { weather, dice, pipes, nodes, connections, next_connection: 0, queue_bytes_seen: 0 }
     }
 
     /// What it is like.
@@ -248,14 +240,8 @@ impl Network {
 
     fn delay(&mut self) -> u64 {
         let weather = &self.weather;
-        let delay = self
-            .dice
-            .between(weather.delay_min_us, weather.delay_max_us);
-        if self.dice.chance(weather.late_of_1000, 1000) {
-            delay * 10
-        } else {
-            delay
-        }
+        let delay = self.dice.between(weather.delay_min_us, weather.delay_max_us);
+        if self.dice.chance(weather.late_of_1000, 1000) { delay * 10 } else { delay }
     }
 
     fn flush_stream(&mut self, now: Time, link: Link) -> Vec<Time> {
@@ -269,11 +255,7 @@ impl Network {
             if most == 0 {
                 return times;
             }
-            let cut = if self.dice.chance(1, 8) {
-                1 + self.dice.index(most)
-            } else {
-                most
-            };
+            let cut = if self.dice.chance(1, 8) { 1 + self.dice.index(most) } else { most };
             let mut at = now.plus_us(self.delay());
             let damaged = self.dice.chance(self.weather.corrupt_of_100k, 100_000);
             let bit = self.dice.index(cut * 8);
@@ -337,10 +319,7 @@ impl Network {
     /// When the next piece arrives, if nothing blocks it.
     pub fn next_arrival(&self, link: Link) -> Option<Time> {
         let pipe = &self.pipes[&link];
-        pipe.in_flight
-            .front()
-            .filter(|_| !pipe.blocked)
-            .map(|piece| piece.at)
+        pipe.in_flight.front().filter(|_| !pipe.blocked).map(|piece| piece.at)
     }
 
     /// Bytes in flight and waiting on this link.

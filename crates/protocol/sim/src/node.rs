@@ -66,11 +66,7 @@ use crate::{
 pub const COMMAND_BYTES_MAX: usize = 2048;
 
 /// How nodes cut the bytes of streams: small, so that chunks and files fill.
-const STREAM_LAYOUT: Layout = Layout {
-    unit_bytes: 4 << 10,
-    chunk_bytes: 16 << 10,
-    file_chunks: 8,
-};
+const STREAM_LAYOUT: Layout = Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 10, file_chunks: 8 };
 
 /// What the service was told, for the checkers.
 #[derive(Clone, Copy, Debug)]
@@ -173,13 +169,8 @@ impl StateMachine for Tap {
         if applied_to <= self.logged_to {
             self.kept_to.set(applied_to.max(self.kept_to.get()));
         }
-        let digest = applied_to
-            .0
-            .is_multiple_of(4)
-            .then(|| self.service.digest());
-        self.told
-            .borrow_mut()
-            .push(Told::Applied(applied_to, digest));
+        let digest = applied_to.0.is_multiple_of(4).then(|| self.service.digest());
+        self.told.borrow_mut().push(Told::Applied(applied_to, digest));
     }
 
     fn logged(&mut self, to: Slot) {
@@ -548,10 +539,7 @@ impl Node {
 
     /// Whether its folder needs a newer release than the one that is installed.
     fn is_too_old(&self) -> bool {
-        let expected = Expected {
-            supports: Some(self.release),
-            ..Expected::default()
-        };
+        let expected = Expected { supports: Some(self.release), ..Expected::default() };
         let opened = Identity::open(self.disk.clone(), &expected);
         matches!(opened, Err(IdentityError::Level { .. }))
     }
@@ -666,9 +654,7 @@ impl Node {
             Err(error) => return Err(error.to_string()),
         };
         let (reading, mut host) = (Arc::clone(&self.reading), host);
-        host.lend_clock(ReplicaClock::new(move || {
-            Time(reading.load(Ordering::Relaxed))
-        }));
+        host.lend_clock(ReplicaClock::new(move || Time(reading.load(Ordering::Relaxed))));
         self.running = Some(Running::new(host, told));
         self.release_running = self.release;
         self.ran_newest |= self.release == Level::NEWEST;
@@ -700,9 +686,9 @@ impl Node {
                 let joining =
                     Joining::prepare(home, node, nonce).map_err(|error| error.to_string())?;
                 match ask(joining.request(&wanted)) {
-                    Some(Ok(founded)) => joining
-                        .finish(&wanted, founded)
-                        .map_err(|error| error.to_string())?,
+                    Some(Ok(founded)) => {
+                        joining.finish(&wanted, founded).map_err(|error| error.to_string())?
+                    }
                     Some(Err(refused)) if refused.code != RefusalCode::Other(0) => {
                         return Err(refused.reason);
                     }
@@ -791,8 +777,7 @@ impl Starter for Simulated<'_> {
     }
 
     fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)> {
-        self.recalled
-            .filter(|(_, remembered)| question.own.fell_behind(*remembered))
+        self.recalled.filter(|(_, remembered)| question.own.fell_behind(*remembered))
     }
 
     /// The world has time: the whole start is tried again later.

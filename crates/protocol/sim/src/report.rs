@@ -125,10 +125,7 @@ pub fn run_world(mut world: World, steps: u64) -> Report {
                 .downcast_ref::<String>()
                 .cloned()
                 .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            Some(Violation::new(
-                "panic",
-                text.unwrap_or_else(|| "of an unknown kind".into()),
-            ))
+            Some(Violation::new("panic", text.unwrap_or_else(|| "of an unknown kind".into())))
         }
     };
     Report {
@@ -139,11 +136,7 @@ pub fn run_world(mut world: World, steps: u64) -> Report {
         lines: world.trace.lines().map(str::to_owned).collect(),
         trace_hash: world.trace.hash(),
         counts: world.counts,
-        requests: [
-            world.books.answered,
-            world.books.refused,
-            world.books.unknown,
-        ],
+        requests: [world.books.answered, world.books.refused, world.books.unknown],
         virtual_ms: world.now.0 / 1000,
     }
 }
@@ -151,19 +144,12 @@ pub fn run_world(mut world: World, steps: u64) -> Report {
 /// Looks for a smaller run that breaks the same property: fewer events, then fewer faults, then
 /// fewer clients. At most a few dozen runs; the report given if nothing smaller does.
 pub fn shrink(report: Report) -> Report {
-    let Some(property) = report
-        .violation
-        .as_ref()
-        .map(|violation| violation.property)
-    else {
+    let Some(property) = report.violation.as_ref().map(|violation| violation.property) else {
         return report;
     };
     let breaks = |settings: Settings, steps| {
         let smaller = run_with(settings, steps);
-        let same = smaller
-            .violation
-            .as_ref()
-            .is_some_and(|found| found.property == property);
+        let same = smaller.violation.as_ref().is_some_and(|found| found.property == property);
         same.then_some(smaller)
     };
     let mut best = report;

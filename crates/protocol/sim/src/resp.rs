@@ -34,10 +34,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, String> {
         return Ok(None);
     };
     let text = String::from_utf8_lossy(&bytes[1..end]).into_owned();
-    let number = || {
-        text.parse::<i64>()
-            .map_err(|_| format!("no number: {text}"))
-    };
+    let number = || text.parse::<i64>().map_err(|_| format!("no number: {text}"));
     let used = end + 2;
     let reply = match bytes[0] {
         b'+' => Reply::Simple(text),

@@ -74,11 +74,7 @@ impl Side {
         let endpoint = endpoint::Settings {
             me,
             boot,
-            group: Group {
-                cluster,
-                group: 1,
-                generation: 0,
-            },
+            group: Group { cluster, group: 1, generation: 0 },
             keys,
             limits,
             delivery: Delivery::InOrder,
@@ -131,10 +127,7 @@ impl Side {
         now: Time,
         counts: &mut Counts,
     ) {
-        let known = self
-            .boots
-            .get(&from.node)
-            .filter(|(member, _)| *member == from);
+        let known = self.boots.get(&from.node).filter(|(member, _)| *member == from);
         let introduction = known.and_then(|(_, boot)| introduction::heard(from, *boot, said));
         let taken = introduction.is_some_and(|introduction| {
             self.plane.rekey(|keys| keys.named(from.node, said.key));

@@ -58,11 +58,7 @@ impl Steps {
         let rest = match record {
             Record::Round { ballot } => format!("\"round\",{},{}", of(by), in_(*ballot)),
             Record::Promise { ballot } => format!("\"promise\",{},{}", of(by), in_(*ballot)),
-            Record::Vote {
-                ballot,
-                range,
-                value,
-            } => {
+            Record::Vote { ballot, range, value } => {
                 let what = over(*range, value);
                 format!("\"vote\",{},{},{what}", of(by), in_(*ballot))
             }
@@ -145,10 +141,7 @@ fn in_(ballot: Ballot) -> String {
 
 fn over(range: SlotRange, what: &Value) -> String {
     let value = value(what);
-    format!(
-        "\"from\":{},\"to\":{},\"value\":{value}",
-        range.from, range.to
-    )
+    format!("\"from\":{},\"to\":{},\"value\":{value}", range.from, range.to)
 }
 
 fn rule(rule: QuorumRule) -> String {
@@ -173,13 +166,9 @@ fn value(value: &Value) -> String {
         Change::Multiply(factor) => format!("\"times\",\"factor\":{factor}"),
         Change::Divide(factor) => format!("\"by\",\"factor\":{factor}"),
         Change::Remove(node) => format!("\"remove\",\"node\":{node}"),
-        Change::Role {
-            member: who,
-            auxiliary,
-        } => format!(
-            "\"role\",\"who\":[{}],\"auxiliary\":{auxiliary}",
-            member(*who)
-        ),
+        Change::Role { member: who, auxiliary } => {
+            format!("\"role\",\"who\":[{}],\"auxiliary\":{auxiliary}", member(*who))
+        }
         Change::Rule(to) => format!("\"rule\",\"rule\":{}", rule(*to)),
     };
     format!("{{\"era\":{},\"change\":{what}}}", era.0)

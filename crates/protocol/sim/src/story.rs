@@ -55,10 +55,7 @@ pub fn a_write(world: &mut World) -> Result<(), Violation> {
 fn expect_ok(reply: Reply) -> Result<(), Violation> {
     match reply == Reply::Simple("OK".into()) {
         true => Ok(()),
-        false => Err(Violation::new(
-            "story",
-            format!("a write was answered {reply:?}"),
-        )),
+        false => Err(Violation::new("story", format!("a write was answered {reply:?}"))),
     }
 }
 

@@ -24,13 +24,7 @@ pub struct Trace {
 impl Trace {
     /// Nothing happened yet. `keep` lines are remembered.
     pub fn new(keep: usize) -> Self {
-        Self {
-            lines: VecDeque::new(),
-            keep,
-            hash: 0,
-            count: 0,
-            frames: false,
-        }
+        Self { lines: VecDeque::new(), keep, hash: 0, count: 0, frames: false }
     }
 
     /// Something happened.

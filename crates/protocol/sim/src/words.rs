@@ -25,20 +25,12 @@ pub fn frame(frame: &Frame<'_>) -> String {
             Some(bytes) => format!("the {} bytes of {value}", bytes.len()),
             None => format!("no bytes of {value} here"),
         },
-        Frame::StreamBytes {
-            stream,
-            position,
-            bytes,
-        } => {
+        Frame::StreamBytes { stream, position, bytes } => {
             let (owner, boot, number) = (stream.owner, stream.boot, stream.number);
             let count = bytes.len();
             format!("{count} bytes of stream {owner}/{boot}/{number}, from {position} on")
         }
-        Frame::Needless {
-            stream,
-            below,
-            from,
-        } => {
+        Frame::Needless { stream, below, from } => {
             let (owner, boot, number) = (stream.owner, stream.boot, stream.number);
             format!(
                 "from slot {from} on nobody needs bytes of stream {owner}/{boot}/{number} below {below}"
@@ -54,9 +46,7 @@ pub fn frame(frame: &Frame<'_>) -> String {
         Frame::SnapshotOffer { at, bytes, .. } => {
             format!("a snapshot of slots below {at}, {bytes} bytes")
         }
-        Frame::SnapshotPiece {
-            at, offset, bytes, ..
-        } => format!(
+        Frame::SnapshotPiece { at, offset, bytes, .. } => format!(
             "{} bytes of the snapshot of slots below {at}, from byte {offset} on",
             bytes.len()
         ),
@@ -68,16 +58,9 @@ fn message_words(message: &Message) -> String {
     match message {
         Message::Phase1a { ballot, from } => format!("1a ballot {ballot} from slot {from}"),
         Message::Phase1b(m) => {
-            let votes: Vec<String> = m
-                .extents
-                .iter()
-                .map(|vote| at(vote.range, &vote.value))
-                .collect();
-            let votes = if votes.is_empty() {
-                "no votes".to_owned()
-            } else {
-                votes.join(", ")
-            };
+            let votes: Vec<String> =
+                m.extents.iter().map(|vote| at(vote.range, &vote.value)).collect();
+            let votes = if votes.is_empty() { "no votes".to_owned() } else { votes.join(", ") };
             format!("1b ballot {}, floor {}, {votes}", m.ballot, m.floor)
         }
         Message::Preempted { ballot, promised } => {
@@ -93,25 +76,15 @@ fn message_words(message: &Message) -> String {
         }
         Message::Phase2b(m) => {
             let (from, to) = (m.from, m.durable_to);
-            format!(
-                "2b ballot {}, slots {from}..{}, durable below {to}",
-                m.ballot, m.volatile_to
-            )
+            format!("2b ballot {}, slots {from}..{}, durable below {to}", m.ballot, m.volatile_to)
         }
-        Message::Lay {
-            ballot,
-            number,
-            members,
-        } => {
+        Message::Lay { ballot, number, members } => {
             let members: Vec<String> = members.iter().map(|m| m.node.to_string()).collect();
             format!("ring {number} of ballot {ballot}: {}", members.join(" → "))
         }
         Message::RingVote(m) => {
             let entries = m.entries.iter().map(|entry| {
-                format!(
-                    "{} to {}/{}",
-                    entry.member, entry.volatile_to, entry.durable_to
-                )
+                format!("{} to {}/{}", entry.member, entry.volatile_to, entry.durable_to)
             });
             let entries: Vec<String> = entries.collect();
             format!("ring vote ballot {}: {}", m.ballot, entries.join(", "))
@@ -127,18 +100,13 @@ fn message_words(message: &Message) -> String {
             } else {
                 String::new()
             };
-            format!(
-                "heartbeat ballot {}, decided below {}{read}",
-                m.ballot, m.decided_to
-            )
+            format!("heartbeat ballot {}, decided below {}{read}", m.ballot, m.decided_to)
         }
         Message::HeartbeatReply(m) => {
             format!("heard ballot {}, decided below {}", m.ballot, m.decided_to)
         }
         Message::PreVote { ballot } => format!("pre-vote: would you promise {ballot}?"),
-        Message::PreVoteReply {
-            ballot, granted, ..
-        } => {
+        Message::PreVoteReply { ballot, granted, .. } => {
             format!("pre-vote {ballot}: {}", if *granted { "yes" } else { "no" })
         }
         Message::Transfer { ballot } => format!("lead instead of {ballot}"),

@@ -79,12 +79,7 @@ enum Waiting {
     /// The word that makes a connection what this client needs: attached to its session, or READONLY.
     Ready,
     /// EXEC of a swap.
-    Exec {
-        key: String,
-        seen: Option<i64>,
-        new: i64,
-        called: u64,
-    },
+    Exec { key: String, seen: Option<i64>, new: i64, called: u64 },
     /// GET within a swap.
     Look { key: String, called: u64 },
     /// SET of the client's own key.
@@ -177,18 +172,12 @@ impl Client {
 
     /// Reads these keys, then it is done.
     pub fn audit(index: usize, dice: Dice, keys: Vec<String>) -> Self {
-        Self {
-            audits: keys.into(),
-            ..Self::new(index, Kind::Auditor, dice)
-        }
+        Self { audits: keys.into(), ..Self::new(index, Kind::Auditor, dice) }
     }
 
     /// Writes once on this node, then it is done.
     pub fn visit(index: usize, dice: Dice, node: usize) -> Self {
-        Self {
-            home: Some(node),
-            ..Self::new(index, Kind::Visitor, dice)
-        }
+        Self { home: Some(node), ..Self::new(index, Kind::Visitor, dice) }
     }
 
     /// Whether it asks for more before it is answered, now.
@@ -233,10 +222,7 @@ impl Client {
     }
 
     fn surprised(&self, what: &str, reply: &Reply) -> Violation {
-        let detail = format!(
-            "client {} ({:?}) got {reply:?} for {what}",
-            self.index, self.kind
-        );
+        let detail = format!("client {} ({:?}) got {reply:?} for {what}", self.index, self.kind);
         Violation::new("client", detail)
     }
 
@@ -263,32 +249,16 @@ impl Client {
             }
             (Waiting::Look { key, called }, Reply::Bulk(value)) => {
                 let value = number(value.as_deref());
-                books
-                    .history
-                    .ended(self.index, &key, Act::Get, called, Answer::Value(value));
+                books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
                 self.seen = Some((key, value));
                 Ok(())
             }
             (Waiting::Exec { .. }, Reply::Array(None)) => Ok(()),
-            (
-                Waiting::Exec {
-                    key,
-                    seen,
-                    new,
-                    called,
-                },
-                Reply::Array(Some(replies)),
-            ) => {
+            (Waiting::Exec { key, seen, new, called }, Reply::Array(Some(replies))) => {
                 if replies != [Reply::Simple("OK".into())] {
                     return Err(self.surprised("EXEC", &Reply::Array(Some(replies))));
                 }
-                books.history.ended(
-                    self.index,
-                    &key,
-                    Act::Swap { seen, new },
-                    called,
-                    Answer::Ok,
-                );
+                books.history.ended(self.index, &key, Act::Swap { seen, new }, called, Answer::Ok);
                 Ok(())
             }
             (Waiting::OwnSet(value), Reply::Simple(_)) => {
@@ -312,10 +282,7 @@ impl Client {
                 if both.len() == 2 && both[0] == both[1] {
                     return Ok(());
                 }
-                Err(Violation::new(
-                    "atomicity",
-                    format!("the pair is torn apart: {both:?}"),
-                ))
+                Err(Violation::new("atomicity", format!("the pair is torn apart: {both:?}")))
             }
             (Waiting::Session, Reply::Simple(id)) => {
                 (self.session, self.ready) = (Some(id), true);
@@ -331,9 +298,7 @@ impl Client {
                 if sequence == self.sequence {
                     self.sequence += 1;
                 }
-                books
-                    .exactly_once
-                    .sequence(&self.session_key(), sequence, number)
+                books.exactly_once.sequence(&self.session_key(), sequence, number)
             }
             (Waiting::Audit(key), Reply::Bulk(value)) => {
                 self.audits.pop_front();
@@ -341,9 +306,7 @@ impl Client {
                 let value = number(value.as_deref());
                 // What sessions and clients of devices did is not in the history: their numbers tell more than times do.
                 if !key.starts_with(['s', 'f']) {
-                    books
-                        .history
-                        .ended(self.index, &key, Act::Get, called, Answer::Value(value));
+                    books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
                 }
                 books.exactly_once.ended(&key, value.unwrap_or(0))
             }
@@ -388,20 +351,11 @@ impl Client {
                 if act == Act::Increment {
                     books.exactly_once.unknown(&key);
                 }
-                books
-                    .history
-                    .ended(self.index, &key, act, called, Answer::Unknown);
+                books.history.ended(self.index, &key, act, called, Answer::Unknown);
             }
-            Waiting::Exec {
-                key,
-                seen,
-                new,
-                called,
-            } => {
+            Waiting::Exec { key, seen, new, called } => {
                 let act = Act::Swap { seen, new };
-                books
-                    .history
-                    .ended(self.index, &key, act, called, Answer::Unknown);
+                books.history.ended(self.index, &key, act, called, Answer::Unknown);
             }
             Waiting::OwnSet(_) => self.forsake_own_key(),
             Waiting::Word
@@ -457,10 +411,7 @@ impl Client {
 fn number(bytes: Option<&[u8]>) -> Option<i64> {
     // A value that no client wrote is caught as one that no operation explains.
     bytes.map(|bytes| {
-        std::str::from_utf8(bytes)
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(-1)
+        std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or(-1)
     })
 }
 

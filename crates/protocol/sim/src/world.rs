@@ -304,60 +304,29 @@ impl World {
         match event {
             Event::Turn { node, life } => return self.turn(node, life),
             Event::Piece(link) => self.wake(link.to),
-            Event::Datagram {
-                from,
-                to,
-                by_group,
-                bytes,
-            } => self.datagram(from, to, by_group, bytes),
+            Event::Datagram { from, to, by_group, bytes } => {
+                self.datagram(from, to, by_group, bytes)
+            }
             Event::Dial(a, b) => self.dial(a, b),
             Event::Part { node, peer } => self.part(node, peer),
-            Event::Down {
-                node,
-                life,
-                peer,
-                connection,
-            } => {
+            Event::Down { node, life, peer, connection } => {
                 self.arrive(node, life, Arrival::PeerDown { peer, connection });
             }
-            Event::Disk {
-                node,
-                life,
-                operation,
-            } => return self.disk_done(node, life, operation),
+            Event::Disk { node, life, operation } => return self.disk_done(node, life, operation),
             Event::Start(node) => return self.start(node),
             Event::Resume { node, life } => self.resume(node, life),
-            Event::ToNode {
-                node,
-                life,
-                connection,
-                bytes,
-            } => {
+            Event::ToNode { node, life, connection, bytes } => {
                 self.arrive(node, life, Arrival::Bytes(connection, bytes));
             }
-            Event::ToClient {
-                client,
-                connection,
-                bytes,
-            } => {
+            Event::ToClient { client, connection, bytes } => {
                 return self.client_heard(client, connection, &bytes);
             }
             Event::ClientDown { client, connection } => self.client_down(client, connection),
             Event::Client(client) => self.client_acts(client),
-            Event::ToStreams {
-                node,
-                life,
-                connection,
-                tag,
-                ask,
-            } => {
+            Event::ToStreams { node, life, connection, tag, ask } => {
                 self.arrive(node, life, Arrival::Stream(connection, tag, ask));
             }
-            Event::ToStreamer {
-                client,
-                connection,
-                heard,
-            } => {
+            Event::ToStreamer { client, connection, heard } => {
                 return self.streamer_hears(client, connection, heard);
             }
             Event::StreamerDown { client, connection } => self.streamer_down(client, connection),
@@ -373,11 +342,7 @@ impl World {
             }
             Event::Descriptors(node) => {
                 self.nodes[node].disk.set_out_of_descriptors(false);
-                self.line(
-                    &name(node),
-                    "disk",
-                    format_args!("files can be opened again"),
-                );
+                self.line(&name(node), "disk", format_args!("files can be opened again"));
             }
             Event::DiskRoom(node) => {
                 self.nodes[node].disk.set_capacity(None);
@@ -395,17 +360,10 @@ impl World {
             Event::DeviceTaken => self.take_device(),
             Event::DeviceStranger => return self.send_as_stranger(),
             Event::FrameClient(client) => self.frame_client_acts(client),
-            Event::ToDesk {
-                node,
-                life,
-                client,
-                ask,
-            } => self.arrive(node, life, Arrival::Desk(client, ask)),
-            Event::FromDesk {
-                client,
-                desk,
-                answer,
-            } => {
+            Event::ToDesk { node, life, client, ask } => {
+                self.arrive(node, life, Arrival::Desk(client, ask))
+            }
+            Event::FromDesk { client, desk, answer } => {
                 return self.frame_client_answered(client, desk, &answer);
             }
             Event::Deaf => self.deafen(),
@@ -413,11 +371,7 @@ impl World {
             Event::Hears(node) => self.hears(node),
             Event::StoreCalm(node) => {
                 self.nodes[node].store.take();
-                self.line(
-                    &name(node),
-                    "store",
-                    format_args!("its disk is sound again"),
-                );
+                self.line(&name(node), "store", format_args!("its disk is sound again"));
                 self.wake(node);
             }
         }

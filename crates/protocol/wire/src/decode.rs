@@ -83,10 +83,7 @@ impl fmt::Display for Malformed {
         match self {
             Self::Magic => f.write_str("not a quorate frame"),
             Self::Format(version) => {
-                write!(
-                    f,
-                    "frame format {version}, this build speaks {FORMAT_VERSION}"
-                )
+                write!(f, "frame format {version}, this build speaks {FORMAT_VERSION}")
             }
             Self::HeaderCheck => f.write_str("header checksum mismatch"),
             Self::BodyCheck => f.write_str("body checksum mismatch"),
@@ -177,10 +174,7 @@ fn trusted(
     })?;
     let length = usize::try_from(header.body_length).unwrap_or(usize::MAX);
     if length > body_bytes_max {
-        return Err(Malformed::TooLong {
-            length,
-            max: body_bytes_max,
-        });
+        return Err(Malformed::TooLong { length, max: body_bytes_max });
     }
     Ok((header, length))
 }
@@ -202,30 +196,19 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
             if reason.len() > TEXT_BYTES_MAX {
                 return Err(Malformed::Field("reason"));
             }
-            Ok(Frame::Refused(
-                RefusalCode::from_number(header.code),
-                reason,
-            ))
+            Ok(Frame::Refused(RefusalCode::from_number(header.code), reason))
         }
         kind::JOIN => {
-            let join = Join {
-                node: NodeId(header.code),
-                nonce: header.number,
-                list_hash: header.check,
-            };
+            let join =
+                Join { node: NodeId(header.code), nonce: header.number, list_hash: header.check };
             no_body(body).map(|()| Frame::Join(join))
         }
         kind::FOUNDING => founding(body).map(Frame::Founding),
         kind::DATAGRAMS => datagrams(header, body).map(Frame::Datagrams),
-        kind::RECALL => no_body(body).map(|()| Frame::Recall {
-            cluster: halves(header),
-            node: NodeId(header.code),
-        }),
+        kind::RECALL => no_body(body)
+            .map(|()| Frame::Recall { cluster: halves(header), node: NodeId(header.code) }),
         kind::RECALLED => no_body(body).map(|()| Frame::Recalled {
-            written: Written {
-                incarnation: Incarnation(header.code),
-                to: header.number,
-            },
+            written: Written { incarnation: Incarnation(header.code), to: header.number },
         }),
         kind::FORWARD => {
             let value = value(header)?;
@@ -240,28 +223,20 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
             let why = refusal(header.code).ok_or(Malformed::Field("code"))?;
             let leader = u32::try_from(header.number).map_err(|_| Malformed::Field("leader"))?;
             let leader = (leader != 0).then_some(NodeId(leader));
-            Ok(Frame::NotTaken {
-                value: value(header)?,
-                why,
-                leader,
-            })
+            Ok(Frame::NotTaken { value: value(header)?, why, leader })
         }
         kind::FETCH_REQUEST => {
             no_body(body)?;
-            Ok(Frame::FetchRequest {
-                value: value(header)?,
-                slot: Slot(header.from),
-            })
+            Ok(Frame::FetchRequest { value: value(header)?, slot: Slot(header.from) })
         }
         kind::FETCH_REPLY => {
             let value = value(header)?;
             let bytes = carried(header, &value, body)?;
             Ok(Frame::FetchReply { value, bytes })
         }
-        kind::APPLIED => no_body(body).map(|()| Frame::Applied {
-            to: Slot(header.to),
-            digest: header.check,
-        }),
+        kind::APPLIED => {
+            no_body(body).map(|()| Frame::Applied { to: Slot(header.to), digest: header.check })
+        }
         kind::SNAPSHOT_ASK => no_body(body).map(|()| Frame::SnapshotAsk {
             at: Slot(header.from),
             digest: halves(header),
@@ -300,22 +275,14 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
             if position.checked_add(body.len() as u64).is_none() {
                 return Err(Malformed::Field("position"));
             }
-            Ok(Frame::StreamBytes {
-                stream,
-                position,
-                bytes: body,
-            })
+            Ok(Frame::StreamBytes { stream, position, bytes: body })
         }
         kind::NEEDLESS => {
             no_body(body)?;
             let Value::Content { stream, offset: 0 } = value(header)? else {
                 return Err(Malformed::Field("value"));
             };
-            Ok(Frame::Needless {
-                stream,
-                below: header.number,
-                from: Slot(header.from),
-            })
+            Ok(Frame::Needless { stream, below: header.number, from: Slot(header.from) })
         }
         _ => protocol(header, body),
     }
@@ -337,10 +304,7 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
             number: u32::try_from(header.number).map_err(|_| Malformed::Field("number"))?,
             members: ring(body, member)?,
         },
-        kind::RING_VOTE => Message::RingVote(RingVote {
-            ballot,
-            entries: ring(body, ring_entry)?,
-        }),
+        kind::RING_VOTE => Message::RingVote(RingVote { ballot, entries: ring(body, ring_entry)? }),
         kind::PHASE2A => {
             let proposal = phase2a(header)?;
             bytes = carried(header, &proposal.value, body)?;
@@ -354,28 +318,12 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
         _ => {
             no_body(body)?;
             match header.kind {
-                kind::PHASE1A => Message::Phase1a {
-                    ballot,
-                    from: Slot(header.from),
-                },
-                kind::PREEMPTED => Message::Preempted {
-                    ballot,
-                    promised: header.promised,
-                },
+                kind::PHASE1A => Message::Phase1a { ballot, from: Slot(header.from) },
+                kind::PREEMPTED => Message::Preempted { ballot, promised: header.promised },
                 kind::PHASE2B => Message::Phase2b(phase2b(header)),
-                kind::ARM => Message::Arm {
-                    ballot,
-                    slot: Slot(header.from),
-                    prefix: header.check,
-                },
-                kind::ARMED => Message::Armed {
-                    ballot,
-                    floor: Slot(header.from),
-                },
-                kind::DECIDED => Message::Decided {
-                    ballot,
-                    decided_to: Slot(header.decided_to),
-                },
+                kind::ARM => Message::Arm { ballot, slot: Slot(header.from), prefix: header.check },
+                kind::ARMED => Message::Armed { ballot, floor: Slot(header.from) },
+                kind::DECIDED => Message::Decided { ballot, decided_to: Slot(header.decided_to) },
                 kind::HEARTBEAT => Message::Heartbeat(Heartbeat {
                     ballot,
                     decided_to: Slot(header.decided_to),
@@ -396,33 +344,22 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     promised: header.promised,
                 },
                 kind::TRANSFER => Message::Transfer { ballot },
-                kind::CATCHUP_REQUEST => Message::CatchupRequest {
-                    range: range(header)?,
-                },
-                kind::BELOW_START => Message::BelowStart {
-                    log_start: Slot(header.from),
-                },
+                kind::CATCHUP_REQUEST => Message::CatchupRequest { range: range(header)? },
+                kind::BELOW_START => Message::BelowStart { log_start: Slot(header.from) },
                 kind::READ_REQUEST => Message::ReadRequest { id: header.number },
-                kind::READ_REPLY => Message::ReadReply {
-                    id: header.number,
-                    slot: Slot(header.from),
-                },
-                kind::LASTING_REQUEST => Message::LastingRequest {
-                    to: Slot(header.to),
-                },
-                kind::LASTING_REPLY => Message::LastingReply {
-                    to: Slot(header.to),
-                },
+                kind::READ_REPLY => {
+                    Message::ReadReply { id: header.number, slot: Slot(header.from) }
+                }
+                kind::LASTING_REQUEST => Message::LastingRequest { to: Slot(header.to) },
+                kind::LASTING_REPLY => Message::LastingReply { to: Slot(header.to) },
                 kind::EARLY_REQUEST => Message::EarlyRequest(Question {
                     ballot,
                     to: Slot(header.to),
                     check: header.check,
                 }),
-                kind::EARLY_REPLY => Message::EarlyReply {
-                    ballot,
-                    from: Slot(header.from),
-                    to: Slot(header.to),
-                },
+                kind::EARLY_REPLY => {
+                    Message::EarlyReply { ballot, from: Slot(header.from), to: Slot(header.to) }
+                }
                 unknown => return Err(Malformed::Kind(unknown)),
             }
         }
@@ -483,10 +420,7 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
 }
 
 fn clock(header: &Header) -> u64 {
-    let (clock, _) = header
-        .value
-        .split_first_chunk()
-        .expect("a value has more than eight bytes");
+    let (clock, _) = header.value.split_first_chunk().expect("a value has more than eight bytes");
     u64::from_le_bytes(*clock)
 }
 
@@ -496,18 +430,11 @@ fn late(header: &Header) -> u32 {
 }
 
 const fn lease(header: &Header) -> Lease {
-    Lease {
-        asked_at: Time(header.from),
-        us: header.check,
-    }
+    Lease { asked_at: Time(header.from), us: header.check }
 }
 
 fn no_body(body: &[u8]) -> Result<(), Malformed> {
-    if body.is_empty() {
-        Ok(())
-    } else {
-        Err(Malformed::Field("body_length"))
-    }
+    if body.is_empty() { Ok(()) } else { Err(Malformed::Field("body_length")) }
 }
 
 fn range(header: &Header) -> Result<SlotRange, Malformed> {
@@ -569,10 +496,7 @@ fn ring<const BYTES: usize, T>(
 }
 
 fn member(bytes: &[u8; MEMBER_BYTES]) -> Member {
-    Member {
-        node: NodeId(word32(bytes, 0)),
-        incarnation: Incarnation(word32(bytes, 4)),
-    }
+    Member { node: NodeId(word32(bytes, 0)), incarnation: Incarnation(word32(bytes, 4)) }
 }
 
 fn ring_entry(bytes: &[u8; RING_ENTRY_BYTES]) -> RingEntry {
@@ -612,26 +536,16 @@ fn extent(bytes: &[u8; EXTENT_BYTES]) -> Result<Extent, Malformed> {
     let (range, value) = assigned(range, value.ok_or(Malformed::Field("value"))?)?;
     let class = class(bytes[28]).filter(|_| bytes[29..32] == [0; 3]);
     let class = class.ok_or(Malformed::Field("class"))?;
-    Ok(Extent {
-        range,
-        ballot: ballot(bytes, 16),
-        value,
-        class,
-    })
+    Ok(Extent { range, ballot: ballot(bytes, 16), value, class })
 }
 
 fn hello<'a>(header: &Header, body: &'a [u8]) -> Result<Hello<'a>, Malformed> {
-    let (fixed, rest) = body
-        .split_first_chunk::<HELLO_BYTES>()
-        .ok_or(Malformed::Field("body_length"))?;
+    let (fixed, rest) =
+        body.split_first_chunk::<HELLO_BYTES>().ok_or(Malformed::Field("body_length"))?;
     let (client, rest) = text(rest)?;
     let (admin, rest) = text(rest)?;
     // Who knows nothing of byte streams says nothing of them.
-    let (stream, rest) = if rest.is_empty() {
-        ("", rest)
-    } else {
-        text(rest)?
-    };
+    let (stream, rest) = if rest.is_empty() { ("", rest) } else { text(rest)? };
     no_body(rest)?;
     let lowest = Level(u16::from_le_bytes([fixed[24], fixed[25]]));
     let newest = match u16::try_from(header.number) {
@@ -653,9 +567,8 @@ fn hello<'a>(header: &Header, body: &'a [u8]) -> Result<Hello<'a>, Malformed> {
 }
 
 fn founding(body: &[u8]) -> Result<Founding<'_>, Malformed> {
-    let (fixed, rest) = body
-        .split_first_chunk::<FOUNDING_BYTES>()
-        .ok_or(Malformed::Field("body_length"))?;
+    let (fixed, rest) =
+        body.split_first_chunk::<FOUNDING_BYTES>().ok_or(Malformed::Field("body_length"))?;
     let class = class(fixed[16]).ok_or(Malformed::Field("class"))?;
     let count = usize::from(fixed[17]);
     if count > FOUNDING_MEMBERS_MAX {
@@ -664,20 +577,13 @@ fn founding(body: &[u8]) -> Result<Founding<'_>, Malformed> {
     let (store, mut rest) = text(rest)?;
     let mut members = Vec::with_capacity(count);
     for _ in 0..count {
-        let (node, after) = rest
-            .split_first_chunk::<4>()
-            .ok_or(Malformed::Field("members"))?;
+        let (node, after) = rest.split_first_chunk::<4>().ok_or(Malformed::Field("members"))?;
         let (address, after) = text(after)?;
         members.push((NodeId(u32::from_le_bytes(*node)), address));
         rest = after;
     }
     no_body(rest)?;
-    Ok(Founding {
-        cluster: cluster(fixed),
-        class,
-        store,
-        members,
-    })
+    Ok(Founding { cluster: cluster(fixed), class, store, members })
 }
 
 fn datagrams<'a>(header: &Header, body: &'a [u8]) -> Result<Datagrams<'a>, Malformed> {

@@ -105,27 +105,21 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
         }
         Frame::Refused(_, reason) => reason.len(),
         Frame::Founding(founding) => {
-            let members = founding
-                .members
-                .iter()
-                .map(|(_, address)| 6 + address.len());
+            let members = founding.members.iter().map(|(_, address)| 6 + address.len());
             FOUNDING_BYTES + 2 + founding.store.len() + members.sum::<usize>()
         }
         Frame::Datagrams(datagrams) => {
             2 + datagrams.address.len() + datagrams.channels.len() * DATAGRAM_CHANNEL_BYTES
         }
-        Frame::Protocol {
-            message: Message::Phase1b(promise),
-            ..
-        } => promise.extents.len() * EXTENT_BYTES,
-        Frame::Protocol {
-            message: Message::Lay { members, .. },
-            ..
-        } => members.len() * MEMBER_BYTES,
-        Frame::Protocol {
-            message: Message::RingVote(vote),
-            ..
-        } => vote.entries.len() * RING_ENTRY_BYTES,
+        Frame::Protocol { message: Message::Phase1b(promise), .. } => {
+            promise.extents.len() * EXTENT_BYTES
+        }
+        Frame::Protocol { message: Message::Lay { members, .. }, .. } => {
+            members.len() * MEMBER_BYTES
+        }
+        Frame::Protocol { message: Message::RingVote(vote), .. } => {
+            vote.entries.len() * RING_ENTRY_BYTES
+        }
         Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => {
             bytes.map_or(0, <[u8]>::len)
         }
@@ -199,10 +193,7 @@ pub fn encode_logged<'a>(
     if length > BODY_BYTES_MAX {
         return Err(Unencodable::TooLong);
     }
-    let mut header = Header {
-        sender: from,
-        ..Header::default()
-    };
+    let mut header = Header { sender: from, ..Header::default() };
     let body = match fill(&mut header, frame)? {
         // The name of a batch says the checksum of its bytes already.
         Carried::Named(bytes, name) => {
@@ -223,10 +214,7 @@ pub fn encode_logged<'a>(
     assert_eq!(body.len(), length, "the length was computed before");
     header.say_logged(logged);
     header.body_length = u32::try_from(length).map_err(|_| Unencodable::TooLong)?;
-    Ok(Encoded {
-        header: header.write(),
-        body,
-    })
+    Ok(Encoded { header: header.write(), body })
 }
 
 /// Appends the frame, said by `from`.
@@ -258,11 +246,7 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             header.code = code.number();
             text_fits(reason).map(|()| Carried::Body)
         }
-        Frame::Join(Join {
-            node,
-            nonce,
-            list_hash,
-        }) => {
+        Frame::Join(Join { node, nonce, list_hash }) => {
             header.kind = kind::JOIN;
             header.number = *nonce;
             header.check = *list_hash;
@@ -299,14 +283,16 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             }
             text_fits(datagrams.address).map(|()| Carried::Body)
         }
-        Frame::Protocol {
-            message: Message::Lay { members, .. },
-            ..
-        } if members.len() > RING_MAX => Err(Unencodable::TooLong),
-        Frame::Protocol {
-            message: Message::RingVote(vote),
-            ..
-        } if vote.entries.len() > RING_MAX => Err(Unencodable::TooLong),
+        Frame::Protocol { message: Message::Lay { members, .. }, .. }
+            if members.len() > RING_MAX =>
+        {
+            Err(Unencodable::TooLong)
+        }
+        Frame::Protocol { message: Message::RingVote(vote), .. }
+            if vote.entries.len() > RING_MAX =>
+        {
+            Err(Unencodable::TooLong)
+        }
         Frame::Protocol { message, bytes } => {
             let value = fill_message(header, message);
             match (value, bytes) {
@@ -352,25 +338,14 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             fill_snapshot(header, *at, *digest, *offset);
             Ok(Carried::Body)
         }
-        Frame::SnapshotOffer {
-            at,
-            digest,
-            bytes,
-            log_start,
-            busy,
-        } => {
+        Frame::SnapshotOffer { at, digest, bytes, log_start, busy } => {
             header.kind = kind::SNAPSHOT_OFFER;
             fill_snapshot(header, *at, *digest, *bytes);
             header.to = log_start.0;
             header.flags = if *busy { FLAG_BUSY } else { 0 };
             Ok(Carried::Body)
         }
-        Frame::SnapshotPiece {
-            at,
-            digest,
-            offset,
-            bytes,
-        } => {
+        Frame::SnapshotPiece { at, digest, offset, bytes } => {
             header.kind = kind::SNAPSHOT_PIECE;
             fill_snapshot(header, *at, *digest, *offset);
             if bytes.len() > SNAPSHOT_PIECE_BYTES_MAX {
@@ -378,32 +353,18 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             }
             Ok(Carried::Bytes(bytes))
         }
-        Frame::StreamBytes {
-            stream,
-            position,
-            bytes,
-        } => {
+        Frame::StreamBytes { stream, position, bytes } => {
             header.kind = kind::STREAM_BYTES;
-            header.value = value_to_bytes(&Value::Content {
-                stream: *stream,
-                offset: 0,
-            });
+            header.value = value_to_bytes(&Value::Content { stream: *stream, offset: 0 });
             header.number = *position;
             if bytes.len() > STREAM_PIECE_BYTES_MAX {
                 return Err(Unencodable::TooLong);
             }
             Ok(Carried::Bytes(bytes))
         }
-        Frame::Needless {
-            stream,
-            below,
-            from,
-        } => {
+        Frame::Needless { stream, below, from } => {
             header.kind = kind::NEEDLESS;
-            header.value = value_to_bytes(&Value::Content {
-                stream: *stream,
-                offset: 0,
-            });
+            header.value = value_to_bytes(&Value::Content { stream: *stream, offset: 0 });
             header.number = *below;
             header.from = from.0;
             Ok(Carried::Body)
@@ -426,11 +387,7 @@ fn fill_halves(header: &mut Header, number: u128) {
 }
 
 fn text_fits(text: &str) -> Result<(), Unencodable> {
-    if text.len() <= TEXT_BYTES_MAX {
-        Ok(())
-    } else {
-        Err(Unencodable::TooLong)
-    }
+    if text.len() <= TEXT_BYTES_MAX { Ok(()) } else { Err(Unencodable::TooLong) }
 }
 
 /// The bytes of a value as body.
@@ -484,14 +441,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.ballot = ballot;
             header.from = from.0;
         }
-        Message::Phase1b(Phase1b {
-            ballot,
-            from,
-            floor,
-            log_start,
-            decided_to,
-            ref extents,
-        }) => {
+        Message::Phase1b(Phase1b { ballot, from, floor, log_start, decided_to, ref extents }) => {
             header.kind = kind::PHASE1B;
             header.ballot = ballot;
             header.from = from.0;
@@ -506,13 +456,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.promised = promised;
         }
         Message::Phase2a(proposal) => about = Some(fill_phase2a(header, &proposal)),
-        Message::Phase2b(Phase2b {
-            ballot,
-            from,
-            volatile_to,
-            durable_to,
-            check,
-        }) => {
+        Message::Phase2b(Phase2b { ballot, from, volatile_to, durable_to, check }) => {
             header.kind = kind::PHASE2B;
             header.ballot = ballot;
             header.from = from.0;
@@ -529,11 +473,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.kind = kind::RING_VOTE;
             header.ballot = vote.ballot;
         }
-        Message::Arm {
-            ballot,
-            slot,
-            prefix,
-        } => {
+        Message::Arm { ballot, slot, prefix } => {
             header.kind = kind::ARM;
             header.ballot = ballot;
             header.from = slot.0;
@@ -577,11 +517,7 @@ fn fill_message(header: &mut Header, message: &Message) -> Option<Value> {
             header.kind = kind::PRE_VOTE;
             header.ballot = ballot;
         }
-        Message::PreVoteReply {
-            ballot,
-            granted,
-            promised,
-        } => {
+        Message::PreVoteReply { ballot, granted, promised } => {
             header.kind = kind::PRE_VOTE_REPLY;
             header.ballot = ballot;
             header.promised = promised;
@@ -650,11 +586,7 @@ fn fill_phase2a(header: &mut Header, proposal: &Phase2a) -> Value {
     header.decided_to = proposal.decided_to.0;
     header.volatile_to = proposal.own_volatile_to.0;
     header.durable_to = proposal.own_durable_to.0;
-    header.flags = if proposal.with_bytes {
-        FLAG_WITH_BYTES
-    } else {
-        0
-    };
+    header.flags = if proposal.with_bytes { FLAG_WITH_BYTES } else { 0 };
     proposal.value
 }
 
@@ -744,28 +676,15 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
                 text(address, out);
             }
         }
-        Frame::Protocol {
-            message: Message::Phase1b(promise),
-            ..
-        } => {
-            promise
-                .extents
-                .iter()
-                .for_each(|extent| append_extent(extent, out));
+        Frame::Protocol { message: Message::Phase1b(promise), .. } => {
+            promise.extents.iter().for_each(|extent| append_extent(extent, out));
         }
-        Frame::Protocol {
-            message: Message::Lay { members, .. },
-            ..
-        } => members
-            .iter()
-            .for_each(|member| append_member(*member, out)),
-        Frame::Protocol {
-            message: Message::RingVote(vote),
-            ..
-        } => vote
-            .entries
-            .iter()
-            .for_each(|entry| append_entry(entry, out)),
+        Frame::Protocol { message: Message::Lay { members, .. }, .. } => {
+            members.iter().for_each(|member| append_member(*member, out))
+        }
+        Frame::Protocol { message: Message::RingVote(vote), .. } => {
+            vote.entries.iter().for_each(|entry| append_entry(entry, out))
+        }
         Frame::Protocol { .. }
         | Frame::Join(_)
         | Frame::Recall { .. }
@@ -796,12 +715,7 @@ fn append_member(member: Member, out: &mut Vec<u8>) {
 
 fn append_entry(entry: &RingEntry, out: &mut Vec<u8>) {
     append_member(entry.member, out);
-    for word in [
-        entry.from.0,
-        entry.volatile_to.0,
-        entry.durable_to.0,
-        entry.check,
-    ] {
+    for word in [entry.from.0, entry.volatile_to.0, entry.durable_to.0, entry.check] {
         out.extend_from_slice(&word.to_le_bytes());
     }
 }

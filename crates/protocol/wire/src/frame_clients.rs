@@ -70,10 +70,7 @@ impl Name {
     pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (origin, rest) = number::<4>(bytes)?;
         let (boot, rest) = number::<4>(rest)?;
-        let name = Self {
-            origin: u32::from_le_bytes(origin),
-            boot: u32::from_le_bytes(boot),
-        };
+        let name = Self { origin: u32::from_le_bytes(origin), boot: u32::from_le_bytes(boot) };
         Some((name, rest))
     }
 }
@@ -128,11 +125,7 @@ impl<'a> Request<'a> {
                 out.push(2);
                 out.extend_from_slice(&name.bytes());
             }
-            Self::Offer {
-                name,
-                counter,
-                bytes,
-            } => {
+            Self::Offer { name, counter, bytes } => {
                 out.push(3);
                 out.extend_from_slice(&name.bytes());
                 out.extend_from_slice(&counter.to_le_bytes());
@@ -161,9 +154,7 @@ impl<'a> Request<'a> {
         let Some(body) = rest.get(..length) else {
             return Found::Incomplete;
         };
-        Self::read(body).map_or(Found::Malformed, |request| {
-            Found::Request(request, 8 + length)
-        })
+        Self::read(body).map_or(Found::Malformed, |request| Found::Request(request, 8 + length))
     }
 
     fn read(body: &'a [u8]) -> Option<Self> {
@@ -177,11 +168,7 @@ impl<'a> Request<'a> {
             2 if rest.is_empty() => Some(Self::Register(name)),
             3 => {
                 let (counter, bytes) = number::<8>(rest)?;
-                Some(Self::Offer {
-                    name,
-                    counter: u64::from_le_bytes(counter),
-                    bytes,
-                })
+                Some(Self::Offer { name, counter: u64::from_le_bytes(counter), bytes })
             }
             _ => None,
         }
@@ -225,10 +212,7 @@ impl Stand {
         let place = self.place.unwrap_or_default();
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
         put(0, &self.cluster.to_le_bytes());
-        put(
-            16,
-            &[u8::from(self.leads) | u8::from(self.place.is_some()) << 1],
-        );
+        put(16, &[u8::from(self.leads) | u8::from(self.place.is_some()) << 1]);
         put(17, &place.group.to_le_bytes());
         put(21, &place.room.to_le_bytes());
         put(23, &place.station);
@@ -294,21 +278,14 @@ mod tests {
 
     use super::*;
 
-    const NAME: Name = Name {
-        origin: LENT | 7,
-        boot: 9,
-    };
+    const NAME: Name = Name { origin: LENT | 7, boot: 9 };
 
     fn all() -> [Request<'static>; 4] {
         [
             Request::Lend,
             Request::Stand(NAME),
             Request::Register(NAME),
-            Request::Offer {
-                name: NAME,
-                counter: 3,
-                bytes: b"batch",
-            },
+            Request::Offer { name: NAME, counter: 3, bytes: b"batch" },
         ]
     }
 
@@ -353,11 +330,7 @@ mod tests {
 
     #[test]
     fn a_stand_comes_back() {
-        let place = Place {
-            group: 0x0102_0304,
-            room: 1408,
-            station: [2, 0, 0, 0, 0, 9],
-        };
+        let place = Place { group: 0x0102_0304, room: 1408, station: [2, 0, 0, 0, 0, 9] };
         let stand = Stand {
             cluster: 1 << 90 | 3,
             leads: true,
@@ -367,14 +340,7 @@ mod tests {
             session: 77,
             next: 12,
         };
-        for stand in [
-            stand,
-            Stand::default(),
-            Stand {
-                place: None,
-                ..stand
-            },
-        ] {
+        for stand in [stand, Stand::default(), Stand { place: None, ..stand }] {
             assert_eq!(Stand::read(&stand.bytes()), Some(stand));
         }
         assert_eq!(Stand::read(&stand.bytes()[1..]), None);

@@ -250,126 +250,26 @@ mod tests {
     /// A role elsewhere finds each field where the table says, and nothing else moves.
     #[test]
     fn each_field_changes_its_own_bytes_only() {
-        let one = Ballot {
-            era: Era(u32::MAX),
-            round: u32::MAX,
-            node: NodeId(u32::MAX),
-        };
+        let one = Ballot { era: Era(u32::MAX), round: u32::MAX, node: NodeId(u32::MAX) };
         let plain = Header::default();
         let cases = [
             ("kind", Header { kind: 255, ..plain }),
-            (
-                "flags",
-                Header {
-                    flags: u16::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "body_length",
-                Header {
-                    body_length: u32::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "body_check",
-                Header {
-                    body_check: u32::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "ballot",
-                Header {
-                    ballot: one,
-                    ..plain
-                },
-            ),
-            (
-                "promised",
-                Header {
-                    promised: one,
-                    ..plain
-                },
-            ),
-            (
-                "code",
-                Header {
-                    code: u32::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "from",
-                Header {
-                    from: u64::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "to",
-                Header {
-                    to: u64::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "decided_to",
-                Header {
-                    decided_to: u64::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "volatile_to",
-                Header {
-                    volatile_to: u64::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "durable_to",
-                Header {
-                    durable_to: u64::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "check",
-                Header {
-                    check: u64::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "sent_to",
-                Header {
-                    sent_to: u64::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "number",
-                Header {
-                    number: u64::MAX,
-                    ..plain
-                },
-            ),
-            (
-                "value",
-                Header {
-                    value: [255; VALUE_BYTES],
-                    ..plain
-                },
-            ),
-            (
-                "group",
-                Header {
-                    group: u64::MAX,
-                    ..plain
-                },
-            ),
+            ("flags", Header { flags: u16::MAX, ..plain }),
+            ("body_length", Header { body_length: u32::MAX, ..plain }),
+            ("body_check", Header { body_check: u32::MAX, ..plain }),
+            ("ballot", Header { ballot: one, ..plain }),
+            ("promised", Header { promised: one, ..plain }),
+            ("code", Header { code: u32::MAX, ..plain }),
+            ("from", Header { from: u64::MAX, ..plain }),
+            ("to", Header { to: u64::MAX, ..plain }),
+            ("decided_to", Header { decided_to: u64::MAX, ..plain }),
+            ("volatile_to", Header { volatile_to: u64::MAX, ..plain }),
+            ("durable_to", Header { durable_to: u64::MAX, ..plain }),
+            ("check", Header { check: u64::MAX, ..plain }),
+            ("sent_to", Header { sent_to: u64::MAX, ..plain }),
+            ("number", Header { number: u64::MAX, ..plain }),
+            ("value", Header { value: [255; VALUE_BYTES], ..plain }),
+            ("group", Header { group: u64::MAX, ..plain }),
         ];
         let before = plain.write();
         for (name, header) in cases {

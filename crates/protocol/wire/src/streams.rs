@@ -359,10 +359,7 @@ impl Code {
 
     /// Whether the node closes the connection behind it.
     pub const fn ends_connection(self) -> bool {
-        matches!(
-            self,
-            Self::Malformed | Self::Version | Self::OutOfOrder | Self::WrongPassword
-        )
+        matches!(self, Self::Malformed | Self::Version | Self::OutOfOrder | Self::WrongPassword)
     }
 }
 

@@ -31,27 +31,12 @@ struct Columns {
 
 impl Columns {
     fn stream(kind: u8, name: StreamName, wide: u64) -> Self {
-        let StreamName {
-            owner,
-            boot,
-            number,
-        } = name;
-        Self {
-            kind,
-            node: owner.0,
-            boot,
-            small: number,
-            wide,
-            ..Self::default()
-        }
+        let StreamName { owner, boot, number } = name;
+        Self { kind, node: owner.0, boot, small: number, wide, ..Self::default() }
     }
 
     fn change(era: Era, change: Change) -> Self {
-        let columns = Self {
-            kind: 7,
-            small: era.0,
-            ..Self::default()
-        };
+        let columns = Self { kind: 7, small: era.0, ..Self::default() };
         let of = |change, member: Member| Self {
             change,
             node: member.node.0,
@@ -61,34 +46,15 @@ impl Columns {
         match change {
             Change::Increment(member) => of(1, member),
             Change::Decrement(member) => of(2, member),
-            Change::Multiply(factor) => Self {
-                change: 3,
-                wide: u64::from(factor),
-                ..columns
-            },
-            Change::Divide(factor) => Self {
-                change: 4,
-                wide: u64::from(factor),
-                ..columns
-            },
-            Change::Remove(node) => Self {
-                change: 5,
-                node: node.0,
-                ..columns
-            },
-            Change::Role { member, auxiliary } => Self {
-                wide: u64::from(auxiliary),
-                ..of(6, member)
-            },
+            Change::Multiply(factor) => Self { change: 3, wide: u64::from(factor), ..columns },
+            Change::Divide(factor) => Self { change: 4, wide: u64::from(factor), ..columns },
+            Change::Remove(node) => Self { change: 5, node: node.0, ..columns },
+            Change::Role { member, auxiliary } => {
+                Self { wide: u64::from(auxiliary), ..of(6, member) }
+            }
             Change::Rule(rule) => {
                 let [kind, first, second] = rule.words();
-                Self {
-                    change: 7,
-                    node: first,
-                    boot: second,
-                    wide: u64::from(kind),
-                    ..columns
-                }
+                Self { change: 7, node: first, boot: second, wide: u64::from(kind), ..columns }
             }
         }
     }
@@ -97,13 +63,7 @@ impl Columns {
         let plain = Self::default();
         match *value {
             Value::NoOp => Self { kind: 1, ..plain },
-            Value::Batch(BatchName {
-                origin,
-                boot,
-                counter,
-                length,
-                checksum,
-            }) => Self {
+            Value::Batch(BatchName { origin, boot, counter, length, checksum }) => Self {
                 kind: 2,
                 node: origin.0,
                 boot,
@@ -114,50 +74,22 @@ impl Columns {
             },
             Value::Content { stream, offset } => Self::stream(3, stream, offset),
             Value::CloseStream(stream) => Self::stream(4, stream, 0),
-            Value::RegisterSession {
-                origin,
-                boot,
-                number,
-            } => Self {
-                kind: 5,
-                node: origin.0,
-                boot,
-                wide: number,
-                ..plain
-            },
-            Value::ExpireSession { session } => Self {
-                kind: 6,
-                wide: session,
-                ..plain
-            },
+            Value::RegisterSession { origin, boot, number } => {
+                Self { kind: 5, node: origin.0, boot, wide: number, ..plain }
+            }
+            Value::ExpireSession { session } => Self { kind: 6, wide: session, ..plain },
             Value::Reconfigure { era, change } => Self::change(era, change),
-            Value::AllocateNode { nonce } => Self {
-                kind: 8,
-                wide: nonce,
-                ..plain
-            },
-            Value::Now { ms } => Self {
-                kind: 9,
-                wide: ms,
-                ..plain
-            },
-            Value::Raise { era, nodes, to } => Self {
-                kind: 10,
-                small: era.0,
-                wide: to.0.into(),
-                check: nodes,
-                ..plain
-            },
+            Value::AllocateNode { nonce } => Self { kind: 8, wide: nonce, ..plain },
+            Value::Now { ms } => Self { kind: 9, wide: ms, ..plain },
+            Value::Raise { era, nodes, to } => {
+                Self { kind: 10, small: era.0, wide: to.0.into(), check: nodes, ..plain }
+            }
         }
     }
 
     /// The value that these columns may stand for; the caller compares the way back.
     fn value(self) -> Option<Value> {
-        let stream = StreamName {
-            owner: NodeId(self.node),
-            boot: self.boot,
-            number: self.small,
-        };
+        let stream = StreamName { owner: NodeId(self.node), boot: self.boot, number: self.small };
         Some(match self.kind {
             1 => Value::NoOp,
             2 => Value::Batch(BatchName {
@@ -167,10 +99,7 @@ impl Columns {
                 length: self.small,
                 checksum: self.check,
             }),
-            3 => Value::Content {
-                stream,
-                offset: self.wide,
-            },
+            3 => Value::Content { stream, offset: self.wide },
             4 => Value::CloseStream(stream),
             5 => Value::RegisterSession {
                 origin: NodeId(self.node),
@@ -178,10 +107,7 @@ impl Columns {
                 number: self.wide,
             },
             6 => Value::ExpireSession { session: self.wide },
-            7 => Value::Reconfigure {
-                era: Era(self.small),
-                change: self.read_change()?,
-            },
+            7 => Value::Reconfigure { era: Era(self.small), change: self.read_change()? },
             8 => Value::AllocateNode { nonce: self.wide },
             9 => Value::Now { ms: self.wide },
             10 => Value::Raise {
@@ -194,10 +120,7 @@ impl Columns {
     }
 
     fn read_change(self) -> Option<Change> {
-        let member = Member {
-            node: NodeId(self.node),
-            incarnation: Incarnation(self.boot),
-        };
+        let member = Member { node: NodeId(self.node), incarnation: Incarnation(self.boot) };
         let factor = u32::try_from(self.wide).ok()?;
         Some(match self.change {
             1 => Change::Increment(member),
@@ -205,10 +128,7 @@ impl Columns {
             3 => Change::Multiply(factor),
             4 => Change::Divide(factor),
             5 => Change::Remove(member.node),
-            6 => Change::Role {
-                member,
-                auxiliary: self.wide == 1,
-            },
+            6 => Change::Role { member, auxiliary: self.wide == 1 },
             7 => Change::Rule(QuorumRule::from_words([factor, self.node, self.boot])?),
             _ => return None,
         })
@@ -265,11 +185,7 @@ mod tests {
                 changed[*at] ^= 1;
                 *at > 0 && value_from_bytes(&changed).is_some()
             };
-            assert_eq!(
-                (0..VALUE_BYTES).filter(takes_another).count(),
-                used - 1,
-                "{value}"
-            );
+            assert_eq!((0..VALUE_BYTES).filter(takes_another).count(), used - 1, "{value}");
         }
     }
 }

@@ -23,11 +23,7 @@ pub struct Desk<T> {
 
 impl<T> Default for Desk<T> {
     fn default() -> Self {
-        Self {
-            checker: None,
-            last: 0,
-            open: BTreeMap::new(),
-        }
+        Self { checker: None, last: 0, open: BTreeMap::new() }
     }
 }
 
@@ -43,10 +39,7 @@ pub enum NotChecked {
 impl<T> Desk<T> {
     /// With who checks them.
     pub fn new(checker: Box<dyn Checker + Send>) -> Self {
-        Self {
-            checker: Some(checker),
-            ..Self::default()
-        }
+        Self { checker: Some(checker), ..Self::default() }
     }
 
     /// Has a password checked; gives the ticket of the verdict.

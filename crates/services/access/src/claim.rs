@@ -62,11 +62,7 @@ mod tests {
     const HASH: &str = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$AAAA";
 
     fn set(users: &mut Users, name: &str, password: Password) {
-        let command = Command::Set {
-            name: name.to_owned(),
-            role: Some(Role::Admin),
-            password,
-        };
+        let command = Command::Set { name: name.to_owned(), role: Some(Role::Admin), password };
         users.execute(&command.encode()).unwrap();
     }
 
@@ -80,10 +76,7 @@ mod tests {
     #[test]
     fn a_claim_is_proved_only_for_whom_it_was_made() {
         let mut users = Users::NONE;
-        assert!(matches!(
-            Claimed::of(&users, b"default"),
-            Claimed::Pointless
-        ));
+        assert!(matches!(Claimed::of(&users, b"default"), Claimed::Pointless));
         set(&mut users, "ann", Password::Hash(HASH.to_owned()));
         let proved = to_prove(&users, b"ann").proved(Some(&users));
         assert_eq!(proved.unwrap().as_str(), "ann");
@@ -97,11 +90,7 @@ mod tests {
         }
         // The password is another one now.
         let claim = to_prove(&users, b"ann");
-        set(
-            &mut users,
-            "ann",
-            Password::Hash(HASH.replace("AAAA", "BBBB")),
-        );
+        set(&mut users, "ann", Password::Hash(HASH.replace("AAAA", "BBBB")));
         assert_eq!(claim.proved(Some(&users)), None);
         set(&mut users, "default", Password::None);
         assert!(matches!(Claimed::of(&users, b"default"), Claimed::Granted));

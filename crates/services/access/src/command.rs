@@ -83,11 +83,7 @@ impl Command {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Self::Set {
-                name,
-                role,
-                password,
-            } => {
+            Self::Set { name, role, password } => {
                 out.push(SET);
                 put_text(name, &mut out);
                 out.push(role.map_or(0, |role| role as u8));
@@ -126,9 +122,7 @@ impl Command {
                     _ => return None,
                 },
             },
-            REMOVE => Self::Remove {
-                name: fields.text()?.to_owned(),
-            },
+            REMOVE => Self::Remove { name: fields.text()?.to_owned() },
             OPEN => Self::Open,
             _ => return None,
         };
@@ -184,18 +178,12 @@ mod tests {
     use super::*;
 
     fn samples() -> Vec<Command> {
-        let set = |role, password| Command::Set {
-            name: "ann".to_owned(),
-            role,
-            password,
-        };
+        let set = |role, password| Command::Set { name: "ann".to_owned(), role, password };
         vec![
             set(None, Password::Keep),
             set(Some(Role::Admin), Password::None),
             set(Some(Role::Reader), Password::Hash("$argon2id$x".to_owned())),
-            Command::Remove {
-                name: "ann".to_owned(),
-            },
+            Command::Remove { name: "ann".to_owned() },
             Command::Open,
         ]
     }
@@ -224,12 +212,7 @@ mod tests {
             }
             assert_eq!(Command::decode(&[&bytes[..], b"x"].concat()), None);
         }
-        for bytes in [
-            &b"\x01\0\x01a\x05\0"[..],
-            b"\x01\0\x01a\0\x03",
-            b"\x09",
-            b"",
-        ] {
+        for bytes in [&b"\x01\0\x01a\x05\0"[..], b"\x01\0\x01a\0\x03", b"\x09", b""] {
             assert_eq!(Command::decode(bytes), None);
         }
         for reply in Denied::ALL.into_iter().map(Err).chain([Ok(())]) {

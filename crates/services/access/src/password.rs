@@ -42,8 +42,7 @@ pub fn hash(password: &[u8]) -> Result<String, Unusable> {
         0 => Err(Unusable::Empty),
         1..=PASSWORD_BYTES_MAX => {
             let hash = Argon2::default().hash_password(password);
-            hash.map(|hash| hash.to_string())
-                .map_err(|_| Unusable::System)
+            hash.map(|hash| hash.to_string()).map_err(|_| Unusable::System)
         }
         _ => Err(Unusable::TooLong),
     }
@@ -100,10 +99,7 @@ mod tests {
         ] {
             assert!(!fits(hostile, b"x"), "{hostile}");
         }
-        assert!(
-            PasswordHash::new(crate::users::NOBODYS).is_ok(),
-            "it takes its time"
-        );
+        assert!(PasswordHash::new(crate::users::NOBODYS).is_ok(), "it takes its time");
         assert!(!fits(crate::users::NOBODYS, b""));
     }
 }

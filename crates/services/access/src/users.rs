@@ -48,9 +48,7 @@ pub struct Users {
 
 impl Users {
     /// Nobody: everybody may do everything.
-    pub const NONE: Self = Self {
-        by_name: BTreeMap::new(),
-    };
+    pub const NONE: Self = Self { by_name: BTreeMap::new() };
 
     /// [access-1] Whether everybody who was let in may do everything: there are no users.
     pub fn is_open(&self) -> bool {
@@ -109,11 +107,7 @@ impl Users {
             Command::Remove { name } => {
                 users.by_name.remove(name.as_str()).ok_or(Denied::Unknown)?;
             }
-            Command::Set {
-                name,
-                role,
-                password,
-            } => {
+            Command::Set { name, role, password } => {
                 let name = Name::new(&name).ok_or(Denied::Name)?;
                 let before = users.by_name.get(&name);
                 let role = role.or_else(|| before.map(|user| user.role));
@@ -197,11 +191,7 @@ mod tests {
     const HASH: &str = "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaA";
 
     fn set(name: &str, role: impl Into<Option<Role>>, password: Password) -> Command {
-        Command::Set {
-            name: name.to_owned(),
-            role: role.into(),
-            password,
-        }
+        Command::Set { name: name.to_owned(), role: role.into(), password }
     }
 
     fn hash() -> Password {
@@ -227,10 +217,8 @@ mod tests {
         for who in [Who::Nobody, Who::Unnamed, Who::Node(3), client("ann")] {
             assert_eq!(open.role(&who, None), Some(Role::Admin));
         }
-        let users = table(&[
-            set("ann", Role::Admin, Password::None),
-            set("bob", Role::Reader, hash()),
-        ]);
+        let users =
+            table(&[set("ann", Role::Admin, Password::None), set("bob", Role::Reader, hash())]);
         assert_eq!(users.role(&client("ann"), None), Some(Role::Admin));
         assert_eq!(users.role(&client("bob"), None), Some(Role::Reader));
         assert_eq!(users.role(&Who::Node(3), None), Some(Role::Admin));
@@ -244,10 +232,8 @@ mod tests {
 
     #[test]
     fn those_who_say_nothing_are_default_unless_it_has_a_password() {
-        let mut users = table(&[
-            set("ann", Role::Admin, hash()),
-            set(DEFAULT, Role::Reader, Password::None),
-        ]);
+        let mut users =
+            table(&[set("ann", Role::Admin, hash()), set(DEFAULT, Role::Reader, Password::None)]);
         let roles = |users: &Users| {
             [Who::Nobody, Who::Unnamed, client("eve")].map(|who| users.role(&who, None))
         };
@@ -273,19 +259,12 @@ mod tests {
         assert_eq!(refused(&mut users, first), Denied::LastAdmin);
         let anybody = set(DEFAULT, Role::Admin, Password::None);
         assert_eq!(refused(&mut users, anybody), Denied::LastAdmin);
-        users = table(&[
-            set("ann", Role::Admin, hash()),
-            set("bob", Role::Admin, hash()),
-        ]);
-        users
-            .execute(&set("bob", Role::Writer, Password::Keep).encode())
-            .unwrap();
+        users = table(&[set("ann", Role::Admin, hash()), set("bob", Role::Admin, hash())]);
+        users.execute(&set("bob", Role::Writer, Password::Keep).encode()).unwrap();
         assert_eq!(users.get("bob").unwrap().hash.as_deref(), Some(HASH));
         let lesser = set("ann", Role::Operator, Password::Keep);
         assert_eq!(refused(&mut users, lesser), Denied::LastAdmin);
-        let gone = Command::Remove {
-            name: "ann".to_owned(),
-        };
+        let gone = Command::Remove { name: "ann".to_owned() };
         assert_eq!(refused(&mut users, gone), Denied::LastAdmin);
         users.execute(&Command::Open.encode()).unwrap();
         assert!(users.is_open());
@@ -299,17 +278,9 @@ mod tests {
             (set("Bob", Role::Reader, Password::None), Denied::Name),
             (set("", Role::Reader, Password::None), Denied::Name),
             (set("bob", None, Password::None), Denied::NoRole),
-            (
-                set("bob", Role::Reader, Password::Hash("secret".to_owned())),
-                Denied::Hash,
-            ),
+            (set("bob", Role::Reader, Password::Hash("secret".to_owned())), Denied::Hash),
             (set("bob", Role::Reader, Password::Hash(long)), Denied::Hash),
-            (
-                Command::Remove {
-                    name: "bob".to_owned(),
-                },
-                Denied::Unknown,
-            ),
+            (Command::Remove { name: "bob".to_owned() }, Denied::Unknown),
         ] {
             assert_eq!(users.execute(&command.encode()), Err(denied), "{command:?}");
         }
@@ -326,10 +297,8 @@ mod tests {
 
     #[test]
     fn a_table_comes_back_as_it_was_and_damaged_bytes_do_not() {
-        let users = table(&[
-            set("ann", Role::Admin, Password::None),
-            set("bob", Role::Reader, hash()),
-        ]);
+        let users =
+            table(&[set("ann", Role::Admin, Password::None), set("bob", Role::Reader, hash())]);
         let bytes = users.encode();
         assert_eq!(Users::decode(&bytes), Some(users.clone()));
         assert_eq!(Users::decode(&Users::NONE.encode()), Some(Users::NONE));

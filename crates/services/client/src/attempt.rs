@@ -26,11 +26,7 @@ pub(crate) fn judge(reply: Reply) -> Verdict {
         Reply::Error(text) => text,
         reply => return Verdict::Done(Ok(reply)),
     };
-    let again = |doubt, elsewhere, text| Verdict::Again {
-        doubt,
-        elsewhere,
-        text,
-    };
+    let again = |doubt, elsewhere, text| Verdict::Again { doubt, elsewhere, text };
     match text.split(' ').next().unwrap_or_default() {
         "BUSY" | "SESSIONFULL" => again(false, false, text),
         "NOQUORUM" | "STALE" => again(false, true, text),
@@ -47,9 +43,7 @@ mod tests {
 
     fn check(text: &str) -> (bool, bool) {
         match judge(Reply::Error(text.to_owned())) {
-            Verdict::Again {
-                doubt, elsewhere, ..
-            } => (doubt, elsewhere),
+            Verdict::Again { doubt, elsewhere, .. } => (doubt, elsewhere),
             verdict => panic!("{text}: {verdict:?}"),
         }
     }
@@ -64,14 +58,8 @@ mod tests {
     #[test]
     fn an_error_of_the_service_is_final() {
         let text = "WRONGTYPE not a string".to_owned();
-        assert_eq!(
-            judge(Reply::Error(text.clone())),
-            Verdict::Done(Err(Error::Refused(text)))
-        );
-        assert_eq!(
-            judge(Reply::Error("NOSESSION gone".to_owned())),
-            Verdict::SessionLost
-        );
+        assert_eq!(judge(Reply::Error(text.clone())), Verdict::Done(Err(Error::Refused(text))));
+        assert_eq!(judge(Reply::Error("NOSESSION gone".to_owned())), Verdict::SessionLost);
         assert_eq!(judge(Reply::Nil), Verdict::Done(Ok(Reply::Nil)));
     }
 }

@@ -144,11 +144,7 @@ impl Client {
     }
 
     fn alone(&self) -> Result<(), Error> {
-        if self.open.is_empty() {
-            Ok(())
-        } else {
-            Err(Error::Full)
-        }
+        if self.open.is_empty() { Ok(()) } else { Err(Error::Full) }
     }
 
     /// Sends a command without waiting for its reply. Commands that are open at the same time may
@@ -244,11 +240,7 @@ impl Client {
                 open.state = State::Done(outcome);
                 self.failures = 0;
             }
-            Verdict::Again {
-                doubt,
-                elsewhere,
-                text,
-            } => {
+            Verdict::Again { doubt, elsewhere, text } => {
                 open.doubt |= doubt;
                 self.acknowledge |= text.starts_with("SESSIONFULL");
                 open.state = State::Waiting;
@@ -311,25 +303,16 @@ impl Client {
                 prepare(&mut link, &[b"READONLY"], wait)?;
             }
             if let Some(session) = &self.session {
-                prepare(
-                    &mut link,
-                    &[b"QUORATE", b"SESSION", session.as_bytes()],
-                    wait,
-                )?;
+                prepare(&mut link, &[b"QUORATE", b"SESSION", session.as_bytes()], wait)?;
             }
             self.link = Some(link);
         }
-        let numbered = self
-            .open
-            .iter()
-            .any(|open| open.number.is_some() && open.is_open());
+        let numbered = self.open.iter().any(|open| open.number.is_some() && open.is_open());
         if self.session.is_none() && numbered {
             let wait = self.options.attempt.min(left(until));
             let link = self.link.as_mut().expect("connected just above");
             let reply = prepare(link, &[b"QUORATE", b"SESSION"], wait)?;
-            let id = reply
-                .bytes()
-                .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            let id = reply.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
             self.session = Some(id.ok_or_else(|| io::Error::other("no session id was given"))?);
         }
         Ok(())
@@ -340,11 +323,7 @@ impl Client {
             return Ok(());
         };
         let mut bytes = Vec::new();
-        let numbers = self
-            .open
-            .iter()
-            .filter(|open| open.is_open())
-            .filter_map(|open| open.number);
+        let numbers = self.open.iter().filter(|open| open.is_open()).filter_map(|open| open.number);
         if self.acknowledge
             && let Some(oldest) = numbers.min()
         {
@@ -360,11 +339,7 @@ impl Client {
                 self.in_flight.push_back(Some(id));
             }
         }
-        if bytes.is_empty() {
-            Ok(())
-        } else {
-            link.send(&bytes, self.options.attempt)
-        }
+        if bytes.is_empty() { Ok(()) } else { link.send(&bytes, self.options.attempt) }
     }
 
     /// The connection is of no more use; the next attempt goes to the next address.

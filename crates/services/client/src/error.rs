@@ -35,9 +35,9 @@ impl fmt::Display for Error {
             Self::SessionLost { may_have_run: true } => {
                 f.write_str("the session has expired; the command may have been executed in it")
             }
-            Self::SessionLost {
-                may_have_run: false,
-            } => f.write_str("the session has expired; the command was not executed"),
+            Self::SessionLost { may_have_run: false } => {
+                f.write_str("the session has expired; the command was not executed")
+            }
             Self::ReplyForgotten => f.write_str("executed, but the reply is not kept any more"),
             Self::Full => f.write_str("too many commands are open; receive a reply first"),
             Self::Idle => f.write_str("no command is open"),

@@ -34,18 +34,12 @@ impl Link {
         let until = Instant::now() + wait;
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in name.to_socket_addrs()? {
-            let left = until
-                .saturating_duration_since(Instant::now())
-                .max(WAIT_MIN);
+            let left = until.saturating_duration_since(Instant::now()).max(WAIT_MIN);
             match TcpStream::connect_timeout(&address, left) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     let stream = secured(stream, name, tls, left)?;
-                    return Ok(Self {
-                        stream,
-                        input: Vec::new(),
-                        reply_bytes_max,
-                    });
+                    return Ok(Self { stream, input: Vec::new(), reply_bytes_max });
                 }
                 Err(error) => last = error,
             }
@@ -91,13 +85,11 @@ impl Link {
         let filled = self.input.len();
         self.input.resize(filled + READ_BYTES, 0);
         let read = (&self.stream).read(&mut self.input[filled..]);
-        self.input
-            .truncate(filled + read.as_ref().map_or(0, |bytes| *bytes));
+        self.input.truncate(filled + read.as_ref().map_or(0, |bytes| *bytes));
         match read {
-            Ok(0) => Err(io::Error::new(
-                ErrorKind::UnexpectedEof,
-                "the node closed the connection",
-            )),
+            Ok(0) => {
+                Err(io::Error::new(ErrorKind::UnexpectedEof, "the node closed the connection"))
+            }
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

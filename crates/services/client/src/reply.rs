@@ -109,11 +109,7 @@ impl Reader<'_> {
         let rest = &self.bytes[self.at..];
         let Some(end) = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n') else {
             let long = rest.len() >= LINE_MAX;
-            return Err(if long {
-                Stop::Malformed("a line is too long")
-            } else {
-                Stop::Short
-            });
+            return Err(if long { Stop::Malformed("a line is too long") } else { Stop::Short });
         };
         self.at += end + 1;
         match &rest[..end] {
@@ -143,9 +139,7 @@ fn text(line: &[u8]) -> String {
 }
 
 fn number(line: &[u8]) -> Result<i64, Stop> {
-    let number = std::str::from_utf8(line)
-        .ok()
-        .and_then(|line| line.parse().ok());
+    let number = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
     number.ok_or(Stop::Malformed("not a number"))
 }
 
@@ -181,11 +175,7 @@ mod tests {
         for (bytes, reply) in cases {
             assert_eq!(parse(bytes, MAX), Ok(Some((reply, bytes.len()))));
             for cut in 0..bytes.len() {
-                assert_eq!(
-                    parse(&bytes[..cut], MAX),
-                    Ok(None),
-                    "cut at {cut} of {bytes:?}"
-                );
+                assert_eq!(parse(&bytes[..cut], MAX), Ok(None), "cut at {cut} of {bytes:?}");
             }
         }
     }
@@ -204,11 +194,7 @@ mod tests {
             &deep,
         ];
         for bytes in cases {
-            assert!(
-                parse(bytes, MAX).is_err(),
-                "{:?}",
-                String::from_utf8_lossy(bytes)
-            );
+            assert!(parse(bytes, MAX).is_err(), "{:?}", String::from_utf8_lossy(bytes));
         }
         assert!(parse(&vec![b'+'; LINE_MAX], MAX).is_err());
     }

@@ -203,10 +203,8 @@ impl<'t> Spans<'t> {
 
     fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
         // Whatever it meets becomes a part of it; those that begin within it are met from the last one on.
-        while let Some((start, other)) = self
-            .0
-            .range::<&[u8], _>((Unbounded, end.bound()))
-            .next_back()
+        while let Some((start, other)) =
+            self.0.range::<&[u8], _>((Unbounded, end.bound())).next_back()
         {
             if *start < first && !other.contains(first) {
                 break;
@@ -274,16 +272,11 @@ mod tests {
     }
 
     fn op(request: Request) -> RequestOp {
-        RequestOp {
-            request: Some(request),
-        }
+        RequestOp { request: Some(request) }
     }
 
     fn puts(key: &'static str) -> RequestOp {
-        op(Request::RequestPut(PutRequest {
-            key: key.into(),
-            ..PutRequest::default()
-        }))
+        op(Request::RequestPut(PutRequest { key: key.into(), ..PutRequest::default() }))
     }
 
     fn deletes(key: &'static str, range_end: &'static str) -> RequestOp {
@@ -295,19 +288,11 @@ mod tests {
     }
 
     fn within(success: Vec<RequestOp>, failure: Vec<RequestOp>) -> RequestOp {
-        op(Request::RequestTxn(TxnRequest {
-            compare: Vec::new(),
-            success,
-            failure,
-        }))
+        op(Request::RequestTxn(TxnRequest { compare: Vec::new(), success, failure }))
     }
 
     fn check(success: Vec<RequestOp>) -> Result<(), Refusal> {
-        txn(&TxnRequest {
-            compare: Vec::new(),
-            success,
-            failure: Vec::new(),
-        })
+        txn(&TxnRequest { compare: Vec::new(), success, failure: Vec::new() })
     }
 
     #[test]
@@ -339,21 +324,13 @@ mod tests {
     fn operations_are_counted_with_those_around_them() {
         let key = |at: usize| Bytes::from(at.to_string());
         let many = |count: usize| -> Vec<RequestOp> {
-            let put = |at| PutRequest {
-                key: key(at),
-                ..PutRequest::default()
-            };
-            (0..count)
-                .map(|at| op(Request::RequestPut(put(at))))
-                .collect()
+            let put = |at| PutRequest { key: key(at), ..PutRequest::default() };
+            (0..count).map(|at| op(Request::RequestPut(put(at)))).collect()
         };
         assert_eq!(check(many(128)), Ok(()));
         assert_eq!(check(many(129)), Err(Refusal::TooManyOps));
         assert_eq!(check(vec![within(many(127), vec![])]), Ok(()));
-        assert_eq!(
-            check(vec![within(many(128), vec![])]),
-            Err(Refusal::TooManyOps)
-        );
+        assert_eq!(check(vec![within(many(128), vec![])]), Err(Refusal::TooManyOps));
         let nothing = RequestOp { request: None };
         assert_eq!(check(vec![nothing]), Err(Refusal::KeyNotFound));
         assert_eq!(check(vec![puts("")]), Err(Refusal::EmptyKey));

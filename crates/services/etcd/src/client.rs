@@ -89,12 +89,7 @@ impl Client {
             Ok(endpoint.connect_lazy())
         };
         let members = members.iter().map(channel).collect::<io::Result<_>>()?;
-        Ok(Self {
-            runtime,
-            members,
-            at: 0,
-            deadline,
-        })
+        Ok(Self { runtime, members, at: 0, deadline })
     }
 
     /// Puts keys, all at once; what became of each.
@@ -137,10 +132,8 @@ impl Client {
                     ..RangeRequest::default()
                 })),
             };
-            let txn = TxnRequest {
-                success: some.iter().map(range).collect(),
-                ..TxnRequest::default()
-            };
+            let txn =
+                TxnRequest { success: some.iter().map(range).collect(), ..TxnRequest::default() };
             let answer: TxnResponse = self.ask("/etcdserverpb.KV/Txn", txn)?;
             all.extend(answer.responses.into_iter().map(|one| match one.response {
                 Some(Response::ResponseRange(found)) => {

@@ -111,10 +111,7 @@ impl Service {
 }
 
 fn header(revision: i64) -> Option<ResponseHeader> {
-    Some(ResponseHeader {
-        revision,
-        ..ResponseHeader::default()
-    })
+    Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
 /// Whether a command makes the data larger.
@@ -155,10 +152,7 @@ impl Notice {
         Some(Self {
             revision: i64::from_be_bytes(*revision),
             bytes: u64::from_be_bytes(*bytes),
-            auth: Mark {
-                revision: u64::from_be_bytes(*auth),
-                enabled: *rest.first()? != 0,
-            },
+            auth: Mark { revision: u64::from_be_bytes(*auth), enabled: *rest.first()? != 0 },
         })
     }
 }
@@ -189,9 +183,7 @@ impl StateMachine for Service {
             Command::Txn(request) => reply(mvcc.txn(&request, Budget::COMMAND), out),
             Command::Compact(request) => {
                 let done = mvcc.compact(request.revision);
-                let answer = done.map(|revision| CompactionResponse {
-                    header: header(revision),
-                });
+                let answer = done.map(|revision| CompactionResponse { header: header(revision) });
                 reply(answer, out);
             }
             Command::Scrub => {
@@ -201,19 +193,13 @@ impl StateMachine for Service {
             Command::Grant(Granted { id, ttl, now_ms }) => {
                 let done = mvcc.grant(id, ttl, now_ms);
                 let header = header(mvcc.revision());
-                let answer = done.map(|ttl| LeaseGrantResponse {
-                    header,
-                    id,
-                    ttl,
-                    error: String::new(),
-                });
+                let answer =
+                    done.map(|ttl| LeaseGrantResponse { header, id, ttl, error: String::new() });
                 reply(answer, out);
             }
             Command::Revoke(request) => {
                 let done = mvcc.revoke(request.id);
-                let answer = done.map(|revision| LeaseRevokeResponse {
-                    header: header(revision),
-                });
+                let answer = done.map(|revision| LeaseRevokeResponse { header: header(revision) });
                 reply(answer, out);
             }
             Command::KeepAlive(kept) if kept.ids.len() > KEPT_MAX => {
@@ -275,14 +261,7 @@ impl StateMachine for Service {
             Query::Leases(request) => {
                 let (ids, next) = self.mvcc.leases(request.from);
                 let revision = self.mvcc.revision();
-                reply(
-                    Ok(LeasesPage {
-                        revision,
-                        ids,
-                        next,
-                    }),
-                    out,
-                );
+                reply(Ok(LeasesPage { revision, ids, next }), out);
             }
         }
     }

@@ -29,9 +29,7 @@ const TURN_BYTES: usize = 256 << 10;
 const BATCH: u64 = 64;
 
 fn main() {
-    let mut arguments = env::args()
-        .skip(1)
-        .map(|word| word.parse().expect("a number"));
+    let mut arguments = env::args().skip(1).map(|word| word.parse().expect("a number"));
     let keys: u64 = arguments.next().unwrap_or(1 << 20);
     let value_bytes = usize::try_from(arguments.next().unwrap_or(1000)).expect("a size");
     let mut store = MemoryStore::new();

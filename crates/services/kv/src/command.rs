@@ -98,10 +98,7 @@ pub type Encode = fn(&Request<'_>, &mut Encoder<'_>) -> Result<(), Refusal>;
 
 /// What a connection answers by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "named after the commands; docs/commands.md has them"
-)]
+#[expect(missing_docs, reason = "named after the commands; docs/commands.md has them")]
 pub enum Local {
     Ping,
     Echo,
@@ -194,21 +191,12 @@ impl Doc {
         complexity: &'static str,
         summary: &'static str,
     ) -> Self {
-        Self {
-            group,
-            since,
-            complexity,
-            summary,
-            differs: None,
-        }
+        Self { group, since, complexity, summary, differs: None }
     }
 
     /// It is not as in Redis in this.
     pub const fn differs(self, how: &'static str) -> Self {
-        Self {
-            differs: Some(how),
-            ..self
-        }
+        Self { differs: Some(how), ..self }
     }
 }
 
@@ -239,27 +227,13 @@ impl Spec {
         encode: Encode,
         doc: Doc,
     ) -> Self {
-        Self {
-            name,
-            arity,
-            flags,
-            keys,
-            handler: Handler::Data(encode),
-            doc,
-        }
+        Self { name, arity, flags, keys, handler: Handler::Data(encode), doc }
     }
 
     /// A command that the connection answers.
     pub const fn local(name: &'static str, arity: i8, local: Local, doc: Doc) -> Self {
         let flags: &[&str] = &["loading", "stale", "fast"];
-        Self {
-            name,
-            arity,
-            flags,
-            keys: (0, 0, 0),
-            handler: Handler::Local(local),
-            doc,
-        }
+        Self { name, arity, flags, keys: (0, 0, 0), handler: Handler::Local(local), doc }
     }
 
     /// Where keys are among `count` arguments, the name included.
@@ -302,11 +276,7 @@ impl Spec {
     /// Whether `count` arguments, the name included, can be right.
     pub fn takes(&self, count: usize) -> bool {
         let least = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 {
-            count >= least
-        } else {
-            count == least
-        }
+        if self.arity < 0 { count >= least } else { count == least }
     }
 }
 

@@ -163,11 +163,7 @@ impl<'a> Decoder<'a> {
 
     /// Nothing may follow.
     pub fn end(&self) -> Result<(), Malformed> {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed)
-        }
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 
     /// A counted list, checked as a whole and then walked without a second thought.
@@ -177,10 +173,7 @@ impl<'a> Decoder<'a> {
         for _ in 0..count {
             self.bytes()?;
         }
-        Ok(List {
-            count,
-            bytes: Decoder(&start[..start.len() - self.0.len()]),
-        })
+        Ok(List { count, bytes: Decoder(&start[..start.len() - self.0.len()]) })
     }
 
     /// A counted list in which every one of `step`, behind those skipped, is the name of a field or member.
@@ -210,11 +203,7 @@ impl<'a> Decoder<'a> {
 }
 
 const fn check_field(field: &[u8]) -> Result<&[u8], Fault> {
-    if field.len() <= FIELD_BYTES_MAX {
-        Ok(field)
-    } else {
-        Err(Fault::FieldTooLong)
-    }
+    if field.len() <= FIELD_BYTES_MAX { Ok(field) } else { Err(Fault::FieldTooLong) }
 }
 
 fn check_keys<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> Result<(), TooLong> {

@@ -98,11 +98,7 @@ mod tests {
             ("[\\]]", "]", true),
         ];
         for &(pattern, text, expected) in cases {
-            assert_eq!(
-                matches(pattern.as_bytes(), text.as_bytes()),
-                expected,
-                "{pattern} {text}"
-            );
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
         }
     }
 

@@ -33,11 +33,7 @@ pub struct TooLong;
 impl<'a> Key<'a> {
     /// These bytes as a key.
     pub const fn new(bytes: &'a [u8]) -> Result<Self, TooLong> {
-        if bytes.len() <= KEY_BYTES_MAX {
-            Ok(Self(bytes))
-        } else {
-            Err(TooLong)
-        }
+        if bytes.len() <= KEY_BYTES_MAX { Ok(Self(bytes)) } else { Err(TooLong) }
     }
 
     /// The key as the client wrote it.

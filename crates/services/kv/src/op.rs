@@ -9,10 +9,7 @@ pub const REPLY_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The first byte of a command or query. Numbers are never used for anything else: the log keeps
 /// them. Below [`Op::FIRST_WRITE`] are the reads, which may be queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "named after the commands; docs/commands.md has them"
-)]
+#[expect(missing_docs, reason = "named after the commands; docs/commands.md has them")]
 #[repr(u8)]
 pub enum Op {
     Literal = 1,

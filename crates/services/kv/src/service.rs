@@ -100,11 +100,7 @@ struct Imaging {
 
 impl Imaging {
     fn of(keys: u64, waits: &Waits) -> Self {
-        Self {
-            head: Some(keys),
-            keys_are_over: false,
-            waits: waits.all().collect(),
-        }
+        Self { head: Some(keys), keys_are_over: false, waits: waits.all().collect() }
     }
 
     fn pass_waits(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {

@@ -18,15 +18,9 @@ use crate::{
 };
 
 /// Most clients that may wait, and most bytes of what they wait for.
-const LIMIT: Share = Share {
-    count: 65_536,
-    bytes: 64 << 20,
-};
+const LIMIT: Share = Share { count: 65_536, bytes: 64 << 20 };
 /// The same for those of one node.
-const LIMIT_OF_NODE: Share = Share {
-    count: 16_384,
-    bytes: 16 << 20,
-};
+const LIMIT_OF_NODE: Share = Share { count: 16_384, bytes: 16 << 20 };
 /// What a wait costs besides its bytes, and what each of its keys costs.
 const WAIT_BYTES: usize = 256;
 const KEY_BYTES: usize = 384;
@@ -55,10 +49,7 @@ impl Owner {
     /// Reads it.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
         let node = u32::try_from(from.count()?).map_err(|_| Malformed)?;
-        Ok(Self {
-            node,
-            life: from.word()?,
-        })
+        Ok(Self { node, life: from.word()? })
     }
 
     /// The first of those of a node.
@@ -103,9 +94,7 @@ impl Wait {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);
         self.owner.encode(&mut out);
-        out.count(self.number)
-            .word(self.sign.slot)
-            .count(self.sign.index.into());
+        out.count(self.number).word(self.sign.slot).count(self.sign.index.into());
         bytes.extend_from_slice(&self.attempt);
         bytes
     }
@@ -120,18 +109,12 @@ impl Wait {
 
     fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let attempt = Attempt::decode(&mut Decoder(&self.attempt)).ok();
-        attempt
-            .into_iter()
-            .flat_map(|attempt| attempt.keys)
-            .map(crate::key::Key::bytes)
+        attempt.into_iter().flat_map(|attempt| attempt.keys).map(crate::key::Key::bytes)
     }
 
     fn share(&self) -> Share {
         // Its bytes, and its keys twice more: as those of a line, and stirred.
-        Share {
-            count: 1,
-            bytes: WAIT_BYTES + 3 * self.attempt.len() + KEY_BYTES * self.keys,
-        }
+        Share { count: 1, bytes: WAIT_BYTES + 3 * self.attempt.len() + KEY_BYTES * self.keys }
     }
 }
 
@@ -144,17 +127,11 @@ struct Share {
 
 impl Share {
     const fn plus(self, other: Self) -> Self {
-        Self {
-            count: self.count + other.count,
-            bytes: self.bytes.saturating_add(other.bytes),
-        }
+        Self { count: self.count + other.count, bytes: self.bytes.saturating_add(other.bytes) }
     }
 
     const fn minus(self, other: Self) -> Self {
-        Self {
-            count: self.count - other.count,
-            bytes: self.bytes - other.bytes,
-        }
+        Self { count: self.count - other.count, bytes: self.bytes - other.bytes }
     }
 
     const fn fits(self, limit: Self) -> bool {
@@ -428,34 +405,26 @@ impl Waits {
 
     /// All of it, as metadata of a store that has none.
     pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
-        self.waits.iter().map(|(since, wait)| MetaChange {
-            key: meta_key(*since),
-            value: Some(wait.encode()),
-        })
+        self.waits
+            .iter()
+            .map(|(since, wait)| MetaChange { key: meta_key(*since), value: Some(wait.encode()) })
     }
 
     /// All who wait, in their order. Their attempts are not copied.
     pub fn all(&self) -> impl Iterator<Item = (Version, Wait)> {
-        self.waits
-            .iter()
-            .map(|(since, wait)| (*since, wait.clone()))
+        self.waits.iter().map(|(since, wait)| (*since, wait.clone()))
     }
 
     /// One of them comes in, behind all before it.
     pub fn load(&mut self, since: Version, bytes: &[u8]) -> Result<(), &'static str> {
         let wait = Wait::decode(bytes).map_err(|_| "a client that waits makes no sense")?;
-        if self
-            .waits
-            .last_key_value()
-            .is_some_and(|(last, _)| *last >= since)
-        {
+        if self.waits.last_key_value().is_some_and(|(last, _)| *last >= since) {
             return Err("clients that wait are out of order");
         }
         if wait.sign < since || self.numbers.contains_key(&(wait.owner, wait.number)) {
             return Err("a client that waits cannot be so");
         }
-        self.enter(since, wait)
-            .map_err(|_| "more clients wait than may")
+        self.enter(since, wait).map_err(|_| "more clients wait than may")
     }
 
     /// The last sign of anybody.
@@ -490,10 +459,7 @@ fn since_from(bytes: &[u8]) -> Option<Version> {
     let (index, []) = rest.split_first_chunk()? else {
         return None;
     };
-    Some(Version {
-        slot: u64::from_be_bytes(*slot),
-        index: u32::from_be_bytes(*index),
-    })
+    Some(Version { slot: u64::from_be_bytes(*slot), index: u32::from_be_bytes(*index) })
 }
 
 #[cfg(test)]
@@ -544,10 +510,7 @@ mod tests {
         assert_eq!(turns(&waits, "k", 5), [1, 2, 3]);
         assert!(waits.has_turn(at(2), b"k", Kind::List, 2));
         assert!(!waits.has_turn(at(2), b"k", Kind::List, 1));
-        assert!(
-            !waits.has_turn(at(9), b"k", Kind::List, 5),
-            "the end of the line"
-        );
+        assert!(!waits.has_turn(at(9), b"k", Kind::List, 5), "the end of the line");
         assert!(waits.has_turn(at(9), b"k", Kind::Zset, 1), "no line");
         waits.leave(at(1));
         assert_eq!(turns(&waits, "k", 1), [2]);
@@ -607,11 +570,7 @@ mod tests {
         enter(&mut waits, 1 << 20, B, &["k"], 0);
         let long = "x".repeat(60_000);
         let long = vec![long.as_str(); 140];
-        assert_eq!(
-            waits.enter(at(2 << 20), one(B, &long)),
-            Err(Full::Node),
-            "bytes"
-        );
+        assert_eq!(waits.enter(at(2 << 20), one(B, &long)), Err(Full::Node), "bytes");
         for node in 3..6 {
             let owner = Owner { node, life: 1 };
             for slot in 0..LIMIT_OF_NODE.count as u64 {
@@ -625,10 +584,7 @@ mod tests {
             }
         }
         let other = Owner { node: 9, life: 1 };
-        assert_eq!(
-            waits.enter(at(u64::MAX), one(other, &["k"])),
-            Err(Full::All)
-        );
+        assert_eq!(waits.enter(at(u64::MAX), one(other, &["k"])), Err(Full::All));
     }
 
     #[test]

@@ -97,11 +97,7 @@ fn run<D: Disk>(work: &Work, disk: D) {
 }
 
 fn append<D: Disk>(log: &mut Log<D>, slot: u64, bytes: &[u8]) {
-    let ballot = Ballot {
-        round: 1,
-        node: NodeId(1),
-        ..Ballot::ZERO
-    };
+    let ballot = Ballot { round: 1, node: NodeId(1), ..Ballot::ZERO };
     let name = BatchName {
         origin: NodeId(1),
         boot: 1,
@@ -110,19 +106,10 @@ fn append<D: Disk>(log: &mut Log<D>, slot: u64, bytes: &[u8]) {
         checksum: 0,
     };
     let range = SlotRange::one(Slot(slot));
-    let record = Record::Vote {
-        ballot,
-        range,
-        value: Value::Batch(name),
-    };
-    let hard = HardState {
-        spoken: ballot,
-        promised: ballot,
-        decided_to: Slot(slot),
-        voted_to: range.to,
-    };
-    log.append(RecordSeq(slot), &record, bytes, hard)
-        .expect("a record that fits");
+    let record = Record::Vote { ballot, range, value: Value::Batch(name) };
+    let hard =
+        HardState { spoken: ballot, promised: ballot, decided_to: Slot(slot), voted_to: range.to };
+    log.append(RecordSeq(slot), &record, bytes, hard).expect("a record that fits");
 }
 
 /// Until this record is released; says up to which they are. It waits before it looks, as a reactor

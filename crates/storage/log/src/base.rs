@@ -36,10 +36,7 @@ pub struct Base {
 
 impl Default for Base {
     fn default() -> Self {
-        Self {
-            start: Slot::FIRST,
-            note: Vec::new(),
-        }
+        Self { start: Slot::FIRST, note: Vec::new() }
     }
 }
 
@@ -59,10 +56,7 @@ impl Base {
     /// The file of a log that begins so and holds nothing yet: its name, and what it says. For a folder that
     /// no node has used.
     pub fn of_new_log(&self, cluster: u128, node: NodeId) -> (&'static str, Vec<u8>) {
-        let file = BaseFile {
-            base: self.clone(),
-            ..BaseFile::default()
-        };
+        let file = BaseFile { base: self.clone(), ..BaseFile::default() };
         (BASE_FILE, file.encode(Owner { cluster, node }))
     }
 }
@@ -80,11 +74,7 @@ pub(crate) struct Anchor {
 
 impl Anchor {
     /// Of a log that was never trimmed.
-    pub(crate) const FIRST: Self = Self {
-        segment: Segment(1),
-        seq: 1,
-        previous: 0,
-    };
+    pub(crate) const FIRST: Self = Self { segment: Segment(1), seq: 1, previous: 0 };
 }
 
 /// All that the file says.
@@ -99,21 +89,13 @@ pub(crate) struct BaseFile {
 
 impl Default for BaseFile {
     fn default() -> Self {
-        Self {
-            base: Base::default(),
-            anchor: Anchor::FIRST,
-            complete_to: 0,
-        }
+        Self { base: Base::default(), anchor: Anchor::FIRST, complete_to: 0 }
     }
 }
 
 impl BaseFile {
     pub(crate) fn encode(&self, owner: Owner) -> Vec<u8> {
-        let Anchor {
-            segment,
-            seq,
-            previous,
-        } = self.anchor;
+        let Anchor { segment, seq, previous } = self.anchor;
         let note = &self.base.note;
         let length = u32::try_from(note.len()).expect("bounded by NOTE_BYTES_MAX");
         let mut out = Vec::with_capacity(HEAD + note.len() + CHECKSUM);
@@ -136,9 +118,8 @@ impl BaseFile {
     /// Whose base these bytes are, and what it says.
     fn decode(bytes: &[u8]) -> Result<(Owner, Self), Fault> {
         let broken = |what| Fault::Broken(what);
-        let (covered, sum) = bytes
-            .split_last_chunk::<CHECKSUM>()
-            .ok_or(broken("it is cut short"))?;
+        let (covered, sum) =
+            bytes.split_last_chunk::<CHECKSUM>().ok_or(broken("it is cut short"))?;
         if !covered.starts_with(&MAGIC) {
             return Err(broken("it does not begin like one"));
         }
@@ -178,9 +159,7 @@ impl BaseFile {
             }
             Ok((found, file)) => Ok((file, Some(found))),
             Err(Fault::Newer(version)) => Err(LogError::NewerBase { version }),
-            Err(Fault::Broken(what)) => Err(LogError::BaseDamaged {
-                reason: what.to_owned(),
-            }),
+            Err(Fault::Broken(what)) => Err(LogError::BaseDamaged { reason: what.to_owned() }),
         }
     }
 }
@@ -203,25 +182,15 @@ fn read(covered: &[u8]) -> Result<Read, Malformed> {
         return Ok((version, None));
     }
     fields.take(6)?;
-    let owner = Owner {
-        cluster: fields.u128()?,
-        node: NodeId(fields.u32()?),
-    };
+    let owner = Owner { cluster: fields.u128()?, node: NodeId(fields.u32()?) };
     let previous = fields.u32()?;
     let (start, segment) = (Slot(fields.u64()?), Segment(fields.u64()?));
     let (seq, complete_to) = (fields.u64()?, fields.u64()?);
     let length = fields.u32()? as usize;
     let note = covered.get(HEAD..).unwrap_or_default();
     let file = BaseFile {
-        base: Base {
-            start,
-            note: note.to_vec(),
-        },
-        anchor: Anchor {
-            segment,
-            seq,
-            previous,
-        },
+        base: Base { start, note: note.to_vec() },
+        anchor: Anchor { segment, seq, previous },
         complete_to,
     };
     let whole = note.len() == length && length <= NOTE_BYTES_MAX && covered.len() >= HEAD;
@@ -234,22 +203,12 @@ mod tests {
 
     use super::*;
 
-    const OWNER: Owner = Owner {
-        cluster: 7,
-        node: NodeId(1),
-    };
+    const OWNER: Owner = Owner { cluster: 7, node: NodeId(1) };
 
     fn sample() -> BaseFile {
         BaseFile {
-            base: Base {
-                start: Slot(1000),
-                note: b"eras and a manifest".to_vec(),
-            },
-            anchor: Anchor {
-                segment: Segment(17),
-                seq: 300,
-                previous: 0xdead_beef,
-            },
+            base: Base { start: Slot(1000), note: b"eras and a manifest".to_vec() },
+            anchor: Anchor { segment: Segment(17), seq: 300, previous: 0xdead_beef },
             complete_to: 345,
         }
     }
@@ -315,10 +274,7 @@ mod tests {
 
     #[test]
     fn the_base_of_another_log_is_refused() {
-        let other = Owner {
-            node: NodeId(2),
-            ..OWNER
-        };
+        let other = Owner { node: NodeId(2), ..OWNER };
         let error = read_from(&sample().encode(other), Some(OWNER)).unwrap_err();
         assert!(error.to_string().contains("node 2 of cluster"), "{error}");
     }
@@ -326,11 +282,7 @@ mod tests {
     /// The format does not change without a new version: `docs/spec/log.md` has the table.
     #[test]
     fn the_bytes_of_a_base_stay_the_same() {
-        let hex: String = sample()
-            .encode(OWNER)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hex: String = sample().encode(OWNER).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,
             "7172746562617365010000000000000007000000000000000000000000000000\

@@ -55,15 +55,8 @@ fn lost_decided_values_are_named_and_can_be_repaired() {
         let (mut log, recovery) = open(&disk);
         let damage = recovery.damage.unwrap();
         // The lost write may have held a decision for slot 5, too, which was open before it.
-        assert_eq!(
-            (damage.ranges, damage.forgotten),
-            (vec![slots(5, 7)], false)
-        );
-        assert!(
-            damage.places[0].contains("segment 1, offset 20480"),
-            "{:?}",
-            damage.places
-        );
+        assert_eq!((damage.ranges, damage.forgotten), (vec![slots(5, 7)], false));
+        assert!(damage.places[0].contains("segment 1, offset 20480"), "{:?}", damage.places);
         assert_eq!((recovery.hard, recovery.torn_tail_bytes), (hard(20, 21), 0));
         assert_eq!(read_all(&mut log, 1, 20).len(), 4, "up to what is missing");
         assert_eq!(read_all(&mut log, 5, 20), []);
@@ -71,12 +64,8 @@ fn lost_decided_values_are_named_and_can_be_repaired() {
 
         for slot in 5..7 {
             let (again, bytes) = value(slot, 100);
-            let record = Record::Decided {
-                range: SlotRange::one(Slot(slot)),
-                value: again,
-            };
-            log.append(RecordSeq(slot), &record, &bytes, hard(20, 21))
-                .unwrap();
+            let record = Record::Decided { range: SlotRange::one(Slot(slot)), value: again };
+            log.append(RecordSeq(slot), &record, &bytes, hard(20, 21)).unwrap();
         }
         settle(&mut log);
         assert_eq!(read_all(&mut log, 1, 21).len(), 20);
@@ -95,14 +84,8 @@ fn a_lost_undecided_vote_means_forgetting() {
     let (_, recovery) = open(&disk);
     assert!(recovery.damage.unwrap().forgotten);
     let (_, recovery) = open(&disk);
-    assert!(
-        recovery.damage.unwrap().forgotten,
-        "until a new incarnation owns up to it"
-    );
-    let next = LogOptions {
-        incarnation: Incarnation(1),
-        ..options()
-    };
+    assert!(recovery.damage.unwrap().forgotten, "until a new incarnation owns up to it");
+    let next = LogOptions { incarnation: Incarnation(1), ..options() };
     let (mut log, recovery) = Log::open(disk.attach(), next).unwrap();
     assert!(!recovery.damage.unwrap().forgotten);
     vote(&mut log, 21, 100, 3);
@@ -120,16 +103,9 @@ fn votes_whose_records_are_lost_are_not_remembered() {
     let disk = twenty(3);
     assert!(disk.rot(writes(&disk)[5].place, 8 * 200));
     for incarnation in [0, 1] {
-        let options = LogOptions {
-            incarnation: Incarnation(incarnation),
-            ..options()
-        };
+        let options = LogOptions { incarnation: Incarnation(incarnation), ..options() };
         let (mut log, recovery) = Log::open(disk.attach(), options).unwrap();
-        let votes: Vec<u64> = recovery
-            .votes
-            .iter()
-            .map(|vote| vote.range.from.0)
-            .collect();
+        let votes: Vec<u64> = recovery.votes.iter().map(|vote| vote.range.from.0).collect();
         assert_eq!(votes, (7..=20).collect::<Vec<_>>());
         for vote in &recovery.votes {
             let (from, to) = (vote.range.from.0, vote.range.to.0);
@@ -146,21 +122,14 @@ fn a_lost_decision_does_not_revive_the_vote_before_it() {
     vote(&mut log, 1, 100, 1);
     settle(&mut log);
     let (other, bytes) = value(99, 50);
-    let record = Record::Decided {
-        range: slots(1, 2),
-        value: other,
-    };
-    log.append(RecordSeq(2), &record, &bytes, hard(1, 2))
-        .unwrap();
+    let record = Record::Decided { range: slots(1, 2), value: other };
+    log.append(RecordSeq(2), &record, &bytes, hard(1, 2)).unwrap();
     settle(&mut log);
     vote(&mut log, 3, 100, 2);
     settle(&mut log);
     vote(&mut log, 4, 100, 4);
     settle(&mut log);
-    assert_eq!(
-        read_all(&mut log, 1, 2),
-        [(slots(1, 2), other, Body::Bytes(bytes))]
-    );
+    assert_eq!(read_all(&mut log, 1, 2), [(slots(1, 2), other, Body::Bytes(bytes))]);
     assert!(disk.rot(writes(&disk)[1].place, 8 * 200));
     let (mut log, recovery) = open(&disk);
     assert_eq!(read_all(&mut log, 1, 2), []);
@@ -195,15 +164,8 @@ fn missing_end_of_a_log_means_forgetting() {
         let damage = recovery.damage.unwrap_or_default();
         (damage.forgotten, damage.places)
     };
-    let used = LogOptions {
-        used: true,
-        ..options()
-    };
-    let owns_up = LogOptions {
-        incarnation: Incarnation(1),
-        owns_up: true,
-        ..used
-    };
+    let used = LogOptions { used: true, ..options() };
+    let owns_up = LogOptions { incarnation: Incarnation(1), owns_up: true, ..used };
     // Twenty writes in segments of 64 KiB, and a spare.
     for keep in [0, 1, 2] {
         let disk = twenty(100);
@@ -219,10 +181,7 @@ fn missing_end_of_a_log_means_forgetting() {
         assert_eq!((damage.forgotten, damage.places), (false, vec![what]));
         vote(&mut log, 21, 100, 1);
         settle(&mut log);
-        let next = LogOptions {
-            owns_up: false,
-            ..owns_up
-        };
+        let next = LogOptions { owns_up: false, ..owns_up };
         assert_eq!(places(&disk, next), (false, vec![]), "it was owned up to");
         // [disk-4] Numbers only grow.
         let highest = disk.attach().files(Family::Log).unwrap().pop().unwrap();
@@ -270,18 +229,11 @@ fn log_without_segments_is_new_only_if_nothing_ran() {
     assert!(forgotten(&MemoryDisk::new(), true));
     let founded = MemoryDisk::new();
     founded.attach().note_made(Segment(0).into()).unwrap();
-    assert!(
-        !forgotten(&founded, true),
-        "it ended before its first segment"
-    );
+    assert!(!forgotten(&founded, true), "it ended before its first segment");
     let earlier = twenty(100);
     earlier.forget_made(Family::Log);
     assert!(!forgotten(&earlier, true));
-    assert_eq!(
-        earlier.attach().made(Family::Log),
-        Ok(Some(Segment(3).into())),
-        "from now on"
-    );
+    assert_eq!(earlier.attach().made(Family::Log), Ok(Some(Segment(3).into())), "from now on");
 }
 
 /// [disk-3] What is behind everything that a later header calls complete was never released.
@@ -293,10 +245,7 @@ fn a_torn_tail_is_cut_and_reported_as_such() {
     vote(&mut log, 21, 9000, 5);
     log.submit();
     let pending = disk.pending();
-    let write = pending
-        .iter()
-        .find(|pending| pending.bytes == 12288)
-        .unwrap();
+    let write = pending.iter().find(|pending| pending.bytes == 12288).unwrap();
     let torn = write.at.file.at(write.at.offset + 4096);
     disk.complete(write.id);
     assert!(disk.rot(torn, 5));
@@ -309,11 +258,7 @@ fn a_torn_tail_is_cut_and_reported_as_such() {
     vote(&mut log, 21, 10, 21);
     settle(&mut log);
     assert_eq!(before, None);
-    assert_eq!(
-        log.position().unwrap().offset,
-        4096,
-        "[disk-4] in a fresh segment"
-    );
+    assert_eq!(log.position().unwrap().offset, 4096, "[disk-4] in a fresh segment");
     let (mut log, recovery) = open(&disk);
     assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
     assert_eq!(read_all(&mut log, 1, 30).len(), 21);
@@ -354,10 +299,7 @@ fn whatever_an_earlier_life_says_is_noise() {
             complete_to: 1 << 39,
             seq: 1 << 40,
             first_seq: 1,
-            place: Place {
-                segment: Segment(1),
-                offset: at * BLOCK as u64,
-            },
+            place: Place { segment: Segment(1), offset: at * BLOCK as u64 },
             ..header
         };
         odd.owner.node.0 += u32::from(at % 3 == 1);
@@ -385,20 +327,14 @@ fn whatever_an_earlier_life_says_is_noise() {
         assert_eq!((recovery.records, recovery.damage), (slot, None));
     }
     // Of its own epoch, the same is what it says.
-    let place = |segment| Place {
-        segment: Segment(segment),
-        offset: 8 * BLOCK as u64,
-    };
+    let place = |segment| Place { segment: Segment(segment), offset: 8 * BLOCK as u64 };
     let put = |odd: Header| {
         let mut bytes = disk.bytes(odd.place.segment).unwrap();
         let at = odd.place.offset as usize;
         seal(odd, &mut bytes[at..at + BLOCK]);
         disk.set_bytes(odd.place.segment, &bytes);
     };
-    let mut odd = Header {
-        place: place(3),
-        ..header
-    };
+    let mut odd = Header { place: place(3), ..header };
     odd.owner.node.0 += 1;
     put(odd);
     let error = Log::open(disk.attach(), options()).unwrap_err();
@@ -436,22 +372,12 @@ fn an_unreadable_tail_is_refused_and_an_unreadable_middle_is_damage() {
 #[test]
 fn a_foreign_or_newer_log_is_refused() {
     let disk = twenty(100);
-    for other in [
-        LogOptions {
-            node: NodeId(2),
-            ..options()
-        },
-        LogOptions {
-            cluster: 8,
-            ..options()
-        },
-    ] {
+    for other in
+        [LogOptions { node: NodeId(2), ..options() }, LogOptions { cluster: 8, ..options() }]
+    {
         let error = Log::open(disk.attach(), other).unwrap_err();
         assert!(matches!(error, LogError::Foreign { .. }));
-        assert!(
-            error.to_string().contains("node 1 of cluster 0000"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("node 1 of cluster 0000"), "{error}");
     }
     let mut bytes = disk.bytes(Segment(1)).unwrap();
     bytes[8] = 2;
@@ -473,46 +399,22 @@ fn decided_reconfigurations_come_back_in_order() {
     let mut seq = 0;
     let mut append = |record: Record, decided_to| {
         seq += 1;
-        log.append(RecordSeq(seq), &record, &[], hard(decided_to, 9))
-            .unwrap();
+        log.append(RecordSeq(seq), &record, &[], hard(decided_to, 9)).unwrap();
     };
-    let vote = |slot, value| Record::Vote {
-        ballot: ballot(1),
-        range: SlotRange::one(Slot(slot)),
-        value,
-    };
+    let vote =
+        |slot, value| Record::Vote { ballot: ballot(1), range: SlotRange::one(Slot(slot)), value };
     append(vote(3, change(0, 4)), 1);
     append(vote(1, change(0, 5)), 1);
     append(vote(2, Value::NoOp), 1);
-    append(
-        Record::Decided {
-            range: slots(1, 2),
-            value: change(0, 6),
-        },
-        2,
-    );
+    append(Record::Decided { range: slots(1, 2), value: change(0, 6) }, 2);
     append(vote(4, change(1, 7)), 2);
     append(vote(7, change(2, 7)), 5);
-    append(
-        Record::Decided {
-            range: slots(5, 7),
-            value: Value::NoOp,
-        },
-        5,
-    );
+    append(Record::Decided { range: slots(5, 7), value: Value::NoOp }, 5);
     settle(&mut log);
     let (_, recovery) = open(&disk);
-    let expected = [
-        (Slot(1), change(0, 6)),
-        (Slot(3), change(0, 4)),
-        (Slot(4), change(1, 7)),
-    ];
+    let expected = [(Slot(1), change(0, 6)), (Slot(3), change(0, 4)), (Slot(4), change(1, 7))];
     assert_eq!(recovery.reconfigurations, expected);
-    assert_eq!(
-        recovery.hard.decided_to,
-        Slot(7),
-        "decided by the records up to here"
-    );
+    assert_eq!(recovery.hard.decided_to, Slot(7), "decided by the records up to here");
     assert_eq!(recovery.votes.len(), 1);
 }
 
@@ -520,26 +422,14 @@ fn decided_reconfigurations_come_back_in_order() {
 fn verify_tells_damage_from_a_torn_tail() {
     let disk = twenty(100);
     let whole = verify(&mut disk.attach(), None).unwrap();
-    assert_eq!(
-        whole.owner,
-        Some(Owner {
-            cluster: 7,
-            node: NodeId(1)
-        })
-    );
-    assert_eq!(
-        (whole.records, whole.next, whole.next_seq),
-        (20, Slot(21), 21)
-    );
+    assert_eq!(whole.owner, Some(Owner { cluster: 7, node: NodeId(1) }));
+    assert_eq!((whole.records, whole.next, whole.next_seq), (20, Slot(21), 21));
     assert_eq!((whole.torn_tail_bytes, whole.damaged), (0, vec![]));
 
     let headers = writes(&disk);
     assert!(disk.rot(headers[19].place, 8 * 200));
     let torn = verify(&mut disk.attach(), None).unwrap();
-    assert_eq!(
-        (torn.records, torn.torn_tail_bytes, torn.damaged.len()),
-        (19, 4096, 0)
-    );
+    assert_eq!((torn.records, torn.torn_tail_bytes, torn.damaged.len()), (19, 4096, 0));
 
     assert!(disk.rot(headers[5].place, 8 * 200));
     let damaged = verify(&mut disk.attach(), None).unwrap();
@@ -581,10 +471,7 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
     log.start_read(1, slots(10, 11), 1 << 20).unwrap();
     log.poll().unwrap();
     let done = log.next_read().unwrap();
-    assert!(
-        matches!(done.result, Err(LogError::Damaged { .. })),
-        "{done:?}"
-    );
+    assert!(matches!(done.result, Err(LogError::Damaged { .. })), "{done:?}");
     assert!(log.poll().is_ok(), "reading damage does not end writing");
 }
 
@@ -610,12 +497,8 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
         assert_eq!((done.result.unwrap().len(), done.lost), (10, vec![]));
         for slot in 9..11 {
             let (again, bytes) = value(slot, 100);
-            let record = Record::Decided {
-                range: SlotRange::one(Slot(slot)),
-                value: again,
-            };
-            log.append(RecordSeq(slot), &record, &bytes, hard(20, 21))
-                .unwrap();
+            let record = Record::Decided { range: SlotRange::one(Slot(slot)), value: again };
+            log.append(RecordSeq(slot), &record, &bytes, hard(20, 21)).unwrap();
         }
         settle(&mut log);
         assert_eq!(read_all(&mut log, 1, 21).len(), 20);
@@ -631,37 +514,15 @@ fn rot_found_by_a_read_is_named_and_can_be_repaired() {
 #[test]
 fn the_first_format_stays_readable() {
     let disk = MemoryDisk::new();
-    let small = LogOptions {
-        segment_bytes: 16 << 10,
-        write_bytes_max: 8 << 10,
-        ..options()
-    };
+    let small = LogOptions { segment_bytes: 16 << 10, write_bytes_max: 8 << 10, ..options() };
     let (mut log, _) = Log::open(disk.attach(), small).unwrap();
-    log.append(
-        RecordSeq(1),
-        &Record::Round { ballot: ballot(1) },
-        &[],
-        hard(1, 1),
-    )
-    .unwrap();
-    log.append(
-        RecordSeq(2),
-        &Record::Promise { ballot: ballot(1) },
-        &[],
-        hard(1, 1),
-    )
-    .unwrap();
+    log.append(RecordSeq(1), &Record::Round { ballot: ballot(1) }, &[], hard(1, 1)).unwrap();
+    log.append(RecordSeq(2), &Record::Promise { ballot: ballot(1) }, &[], hard(1, 1)).unwrap();
     settle(&mut log);
     vote(&mut log, 3, 10, 2);
     let change = Change::Increment(Member::first(4));
-    let value = Value::Reconfigure {
-        era: Era(0),
-        change,
-    };
-    let record = Record::Decided {
-        range: slots(1, 2),
-        value,
-    };
+    let value = Value::Reconfigure { era: Era(0), change };
+    let record = Record::Decided { range: slots(1, 2), value };
     log.append(RecordSeq(4), &record, &[], hard(2, 4)).unwrap();
     settle(&mut log);
     log.checkpoint(hard(2, 4));
@@ -672,10 +533,7 @@ fn the_first_format_stays_readable() {
         std::fs::write(file, &written).unwrap();
     }
     let fixture = std::fs::read(file).unwrap();
-    assert!(
-        fixture == written,
-        "the bytes that are written changed without a new version"
-    );
+    assert!(fixture == written, "the bytes that are written changed without a new version");
     let disk = MemoryDisk::new();
     disk.set_bytes(Segment(1), &fixture);
     let (_, recovery) = Log::open(disk.attach(), small).unwrap();
@@ -697,31 +555,16 @@ fn forged_headers_in_a_value_do_not_make_damage() {
     for slot in 2..6 {
         // Laid out so that the copy lies at the second block of its write, and says so.
         let at = log.position().unwrap();
-        let place = Place {
-            offset: at.offset + BLOCK as u64,
-            ..at
-        };
-        seal(
-            Header {
-                place,
-                seq: 1 << 40,
-                complete_to: 1 << 39,
-                ..real
-            },
-            &mut forged,
-        );
+        let place = Place { offset: at.offset + BLOCK as u64, ..at };
+        seal(Header { place, seq: 1 << 40, complete_to: 1 << 39, ..real }, &mut forged);
         let (value, _) = value(slot, 0);
-        let record = Record::Decided {
-            range: SlotRange::one(Slot(slot)),
-            value,
-        };
+        let record = Record::Decided { range: SlotRange::one(Slot(slot)), value };
         let mut head = Vec::new();
         crate::record::encode(&record, false, 0, &mut head);
         let lead = BLOCK - crate::log_write::HEADER - head.len();
         let mut bytes = vec![0; lead + BLOCK];
         bytes[lead..].copy_from_slice(&forged);
-        log.append(RecordSeq(slot), &record, &bytes, hard(1, 2))
-            .unwrap();
+        log.append(RecordSeq(slot), &record, &bytes, hard(1, 2)).unwrap();
         settle(&mut log);
     }
     // The last write is torn, so that recovery looks for headers behind it.

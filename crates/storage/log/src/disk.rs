@@ -57,10 +57,7 @@ mod sync;
 #[cfg(target_os = "linux")]
 mod threads;
 #[cfg(target_os = "linux")]
-#[allow(
-    unsafe_code,
-    reason = "a ring shares memory with the kernel; see the module's argument"
-)]
+#[allow(unsafe_code, reason = "a ring shares memory with the kernel; see the module's argument")]
 mod uring;
 
 use std::os::fd::BorrowedFd;

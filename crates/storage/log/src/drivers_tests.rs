@@ -16,14 +16,9 @@ use crate::{Log, LogOptions, log_tests};
 #[test]
 fn a_log_moves_between_drivers() {
     let folder = tempfile::tempdir().unwrap();
-    let options = LogOptions {
-        segment_bytes: 256 << 10,
-        ..LogOptions::new(7, NodeId(1), Incarnation(0))
-    };
-    let options = LogOptions {
-        write_bytes_max: 64 << 10,
-        ..options
-    };
+    let options =
+        LogOptions { segment_bytes: 256 << 10, ..LogOptions::new(7, NodeId(1), Incarnation(0)) };
+    let options = LogOptions { write_bytes_max: 64 << 10, ..options };
     let mut slot = 1;
     for want in [Want::Auto, Want::File, Want::Auto, Want::File] {
         let (disk, reason) = open(folder.path(), want).unwrap();
@@ -33,11 +28,7 @@ fn a_log_moves_between_drivers() {
         for seq in 1..=100 {
             let (value, bytes) = log_tests::value(slot, 3000);
             let range = SlotRange::one(Slot(slot));
-            let record = Record::Vote {
-                ballot: log_tests::ballot(1),
-                range,
-                value,
-            };
+            let record = Record::Vote { ballot: log_tests::ballot(1), range, value };
             slot += 1;
             let hard = log_tests::hard(1, slot);
             log.append(RecordSeq(seq), &record, &bytes, hard).unwrap();
@@ -47,8 +38,7 @@ fn a_log_moves_between_drivers() {
         wait_for(&mut log, |log| log.is_idle());
         assert_eq!(log.poll(), Ok(RecordSeq(100)));
         assert_eq!(log.counters().writes, log.counters().flushes);
-        log.start_read(1, SlotRange::new(Slot(1), Slot(slot)), usize::MAX)
-            .unwrap();
+        log.start_read(1, SlotRange::new(Slot(1), Slot(slot)), usize::MAX).unwrap();
         wait_for(&mut log, |log| log.reads_idle());
         let values = log.next_read().unwrap().result.unwrap();
         assert_eq!(values.len() as u64, slot - 1);
@@ -75,8 +65,7 @@ fn a_log_that_is_trimmed_goes_round_in_its_files() {
         assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
         let start = recovery.base.start.0;
         assert_eq!(recovery.base.start, Slot(slot.max(51) - 50));
-        log.start_read(1, SlotRange::new(Slot(start), Slot(slot)), usize::MAX)
-            .unwrap();
+        log.start_read(1, SlotRange::new(Slot(start), Slot(slot)), usize::MAX).unwrap();
         wait_for(&mut log, |log| log.reads_idle());
         let values = log.next_read().unwrap().result.unwrap();
         assert_eq!(values.len() as u64, slot - start);
@@ -117,9 +106,6 @@ fn wait_for(log: &mut Log<FileDisk>, done: impl Fn(&Log<FileDisk>) -> bool) {
         let fd = log.wait_fd().unwrap();
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         let limit = Duration::from_secs(20).try_into().unwrap();
-        assert!(
-            poll(&mut fds, Some(&limit)).unwrap() > 0,
-            "nothing completes"
-        );
+        assert!(poll(&mut fds, Some(&limit)).unwrap() > 0, "nothing completes");
     }
 }

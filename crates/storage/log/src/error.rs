@@ -91,10 +91,9 @@ impl LogError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Failed(_) => "check the disk, then restart the node; it recovers from its log",
-            Self::Disk(DiskError {
-                lack: Some(Lack::Descriptors),
-                ..
-            }) => "raise the limit on open files (ulimit -n, LimitNOFILE=); nothing is lost",
+            Self::Disk(DiskError { lack: Some(Lack::Descriptors), .. }) => {
+                "raise the limit on open files (ulimit -n, LimitNOFILE=); nothing is lost"
+            }
             Self::Disk(_) => "check that the data folder exists, is readable and writable",
             Self::Foreign { .. } => "point --data at this node's own folder",
             Self::Newer { .. } | Self::NewerBase { .. } => "start the newer version of the program",

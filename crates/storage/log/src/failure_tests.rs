@@ -45,16 +45,9 @@ fn a_failed_write_is_final() {
         vote(&mut log, 7, 100, 7);
         log.submit();
         assert_eq!(log.poll(), Err(error), "{fault:?}");
-        assert!(
-            disk.pending().is_empty(),
-            "nothing is written behind a failure"
-        );
-        log.start_read(1, SlotRange::new(Slot(1), Slot(6)), 1 << 20)
-            .unwrap();
-        while log
-            .next_read()
-            .is_none_or(|done| done.result.unwrap().len() != 5)
-        {
+        assert!(disk.pending().is_empty(), "nothing is written behind a failure");
+        log.start_read(1, SlotRange::new(Slot(1), Slot(6)), 1 << 20).unwrap();
+        while log.next_read().is_none_or(|done| done.result.unwrap().len() != 5) {
             let _ = log.poll();
         }
         disk.crash(3);
@@ -79,11 +72,7 @@ fn what_completes_behind_a_failed_write_is_not_released() {
     let ids: Vec<_> = disk.pending().iter().map(|pending| pending.id).collect();
     assert_eq!(ids.len(), 2);
     assert!(disk.complete(ids[1]));
-    assert_eq!(
-        log.poll(),
-        Ok(RecordSeq(1)),
-        "[disk-2] the first is not complete"
-    );
+    assert_eq!(log.poll(), Ok(RecordSeq(1)), "[disk-2] the first is not complete");
     disk.inject(Fault::WriteFails);
     assert!(disk.complete(ids[0]));
     assert!(log.poll().is_err());
@@ -107,11 +96,7 @@ fn records_gather_while_writes_are_in_flight() {
     assert!(log.backlog_bytes() > 2 * 4096);
     assert!(disk.complete(pending[1].id));
     assert_eq!(log.poll(), Ok(RecordSeq(1)));
-    assert_eq!(
-        disk.pending().len(),
-        1,
-        "the later one's place is not free before its turn"
-    );
+    assert_eq!(disk.pending().len(), 1, "the later one's place is not free before its turn");
     assert!(disk.complete(pending[0].id));
     assert_eq!(log.poll(), Ok(RecordSeq(3)), "both are released together");
     assert_eq!(disk.pending().len(), 1, "18 records in one write");
@@ -129,15 +114,8 @@ fn a_full_disk_is_busy_until_there_is_room() {
     let (mut log, _) = open(&disk);
     fill(&mut log, 1, 100);
     let released = log.poll().unwrap();
-    assert!(
-        released > RecordSeq(20) && released < RecordSeq(100),
-        "{released:?}"
-    );
-    assert!(
-        log.busy_reason().unwrap().contains("segment"),
-        "{:?}",
-        log.busy_reason()
-    );
+    assert!(released > RecordSeq(20) && released < RecordSeq(100), "{released:?}");
+    assert!(log.busy_reason().unwrap().contains("segment"), "{:?}", log.busy_reason());
     assert!(log.backlog_bytes() > 100_000);
     let prepared = log.counters().prepared;
     disk.set_capacity(None);
@@ -224,10 +202,7 @@ fn a_spare_that_is_gone_is_final_once_it_is_needed() {
 
 /// A log with three spares, of which the first becomes the segment in use.
 fn with_spares(disk: &MemoryDisk) -> (Log<MemoryDisk>, crate::Recovery) {
-    let options = LogOptions {
-        spare_segments: 3,
-        ..options()
-    };
+    let options = LogOptions { spare_segments: 3, ..options() };
     let (mut log, recovery) = Log::open(disk.attach(), options).unwrap();
     while log.spare_bytes() < 3 * options.segment_bytes {
         log.poll().unwrap();
@@ -317,10 +292,7 @@ fn a_segment_that_cannot_be_made_is_final_once_it_is_needed() {
             Err(error) => break error,
         }
     };
-    assert!(
-        released > RecordSeq(10),
-        "the segments at hand are used up first"
-    );
+    assert!(released > RecordSeq(10), "the segments at hand are used up first");
     assert!(matches!(error, LogError::Failed(_)), "{error}");
     disk.clear_faults();
     disk.crash(1);
@@ -341,8 +313,7 @@ fn a_read_only_file_system_ends_writing_not_reading() {
     log.submit();
     let error = log.poll().unwrap_err();
     assert!(error.to_string().contains("read-only"), "{error}");
-    log.start_read(9, SlotRange::new(Slot(1), Slot(4)), 1 << 20)
-        .unwrap();
+    log.start_read(9, SlotRange::new(Slot(1), Slot(4)), 1 << 20).unwrap();
     let _ = log.poll();
     assert_eq!(log.next_read().unwrap().result.unwrap().len(), 3);
 }
@@ -384,9 +355,8 @@ fn reads_are_bounded() {
         log.poll().unwrap();
     }
     let range = SlotRange::new(Slot(1), Slot(3));
-    let accepted = (0..1000)
-        .take_while(|token| log.start_read(*token, range, 1500).is_ok())
-        .count();
+    let accepted =
+        (0..1000).take_while(|token| log.start_read(*token, range, 1500).is_ok()).count();
     assert!((10..100).contains(&accepted), "{accepted}");
     assert_eq!(log.start_read(0, range, 1), Err(LogError::ReadsBusy));
     let mut tokens = Vec::new();
@@ -394,11 +364,7 @@ fn reads_are_bounded() {
         disk.complete_all();
         log.poll().unwrap();
         while let Some(done) = log.next_read() {
-            assert_eq!(
-                done.result.unwrap().len(),
-                1,
-                "one value fits into the bytes asked for"
-            );
+            assert_eq!(done.result.unwrap().len(), 1, "one value fits into the bytes asked for");
             tokens.push(done.token);
         }
     }
@@ -406,11 +372,7 @@ fn reads_are_bounded() {
     disk.set_manual(false);
     log.start_read(7, range, 0).unwrap();
     log.poll().unwrap();
-    assert_eq!(
-        log.next_read().unwrap().result.unwrap().len(),
-        1,
-        "one value at least"
-    );
+    assert_eq!(log.next_read().unwrap().result.unwrap().len(), 1, "one value at least");
 }
 
 #[test]
@@ -422,23 +384,13 @@ fn large_records_begin_a_write_and_too_large_ones_are_refused() {
     }
     let bytes_max = log.record_bytes_max();
     let (value, bytes) = value(10, bytes_max + 1);
-    let record = quorate_core::record::Record::Decided {
-        range: SlotRange::one(Slot(10)),
-        value,
-    };
-    let refused = log
-        .append(RecordSeq(10), &record, &bytes, hard(1, 10))
-        .unwrap_err();
+    let record = quorate_core::record::Record::Decided { range: SlotRange::one(Slot(10)), value };
+    let refused = log.append(RecordSeq(10), &record, &bytes, hard(1, 10)).unwrap_err();
     assert!(matches!(refused, LogError::TooLarge { .. }), "{refused}");
-    log.append(RecordSeq(10), &record, &bytes[..bytes_max], hard(1, 10))
-        .unwrap();
+    log.append(RecordSeq(10), &record, &bytes[..bytes_max], hard(1, 10)).unwrap();
     settle(&mut log);
     assert_eq!(log.poll(), Ok(RecordSeq(10)));
-    assert_eq!(
-        log.counters().writes,
-        5,
-        "1 2 | 3, and 4 5 in its padding | 6 7 8 | 9 | 10"
-    );
+    assert_eq!(log.counters().writes, 5, "1 2 | 3, and 4 5 in its padding | 6 7 8 | 9 | 10");
     let (mut log, recovery) = open(&disk);
     assert_eq!(recovery.records, 10);
     let values = read_all(&mut log, 1, 11);
@@ -470,34 +422,13 @@ fn a_checkpoint_restates_the_hard_state() {
 #[test]
 fn options_that_contradict_each_other_are_refused() {
     for wrong in [
-        LogOptions {
-            depth: 0,
-            ..options()
-        },
-        LogOptions {
-            depth: 5,
-            ..options()
-        },
-        LogOptions {
-            segment_bytes: 5000,
-            ..options()
-        },
-        LogOptions {
-            segment_bytes: 4096,
-            ..options()
-        },
-        LogOptions {
-            write_bytes_max: 1 << 20,
-            ..options()
-        },
-        LogOptions {
-            write_bytes_max: 100,
-            ..options()
-        },
-        LogOptions {
-            write_bytes_max: 0,
-            ..options()
-        },
+        LogOptions { depth: 0, ..options() },
+        LogOptions { depth: 5, ..options() },
+        LogOptions { segment_bytes: 5000, ..options() },
+        LogOptions { segment_bytes: 4096, ..options() },
+        LogOptions { write_bytes_max: 1 << 20, ..options() },
+        LogOptions { write_bytes_max: 100, ..options() },
+        LogOptions { write_bytes_max: 0, ..options() },
     ] {
         let error = Log::open(MemoryDisk::new(), wrong).unwrap_err();
         assert!(matches!(error, LogError::Options(_)), "{wrong:?}");

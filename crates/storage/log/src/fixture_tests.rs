@@ -43,27 +43,18 @@ fn settle(log: &mut Log<FileDisk>) {
 
 fn vote(log: &mut Log<FileDisk>, slot: u64, decided_to: u64) {
     let (value, bytes) = value(slot, 600);
-    let record = Record::Vote {
-        ballot: ballot(1),
-        range: SlotRange::one(Slot(slot)),
-        value,
-    };
+    let record = Record::Vote { ballot: ballot(1), range: SlotRange::one(Slot(slot)), value };
     let hard = hard(decided_to, slot + 1);
     log.append(RecordSeq(slot), &record, &bytes, hard).unwrap();
     settle(log);
 }
 
-const CHANGE: Value = Value::Reconfigure {
-    era: Era(0),
-    change: Change::Increment(Member::first(4)),
-};
+const CHANGE: Value =
+    Value::Reconfigure { era: Era(0), change: Change::Increment(Member::first(4)) };
 
 #[test]
 fn a_folder_of_before_there_was_a_base_is_opened_and_gone_on_with() {
-    let fixture = Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/testdata/formats/v1-folder"
-    ));
+    let fixture = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/formats/v1-folder"));
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("log")).unwrap();
     for entry in fs::read_dir(fixture.join("log")).unwrap() {
@@ -107,10 +98,7 @@ fn a_folder_of_before_there_was_a_base_is_opened_and_gone_on_with() {
     let (mut log, recovery) = open_in(folder.path());
     assert_eq!((recovery.damage, recovery.torn_tail_bytes), (None, 0));
     assert_eq!(recovery.base.start, Slot(54));
-    assert_eq!(
-        (recovery.hard, recovery.reconfigurations),
-        (hard(58, 60), vec![])
-    );
+    assert_eq!((recovery.hard, recovery.reconfigurations), (hard(58, 60), vec![]));
     for (range, found, bytes) in read(&mut log, 54) {
         assert_eq!((found, bytes), stored(range.from.0, 600));
     }

@@ -20,10 +20,8 @@ struct Dice(u64);
 
 impl Dice {
     fn word(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 ^ (self.0 >> 29)
     }
 
@@ -39,14 +37,8 @@ fn read_everything(disk: &MemoryDisk, genuine: bool) {
     let Ok((mut log, recovery)) = Log::open(disk.attach(), options()) else {
         return;
     };
-    assert!(
-        recovery
-            .votes
-            .windows(2)
-            .all(|pair| pair[0].range.to <= pair[1].range.from)
-    );
-    log.start_read(1, SlotRange::new(Slot(1), Slot(u64::MAX)), 1 << 20)
-        .unwrap();
+    assert!(recovery.votes.windows(2).all(|pair| pair[0].range.to <= pair[1].range.from));
+    log.start_read(1, SlotRange::new(Slot(1), Slot(u64::MAX)), 1 << 20).unwrap();
     while !log.reads_idle() {
         let _ = log.poll();
     }
@@ -75,10 +67,7 @@ fn sample() -> (MemoryDisk, Vec<Segment>) {
 #[test]
 fn mutated_segments_are_survived() {
     let (original, segments) = sample();
-    let bytes: Vec<_> = segments
-        .iter()
-        .map(|segment| original.bytes(*segment).unwrap())
-        .collect();
+    let bytes: Vec<_> = segments.iter().map(|segment| original.bytes(*segment).unwrap()).collect();
     for seed in 0..1500 {
         let mut dice = Dice(seed);
         let disk = MemoryDisk::new();
@@ -123,10 +112,7 @@ fn sound_headers_full_of_nonsense_are_survived() {
                 let blocks = 1 + dice.below(3);
                 let length = blocks * BLOCK;
                 let blocks = &mut bytes[at..at + length];
-                let place = Place {
-                    segment: Segment(segment),
-                    offset: at as u64,
-                };
+                let place = Place { segment: Segment(segment), offset: at as u64 };
                 let odd = |dice: &mut Dice, usual: u64| match dice.below(6) {
                     0 => dice.word(),
                     1 => u64::MAX - dice.word() % 3,
@@ -137,10 +123,7 @@ fn sound_headers_full_of_nonsense_are_survived() {
                     *byte = dice.below(9) as u8;
                 }
                 let header = Header {
-                    owner: Owner {
-                        cluster: 7,
-                        node: NodeId(1),
-                    },
+                    owner: Owner { cluster: 7, node: NodeId(1) },
                     incarnation: Incarnation(dice.below(3) as u32),
                     place,
                     first_seq: odd(&mut dice, segment),
@@ -195,11 +178,7 @@ fn random_bytes_are_no_records() {
 #[test]
 fn sizes_may_change_between_starts() {
     let (disk, _) = sample();
-    let larger = LogOptions {
-        segment_bytes: 256 << 10,
-        write_bytes_max: 128 << 10,
-        ..options()
-    };
+    let larger = LogOptions { segment_bytes: 256 << 10, write_bytes_max: 128 << 10, ..options() };
     let (mut log, recovery) = Log::open(disk.attach(), larger).unwrap();
     assert_eq!(recovery.records, 30);
     vote(&mut log, 31, 100_000, 1);
@@ -209,13 +188,6 @@ fn sizes_may_change_between_starts() {
     }
     let (_, recovery) = Log::open(disk.attach(), options()).unwrap();
     assert_eq!((recovery.records, recovery.damage), (31, None));
-    let error = Log::open(
-        disk.attach(),
-        LogOptions {
-            node: NodeId(4),
-            ..options()
-        },
-    )
-    .unwrap_err();
+    let error = Log::open(disk.attach(), LogOptions { node: NodeId(4), ..options() }).unwrap_err();
     assert!(matches!(error, LogError::Foreign { .. }));
 }

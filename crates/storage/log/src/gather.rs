@@ -79,11 +79,7 @@ impl Gather {
         let length = u32::try_from(bytes.len()).expect("bounded by WRITE_BYTES_MAX");
         record::encode(record, placed, length, &mut self.scratch);
         let need = self.scratch.len() + bytes.len();
-        if self
-            .open
-            .as_ref()
-            .is_some_and(|open| open.used + need > open.buffer.len())
-        {
+        if self.open.as_ref().is_some_and(|open| open.used + need > open.buffer.len()) {
             self.full.extend(self.open.take());
         }
         let mut open = match self.open.take() {
@@ -115,30 +111,16 @@ impl Gather {
 
     fn begin<D: Disk>(&mut self, disk: &mut D, need: usize) -> Gathered {
         let bytes = (HEADER + need).max(self.write_bytes);
-        let spare = if bytes == self.write_bytes {
-            self.spare.pop()
-        } else {
-            None
-        };
+        let spare = if bytes == self.write_bytes { self.spare.pop() } else { None };
         let buffer = spare.unwrap_or_else(|| disk.allocate(bytes));
         let (last, hard) = (RecordSeq(0), HardState::default());
         self.bytes += HEADER;
-        Gathered {
-            buffer,
-            used: HEADER,
-            records: 0,
-            last,
-            hard,
-            runs: Runs::default(),
-        }
+        Gathered { buffer, used: HEADER, records: 0, last, hard, runs: Runs::default() }
     }
 
     /// Bytes on disk of the write that is next, if there is one.
     pub(crate) fn next_length(&self) -> Option<usize> {
-        self.full
-            .front()
-            .or(self.open.as_ref())
-            .map(Gathered::length)
+        self.full.front().or(self.open.as_ref()).map(Gathered::length)
     }
 
     /// Takes the log write that is next.

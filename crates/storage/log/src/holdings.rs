@@ -93,10 +93,7 @@ impl Holdings {
     pub(crate) fn written_to(&self) -> Option<Place> {
         let mut newest = self.segments.iter().rev();
         let (file, held) = newest.find(|(_, held)| held.complete > 0)?;
-        Some(Place {
-            segment: file.segment,
-            offset: held.complete,
-        })
+        Some(Place { segment: file.segment, offset: held.complete })
     }
 
     /// The first place from `at` on, and before `until`, that complete log writes take, and how many bytes they have in
@@ -170,18 +167,11 @@ mod tests {
     use super::*;
 
     fn file(number: u64) -> SegmentFile {
-        SegmentFile {
-            segment: Segment(number),
-            bytes: 100,
-        }
+        SegmentFile { segment: Segment(number), bytes: 100 }
     }
 
     fn first(number: u64) -> Anchor {
-        Anchor {
-            segment: Segment(number),
-            seq: number * 10,
-            previous: 7,
-        }
+        Anchor { segment: Segment(number), seq: number * 10, previous: 7 }
     }
 
     /// Segments 1 to 5: of slots below 10, 20, 15, 40, 50.
@@ -232,11 +222,7 @@ mod tests {
         }
         let complete = Some(Segment(4));
         let holdings = Holdings::new(first(1), (1..=4).map(file), &held, complete);
-        assert_eq!(
-            holdings.anchor_for(Slot(20)),
-            first(2),
-            "not with the third"
-        );
+        assert_eq!(holdings.anchor_for(Slot(20)), first(2), "not with the third");
         assert_eq!(holdings.anchor_for(Slot(30)), first(4));
         let empty = Holdings::new(Anchor::FIRST, std::iter::empty(), &held, None);
         assert_eq!(empty.anchor_for(Slot(9)), Anchor::FIRST);

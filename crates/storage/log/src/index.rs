@@ -36,10 +36,7 @@ pub(crate) struct Index {
 impl Index {
     /// An index that begins with this slot.
     pub(crate) fn new(start: Slot) -> Self {
-        Self {
-            spans: RangeMap::default(),
-            start,
-        }
+        Self { spans: RangeMap::default(), start }
     }
 
     pub(crate) fn start(&self) -> Slot {
@@ -64,17 +61,8 @@ impl Index {
             let next = span.at.segment == write.at.segment && end == write.at.offset;
             let grown = span.bytes + write.bytes;
             if same || (next && grown <= SPAN_BYTES_MAX) {
-                let (from, widened) = (
-                    *to,
-                    if same {
-                        *span
-                    } else {
-                        Span {
-                            bytes: grown,
-                            ..*span
-                        }
-                    },
-                );
+                let (from, widened) =
+                    (*to, if same { *span } else { Span { bytes: grown, ..*span } });
                 // What lies in the way ahead is replaced first; the run then grows over it.
                 self.spans.remove(range);
                 if let Some((to, span)) = self.spans.ending_at(from) {
@@ -162,13 +150,7 @@ mod tests {
     use super::*;
 
     fn write(offset: u64) -> Span {
-        Span {
-            at: Place {
-                segment: Segment(1),
-                offset,
-            },
-            bytes: 4096,
-        }
+        Span { at: Place { segment: Segment(1), offset }, bytes: 4096 }
     }
 
     fn slots(from: u64, to: u64) -> SlotRange {
@@ -213,13 +195,7 @@ mod tests {
         assert_eq!(index.find(Slot(6)).unwrap().1.at.offset, 8192);
         assert_eq!(
             index.find(Slot(11)).unwrap(),
-            (
-                slots(5, 12),
-                Span {
-                    bytes: 8192,
-                    ..write(8192)
-                }
-            )
+            (slots(5, 12), Span { bytes: 8192, ..write(8192) })
         );
         assert_eq!(index.find(Slot(12)).unwrap().1.at.offset, 0);
         assert_eq!(index.gaps(slots(0, 25)), [slots(0, 1), slots(20, 25)]);

@@ -88,8 +88,7 @@ impl<D: Disk> Log<D> {
         let go_on = walked.tail_clean || planted(Mutant::SegmentKeptAfterCut);
         let tail = walked.tail.filter(|_| go_on);
         if let Some((tail, ..)) = tail {
-            disk.open_ahead(tail.segment.into())
-                .map_err(LogError::Disk)?;
+            disk.open_ahead(tail.segment.into()).map_err(LogError::Disk)?;
         }
         let writer = Writer::new(
             options.owner(),
@@ -158,21 +157,14 @@ impl<D: Disk> Log<D> {
     ) -> Result<(), LogError> {
         let bytes_max = self.record_bytes_max();
         if bytes.len() > bytes_max {
-            return Err(LogError::TooLarge {
-                bytes: bytes.len(),
-                bytes_max,
-            });
+            return Err(LogError::TooLarge { bytes: bytes.len(), bytes_max });
         }
         if self.error.is_none() {
-            self.gather
-                .append(&mut self.disk, seq, record, (bytes, placed), hard);
+            self.gather.append(&mut self.disk, seq, record, (bytes, placed), hard);
             // Ballots and configurations are durable in every class; somebody waits for them.
             self.hurried |= !matches!(
                 record,
-                Record::Vote {
-                    value: Value::Batch(_),
-                    ..
-                } | Record::Decided { .. }
+                Record::Vote { value: Value::Batch(_), .. } | Record::Decided { .. }
             );
         }
         Ok(())
@@ -220,8 +212,7 @@ impl<D: Disk> Log<D> {
             let Some(gathered) = self.gather.take() else {
                 return;
             };
-            self.writer
-                .write(&mut self.disk, gathered, &mut self.holdings);
+            self.writer.write(&mut self.disk, gathered, &mut self.holdings);
             self.pool.keep_ahead(self.writer.used(), &mut self.disk);
         }
     }
@@ -249,29 +240,14 @@ impl<D: Disk> Log<D> {
         while let Some(completed) = self.disk.poll() {
             match completed {
                 other if !is_ours(&other) => self.others.push_back(other),
-                Completed::Written {
-                    token,
-                    output,
-                    result,
-                    ..
-                } => self.written(token, output, result),
-                Completed::Read {
-                    token: scrub::TOKEN,
-                    buffer,
-                    result,
-                    ..
-                } => {
-                    self.scrub
-                        .on_read(buffer, result, &self.holdings, &self.index);
+                Completed::Written { token, output, result, .. } => {
+                    self.written(token, output, result)
                 }
-                Completed::Read {
-                    token,
-                    buffer,
-                    result,
-                    ..
-                } => {
-                    self.reads
-                        .on_read(token, buffer, result, &mut self.disk, &mut self.index);
+                Completed::Read { token: scrub::TOKEN, buffer, result, .. } => {
+                    self.scrub.on_read(buffer, result, &self.holdings, &self.index);
+                }
+                Completed::Read { token, buffer, result, .. } => {
+                    self.reads.on_read(token, buffer, result, &mut self.disk, &mut self.index);
                 }
                 Completed::Prepared { file, result } => {
                     self.pool.prepared(Segment(file.number), result);
@@ -303,8 +279,7 @@ impl<D: Disk> Log<D> {
         match result {
             // Whatever completes behind a failure is not released any more.
             Ok(()) if self.error.is_none() => {
-                self.writer
-                    .written(seq, &mut self.index, &mut self.holdings);
+                self.writer.written(seq, &mut self.index, &mut self.holdings);
             }
             Ok(()) => {}
             Err(error) => self.fail(error),
@@ -328,9 +303,7 @@ impl<D: Disk> Log<D> {
             return;
         }
         let complete_to = self.writer.complete_to();
-        let begun = self
-            .rebase
-            .pump(&mut self.disk, &self.holdings, complete_to);
+        let begun = self.rebase.pump(&mut self.disk, &self.holdings, complete_to);
         if let Some(file) = begun.filter(|_| planted(Mutant::BaseAfterOverwrite)) {
             self.pool.free(self.holdings.trim(file.anchor));
         }

@@ -24,11 +24,7 @@ pub(crate) fn open(disk: &MemoryDisk) -> (Log<MemoryDisk>, Recovery) {
 }
 
 pub(crate) fn ballot(round: u32) -> Ballot {
-    Ballot {
-        round,
-        node: NodeId(1),
-        ..Ballot::ZERO
-    }
+    Ballot { round, node: NodeId(1), ..Ballot::ZERO }
 }
 
 /// A batch of commands named after its slot, with its bytes.
@@ -52,25 +48,15 @@ pub(crate) fn stored(slot: u64, length: usize) -> (Value, Body) {
 
 pub(crate) fn hard(decided_to: u64, voted_to: u64) -> HardState {
     let (decided_to, voted_to) = (Slot(decided_to), Slot(voted_to));
-    HardState {
-        spoken: ballot(1),
-        promised: ballot(1),
-        decided_to,
-        voted_to,
-    }
+    HardState { spoken: ballot(1), promised: ballot(1), decided_to, voted_to }
 }
 
 /// Appends a vote for `slot` as record `slot`.
 pub(crate) fn vote(log: &mut Log<MemoryDisk>, slot: u64, length: usize, decided_to: u64) {
     let (value, bytes) = value(slot, length);
     let range = SlotRange::one(Slot(slot));
-    let record = Record::Vote {
-        ballot: ballot(1),
-        range,
-        value,
-    };
-    log.append(RecordSeq(slot), &record, &bytes, hard(decided_to, slot + 1))
-        .unwrap();
+    let record = Record::Vote { ballot: ballot(1), range, value };
+    log.append(RecordSeq(slot), &record, &bytes, hard(decided_to, slot + 1)).unwrap();
 }
 
 pub(crate) fn settle(log: &mut Log<MemoryDisk>) {
@@ -81,8 +67,7 @@ pub(crate) fn settle(log: &mut Log<MemoryDisk>) {
 }
 
 pub(crate) fn read_all(log: &mut Log<MemoryDisk>, from: u64, to: u64) -> crate::Values {
-    log.start_read(1, SlotRange::new(Slot(from), Slot(to)), usize::MAX)
-        .unwrap();
+    log.start_read(1, SlotRange::new(Slot(from), Slot(to)), usize::MAX).unwrap();
     loop {
         log.poll().unwrap();
         if let Some(done) = log.next_read() {
@@ -95,18 +80,10 @@ pub(crate) fn read_all(log: &mut Log<MemoryDisk>, from: u64, to: u64) -> crate::
 fn what_was_appended_comes_back_after_a_restart() {
     let disk = MemoryDisk::new();
     let (mut log, recovery) = open(&disk);
-    assert_eq!(
-        (recovery.records, recovery.next_seq, recovery.incarnation),
-        (0, 1, None)
-    );
+    assert_eq!((recovery.records, recovery.next_seq, recovery.incarnation), (0, 1, None));
     assert_eq!(recovery.hard.decided_to, Slot::FIRST);
     for slot in 1..=100 {
-        vote(
-            &mut log,
-            slot,
-            100 + usize::try_from(slot).unwrap() * 13,
-            slot / 2 + 1,
-        );
+        vote(&mut log, slot, 100 + usize::try_from(slot).unwrap() * 13, slot / 2 + 1);
         if slot % 3 == 0 {
             settle(&mut log);
         }
@@ -115,32 +92,21 @@ fn what_was_appended_comes_back_after_a_restart() {
     assert_eq!(log.poll(), Ok(RecordSeq(100)));
     let counters = log.counters();
     assert_eq!(counters.writes, counters.flushes);
-    assert_eq!(
-        counters.writes,
-        log.next_seq() - 1,
-        "one write and one flush per log write"
-    );
+    assert_eq!(counters.writes, log.next_seq() - 1, "one write and one flush per log write");
 
     disk.crash(1);
     let (mut log, recovery) = open(&disk);
     assert_eq!((recovery.records, recovery.torn_tail_bytes), (100, 0));
     assert_eq!(recovery.hard, hard(51, 101));
     assert_eq!(recovery.damage, None);
-    let slots: Vec<_> = recovery
-        .votes
-        .iter()
-        .map(|vote| vote.range.from.0)
-        .collect();
+    let slots: Vec<_> = recovery.votes.iter().map(|vote| vote.range.from.0).collect();
     assert_eq!(slots, (51..=100).collect::<Vec<_>>());
     assert!(log.segments() > 2);
     let values = read_all(&mut log, 1, 200);
     assert_eq!(values.len(), 100);
     for ((range, found, bytes), slot) in values.into_iter().zip(1..) {
         assert_eq!(range, SlotRange::one(Slot(slot)));
-        assert_eq!(
-            (found, bytes),
-            stored(slot, 100 + usize::try_from(slot).unwrap() * 13)
-        );
+        assert_eq!((found, bytes), stored(slot, 100 + usize::try_from(slot).unwrap() * 13));
     }
     assert_eq!(read_all(&mut log, 101, 200), []);
     assert!(log.index_entries() < 20, "one entry for many writes");
@@ -150,10 +116,7 @@ fn what_was_appended_comes_back_after_a_restart() {
 /// durable in every class does not.
 #[test]
 fn what_nobody_waits_for_lingers() {
-    let lingering = LogOptions {
-        linger_bytes: 4 << 10,
-        ..options()
-    };
+    let lingering = LogOptions { linger_bytes: 4 << 10, ..options() };
     let disk = MemoryDisk::new();
     let (mut log, _) = Log::open(disk.attach(), lingering).unwrap();
     let polled = |log: &mut Log<MemoryDisk>| {
@@ -177,13 +140,9 @@ fn what_nobody_waits_for_lingers() {
     let promise = Record::Promise { ballot: ballot(2) };
     log.append(RecordSeq(5), &promise, &[], hard(1, 5)).unwrap();
     assert_eq!(polled(&mut log), RecordSeq(5));
-    let no_batch = Record::Vote {
-        ballot: ballot(2),
-        range: SlotRange::one(Slot(5)),
-        value: Value::NoOp,
-    };
-    log.append(RecordSeq(6), &no_batch, &[], hard(1, 6))
-        .unwrap();
+    let no_batch =
+        Record::Vote { ballot: ballot(2), range: SlotRange::one(Slot(5)), value: Value::NoOp };
+    log.append(RecordSeq(6), &no_batch, &[], hard(1, 6)).unwrap();
     assert_eq!(polled(&mut log), RecordSeq(6));
     vote(&mut log, 7, 100, 1);
     log.checkpoint(hard(1, 7));
@@ -195,10 +154,7 @@ fn what_nobody_waits_for_lingers() {
 #[test]
 fn spare_segments_are_made_up_to_their_number_and_found_again() {
     let disk = MemoryDisk::new();
-    let options = LogOptions {
-        spare_segments: 3,
-        ..options()
-    };
+    let options = LogOptions { spare_segments: 3, ..options() };
     let open = || Log::open(disk.attach(), options).unwrap().0;
     // One is made at a time.
     let fill = |log: &mut Log<MemoryDisk>| (0..9).for_each(|_| assert!(log.poll().is_ok()));
@@ -224,17 +180,11 @@ fn spare_segments_are_made_up_to_their_number_and_found_again() {
     // Spares take at most half of what is free.
     let small = MemoryDisk::new();
     small.set_capacity(Some(6 * options.segment_bytes));
-    let many = LogOptions {
-        spare_segments: 9,
-        ..options
-    };
+    let many = LogOptions { spare_segments: 9, ..options };
     let (mut log, _) = Log::open(small.attach(), many).unwrap();
     fill(&mut log);
     assert_eq!(log.spare_bytes(), 3 * options.segment_bytes);
-    let none = LogOptions {
-        spare_segments: 0,
-        ..options
-    };
+    let none = LogOptions { spare_segments: 0, ..options };
     assert!(Log::open(disk.attach(), none).is_err());
 }
 
@@ -314,18 +264,10 @@ fn where_bytes_are_comes_back() {
     for (seq, (from, to, places)) in (1..).zip(said) {
         let range = slots(from, to);
         let record = match seq {
-            1 => Record::Decided {
-                range,
-                value: content(seq),
-            },
-            _ => Record::Vote {
-                ballot: ballot(1),
-                range,
-                value: content(seq),
-            },
+            1 => Record::Decided { range, value: content(seq) },
+            _ => Record::Vote { ballot: ballot(1), range, value: content(seq) },
         };
-        log.append_placed(RecordSeq(seq), &record, places, hard(1, 60))
-            .unwrap();
+        log.append_placed(RecordSeq(seq), &record, places, hard(1, 60)).unwrap();
     }
     settle(&mut log);
     drop(log);
@@ -339,9 +281,6 @@ fn where_bytes_are_comes_back() {
     let places = |bytes: &[u8]| Body::Places(bytes.to_vec());
     assert_eq!(
         read_all(&mut log, 10, 60),
-        [
-            (slots(10, 20), content(1), places(b"here")),
-            (slots(20, 60), content(3), places(b"")),
-        ]
+        [(slots(10, 20), content(1), places(b"here")), (slots(20, 60), content(3), places(b"")),]
     );
 }

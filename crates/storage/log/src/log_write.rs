@@ -122,11 +122,7 @@ impl Header {
             && header.seq > header.complete_to
             && header.seq < NUMBER_MAX
             && header.first_seq <= header.seq;
-        if sound {
-            Ok(header)
-        } else {
-            Err(HeaderFault::Corrupt)
-        }
+        if sound { Ok(header) } else { Err(HeaderFault::Corrupt) }
     }
 
     /// The segment that a sound header at the start of this block was written to, of whatever version:
@@ -179,15 +175,9 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
     let version = fields.u16()?;
     fields.u16()?; // the mask, for `open`
     let records = fields.u32()?;
-    let owner = Owner {
-        cluster: fields.u128()?,
-        node: NodeId(fields.u32()?),
-    };
+    let owner = Owner { cluster: fields.u128()?, node: NodeId(fields.u32()?) };
     let incarnation = Incarnation(fields.u32()?);
-    let place = Place {
-        segment: Segment(fields.u64()?),
-        offset: fields.u64()?,
-    };
+    let place = Place { segment: Segment(fields.u64()?), offset: fields.u64()? };
     let (first_seq, seq, complete_to) = (fields.u64()?, fields.u64()?, fields.u64()?);
     let (decided_to, voted_to) = (Slot(fields.u64()?), Slot(fields.u64()?));
     let (spoken, promised) = (fields.ballot()?, fields.ballot()?);
@@ -195,12 +185,7 @@ fn read(fields: &mut Reader<'_>) -> Result<(u16, Header), Malformed> {
     let (body, body_checksum) = (fields.u32()?, fields.u32()?);
     fields.take(CHECKSUM_AT - 136)?;
     let checksum = fields.u32()?;
-    let hard = HardState {
-        spoken,
-        promised,
-        decided_to,
-        voted_to,
-    };
+    let hard = HardState { spoken, promised, decided_to, voted_to };
     let header = Header {
         owner,
         incarnation,
@@ -255,9 +240,7 @@ fn mask_for(blocks: &[u8]) -> u16 {
         let word = u64::from_le_bytes(MAGIC) ^ spread(*mask);
         !heads().any(|head| head == word.to_le_bytes())
     };
-    (0..=u16::MAX)
-        .find(free)
-        .expect("a log write has fewer blocks than there are masks")
+    (0..=u16::MAX).find(free).expect("a log write has fewer blocks than there are masks")
 }
 
 fn spread(mask: u16) -> u64 {
@@ -281,15 +264,9 @@ mod tests {
 
     fn header() -> Header {
         Header {
-            owner: Owner {
-                cluster: 7,
-                node: NodeId(2),
-            },
+            owner: Owner { cluster: 7, node: NodeId(2) },
             incarnation: Incarnation(1),
-            place: Place {
-                segment: Segment(3),
-                offset: 8192,
-            },
+            place: Place { segment: Segment(3), offset: 8192 },
             first_seq: 4,
             seq: 6,
             complete_to: 5,
@@ -298,11 +275,7 @@ mod tests {
             length: 0,
             body: 0,
             body_checksum: 0,
-            hard: HardState {
-                decided_to: Slot(5),
-                voted_to: Slot(8),
-                ..HardState::default()
-            },
+            hard: HardState { decided_to: Slot(5), voted_to: Slot(8), ..HardState::default() },
             checksum: 0,
         }
     }
@@ -333,14 +306,7 @@ mod tests {
     #[test]
     fn no_block_of_a_value_looks_like_a_header() {
         let mut forged = vec![0; BLOCK];
-        seal(
-            Header {
-                complete_to: 1 << 40,
-                seq: 1 << 41,
-                ..header()
-            },
-            &mut forged,
-        );
+        seal(Header { complete_to: 1 << 40, seq: 1 << 41, ..header() }, &mut forged);
         let mut blocks = vec![0; 5 * BLOCK];
         blocks[BLOCK..2 * BLOCK].copy_from_slice(&forged);
         blocks[2 * BLOCK..3 * BLOCK].copy_from_slice(&forged);
@@ -377,18 +343,9 @@ mod tests {
         let performance = include_str!("../../../../docs/performance.md");
         for (page, text) in [
             (log, format!("| {HEADER} | | records, then zeros |")),
-            (
-                log,
-                format!(
-                    "| {CHECKSUM_AT} | 4 | CRC-32C of bytes 0–{}:",
-                    CHECKSUM_AT - 1
-                ),
-            ),
+            (log, format!("| {CHECKSUM_AT} | 4 | CRC-32C of bytes 0–{}:", CHECKSUM_AT - 1)),
             (log, format!("at most {} MiB |", WRITE_BYTES_MAX >> 20)),
-            (
-                performance,
-                format!("⌈({HEADER} + records with their batches) / {BLOCK}⌉ blocks"),
-            ),
+            (performance, format!("⌈({HEADER} + records with their batches) / {BLOCK}⌉ blocks")),
         ] {
             assert!(page.contains(&text), "a page lacks: {text}");
         }

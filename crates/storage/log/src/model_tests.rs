@@ -95,18 +95,11 @@ impl Known {
         if recovery.base.note != note && start != 1 {
             return Err(format!("another note: {:?}", recovery.base.note));
         }
-        let found: Vec<_> = recovery
-            .votes
-            .iter()
-            .map(|vote| vote.ballot.round)
-            .collect();
+        let found: Vec<_> = recovery.votes.iter().map(|vote| vote.ballot.round).collect();
         let below = start as usize - 1;
         let count = below + found.len();
         if count < self.kept {
-            return Err(format!(
-                "{count} of {} released records are there",
-                self.kept
-            ));
+            return Err(format!("{count} of {} released records are there", self.kept));
         }
         let appended = self.history.get(below..).unwrap_or_default();
         if found[..] != appended[..found.len().min(appended.len())] {
@@ -234,19 +227,11 @@ impl Run {
     fn append(&mut self, log: &mut Log<MemoryDisk>, base: usize) {
         let length = self.dice.below(self.sizes) as u32;
         let round = self.next_round | length << 28;
-        let ballot = Ballot {
-            round,
-            node: NodeId(1),
-            ..Ballot::ZERO
-        };
+        let ballot = Ballot { round, node: NodeId(1), ..Ballot::ZERO };
         self.known.history.push(round);
         self.next_round += 1;
         let slot = Slot(self.known.history.len() as u64);
-        let record = Record::Vote {
-            ballot,
-            range: SlotRange::one(slot),
-            value: Value::NoOp,
-        };
+        let record = Record::Vote { ballot, range: SlotRange::one(slot), value: Value::NoOp };
         let hard = HardState {
             promised: ballot,
             voted_to: slot.next(),
@@ -270,8 +255,7 @@ impl Run {
             disk.crash_as(&mut fates);
             disk.set_manual(false);
             self.seen.crashes += 1;
-            self.go_on(&disk)
-                .map_err(|why| format!("{why}; fates {fates:?}"))?;
+            self.go_on(&disk).map_err(|why| format!("{why}; fates {fates:?}"))?;
             if !fates.advance() {
                 return Ok(());
             }
@@ -351,10 +335,7 @@ fn broken_of(
 
 /// A run in which the log is trimmed, and goes on in segments that it had before.
 fn trimmed(seed: u64, segment_bytes: u64) -> Run {
-    Run {
-        trims: true,
-        ..Run::new(seed, segment_bytes)
-    }
+    Run { trims: true, ..Run::new(seed, segment_bytes) }
 }
 
 /// One or two writes fill a segment; five or so; all of them fit.
@@ -363,11 +344,7 @@ const SEGMENTS: [u64; 3] = [16 << 10, 32 << 10, 128 << 10];
 #[test]
 fn no_released_record_is_ever_lost_and_no_damage_is_made_up() {
     for segment_bytes in SEGMENTS {
-        assert_eq!(
-            broken(3_000, segment_bytes, &[]).1,
-            None,
-            "segments of {segment_bytes}"
-        );
+        assert_eq!(broken(3_000, segment_bytes, &[]).1, None, "segments of {segment_bytes}");
     }
 }
 
@@ -426,10 +403,7 @@ fn a_log_that_is_trimmed_and_recycled_loses_nothing_and_makes_up_no_damage() {
 /// base in flight beside them.
 #[test]
 fn whatever_a_crash_keeps_of_a_trimmed_log_nothing_is_lost() {
-    let explored = |seed| Run {
-        explores: true,
-        ..trimmed(seed, 16 << 10)
-    };
+    let explored = |seed| Run { explores: true, ..trimmed(seed, 16 << 10) };
     let (_, first, seen) = broken_of(6, &[], explored);
     assert_eq!(first, None);
     println!("{seen:?}");

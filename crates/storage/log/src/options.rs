@@ -67,10 +67,7 @@ impl LogOptions {
     }
 
     pub(crate) fn owner(&self) -> Owner {
-        Owner {
-            cluster: self.cluster,
-            node: self.node,
-        }
+        Owner { cluster: self.cluster, node: self.node }
     }
 
     /// Who lets votes linger waits for no commit; what its disk has to write is what counts.

@@ -40,10 +40,8 @@ pub(crate) struct SegmentFile {
 
 /// All segments, in order of their numbers.
 pub(crate) fn segments(source: &mut impl Source) -> Result<Vec<SegmentFile>, DiskError> {
-    let segment = |info: FileInfo| SegmentFile {
-        segment: Segment(info.file.number),
-        bytes: info.bytes,
-    };
+    let segment =
+        |info: FileInfo| SegmentFile { segment: Segment(info.file.number), bytes: info.bytes };
     let files = source.files(Family::Log)?;
     Ok(files.into_iter().map(segment).collect())
 }

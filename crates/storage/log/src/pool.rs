@@ -69,12 +69,7 @@ impl Pool {
         highest: Segment,
         walked: &Walked,
     ) -> Self {
-        let Walked {
-            files,
-            spares,
-            trimmed,
-            ..
-        } = walked;
+        let Walked { files, spares, trimmed, .. } = walked;
         let all = || files.iter().chain(trimmed);
         Self {
             segment_bytes,
@@ -163,9 +158,7 @@ impl Pool {
             return;
         }
         if let Some(failure) = &self.not_made {
-            let room = disk
-                .free_bytes(Family::Log)
-                .is_none_or(|free| free >= self.segment_bytes);
+            let room = disk.free_bytes(Family::Log).is_none_or(|free| free >= self.segment_bytes);
             if failure.lack == Some(Lack::Room) && !room {
                 return;
             }
@@ -240,9 +233,7 @@ impl Pool {
         }
         let spare_bytes: u64 = self.spares.iter().map(|spare| spare.bytes).sum();
         let wanted = spare_bytes + 2 * self.segment_bytes;
-        let may = disk
-            .free_bytes(Family::Log)
-            .is_none_or(|free| free >= wanted);
+        let may = disk.free_bytes(Family::Log).is_none_or(|free| free >= wanted);
         if !may {
             self.making.wait(SKIPS_MAX);
         }
@@ -289,10 +280,7 @@ impl Pool {
         match result {
             Ok(()) => {
                 self.highest = self.highest.max(segment);
-                self.spares.push_back(SegmentFile {
-                    segment,
-                    bytes: self.segment_bytes,
-                });
+                self.spares.push_back(SegmentFile { segment, bytes: self.segment_bytes });
                 if reused.is_none() {
                     self.files += 1;
                     self.bytes += self.segment_bytes;

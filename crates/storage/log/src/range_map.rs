@@ -12,9 +12,7 @@ pub(crate) struct RangeMap<T> {
 
 impl<T> Default for RangeMap<T> {
     fn default() -> Self {
-        Self {
-            runs: BTreeMap::new(),
-        }
+        Self { runs: BTreeMap::new() }
     }
 }
 
@@ -58,9 +56,7 @@ impl<T: Clone> RangeMap<T> {
 
     /// The runs that overlap `range`, in order.
     pub(crate) fn within(&self, range: SlotRange) -> impl Iterator<Item = (SlotRange, &T)> {
-        let first = self
-            .find(range.from)
-            .map_or(range.from, |(run, _)| run.from);
+        let first = self.find(range.from).map_or(range.from, |(run, _)| run.from);
         let runs = self.runs.range(first..range.to.max(first));
         runs.map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
     }
@@ -73,9 +69,7 @@ impl<T: Clone> RangeMap<T> {
 
     /// All runs, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SlotRange, &T)> {
-        self.runs
-            .iter()
-            .map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
+        self.runs.iter().map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
     }
 
     /// What is missing within `range`.
@@ -87,11 +81,7 @@ impl<T: Clone> RangeMap<T> {
                 at = run.to;
                 continue;
             }
-            let next = self
-                .runs
-                .range(at..range.to)
-                .next()
-                .map_or(range.to, |(from, _)| *from);
+            let next = self.runs.range(at..range.to).next().map_or(range.to, |(from, _)| *from);
             gaps.push(SlotRange::new(at, next));
             at = next;
         }
@@ -108,9 +98,7 @@ mod tests {
     fn the_last_word_on_every_slot_is_kept() {
         let mut state = 7_u64;
         let mut next = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % below
         };
         for _ in 0..300 {
@@ -133,10 +121,7 @@ mod tests {
                 }
                 let missing = table.iter().filter(|word| word.is_none()).count();
                 let gaps = map.gaps(SlotRange::new(Slot(0), Slot(24)));
-                assert_eq!(
-                    gaps.iter().map(|gap| gap.len()).sum::<u64>(),
-                    missing as u64
-                );
+                assert_eq!(gaps.iter().map(|gap| gap.len()).sum::<u64>(), missing as u64);
             }
         }
     }

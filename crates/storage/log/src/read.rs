@@ -137,11 +137,7 @@ impl Reads {
             self.done.push_back(job.done(Some(error)));
             return;
         }
-        let found = if job.range.is_empty() {
-            None
-        } else {
-            index.find(job.range.from)
-        };
+        let found = if job.range.is_empty() { None } else { index.find(job.range.from) };
         let Some((run, span)) = found else {
             self.done.push_back(job.done(None));
             return;
@@ -248,11 +244,7 @@ type Piece = (SlotRange, (Value, bool), usize, usize);
 
 impl Job {
     fn done(self, error: Option<LogError>) -> ReadDone {
-        ReadDone {
-            token: self.token,
-            result: error.map_or(Ok(self.values), Err),
-            lost: self.lost,
-        }
+        ReadDone { token: self.token, result: error.map_or(Ok(self.values), Err), lost: self.lost }
     }
 
     /// Takes these slots from the writes. Whether there is room for more.
@@ -313,10 +305,7 @@ impl Pieces {
     /// [disk-8] A vote is for no slot that was decided before it, nor for one that the next header
     /// does not know as voted for: of what lies between, only what later writes say is known.
     fn read(run: SlotRange, at: Place, bytes: &mut [u8]) -> Result<Self, LogError> {
-        let mut pieces = Self {
-            map: RangeMap::default(),
-            damage: None,
-        };
+        let mut pieces = Self { map: RangeMap::default(), damage: None };
         let (mut decided_to, mut gap, mut start) = (run.from, None, 0);
         while start < bytes.len() {
             let header = match log_write_at(at, start, bytes) {
@@ -364,11 +353,7 @@ impl Pieces {
                 continue;
             };
             let inside = stored.bytes.as_ptr() as usize;
-            let within = if stored.bytes.is_empty() {
-                0
-            } else {
-                inside - base
-            };
+            let within = if stored.bytes.is_empty() { 0 } else { inside - base };
             let from = start + log_write::HEADER + within;
             let piece = (range, (value, stored.placed), from, stored.bytes.len());
             self.map.insert(range.intersect(run), piece);
@@ -379,14 +364,8 @@ impl Pieces {
 
 /// The log write that begins at `start` of what was read from `at`; opened.
 fn log_write_at(at: Place, start: usize, bytes: &mut [u8]) -> Result<Header, LogError> {
-    let place = Place {
-        offset: at.offset + start as u64,
-        ..at
-    };
-    let damaged = |reason: &str| LogError::Damaged {
-        place,
-        reason: reason.to_owned(),
-    };
+    let place = Place { offset: at.offset + start as u64, ..at };
+    let damaged = |reason: &str| LogError::Damaged { place, reason: reason.to_owned() };
     let header = Header::decode(&bytes[start..])
         .map_err(|_| damaged("the header of a batch cannot be read any more"))?;
     let end = start + header.length as usize;

@@ -41,10 +41,7 @@ impl Rebase {
     }
 
     pub(crate) fn want(&mut self, start: Slot, note: Vec<u8>) {
-        assert!(
-            note.len() <= NOTE_BYTES_MAX,
-            "a note has at most {NOTE_BYTES_MAX} bytes"
-        );
+        assert!(note.len() <= NOTE_BYTES_MAX, "a note has at most {NOTE_BYTES_MAX} bytes");
         self.start = self.start.max(start);
         let start = self.start;
         self.wanted = Some(Base { start, note });
@@ -61,11 +58,7 @@ impl Rebase {
             return None;
         }
         let base = self.wanted.take()?;
-        let file = BaseFile {
-            anchor: holdings.anchor_for(base.start),
-            base,
-            complete_to,
-        };
+        let file = BaseFile { anchor: holdings.anchor_for(base.start), base, complete_to };
         disk.start_keep(0, BASE_FILE, file.encode(self.owner));
         Some(self.in_flight.insert(file))
     }

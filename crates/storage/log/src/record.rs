@@ -61,11 +61,7 @@ pub fn encode(record: &Record, placed: bool, bytes: u32, out: &mut Vec<u8>) {
             out.push(PROMISE);
             put_ballot(out, ballot);
         }
-        Record::Vote {
-            ballot,
-            range,
-            value,
-        } => {
+        Record::Vote { ballot, range, value } => {
             out.push(if placed { PLACED_VOTE } else { VOTE });
             put_ballot(out, ballot);
             put_slots(out, range, &value, bytes);
@@ -110,11 +106,7 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
             out.push(3);
             put_stream(out, stream);
         }
-        Value::RegisterSession {
-            origin,
-            boot,
-            number,
-        } => {
+        Value::RegisterSession { origin, boot, number } => {
             out.push(4);
             put32(out, origin.0);
             put32(out, boot);
@@ -201,19 +193,14 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
-        let (head, rest) = self
-            .rest
-            .split_at_checked(bytes)
-            .ok_or(Malformed("record is cut short"))?;
+        let (head, rest) =
+            self.rest.split_at_checked(bytes).ok_or(Malformed("record is cut short"))?;
         self.rest = rest;
         Ok(head)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, rest) = self
-            .rest
-            .split_first_chunk()
-            .ok_or(Malformed("record is cut short"))?;
+        let (head, rest) = self.rest.split_first_chunk().ok_or(Malformed("record is cut short"))?;
         self.rest = rest;
         Ok(*head)
     }
@@ -239,11 +226,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn ballot(&mut self) -> Result<Ballot, Malformed> {
-        Ok(Ballot {
-            era: Era(self.u32()?),
-            round: self.u32()?,
-            node: NodeId(self.u32()?),
-        })
+        Ok(Ballot { era: Era(self.u32()?), round: self.u32()?, node: NodeId(self.u32()?) })
     }
 
     fn slots(&mut self) -> Result<(SlotRange, Value, &'a [u8]), Malformed> {
@@ -267,63 +250,40 @@ impl<'a> Reader<'a> {
                 length: self.u32()?,
                 checksum: self.u32()?,
             }),
-            2 => Value::Content {
-                stream: self.stream()?,
-                offset: self.u64()?,
-            },
+            2 => Value::Content { stream: self.stream()?, offset: self.u64()? },
             3 => Value::CloseStream(self.stream()?),
             4 => Value::RegisterSession {
                 origin: NodeId(self.u32()?),
                 boot: self.u32()?,
                 number: self.u64()?,
             },
-            5 => Value::ExpireSession {
-                session: self.u64()?,
-            },
-            6 => Value::Reconfigure {
-                era: Era(self.u32()?),
-                change: self.change()?,
-            },
+            5 => Value::ExpireSession { session: self.u64()? },
+            6 => Value::Reconfigure { era: Era(self.u32()?), change: self.change()? },
             7 => Value::AllocateNode { nonce: self.u64()? },
             8 => Value::Now { ms: self.u64()? },
-            9 => Value::Raise {
-                era: Era(self.u32()?),
-                nodes: self.u32()?,
-                to: level(self.u32()?)?,
-            },
+            9 => {
+                Value::Raise { era: Era(self.u32()?), nodes: self.u32()?, to: level(self.u32()?)? }
+            }
             _ => return Err(Malformed("unknown kind of value")),
         })
     }
 
     fn stream(&mut self) -> Result<StreamName, Malformed> {
-        Ok(StreamName {
-            owner: NodeId(self.u32()?),
-            boot: self.u32()?,
-            number: self.u32()?,
-        })
+        Ok(StreamName { owner: NodeId(self.u32()?), boot: self.u32()?, number: self.u32()? })
     }
 
     fn change(&mut self) -> Result<Change, Malformed> {
         let (kind, first, second) = (self.u8()?, self.u32()?, self.u32()?);
-        let member = Member {
-            node: NodeId(first),
-            incarnation: Incarnation(second),
-        };
+        let member = Member { node: NodeId(first), incarnation: Incarnation(second) };
         Ok(match kind {
             1 => Change::Increment(member),
             2 => Change::Decrement(member),
             3 => Change::Multiply(first),
             4 => Change::Divide(first),
             5 if second == 0 => Change::Remove(member.node),
-            6 | 7 => Change::Role {
-                member,
-                auxiliary: kind == 6,
-            },
+            6 | 7 => Change::Role { member, auxiliary: kind == 6 },
             8 if first == 0 && second == 0 => Change::Rule(QuorumRule::Majority),
-            9 => Change::Rule(QuorumRule::Flexible {
-                phase1: first,
-                phase2: second,
-            }),
+            9 => Change::Rule(QuorumRule::Flexible { phase1: first, phase2: second }),
             10 if second == 0 => Change::Rule(QuorumRule::Grid {
                 columns: u8::try_from(first).map_err(|_| Malformed("unknown kind of change"))?,
             }),
@@ -341,38 +301,19 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     /// The records in these bytes.
     pub fn new(body: &'a [u8]) -> Self {
-        Self {
-            reader: Reader::new(body),
-        }
+        Self { reader: Reader::new(body) }
     }
 
     fn decode(&mut self) -> Result<Stored<'a>, Malformed> {
         let reader = &mut self.reader;
         let kind = reader.u8()?;
         let (record, bytes) = match kind {
-            ROUND => (
-                Record::Round {
-                    ballot: reader.ballot()?,
-                },
-                &[][..],
-            ),
-            PROMISE => (
-                Record::Promise {
-                    ballot: reader.ballot()?,
-                },
-                &[][..],
-            ),
+            ROUND => (Record::Round { ballot: reader.ballot()? }, &[][..]),
+            PROMISE => (Record::Promise { ballot: reader.ballot()? }, &[][..]),
             VOTE | PLACED_VOTE => {
                 let ballot = reader.ballot()?;
                 let (range, value, bytes) = reader.slots()?;
-                (
-                    Record::Vote {
-                        ballot,
-                        range,
-                        value,
-                    },
-                    bytes,
-                )
+                (Record::Vote { ballot, range, value }, bytes)
             }
             DECIDED | PLACED_DECIDED => {
                 let (range, value, bytes) = reader.slots()?;
@@ -380,11 +321,7 @@ impl<'a> Records<'a> {
             }
             _ => return Err(Malformed("unknown kind of record")),
         };
-        Ok(Stored {
-            record,
-            bytes,
-            placed: matches!(kind, PLACED_VOTE | PLACED_DECIDED),
-        })
+        Ok(Stored { record, bytes, placed: matches!(kind, PLACED_VOTE | PLACED_DECIDED) })
     }
 }
 
@@ -408,42 +345,20 @@ mod tests {
     use super::*;
 
     pub(crate) fn every_value() -> Vec<Value> {
-        let member = Member {
-            node: NodeId(3),
-            incarnation: Incarnation(2),
-        };
-        let stream = StreamName {
-            owner: NodeId(2),
-            boot: 4,
-            number: 6,
-        };
-        let name = BatchName {
-            origin: NodeId(1),
-            boot: 2,
-            counter: u64::MAX,
-            length: 4,
-            checksum: 5,
-        };
+        let member = Member { node: NodeId(3), incarnation: Incarnation(2) };
+        let stream = StreamName { owner: NodeId(2), boot: 4, number: 6 };
+        let name =
+            BatchName { origin: NodeId(1), boot: 2, counter: u64::MAX, length: 4, checksum: 5 };
         let mut values = vec![
             Value::NoOp,
             Value::Batch(name),
             Value::Content { stream, offset: 77 },
             Value::CloseStream(stream),
-            Value::RegisterSession {
-                origin: NodeId(9),
-                boot: 1,
-                number: 12,
-            },
+            Value::RegisterSession { origin: NodeId(9), boot: 1, number: 12 },
             Value::ExpireSession { session: 5 },
             Value::AllocateNode { nonce: 0xdead_beef },
-            Value::Now {
-                ms: 1_700_000_000_000,
-            },
-            Value::Raise {
-                era: Era(7),
-                nodes: 0xfeed_5eed,
-                to: Level(9),
-            },
+            Value::Now { ms: 1_700_000_000_000 },
+            Value::Raise { era: Era(7), nodes: 0xfeed_5eed, to: Level(9) },
         ];
         for change in [
             Change::Increment(member),
@@ -451,80 +366,42 @@ mod tests {
             Change::Multiply(2),
             Change::Divide(3),
             Change::Remove(NodeId(8)),
-            Change::Role {
-                member: Member::first(3),
-                auxiliary: true,
-            },
-            Change::Role {
-                member: Member::first(3),
-                auxiliary: false,
-            },
+            Change::Role { member: Member::first(3), auxiliary: true },
+            Change::Role { member: Member::first(3), auxiliary: false },
             Change::Rule(QuorumRule::Majority),
-            Change::Rule(QuorumRule::Flexible {
-                phase1: 4,
-                phase2: 2,
-            }),
+            Change::Rule(QuorumRule::Flexible { phase1: 4, phase2: 2 }),
             Change::Rule(QuorumRule::Grid { columns: 3 }),
         ] {
-            values.push(Value::Reconfigure {
-                era: Era(7),
-                change,
-            });
+            values.push(Value::Reconfigure { era: Era(7), change });
         }
         values
     }
 
     #[test]
     fn every_record_comes_back() {
-        let ballot = Ballot {
-            era: Era(1),
-            round: 2,
-            node: NodeId(3),
-        };
+        let ballot = Ballot { era: Era(1), round: 2, node: NodeId(3) };
         let range = SlotRange::new(Slot(5), Slot(9));
         let mut records = vec![Record::Round { ballot }, Record::Promise { ballot }];
         for value in every_value() {
-            records.push(Record::Vote {
-                ballot,
-                range,
-                value,
-            });
+            records.push(Record::Vote { ballot, range, value });
             records.push(Record::Decided { range, value });
         }
         let mut body = Vec::new();
         let mut expected = Vec::new();
         for record in &records {
-            let bytes: &[u8] = if record_has_slots(record) {
-                b"bytes"
-            } else {
-                b""
-            };
+            let bytes: &[u8] = if record_has_slots(record) { b"bytes" } else { b"" };
             let before = body.len();
             let placed = body.len() % 2 == 1 && record_has_slots(record);
-            encode(
-                record,
-                placed,
-                u32::try_from(bytes.len()).unwrap(),
-                &mut body,
-            );
+            encode(record, placed, u32::try_from(bytes.len()).unwrap(), &mut body);
             expected.push(placed);
             assert!(body.len() - before <= RECORD_HEAD_MAX);
             body.extend_from_slice(bytes);
         }
         let back: Vec<_> = Records::new(&body).map(Result::unwrap).collect();
-        assert_eq!(
-            back.iter().map(|stored| stored.record).collect::<Vec<_>>(),
-            records
-        );
+        assert_eq!(back.iter().map(|stored| stored.record).collect::<Vec<_>>(), records);
         assert!(expected.contains(&true) && expected.contains(&false));
-        assert_eq!(
-            back.iter().map(|stored| stored.placed).collect::<Vec<_>>(),
-            expected
-        );
-        assert!(
-            back.iter()
-                .all(|stored| stored.slots().is_none() || stored.bytes == b"bytes")
-        );
+        assert_eq!(back.iter().map(|stored| stored.placed).collect::<Vec<_>>(), expected);
+        assert!(back.iter().all(|stored| stored.slots().is_none() || stored.bytes == b"bytes"));
     }
 
     fn record_has_slots(record: &Record) -> bool {
@@ -535,21 +412,10 @@ mod tests {
     fn a_record_cut_short_anywhere_is_refused() {
         for value in every_value() {
             let mut body = Vec::new();
-            encode(
-                &Record::Decided {
-                    range: SlotRange::one(Slot(1)),
-                    value,
-                },
-                false,
-                3,
-                &mut body,
-            );
+            encode(&Record::Decided { range: SlotRange::one(Slot(1)), value }, false, 3, &mut body);
             body.extend_from_slice(b"abc");
             for cut in 1..body.len() {
-                assert!(
-                    Records::new(&body[..cut]).any(|item| item.is_err()),
-                    "cut at {cut}"
-                );
+                assert!(Records::new(&body[..cut]).any(|item| item.is_err()), "cut at {cut}");
             }
         }
     }

@@ -126,13 +126,7 @@ pub(crate) fn recover<D: Disk>(
         // A folder of an earlier version, or one whose losses are owned up to.
         disk.note_made(highest.into()).map_err(LogError::Disk)?;
     }
-    Ok(Opened {
-        recovery,
-        walked,
-        index,
-        holdings,
-        highest,
-    })
+    Ok(Opened { recovery, walked, index, holdings, highest })
 }
 
 /// [volatile-1] What is missing at the end of the log, so that nothing in it can tell: segments up to
@@ -153,9 +147,7 @@ fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<Strin
     let from = recovery.hard.decided_to;
     let unknown = index.gaps(SlotRange::new(from, stored_to.max(from)));
     let first = unknown.first()?.from;
-    Some(format!(
-        "the store has all slots below {stored_to}, and the log ends before slot {first}"
-    ))
+    Some(format!("the store has all slots below {stored_to}, and the log ends before slot {first}"))
 }
 
 /// What a walk leaves behind.
@@ -207,18 +199,12 @@ impl Visit for Memory {
         if count != header.records {
             return Err(damaged("not as many records as its header says"));
         }
-        let span = Span {
-            at: header.place,
-            bytes: u64::from(header.length),
-        };
+        let span = Span { at: header.place, bytes: u64::from(header.length) };
         for range in runs.iter() {
             self.index.insert(range, span);
         }
-        let first = Anchor {
-            segment: header.place.segment,
-            seq: header.seq,
-            previous: header.previous,
-        };
+        let first =
+            Anchor { segment: header.place.segment, seq: header.seq, previous: header.previous };
         let held = self.held.entry(header.place.segment).or_default();
         held.wrote((header.place.offset == 0).then_some(first), runs.to());
         held.completed(header.place.offset + u64::from(header.length));
@@ -244,11 +230,7 @@ impl Visit for Memory {
 impl Memory {
     /// Of a log that begins with this slot.
     pub(crate) fn new(start: Slot) -> Self {
-        Self {
-            start,
-            index: Index::new(start),
-            ..Self::default()
-        }
+        Self { start, index: Index::new(start), ..Self::default() }
     }
 
     /// What the segments hold that were written to.
@@ -288,15 +270,11 @@ impl Memory {
     /// sound; of what lies between, the last word may be gone, and an earlier one is not the truth.
     fn close_gap(&mut self, gap: Gap, after: Option<&Header>) {
         let own = gap.header.filter(|_| gap.seqs.end - gap.seqs.start <= 1);
-        let before = self
-            .last
-            .map_or(Slot::FIRST, |header| header.hard.decided_to)
-            .max(self.start);
+        let before = self.last.map_or(Slot::FIRST, |header| header.hard.decided_to).max(self.start);
         let bound = own.as_ref().or(after);
         // Nothing was voted for above what a later header says, so nothing older can come back.
-        let to = bound.map_or(Slot(u64::MAX), |header| {
-            header.hard.decided_to.max(header.hard.voted_to)
-        });
+        let to =
+            bound.map_or(Slot(u64::MAX), |header| header.hard.decided_to.max(header.hard.voted_to));
         let lost = SlotRange::new(before, to.max(before));
         self.index.remove(lost);
         // [catch-1] Nor is a vote known whose last word is gone: its bytes would not be here.
@@ -306,9 +284,9 @@ impl Memory {
             self.reconfigurations.remove(&slot);
         }
         let incarnation = after.or(own.as_ref()).or(self.last.as_ref());
-        let known = bound.or(self.last.as_ref()).map_or(before, |header| {
-            header.hard.decided_to.max(header.hard.voted_to)
-        });
+        let known = bound
+            .or(self.last.as_ref())
+            .map_or(before, |header| header.hard.decided_to.max(header.hard.voted_to));
         let slots = SlotRange::new(before, known.max(before));
         // While the damage is there to be seen, so are the slots that are missing by it.
         let held = self.held.entry(gap.place.segment).or_default();
@@ -346,10 +324,7 @@ impl Memory {
 
     /// Below this everything is decided, where a snapshot has what is below `start`.
     pub(crate) fn decided_to(&self, start: Slot) -> Slot {
-        let restated = self
-            .last
-            .as_ref()
-            .map_or(Slot::FIRST, |header| header.hard.decided_to);
+        let restated = self.last.as_ref().map_or(Slot::FIRST, |header| header.hard.decided_to);
         let mut to = restated.max(start);
         while let Some((run, ())) = self.decided.find(to) {
             to = run.to;
@@ -363,9 +338,7 @@ impl Memory {
         base: Base,
         incarnation: Incarnation,
     ) -> (Recovery, Index) {
-        let mut hard = self
-            .last
-            .map_or_else(HardState::default, |header| header.hard);
+        let mut hard = self.last.map_or_else(HardState::default, |header| header.hard);
         hard.decided_to = hard.decided_to.max(base.start);
         let damage = self.judge(hard.decided_to, incarnation);
         hard.decided_to = self.decided_to(base.start);
@@ -405,22 +378,12 @@ impl Memory {
             return None;
         }
         let forgotten = |judged: &Judged| {
-            let covered = judged
-                .voted_to
-                .is_some_and(|voted_to| decided_to >= voted_to);
+            let covered = judged.voted_to.is_some_and(|voted_to| decided_to >= voted_to);
             !covered && incarnation <= judged.incarnation
         };
         let describe = |judged: &Judged| {
-            let Gap {
-                place,
-                seqs,
-                reason,
-                ..
-            } = &judged.gap;
-            format!(
-                "{place}: batches {}..{} are gone: {reason}",
-                seqs.start, seqs.end
-            )
+            let Gap { place, seqs, reason, .. } = &judged.gap;
+            format!("{place}: batches {}..{} are gone: {reason}", seqs.start, seqs.end)
         };
         let start = match planted(Mutant::GapsFromFirst) {
             true => Slot::FIRST,

@@ -123,17 +123,11 @@ fn only_segments_of_the_size_of_new_ones_are_used_again() {
     let (mut log, _) = open(&disk);
     write(&mut log, 1, 100, None);
     drop(log);
-    let larger = LogOptions {
-        segment_bytes: 2 * SEGMENT,
-        ..options()
-    };
+    let larger = LogOptions { segment_bytes: 2 * SEGMENT, ..options() };
     let (mut log, _) = Log::open(disk.attach(), larger).unwrap();
     write(&mut log, 100, 200, Some(10));
     let sizes = disk.attach().files(Family::Log).unwrap();
-    assert!(
-        sizes.iter().all(|info| info.bytes == 2 * SEGMENT),
-        "{sizes:?}"
-    );
+    assert!(sizes.iter().all(|info| info.bytes == 2 * SEGMENT), "{sizes:?}");
     let bytes: u64 = sizes.iter().map(|info| info.bytes).sum();
     assert_eq!((log.size_bytes(), log.segments()), (bytes, sizes.len()));
     let (mut log, recovery) = Log::open(disk.attach(), options()).unwrap();
@@ -271,10 +265,7 @@ fn whichever_name_a_segment_has_after_a_crash_the_log_goes_on() {
 /// identity, is nobody's business.
 #[test]
 fn whose_an_earlier_life_was_does_not_matter() {
-    let other = LogOptions {
-        cluster: 8,
-        ..options()
-    };
+    let other = LogOptions { cluster: 8, ..options() };
     let foreign = MemoryDisk::new();
     let (mut log, _) = Log::open(foreign.attach(), other).unwrap();
     write(&mut log, 1, 20, None);
@@ -285,10 +276,7 @@ fn whose_an_earlier_life_was_does_not_matter() {
     let opened = || Log::open(disk.attach(), options()).map(|(_, recovery)| recovery.records);
     assert_eq!(opened(), Ok(2));
     let judged = with(&[Mutant::OwnerBeforeEpoch], opened);
-    assert!(
-        matches!(judged, Err(LogError::Foreign { .. })),
-        "the fault is noticed"
-    );
+    assert!(matches!(judged, Err(LogError::Foreign { .. })), "the fault is noticed");
 }
 
 /// A full disk that holds what is not needed is not full.

@@ -244,12 +244,7 @@ impl Pass {
             self.bad = Some((at.offset, reason));
         }
         self.last = Some((header.seq, header.checksum));
-        self.open = Some(Open {
-            from: at.offset,
-            header,
-            sum: 0,
-            unreadable: None,
-        });
+        self.open = Some(Open { from: at.offset, header, sum: 0, unreadable: None });
         self.body(at, block, index, piece);
     }
 
@@ -284,10 +279,7 @@ impl Pass {
         let wrong = match open.unreadable.take() {
             Some(why) => Some(why),
             None if open.sum == open.header.body_checksum => None,
-            None => Some(format!(
-                "batch {}: checksum of the body does not match",
-                open.header.seq
-            )),
+            None => Some(format!("batch {}: checksum of the body does not match", open.header.seq)),
         };
         let from = open.from;
         self.open = None;
@@ -303,10 +295,7 @@ impl Pass {
         let Some((from, reason)) = self.bad.take() else {
             return;
         };
-        let place = Place {
-            offset: from,
-            ..end
-        };
+        let place = Place { offset: from, ..end };
         piece.damaged.push(DamagedWrites {
             place,
             bytes: end.offset - from,

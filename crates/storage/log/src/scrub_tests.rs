@@ -44,10 +44,7 @@ fn scrubbed(log: &mut Log<MemoryDisk>) -> (u64, Vec<DamagedWrites>) {
 
 fn place(block: u64) -> Place {
     let blocks = options().segment_bytes / BLOCK as u64;
-    Place {
-        segment: Segment(1 + block / blocks),
-        offset: block % blocks * BLOCK as u64,
-    }
+    Place { segment: Segment(1 + block / blocks), offset: block % blocks * BLOCK as u64 }
 }
 
 /// What lies at a block, as somebody puts other bytes there below the log.
@@ -94,16 +91,9 @@ fn flipped_lost_torn_and_misdirected_writes_are_found_where_they_are() {
         ("lost: zeros are there still", |disk, at| {
             put(disk, at, &[0; BLOCK]);
         }),
-        (
-            "torn: the second half is what was there before",
-            |disk, at| {
-                put(
-                    disk,
-                    at,
-                    &[&lying(disk, at)[..BLOCK / 2], &[7; BLOCK / 2]].concat(),
-                );
-            },
-        ),
+        ("torn: the second half is what was there before", |disk, at| {
+            put(disk, at, &[&lying(disk, at)[..BLOCK / 2], &[7; BLOCK / 2]].concat());
+        }),
         ("another write's bytes came here", |disk, at| {
             put(disk, at, &lying(disk, (at + 3) % 40));
         }),
@@ -122,10 +112,7 @@ fn flipped_lost_torn_and_misdirected_writes_are_found_where_they_are() {
             };
             assert_eq!((one.place, one.bytes), (place(at), BLOCK as u64), "{what}");
             let slot = Slot(at + 1);
-            let named = one
-                .slots
-                .iter()
-                .any(|range| range.from <= slot && slot < range.to);
+            let named = one.slots.iter().any(|range| range.from <= slot && slot < range.to);
             assert!(named, "{what} at {at}: {one:?}");
         }
     }
@@ -135,31 +122,20 @@ fn flipped_lost_torn_and_misdirected_writes_are_found_where_they_are() {
 #[test]
 fn a_large_write_is_checked_piece_by_piece() {
     let disk = MemoryDisk::new();
-    let large = crate::LogOptions {
-        segment_bytes: 4 << 20,
-        ..options()
-    };
+    let large = crate::LogOptions { segment_bytes: 4 << 20, ..options() };
     let (mut log, _) = Log::open(disk.clone(), large).unwrap();
     vote(&mut log, 1, 100, 1);
     settle(&mut log);
     let (many, _) = value(2, 100);
     let bytes = crate::log_write::MAGIC.repeat(150_000);
-    let record = Record::Vote {
-        ballot: ballot(1),
-        range: SlotRange::one(Slot(2)),
-        value: many,
-    };
-    log.append(RecordSeq(2), &record, &bytes, hard(2, 3))
-        .unwrap();
+    let record = Record::Vote { ballot: ballot(1), range: SlotRange::one(Slot(2)), value: many };
+    log.append(RecordSeq(2), &record, &bytes, hard(2, 3)).unwrap();
     settle(&mut log);
     vote(&mut log, 3, 100, 3);
     settle(&mut log);
     assert_eq!(scrubbed(&mut log).1, vec![]);
     let first = BLOCK as u64;
-    let middle = Place {
-        segment: Segment(1),
-        offset: 200 * BLOCK as u64,
-    };
+    let middle = Place { segment: Segment(1), offset: 200 * BLOCK as u64 };
     assert!(disk.rot(middle, 5));
     let (_, damaged) = scrubbed(&mut log);
     assert_eq!(damaged.len(), 1, "{damaged:?}");
@@ -177,11 +153,7 @@ fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
     votes(&mut log, 1, 15);
     assert!(disk.rot(place(4), 8 * 300));
     let (_, damaged) = scrubbed(&mut log);
-    assert_eq!(
-        damaged[0].slots,
-        [slots(1, 15)],
-        "one entry holds all of them"
-    );
+    assert_eq!(damaged[0].slots, [slots(1, 15)], "one entry holds all of them");
     log.start_read(9, slots(1, 15), 1 << 20).unwrap();
     (0..10).for_each(|_| assert!(log.poll().is_ok()));
     let done = log.next_read().unwrap();
@@ -190,12 +162,8 @@ fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
     for slot in 4..6 {
         let (again, bytes) = value(slot, 100);
         let range = SlotRange::one(Slot(slot));
-        let record = Record::Decided {
-            range,
-            value: again,
-        };
-        log.append(RecordSeq(100), &record, &bytes, hard(15, 15))
-            .unwrap();
+        let record = Record::Decided { range, value: again };
+        log.append(RecordSeq(100), &record, &bytes, hard(15, 15)).unwrap();
     }
     settle(&mut log);
     assert_eq!(read_all(&mut log, 1, 15).len(), 14);
@@ -214,10 +182,7 @@ fn a_hard_state_that_is_restated_is_not_forgotten() {
         let disk = MemoryDisk::new();
         let (mut log, _) = open(&disk);
         votes(&mut log, 1, 15);
-        let hard = HardState {
-            promised: ballot(9),
-            ..hard(15, 15)
-        };
+        let hard = HardState { promised: ballot(9), ..hard(15, 15) };
         log.checkpoint(hard);
         settle(&mut log);
         let last = place(14);

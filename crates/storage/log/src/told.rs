@@ -24,12 +24,7 @@ pub(crate) struct Told<'a, S> {
 
 impl<'a, S: Source> Told<'a, S> {
     pub(crate) fn new(source: &'a mut S, first: Segment, tell: &'a mut dyn FnMut(Reading)) -> Self {
-        Self {
-            source,
-            first,
-            reading: Reading::default(),
-            tell,
-        }
+        Self { source, first, reading: Reading::default(), tell }
     }
 }
 

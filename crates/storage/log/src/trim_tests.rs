@@ -54,10 +54,7 @@ fn trimmed() -> MemoryDisk {
 fn below_its_start_a_log_neither_remembers_nor_reads_anything() {
     let disk = MemoryDisk::new();
     let (mut log, recovery) = open(&disk);
-    assert_eq!(
-        (recovery.base.start, recovery.base.note.len()),
-        (Slot(1), 0)
-    );
+    assert_eq!((recovery.base.start, recovery.base.note.len()), (Slot(1), 0));
     assert_eq!((log.start(), log.used_bytes()), (Slot(1), 0));
     write(&mut log, 1, 101);
     let before = log.used_bytes();
@@ -96,11 +93,7 @@ fn a_start_never_falls_and_the_newest_change_waits() {
         let keep = |pending: &Pending| pending.kind == PendingKind::Keep;
         disk.pending().into_iter().filter(keep).count()
     };
-    assert_eq!(
-        (keeps(), log.start()),
-        (1, Slot(1)),
-        "nothing is durable yet"
-    );
+    assert_eq!((keeps(), log.start()), (1, Slot(1)), "nothing is durable yet");
     disk.set_manual(false);
     let mut news = Vec::new();
     for _ in 0..20 {
@@ -162,15 +155,9 @@ fn replay_begins_with_the_start() {
         era: Era(era),
         change: Change::Increment(Member::first(node)),
     };
-    let decided = |from, to, value| Record::Decided {
-        range: slots(from, to),
-        value,
-    };
-    let records = [
-        decided(1, 2, change(0, 4)),
-        decided(2, 9, Value::NoOp),
-        decided(9, 10, change(1, 5)),
-    ];
+    let decided = |from, to, value| Record::Decided { range: slots(from, to), value };
+    let records =
+        [decided(1, 2, change(0, 4)), decided(2, 9, Value::NoOp), decided(9, 10, change(1, 5))];
     for (record, seq) in records.iter().zip(1..) {
         let hard = hard(1, 10);
         log.append(RecordSeq(seq), record, &[], hard).unwrap();
@@ -180,10 +167,7 @@ fn replay_begins_with_the_start() {
     let (mut log, recovery) = open(&disk);
     assert_eq!(recovery.reconfigurations, [(Slot(9), change(1, 5))]);
     assert_eq!(recovery.hard.decided_to, Slot(10));
-    let read: Vec<_> = read_all(&mut log, 5, 20)
-        .into_iter()
-        .map(|(range, ..)| range)
-        .collect();
+    let read: Vec<_> = read_all(&mut log, 5, 20).into_iter().map(|(range, ..)| range).collect();
     assert_eq!(read, [slots(5, 9), slots(9, 10)]);
 }
 
@@ -195,18 +179,14 @@ fn a_read_in_flight_is_refused_when_the_log_is_trimmed() {
     while log.poll().is_ok() && !disk.pending().is_empty() {}
     disk.set_manual(true);
     for token in 0..6 {
-        log.start_read(token, slots(10 + token, 90), 1 << 20)
-            .unwrap();
+        log.start_read(token, slots(10 + token, 90), 1 << 20).unwrap();
     }
     let reads = disk.pending();
     assert!(reads.iter().all(|read| read.kind == PendingKind::Read));
     log.rebase(Slot(170), Vec::new());
     // The base first; then the first segments are removed before the reads end.
     for _ in 0..40 {
-        let later = disk
-            .pending()
-            .into_iter()
-            .find(|other| !reads.contains(other));
+        let later = disk.pending().into_iter().find(|other| !reads.contains(other));
         later.map(|other| disk.complete(other.id));
         log.poll().unwrap();
     }
@@ -241,11 +221,7 @@ fn gaps_are_counted_from_the_start_of_the_log() {
     let ranges = || open(&disk).1.damage.unwrap().ranges;
     assert_eq!(ranges(), [slots(84, 86)]);
     let counted = with(&[Mutant::GapsFromFirst], ranges);
-    assert_eq!(
-        counted,
-        [slots(1, 70), slots(84, 86)],
-        "the fault is noticed"
-    );
+    assert_eq!(counted, [slots(1, 70), slots(84, 86)], "the fault is noticed");
     // Nothing is missing of what is below the start.
     assert!(disk.rot(writes[0].place, 8 * 200));
     assert_eq!(ranges(), [slots(84, 86)]);
@@ -308,9 +284,7 @@ fn a_damaged_base_is_refused_by_all_who_read_it() {
     let mut bytes = disk.read(BASE_FILE).unwrap().unwrap();
     bytes[40] ^= 1;
     disk.attach().replace(BASE_FILE, &bytes).unwrap();
-    let expected = LogError::BaseDamaged {
-        reason: "its checksum does not match".to_owned(),
-    };
+    let expected = LogError::BaseDamaged { reason: "its checksum does not match".to_owned() };
     let opened = Log::open(disk.attach(), options());
     assert_eq!(opened.unwrap_err(), expected);
     assert_eq!(verify(&mut disk.attach(), None).unwrap_err(), expected);
@@ -326,16 +300,7 @@ fn offline_tools_say_where_the_log_begins() {
     assert_eq!((verified.records, verified.damaged), (36, vec![]));
     let mut first = None;
     inspect(&mut disk.attach(), None, &mut |item| {
-        if let (
-            None,
-            Inspected::Base {
-                start,
-                segment,
-                seq,
-                note_bytes,
-            },
-        ) = (&first, item)
-        {
+        if let (None, Inspected::Base { start, segment, seq, note_bytes }) = (&first, item) {
             first = Some((start, segment, seq, note_bytes));
         }
     })
@@ -412,22 +377,13 @@ fn a_cut_and_a_trim_do_not_disturb_each_other() {
     disk.crash(seed.unwrap());
     disk.set_manual(false);
     let (mut log, recovery) = open(&disk);
-    assert_eq!(
-        (recovery.torn_tail_bytes, recovery.damage),
-        (BLOCK as u64, None)
-    );
+    assert_eq!((recovery.torn_tail_bytes, recovery.damage), (BLOCK as u64, None));
     for slot in 21..200 {
         vote(&mut log, slot, 100, slot);
         settle(&mut log);
         rebase(&mut log, slot - 3);
         let (mut again, recovery) = open(&disk);
-        assert_eq!(
-            (
-                recovery.torn_tail_bytes * u64::from(slot > 23),
-                recovery.damage
-            ),
-            (0, None)
-        );
+        assert_eq!((recovery.torn_tail_bytes * u64::from(slot > 23), recovery.damage), (0, None));
         assert_eq!(read_all(&mut again, slot - 3, 300).len(), 4);
     }
     assert!(log.size_bytes() <= 8 * options().segment_bytes);
@@ -440,12 +396,10 @@ fn other_families_share_the_disk() {
     let disk = MemoryDisk::new();
     let (mut log, _) = open(&disk);
     let part = FileId::new(Family::Snapshot, 1);
-    log.disk_mut()
-        .start_prepare(part, 4 * BLOCK as u64, Zeros::Written);
+    log.disk_mut().start_prepare(part, 4 * BLOCK as u64, Zeros::Written);
     write(&mut log, 1, 3);
     let block = Buffer::new(BLOCK);
-    log.disk_mut()
-        .start_write(7, part.at(0), block.into(), BLOCK, Durability::Later);
+    log.disk_mut().start_write(7, part.at(0), block.into(), BLOCK, Durability::Later);
     log.disk_mut().start_flush(8, part);
     log.disk_mut().start_keep(0, "other", b"x".to_vec());
     log.disk_mut().start_retire(part);
@@ -472,20 +426,14 @@ fn what_is_trimmed_whole_is_restated_by_the_write_that_stays() {
     let disk = trimmed();
     let (mut log, _) = open(&disk);
     let promise = Record::Promise { ballot: ballot(9) };
-    let promised = HardState {
-        promised: ballot(9),
-        ..hard(101, 101)
-    };
+    let promised = HardState { promised: ballot(9), ..hard(101, 101) };
     log.append(RecordSeq(1), &promise, &[], promised).unwrap();
     settle(&mut log);
     rebase(&mut log, 101);
     let (mut log, recovery) = open(&disk);
     assert_eq!(recovery.hard, promised);
     let (again, bytes) = value(101, 100);
-    let record = Record::Decided {
-        range: slots(101, 102),
-        value: again,
-    };
+    let record = Record::Decided { range: slots(101, 102), value: again };
     log.append(RecordSeq(1), &record, &bytes, promised).unwrap();
     settle(&mut log);
     assert_eq!(open(&disk).1.hard.promised, ballot(9));

@@ -58,9 +58,7 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
     };
     memory.end();
     let last = memory.last();
-    let next = last.map_or(Slot::FIRST, |header| {
-        header.hard.voted_to.max(header.hard.decided_to)
-    });
+    let next = last.map_or(Slot::FIRST, |header| header.hard.voted_to.max(header.hard.decided_to));
     let mut damaged: Vec<_> = memory
         .gaps
         .iter()
@@ -73,11 +71,7 @@ pub fn verify<S: Source>(source: &mut S, owner: Option<Owner>) -> Result<Verifie
     if let Some((place, reason)) = broken {
         let from = last.map_or(Slot::FIRST, |header| header.hard.decided_to);
         let from = from.max(start);
-        damaged.push(DamagedPlace {
-            place,
-            slots: SlotRange::new(from, from.max(next)),
-            reason,
-        });
+        damaged.push(DamagedPlace { place, slots: SlotRange::new(from, from.max(next)), reason });
     }
     let seq = last.map_or(base.anchor.seq, |header| header.seq + 1);
     let decided = memory.decided_to(start);

@@ -76,11 +76,7 @@ pub(crate) fn walk<S: Source>(
     base: &BaseFile,
     visit: &mut impl Visit,
 ) -> Result<Walked, LogError> {
-    let Anchor {
-        segment: first,
-        seq,
-        previous,
-    } = base.anchor;
+    let Anchor { segment: first, seq, previous } = base.anchor;
     let files = segments(source).map_err(LogError::Disk)?;
     let (trimmed, files) = files.into_iter().partition(|file| file.segment < first);
     let mut walk = Walk {
@@ -141,20 +137,12 @@ enum Found {
     /// The write that was looked for, whole.
     Write(Header),
     /// Something else, or less.
-    Fault {
-        reason: String,
-        header: Option<Header>,
-        unreadable: bool,
-    },
+    Fault { reason: String, header: Option<Header>, unreadable: bool },
 }
 
 impl Found {
     fn fault(reason: impl Into<String>) -> Self {
-        Self::Fault {
-            reason: reason.into(),
-            header: None,
-            unreadable: false,
-        }
+        Self::Fault { reason: reason.into(), header: None, unreadable: false }
     }
 }
 
@@ -172,11 +160,7 @@ impl<S: Source> Walk<'_, S> {
                         scanned.first = Some(header.first_seq);
                         break;
                     }
-                    Err(Found::Fault {
-                        reason,
-                        unreadable: true,
-                        ..
-                    }) => {
+                    Err(Found::Fault { reason, unreadable: true, .. }) => {
                         let segment = file.segment;
                         let place = Place { segment, offset };
                         scanned.unreadable.get_or_insert((place, reason));
@@ -210,27 +194,17 @@ impl<S: Source> Walk<'_, S> {
                     offset += u64::from(header.length);
                     continue;
                 }
-                Found::Fault {
-                    reason,
-                    header,
-                    unreadable,
-                } => (reason, header, unreadable),
+                Found::Fault { reason, header, unreadable } => (reason, header, unreadable),
             };
             if self.limit(index) == self.next_seq {
                 // The writer moved on to a later segment here.
                 (index, offset) = (index + 1, 0);
                 continue;
             }
-            let place = Place {
-                segment: self.files[index].segment,
-                offset,
-            };
+            let place = Place { segment: self.files[index].segment, offset };
             if self.next_seq > self.complete_to(index, offset)? {
                 if unreadable {
-                    return Err(LogError::Unreadable {
-                        place,
-                        detail: reason,
-                    });
+                    return Err(LogError::Unreadable { place, detail: reason });
                 }
                 return Ok(false);
             }
@@ -239,20 +213,10 @@ impl<S: Source> Walk<'_, S> {
                 let seqs = self.next_seq..self.complete_to(index, offset)? + 1;
                 self.next_seq = seqs.end;
                 self.chained = false;
-                visit.damage(&Gap {
-                    place,
-                    seqs,
-                    reason,
-                    header,
-                });
+                visit.damage(&Gap { place, seqs, reason, header });
                 return Ok(true);
             };
-            visit.damage(&Gap {
-                place,
-                seqs: self.next_seq..seq,
-                reason,
-                header,
-            });
+            visit.damage(&Gap { place, seqs: self.next_seq..seq, reason, header });
             self.next_seq = seq;
             self.chained = false;
             (index, offset) = (resumed, at);
@@ -265,10 +229,7 @@ impl<S: Source> Walk<'_, S> {
         self.next_seq = missing.end;
         self.chained = false;
         visit.damage(&Gap {
-            place: Place {
-                segment: self.first,
-                offset: 0,
-            },
+            place: Place { segment: self.first, offset: 0 },
             seqs: missing,
             reason: "no segment is there".to_owned(),
             header: None,
@@ -302,10 +263,7 @@ impl<S: Source> Walk<'_, S> {
             return Ok(Found::fault(format!("batch {} was cut off", header.seq)));
         }
         if self.chained && header.previous != self.checksum && !planted(Mutant::ChainIgnored) {
-            return Ok(Found::fault(format!(
-                "batch {} follows another batch",
-                header.seq
-            )));
+            return Ok(Found::fault(format!("batch {} follows another batch", header.seq)));
         }
         self.body_at(file, header)
     }
@@ -314,17 +272,10 @@ impl<S: Source> Walk<'_, S> {
     fn body_at(&mut self, file: SegmentFile, header: Header) -> Result<Found, LogError> {
         let length = header.length as usize;
         if header.place.offset + u64::from(header.length) > file.bytes {
-            return Ok(Found::fault(format!(
-                "batch {} is longer than its segment",
-                header.seq
-            )));
+            return Ok(Found::fault(format!("batch {} is longer than its segment", header.seq)));
         }
         let fault = |reason: String, unreadable| {
-            Ok(Found::Fault {
-                reason,
-                header: Some(header),
-                unreadable,
-            })
+            Ok(Found::Fault { reason, header: Some(header), unreadable })
         };
         match self.window.get(file, header.place.offset, length) {
             Err(unread) => fault(unread.reason()?, true),
@@ -343,10 +294,7 @@ impl<S: Source> Walk<'_, S> {
     /// The header here, if it is ours and belongs here.
     fn look(&mut self, index: usize, offset: u64) -> Result<Result<Header, Found>, LogError> {
         let file = self.files[index];
-        let place = Place {
-            segment: file.segment,
-            offset,
-        };
+        let place = Place { segment: file.segment, offset };
         let block = match self.window.get(file, offset, BLOCK) {
             Ok(block) => block,
             Err(unread) => {
@@ -378,10 +326,7 @@ impl<S: Source> Walk<'_, S> {
             self.check_owner(place, header.owner)?;
         }
         if header.place.segment != place.segment && !planted(Mutant::EpochIgnored) {
-            return Ok(Err(Found::fault(format!(
-                "batch of segment {}",
-                header.place.segment
-            ))));
+            return Ok(Err(Found::fault(format!("batch of segment {}", header.place.segment))));
         }
         self.check_owner(place, header.owner)?;
         if header.place.offset != offset {
@@ -482,11 +427,7 @@ impl<S: Source> Walk<'_, S> {
             from = 0;
         }
         let tail = tail.map(|(index, offset)| {
-            (
-                self.files[index],
-                self.scanned[index].first.unwrap_or(self.next_seq),
-                offset,
-            )
+            (self.files[index], self.scanned[index].first.unwrap_or(self.next_seq), offset)
         });
         Ok(Walked {
             next_seq: self.next_seq,
@@ -522,16 +463,9 @@ impl<S: Source> Walk<'_, S> {
                     torn += to.saturating_sub(offset.max(counted_to));
                     counted_to = counted_to.max(to);
                 }
-                Err(Found::Fault {
-                    reason,
-                    unreadable: true,
-                    ..
-                }) => {
+                Err(Found::Fault { reason, unreadable: true, .. }) => {
                     return Err(LogError::Unreadable {
-                        place: Place {
-                            segment: file.segment,
-                            offset,
-                        },
+                        place: Place { segment: file.segment, offset },
                         detail: reason,
                     });
                 }
@@ -583,14 +517,7 @@ struct Window<'a, S> {
 impl<'a, S: Source> Window<'a, S> {
     fn new(source: &'a mut S) -> Self {
         let buffer = Buffer::new(WINDOW);
-        Self {
-            source,
-            buffer,
-            segment: None,
-            start: 0,
-            bytes: 0,
-            last: 0,
-        }
+        Self { source, buffer, segment: None, start: 0, bytes: 0, last: 0 }
     }
 
     /// Bytes of a segment; the range lies within it.
@@ -620,14 +547,9 @@ impl<'a, S: Source> Window<'a, S> {
         if bytes > self.buffer.len() {
             self.buffer = Buffer::new(bytes);
         }
-        let place = Place {
-            segment: file.segment,
-            offset,
-        };
+        let place = Place { segment: file.segment, offset };
         let left = file.bytes.saturating_sub(offset);
-        let ahead = usize::try_from(left)
-            .unwrap_or(usize::MAX)
-            .min(self.buffer.len());
+        let ahead = usize::try_from(left).unwrap_or(usize::MAX).min(self.buffer.len());
         let ahead = ahead - ahead % BLOCK;
         self.segment = None;
         // One bad block must not hide its neighbours: what is not needed is tried once, along with
@@ -636,8 +558,7 @@ impl<'a, S: Source> Window<'a, S> {
             Ok(()) => ahead,
             Err(error) if ahead <= bytes => return Err(error.into()),
             Err(_) => {
-                self.source
-                    .read_now(place.into(), &mut self.buffer, bytes)?;
+                self.source.read_now(place.into(), &mut self.buffer, bytes)?;
                 bytes
             }
         };

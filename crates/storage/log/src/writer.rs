@@ -57,11 +57,7 @@ impl Writer {
         previous: u32,
         tail: Option<(SegmentFile, u64, u64)>,
     ) -> Self {
-        let current = |(file, first_seq, offset)| Current {
-            file,
-            first_seq,
-            offset,
-        };
+        let current = |(file, first_seq, offset)| Current { file, first_seq, offset };
         Self {
             owner,
             incarnation,
@@ -96,10 +92,7 @@ impl Writer {
     }
 
     pub(crate) fn position(&self) -> Option<Place> {
-        let place = |at: Current| Place {
-            segment: at.file.segment,
-            offset: at.offset,
-        };
+        let place = |at: Current| Place { segment: at.file.segment, offset: at.offset };
         self.current.map(place)
     }
 
@@ -111,8 +104,7 @@ impl Writer {
 
     /// Whether the segment in use has room for a write of this length.
     pub(crate) fn has_room(&self, length: usize) -> bool {
-        self.current
-            .is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
+        self.current.is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }
 
     /// Bytes of the segment in use that are full.
@@ -127,11 +119,7 @@ impl Writer {
 
     /// From now on writes go into this segment, in which no write has its number.
     pub(crate) fn enter(&mut self, file: SegmentFile) {
-        self.current = Some(Current {
-            file,
-            first_seq: self.next_seq,
-            offset: 0,
-        });
+        self.current = Some(Current { file, first_seq: self.next_seq, offset: 0 });
     }
 
     /// Starts the disk's write of what gathered. There is room for it.
@@ -143,10 +131,7 @@ impl Writer {
     ) {
         let length = gathered.length();
         let current = self.current.as_mut().expect("a segment was entered");
-        let place = Place {
-            segment: current.file.segment,
-            offset: current.offset,
-        };
+        let place = Place { segment: current.file.segment, offset: current.offset };
         let header = Header {
             owner: self.owner,
             incarnation: self.incarnation,
@@ -162,11 +147,7 @@ impl Writer {
             hard: gathered.hard,
             checksum: 0,
         };
-        let first = Anchor {
-            segment: place.segment,
-            seq: header.seq,
-            previous: header.previous,
-        };
+        let first = Anchor { segment: place.segment, seq: header.seq, previous: header.previous };
         holdings.wrote(first, gathered.runs.to());
         let header = log_write::seal(header, gathered.blocks());
         current.offset += length as u64;
@@ -176,10 +157,7 @@ impl Writer {
         self.in_flight.push_back(InFlight {
             seq: header.seq,
             last: gathered.last,
-            span: Span {
-                at: place,
-                bytes: length as u64,
-            },
+            span: Span { at: place, bytes: length as u64 },
             runs: gathered.runs,
             done: false,
         });

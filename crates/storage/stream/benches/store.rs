@@ -103,9 +103,6 @@ fn run(work: &Work, put: usize) {
 /// Until something ends, or for a second.
 fn wait(disk: &FileDisk) {
     let fd = disk.wait_fd().expect("a driver of files");
-    let second = Timespec {
-        tv_sec: 1,
-        tv_nsec: 0,
-    };
+    let second = Timespec { tv_sec: 1, tv_nsec: 0 };
     let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&second));
 }

@@ -39,11 +39,7 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn stream(&mut self) -> Option<StreamName> {
-        Some(StreamName {
-            owner: NodeId(self.u32()?),
-            boot: self.u32()?,
-            number: self.u32()?,
-        })
+        Some(StreamName { owner: NodeId(self.u32()?), boot: self.u32()?, number: self.u32()? })
     }
 
     /// `value`, if nothing is left over.

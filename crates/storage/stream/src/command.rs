@@ -177,13 +177,7 @@ impl Command {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Self::Open {
-                name,
-                how,
-                writer,
-                stream,
-                now_ms,
-            } => {
+            Self::Open { name, how, writer, stream, now_ms } => {
                 out.push(OPEN);
                 put_name(name, &mut out);
                 out.push(*how as u8);
@@ -237,20 +231,10 @@ impl Command {
                     _ => return None,
                 },
             },
-            TRIM => Self::Trim {
-                name: fields.name()?,
-                before: fields.u64()?,
-            },
-            REMOVE => Self::Remove {
-                name: fields.name()?,
-            },
-            RETAIN => Self::Retain {
-                name: fields.name()?,
-                keep: Retention::decode(&mut fields)?,
-            },
-            AGE => Self::Age {
-                now_ms: fields.u64()?,
-            },
+            TRIM => Self::Trim { name: fields.name()?, before: fields.u64()? },
+            REMOVE => Self::Remove { name: fields.name()? },
+            RETAIN => Self::Retain { name: fields.name()?, keep: Retention::decode(&mut fields)? },
+            AGE => Self::Age { now_ms: fields.u64()? },
             _ => return None,
         };
         fields.end(command)
@@ -276,10 +260,7 @@ impl Retention {
             (1, bound) => Some(Some(bound)),
             _ => None,
         };
-        Some(Self {
-            bytes: bound()?,
-            age_ms: bound()?,
-        })
+        Some(Self { bytes: bound()?, age_ms: bound()? })
     }
 }
 
@@ -326,11 +307,7 @@ mod tests {
     #[test]
     fn every_command_comes_back_and_no_part_of_one_does() {
         let name: Name = "backup/1".parse().unwrap();
-        let stream = StreamName {
-            owner: NodeId(7),
-            boot: 3,
-            number: u32::MAX,
-        };
+        let stream = StreamName { owner: NodeId(7), boot: 3, number: u32::MAX };
         let open = |how| Command::Open {
             name: name.clone(),
             how,
@@ -343,21 +320,12 @@ mod tests {
             open(How::Append),
             open(How::Takeover),
             open(How::Continue),
-            Command::Close {
-                stream,
-                finish: true,
-            },
-            Command::Trim {
-                name: name.clone(),
-                before: u64::MAX,
-            },
+            Command::Close { stream, finish: true },
+            Command::Trim { name: name.clone(), before: u64::MAX },
             Command::Remove { name: name.clone() },
             Command::Retain {
                 name: name.clone(),
-                keep: Retention {
-                    bytes: Some(0),
-                    age_ms: None,
-                },
+                keep: Retention { bytes: Some(0), age_ms: None },
             },
             Command::Age { now_ms: 1 << 40 },
         ] {

@@ -288,13 +288,9 @@ impl Table {
     /// Executes a command of the log, in `slot`.
     pub fn execute(&mut self, slot: Slot, command: &[u8]) -> Reply {
         match Command::decode(command).ok_or(Denied::Malformed)? {
-            Command::Open {
-                name,
-                how,
-                writer,
-                stream,
-                now_ms,
-            } => self.open_piece(slot, name, how, writer, stream, now_ms),
+            Command::Open { name, how, writer, stream, now_ms } => {
+                self.open_piece(slot, name, how, writer, stream, now_ms)
+            }
             Command::Close { stream, finish } => self.close_piece(stream, finish),
             Command::Trim { name, before } => self.trim(name, before),
             Command::Remove { name } => self.remove(&name),
@@ -406,10 +402,7 @@ impl Table {
                 false => Err(Denied::Unknown),
             };
         };
-        let named = self
-            .streams
-            .get_mut(&name)
-            .expect("an open stream is known");
+        let named = self.streams.get_mut(&name).expect("an open stream is known");
         named.finished |= finish;
         Ok(Done::Closed { at: named.end })
     }
@@ -417,10 +410,7 @@ impl Table {
     /// The piece of this inner stream ends where it is. Gives the stream that it belongs to.
     fn end_piece(&mut self, stream: StreamName) -> Option<Name> {
         let name = self.open.remove(&stream)?;
-        let named = self
-            .streams
-            .get_mut(&name)
-            .expect("an open stream is known");
+        let named = self.streams.get_mut(&name).expect("an open stream is known");
         named.open = false;
         let end = named.end - named.last().first;
         self.changes.push_back(Change::Closed { stream, end });
@@ -496,10 +486,7 @@ impl Table {
         named.start = named.start.max(before);
         let start = named.start;
         // What is behind the piece is its end.
-        let gone = named
-            .pieces
-            .windows(2)
-            .take_while(|pair| pair[1].first <= start);
+        let gone = named.pieces.windows(2).take_while(|pair| pair[1].first <= start);
         let gone = gone.count();
         for piece in named.pieces.drain(..gone) {
             self.known.remove(&piece.stream);
@@ -565,10 +552,7 @@ impl Table {
             let (end, finished) = (named.end, named.finished);
             return Err(Nowhere::BehindEnd { end, finished });
         }
-        let at = named
-            .pieces
-            .partition_point(|piece| piece.first <= position)
-            - 1;
+        let at = named.pieces.partition_point(|piece| piece.first <= position) - 1;
         let Piece { stream, first } = named.pieces[at];
         Ok(Located {
             stream,

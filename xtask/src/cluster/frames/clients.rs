@@ -137,17 +137,9 @@ struct Session {
 
 impl Session {
     fn open(nodes: &[SocketAddr], both_ways: bool) -> Option<Self> {
-        let options = Options {
-            patience: Duration::from_secs(1),
-            ..Options::default()
-        };
+        let options = Options { patience: Duration::from_secs(1), ..Options::default() };
         let client = FrameClient::open(nodes, INTERFACE, options).ok()?;
-        Some(Self {
-            name: client.name(),
-            client,
-            submitted: 0,
-            both_ways,
-        })
+        Some(Self { name: client.name(), client, submitted: 0, both_ways })
     }
 
     fn is_over(&self) -> bool {
@@ -200,9 +192,7 @@ impl Session {
             return Ok(());
         }
         let (open, counts) = (self.client.open_batches(), self.client.counts());
-        Err(Failed(format!(
-            "{open} batches have no outcome: {counts:?}"
-        )))
+        Err(Failed(format!("{open} batches have no outcome: {counts:?}")))
     }
 }
 
@@ -233,17 +223,12 @@ impl ByConnection {
         while !stopped(stop) {
             *number += 1;
             let command = command(0, *number);
-            let mut bytes = u32::try_from(command.len())
-                .unwrap_or(0)
-                .to_le_bytes()
-                .to_vec();
+            let mut bytes = u32::try_from(command.len()).unwrap_or(0).to_le_bytes().to_vec();
             bytes.extend(command);
             stream.write_all(&bytes)?;
             let slot = answer(&mut stream)?.try_into();
             let slot = slot.map_err(|_| io::ErrorKind::InvalidData)?;
-            note(told, |told| {
-                told.by_connection.push(u64::from_le_bytes(slot))
-            });
+            note(told, |told| told.by_connection.push(u64::from_le_bytes(slot)));
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -260,11 +245,7 @@ struct Door {
 
 impl Door {
     const fn new(nodes: Vec<SocketAddr>) -> Self {
-        Self {
-            nodes,
-            open: None,
-            session: None,
-        }
+        Self { nodes, open: None, session: None }
     }
 
     /// Offers this batch to whom it takes for the leader. If that fails, the next one is it.
@@ -294,11 +275,7 @@ impl Door {
             }
         };
         let bytes = batch(session, number, [command].into_iter());
-        let request = Request::Offer {
-            name,
-            counter: number,
-            bytes: &bytes,
-        };
+        let request = Request::Offer { name, counter: number, bytes: &bytes };
         ask(stream, &request).map(drop)
     }
 }
@@ -347,12 +324,8 @@ fn ask(stream: &mut TcpStream, request: &Request<'_>) -> io::Result<Vec<u8>> {
 fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
-    let mut body = vec![
-        0;
-        u16::try_from(u32::from_le_bytes(length))
-            .map_err(io::Error::other)?
-            .into()
-    ];
+    let mut body =
+        vec![0; u16::try_from(u32::from_le_bytes(length)).map_err(io::Error::other)?.into()];
     stream.read_exact(&mut body)?;
     match body.split_first() {
         Some((&DONE, rest)) => Ok(rest.to_vec()),

@@ -64,12 +64,8 @@ impl Executed {
 
     /// The same of what each slot holds.
     pub(super) fn of_slots(slots: BTreeMap<u64, String>) -> Self {
-        let mut executed = Self {
-            slots: BTreeMap::new(),
-            names: BTreeMap::new(),
-            values: 0,
-            idle: 0,
-        };
+        let mut executed =
+            Self { slots: BTreeMap::new(), names: BTreeMap::new(), values: 0, idle: 0 };
         for (slot, value) in &slots {
             let Some((name, number)) = batch(value) else {
                 continue;
@@ -112,10 +108,7 @@ mod tests {
 
     #[test]
     fn batches_execute_once_and_in_the_order_of_their_numbers() {
-        let name = Name {
-            origin: LENT | 7,
-            boot: 3,
-        };
+        let name = Name { origin: LENT | 7, boot: 3 };
         let numbers = [1, 1, 3, 2, 3, 2];
         let value = |number| format!("batch {}/{}/{number}", name.origin, name.boot);
         let mut slots: BTreeMap<u64, String> = (10..).zip(numbers.map(value)).collect();

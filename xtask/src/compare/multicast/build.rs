@@ -19,15 +19,7 @@ pub(super) const FORCE: &str = "force.so";
 /// The program of this workspace.
 pub(super) fn ours() -> Result<(), Failed> {
     eprintln!("building quorate");
-    let words = [
-        "build",
-        "--release",
-        "--quiet",
-        "--bin",
-        "quorate",
-        "--bin",
-        "quorate-tools",
-    ];
+    let words = ["build", "--release", "--quiet", "--bin", "quorate", "--bin", "quorate-tools"];
     let mut command = Command::new(cargo());
     command.args(words).current_dir(shell::root());
     shell::read(&mut command).map(drop)
@@ -119,7 +111,5 @@ fn need(program: &str, packages: &str) -> Result<(), Failed> {
     if shell::has(program) {
         return Ok(());
     }
-    Err(Failed(format!(
-        "there is no `{program}` (Debian: {packages})"
-    )))
+    Err(Failed(format!("there is no `{program}` (Debian: {packages})")))
 }

@@ -53,11 +53,8 @@ nodelist {{
 "
     );
     for node in 1..=nodes {
-        let _ = writeln!(
-            out,
-            "  node {{\n    ring0_addr: {}\n    nodeid: {node}\n  }}",
-            address(node)
-        );
+        let _ =
+            writeln!(out, "  node {{\n    ring0_addr: {}\n    nodeid: {node}\n  }}", address(node));
     }
     out + "}\n"
 }

@@ -88,11 +88,7 @@ pub(super) struct Verdict {
 
 /// (What, at least how many times, of the best of these.)
 const TARGETS: [(&str, f64, &[System]); 2] = [
-    (
-        "Quorate ÷ the better of Corosync and JGroups",
-        3.0,
-        &[System::Corosync, System::Jgroups],
-    ),
+    ("Quorate ÷ the better of Corosync and JGroups", 3.0, &[System::Corosync, System::Jgroups]),
     ("Quorate ÷ Aeron", 0.8, &[System::Aeron]),
 ];
 
@@ -155,11 +151,7 @@ impl Results {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) const CELL: Cell = Cell {
-        megabits: 1000,
-        receivers: 5,
-        bytes: 8192,
-    };
+    pub(in super::super) const CELL: Cell = Cell { megabits: 1000, receivers: 5, bytes: 8192 };
 
     pub(in super::super) fn results() -> Results {
         let mut results = Results::default();
@@ -193,14 +185,7 @@ pub(super) mod tests {
         let results = results();
         let of_the_ceiling = results.ratio(System::Quorate, &[System::Bare], CELL);
         let (least, median, greatest) = (0.8, 0.8, 0.9);
-        assert_eq!(
-            of_the_ceiling,
-            Some(Spread {
-                least,
-                median,
-                greatest
-            })
-        );
+        assert_eq!(of_the_ceiling, Some(Spread { least, median, greatest }));
         // The better one of each round: 300, 200, 400.
         let verdicts = results.verdicts();
         assert_eq!(verdicts.len(), 1);
@@ -213,9 +198,6 @@ pub(super) mod tests {
         let results = results();
         assert_eq!(results.good_rounds(System::Corosync, CELL), 2);
         assert_eq!(results.good_rounds(System::Aeron, CELL), 0);
-        assert_eq!(
-            results.figure(System::Aeron, CELL, |one| one.slowest_mbit),
-            None
-        );
+        assert_eq!(results.figure(System::Aeron, CELL, |one| one.slowest_mbit), None);
     }
 }

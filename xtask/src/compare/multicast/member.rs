@@ -15,9 +15,7 @@ use crate::shell::Failed;
 /// What a command in a node's namespace begins with; it ends with this process.
 pub(super) fn inside(node: u32) -> Command {
     let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "KILL", "nsenter"])
-        .arg(format!("--net=/run/netns/n{node}"));
+    command.args(["--pdeathsig", "KILL", "nsenter"]).arg(format!("--net=/run/netns/n{node}"));
     command
 }
 
@@ -53,14 +51,7 @@ impl Member {
             });
             receiver
         });
-        Self {
-            node,
-            child,
-            input,
-            said,
-            speaks: false,
-            receives: false,
-        }
+        Self { node, child, input, said, speaks: false, receives: false }
     }
 
     /// The first line from now on that is the one.
@@ -125,10 +116,7 @@ mod tests {
     #[test]
     fn a_member_is_heard_and_gone_when_dropped() {
         let mut shell = Command::new("sh");
-        shell.args([
-            "-c",
-            "echo up; read line; echo \"heard $line\"; exec sleep 1000",
-        ]);
+        shell.args(["-c", "echo up; read line; echo \"heard $line\"; exec sleep 1000"]);
         let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut member = Member::new(1, shell.spawn().unwrap());
         let until = Instant::now() + Duration::from_secs(60);

@@ -43,13 +43,8 @@ const JAVA: [&str; 3] = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx256m"];
 
 /// Starts, measures, ends.
 pub(super) fn turn(wish: &Wish, system: System, cell: Cell) -> Result<Measured, Failed> {
-    let group = Group {
-        wish,
-        system,
-        members: cell.receivers + 1,
-        bytes: cell.bytes,
-        folder: scratch()?,
-    };
+    let group =
+        Group { wish, system, members: cell.receivers + 1, bytes: cell.bytes, folder: scratch()? };
     let mut processes = Vec::new();
     let measured = group.measure(&mut processes);
     measured.map_err(|Failed(why)| Failed(why + &group.last_words()))
@@ -99,9 +94,8 @@ impl Group<'_> {
         let until = begun + warmup + self.wish.duration + LATE;
         let mut slowest = f64::INFINITY;
         for member in processes.iter_mut().filter(|member| member.receives) {
-            let said = member.wait_for(until, |line| {
-                line.as_bytes().first().is_some_and(u8::is_ascii_digit)
-            })?;
+            let said = member
+                .wait_for(until, |line| line.as_bytes().first().is_some_and(u8::is_ascii_digit))?;
             let rate =
                 segment::rate(&said).ok_or_else(|| Failed(format!("not a figure: {said}")))?;
             slowest = slowest.min(rate);
@@ -199,13 +193,8 @@ impl Group<'_> {
 
     fn spawn(&self, node: u32, what: &str, mut command: Command) -> Result<Member, Failed> {
         let log = File::create(self.place(node, &format!("{what}.log")))?;
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log);
-        let child = command
-            .spawn()
-            .map_err(|error| Failed(format!("{command:?}: {error}")))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        let child = command.spawn().map_err(|error| Failed(format!("{command:?}: {error}")))?;
         Ok(Member::new(node, child))
     }
 
@@ -242,11 +231,7 @@ struct Spent {
 impl Look {
     fn now(processes: &[Member]) -> Self {
         let ids: Vec<u32> = processes.iter().map(|one| one.id()).collect();
-        Self {
-            at: Instant::now(),
-            own: Usage::of_processes(&ids),
-            machine: Machine::now(),
-        }
+        Self { at: Instant::now(), own: Usage::of_processes(&ids), machine: Machine::now() }
     }
 
     fn since(&self, before: &Self) -> Spent {

@@ -113,11 +113,7 @@ mod tests {
         let wish = super::super::parse(&[]).unwrap();
         let speed = Lan::named("1gbit").unwrap();
         let line = |receivers| {
-            let cell = Cell {
-                megabits: 1000,
-                receivers,
-                bytes: 8192,
-            };
+            let cell = Cell { megabits: 1000, receivers, bytes: 8192 };
             flags(&wish, speed, cell).join(" ")
         };
         assert!(line(25).contains("--lan 1gbit --nodes 5 --learners 21 "));

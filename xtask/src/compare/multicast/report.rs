@@ -31,12 +31,7 @@ pub(super) fn write(wish: &Wish, systems: &[System], results: &Results) -> Resul
     let origin = Origin::now();
     let text = markdown(wish, &origin, systems, results);
     let document = document(wish, &origin, systems, results);
-    let usual = || {
-        shell::target()
-            .join("compare")
-            .join("multicast")
-            .join("report")
-    };
+    let usual = || shell::target().join("compare").join("multicast").join("report");
     let place = wish.out.clone().unwrap_or_else(usual);
     if let Some(folder) = place.parent() {
         fs::create_dir_all(folder)?;
@@ -76,12 +71,7 @@ fn markdown(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
         }
     }
     for (system, why) in &results.failures {
-        let _ = writeln!(
-            out,
-            "| | | | {} | skipped: {} | | | | | | | |",
-            system.name(),
-            line(why)
-        );
+        let _ = writeln!(out, "| | | | {} | skipped: {} | | | | | | | |", system.name(), line(why));
     }
     out += "\n## Targets\n\n| Links | Receivers | Bytes | What | Wanted | Found | |\n|---|---|---|---|---|---|---|\n";
     for verdict in results.verdicts() {
@@ -94,31 +84,19 @@ fn markdown(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
             verdict.what,
             verdict.wanted,
             spread(Some(verdict.found), 2),
-            if verdict.found.median >= verdict.wanted {
-                "reached"
-            } else {
-                "**missed**"
-            }
+            if verdict.found.median >= verdict.wanted { "reached" } else { "**missed**" }
         );
     }
     out += "\n## What was compared\n\n| System | Version | Settings |\n|---|---|---|\n";
     for system in systems {
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} |",
-            system.name(),
-            system.version(),
-            system.settings()
-        );
+        let _ =
+            writeln!(out, "| {} | {} | {} |", system.name(), system.version(), system.settings());
     }
     out += "\n## What cannot be compared fairly\n\n";
     for caution in CAUTIONS {
         let _ = writeln!(out, "- {caution}");
     }
-    let bad = results
-        .turns
-        .iter()
-        .filter_map(|turn| Some((turn, turn.outcome.as_ref().err()?)));
+    let bad = results.turns.iter().filter_map(|turn| Some((turn, turn.outcome.as_ref().err()?)));
     for (at, (turn, why)) in bad.enumerate() {
         if at == 0 {
             out += "\n## Turns without a result\n\n";
@@ -176,9 +154,7 @@ fn document(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
         })
     };
     let cells = results.cells();
-    let rows = cells
-        .iter()
-        .flat_map(|cell| systems.iter().map(|system| row(*system, *cell)));
+    let rows = cells.iter().flat_map(|cell| systems.iter().map(|system| row(*system, *cell)));
     let targets = results.verdicts().into_iter().map(|verdict| {
         json!({
             "link_mbit": verdict.cell.megabits,
@@ -193,10 +169,8 @@ fn document(wish: &Wish, origin: &Origin, systems: &[System], results: &Results)
     let about = systems.iter().map(
         |system| json!({"system": system.name(), "version": system.version(), "settings": system.settings()}),
     );
-    let failures = results
-        .failures
-        .iter()
-        .map(|(system, why)| json!({"system": system.name(), "why": why}));
+    let failures =
+        results.failures.iter().map(|(system, why)| json!({"system": system.name(), "why": why}));
     let document = json!({
         "command": format!("cargo xtask compare multicast{}", shown_flags(wish)),
         "commit": origin.commit,
@@ -234,10 +208,7 @@ fn spread(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(
         || "-".to_owned(),
         |one| {
-            format!(
-                "{:.digits$} ({:.digits$} – {:.digits$})",
-                one.median, one.least, one.greatest
-            )
+            format!("{:.digits$} ({:.digits$} – {:.digits$})", one.median, one.least, one.greatest)
         },
     )
 }

@@ -13,13 +13,8 @@ pub(super) enum System {
     Aeron,
 }
 
-pub(super) const ALL: [System; 5] = [
-    System::Bare,
-    System::Quorate,
-    System::Corosync,
-    System::Jgroups,
-    System::Aeron,
-];
+pub(super) const ALL: [System; 5] =
+    [System::Bare, System::Quorate, System::Corosync, System::Jgroups, System::Aeron];
 
 impl System {
     pub(super) const fn name(self) -> &'static str {
@@ -79,10 +74,7 @@ impl System {
 pub(super) fn choose(names: &[String]) -> Result<Vec<System>, Failed> {
     if let Some(name) = names.iter().find(|name| named(name).is_none()) {
         let all: Vec<&str> = ALL.iter().skip(1).map(|system| system.name()).collect();
-        return Err(Failed(format!(
-            "{name}: no such system; there are {}",
-            all.join(", ")
-        )));
+        return Err(Failed(format!("{name}: no such system; there are {}", all.join(", "))));
     }
     let is_wanted = |system: &System| {
         names.is_empty()

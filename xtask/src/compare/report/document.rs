@@ -26,11 +26,7 @@ pub(super) fn document(
             .map(|trial| json!({"connections": trial.connections, "load": load(&trial.measured)}))
             .collect();
         let figure = |figure: fn(&Measured) -> f64| three(&results.at_maximum(&id, figure));
-        let maxima = || {
-            results
-                .turns_of(&id)
-                .filter_map(|turn| turn.maximum.as_ref())
-        };
+        let maxima = || results.turns_of(&id).filter_map(|turn| turn.maximum.as_ref());
         json!({
             "scenario": "full load, closed loop",
             "system": system.name,

@@ -44,27 +44,15 @@ pub(super) fn markdown(
         out += &full_load_line(system, results);
     }
     for (system, why) in &results.failures {
-        let _ = writeln!(
-            out,
-            "| {system} | | no result: {} | | | | | | | |",
-            line(why)
-        );
+        let _ = writeln!(out, "| {system} | | no result: {} | | | | | | | |", line(why));
     }
     out += "\n\"CPU\" is of all processes of the system together, \"load\" of the generator. Latency at full load says little.\n\n";
     out += &latency_table(systems, results);
     out += "\n## Targets\n\n| What | Wanted | Found | |\n|---|---|---|---|\n";
     for verdict in verdicts(systems, results) {
-        let mark = if verdict.reached == Some(true) {
-            "reached"
-        } else {
-            "**missed**"
-        };
+        let mark = if verdict.reached == Some(true) { "reached" } else { "**missed**" };
         let found = spread(&verdict.found, 2);
-        let _ = writeln!(
-            out,
-            "| {} | {} | {found} | {mark} |",
-            verdict.what, verdict.wanted
-        );
+        let _ = writeln!(out, "| {} | {} | {found} | {mark} |", verdict.what, verdict.wanted);
     }
     out += "\n## What was compared\n\n| System | Version | Transport | Storage | Ours in it | Settings |\n|---|---|---|---|---|---|\n";
     for system in systems {
@@ -130,12 +118,8 @@ fn latency_table(systems: &[&System], results: &Results) -> String {
             let all = results.at_half(system, &peer, |measured| measured.p50_us);
             shown(all.median(), 0)
         };
-        let p99 = |system: &str| {
-            spread(
-                &results.at_half(system, &peer, |measured| measured.p99_us),
-                0,
-            )
-        };
+        let p99 =
+            |system: &str| spread(&results.at_half(system, &peer, |measured| measured.p99_us), 0);
         let ratios = results.latency_ratios(&ours, &peer);
         let _ = writeln!(
             out,
@@ -162,10 +146,7 @@ fn incidents(results: &Results) -> String {
     let mut troubles = results.notes.clone();
     for turn in &results.turns {
         let head = format!("{}, round {}", turn.system, turn.round + 1);
-        let maximum = turn
-            .maximum
-            .iter()
-            .map(|one| ("full load".to_owned(), one.trouble()));
+        let maximum = turn.maximum.iter().map(|one| ("full load".to_owned(), one.trouble()));
         let latencies = turn.latencies.iter().map(|(peer, _, one)| {
             let trouble = one.latency_trouble();
             let shown = trouble.map(|trouble| format!("{trouble} (p99 {:.0} µs)", one.p99_us));

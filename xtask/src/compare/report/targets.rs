@@ -13,21 +13,9 @@ struct Target {
 }
 
 const TARGETS: &[Target] = &[
-    Target {
-        ours: "quorate-kv-memory/durable",
-        others: &["etcd/durable"],
-        factor: 20.0,
-    },
-    Target {
-        ours: "quorate-kv-memory/durable",
-        others: &["redis/durable"],
-        factor: 2.0,
-    },
-    Target {
-        ours: "quorate-kv-lsm/durable",
-        others: &["etcd/durable"],
-        factor: 8.0,
-    },
+    Target { ours: "quorate-kv-memory/durable", others: &["etcd/durable"], factor: 20.0 },
+    Target { ours: "quorate-kv-memory/durable", others: &["redis/durable"], factor: 2.0 },
+    Target { ours: "quorate-kv-lsm/durable", others: &["etcd/durable"], factor: 8.0 },
     Target {
         ours: "quorate-log/durable",
         others: &[
@@ -41,20 +29,12 @@ const TARGETS: &[Target] = &[
     // The libraries by themselves, and behind batches that we put in front of two of them.
     Target {
         ours: "quorate-log/volatile",
-        others: &[
-            "hashicorp-raft/volatile",
-            "openraft-plain/volatile",
-            "omnipaxos-plain/volatile",
-        ],
+        others: &["hashicorp-raft/volatile", "openraft-plain/volatile", "omnipaxos-plain/volatile"],
         factor: 3.0,
     },
     Target {
         ours: "quorate-log/volatile",
-        others: &[
-            "hashicorp-raft/volatile",
-            "openraft/volatile",
-            "omnipaxos/volatile",
-        ],
+        others: &["hashicorp-raft/volatile", "openraft/volatile", "omnipaxos/volatile"],
         factor: 3.0,
     },
 ];

@@ -106,10 +106,7 @@ fn target(kind: &str, name: &str) -> Result<bool, String> {
 fn generate(name: &str, set: &str, folder: &str) -> Result<bool, String> {
     let set = match set {
         "directed" => Set::Directed,
-        "random" => Set::Random {
-            seed: 1,
-            count: COUNT,
-        },
+        "random" => Set::Random { seed: 1, count: COUNT },
         _ => return Err(format!("there is no set {set}")),
     };
     fs::create_dir_all(folder).map_err(text)?;
@@ -169,15 +166,7 @@ fn targets() -> Result<Vec<Target>, String> {
         kernel.command = Err(why.clone());
         traffic.command = Err(why);
     }
-    Ok(vec![
-        mine("reference"),
-        mine("p4"),
-        narrow,
-        wide,
-        kernel,
-        traffic,
-        bmv2,
-    ])
+    Ok(vec![mine("reference"), mine("p4"), narrow, wide, kernel, traffic, bmv2])
 }
 
 fn run(words: &[&str]) -> Result<bool, String> {
@@ -192,11 +181,7 @@ fn run(words: &[&str]) -> Result<bool, String> {
         let [flag, value] = pair else {
             return Err(format!("{} wants a value", pair.join(" ")));
         };
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| format!("{value} is no number"))
-        };
+        let number = || value.parse::<u64>().map_err(|_| format!("{value} is no number"));
         match *flag {
             "--require" => required.extend(value.split(',').map(str::to_owned)),
             "--only" => only.extend(value.split(',').map(str::to_owned)),
@@ -215,9 +200,8 @@ fn run(words: &[&str]) -> Result<bool, String> {
         }
     }
     let named = required.iter().chain(&only);
-    if let Some(name) = named
-        .into_iter()
-        .find(|name| targets.iter().all(|target| target.name != **name))
+    if let Some(name) =
+        named.into_iter().find(|name| targets.iter().all(|target| target.name != **name))
     {
         return Err(format!("there is no target {name}"));
     }
@@ -226,10 +210,7 @@ fn run(words: &[&str]) -> Result<bool, String> {
         required.retain(|name| only.contains(name));
     }
     fs::create_dir_all(&folder).map_err(text)?;
-    println!(
-        "{:<12} {:<12} {:<9} {:>8}  result",
-        "target", "program", "set", "frames"
-    );
+    println!("{:<12} {:<12} {:<9} {:>8}  result", "target", "program", "set", "frames");
     let mut well = true;
     let mut differences = Vec::new();
     for program in Program::ALL {
@@ -259,10 +240,7 @@ fn run(words: &[&str]) -> Result<bool, String> {
                 well &=
                     outcome == Outcome::Pass || (!must && matches!(outcome, Outcome::Skipped(_)));
                 let (name, set) = (program.name(), set.name());
-                println!(
-                    "{:<12} {name:<12} {set:<9} {:>8}  {result}",
-                    target.name, vectors.count
-                );
+                println!("{:<12} {name:<12} {set:<9} {:>8}  {result}", target.name, vectors.count);
             }
         }
     }
@@ -303,10 +281,7 @@ fn kernel(words: &[&str]) -> Result<bool, String> {
 /// Both cores, as `quorate start --device rtl:FOLDER` runs them.
 fn cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
     // As long as the programs for switches have it on the interpreter, and as many.
-    let mut size = Size {
-        room: 128,
-        cells: 4096,
-    };
+    let mut size = Size { room: 128, cells: 4096 };
     let mut bus = Bus::Narrow;
     for pair in words.chunks(2) {
         match pair {
@@ -318,10 +293,7 @@ fn cores(folder: &Path, words: &[&str]) -> Result<bool, String> {
         }
     }
     if !ROOMS.contains(&size.room) {
-        return Err(format!(
-            "--room {}: a node tries one of {ROOMS:?}",
-            size.room
-        ));
+        return Err(format!("--room {}: a node tries one of {ROOMS:?}", size.room));
     }
     if !size.cells.is_power_of_two() || !(2..=1 << 20).contains(&size.cells) {
         return Err(format!(
@@ -385,15 +357,10 @@ fn object() -> Result<bool, String> {
 
 fn mutants(words: &[&str]) -> Result<bool, String> {
     let (check, lines) = (words.contains(&"--check"), words.contains(&"--lines"));
-    let names: Vec<&str> = words
-        .iter()
-        .copied()
-        .filter(|word| !word.starts_with("--") && !word.is_empty())
-        .collect();
+    let names: Vec<&str> =
+        words.iter().copied().filter(|word| !word.starts_with("--") && !word.is_empty()).collect();
     let mutants = mutant::all()?;
-    if let Some(name) = names
-        .iter()
-        .find(|name| mutants.iter().all(|mutant| mutant.name != **name))
+    if let Some(name) = names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name))
     {
         return Err(format!("no mutant is called {name}"));
     }
@@ -402,9 +369,8 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
         println!("| mutant | rules | found |");
         println!("|---|---|---|");
     }
-    for mutant in mutants
-        .iter()
-        .filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str()))
+    for mutant in
+        mutants.iter().filter(|mutant| names.is_empty() || names.contains(&mutant.name.as_str()))
     {
         let lacking = match mutant.target {
             mutant::Where::Rtl => rtl::missing().map(|tool| format!("{tool} is not installed")),
@@ -427,21 +393,13 @@ fn mutants(words: &[&str]) -> Result<bool, String> {
         let found = mutant.judge(&workplace("mutants"), check)?;
         if lines {
             let seconds = begun.elapsed().as_secs_f64();
-            println!(
-                "{}\t{seconds:.1}\t{}",
-                mutant.name,
-                found.unwrap_or_default()
-            );
+            println!("{}\t{seconds:.1}\t{}", mutant.name, found.unwrap_or_default());
             continue;
         }
         well &= found.is_some();
         let found = found.unwrap_or_else(|| "**not found**".to_owned());
         let seconds = begun.elapsed().as_secs_f64();
-        println!(
-            "| {} | {} | {found} ({seconds:.1} s) |",
-            mutant.name,
-            mutant.rules.join(" ")
-        );
+        println!("| {} | {} | {found} ({seconds:.1} s) |", mutant.name, mutant.rules.join(" "));
     }
     Ok(well)
 }

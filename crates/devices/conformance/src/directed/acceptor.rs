@@ -11,23 +11,11 @@ pub(super) fn acceptor() -> Vec<Case> {
     };
     let sleeping = vec![vote(FIRST, 1), question(FIRST), read(FIRST)];
     vec![
-        (
-            "nothing was said to it",
-            [sleeping.clone(), vec![owner(&plain(Type::Ask))]].concat(),
-        ),
-        (
-            "a boot, and no ballot",
-            [vec![boot(Program::Acceptor)], sleeping].concat(),
-        ),
+        ("nothing was said to it", [sleeping.clone(), vec![owner(&plain(Type::Ask))]].concat()),
+        ("a boot, and no ballot", [vec![boot(Program::Acceptor)], sleeping].concat()),
         case(
             "a vote, asked for again, and with another value",
-            vec![
-                vote(FIRST, 1),
-                vote(FIRST, 1),
-                vote(FIRST, 2),
-                question(FIRST),
-                read(FIRST),
-            ],
+            vec![vote(FIRST, 1), vote(FIRST, 1), vote(FIRST, 2), question(FIRST), read(FIRST)],
         ),
         case(
             "raw frames and frames of UDP are for the same cells",
@@ -127,18 +115,11 @@ pub(super) fn acceptor() -> Vec<Case> {
                 owner(&arm(6, BALLOT, FIRST)),
                 vote(FIRST, 1),
                 owner(&Header {
-                    value: Descriptor {
-                        origin_boot: 0,
-                        ..call(Type::Arm, 99).value
-                    },
+                    value: Descriptor { origin_boot: 0, ..call(Type::Arm, 99).value },
                     ..arm(99, BALLOT, FIRST)
                 }),
                 owner(&Header {
-                    value: Descriptor {
-                        origin_boot: 2,
-                        counter: 1,
-                        ..call(Type::Arm, 1).value
-                    },
+                    value: Descriptor { origin_boot: 2, counter: 1, ..call(Type::Arm, 1).value },
                     ..arm(1, BALLOT, FIRST)
                 }),
                 vote(FIRST, 1),
@@ -150,10 +131,7 @@ pub(super) fn acceptor() -> Vec<Case> {
             "records change only while drained",
             vec![
                 owner(&arm(2, BALLOT, FIRST + 1)),
-                owner(&Header {
-                    position: 1,
-                    ..arm(3, BALLOT, FIRST + 1)
-                }),
+                owner(&Header { position: 1, ..arm(3, BALLOT, FIRST + 1) }),
                 owner(&arm(4, BALLOT + 1, FIRST + 1)),
                 owner(&call(Type::Fence, 5)),
                 owner(&arm(6, BALLOT - 1, FIRST + 1)),
@@ -165,31 +143,16 @@ pub(super) fn acceptor() -> Vec<Case> {
         case(
             "boots",
             vec![
-                owner(&Header {
-                    boot: BOOT + 1,
-                    ..plain(Type::Boot)
-                }),
+                owner(&Header { boot: BOOT + 1, ..plain(Type::Boot) }),
                 boot(Program::Acceptor),
-                owner(&Header {
-                    boot: 0,
-                    ..plain(Type::Boot)
-                }),
-                owner(&Header {
-                    boot: 0,
-                    ..call(Type::Fence, 2)
-                }),
-                owner(&Header {
-                    boot: BOOT + 1,
-                    ..call(Type::Fence, 3)
-                }),
+                owner(&Header { boot: 0, ..plain(Type::Boot) }),
+                owner(&Header { boot: 0, ..call(Type::Fence, 2) }),
+                owner(&Header { boot: BOOT + 1, ..call(Type::Fence, 3) }),
                 vote(FIRST, 1),
                 Event::Power,
                 owner(&call(Type::Fence, 4)),
                 read(FIRST),
-                owner(&Header {
-                    boot: BOOT + 1,
-                    ..plain(Type::Boot)
-                }),
+                owner(&Header { boot: BOOT + 1, ..plain(Type::Boot) }),
                 owner(&arm(5, BALLOT, FIRST)),
                 vote(FIRST, 1),
             ],
@@ -208,9 +171,6 @@ pub(super) fn acceptor() -> Vec<Case> {
                 vote(FIRST, 1),
             ],
         ),
-        case(
-            "refusals go to stations",
-            stations(&phase2a(BALLOT - 1, FIRST, 1)),
-        ),
+        case("refusals go to stations", stations(&phase2a(BALLOT - 1, FIRST, 1))),
     ]
 }

@@ -13,10 +13,7 @@ pub(super) fn coordinator() -> Vec<Case> {
     let raise = |counter, slot, limit| owner(&of_coordinator(floor(counter, slot, limit)));
     let full = (0..=CELLS as u64).map(propose).collect::<Vec<_>>();
     vec![
-        (
-            "nothing was said to it",
-            vec![propose(1), voted(0, 1, 0), tick(0), read(0), ask()],
-        ),
+        ("nothing was said to it", vec![propose(1), voted(0, 1, 0), tick(0), read(0), ask()]),
         case(
             "slots in order",
             vec![
@@ -49,10 +46,7 @@ pub(super) fn coordinator() -> Vec<Case> {
             "the limit",
             vec![
                 boot(Program::Coordinator),
-                owner(&Header {
-                    voted: FIRST + 1,
-                    ..start(1, BALLOT, FIRST)
-                }),
+                owner(&Header { voted: FIRST + 1, ..start(1, BALLOT, FIRST) }),
                 propose(1),
                 propose(2),
                 raise(2, FIRST, FIRST),
@@ -91,60 +85,42 @@ pub(super) fn coordinator() -> Vec<Case> {
                 voted(FIRST, 2, 1),
                 network(
                     &Header {
-                        value: Descriptor {
-                            origin: 6,
-                            ..phase2b(BALLOT, FIRST, 1, 1).value
-                        },
+                        value: Descriptor { origin: 6, ..phase2b(BALLOT, FIRST, 1, 1).value },
                         ..phase2b(BALLOT, FIRST, 1, 1)
                     },
                     1,
                 ),
                 network(
                     &Header {
-                        value: Descriptor {
-                            crc: 6,
-                            ..phase2b(BALLOT, FIRST, 1, 1).value
-                        },
+                        value: Descriptor { crc: 6, ..phase2b(BALLOT, FIRST, 1, 1).value },
                         ..phase2b(BALLOT, FIRST, 1, 1)
                     },
                     1,
                 ),
                 network(
                     &Header {
-                        value: Descriptor {
-                            origin_boot: 6,
-                            ..phase2b(BALLOT, FIRST, 1, 1).value
-                        },
+                        value: Descriptor { origin_boot: 6, ..phase2b(BALLOT, FIRST, 1, 1).value },
                         ..phase2b(BALLOT, FIRST, 1, 1)
                     },
                     1,
                 ),
                 network(
                     &Header {
-                        value: Descriptor {
-                            counter: 6,
-                            ..phase2b(BALLOT, FIRST, 1, 1).value
-                        },
+                        value: Descriptor { counter: 6, ..phase2b(BALLOT, FIRST, 1, 1).value },
                         ..phase2b(BALLOT, FIRST, 1, 1)
                     },
                     1,
                 ),
                 network(
                     &Header {
-                        value: Descriptor {
-                            kind: 1,
-                            ..phase2b(BALLOT, FIRST, 1, 1).value
-                        },
+                        value: Descriptor { kind: 1, ..phase2b(BALLOT, FIRST, 1, 1).value },
                         ..phase2b(BALLOT, FIRST, 1, 1)
                     },
                     1,
                 ),
                 network(
                     &Header {
-                        value: Descriptor {
-                            length: 6,
-                            ..phase2b(BALLOT, FIRST, 1, 1).value
-                        },
+                        value: Descriptor { length: 6, ..phase2b(BALLOT, FIRST, 1, 1).value },
                         ..phase2b(BALLOT, FIRST, 1, 1)
                     },
                     1,
@@ -158,11 +134,7 @@ pub(super) fn coordinator() -> Vec<Case> {
                 boot(Program::Coordinator),
                 owner(&Header {
                     flags: of_coordinator(plain(Type::Arm)).flags | HINT,
-                    value: Descriptor {
-                        kind: 1,
-                        origin: 16,
-                        ..call(Type::Arm, 1).value
-                    },
+                    value: Descriptor { kind: 1, origin: 16, ..call(Type::Arm, 1).value },
                     ..start(1, BALLOT, FIRST)
                 }),
                 ask(),
@@ -263,39 +235,23 @@ pub(super) fn coordinator() -> Vec<Case> {
             vec![
                 boot(Program::Coordinator),
                 owner(&Header {
-                    value: Descriptor {
-                        kind: 0,
-                        ..start(1, BALLOT, FIRST).value
-                    },
+                    value: Descriptor { kind: 0, ..start(1, BALLOT, FIRST).value },
                     ..start(1, BALLOT, FIRST)
                 }),
                 owner(&Header {
-                    value: Descriptor {
-                        kind: 4,
-                        ..start(2, BALLOT, FIRST).value
-                    },
+                    value: Descriptor { kind: 4, ..start(2, BALLOT, FIRST).value },
                     ..start(2, BALLOT, FIRST)
                 }),
                 owner(&Header {
-                    value: Descriptor {
-                        origin: 17,
-                        ..start(3, BALLOT, FIRST).value
-                    },
+                    value: Descriptor { origin: 17, ..start(3, BALLOT, FIRST).value },
                     ..start(3, BALLOT, FIRST)
                 }),
                 owner(&Header {
-                    value: Descriptor {
-                        origin: 259,
-                        ..start(4, BALLOT, FIRST).value
-                    },
+                    value: Descriptor { origin: 259, ..start(4, BALLOT, FIRST).value },
                     ..start(4, BALLOT, FIRST)
                 }),
                 owner(&Header {
-                    value: Descriptor {
-                        kind: 16,
-                        origin: 16,
-                        ..start(5, BALLOT, FIRST).value
-                    },
+                    value: Descriptor { kind: 16, origin: 16, ..start(5, BALLOT, FIRST).value },
                     ..start(5, BALLOT, FIRST)
                 }),
             ],
@@ -303,15 +259,9 @@ pub(super) fn coordinator() -> Vec<Case> {
         case(
             "boots, and late control",
             vec![
-                owner(&of_coordinator(Header {
-                    boot: BOOT + 1,
-                    ..plain(Type::Boot)
-                })),
+                owner(&of_coordinator(Header { boot: BOOT + 1, ..plain(Type::Boot) })),
                 boot(Program::Coordinator),
-                owner(&of_coordinator(Header {
-                    boot: BOOT + 1,
-                    ..call(Type::Fence, 3)
-                })),
+                owner(&of_coordinator(Header { boot: BOOT + 1, ..call(Type::Fence, 3) })),
                 propose(1),
                 stop(1),
                 stop(5),
@@ -342,9 +292,6 @@ pub(super) fn coordinator() -> Vec<Case> {
                 voted(FIRST, 1, 1),
             ],
         ),
-        case(
-            "refusals go to stations",
-            [vec![stop(2)], stations(&submit(1))].concat(),
-        ),
+        case("refusals go to stations", [vec![stop(2)], stations(&submit(1))].concat()),
     ]
 }

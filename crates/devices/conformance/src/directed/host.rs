@@ -15,10 +15,7 @@ pub(super) fn host() -> Vec<Case> {
         [owner(&header), owner(&of_coordinator(header))]
     };
     let one = Header {
-        value: Descriptor {
-            kind: 1,
-            ..start(1, BALLOT, FIRST).value
-        },
+        value: Descriptor { kind: 1, ..start(1, BALLOT, FIRST).value },
         ..start(1, BALLOT, FIRST)
     };
     let said = |kind| {
@@ -131,15 +128,9 @@ pub(super) fn host() -> Vec<Case> {
         ),
         case(
             "what the owner waits for",
-            [
-                Type::Phase1b,
-                Type::Decided,
-                Type::Refused,
-                Type::Cell,
-                Type::Done,
-            ]
-            .map(said)
-            .concat(),
+            [Type::Phase1b, Type::Decided, Type::Refused, Type::Cell, Type::Done]
+                .map(said)
+                .concat(),
         ),
     ]
 }

@@ -65,26 +65,17 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
         (0, &[0xff; 6]),
         (0, &HEARD),
     ];
-    let foreign: Vec<_> = foreign
-        .into_iter()
-        .map(|(at, to)| changed(at, to, true))
-        .collect();
+    let foreign: Vec<_> = foreign.into_iter().map(|(at, to)| changed(at, to, true)).collect();
 
-    let torn = [
-        0, 15, 18, 22, 24, 26, 30, 34, 40, 43, 50, 60, 72, 98, 99, 104, 135,
-    ];
-    let mut torn: Vec<_> = torn
-        .into_iter()
-        .map(|at| changed(at, &[0x5a], false))
-        .collect();
+    let torn = [0, 15, 18, 22, 24, 26, 30, 34, 40, 43, 50, 60, 72, 98, 99, 104, 135];
+    let mut torn: Vec<_> = torn.into_iter().map(|at| changed(at, &[0x5a], false)).collect();
     torn.push(changed(40, &[0, 0], false));
     let mut of_udp = form(Form::Udp);
     of_udp[99] ^= 1;
     torn.push(from_network(frame_sealed_but_for_its_sum(of_udp)));
     // Length, checksum, each field of the header, the room.
-    let of_raw = [
-        14, 16, 17, 19, 26, 31, 33, 39, 47, 48, 50, 53, 57, 61, 65, 71, 72, 75, 76, 79, 80, 111,
-    ];
+    let of_raw =
+        [14, 16, 17, 19, 26, 31, 33, 39, 47, 48, 50, 53, 57, 61, 65, 71, 72, 75, 76, 79, 80, 111];
     for at in of_raw {
         let mut raw = form(Form::Raw);
         raw[at] ^= 1;
@@ -106,22 +97,10 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
     let mut fields = Vec::new();
     for kind in Type::ALL {
         for port in [Port::Network, Port::Owner] {
-            for (position, flags, reason) in [
-                (0, 0, 0),
-                (1, 0, 0),
-                (0, 4, 0),
-                (0, 0x8000, 0),
-                (0, 0, 1),
-                (0, 8, 0),
-            ] {
-                let mut header = Header {
-                    kind,
-                    position,
-                    flags,
-                    reason,
-                    boot: BOOT,
-                    ..good
-                };
+            for (position, flags, reason) in
+                [(0, 0, 0), (1, 0, 0), (0, 4, 0), (0, 0x8000, 0), (0, 0, 1), (0, 8, 0)]
+            {
+                let mut header = Header { kind, position, flags, reason, boot: BOOT, ..good };
                 header.value.counter = 1000 + fields.len() as u64;
                 if kind == Type::Submit {
                     (header.slot, header.ballot.0) = (0, 0);
@@ -142,18 +121,10 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
     });
     let odd = [
         Header { voted: 1, ..good },
-        Header {
-            slot: 1,
-            ..submit(1)
-        },
-        Header {
-            voted: BALLOT + 1,
-            ..phase2b(BALLOT, FIRST, 1, 0)
-        },
+        Header { slot: 1, ..submit(1) },
+        Header { voted: BALLOT + 1, ..phase2b(BALLOT, FIRST, 1, 0) },
     ];
-    let values = values
-        .chain(odd.iter().map(|header| network(header, 1)))
-        .collect();
+    let values = values.chain(odd.iter().map(|header| network(header, 1))).collect();
 
     let ask = |number| {
         let mut header = plain(Type::Ask);
@@ -178,10 +149,7 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
     // What was written, and what was counted.
     let asked = || {
         let counters = (0..34).map(ask).chain([ask(u32::MAX)]);
-        (FIRST - 1..FIRST + 4)
-            .map(read)
-            .chain(counters)
-            .collect::<Vec<_>>()
+        (FIRST - 1..FIRST + 4).map(read).chain(counters).collect::<Vec<_>>()
     };
     [
         // A checksum that comes out as zero is sent as all ones.
@@ -191,10 +159,7 @@ pub(super) fn strangers(program: Program) -> Vec<Case> {
                 .map(|(form, slot, at)| whose_checksum_is_zero(program, form, slot, at))
                 .into(),
         ),
-        (
-            "as many ones as may be",
-            vec![Event::Frame(Port::Owner, ones)],
-        ),
+        ("as many ones as may be", vec![Event::Frame(Port::Owner, ones)]),
         ("lengths", lengths),
         ("not ours", foreign),
         ("torn", torn),

@@ -58,13 +58,7 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn new(device: Box<dyn Device>) -> Self {
-        Self {
-            device,
-            calls: 0,
-            promised: 0,
-            votes: BTreeMap::new(),
-            floor: 0,
-        }
+        Self { device, calls: 0, promised: 0, votes: BTreeMap::new(), floor: 0 }
     }
 }
 
@@ -79,13 +73,7 @@ pub(super) struct Proposer {
 
 impl Proposer {
     pub(super) fn new(device: Box<dyn Device>) -> Self {
-        Self {
-            device,
-            boot: 1,
-            calls: 0,
-            floor: 0,
-            limit: 0,
-        }
+        Self { device, boot: 1, calls: 0, floor: 0, limit: 0 }
     }
 }
 
@@ -129,16 +117,8 @@ impl Group {
     /// A call of a coordinator's owner.
     fn command(&mut self, proposer: usize, header: Header) -> Result<(Header, Vec<u8>), String> {
         self.proposers[proposer].calls += 1;
-        let (boot, calls) = (
-            self.proposers[proposer].boot,
-            self.proposers[proposer].calls,
-        );
-        self.ask(
-            Station::Coordinator(proposer),
-            of_coordinator(header),
-            boot,
-            calls,
-        )
+        let (boot, calls) = (self.proposers[proposer].boot, self.proposers[proposer].calls);
+        self.ask(Station::Coordinator(proposer), of_coordinator(header), boot, calls)
     }
 
     /// A call with its number; the answer, and its bytes.
@@ -163,9 +143,7 @@ impl Group {
                 self.late.remove(0);
             }
         }
-        let sent = self
-            .device(station)
-            .step(&Event::Frame(Port::Owner, bytes))?;
+        let sent = self.device(station).step(&Event::Frame(Port::Owner, bytes))?;
         match <[_; 1]>::try_from(sent) {
             Ok([(Port::Owner, bytes)]) => Ok((read(&bytes)?, bytes)),
             other => Err(format!("a call was answered by {other:?}")),
@@ -199,10 +177,7 @@ impl Group {
     /// The owner votes itself, over TCP as it were.
     fn vote(&mut self, member: usize, slot: Slot, number: u64) -> Result<(), String> {
         let ballot = self.lead.ballot;
-        assert!(
-            self.members[member].promised <= ballot,
-            "a leader asks who promised"
-        );
+        assert!(self.members[member].promised <= ballot, "a leader asks who promised");
         self.members[member].votes.insert(slot, (ballot, number));
         self.note(member, ballot, slot, number)
     }
@@ -214,21 +189,13 @@ impl Group {
         let ballot = self.lead.ballot + 1 + self.dice.below(3);
         let node = self.dice.index(self.proposers.len());
         self.command(node, call(Type::Fence, 0))?;
-        self.lead = Lead {
-            node,
-            ballot,
-            ..Lead::default()
-        };
+        self.lead = Lead { node, ballot, ..Lead::default() };
         let mut asked: Vec<usize> = (0..MEMBERS).collect();
         self.dice.shuffle(&mut asked);
         if self.dice.chance(1, 2) {
             asked.sort_by_key(|member| self.cut == Some(*member));
         }
-        asked.truncate(if self.dice.chance(1, 2) {
-            QUORUM
-        } else {
-            MEMBERS
-        });
+        asked.truncate(if self.dice.chance(1, 2) { QUORUM } else { MEMBERS });
         for member in &asked {
             self.promise(*member, ballot)?;
         }
@@ -290,12 +257,8 @@ impl Group {
 
     /// [offload-14] As far as a quorum of those that are armed, and the coordinator itself, have room.
     fn limit(&self, own_floor: Slot) -> Slot {
-        let mut floors: Vec<Slot> = self
-            .lead
-            .armed
-            .iter()
-            .map(|member| self.members[*member].floor)
-            .collect();
+        let mut floors: Vec<Slot> =
+            self.lead.armed.iter().map(|member| self.members[*member].floor).collect();
         floors.sort_unstable_by(|a, b| b.cmp(a));
         own_floor.min(floors[QUORUM - 1]) + WINDOW
     }

@@ -58,12 +58,7 @@ fn check(program: Program, set: &str, events: &[Event], least: u64) {
         );
     }
     for kind in answers(program) {
-        assert!(
-            types[kind] >= least,
-            "{} {set}: {kind:?} {}",
-            program.name(),
-            types[kind]
-        );
+        assert!(types[kind] >= least, "{} {set}: {kind:?} {}", program.name(), types[kind]);
     }
 }
 

@@ -29,10 +29,8 @@ fn the_switch_does_what_the_reference_does() {
         let mut reference = Reference::new(program);
         for (name, events) in directed::cases(program) {
             let events = [vec![Event::Power], events].concat();
-            let expected: Vec<_> = events
-                .iter()
-                .map(|event| reference.step(event).unwrap())
-                .collect();
+            let expected: Vec<_> =
+                events.iter().map(|event| reference.step(event).unwrap()).collect();
             check(&mut switch, &events, &expected, name);
         }
         let (events, expected) = random::events(program, 1, RANDOM);
@@ -66,8 +64,5 @@ fn cases_have_their_digests() {
         fs::write(&path, &text).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        expected == text,
-        "vectors/directed.txt differs; REWRITE=1 writes it again\n{text}"
-    );
+    assert!(expected == text, "vectors/directed.txt differs; REWRITE=1 writes it again\n{text}");
 }

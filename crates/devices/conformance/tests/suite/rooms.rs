@@ -17,10 +17,7 @@ use quorate_conformance::{
 use quorate_device::Boxed;
 use quorate_offload::{Form, Header};
 
-const SIZE: Size = Size {
-    room: 128,
-    cells: 64,
-};
+const SIZE: Size = Size { room: 128, cells: 64 };
 /// With fewer not all lengths of values occur.
 const RANDOM: usize = 20_000;
 /// Events that are given to a core one by one.

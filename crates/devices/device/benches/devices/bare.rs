@@ -43,11 +43,7 @@ impl Machine {
     fn new(host: u8, room: usize) -> Fallible<Self> {
         let cells = || {
             let count = CELLS as usize;
-            Cells::new(
-                Vec::leak(vec![Cell::EMPTY; count]),
-                Vec::leak(vec![0; count * room]),
-                room,
-            )
+            Cells::new(Vec::leak(vec![Cell::EMPTY; count]), Vec::leak(vec![0; count * room]), room)
         };
         let (setup, to, votes) = (setup(host, room), routes(), votes(host));
         let mut coordinator = Coordinator::new(setup, to, decisions(), cells());
@@ -55,12 +51,7 @@ impl Machine {
         let failed = |reason| format!("{reason:?}");
         acceptor.begin(BOOT).map_err(failed)?;
         coordinator.begin(BOOT).map_err(failed)?;
-        let arm = Arm {
-            ballot: BALLOT,
-            position: host - 1,
-            floor: 0,
-            votes,
-        };
+        let arm = Arm { ballot: BALLOT, position: host - 1, floor: 0, votes };
         acceptor.arm(number(1), arm).map_err(failed)?;
         if host == LEADER {
             let start = Start {
@@ -89,9 +80,7 @@ impl Machine {
     fn step(&mut self, frame: &[u8], mut leaves: impl FnMut(&[u8])) -> Fallible<()> {
         let [mut out, mut asked, mut answered] =
             self.buffers.each_mut().map(|bytes| Out::new(bytes));
-        let verdict = self
-            .host
-            .step(Port::Network, frame, &mut out, &mut asked, &mut answered);
+        let verdict = self.host.step(Port::Network, frame, &mut out, &mut asked, &mut answered);
         let mut decided = None;
         if verdict == Verdict::Pass {
             decided = decision(frame);
@@ -127,11 +116,7 @@ impl Machine {
 }
 
 const fn number(counter: u64) -> Number {
-    Number {
-        device_boot: BOOT,
-        owner_boot: 1,
-        counter,
-    }
+    Number { device_boot: BOOT, owner_boot: 1, counter }
 }
 
 /// The slot, if the frame says that one is decided.

@@ -44,11 +44,7 @@ impl Way {
             hear_only_decisions(&raw, Gives::Frames)?;
             return Ok(Self::Packet(raw));
         }
-        let at = if kind == Kind::Udp {
-            ip(CLIENT)
-        } else {
-            Ipv4Addr::UNSPECIFIED
-        };
+        let at = if kind == Kind::Udp { ip(CLIENT) } else { Ipv4Addr::UNSPECIFIED };
         let udp = UdpSocket::bind((at, PORT))?;
         if kind == Kind::BareUdp {
             udp.join_multicast_v4(&Ipv4Addr::from(DECISIONS.ip), &ip(CLIENT))?;
@@ -192,11 +188,7 @@ fn raw(header: &Header, room: &[u8], host: u8) -> Fallible<Vec<u8>> {
 /// Asks an acceptor alone for votes, one for each of half its cells: for what a vote costs in the kernel.
 pub(crate) fn votes(room: &str) -> Fallible<()> {
     let (bytes, value) = value(room.parse()?)?;
-    let header = Header {
-        kind: Type::Phase2a,
-        ballot: BALLOT,
-        ..Header::submit(5, value, 0)
-    };
+    let header = Header { kind: Type::Phase2a, ballot: BALLOT, ..Header::submit(5, value, 0) };
     let way = Way::open(Kind::BarePacket)?;
     let mut frame = raw(&header, &bytes, VOTER)?;
     let at = Form::Raw.header_at() + SLOT_AT;

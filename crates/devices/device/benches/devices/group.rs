@@ -95,9 +95,7 @@ const fn tap_bytes(room: usize) -> u32 {
 /// As much room as 32 outstanding values can want, whatever the machine's default is.
 pub(crate) fn make_roomy(socket: impl std::os::fd::AsFd) -> Fallible<()> {
     const BYTES: usize = 4 << 20;
-    Ok(rustix::net::sockopt::set_socket_recv_buffer_size_force(
-        socket, BYTES,
-    )?)
+    Ok(rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, BYTES)?)
 }
 
 pub(crate) fn ip(machine: u8) -> Ipv4Addr {
@@ -109,37 +107,21 @@ pub(crate) fn socket(machine: u8) -> SocketAddrV4 {
 }
 
 pub(crate) const fn address(machine: u8) -> Address {
-    Address {
-        mac: [2, 0, 0, 0, 0, machine],
-        ip: [10, 9, 0, machine],
-        port: PORT,
-    }
+    Address { mac: [2, 0, 0, 0, 0, machine], ip: [10, 9, 0, machine], port: PORT }
 }
 
 /// Proposals and votes go to a group of stations in which all hosts are.
-pub(crate) const EVERYBODY: Address = Address {
-    mac: [0x03, 0, 0, 0, 0, 0x55],
-    ip: [239, 9, 0, 1],
-    port: PORT,
-};
+pub(crate) const EVERYBODY: Address =
+    Address { mac: [0x03, 0, 0, 0, 0, 0x55], ip: [239, 9, 0, 1], port: PORT };
 
 /// Decisions go to a group in which clients are, too; those of `quorate-device` by UDP go to everybody.
-pub(crate) const DECISIONS: Address = Address {
-    mac: [0x03, 0, 0, 0, 0, 0x56],
-    ip: [239, 9, 0, 2],
-    port: PORT,
-};
+pub(crate) const DECISIONS: Address =
+    Address { mac: [0x03, 0, 0, 0, 0, 0x56], ip: [239, 9, 0, 2], port: PORT };
 
 pub(crate) fn setup(host: u8, room: usize) -> Setup {
     let mut owner = address(host);
     owner.mac[0] ^= 4;
-    Setup {
-        group: 5,
-        room,
-        own: address(host),
-        heard: EVERYBODY.mac,
-        owner,
-    }
+    Setup { group: 5, room, own: address(host), heard: EVERYBODY.mac, owner }
 }
 
 pub(crate) fn routes() -> Routes {
@@ -178,27 +160,15 @@ pub(crate) fn software(
     form: quorate_offload::Form,
     udp: bool,
 ) -> quorate_device::Settings {
-    let own = if udp {
-        quorate_device::udp::address(socket(host))
-    } else {
-        address(host)
-    };
+    let own = if udp { quorate_device::udp::address(socket(host)) } else { address(host) };
     quorate_device::Settings {
         group: 5,
         cells: CELLS,
         room,
         form,
         own,
-        everybody: if udp {
-            quorate_device::udp::everybody(PORT)
-        } else {
-            EVERYBODY
-        },
-        decisions: if udp {
-            quorate_device::udp::everybody(PORT)
-        } else {
-            DECISIONS
-        },
+        everybody: if udp { quorate_device::udp::everybody(PORT) } else { EVERYBODY },
+        decisions: if udp { quorate_device::udp::everybody(PORT) } else { DECISIONS },
         tap_frames: 1 << 14,
     }
 }

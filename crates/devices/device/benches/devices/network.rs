@@ -30,9 +30,7 @@ pub(crate) fn lay() -> Fallible<Network> {
              address {mac} numrxqueues 1 numtxqueues 1 netns n{machine}"
         ))?;
         ip(&format!("link set p{machine} master switch up"))?;
-        ip(&format!(
-            "-n n{machine} addr add {address}/24 dev {INTERFACE}"
-        ))?;
+        ip(&format!("-n n{machine} addr add {address}/24 dev {INTERFACE}"))?;
         ip(&format!("-n n{machine} link set {INTERFACE} up"))?;
         for group in [EVERYBODY, DECISIONS] {
             let group = Ipv4Addr::from(group.ip);
@@ -41,10 +39,7 @@ pub(crate) fn lay() -> Fallible<Network> {
         ip(&format!("-n n{machine} link set lo up"))?;
     }
     for machine in (1..=HOSTS).chain([CLIENT]) {
-        for other in (1..=HOSTS)
-            .chain([CLIENT])
-            .filter(|other| *other != machine)
-        {
+        for other in (1..=HOSTS).chain([CLIENT]).filter(|other| *other != machine) {
             let (to, mac) = (of(other), Mac(address(other).mac));
             ip(&format!(
                 "-n n{machine} neigh replace {to} lladdr {mac} dev {INTERFACE} nud permanent"
@@ -67,19 +62,13 @@ pub(crate) fn lay() -> Fallible<Network> {
         member("add", machine, DECISIONS)?;
     }
     member("add", CLIENT, DECISIONS)?;
-    Ok(Network {
-        passing: Vec::new(),
-        client_in_all: false,
-    })
+    Ok(Network { passing: Vec::new(), client_in_all: false })
 }
 
 /// Makes a machine's port one of a group's, or not one, by either of its addresses.
 fn member(how: &str, machine: u8, group: Address) -> Fallible<()> {
     let port = format!("p{machine}");
-    let (mac, ip) = (
-        Mac(group.mac).to_string(),
-        Ipv4Addr::from(group.ip).to_string(),
-    );
+    let (mac, ip) = (Mac(group.mac).to_string(), Ipv4Addr::from(group.ip).to_string());
     for address in [&mac, &ip] {
         read(Command::new("bridge").args([
             "mdb",

@@ -32,14 +32,7 @@ pub(crate) struct Owner<D> {
 
 impl<D: Device> Owner<D> {
     pub(crate) fn new(device: D, host: u8) -> Self {
-        Self {
-            device,
-            leads: host == LEADER,
-            counter: 0,
-            frame: Vec::new(),
-            decided: 0,
-            heard: 0,
-        }
+        Self { device, leads: host == LEADER, counter: 0, frame: Vec::new(), decided: 0, heard: 0 }
     }
 
     pub(crate) const fn device(&self) -> &D {
@@ -123,9 +116,7 @@ impl<D: Device> Owner<D> {
         let shape = self.device.shape();
         let mut frame = vec![0; shape.form.room_at() + shape.room];
         let room = vec![0; shape.room];
-        let written = shape
-            .form
-            .write(&mut frame, &shape.owner, &shape.own, header, &room);
+        let written = shape.form.write(&mut frame, &shape.owner, &shape.own, header, &room);
         if written.is_some() {
             self.device.put(program, &frame);
         }

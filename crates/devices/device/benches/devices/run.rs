@@ -76,13 +76,11 @@ struct Bench {
 /// The same numbers on every machine with two processors or more.
 fn cpus() -> Fallible<[CpuSet; 2]> {
     let all = sched_getaffinity(None)?;
-    let mut single = (0..CpuSet::MAX_CPU)
-        .filter(|cpu| all.is_set(*cpu))
-        .map(|cpu| {
-            let mut one = CpuSet::new();
-            one.set(cpu);
-            one
-        });
+    let mut single = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).map(|cpu| {
+        let mut one = CpuSet::new();
+        one.set(cpu);
+        one
+    });
     let first = single.next().ok_or("no processor")?;
     Ok([first, single.next().unwrap_or(first)])
 }
@@ -96,14 +94,8 @@ impl Bench {
             let hosts = self.start(kind, room, *layout, 1..=HOSTS)?;
             for outstanding in OUTSTANDING {
                 let sample = self.client(kind, room, outstanding, &hosts)?;
-                let key = Key {
-                    cell: Cell {
-                        room,
-                        outstanding,
-                        kind: kind.word(),
-                    },
-                    layout: *layout,
-                };
+                let key =
+                    Key { cell: Cell { room, outstanding, kind: kind.word() }, layout: *layout };
                 samples.push((key, sample));
             }
             for host in hosts {
@@ -120,8 +112,7 @@ impl Bench {
         layout: usize,
         hosts: std::ops::RangeInclusive<u8>,
     ) -> Fallible<Vec<Server>> {
-        self.network
-            .set_passing(kind == Kind::Kernel(Hook::Native))?;
+        self.network.set_passing(kind == Kind::Kernel(Hook::Native))?;
         self.network.set_client_in_all(kind == Kind::Packet)?;
         let mut servers = Vec::new();
         for host in hosts {
@@ -169,11 +160,7 @@ impl Bench {
     fn at_client(&self, task: &str, words: &[String]) -> Fallible<String> {
         sched_setaffinity(None, &self.cpus[0])?;
         let mut command = at(CLIENT)?;
-        let output = command
-            .arg(task)
-            .args(words)
-            .stderr(Stdio::inherit())
-            .output()?;
+        let output = command.arg(task).args(words).stderr(Stdio::inherit()).output()?;
         if !output.status.success() {
             return Err(format!("the client ends with {}", output.status).into());
         }
@@ -247,11 +234,7 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()?;
         let stdout = child.stdout.take().ok_or("no output")?;
-        Ok(Self {
-            stdin: child.stdin.take(),
-            stdout: BufReader::new(stdout),
-            child,
-        })
+        Ok(Self { stdin: child.stdin.take(), stdout: BufReader::new(stdout), child })
     }
 
     fn wait(&mut self) -> Fallible<()> {
@@ -269,11 +252,7 @@ impl Server {
         let mut said = String::new();
         self.stdout.read_to_string(&mut said)?;
         let status = self.child.wait()?;
-        if status.success() {
-            Ok(said)
-        } else {
-            Err(format!("a host ends with {status}").into())
-        }
+        if status.success() { Ok(said) } else { Err(format!("a host ends with {status}").into()) }
     }
 }
 

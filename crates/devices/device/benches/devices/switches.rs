@@ -31,9 +31,6 @@ impl Switches {
     }
 
     pub(crate) fn since(self, before: Self) -> Self {
-        Self {
-            wanted: self.wanted - before.wanted,
-            forced: self.forced - before.forced,
-        }
+        Self { wanted: self.wanted - before.wanted, forced: self.forced - before.forced }
     }
 }

@@ -34,13 +34,9 @@ pub(crate) struct Sample {
 
 /// `name=number` among the words of a text.
 pub(crate) fn number(text: &str, name: &str) -> Fallible<f64> {
-    let pairs = text
-        .split_whitespace()
-        .filter_map(|word| word.split_once('='));
+    let pairs = text.split_whitespace().filter_map(|word| word.split_once('='));
     let mut found = pairs.filter(|(other, _)| *other == name);
-    let (_, value) = found
-        .next()
-        .ok_or_else(|| format!("no {name} in {text:?}"))?;
+    let (_, value) = found.next().ok_or_else(|| format!("no {name} in {text:?}"))?;
     Ok(value.parse()?)
 }
 
@@ -56,17 +52,11 @@ pub(crate) fn print(samples: &BTreeMap<Key, Vec<Sample>>) {
         "| value | outstanding | devices | hosts | decisions/s | p50 | p99 | switches per decision | and forced ones | native XDP is | tc is |"
     );
     println!("|--:|--:|---|---|--:|--:|--:|--:|--:|--:|--:|");
-    let pairs: BTreeSet<(usize, usize)> = samples
-        .keys()
-        .map(|key| (key.cell.room, key.cell.outstanding))
-        .collect();
+    let pairs: BTreeSet<(usize, usize)> =
+        samples.keys().map(|key| (key.cell.room, key.cell.outstanding)).collect();
     for (room, outstanding) in pairs {
         for kind in Kind::ALL {
-            let cell = |kind: Kind| Cell {
-                room,
-                outstanding,
-                kind: kind.word(),
-            };
+            let cell = |kind: Kind| Cell { room, outstanding, kind: kind.word() };
             let Some((layout, own)) = best(samples, cell(kind)) else {
                 continue;
             };

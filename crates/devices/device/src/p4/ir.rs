@@ -139,11 +139,7 @@ pub(crate) struct Register {
 
 /// All ones in so many bits.
 pub(crate) const fn ones(width: u32) -> u128 {
-    if width >= 128 {
-        u128::MAX
-    } else {
-        (1 << width) - 1
-    }
+    if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
 /// What an operator makes of two numbers; `width` is that of the result, or of both sides of a comparison.

@@ -82,11 +82,7 @@ pub(crate) fn lower(declarations: &[Declaration]) -> Result<Program, Error> {
         }
     }
     let Some((blocks, place)) = main else {
-        let place = Place {
-            file: "".into(),
-            line: 1,
-            column: 1,
-        };
+        let place = Place { file: "".into(), line: 1, column: 1 };
         return Err(error(&place, "there is no main"));
     };
     let Ok([parser, verify, ingress, egress, compute, deparser]) = <[&Block; 6]>::try_from(blocks)
@@ -114,27 +110,14 @@ struct Lower<'a> {
 
 impl<'a> Lower<'a> {
     fn standard(&mut self) -> Result<(), Error> {
-        let place = Place {
-            file: "v1model.p4".into(),
-            line: 1,
-            column: 1,
-        };
+        let place = Place { file: "v1model.p4".into(), line: 1, column: 1 };
         let field = |(name, width): (&str, u32)| {
-            let ty = if width == 0 {
-                Ty::Error
-            } else {
-                Ty::Bits(width)
-            };
+            let ty = if width == 0 { Ty::Error } else { Ty::Bits(width) };
             (name.to_owned(), ty)
         };
-        self.structs.push(Struct {
-            is_header: false,
-            fields: STANDARD.into_iter().map(field).collect(),
-        });
-        let name = |text: &str| Name {
-            text: text.to_owned(),
-            place: place.clone(),
-        };
+        self.structs
+            .push(Struct { is_header: false, fields: STANDARD.into_iter().map(field).collect() });
+        let name = |text: &str| Name { text: text.to_owned(), place: place.clone() };
         self.declare(&name("standard_metadata_t"), Entry::Type(Ty::Struct(0)))?;
         self.declare(&name("packet_in"), Entry::Type(Ty::PacketIn))?;
         self.declare(&name("packet_out"), Entry::Type(Ty::PacketOut))
@@ -144,10 +127,7 @@ impl<'a> Lower<'a> {
         if self.scope.declare(&name.text, entry) {
             return Ok(());
         }
-        Err(error(
-            &name.place,
-            format!("{} is declared twice", name.text),
-        ))
+        Err(error(&name.place, format!("{} is declared twice", name.text)))
     }
 
     fn constant(&mut self, constant: &Constant) -> Result<(), Error> {
@@ -178,25 +158,15 @@ impl<'a> Lower<'a> {
             list.push((field.name.text.clone(), ty));
         }
         let index = self.structs.len();
-        self.structs.push(Struct {
-            is_header,
-            fields: list,
-        });
-        let ty = if is_header {
-            Ty::Header(index)
-        } else {
-            Ty::Struct(index)
-        };
+        self.structs.push(Struct { is_header, fields: list });
+        let ty = if is_header { Ty::Header(index) } else { Ty::Struct(index) };
         self.declare(name, Entry::Type(ty))
     }
 
     fn block(&self, name: &str, place: &Place) -> Result<&'a Block, Error> {
         match self.scope.find(name) {
             Some(Entry::Block(block)) => Ok(block),
-            _ => Err(error(
-                place,
-                format!("there is no parser or control {name}"),
-            )),
+            _ => Err(error(place, format!("there is no parser or control {name}"))),
         }
     }
 

@@ -68,16 +68,9 @@ struct Packet<'a> {
 impl Machine {
     /// Registers are zero; there are no multicast groups.
     pub fn new(program: Program) -> Self {
-        let zeros = program
-            .registers
-            .iter()
-            .map(|register| vec![0; register.size]);
+        let zeros = program.registers.iter().map(|register| vec![0; register.size]);
         let registers = zeros.collect();
-        Self {
-            program,
-            registers,
-            groups: BTreeMap::new(),
-        }
+        Self { program, registers, groups: BTreeMap::new() }
     }
 
     /// Power went and came.
@@ -94,11 +87,7 @@ impl Machine {
 
     /// A register's value, for tests.
     pub fn register(&self, name: &str, index: usize) -> Option<u128> {
-        let found = self
-            .program
-            .registers
-            .iter()
-            .position(|register| register.name == name)?;
+        let found = self.program.registers.iter().position(|register| register.name == name)?;
         self.registers[found].get(index).copied()
     }
 
@@ -124,12 +113,8 @@ impl Machine {
         let group = packet.values[standard.multicast];
         let spec = packet.values[standard.egress_spec];
         let ports: Vec<u128> = if group != 0 {
-            let group = u16::try_from(group)
-                .ok()
-                .and_then(|group| self.groups.get(&group));
-            group.map_or(Vec::new(), |ports| {
-                ports.iter().map(|port| u128::from(*port)).collect()
-            })
+            let group = u16::try_from(group).ok().and_then(|group| self.groups.get(&group));
+            group.map_or(Vec::new(), |ports| ports.iter().map(|port| u128::from(*port)).collect())
         } else if spec == DROP_PORT {
             Vec::new()
         } else {
@@ -161,10 +146,7 @@ impl Machine {
 }
 
 fn fault(place: &Place, what: impl Into<String>) -> Fault {
-    Fault {
-        place: Some(place.clone()),
-        what: what.into(),
-    }
+    Fault { place: Some(place.clone()), what: what.into() }
 }
 
 impl Packet<'_> {
@@ -294,10 +276,7 @@ impl Packet<'_> {
             return Ok(index);
         }
         let name = &self.program.registers[register].name;
-        Err(fault(
-            place,
-            format!("index {index} of {name}, which has {size} elements"),
-        ))
+        Err(fault(place, format!("index {index} of {name}, which has {size} elements")))
     }
 
     fn set(&mut self, target: &Target, value: u128, place: &Place) -> Result<(), Fault> {
@@ -311,10 +290,7 @@ impl Packet<'_> {
         };
         if !self.defined[target.slot] {
             let name = &self.program.slots[target.slot].name;
-            return Err(fault(
-                place,
-                format!("a part of {name}, which has no value"),
-            ));
+            return Err(fault(place, format!("a part of {name}, which has no value")));
         }
         let mask = ones(high - low + 1) << low;
         let slot = &mut self.values[target.slot];
@@ -327,10 +303,7 @@ impl Packet<'_> {
             return Ok(());
         }
         let name = &self.program.slots[slot].name;
-        Err(fault(
-            place,
-            format!("{name} of a header that is not valid"),
-        ))
+        Err(fault(place, format!("{name} of a header that is not valid")))
     }
 
     fn value(&mut self, expr: &Expr) -> Result<u128, Fault> {

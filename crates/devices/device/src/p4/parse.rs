@@ -14,11 +14,7 @@ const DEPTH_MAX: usize = 120;
 
 /// All declarations of a program.
 pub fn parse(tokens: Vec<Token>) -> Result<Vec<Declaration>, Error> {
-    let mut parser = Parser {
-        tokens,
-        at: 0,
-        depth: 0,
-    };
+    let mut parser = Parser { tokens, at: 0, depth: 0 };
     let mut declarations = Vec::new();
     while parser.peek().kind != Kind::End {
         if let Some(declaration) = parser.declaration()? {
@@ -35,15 +31,8 @@ struct Parser {
 }
 
 /// Keywords that begin something that is no declaration of the subset.
-const OUTSIDE: [&str; 7] = [
-    "extern",
-    "enum",
-    "error",
-    "match_kind",
-    "header_union",
-    "type",
-    "package",
-];
+const OUTSIDE: [&str; 7] =
+    ["extern", "enum", "error", "match_kind", "header_union", "type", "package"];
 
 impl Parser {
     fn peek(&self) -> &Token {
@@ -209,10 +198,7 @@ impl Parser {
         match name.text.as_str() {
             "bit" => {
                 if !self.take_sign("<") {
-                    let width = Expr {
-                        kind: ExprKind::Number(1, None),
-                        place: name.place.clone(),
-                    };
+                    let width = Expr { kind: ExprKind::Number(1, None), place: name.place.clone() };
                     return Ok(Type::Bits(Box::new(width), name.place));
                 }
                 let width = if self.take_sign("(") {
@@ -226,10 +212,9 @@ impl Parser {
                 Ok(Type::Bits(Box::new(width), name.place))
             }
             "bool" => Ok(Type::Bool),
-            "int" | "varbit" | "string" | "tuple" => Err(error(
-                &name.place,
-                format!("{} is not in the subset", name.text),
-            )),
+            "int" | "varbit" | "string" | "tuple" => {
+                Err(error(&name.place, format!("{} is not in the subset", name.text)))
+            }
             _ => Ok(Type::Named(name)),
         }
     }
@@ -266,11 +251,7 @@ impl Parser {
                 Direction::None
             };
             let (kind, name) = (self.kind()?, self.name()?);
-            parameters.push(Parameter {
-                direction,
-                kind,
-                name,
-            });
+            parameters.push(Parameter { direction, kind, name });
         }
         Ok(parameters)
     }
@@ -301,12 +282,7 @@ impl Parser {
             Body::Control(self.statements()?)
         };
         self.sign("}")?;
-        Ok(Block {
-            name,
-            parameters,
-            locals,
-            body,
-        })
+        Ok(Block { name, parameters, locals, body })
     }
 
     fn local(&mut self) -> Result<Local, Error> {
@@ -316,11 +292,7 @@ impl Parser {
         if self.take_word("action") {
             let (name, parameters) = (self.name()?, self.parameters()?);
             let body = self.statements()?;
-            return Ok(Local::Action(Action {
-                name,
-                parameters,
-                body,
-            }));
+            return Ok(Local::Action(Action { name, parameters, body }));
         }
         if self.take_word("table") {
             return Ok(Local::Table(self.table()?));
@@ -346,11 +318,7 @@ impl Parser {
             return Ok(Local::Control(control, name));
         }
         let (kind, name) = (self.kind()?, self.name()?);
-        let value = if self.take_sign("=") {
-            Some(self.expr()?)
-        } else {
-            None
-        };
+        let value = if self.take_sign("=") { Some(self.expr()?) } else { None };
         self.sign(";")?;
         Ok(Local::Variable(kind, name, value))
     }
@@ -386,11 +354,7 @@ impl Parser {
             Transition::To(to)
         };
         self.sign("}")?;
-        Ok(State {
-            name,
-            statements,
-            transition,
-        })
+        Ok(State { name, statements, transition })
     }
 
     /// One set for each key.

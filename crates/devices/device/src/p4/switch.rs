@@ -7,14 +7,8 @@ use crate::pipe::{Event, Sent};
 
 /// The committed programs, and what they have in common.
 const FILES: [(&str, &str); 3] = [
-    (
-        "acceptor.p4",
-        include_str!("../../../programs/p4/acceptor.p4"),
-    ),
-    (
-        "coordinator.p4",
-        include_str!("../../../programs/p4/coordinator.p4"),
-    ),
+    ("acceptor.p4", include_str!("../../../programs/p4/acceptor.p4")),
+    ("coordinator.p4", include_str!("../../../programs/p4/coordinator.p4")),
     ("frame.p4", include_str!("../../../programs/p4/frame.p4")),
 ];
 /// Copies for both ports, the network's first.
@@ -63,8 +57,6 @@ impl Switch {
             1 => Ok(Port::Owner),
             _ => Err(format!("there is no port {port}")),
         };
-        sent.into_iter()
-            .map(|(number, frame)| Ok((port(number)?, frame)))
-            .collect()
+        sent.into_iter().map(|(number, frame)| Ok((port(number)?, frame))).collect()
     }
 }

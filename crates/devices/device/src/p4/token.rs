@@ -48,35 +48,18 @@ pub fn tokens(
     name: &str,
     defines: &[(&str, &str)],
 ) -> Result<Vec<Token>, Error> {
-    let mut reader = Reader {
-        sources,
-        defined: BTreeMap::new(),
-        tokens: Vec::new(),
-        includes: 0,
-    };
+    let mut reader = Reader { sources, defined: BTreeMap::new(), tokens: Vec::new(), includes: 0 };
     for (name, text) in defines {
-        let place = Place {
-            file: "-D".into(),
-            line: 1,
-            column: 1,
-        };
+        let place = Place { file: "-D".into(), line: 1, column: 1 };
         let mut words = Vec::new();
         Line::new(text, &place.file, 1).read(&mut words)?;
         reader.defined.insert((*name).to_owned(), words);
     }
-    let place = Place {
-        file: name.into(),
-        line: 1,
-        column: 1,
-    };
+    let place = Place { file: name.into(), line: 1, column: 1 };
     reader.file(name, &place)?;
     let last = reader.tokens.last();
     let place = last.map_or(place, |token| token.place.clone());
-    reader.tokens.push(Token {
-        kind: Kind::End,
-        place,
-        joined: false,
-    });
+    reader.tokens.push(Token { kind: Kind::End, place, joined: false });
     Ok(reader.tokens)
 }
 
@@ -100,11 +83,7 @@ impl Reader<'_> {
         // For each open #if: whether its lines count.
         let mut open: Vec<bool> = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
-            let place = Place {
-                file: file.clone(),
-                line: number,
-                column: 1,
-            };
+            let place = Place { file: file.clone(), line: number, column: 1 };
             if let Some(directive) = line.trim_start().strip_prefix('#') {
                 self.directive(directive.trim(), &place, &mut open)?;
             } else if open.iter().all(|counts| *counts) {
@@ -132,8 +111,7 @@ impl Reader<'_> {
                 *last = !*last;
             }
             "endif" => {
-                open.pop()
-                    .ok_or_else(|| error(place, "#endif without #if"))?;
+                open.pop().ok_or_else(|| error(place, "#endif without #if"))?;
             }
             _ if !counts => {}
             "define" => {
@@ -146,12 +124,8 @@ impl Reader<'_> {
                 self.defined.insert(name.to_owned(), words);
             }
             "include" => {
-                let quoted = rest
-                    .strip_prefix('"')
-                    .and_then(|rest| rest.strip_suffix('"'));
-                let built_in = rest
-                    .strip_prefix('<')
-                    .and_then(|rest| rest.strip_suffix('>'));
+                let quoted = rest.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+                let built_in = rest.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
                 match (quoted, built_in) {
                     (Some(name), _) => self.file(name, place)?,
                     (_, Some(name)) if BUILT_IN.contains(&name) => {}
@@ -173,10 +147,9 @@ impl Reader<'_> {
             match definition {
                 Some(definition) => {
                     let place = &word.place;
-                    let moved = definition.iter().map(|token| Token {
-                        place: place.clone(),
-                        ..token.clone()
-                    });
+                    let moved = definition
+                        .iter()
+                        .map(|token| Token { place: place.clone(), ..token.clone() });
                     self.tokens.extend(moved);
                 }
                 None => self.tokens.push(word),
@@ -239,12 +212,7 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn new(rest: &'a str, file: &'a Arc<str>, line: u32) -> Self {
-        Self {
-            rest,
-            file,
-            line,
-            column: 1,
-        }
+        Self { rest, file, line, column: 1 }
     }
 
     fn take(&mut self, bytes: usize) -> &'a str {
@@ -261,17 +229,9 @@ impl<'a> Line<'a> {
             let Some(first) = self.rest.chars().next() else {
                 return Ok(());
             };
-            let place = Place {
-                file: self.file.clone(),
-                line: self.line,
-                column: self.column,
-            };
+            let place = Place { file: self.file.clone(), line: self.line, column: self.column };
             let kind = self.word(first, &place)?;
-            words.push(Token {
-                kind,
-                place,
-                joined: blank == 0,
-            });
+            words.push(Token { kind, place, joined: blank == 0 });
         }
     }
 
@@ -326,8 +286,5 @@ fn number(text: &str, place: &Place) -> Result<Kind, Error> {
 }
 
 pub(crate) fn error(place: &Place, what: impl Into<String>) -> Error {
-    Error {
-        place: place.clone(),
-        what: what.into(),
-    }
+    Error { place: place.clone(), what: what.into() }
 }

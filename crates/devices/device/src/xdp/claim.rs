@@ -40,35 +40,24 @@ pub(crate) struct Claim {
 impl Claim {
     /// Of an interface of this network namespace, and of its number there.
     pub(crate) fn of(interface: &str, index: u32, group: u32) -> Result<Self, Failed> {
-        let owned = || Failed::Owned {
-            interface: interface.to_owned(),
-        };
+        let owned = || Failed::Owned { interface: interface.to_owned() };
         let not_ours = |why| match why {
             NotOurs::Taken => owned(),
-            NotOurs::Io(error) => Failed::Io {
-                what: format!("lock {interface}"),
-                error,
-            },
+            NotOurs::Io(error) => Failed::Io { what: format!("lock {interface}"), error },
         };
         let stations = [
             Station::of_programs(index).map_err(not_ours)?,
             Station::of_group(index, group).map_err(not_ours)?,
         ];
         let folder = folder(interface)?;
-        let failed = |error: io::Error| Failed::Io {
-            what: format!("lock {}", folder.display()),
-            error,
-        };
+        let failed =
+            |error: io::Error| Failed::Io { what: format!("lock {}", folder.display()), error };
         fs::create_dir_all(&folder).map_err(failed)?;
         let begun = Instant::now();
         loop {
             match lock(&folder) {
                 Ok(Some(lock)) => {
-                    return Ok(Self {
-                        folder,
-                        _lock: lock,
-                        _stations: stations,
-                    });
+                    return Ok(Self { folder, _lock: lock, _stations: stations });
                 }
                 Ok(None) if begun.elapsed() < PATIENCE => thread::sleep(PACE),
                 Ok(None) => return Err(owned()),
@@ -111,10 +100,8 @@ pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
     }
     // The thread's own, where threads are in several.
     let namespace = "/proc/thread-self/ns/net";
-    let namespace = fs::metadata(namespace).map_err(|error| Failed::Io {
-        what: namespace.to_owned(),
-        error,
-    })?;
+    let namespace = fs::metadata(namespace)
+        .map_err(|error| Failed::Io { what: namespace.to_owned(), error })?;
     let name = format!("{interface}-{}", namespace.ino());
     Ok(root.join("quorate").join(name))
 }

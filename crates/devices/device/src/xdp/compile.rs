@@ -21,9 +21,7 @@ fn tool(variable: &str, name: &str) -> Option<PathBuf> {
         return (!named.is_empty()).then(|| PathBuf::from(named));
     }
     let path = env::var_os("PATH")?;
-    env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 /// Compiles one program of this folder. What it says of its own place in the file system is cut off.
@@ -53,17 +51,11 @@ pub fn strip(object: &Path) -> Result<(), String> {
     let status = Command::new(objcopy)
         .args(["-g", "--discard-all"])
         .args(["--remove-section=.BTF.ext", "--remove-section=.rel.BTF.ext"])
-        .args([
-            "--remove-section=.rel.BTF",
-            "--remove-section=.llvm_addrsig",
-        ])
+        .args(["--remove-section=.rel.BTF", "--remove-section=.llvm_addrsig"])
         .arg(object)
         .status()
         .map_err(|error| error.to_string())?;
-    status
-        .success()
-        .then_some(())
-        .ok_or_else(|| "llvm-objcopy failed".to_owned())
+    status.success().then_some(()).ok_or_else(|| "llvm-objcopy failed".to_owned())
 }
 
 /// All files that programs are made of, in the order of their names.
@@ -71,9 +63,7 @@ pub fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let is_source = path
-            .extension()
-            .is_some_and(|ending| ending == "c" || ending == "h");
+        let is_source = path.extension().is_some_and(|ending| ending == "c" || ending == "h");
         if is_source {
             files.push(path);
         }

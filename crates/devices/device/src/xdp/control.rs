@@ -57,10 +57,7 @@ pub struct Calls<'a> {
 impl Device {
     /// Calls of one of its programs; one that it has not answers nothing.
     pub const fn calls(&self, program: Program) -> Calls<'_> {
-        Calls {
-            device: self,
-            program,
-        }
+        Calls { device: self, program }
     }
 }
 

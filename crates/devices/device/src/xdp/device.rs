@@ -105,11 +105,7 @@ pub enum Fate {
 /// Loaded by this process, or found where another one pinned them.
 pub(crate) enum Programs {
     Loaded(Ebpf),
-    Pinned {
-        network: Box<Xdp>,
-        owner: Box<Xdp>,
-        traffic: Box<SchedClassifier>,
-    },
+    Pinned { network: Box<Xdp>, owner: Box<Xdp>, traffic: Box<SchedClassifier> },
 }
 
 impl Programs {
@@ -184,12 +180,7 @@ pub(crate) const SETUP: &str = ".rodata";
 impl Device {
     /// Into the kernel: not attached, without a boot, not armed.
     pub fn load(role: Role, settings: &Settings) -> Result<Self, Failed> {
-        Self::load_object(
-            role,
-            settings,
-            object::of(role),
-            VerifierLogLevel::default(),
-        )
+        Self::load_object(role, settings, object::of(role), VerifierLogLevel::default())
     }
 
     /// The same with other programs: for faults that are planted on purpose.
@@ -202,10 +193,8 @@ impl Device {
         settings.check()?;
         let room = u32::try_from(settings.setup.room).map_err(|_| Failed::Room(usize::MAX))?;
         let object = object::with_rooms(object, room)?;
-        let cpus = nr_cpus().map_err(|(what, error)| Failed::Io {
-            what: what.to_owned(),
-            error,
-        })?;
+        let cpus =
+            nr_cpus().map_err(|(what, error)| Failed::Io { what: what.to_owned(), error })?;
         let setup = settings.bytes(u32::try_from(cpus).unwrap_or(u32::MAX));
         let mut loaded = EbpfLoader::new()
             .verifier_log_level(log)
@@ -344,10 +333,7 @@ impl Device {
 
     /// [offload-8] The same, waited for.
     pub fn drain(&self) -> Result<(), Failed> {
-        self.drain
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .wait()
+        self.drain.lock().unwrap_or_else(PoisonError::into_inner).wait()
     }
 }
 
@@ -368,9 +354,7 @@ fn again(map: &Map) -> Result<MapData, Failed> {
         return Err(Failed::Object("a map of another kind".to_owned()));
     };
     let file = data.fd().as_fd().try_clone_to_owned();
-    let file = file.map_err(|error| Failed::Io {
-        what: "a map of the device".to_owned(),
-        error,
-    })?;
+    let file =
+        file.map_err(|error| Failed::Io { what: "a map of the device".to_owned(), error })?;
     Ok(MapData::from_fd(file)?)
 }

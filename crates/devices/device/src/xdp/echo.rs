@@ -30,11 +30,7 @@ impl Echo {
                 let program = programs.program_mut("echo_early").ok_or(Failed::Answer)?;
                 let program = <&mut Xdp>::try_from(program)?;
                 program.load()?;
-                let mode = if hook == Hook::Native {
-                    XdpMode::Driver
-                } else {
-                    XdpMode::Skb
-                };
+                let mode = if hook == Hook::Native { XdpMode::Driver } else { XdpMode::Skb };
                 program.attach(interface, mode)?;
             }
             Hook::Traffic => {
@@ -46,8 +42,6 @@ impl Echo {
                 program.attach(interface, TcAttachType::Ingress)?;
             }
         }
-        Ok(Self {
-            _programs: programs,
-        })
+        Ok(Self { _programs: programs })
     }
 }

@@ -87,11 +87,7 @@ impl Failed {
     /// Whether somebody else has the place.
     pub(crate) fn is_busy(&self) -> bool {
         let codes = [Errno::BUSY, Errno::EXIST].map(|code| code.raw_os_error());
-        self.causes().any(|cause| {
-            cause
-                .raw_os_error()
-                .is_some_and(|code| codes.contains(&code))
-        })
+        self.causes().any(|cause| cause.raw_os_error().is_some_and(|code| codes.contains(&code)))
     }
 
     /// What the system said, among all that it is because of.
@@ -130,7 +126,5 @@ fn shortened(text: &str) -> String {
     });
     let end: Vec<&str> = end.copied().collect();
     let cut: String = first.chars().take(END).collect();
-    end.iter()
-        .rev()
-        .fold(cut, |text, line| format!("{text}\n{line}"))
+    end.iter().rev().fold(cut, |text, line| format!("{text}\n{line}"))
 }

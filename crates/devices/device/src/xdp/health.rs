@@ -85,9 +85,7 @@ fn says(path: &Path, line: &str) -> bool {
 
 /// The number of the interface; 0: there is none any more.
 fn interface(said: &str) -> Option<u32> {
-    let number = said
-        .lines()
-        .find_map(|line| line.strip_prefix("ifindex:"))?;
+    let number = said.lines().find_map(|line| line.strip_prefix("ifindex:"))?;
     number.trim().parse().ok()
 }
 

@@ -90,18 +90,11 @@ impl Device {
         for hook in hooks {
             match self.attach_at(interface, *hook) {
                 Ok(link) => {
-                    return Ok(Attached {
-                        hook: *hook,
-                        passed_over,
-                        link,
-                    });
+                    return Ok(Attached { hook: *hook, passed_over, link });
                 }
                 // A later hook would work, and hear less than whoever is at this one.
                 Err(why) if why.is_busy() => {
-                    return Err(Failed::Busy {
-                        interface: interface.to_owned(),
-                        hook: *hook,
-                    });
+                    return Err(Failed::Busy { interface: interface.to_owned(), hook: *hook });
                 }
                 Err(why) => passed_over.push((*hook, why)),
             }

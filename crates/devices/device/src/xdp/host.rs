@@ -241,12 +241,7 @@ pub(crate) fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Fai
 
 impl port::Device for Host {
     fn shape(&self) -> Shape {
-        let Settings {
-            setup,
-            cells,
-            proposals,
-            ..
-        } = self.device.settings();
+        let Settings { setup, cells, proposals, .. } = self.device.settings();
         Shape {
             group: setup.group,
             cells: *cells,

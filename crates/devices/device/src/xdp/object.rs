@@ -43,9 +43,7 @@ pub(crate) fn with_rooms(bytes: &[u8], room: u32) -> Result<Vec<u8>, Failed> {
     let at = usize::try_from(offset).map_err(|_| broken())? + VALUE_SIZE_AT;
     let mut changed = bytes.to_vec();
     let place = changed.get_mut(at..at + 4).filter(|_| length >= 12);
-    place
-        .ok_or_else(broken)?
-        .copy_from_slice(&room.to_ne_bytes());
+    place.ok_or_else(broken)?.copy_from_slice(&room.to_ne_bytes());
     Ok(changed)
 }
 
@@ -58,9 +56,8 @@ mod tests {
         for role in Role::ALL {
             let bytes = of(role);
             let changed = with_rooms(bytes, 0x0102_0304).unwrap();
-            let differ: Vec<usize> = (0..bytes.len())
-                .filter(|at| bytes[*at] != changed[*at])
-                .collect();
+            let differ: Vec<usize> =
+                (0..bytes.len()).filter(|at| bytes[*at] != changed[*at]).collect();
             assert_eq!(bytes[differ[0]..differ[0] + 4], 1408_u32.to_ne_bytes());
             assert_eq!(differ.last(), Some(&(differ[0] + 3)));
         }

@@ -63,8 +63,5 @@ fn folders(root: &Path) -> Result<Vec<PathBuf>, Failed> {
 }
 
 fn failed(folder: &Path, error: io::Error) -> Failed {
-    Failed::Io {
-        what: format!("look for devices in {}", folder.display()),
-        error,
-    }
+    Failed::Io { what: format!("look for devices in {}", folder.display()), error }
 }

@@ -44,10 +44,7 @@ impl Pins {
 
     pub(crate) fn below(root: &Path, settings: &Settings, role: Role) -> Self {
         let group = format!("{:08x}", settings.setup.group);
-        Self {
-            folder: root.join(group).join(role.name()),
-            role,
-        }
+        Self { folder: root.join(group).join(role.name()), role }
     }
 
     /// In this folder.
@@ -77,17 +74,12 @@ impl Pins {
         match attached.link {
             Link::File(link) => {
                 let pinned = link.pin(self.link(attached.hook))?;
-                Ok(Kept {
-                    hook: attached.hook,
-                    link: pinned.into(),
-                })
+                Ok(Kept { hook: attached.hook, link: pinned.into() })
             }
             // It would vote on when its owner is gone, and nobody could find it.
             Link::Xdp(_) | Link::Traffic(_) => {
                 self.sweep()?;
-                Err(Failed::Object(
-                    "this kernel has no links that outlive a process".to_owned(),
-                ))
+                Err(Failed::Object("this kernel has no links that outlive a process".to_owned()))
             }
         }
     }
@@ -150,9 +142,7 @@ impl Pins {
     pub(crate) fn sweep_others(&self, interface: &Path) -> Result<(), Failed> {
         let folders = fs::read_dir(interface).map_err(|error| self.failed("look beside", error))?;
         for folder in folders {
-            let path = folder
-                .map_err(|error| self.failed("look beside", error))?
-                .path();
+            let path = folder.map_err(|error| self.failed("look beside", error))?.path();
             if !self.folder.starts_with(&path) {
                 fs::remove_dir_all(path).map_err(|error| self.failed("sweep beside", error))?;
             }
@@ -161,10 +151,7 @@ impl Pins {
     }
 
     fn failed(&self, what: &str, error: io::Error) -> Failed {
-        Failed::Io {
-            what: format!("{what} {}", self.folder.display()),
-            error,
-        }
+        Failed::Io { what: format!("{what} {}", self.folder.display()), error }
     }
 }
 

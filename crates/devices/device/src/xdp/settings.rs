@@ -75,13 +75,9 @@ impl Settings {
         for number in [room, self.cells, cpus] {
             put(&number.to_ne_bytes());
         }
-        for address in [
-            &self.setup.own,
-            &self.setup.owner,
-            &self.votes,
-            &self.proposals,
-            &self.decisions,
-        ] {
+        for address in
+            [&self.setup.own, &self.setup.owner, &self.votes, &self.proposals, &self.decisions]
+        {
             put(&address.mac);
             put(&address.port.to_be_bytes());
             put(&address.ip);
@@ -126,11 +122,8 @@ mod tests {
     use super::*;
 
     fn settings() -> Settings {
-        let address = |last| Address {
-            mac: [2, 0, 0, 0, 0, last],
-            ip: [10, 0, 0, last],
-            port: 0x1234,
-        };
+        let address =
+            |last| Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 0x1234 };
         let route = Routes::of(&[address(7)]).unwrap();
         let setup = Setup {
             group: 0x0a0b_0c0d,
@@ -157,10 +150,7 @@ mod tests {
     #[test]
     fn what_was_told_is_read_again() {
         let settings = settings();
-        assert_eq!(
-            Settings::read(&settings.bytes(3), settings.tap).unwrap(),
-            settings
-        );
+        assert_eq!(Settings::read(&settings.bytes(3), settings.tap).unwrap(), settings);
         assert!(Settings::read(&[0; SETUP_BYTES], settings.tap).is_err());
     }
 
@@ -172,10 +162,7 @@ mod tests {
             assert!(settings.check().is_err(), "{room}");
         }
         for cells in [0, 3, 1 << 25] {
-            let settings = Settings {
-                cells,
-                ..settings()
-            };
+            let settings = Settings { cells, ..settings() };
             assert!(settings.check().is_err(), "{cells}");
         }
         assert!(settings().check().is_ok());

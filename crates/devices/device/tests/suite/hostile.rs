@@ -103,33 +103,15 @@ fn no_text_breaks_the_interpreter() {
         programs += u64::from(survive(&sources, name));
     }
     // Comments, mostly.
-    assert!(
-        (MUTATIONS / 100..MUTATIONS / 2).contains(&programs),
-        "{programs}"
-    );
+    assert!((MUTATIONS / 100..MUTATIONS / 2).contains(&programs), "{programs}");
 }
 
 #[test]
 fn nothing_is_too_deep() {
-    for text in [
-        "(",
-        "{",
-        "-",
-        "a.",
-        "1+",
-        "if(true)",
-        "else if (x) ",
-        "!",
-        "[",
-        "<",
-        "@a(",
-    ] {
-        for around in [
-            "control I() { apply { ",
-            "const bit<8> X = ",
-            "",
-            "parser P() { state start { ",
-        ] {
+    for text in ["(", "{", "-", "a.", "1+", "if(true)", "else if (x) ", "!", "[", "<", "@a("] {
+        for around in
+            ["control I() { apply { ", "const bit<8> X = ", "", "parser P() { state start { "]
+        {
             let mut sources = Sources::default();
             sources.put("t.p4", format!("{around}{}", text.repeat(100_000)));
             assert!(!survive(&sources, "t.p4"));

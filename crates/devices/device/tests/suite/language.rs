@@ -37,9 +37,7 @@ fn machine(text: &str) -> Result<Machine, String> {
 
 fn run(locals: &str, body: &str, bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, Fault> {
     let machine = machine(&program(locals, body));
-    machine
-        .unwrap_or_else(|error| panic!("{error}"))
-        .process(0, bytes)
+    machine.unwrap_or_else(|error| panic!("{error}")).process(0, bytes)
 }
 
 /// What becomes of 0x21 0x43.
@@ -64,10 +62,7 @@ fn expressions_are_those_of_p4() {
     check("hdr.h.a = hdr.h.a << 4;", &[0x10, 0x43]);
     check("hdr.h.a = hdr.h.a << 8;", &[0, 0x43]);
     check("hdr.h.a = hdr.h.a >> hdr.h.b;", &[0x02, 0x43]);
-    check(
-        "hdr.h.a = (bit<8>)(hdr.h.a ++ hdr.h.a)[11:4];",
-        &[0x12, 0x43],
-    );
+    check("hdr.h.a = (bit<8>)(hdr.h.a ++ hdr.h.a)[11:4];", &[0x12, 0x43]);
     check("hdr.h.a = (bit<8>)hdr.h.b;", &[0x04, 0x43]);
     check("hdr.h.b = (bit<4>)hdr.h.a;", &[0x21, 0x13]);
     check("hdr.h.a = 8w0b1010_0101;", &[0xa5, 0x43]);
@@ -78,31 +73,19 @@ fn expressions_are_those_of_p4() {
         "meta.flag = hdr.h.a > 3 && !(hdr.h.b < hdr.h.c) || false; if (meta.flag) { hdr.h.a = 9; }",
         &[9, 0x43],
     );
-    check(
-        "meta.wide = 0x1234; hdr.h.a = meta.wide[11:4];",
-        &[0x23, 0x43],
-    );
+    check("meta.wide = 0x1234; hdr.h.a = meta.wide[11:4];", &[0x23, 0x43]);
 }
 
 /// What is behind `&&` and `||` is not looked at if it does not matter: here it would be a fault.
 #[test]
 fn conditions_are_cut_short() {
-    check(
-        "if (hdr.other.isValid() && hdr.other.a == 1) { hdr.h.a = 1; }",
-        &[0x21, 0x43],
-    );
-    check(
-        "if (!hdr.other.isValid() || hdr.other.a == 1) { hdr.h.a = 1; }",
-        &[1, 0x43],
-    );
+    check("if (hdr.other.isValid() && hdr.other.a == 1) { hdr.h.a = 1; }", &[0x21, 0x43]);
+    check("if (!hdr.other.isValid() || hdr.other.a == 1) { hdr.h.a = 1; }", &[1, 0x43]);
 }
 
 #[test]
 fn statements_and_scopes() {
-    check(
-        "bit<8> x = 1; { bit<8> x = 2; hdr.h.a = x; } hdr.h.c = x[3:0];",
-        &[2, 0x41],
-    );
+    check("bit<8> x = 1; { bit<8> x = 2; hdr.h.a = x; } hdr.h.c = x[3:0];", &[2, 0x41]);
     check(
         "if (hdr.h.a == 0) hdr.h.a = 1; else if (hdr.h.a == 0x21) { hdr.h.a = 2; } else hdr.h.a = 3;",
         &[2, 0x43],
@@ -110,10 +93,7 @@ fn statements_and_scopes() {
     check("hdr.h.a = 1; return; hdr.h.a = 2;", &[1, 0x43]);
     check("hdr.h.a = 1; exit; hdr.h.a = 2;", &[1, 0x43]);
     check("hdr.h.setInvalid();", &[]);
-    check(
-        "std.egress_spec = 3; if (std.egress_spec == 3) { std.egress_spec = 0; }",
-        &[0x21, 0x43],
-    );
+    check("std.egress_spec = 3; if (std.egress_spec == 3) { std.egress_spec = 0; }", &[0x21, 0x43]);
     let dropped = run("", "mark_to_drop(std);", &[0x21, 0x43]).unwrap();
     assert!(dropped.is_empty());
     let port = run("", "std.egress_spec = 7;", &[0x21, 0x43, 9, 9]).unwrap();
@@ -165,10 +145,7 @@ fn groups_get_copies() {
     let mut machine = machine(&text).unwrap();
     assert!(machine.process(0, &[1, 2]).unwrap().is_empty());
     machine.set_group(5, &[4, 2, 1]);
-    assert_eq!(
-        machine.process(0, &[1, 2]).unwrap(),
-        [(4, vec![5, 2]), (1, vec![2, 2])]
-    );
+    assert_eq!(machine.process(0, &[1, 2]).unwrap(), [(4, vec![5, 2]), (1, vec![2, 2])]);
 }
 
 #[test]
@@ -182,33 +159,17 @@ fn a_packet_that_is_too_short_reaches_ingress() {
 #[test]
 fn undefined_results_are_faults() {
     for (locals, body, expected) in [
-        (
-            "",
-            "hdr.h.a = hdr.other.a;",
-            "hdr.other.a of a header that is not valid",
-        ),
-        (
-            "",
-            "hdr.other.a = 1;",
-            "hdr.other.a of a header that is not valid",
-        ),
+        ("", "hdr.h.a = hdr.other.a;", "hdr.other.a of a header that is not valid"),
+        ("", "hdr.other.a = 1;", "hdr.other.a of a header that is not valid"),
         ("", "bit<8> x; hdr.h.a = x;", "x has no value"),
         ("bit<8> x;", "hdr.h.a = x;", "x has no value"),
-        (
-            "",
-            "bit<8> x; x[3:0] = 1;",
-            "a part of x, which has no value",
-        ),
+        ("", "bit<8> x; x[3:0] = 1;", "a part of x, which has no value"),
         (
             "register<bit<8>>(4) r;",
             "r.write((bit<32>)hdr.h.a, 1);",
             "index 33 of r, which has 4 elements",
         ),
-        (
-            "",
-            "hdr.other.setValid(); hdr.h.a = hdr.other.a;",
-            "hdr.other.a has no value",
-        ),
+        ("", "hdr.other.setValid(); hdr.h.a = hdr.other.a;", "hdr.other.a has no value"),
     ] {
         let fault = run(locals, body, &[0x21, 0x43]).unwrap_err();
         assert_eq!(fault.what, expected, "{body}");
@@ -218,10 +179,8 @@ fn undefined_results_are_faults() {
 
 #[test]
 fn a_parser_that_never_ends_is_a_fault() {
-    let text = program("", "").replace(
-        "transition accept; }",
-        "transition again; } state again { transition again; }",
-    );
+    let text = program("", "")
+        .replace("transition accept; }", "transition again; } state again { transition again; }");
     let fault = machine(&text).unwrap().process(0, &[1, 2]).unwrap_err();
     assert!(fault.what.contains("did not end"), "{fault}");
 }
@@ -231,88 +190,22 @@ fn a_parser_that_never_ends_is_a_fault() {
 fn errors_have_their_place() {
     for (locals, body, line, column, what) in [
         ("", "hdr.h.a = 256;", BODY, 11, "256 is no bit<8>"),
-        (
-            "",
-            "hdr.h.a = hdr.h.b;",
-            BODY,
-            11,
-            "expected bit<8>, found bit<4>",
-        ),
-        (
-            "",
-            "hdr.h.a = hdr.h.a + hdr.h.b;",
-            BODY,
-            21,
-            "expected bit<8>, found bit<4>",
-        ),
+        ("", "hdr.h.a = hdr.h.b;", BODY, 11, "expected bit<8>, found bit<4>"),
+        ("", "hdr.h.a = hdr.h.a + hdr.h.b;", BODY, 21, "expected bit<8>, found bit<4>"),
         ("", "  hdr.h.x = 1;", BODY, 9, "there is no field x"),
         ("", "hdr.h.a = y;", BODY, 11, "there is no y"),
-        (
-            "",
-            "hdr.h.a = 1",
-            BODY + 1,
-            1,
-            "expected \";\", found \"}\"",
-        ),
-        (
-            "",
-            "hdr.h.a = 1 +;",
-            BODY,
-            14,
-            "expected an expression, found \";\"",
-        ),
-        (
-            "",
-            "if (hdr.h.a) { }",
-            BODY,
-            5,
-            "expected bool, found bit<8>",
-        ),
-        (
-            "",
-            "hdr.h.a[8:0] = 1;",
-            BODY,
-            9,
-            "[8:0] does not lie in bit<8>",
-        ),
-        (
-            "",
-            "hdr.h = 1;",
-            BODY,
-            1,
-            "a header as a whole is not in the subset",
-        ),
-        (
-            "",
-            "switch (1) { }",
-            BODY,
-            1,
-            "\"switch\" is not in the subset",
-        ),
-        (
-            "",
-            "bit<129> x;",
-            BODY,
-            1,
-            "a bit string of the subset has 1 to 128 bits",
-        ),
+        ("", "hdr.h.a = 1", BODY + 1, 1, "expected \";\", found \"}\""),
+        ("", "hdr.h.a = 1 +;", BODY, 14, "expected an expression, found \";\""),
+        ("", "if (hdr.h.a) { }", BODY, 5, "expected bool, found bit<8>"),
+        ("", "hdr.h.a[8:0] = 1;", BODY, 9, "[8:0] does not lie in bit<8>"),
+        ("", "hdr.h = 1;", BODY, 1, "a header as a whole is not in the subset"),
+        ("", "switch (1) { }", BODY, 1, "\"switch\" is not in the subset"),
+        ("", "bit<129> x;", BODY, 1, "a bit string of the subset has 1 to 128 bits"),
         ("", "bit<8> x; bit<8> x;", BODY, 18, "x is declared twice"),
-        (
-            "",
-            "foo(1);",
-            BODY,
-            1,
-            "there is no foo with these arguments",
-        ),
+        ("", "foo(1);", BODY, 1, "there is no foo with these arguments"),
         ("", "$", BODY, 1, "'$' begins no word"),
         ("", "hdr.h.a = 5w40;", BODY, 11, "40 is no bit<5>"),
-        (
-            "",
-            "hdr.h.a = 0xg;",
-            BODY,
-            11,
-            "0xg: no number of at most 128 bits",
-        ),
+        ("", "hdr.h.a = 0xg;", BODY, 11, "0xg: no number of at most 128 bits"),
         (
             "",
             "hdr.h.a = 1 << hdr.h.b;",
@@ -320,20 +213,8 @@ fn errors_have_their_place() {
             11,
             "this operator is not for a number without a width and bit<4>",
         ),
-        (
-            "action a() { a(); }",
-            "a();",
-            LOCALS,
-            8,
-            "a contains itself",
-        ),
-        (
-            "action a(bit<8> x) { x = 1; }",
-            "a(1);",
-            LOCALS,
-            22,
-            "this must not be written to",
-        ),
+        ("action a() { a(); }", "a();", LOCALS, 8, "a contains itself"),
+        ("action a(bit<8> x) { x = 1; }", "a(1);", LOCALS, 22, "this must not be written to"),
         (
             "I() again;",
             "again.apply(hdr, meta, std);",
@@ -349,20 +230,10 @@ fn errors_have_their_place() {
             "a key of the subset is exact or ternary",
         ),
         ("extern x;", "", LOCALS, 1, "there is no type extern"),
-        (
-            "register<bit<8>>(100000000) r;",
-            "",
-            LOCALS,
-            29,
-            "registers are too large",
-        ),
+        ("register<bit<8>>(100000000) r;", "", LOCALS, 29, "registers are too large"),
     ] {
         let error = machine(&program(locals, body)).err().unwrap_or_default();
-        assert_eq!(
-            error,
-            format!("t.p4:{line}:{column}: {what}"),
-            "{locals} {body}"
-        );
+        assert_eq!(error, format!("t.p4:{line}:{column}: {what}"), "{locals} {body}");
     }
 }
 
@@ -371,10 +242,7 @@ fn files_are_included_and_names_defined() {
     let mut sources = Sources::default();
     let text = program("", "hdr.h.a = SIX;");
     sources.put("main.p4", format!("#include \"more.p4\"\n{text}"));
-    sources.put(
-        "more.p4",
-        "#ifndef SIX\n#define SIX (TWO * 3)\n#endif\n".to_owned(),
-    );
+    sources.put("more.p4", "#ifndef SIX\n#define SIX (TWO * 3)\n#endif\n".to_owned());
     let run = |defines: &[(&str, &str)]| {
         let program = compile(&sources, "main.p4", defines).map_err(|error| error.to_string())?;
         let sent = Machine::new(program).process(0, &[0, 0]).unwrap();
@@ -405,12 +273,6 @@ fn checksums_are_those_of_the_internet() {
         );
     let mut machine = machine(&text).unwrap();
     // 0xffff is the sum that has no complement; 0xff01 + 0xfffe folds to 0xff00.
-    assert_eq!(
-        machine.process(0, &[0xff, 0xff]).unwrap(),
-        [(0, vec![0, 0xff])]
-    );
-    assert_eq!(
-        machine.process(0, &[0x12, 0x34]).unwrap(),
-        [(1, vec![0xed, 0xff])]
-    );
+    assert_eq!(machine.process(0, &[0xff, 0xff]).unwrap(), [(0, vec![0, 0xff])]);
+    assert_eq!(machine.process(0, &[0x12, 0x34]).unwrap(), [(1, vec![0xed, 0xff])]);
 }

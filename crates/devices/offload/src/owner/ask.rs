@@ -117,11 +117,7 @@ impl Ask {
         let (serial, asked) = *self.sent.iter().find(is_it)?;
         self.sent.retain(|(other, _)| *other > serial);
         (self.silent, self.tries, self.heard) = (now, 0, now);
-        Some(Stands {
-            serial,
-            asked,
-            header: *said,
-        })
+        Some(Stands { serial, asked, header: *said })
     }
 }
 
@@ -131,7 +127,5 @@ impl Ask {
     reason = "a tag is compared with the few that are awaited"
 )]
 const fn tag(owner_boot: u32, serial: Serial) -> u32 {
-    owner_boot
-        .wrapping_mul(0x9e37_79b1)
-        .wrapping_add(serial as u32)
+    owner_boot.wrapping_mul(0x9e37_79b1).wrapping_add(serial as u32)
 }

@@ -53,8 +53,7 @@ impl Call {
     }
 
     pub(crate) fn due(&self, pace: &Pace) -> Time {
-        self.sent
-            .map_or(Time(0), |sent| sent.plus_us(pace.answer_us))
+        self.sent.map_or(Time(0), |sent| sent.plus_us(pace.answer_us))
     }
 
     /// Sends it, for the first time or again.
@@ -63,11 +62,7 @@ impl Call {
             return Ok(());
         }
         if self.tries >= desk.pace().tries {
-            return Err(if self.is_old {
-                Loss::OtherOwner
-            } else {
-                Loss::NoAnswer
-            });
+            return Err(if self.is_old { Loss::OtherOwner } else { Loss::NoAnswer });
         }
         let number = desk.number();
         self.numbers = match self.sent {

@@ -59,11 +59,7 @@ impl Desk<'_> {
         let shape = self.frames.shape();
         let cells = said.value.crc == shape.cells;
         let room = usize::from(said.value.length) == shape.room;
-        if cells && room {
-            Ok(())
-        } else {
-            Err(Loss::Shape)
-        }
+        if cells && room { Ok(()) } else { Err(Loss::Shape) }
     }
 
     pub(crate) fn tell(&mut self, event: Event) {

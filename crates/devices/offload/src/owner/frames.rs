@@ -32,11 +32,7 @@ impl Heard<'_> {
     /// The slot and its value, with its bytes ([offload-21]); whether it is one.
     pub(crate) fn held(&self) -> (Held, bool) {
         let (value, bytes, known) = meaning(&self.header.value, self.room);
-        let held = Held {
-            slot: Slot(self.header.slot),
-            value,
-            bytes: bytes.to_vec(),
-        };
+        let held = Held { slot: Slot(self.header.slot), value, bytes: bytes.to_vec() };
         (held, known)
     }
 }
@@ -51,11 +47,7 @@ pub(crate) struct Frames {
 
 impl Frames {
     pub(crate) fn new(shape: Shape) -> Self {
-        Self {
-            shape,
-            frame: vec![0; shape.form.room_at() + shape.room],
-            room: vec![0; shape.room],
-        }
+        Self { shape, frame: vec![0; shape.form.room_at() + shape.room], room: vec![0; shape.room] }
     }
 
     pub(crate) const fn shape(&self) -> &Shape {
@@ -158,11 +150,7 @@ mod tests {
     use super::*;
 
     fn address(last: u8, port: u16) -> Address {
-        Address {
-            mac: [2, 0, 0, 0, 0, last],
-            ip: [10, 0, 0, last],
-            port,
-        }
+        Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port }
     }
 
     fn frames(form: Form) -> Frames {
@@ -228,10 +216,7 @@ mod tests {
             let header = frames.plain(Program::Coordinator, Type::Ask);
             let frame = frames.make(&header, b"1234").to_vec();
             for length in 0..frame.len() {
-                assert!(
-                    frames.hear(Came::Inside, &frame[..length]).is_none(),
-                    "{length} bytes"
-                );
+                assert!(frames.hear(Came::Inside, &frame[..length]).is_none(), "{length} bytes");
             }
             let mut changed = frame.clone();
             *changed.last_mut().unwrap() ^= 1;

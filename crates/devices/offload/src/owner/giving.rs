@@ -150,8 +150,7 @@ impl Giving {
         let said = &heard.header;
         // A value that came back: only a start has a kind in its call, and its slot is not 0.
         if said.kind == Type::Refused && said.value.kind != 0 && said.slot == 0 {
-            self.waiting
-                .on_refused(&said.value, desk.now, &desk.settings.pace);
+            self.waiting.on_refused(&said.value, desk.now, &desk.settings.pace);
             return Ok(());
         }
         match said.kind {
@@ -256,11 +255,7 @@ impl Giving {
         }
         if !taking_back {
             // An empty one below the next slot is being written: its turn comes again.
-            return if is_held {
-                self.on_given(heard, cells)
-            } else {
-                Ok(())
-            };
+            return if is_held { self.on_given(heard, cells) } else { Ok(()) };
         }
         if !is_held && self.upkeep.is_known(slot) {
             return Err(Loss::Contradiction);
@@ -385,12 +380,7 @@ impl Giving {
         }
         self.waiting.on_taken_back(&given, desk.frames.shape().room);
         self.phase = Phase::Idle;
-        desk.tell(Event::TakenBack {
-            ballot: ballot.ballot(),
-            next,
-            given,
-            holes,
-        });
+        desk.tell(Event::TakenBack { ballot: ballot.ballot(), next, given, holes });
     }
 
     /// Whether the device took the boot that it was told.

@@ -77,11 +77,7 @@ impl Owner {
         assert!(settings.device_boot > 0, "devices' boots begin at 1");
         assert!(shape.cells.is_power_of_two(), "{} cells", shape.cells);
         let fits = shape.room <= crate::header::ROOM_BYTES_MAX;
-        assert!(
-            fits && shape.room.is_multiple_of(8),
-            "a room of {} bytes",
-            shape.room
-        );
+        assert!(fits && shape.room.is_multiple_of(8), "a room of {} bytes", shape.room);
         let frames = Frames::new(shape);
         let boot = |program| frames.plain(program, Type::Boot);
         Self {
@@ -203,19 +199,10 @@ impl Owner {
     /// another boot.
     #[must_use]
     pub fn after_power(&self, found: u32) -> Self {
-        let boot = if found == 0 {
-            self.settings.device_boot.wrapping_add(1).max(1)
-        } else {
-            found
-        };
-        let settings = Settings {
-            device_boot: boot,
-            ..self.settings
-        };
-        Self {
-            forgot: self.forgot,
-            ..Self::new(settings, *self.frames.shape())
-        }
+        let boot =
+            if found == 0 { self.settings.device_boot.wrapping_add(1).max(1) } else { found };
+        let settings = Settings { device_boot: boot, ..self.settings };
+        Self { forgot: self.forgot, ..Self::new(settings, *self.frames.shape()) }
     }
 
     /// What waits goes back to the caller, oldest first; after a take-back the leader proposes it by itself.
@@ -231,11 +218,7 @@ impl Owner {
 
     /// What was noticed.
     pub const fn counts(&self) -> Counts {
-        Counts {
-            unknown: self.voting.tap.unknown,
-            calls: self.counter,
-            ..self.counts
-        }
+        Counts { unknown: self.voting.tap.unknown, calls: self.counter, ..self.counts }
     }
 
     /// Why the device is given up, if it is.
@@ -325,9 +308,7 @@ impl Owner {
 
     fn look_at_drain(&mut self, device: &mut dyn Device) -> Result<(), Loss> {
         if let Drain::Begun(since, looks) = self.drain {
-            let Pace {
-                answer_us, tries, ..
-            } = self.settings.pace;
+            let Pace { answer_us, tries, .. } = self.settings.pace;
             let patience = answer_us.saturating_mul(tries.into());
             match device.drained() {
                 Drained::Over => self.drain = Drain::Over,
@@ -432,17 +413,10 @@ impl Owner {
         }
         let (ballot, slot) = (said.ballot.ballot(), Slot(said.slot));
         events.push(if ours {
-            Event::Decided {
-                ballot,
-                slot,
-                value,
-            }
+            Event::Decided { ballot, slot, value }
         } else {
             let bytes = bytes.to_vec();
-            Event::Told {
-                ballot,
-                held: Held { slot, value, bytes },
-            }
+            Event::Told { ballot, held: Held { slot, value, bytes } }
         });
     }
 }

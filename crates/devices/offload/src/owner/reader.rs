@@ -22,12 +22,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) const fn new(program: Program) -> Self {
-        Self {
-            program,
-            wanted: BTreeSet::new(),
-            asked: BTreeMap::new(),
-            due: None,
-        }
+        Self { program, wanted: BTreeSet::new(), asked: BTreeMap::new(), due: None }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -61,9 +56,7 @@ impl Reader {
         if self.due.is_none_or(|due| desk.now < due) {
             return Ok(());
         }
-        let Pace {
-            answer_us, tries, ..
-        } = *desk.pace();
+        let Pace { answer_us, tries, .. } = *desk.pace();
         for (slot, (sent, tried)) in &mut self.asked {
             if desk.now < sent.plus_us(answer_us) {
                 continue;

@@ -28,11 +28,6 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self {
-            answer_us: 10_000,
-            tries: 50,
-            slot_us: 5_000,
-            probe_us: 50_000,
-        }
+        Self { answer_us: 10_000, tries: 50, slot_us: 5_000, probe_us: 50_000 }
     }
 }

@@ -20,10 +20,7 @@ impl Stuck {
             return false;
         };
         if !matches!(self.at, Some((stands, _)) if stands == slot) {
-            *self = Self {
-                at: Some((slot, now)),
-                pushed: 0,
-            };
+            *self = Self { at: Some((slot, now)), pushed: 0 };
         }
         if self.due(wait_us).is_some_and(|due| now < due) {
             return false;

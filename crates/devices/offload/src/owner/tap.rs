@@ -106,11 +106,7 @@ impl Tap {
 
     /// Whether a frame answers the call for a higher floor.
     pub(crate) fn hear(&mut self, said: &Header, settings: &Settings) -> bool {
-        let Some(answer) = self
-            .call
-            .as_mut()
-            .and_then(|call| call.hear(said, settings))
-        else {
+        let Some(answer) = self.call.as_mut().and_then(|call| call.hear(said, settings)) else {
             return false;
         };
         self.call = None;
@@ -130,8 +126,7 @@ impl Tap {
         if self.sweep.is_some_and(|due| desk.now >= due) && reader.is_idle() {
             self.sweep = None;
             let all = self.floor..self.floor.saturating_add(cells);
-            all.filter(|slot| !self.told.has(*slot))
-                .for_each(|slot| reader.want(slot));
+            all.filter(|slot| !self.told.has(*slot)).for_each(|slot| reader.want(slot));
         }
         // A hole of the tap, or of the acceptor: only its cell says which.
         let first = self.told.first_unseen(self.told_to.max(self.floor));

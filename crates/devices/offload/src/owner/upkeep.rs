@@ -109,11 +109,7 @@ impl Upkeep {
             return Ok(());
         }
         let (before, _) = self.ahead.entry(slot).or_insert((named, held));
-        if *before == named {
-            Ok(())
-        } else {
-            Err(Loss::Contradiction)
-        }
+        if *before == named { Ok(()) } else { Err(Loss::Contradiction) }
     }
 
     /// Tells what is next in order.
@@ -143,11 +139,7 @@ impl Upkeep {
         settings: &Settings,
         waiting: &mut Waiting,
     ) -> bool {
-        let Some(answer) = self
-            .call
-            .as_mut()
-            .and_then(|call| call.hear(said, settings))
-        else {
+        let Some(answer) = self.call.as_mut().and_then(|call| call.hear(said, settings)) else {
             return false;
         };
         let header = self.call.take().map(|call| call.asked());
@@ -243,11 +235,7 @@ mod tests {
         port::{Came, Device, Drained},
     };
 
-    const NOWHERE: Address = Address {
-        mac: [0; 6],
-        ip: [0; 4],
-        port: 0,
-    };
+    const NOWHERE: Address = Address { mac: [0; 6], ip: [0; 4], port: 0 };
     const SHAPE: Shape = Shape {
         group: 1,
         cells: 1 << 12,
@@ -293,12 +281,8 @@ mod tests {
         const WINDOW: u64 = 256;
         let mut upkeep = Upkeep::new(&SHAPE);
         upkeep.begin(FIRST, FIRST + WINDOW);
-        let settings = Settings {
-            owner_boot: 1,
-            device_boot: 1,
-            window: WINDOW,
-            pace: Pace::default(),
-        };
+        let settings =
+            Settings { owner_boot: 1, device_boot: 1, window: WINDOW, pace: Pace::default() };
         let (mut frames, mut counter, mut events) = (Frames::new(SHAPE), 0, Vec::new());
         let mut reader = Reader::new(Program::Coordinator);
         let mut raised = None;

@@ -46,10 +46,7 @@ pub enum NotCarried {
 
 /// How a device names a value with these bytes. `room`: the bytes that a frame has for them.
 pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor, NotCarried> {
-    let plain = |kind| Descriptor {
-        kind,
-        ..Descriptor::NONE
-    };
+    let plain = |kind| Descriptor { kind, ..Descriptor::NONE };
     let named = match *value {
         Value::NoOp => plain(1),
         Value::Batch(name) => {
@@ -75,39 +72,18 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
             counter: stream.number.into(),
             ..plain(4)
         },
-        Value::RegisterSession {
-            origin,
-            boot,
-            number,
-        } => Descriptor {
-            origin: origin.0,
-            origin_boot: boot,
-            counter: number,
-            ..plain(5)
-        },
-        Value::ExpireSession { session } => Descriptor {
-            counter: session,
-            ..plain(6)
-        },
-        Value::AllocateNode { nonce } => Descriptor {
-            counter: nonce,
-            ..plain(8)
-        },
+        Value::RegisterSession { origin, boot, number } => {
+            Descriptor { origin: origin.0, origin_boot: boot, counter: number, ..plain(5) }
+        }
+        Value::ExpireSession { session } => Descriptor { counter: session, ..plain(6) },
+        Value::AllocateNode { nonce } => Descriptor { counter: nonce, ..plain(8) },
         // Programs of devices know eight kinds, and look into none of them.
-        Value::Now { ms } => Descriptor {
-            origin_boot: NOW,
-            counter: ms,
-            ..plain(8)
-        },
+        Value::Now { ms } => Descriptor { origin_boot: NOW, counter: ms, ..plain(8) },
         Value::Content { .. } | Value::Reconfigure { .. } | Value::Raise { .. } => {
             return Err(NotCarried::Kind);
         }
     };
-    if bytes.is_empty() {
-        Ok(named)
-    } else {
-        Err(NotCarried::Bytes)
-    }
+    if bytes.is_empty() { Ok(named) } else { Err(NotCarried::Bytes) }
 }
 
 /// The value of a descriptor, and its bytes out of the room; `None` if no value has that descriptor, or the bytes are others.
@@ -132,13 +108,9 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
             boot: named.origin_boot,
             number: named.counter,
         },
-        6 => Value::ExpireSession {
-            session: named.counter,
-        },
+        6 => Value::ExpireSession { session: named.counter },
         8 if named.origin_boot == NOW => Value::Now { ms: named.counter },
-        8 => Value::AllocateNode {
-            nonce: named.counter,
-        },
+        8 => Value::AllocateNode { nonce: named.counter },
         _ => return None,
     };
     // The way back compares every field, and the checksum with the bytes.
@@ -148,9 +120,7 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
 
 /// What a slot holds that has this descriptor and this room, and whether that is a value: a no-op if not ([offload-21]).
 pub fn meaning<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
-    value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| {
-        (value, bytes, true)
-    })
+    value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| (value, bytes, true))
 }
 
 #[cfg(test)]
@@ -175,20 +145,12 @@ mod tests {
 
     /// Every kind that devices carry, fields full and empty.
     fn carried() -> Vec<(Value, Vec<u8>)> {
-        let stream = StreamName {
-            owner: NodeId(0x8000_0001),
-            boot: u32::MAX,
-            number: u32::MAX,
-        };
+        let stream = StreamName { owner: NodeId(0x8000_0001), boot: u32::MAX, number: u32::MAX };
         let bare = [
             Value::NoOp,
             Value::CloseStream(stream),
             Value::CloseStream(StreamName::default()),
-            Value::RegisterSession {
-                origin: NodeId(7),
-                boot: u32::MAX,
-                number: u64::MAX,
-            },
+            Value::RegisterSession { origin: NodeId(7), boot: u32::MAX, number: u64::MAX },
             Value::ExpireSession { session: u64::MAX },
             Value::ExpireSession { session: 0 },
             Value::AllocateNode { nonce: 1 << 63 },
@@ -212,11 +174,7 @@ mod tests {
         for (before, bytes) in carried() {
             let named = descriptor(&before, &bytes, ROOM).unwrap();
             assert!(named.is_carried(), "{before}");
-            assert_eq!(
-                value(&named, &room(&bytes)),
-                Some((before, &bytes[..])),
-                "{before}"
-            );
+            assert_eq!(value(&named, &room(&bytes)), Some((before, &bytes[..])), "{before}");
         }
     }
 
@@ -293,22 +251,14 @@ mod tests {
     /// [offload-15]
     #[test]
     fn content_and_reconfiguration_stay_on_tcp() {
-        let content = Value::Content {
-            stream: StreamName::default(),
-            offset: 1,
-        };
-        let change = Value::Reconfigure {
-            era: Era(1),
-            change: Change::Increment(Member::first(1)),
-        };
+        let content = Value::Content { stream: StreamName::default(), offset: 1 };
+        let change =
+            Value::Reconfigure { era: Era(1), change: Change::Increment(Member::first(1)) };
         for stays in [content, change] {
             assert_eq!(descriptor(&stays, b"", ROOM), Err(NotCarried::Kind));
         }
         for kind in [0, 3, 7, 9, u8::MAX] {
-            let named = Descriptor {
-                kind,
-                ..Descriptor::NONE
-            };
+            let named = Descriptor { kind, ..Descriptor::NONE };
             assert_eq!(value(&named, &[0; ROOM]), None, "kind {kind}");
         }
     }

@@ -96,11 +96,7 @@ impl Voting {
             self.ends.push(refuse(Reason::Range));
             return;
         };
-        let arm = Arm {
-            ballot: packed,
-            position,
-            floor: floor.0,
-        };
+        let arm = Arm { ballot: packed, position, floor: floor.0 };
         let other = |arm: &Arm| (arm.ballot, arm.position) != (packed, position);
         // [offload-17] One record is not changed for another but by a fence.
         let fenced = self.fence_wanted || self.is_fencing();
@@ -109,10 +105,8 @@ impl Voting {
             return;
         }
         if let Some(before) = self.wanted.take_if(|arm| other(arm)) {
-            self.ends.push(Event::ArmRefused {
-                ballot: before.ballot.ballot(),
-                reason: Reason::Ballot,
-            });
+            self.ends
+                .push(Event::ArmRefused { ballot: before.ballot.ballot(), reason: Reason::Ballot });
         }
         self.wanted = Some(arm);
     }
@@ -342,11 +336,7 @@ impl Voting {
         self.ask.forget();
         // [offload-6] The floor never falls; armed again, it may have been raised since.
         let again = self.armed.is_some();
-        let floor = if again {
-            arm.floor.max(self.tap.floor)
-        } else {
-            arm.floor
-        };
+        let floor = if again { arm.floor.max(self.tap.floor) } else { arm.floor };
         self.tap.begin(floor, again);
         let header = Header {
             position: arm.position,

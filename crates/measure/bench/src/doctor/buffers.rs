@@ -18,14 +18,7 @@ pub struct Got {
 
 /// Asks for as much as an endpoint does, both ways.
 pub fn ask() -> io::Result<Got> {
-    let open = || {
-        socket_with(
-            AddressFamily::INET,
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-    };
+    let open = || socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
     let plain = open()?;
     sockopt::set_socket_recv_buffer_size(&plain, BUFFER_BYTES)?;
     // The kernel says twice of what it was asked for: it counts its own costs.
@@ -47,11 +40,7 @@ fn judge(got: &io::Result<Got>) -> Finding {
     let found = match got {
         Err(why) => Finding::unknown(name, "no socket takes a size", hint).detail(why.to_string()),
         Ok(Got { asked, got }) => {
-            let what = format!(
-                "a socket keeps {} KiB of {} KiB",
-                got >> 10,
-                BUFFER_BYTES >> 10
-            );
+            let what = format!("a socket keeps {} KiB of {} KiB", got >> 10, BUFFER_BYTES >> 10);
             let detail = format!("SO_RCVBUF alone gives {} KiB", asked >> 10);
             match *got < BUFFER_BYTES {
                 true => Finding::warning(name, what, hint),

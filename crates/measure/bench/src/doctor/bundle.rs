@@ -149,9 +149,7 @@ pub fn write(to: &Path, system: &System, wish: &Wish<'_>) -> io::Result<Manifest
     bundle.files.push(("manifest.json".to_owned(), text));
     let folder = folder_of(to);
     // For its owner alone, as all of them are.
-    let part = tempfile::Builder::new()
-        .prefix(".quorate-bundle-")
-        .tempfile_in(folder)?;
+    let part = tempfile::Builder::new().prefix(".quorate-bundle-").tempfile_in(folder)?;
     let packed = GzEncoder::new(&part, Compression::default());
     let mut archive = tar::Builder::new(packed);
     for (name, text) in &bundle.files {
@@ -240,10 +238,7 @@ impl Bundle {
 
     fn miss(&mut self, what: &str, why: &str) {
         let plain = |text: &str| redact::text(text).text.trim_end().to_owned();
-        self.manifest.missing.push(Missing {
-            what: plain(what),
-            why: plain(why),
-        });
+        self.manifest.missing.push(Missing { what: plain(what), why: plain(why) });
     }
 
     /// Ours alone: others have secrets of which nobody here knows.
@@ -251,8 +246,7 @@ impl Bundle {
         let ours = env::vars_os().filter_map(|(name, value)| {
             let name = name.to_string_lossy().into_owned();
             let value = redact::value(&name, &value.to_string_lossy());
-            name.starts_with("QUORATE_")
-                .then(|| format!("{name}={value}\n"))
+            name.starts_with("QUORATE_").then(|| format!("{name}={value}\n"))
         });
         let mut ours: Vec<String> = ours.collect();
         ours.sort();
@@ -270,9 +264,8 @@ impl Bundle {
 
     fn nodes(&mut self, cluster: &ClusterView, given: &[String]) {
         let versions = cluster.nodes.iter().filter_map(Answer::view);
-        let versions: serde_json::Map<String, Json> = versions
-            .map(|view| (view.node.to_string(), Json::from(&*view.version)))
-            .collect();
+        let versions: serde_json::Map<String, Json> =
+            versions.map(|view| (view.node.to_string(), Json::from(&*view.version))).collect();
         let document = serde_json::json!({
             "program": env!("CARGO_PKG_VERSION"),
             "nodes": versions,
@@ -302,9 +295,11 @@ impl Bundle {
 
     fn journal(&mut self) {
         let mut command = Command::new("journalctl");
-        command
-            .args(["--unit=quorate*", "--no-pager", "--quiet"])
-            .args(["--output=short-iso-precise", "--lines", JOURNAL_LINES]);
+        command.args(["--unit=quorate*", "--no-pager", "--quiet"]).args([
+            "--output=short-iso-precise",
+            "--lines",
+            JOURNAL_LINES,
+        ]);
         let source = "journalctl --unit=quorate*";
         match said_by(&mut command, JOURNAL_WAIT).and_then(|bytes| readable(bytes, false)) {
             Ok(text) if text.trim().is_empty() => {
@@ -320,11 +315,7 @@ impl Bundle {
 fn log_name(number: usize, log: &Path) -> String {
     let name = log.file_name().unwrap_or_default().to_string_lossy();
     let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') {
-            c
-        } else {
-            '_'
-        }
+        if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }
     };
     let name: String = name.chars().take(80).map(plain).collect();
     format!("logs/{number}-{name}")
@@ -364,9 +355,7 @@ fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
 fn said_by(command: &mut Command, wait: Duration) -> Result<Vec<u8>, String> {
     command.env("LC_ALL", "C").stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("not available: {error}"))?;
+    let mut child = command.spawn().map_err(|error| format!("not available: {error}"))?;
     let Some(mut out) = child.stdout.take() else {
         return Err("not available".to_owned());
     };
@@ -440,17 +429,11 @@ mod tests {
         let plane = "0123456789abcdef".repeat(4);
         let pem =
             "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIPlanted\n-----END PRIVATE KEY-----";
-        fs::write(
-            &log,
-            format!("before\n{pem}\npassword=hunter2\n1 {plane}\nafter\n"),
-        )
-        .unwrap();
+        fs::write(&log, format!("before\n{pem}\npassword=hunter2\n1 {plane}\nafter\n")).unwrap();
         let packed = folder.path().join("old.gz");
         fs::write(&packed, [0x1f, 0x8b, 8, 1]).unwrap();
-        let tree = Tree::of(&[
-            ("proc/loadavg", "0.1"),
-            ("proc/self/mountinfo", "x password=hunter2"),
-        ]);
+        let tree =
+            Tree::of(&[("proc/loadavg", "0.1"), ("proc/self/mountinfo", "x password=hunter2")]);
         let to = folder.path().join("b.tar.gz");
         let logs = [log, packed, folder.path().join("nowhere")];
         let manifest = write(&to, &tree.system(), &wish(&logs)).unwrap();
@@ -463,32 +446,21 @@ mod tests {
         }
         let of = |name: &str| {
             let name = format!("{FOLDER}/{name}");
-            all.iter()
-                .find(|(one, _)| *one == name)
-                .map(|(_, text)| &**text)
+            all.iter().find(|(one, _)| *one == name).map(|(_, text)| &**text)
         };
         let kept = of("logs/1-node_1.log").unwrap();
-        assert!(
-            kept.starts_with("before\n") && kept.ends_with("after\n"),
-            "{kept}"
-        );
+        assert!(kept.starts_with("before\n") && kept.ends_with("after\n"), "{kept}");
         assert_eq!(of("report.txt"), Some("all is well\n"));
         assert_eq!(of("machine/proc/loadavg"), Some("0.1\n"));
         let listed: Json = serde_json::from_str(of("manifest.json").unwrap()).unwrap();
         assert_eq!(listed, serde_json::to_value(&manifest).unwrap());
         assert_eq!(manifest.files.len() + 1, all.len());
         for entry in &manifest.files {
-            assert_eq!(
-                of(&entry.file).map(str::len),
-                Some(entry.bytes),
-                "{entry:?}"
-            );
+            assert_eq!(of(&entry.file).map(str::len), Some(entry.bytes), "{entry:?}");
         }
         let why = |what: &str| {
             let found = manifest.missing.iter().find(|one| one.what.ends_with(what));
-            found
-                .map(|one| one.why.clone())
-                .unwrap_or_else(|| panic!("{what}: {manifest:?}"))
+            found.map(|one| one.why.clone()).unwrap_or_else(|| panic!("{what}: {manifest:?}"))
         };
         assert!(why("old.gz").contains("packed"));
         assert!(why("nowhere").contains("No such file"));
@@ -503,25 +475,15 @@ mod tests {
         let tree = Tree::of(&[]);
         is_free(&to).unwrap();
         write(&to, &tree.system(), &wish(&[])).unwrap();
-        assert_eq!(
-            fs::metadata(&to).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
+        assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
         let before = fs::read(&to).unwrap();
         let kind = |result: io::Result<()>| result.unwrap_err().kind();
         let again = write(&to, &tree.system(), &wish(&[])).map(drop);
         assert_eq!(kind(again), io::ErrorKind::AlreadyExists);
         assert_eq!(kind(is_free(&to)), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&to).unwrap(), before);
-        assert_eq!(
-            fs::read_dir(folder.path()).unwrap().count(),
-            1,
-            "no part is left"
-        );
-        assert_eq!(
-            kind(is_free(&folder.path().join("no/b"))),
-            io::ErrorKind::NotFound
-        );
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no part is left");
+        assert_eq!(kind(is_free(&folder.path().join("no/b"))), io::ErrorKind::NotFound);
     }
 
     #[test]

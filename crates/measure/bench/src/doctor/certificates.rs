@@ -76,9 +76,7 @@ pub fn of_folder(folder: &Path) -> Examined {
         };
         examined.findings.push(found);
     }
-    examined
-        .findings
-        .extend(keys.iter().map(|file| key(folder, file)));
+    examined.findings.extend(keys.iter().map(|file| key(folder, file)));
     examined.findings.push(together(folder));
     examined
 }
@@ -93,13 +91,11 @@ pub fn of_nodes(cluster: &ClusterView) -> Examined {
             let which = format!("that of the {}", worst.what);
             examined.findings.push(judge(&name, &which, worst));
         }
-        examined
-            .certificates
-            .extend(view.certificates.iter().map(|one| Certificate {
-                of: of.clone(),
-                what: one.what.clone(),
-                days_left: one.days_left,
-            }));
+        examined.certificates.extend(view.certificates.iter().map(|one| Certificate {
+            of: of.clone(),
+            what: one.what.clone(),
+            days_left: one.days_left,
+        }));
     }
     examined
 }
@@ -117,8 +113,7 @@ fn shown_as(file: &str) -> &str {
 
 /// The one that somebody has to look after first.
 fn worst(all: &[CertificateView]) -> Option<&CertificateView> {
-    all.iter()
-        .min_by_key(|one| (Reverse(one.state), one.ends_unix_s))
+    all.iter().min_by_key(|one| (Reverse(one.state), one.ends_unix_s))
 }
 
 fn judge(name: &str, which: &str, view: &CertificateView) -> Finding {
@@ -218,11 +213,7 @@ mod tests {
     fn each_file_of_a_node_is_looked_at() {
         let (_folder, own) = made(10);
         let examined = of_folder(&own);
-        let names: Vec<_> = examined
-            .findings
-            .iter()
-            .map(|finding| &*finding.name)
-            .collect();
+        let names: Vec<_> = examined.findings.iter().map(|finding| &*finding.name).collect();
         assert_eq!(
             names,
             [
@@ -239,10 +230,7 @@ mod tests {
         assert_eq!(of(&examined, "certificate ca.crt").state, State::Ok);
         assert_eq!(of(&examined, "key node.key").state, State::Ok);
         let whose = of(&examined, "certificates");
-        assert_eq!(
-            (whose.state, &*whose.what),
-            (State::Ok, "of node-2.blue.quorate.internal")
-        );
+        assert_eq!((whose.state, &*whose.what), (State::Ok, "of node-2.blue.quorate.internal"));
         assert_eq!(examined.certificates.len(), 4);
     }
 
@@ -262,10 +250,7 @@ mod tests {
         let examined = of_folder(&own);
         for name in ["certificate node.crt", "key node.key", "certificates"] {
             let found = of(&examined, name);
-            assert!(
-                found.state == State::Failing && !found.hint.is_empty(),
-                "{found:?}"
-            );
+            assert!(found.state == State::Failing && !found.hint.is_empty(), "{found:?}");
         }
     }
 
@@ -286,10 +271,8 @@ mod tests {
     #[test]
     fn the_end_of_a_certificate_is_told_in_time() {
         let day = 24 * 3600;
-        let lasts = |from: i64, to: i64| Validity {
-            begins_unix_s: from * day,
-            ends_unix_s: to * day,
-        };
+        let lasts =
+            |from: i64, to: i64| Validity { begins_unix_s: from * day, ends_unix_s: to * day };
         let of = |valid| judge("a", "it", &CertificateView::at("server", valid, 0));
         let state = |days| of(lasts(-1, days)).state;
         assert_eq!(state(-1), State::Failing);
@@ -297,26 +280,15 @@ mod tests {
         assert!(expired.starts_with("it expired on"), "{expired}");
         let early = of(lasts(1, 9));
         assert!(early.state == State::Failing && early.hint.contains("clock"));
-        assert_eq!(
-            (state(0), state(29), state(30)),
-            (State::Warning, State::Warning, State::Ok)
-        );
+        assert_eq!((state(0), state(29), state(30)), (State::Warning, State::Warning, State::Ok));
         let mut shown = view(2);
-        shown.certificates = [90, 5]
-            .map(|days| CertificateView::at("server", lasts(-1, days), 0))
-            .to_vec();
-        let cluster = ClusterView::new(vec![
-            Answer::Node(Box::new(view(1))),
-            Answer::Node(Box::new(shown)),
-        ]);
+        shown.certificates =
+            [90, 5].map(|days| CertificateView::at("server", lasts(-1, days), 0)).to_vec();
+        let cluster =
+            ClusterView::new(vec![Answer::Node(Box::new(view(1))), Answer::Node(Box::new(shown))]);
         let examined = of_nodes(&cluster);
-        let [found] = &examined.findings[..] else {
-            panic!("{examined:?}")
-        };
-        assert_eq!(
-            (&*found.name, found.state),
-            ("certificates of node 2", State::Warning)
-        );
+        let [found] = &examined.findings[..] else { panic!("{examined:?}") };
+        assert_eq!((&*found.name, found.state), ("certificates of node 2", State::Warning));
         assert_eq!(found.what, "that of the server expires in 5 days");
         assert_eq!(examined.certificates.len(), 2);
     }

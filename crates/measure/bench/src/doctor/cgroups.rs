@@ -44,29 +44,17 @@ fn groups(system: &System) -> Result<Vec<String>, Unread> {
     let text = system.read(OWN)?;
     let own = text.lines().find_map(|line| line.strip_prefix("0::"));
     // Where both versions are in use, limits are set by the first.
-    let first = text
-        .lines()
-        .any(|line| line.contains(":memory:") || line.contains(",memory"));
+    let first = text.lines().any(|line| line.contains(":memory:") || line.contains(",memory"));
     let Some(own) = own.filter(|_| !first) else {
-        return Err(Unread(format!(
-            "/{OWN}: no group of version 2 has the memory"
-        )));
+        return Err(Unread(format!("/{OWN}: no group of version 2 has the memory")));
     };
     if !system.has(&format!("{ROOT}/cgroup.controllers")) {
-        return Err(Unread(format!(
-            "/{ROOT}: no groups of version 2 are mounted there"
-        )));
+        return Err(Unread(format!("/{ROOT}: no groups of version 2 are mounted there")));
     }
     // Beyond what a container sees there are dots.
-    let parts: Vec<&str> = own
-        .split('/')
-        .filter(|part| !matches!(*part, "" | ".."))
-        .collect();
+    let parts: Vec<&str> = own.split('/').filter(|part| !matches!(*part, "" | "..")).collect();
     let depth = parts.len().min(DEPTH_MAX);
-    Ok((0..=depth)
-        .rev()
-        .map(|depth| [&[ROOT], &parts[..depth]].concat().join("/"))
-        .collect())
+    Ok((0..=depth).rev().map(|depth| [&[ROOT], &parts[..depth]].concat().join("/")).collect())
 }
 
 /// The least number that a group sets, and which.
@@ -91,9 +79,7 @@ fn memory(max: &[(String, String)], high: &[(String, String)]) -> Finding {
     } else {
         Finding::ok(name, what)
     };
-    found.detail(format!(
-        "/{group}; --client-memory comes on top of the memory of the store"
-    ))
+    found.detail(format!("/{group}; --client-memory comes on top of the memory of the store"))
 }
 
 fn processors(all: &[(String, String)]) -> Finding {
@@ -101,15 +87,8 @@ fn processors(all: &[(String, String)]) -> Finding {
     // Microseconds of processors in each period.
     let share = |(group, text): &'_ (String, String)| {
         let (quota, period) = text.split_once(' ')?;
-        let (quota, period) = (
-            quota.parse::<u64>().ok()?,
-            period.trim().parse::<u64>().ok()?,
-        );
-        Some((
-            quota.saturating_mul(100).checked_div(period)?,
-            period,
-            group.clone(),
-        ))
+        let (quota, period) = (quota.parse::<u64>().ok()?, period.trim().parse::<u64>().ok()?);
+        Some((quota.saturating_mul(100).checked_div(period)?, period, group.clone()))
     };
     let Some((percent, period, group)) = all.iter().filter_map(share).min() else {
         return Finding::ok(name, "no limit");
@@ -146,19 +125,14 @@ fn processes(all: &[(String, String)]) -> Finding {
 
 fn disk(all: &[(String, String)]) -> Finding {
     let name = "cgroup io";
-    let bounds = |text: &str| {
-        text.lines()
-            .any(|line| line.split(' ').skip(1).any(bounds_something))
-    };
+    let bounds =
+        |text: &str| text.lines().any(|line| line.split(' ').skip(1).any(bounds_something));
     match all.iter().find(|(_, text)| bounds(text)) {
         None => Finding::ok(name, "no limit"),
         Some((group, text)) => {
             let hint = "remove IOReadBandwidthMax= and IOWriteIOPSMax= from the unit: flushes wait for the limit";
-            let text: String = text
-                .chars()
-                .take(200)
-                .map(|c| if c.is_control() { ' ' } else { c })
-                .collect();
+            let text: String =
+                text.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();
             Finding::warning(name, "disk I/O is limited", hint)
                 .detail(format!("/{group}/io.max: {text}"))
         }
@@ -167,8 +141,7 @@ fn disk(all: &[(String, String)]) -> Finding {
 
 /// `wbps=1048576`, and not `wbps=max`.
 fn bounds_something(part: &str) -> bool {
-    part.split_once('=')
-        .is_some_and(|(_, value)| value.parse::<u64>().is_ok())
+    part.split_once('=').is_some_and(|(_, value)| value.parse::<u64>().is_ok())
 }
 
 #[cfg(test)]
@@ -181,9 +154,7 @@ mod tests {
             (OWN, "0::/a.slice/b.service\n"),
             ("sys/fs/cgroup/cgroup.controllers", "cpu io"),
         ]);
-        files
-            .iter()
-            .for_each(|(path, text)| tree.put(&format!("{ROOT}/{path}"), text));
+        files.iter().for_each(|(path, text)| tree.put(&format!("{ROOT}/{path}"), text));
         tree
     }
 
@@ -196,17 +167,10 @@ mod tests {
         let max = [
             ("memory.max", "max"),
             ("a.slice/cpu.max", "max 100000"),
-            (
-                "a.slice/b.service/io.max",
-                "8:0 rbps=max wbps=max riops=max wiops=max",
-            ),
+            ("a.slice/b.service/io.max", "8:0 rbps=max wbps=max riops=max wiops=max"),
         ];
         for finding in of(&max).into_iter().chain(of(&[])) {
-            assert_eq!(
-                (finding.state, &*finding.what),
-                (State::Ok, "no limit"),
-                "{finding:?}"
-            );
+            assert_eq!((finding.state, &*finding.what), (State::Ok, "no limit"), "{finding:?}");
         }
     }
 
@@ -216,14 +180,8 @@ mod tests {
             ("a.slice/memory.max", "104857600"),
             ("a.slice/b.service/memory.max", "8589934592"),
         ])[0];
-        assert_eq!(
-            (found.state, &*found.what),
-            (State::Warning, "limited to 100 MiB")
-        );
-        assert!(
-            found.detail.contains("/sys/fs/cgroup/a.slice;"),
-            "{found:?}"
-        );
+        assert_eq!((found.state, &*found.what), (State::Warning, "limited to 100 MiB"));
+        assert!(found.detail.contains("/sys/fs/cgroup/a.slice;"), "{found:?}");
         let high = &of(&[("a.slice/b.service/memory.high", "629145600")])[0];
         assert_eq!((high.state, &*high.what), (State::Ok, "limited to 600 MiB"));
         // A container sees its own limits at the root.
@@ -242,14 +200,8 @@ mod tests {
         for garbage in ["", "x", "1 0", "-5 7"] {
             assert_eq!(cpu(garbage).state, State::Ok, "{garbage}");
         }
-        let io = &of(&[(
-            "a.slice/io.max",
-            "8:0 rbps=max wbps=1048576 riops=max wiops=max",
-        )])[3];
-        assert!(
-            io.state == State::Warning && io.detail.contains("wbps=1048576"),
-            "{io:?}"
-        );
+        let io = &of(&[("a.slice/io.max", "8:0 rbps=max wbps=1048576 riops=max wiops=max")])[3];
+        assert!(io.state == State::Warning && io.detail.contains("wbps=1048576"), "{io:?}");
     }
 
     #[test]
@@ -260,9 +212,6 @@ mod tests {
             let found = examine(&tree.system());
             assert_eq!((found.len(), found[0].state), (1, State::Unknown), "{own}");
         }
-        assert_eq!(
-            examine(&Tree::of(&[(OWN, "0::/\n")]).system())[0].state,
-            State::Unknown
-        );
+        assert_eq!(examine(&Tree::of(&[(OWN, "0::/\n")]).system())[0].state, State::Unknown);
     }
 }

@@ -18,12 +18,7 @@ use crate::doctor::{
 
 const SOURCE: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
 /// Read without a system call, in some tens of nanoseconds.
-const FAST: [&str; 4] = [
-    "tsc",
-    "kvm-clock",
-    "arch_sys_counter",
-    "hyperv_clocksource_tsc_page",
-];
+const FAST: [&str; 4] = ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
 /// What a daemon that keeps the clock leaves behind.
 const KEEPERS: [(&str, &str); 4] = [
     ("run/systemd/timesync/synchronized", "systemd-timesyncd"),
@@ -80,10 +75,7 @@ fn jumps(nanos: i64) -> Finding {
     if nanos.abs() < JUMP_NS {
         return Finding::ok(name, "wall time runs as fast as monotonic time");
     }
-    let what = format!(
-        "wall time was set by {} ms during the check",
-        nanos / 1_000_000
-    );
+    let what = format!("wall time was set by {} ms during the check", nanos / 1_000_000);
     Finding::warning(name, what, "let a single daemon set the clock, by slewing")
         .detail("deadlines of keys move with it; decided values do not")
 }
@@ -105,9 +97,7 @@ fn keeper(system: &System) -> Finding {
 }
 
 fn nanos(time: rustix::time::Timespec) -> i64 {
-    time.tv_sec
-        .saturating_mul(1_000_000_000)
-        .saturating_add(time.tv_nsec)
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
 fn apart() -> i64 {
@@ -141,10 +131,7 @@ mod tests {
         assert_eq!(resolution(0).state, State::Warning);
         assert_eq!(jumps(-5_000).state, State::Ok);
         let set = jumps(-3_600_000_000_000);
-        assert_eq!(
-            set.what,
-            "wall time was set by -3600000 ms during the check"
-        );
+        assert_eq!(set.what, "wall time was set by -3600000 ms during the check");
         assert_eq!(jumps(i64::MIN + 1).state, State::Warning);
     }
 

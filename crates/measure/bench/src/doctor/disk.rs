@@ -60,24 +60,15 @@ pub fn examine(system: &System, data: &Path) -> Examined {
     let room = statvfs(&folder).map(|of| Room::of(&of));
     findings.extend(judge_room(room.as_ref().map_err(|errno| *errno)));
     let room = room.ok();
-    let scratch = tempfile::Builder::new()
-        .prefix(".quorate-doctor-")
-        .tempdir_in(&folder);
+    let scratch = tempfile::Builder::new().prefix(".quorate-doctor-").tempdir_in(&folder);
     let scratch = match scratch {
         Ok(scratch) => scratch,
         Err(error) => {
             findings.push(unwritable(&folder, &error));
-            return Examined {
-                findings,
-                flushes: None,
-                room,
-                scratch: None,
-            };
+            return Examined { findings, flushes: None, room, scratch: None };
         }
     };
-    findings.push(writes(
-        Abilities::of(scratch.path()).map_err(|error| error.to_string()),
-    ));
+    findings.push(writes(Abilities::of(scratch.path()).map_err(|error| error.to_string())));
     let flushes = Flushes::measure(scratch.path());
     match &flushes {
         Ok(flushes) => findings.extend(flushes.judge()),
@@ -85,12 +76,7 @@ pub fn examine(system: &System, data: &Path) -> Examined {
     }
     let flushes = flushes.ok();
     findings.push(honesty::examine(system, &folder, flushes.as_ref()));
-    Examined {
-        findings,
-        flushes,
-        room,
-        scratch: Some(scratch),
-    }
+    Examined { findings, flushes, room, scratch: Some(scratch) }
 }
 
 /// The folder, or the nearest one above it that there is; or the file that is in the way.
@@ -100,11 +86,7 @@ fn existing(data: &Path) -> Result<PathBuf, PathBuf> {
     let found = above.find(|folder| folder.exists());
     let found = found.unwrap_or(Path::new("/"));
     let place = found.canonicalize().unwrap_or_else(|_| found.to_owned());
-    if place.is_dir() {
-        Ok(place)
-    } else {
-        Err(place)
-    }
+    if place.is_dir() { Ok(place) } else { Err(place) }
 }
 
 fn unwritable(folder: &Path, error: &io::Error) -> Finding {
@@ -129,11 +111,7 @@ fn file_system(system: &System, folder: &Path) -> Finding {
         }
         () if REMOTE.contains(&&*kind) => {
             let what = format!("{kind}: flushes depend on another machine");
-            Finding::warning(
-                name,
-                what,
-                "put --data on ext4 or XFS on a disk of this machine",
-            )
+            Finding::warning(name, what, "put --data on ext4 or XFS on a disk of this machine")
         }
         () => Finding::ok(name, kind),
     };
@@ -162,11 +140,7 @@ impl Room {
 }
 
 fn judge_room(room: rustix::io::Result<&Room>) -> Vec<Finding> {
-    let Room {
-        free_bytes,
-        least_bytes,
-        free_inodes,
-    } = match room {
+    let Room { free_bytes, least_bytes, free_inodes } = match room {
         Ok(room) => *room,
         Err(error) => {
             return vec![Finding::unknown("free", "not known", "df").detail(error.to_string())];
@@ -195,12 +169,9 @@ fn writes(abilities: Result<Abilities, String>) -> Finding {
     let name = "O_DIRECT";
     let hint = "ext4 and XFS on a disk take both";
     match abilities {
-        Ok(
-            abilities @ Abilities {
-                direct: true,
-                dsync: true,
-            },
-        ) => Finding::ok(name, abilities.to_string()),
+        Ok(abilities @ Abilities { direct: true, dsync: true }) => {
+            Finding::ok(name, abilities.to_string())
+        }
         Ok(abilities) => Finding::warning(name, abilities.to_string(), hint),
         Err(why) => Finding::unknown(name, "could not be tested", hint).detail(why),
     }
@@ -225,20 +196,13 @@ mod tests {
             file_system(&tree.system(), Path::new("/home")).state
         };
         assert_eq!(unknown("\u{0}\n1 2 3"), State::Unknown);
-        assert_eq!(
-            file_system(&Tree::of(&[]).system(), Path::new("/")).state,
-            State::Unknown
-        );
+        assert_eq!(file_system(&Tree::of(&[]).system(), Path::new("/")).state, State::Unknown);
     }
 
     #[test]
     fn room_and_abilities_are_judged() {
         let room = |free_bytes, free_inodes| {
-            let room = Room {
-                free_bytes,
-                least_bytes: FREE_BYTES_LEAST,
-                free_inodes,
-            };
+            let room = Room { free_bytes, least_bytes: FREE_BYTES_LEAST, free_inodes };
             let states = judge_room(Ok(&room)).into_iter();
             states.map(|finding| finding.state).collect::<Vec<_>>()
         };
@@ -248,10 +212,7 @@ mod tests {
         let unknown = judge_room(Err(rustix::io::Errno::ACCESS));
         assert_eq!(unknown[0].state, State::Unknown);
         let of = |direct, dsync| writes(Ok(Abilities { direct, dsync })).state;
-        assert_eq!(
-            (of(true, true), of(false, true)),
-            (State::Ok, State::Warning)
-        );
+        assert_eq!((of(true, true), of(false, true)), (State::Ok, State::Warning));
         assert_eq!(writes(Err("why".to_owned())).state, State::Unknown);
     }
 
@@ -260,10 +221,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("n1");
         let examined = examine(&System::real(), &data);
-        assert!(
-            examined.flushes.as_ref().unwrap().quietest_us > 0.0,
-            "{examined:?}"
-        );
+        assert!(examined.flushes.as_ref().unwrap().quietest_us > 0.0, "{examined:?}");
         assert!(!data.exists());
         drop(examined);
         let file = folder.path().join("file");

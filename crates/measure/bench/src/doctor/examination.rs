@@ -129,19 +129,11 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     findings.extend(figures.loopback(launcher));
     let disk = wish.data.map(|data| disk::examine(system, data));
     let flushes = disk.as_ref().and_then(|disk| disk.flushes.clone());
-    figures.flush(
-        disk.is_some(),
-        flushes.as_ref().map(|flushes| flushes.quietest_us),
-    );
+    figures.flush(disk.is_some(), flushes.as_ref().map(|flushes| flushes.quietest_us));
     findings.extend(disk.iter().flat_map(|disk| disk.findings.clone()));
-    let shown = wish
-        .cluster
-        .map(|(cluster, _)| certificates::of_nodes(cluster));
+    let shown = wish.cluster.map(|(cluster, _)| certificates::of_nodes(cluster));
     let mut certificates = Vec::new();
-    for examined in [wish.tls.map(certificates::of_folder), shown]
-        .into_iter()
-        .flatten()
-    {
+    for examined in [wish.tls.map(certificates::of_folder), shown].into_iter().flatten() {
         findings.extend(examined.findings);
         certificates.extend(examined.certificates);
     }
@@ -154,11 +146,7 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
     figures.members(trips.as_deref());
     findings.extend(trips.iter().map(|trips| trips::judge(trips)));
 
-    findings.extend(
-        wish.cluster
-            .iter()
-            .flat_map(|(cluster, _)| nodes::examine(cluster)),
-    );
+    findings.extend(wish.cluster.iter().flat_map(|(cluster, _)| nodes::examine(cluster)));
 
     let asked = wish.cluster.filter(|_| !wish.quick);
     let reach = asked.map(|(cluster, given)| {
@@ -193,18 +181,10 @@ pub fn examine(system: &System, wish: &Wish<'_>) -> Report {
         }
         all
     });
-    let Machine {
-        kernel,
-        cpus,
-        cpu_model,
-    } = machine;
+    let Machine { kernel, cpus, cpu_model } = machine;
     Report {
         healthy: is_healthy(&findings, &planes),
-        machine: MachineView {
-            kernel,
-            cpus,
-            cpu_model,
-        },
+        machine: MachineView { kernel, cpus, cpu_model },
         findings,
         planes,
         figures,
@@ -227,9 +207,7 @@ impl Report {
 }
 
 fn is_healthy(findings: &[Finding], planes: &[Verdict]) -> bool {
-    let failing = findings
-        .iter()
-        .any(|finding| finding.state == State::Failing);
+    let failing = findings.iter().any(|finding| finding.state == State::Failing);
     let mut planes = planes.iter();
     let works = planes.any(|verdict| verdict.plane == Plane::Tcp && verdict.works);
     works && !failing
@@ -249,18 +227,14 @@ fn count(wish: &Wish<'_>) -> u32 {
 fn tuning(wish: &Wish<'_>) -> Result<TuningView, String> {
     let (cluster, given) = wish.cluster.ok_or("give --admin")?;
     let (members, _) = reach::members(cluster, given);
-    let leader = members
-        .iter()
-        .find(|member| Some(member.node) == cluster.leader);
+    let leader = members.iter().find(|member| Some(member.node) == cluster.leader);
     let Some(leader) = leader else {
         let running = cluster.nodes.iter().filter_map(Answer::view).count();
         return Err(format!("none of {running} nodes that run leads"));
     };
     let response = client::get(&leader.admin, "/tuning", WAIT);
     let response = response.map_err(|error| format!("node {}: {error}", leader.node))?;
-    response
-        .json()
-        .map_err(|refusal| format!("node {}: {}", leader.node, refusal.message))
+    response.json().map_err(|refusal| format!("node {}: {}", leader.node, refusal.message))
 }
 
 #[cfg(test)]
@@ -311,11 +285,7 @@ pub(crate) mod tests {
         let report = examine(&System::real(), &wish());
         let json = serde_json::to_value(&report).unwrap();
         let keys = |json: &serde_json::Value| {
-            json.as_object()
-                .unwrap()
-                .keys()
-                .cloned()
-                .collect::<Vec<_>>()
+            json.as_object().unwrap().keys().cloned().collect::<Vec<_>>()
         };
         assert_eq!(
             keys(&json),
@@ -337,14 +307,7 @@ pub(crate) mod tests {
         assert_eq!(keys(&json["machine"]), ["cpu_model", "cpus", "kernel"]);
         let finding = ["about", "blocks", "detail", "hint", "name", "state", "what"];
         assert_eq!(keys(&json["findings"][0]), finding);
-        let verdict = [
-            "because",
-            "plane",
-            "predicted",
-            "spoken",
-            "what_to_do",
-            "works",
-        ];
+        let verdict = ["because", "plane", "predicted", "spoken", "what_to_do", "works"];
         assert_eq!(keys(&json["planes"][0]), verdict);
         let predicted = ["class", "latency_us", "nodes", "throughput_per_s", "why"];
         assert_eq!(keys(&json["planes"][0]["predicted"]), predicted);
@@ -355,17 +318,9 @@ pub(crate) mod tests {
         );
         assert_eq!(json["planes"].as_array().unwrap().len(), Plane::ALL.len());
         for finding in &report.findings {
-            assert_eq!(
-                finding.hint.is_empty(),
-                finding.state == State::Ok,
-                "{finding:?}"
-            );
+            assert_eq!(finding.hint.is_empty(), finding.state == State::Ok, "{finding:?}");
         }
-        let mut names: Vec<&str> = report
-            .findings
-            .iter()
-            .map(|finding| &*finding.name)
-            .collect();
+        let mut names: Vec<&str> = report.findings.iter().map(|finding| &*finding.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), report.findings.len(), "{names:?}");
@@ -379,12 +334,8 @@ pub(crate) mod tests {
         };
         let healthy = |findings: &[Finding]| is_healthy(findings, &verdicts(findings));
         assert!(healthy(&[]));
-        assert!(healthy(&[
-            Finding::warning("a", "", "x").blocks(&[Plane::Ethernet])
-        ]));
-        assert!(!healthy(&[
-            Finding::warning("a", "", "x").blocks(&[Plane::Tcp])
-        ]));
+        assert!(healthy(&[Finding::warning("a", "", "x").blocks(&[Plane::Ethernet])]));
+        assert!(!healthy(&[Finding::warning("a", "", "x").blocks(&[Plane::Tcp])]));
         assert!(!healthy(&[Finding::failing("a", "", "x")]));
     }
 
@@ -392,12 +343,6 @@ pub(crate) mod tests {
     fn a_group_is_as_large_as_it_was_described() {
         let peers = ["a:1", "b:1", "c:1", "d:1"].map(str::to_owned);
         assert_eq!(count(&wish()), 3);
-        assert_eq!(
-            count(&Wish {
-                peers: &peers,
-                ..wish()
-            }),
-            5
-        );
+        assert_eq!(count(&Wish { peers: &peers, ..wish() }), 5);
     }
 }

@@ -73,9 +73,7 @@ impl Figures {
 
     /// Why it is not known.
     pub fn why_not(&self, name: &str) -> String {
-        let source = self
-            .find(name)
-            .map_or("it was not measured", |figure| &figure.source);
+        let source = self.find(name).map_or("it was not measured", |figure| &figure.source);
         format!("{name} is unknown: {source}")
     }
 
@@ -91,28 +89,19 @@ impl Figures {
     /// A value, if it makes sense, and where it comes from.
     pub fn put(&mut self, name: &'static str, value_us: f64, source: impl Into<String>) {
         let sensible = value_us.is_finite() && value_us >= 0.0;
-        self.0.push(Figure {
-            name,
-            value_us: sensible.then_some(value_us),
-            source: source.into(),
-        });
+        self.0.push(Figure { name, value_us: sensible.then_some(value_us), source: source.into() });
     }
 
     /// There is none.
     pub fn miss(&mut self, name: &'static str, why: impl Into<String>) {
-        self.0.push(Figure {
-            name,
-            value_us: None,
-            source: why.into(),
-        });
+        self.0.push(Figure { name, value_us: None, source: why.into() });
     }
 
     /// Messages to another process of this machine and back.
     pub fn round_trips(&mut self, launcher: Option<&Launcher>) {
-        for (over, trip, cpu) in [
-            (Over::Tcp, name::TRIP_TCP, name::CPU_TCP),
-            (Over::Udp, name::TRIP_UDP, name::CPU_UDP),
-        ] {
+        for (over, trip, cpu) in
+            [(Over::Tcp, name::TRIP_TCP, name::CPU_TCP), (Over::Udp, name::TRIP_UDP, name::CPU_UDP)]
+        {
             let Some(launcher) = launcher else {
                 let why = "there is no bare program to answer";
                 self.miss(trip, why);
@@ -153,19 +142,15 @@ impl Figures {
             Some((None, why)) => Err(why.clone()),
             None => Err("it was not tested".to_owned()),
         };
-        let (what, hint) = (
-            "no message returns",
-            "run ip link set lo up; check that no firewall drops 127.0.0.1",
-        );
+        let (what, hint) =
+            ("no message returns", "run ip link set lo up; check that no firewall drops 127.0.0.1");
         let tcp = of("loopback tcp", name::TRIP_TCP).unwrap_or_else(|why| {
             let found = Finding::failing("loopback tcp", what, hint);
             found.detail(why).blocks(&Plane::ALL)
         });
         let udp = of("loopback udp", name::TRIP_UDP).unwrap_or_else(|why| {
             let found = Finding::warning("loopback udp", what, hint);
-            found
-                .detail(why)
-                .blocks(&[Plane::Udp, Plane::Multicast, Plane::Chain])
+            found.detail(why).blocks(&[Plane::Udp, Plane::Multicast, Plane::Chain])
         });
         vec![tcp, udp]
     }
@@ -206,10 +191,9 @@ impl Figures {
                 us as f64,
                 "probes between members by raw frames, the median",
             ),
-            (None, Some(_)) => self.miss(
-                name::TRIP_ETHERNET,
-                "no members are connected by --plane ethernet",
-            ),
+            (None, Some(_)) => {
+                self.miss(name::TRIP_ETHERNET, "no members are connected by --plane ethernet")
+            }
             (None, None) => self.miss(name::TRIP_ETHERNET, "give --admin"),
         }
     }
@@ -233,10 +217,8 @@ impl Figures {
             let found = parameters.find(|known| known.name == its && known.unit == "ns");
             match found.and_then(|known| known.value) {
                 Some(nanos) => self.put(own, nanos / 1e3, "measured by the leader while it serves"),
-                None => self.miss(
-                    own,
-                    "the leader has not measured it yet: put some load on the cluster",
-                ),
+                None => self
+                    .miss(own, "the leader has not measured it yet: put some load on the cluster"),
             }
         }
     }
@@ -272,31 +254,21 @@ mod tests {
         figures.members(Some(&[]));
         figures.put(name::CPU_BATCH, f64::NAN, "garbage");
         assert!(
-            figures
-                .iter()
-                .all(|figure| figure.value_us.is_none() && !figure.source.is_empty())
+            figures.iter().all(|figure| figure.value_us.is_none() && !figure.source.is_empty())
         );
-        assert_eq!(
-            figures.why_not(name::FLUSH),
-            "flush is unknown: give --data"
-        );
+        assert_eq!(figures.why_not(name::FLUSH), "flush is unknown: give --data");
         assert_eq!(figures.why_not("x"), "x is unknown: it was not measured");
     }
 
     /// A machine whose loopback is down has no plane at all.
     #[test]
     fn messages_that_do_not_come_back_end_the_planes() {
-        let launcher = Launcher {
-            program: "/no/such/program".into(),
-            arguments: Vec::new(),
-        };
+        let launcher = Launcher { program: "/no/such/program".into(), arguments: Vec::new() };
         let mut figures = Figures::default();
         figures.round_trips(Some(&launcher));
         let found = figures.loopback(Some(&launcher));
         assert!(
-            found
-                .iter()
-                .all(|finding| finding.blocks && !finding.detail.is_empty()),
+            found.iter().all(|finding| finding.blocks && !finding.detail.is_empty()),
             "{found:?}"
         );
         assert_eq!(found[0].about, Plane::ALL);
@@ -306,10 +278,7 @@ mod tests {
         figures.put(name::TRIP_TCP, 13.7, "");
         figures.put(name::TRIP_UDP, 10.2, "");
         let found = figures.loopback(Some(&launcher));
-        assert!(
-            found.iter().all(|finding| finding.state == State::Ok),
-            "{found:?}"
-        );
+        assert!(found.iter().all(|finding| finding.state == State::Ok), "{found:?}");
     }
 
     #[test]
@@ -329,10 +298,7 @@ mod tests {
             ],
             grid: Vec::new(),
             bottleneck: None,
-            chosen: SettingView {
-                batch_bytes: 1,
-                window: 1,
-            },
+            chosen: SettingView { batch_bytes: 1, window: 1 },
             held: false,
             measured: None,
             reason: String::new(),

@@ -22,10 +22,7 @@ fn all(system: &System) -> Finding {
         Ok(text) => text,
         Err(Unread(why)) => return Finding::unknown(name, "not known", hint).detail(why),
     };
-    let numbers: Option<Vec<u64>> = text
-        .split_whitespace()
-        .map(|word| word.parse().ok())
-        .collect();
+    let numbers: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
     let Some([open, unused, most]) = numbers.as_deref() else {
         return Finding::unknown(name, "not understood", hint);
     };
@@ -63,10 +60,7 @@ mod tests {
             all(&tree.system()).state
         };
         assert_eq!(of("375\t0\t2466174"), State::Ok);
-        assert_eq!(
-            (of("89 0 100"), of("90 0 100")),
-            (State::Ok, State::Warning)
-        );
+        assert_eq!((of("89 0 100"), of("90 0 100")), (State::Ok, State::Warning));
         assert_eq!(of("95 50 100"), State::Ok, "what is not used is not open");
         for garbage in ["", "1 2", "1 2 3 4", "a b c"] {
             assert_eq!(of(garbage), State::Unknown, "{garbage}");

@@ -86,13 +86,7 @@ impl Flushes {
 
     /// Whether a flush is fast enough, and whether the slowest are.
     pub fn judge(&self) -> [Finding; 2] {
-        let Self {
-            quietest_us: median,
-            slowest_us: worst,
-            p99_us: high,
-            count,
-            ..
-        } = self;
+        let Self { quietest_us: median, slowest_us: worst, p99_us: high, count, .. } = self;
         let what = format!("writing and flushing 4 KiB takes {median:.0} µs");
         let detail = format!(
             "median of the quietest of {ROUNDS} rounds; slowest round {worst:.0} µs; 99 % of {count} within {high:.0} µs"
@@ -107,12 +101,7 @@ impl Flushes {
     }
 
     fn tail(&self) -> Finding {
-        let Self {
-            p50_us: middle,
-            p99_us: high,
-            max_us: max,
-            ..
-        } = self;
+        let Self { p50_us: middle, p99_us: high, max_us: max, .. } = self;
         let what = format!("one in a hundred takes {high:.0} µs or more, half take {middle:.0} µs");
         let detail = format!("the slowest took {max:.0} µs");
         let far = *high >= middle * TAIL_TIMES && *high >= TAIL_US_LEAST;
@@ -133,9 +122,7 @@ impl Flushes {
 /// Nothing can be flushed.
 pub fn failed(error: &io::Error) -> Finding {
     let hint = "check whether the disk is full or read-only";
-    Finding::failing("flush", "cannot flush", hint)
-        .detail(error.to_string())
-        .blocks(&Plane::ALL)
+    Finding::failing("flush", "cannot flush", hint).detail(error.to_string()).blocks(&Plane::ALL)
 }
 
 fn histogram(all: &Latencies) -> Vec<Bar> {
@@ -172,11 +159,7 @@ mod tests {
         let flushes = Flushes::of(&[latencies(&[10, 90, 90]), latencies(&[300, 300, 5000])]);
         assert_eq!((flushes.count, flushes.quietest_us.round()), (6, 90.0));
         assert_eq!(flushes.slowest_us.round(), 300.0);
-        let bars: Vec<_> = flushes
-            .histogram
-            .iter()
-            .map(|bar| (bar.to_us, bar.count))
-            .collect();
+        let bars: Vec<_> = flushes.histogram.iter().map(|bar| (bar.to_us, bar.count)).collect();
         let expected = [(16, 1), (32, 0), (64, 0), (128, 2), (256, 0), (512, 2)];
         assert_eq!(bars[..6], expected);
         assert_eq!(bars.last(), Some(&(8192, 1)));
@@ -186,12 +169,8 @@ mod tests {
     #[test]
     fn slow_flushes_and_long_tails_are_told_apart() {
         let of = |median, high| {
-            let flushes = Flushes {
-                quietest_us: median,
-                p50_us: median,
-                p99_us: high,
-                ..Flushes::default()
-            };
+            let flushes =
+                Flushes { quietest_us: median, p50_us: median, p99_us: high, ..Flushes::default() };
             flushes.judge().map(|finding| finding.state)
         };
         assert_eq!(of(800.0, 2000.0), [State::Ok, State::Ok]);

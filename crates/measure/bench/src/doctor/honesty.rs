@@ -28,10 +28,7 @@ const OF_OTHERS: [(&str, &str); 9] = [
     ("md", "made of other devices: those"),
     ("nbd", "a disk on the network: another machine"),
     ("rbd", "a disk on the network: other machines"),
-    (
-        "drbd",
-        "a mirror over the network: this and another machine",
-    ),
+    ("drbd", "a mirror over the network: this and another machine"),
     ("bcache", "a cache before another device: both"),
 ];
 /// Devices in memory.
@@ -45,9 +42,8 @@ pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Fin
         Ok(mount) => mount,
         Err(Unread(why)) => return Finding::unknown(NAME, "not known", "lsblk -D").detail(why),
     };
-    if let Some(option) = WITHOUT_BARRIERS
-        .into_iter()
-        .find(|option| mount.options.iter().any(|one| one == option))
+    if let Some(option) =
+        WITHOUT_BARRIERS.into_iter().find(|option| mount.options.iter().any(|one| one == option))
     {
         let what = format!("mounted with {option}: a flush does not empty the disk's cache");
         let hint = format!("mount {} without {option}", mount.at);
@@ -83,9 +79,7 @@ impl Device {
     fn of(system: &System, numbers: &str) -> Result<Self, Unread> {
         let at = format!("sys/dev/block/{numbers}");
         let uevent = system.read(&format!("{at}/uevent"))?;
-        let name = uevent
-            .lines()
-            .find_map(|line| line.strip_prefix("DEVNAME="));
+        let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
         let name = name.unwrap_or(numbers).to_owned();
         // A part of a disk lies in the disk's folder, and has no queue of its own.
         let disk = match system.has(&format!("{at}/partition")) {
@@ -108,30 +102,18 @@ impl Device {
             true => whose,
             false => format!("{whose} ({})", below.join(", ")),
         });
-        Ok(Self {
-            fua: flag("fua"),
-            turning: flag("rotational"),
-            name,
-            cache,
-            other,
-        })
+        Ok(Self { fua: flag("fua"), turning: flag("rotational"), name, cache, other })
     }
 
     fn judge(&self, flush_us: Option<f64>) -> Finding {
-        let Self {
-            name, cache, fua, ..
-        } = self;
+        let Self { name, cache, fua, .. } = self;
         if OF_MEMORY.iter().any(|begin| name.starts_with(begin)) {
             let what = format!("{name} is memory: nothing survives a restart");
             return Finding::warning(NAME, what, "put --data on a disk");
         }
         let detail = format!(
             "{name}: {cache}{}; only cutting the power proves that a disk keeps what it flushed",
-            if *fua {
-                ", writes that pass its cache"
-            } else {
-                ""
-            }
+            if *fua { ", writes that pass its cache" } else { "" }
         );
         let caches = cache == "write back";
         let hint = "check that the cache of the disk, controller or host survives power loss; if not, switch it off";
@@ -182,10 +164,7 @@ mod tests {
             ("sys/dev/block/8:0/queue/fua", "1"),
             ("sys/dev/block/8:0/queue/rotational", turning),
         ]);
-        let flushes = Flushes {
-            quietest_us: flush_us,
-            ..Flushes::default()
-        };
+        let flushes = Flushes { quietest_us: flush_us, ..Flushes::default() };
         examine(&tree.system(), Path::new("/data"), Some(&flushes))
     }
 
@@ -203,18 +182,12 @@ mod tests {
 
     #[test]
     fn what_others_answer_for_is_not_known() {
-        for (name, whose) in [
-            ("vda", "the host"),
-            ("loop3", "below"),
-            ("dm-0", "those"),
-            ("nbd1", "machine"),
-        ] {
+        for (name, whose) in
+            [("vda", "the host"), ("loop3", "below"), ("dm-0", "those"), ("nbd1", "machine")]
+        {
             // A virtual disk says that it turns because nobody told it otherwise.
             let found = of(PLAIN, name, "write back", "1", 200.0);
-            assert!(
-                found.state == State::Unknown && found.what.contains(whose),
-                "{found:?}"
-            );
+            assert!(found.state == State::Unknown && found.what.contains(whose), "{found:?}");
             let soon = of(PLAIN, name, "write back", "1", 3.0);
             assert_eq!(soon.state, State::Warning);
         }
@@ -225,20 +198,10 @@ mod tests {
         for option in ["nobarrier", "barrier=0"] {
             let mount = format!("{PLAIN},{option}");
             let found = of(&mount, "sda", "write back", "0", 100.0);
-            assert!(
-                found.state == State::Warning && found.hint.contains(option),
-                "{found:?}"
-            );
+            assert!(found.state == State::Warning && found.hint.contains(option), "{found:?}");
         }
         assert_eq!(
-            of(
-                &format!("{PLAIN},barrier=1"),
-                "sda",
-                "write back",
-                "0",
-                100.0
-            )
-            .state,
+            of(&format!("{PLAIN},barrier=1"), "sda", "write back", "0", 100.0).state,
             State::Ok
         );
     }

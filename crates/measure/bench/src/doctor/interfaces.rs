@@ -53,9 +53,7 @@ pub struct Seen {
 pub fn seen(system: &System) -> Result<Vec<Seen>, Unread> {
     let names = system.names(CLASS)?;
     // Some drivers put files beside the folders of interfaces.
-    let named = names
-        .into_iter()
-        .filter(|name| system.has(&format!("{CLASS}/{name}/flags")));
+    let named = names.into_iter().filter(|name| system.has(&format!("{CLASS}/{name}/flags")));
     Ok(named.map(|name| of(system, name)).collect())
 }
 
@@ -66,12 +64,7 @@ fn of(system: &System, name: String) -> Seen {
     let state = system.read(&path("operstate")).unwrap_or_default();
     let carrier = system.number(&path("carrier"));
     let queues = system.names(&path("queues")).unwrap_or_default();
-    let queues = |kind: &str| {
-        queues
-            .iter()
-            .filter(|queue| queue.starts_with(kind))
-            .count()
-    };
+    let queues = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count();
     Seen {
         up: flags & UP != 0 && state != "down" && carrier != Ok(0),
         loopback: flags & LOOPBACK != 0,
@@ -122,10 +115,7 @@ fn summary(all: &[Seen]) -> Finding {
         return Finding::warning(name, what, hint).blocks(&[Plane::Ethernet]);
     }
     let shown = &up[..up.len().min(SHOWN_MAX)];
-    Finding::ok(
-        name,
-        format!("{} of {} up: {}", up.len(), all.len(), shown.join(", ")),
-    )
+    Finding::ok(name, format!("{} of {} up: {}", up.len(), all.len(), shown.join(", ")))
 }
 
 fn judge(seen: &Seen, wanted: bool) -> Finding {
@@ -141,18 +131,10 @@ fn judge(seen: &Seen, wanted: bool) -> Finding {
         known(seen.mbit),
         seen.queues.0,
         seen.queues.1,
-        if seen.multicast || seen.loopback {
-            ""
-        } else {
-            ", no multicast"
-        },
+        if seen.multicast || seen.loopback { "" } else { ", no multicast" },
         seen.name,
     );
-    let what = format!(
-        "{}, MTU {}",
-        if seen.up { "up" } else { "down" },
-        known(seen.mtu)
-    );
+    let what = format!("{}, MTU {}", if seen.up { "up" } else { "down" }, known(seen.mtu));
     let datagrams = [Plane::Udp, Plane::Multicast, Plane::Chain];
     let found = match seen {
         // Nobody asked for it: it is as it is.
@@ -165,20 +147,12 @@ fn judge(seen: &Seen, wanted: bool) -> Finding {
             let hint = format!("ip link set {} mtu 1500", seen.name);
             let what = format!("{what}: datagrams need {MTU_LEAST}");
             let found = Finding::warning(&name, what, hint);
-            if wanted {
-                found.blocks(&datagrams)
-            } else {
-                found.about(&datagrams)
-            }
+            if wanted { found.blocks(&datagrams) } else { found.about(&datagrams) }
         }
         Seen { mtu: None, .. } => {
             Finding::unknown(&name, what, format!("ip link show {}", seen.name))
         }
-        Seen {
-            multicast: false,
-            loopback: false,
-            ..
-        } if wanted => {
+        Seen { multicast: false, loopback: false, .. } if wanted => {
             let hint = format!("ip link set {} multicast on", seen.name);
             Finding::failing(&name, format!("{what}, without multicast"), hint)
                 .blocks(&[Plane::Multicast])
@@ -219,11 +193,7 @@ mod tests {
 
     fn tree(name: &str, files: &[(&str, &str)]) -> Tree {
         let tree = Tree::of(&[]);
-        add(
-            &tree,
-            "lo",
-            &[("flags", "0x9"), ("operstate", "unknown"), ("mtu", "65536")],
-        );
+        add(&tree, "lo", &[("flags", "0x9"), ("operstate", "unknown"), ("mtu", "65536")]);
         add(&tree, name, files);
         tree
     }
@@ -247,9 +217,7 @@ mod tests {
     fn check(files: &[(&str, &str)], wanted: Option<&str>) -> Finding {
         let found = examine(&tree("eth0", files).system(), wanted);
         let mut found = found.into_iter();
-        found
-            .find(|finding| finding.name == "interface eth0")
-            .unwrap()
+        found.find(|finding| finding.name == "interface eth0").unwrap()
     }
 
     #[test]
@@ -258,10 +226,7 @@ mod tests {
         let all = seen(&tree.system()).unwrap();
         let (eth0, lo) = (&all[0], &all[1]);
         assert!(lo.loopback && lo.up && !eth0.loopback && eth0.multicast);
-        assert_eq!(
-            (eth0.mtu, eth0.mbit, eth0.queues),
-            (Some(1500), Some(10_000), (1, 1))
-        );
+        assert_eq!((eth0.mtu, eth0.mbit, eth0.queues), (Some(1500), Some(10_000), (1, 1)));
         let found = check(&ETHERNET, Some("eth0"));
         assert_eq!((found.state, &*found.what), (State::Ok, "up, MTU 1500"));
         assert!(found.detail.contains("10000 Mbit/s") && found.detail.contains("ethtool -k eth0"));
@@ -275,11 +240,7 @@ mod tests {
         let folder = root.path().join(CLASS).join("eth0");
         fs::create_dir_all(folder.join("device")).unwrap();
         fs::write(folder.join("flags"), "0x1003").unwrap();
-        symlink(
-            "../../bus/virtio/drivers/virtio_net",
-            folder.join("device/driver"),
-        )
-        .unwrap();
+        symlink("../../bus/virtio/drivers/virtio_net", folder.join("device/driver")).unwrap();
         let all = seen(&System::at(root.path())).unwrap();
         assert_eq!(all[0].driver.as_deref(), Some("virtio_net"));
     }
@@ -295,11 +256,7 @@ mod tests {
         cut[2].1 = "0";
         assert_eq!(check(&cut, Some("eth0")).state, State::Failing);
         let missing = examine(&tree("eth0", &ETHERNET).system(), Some("eth7"));
-        assert!(
-            missing
-                .iter()
-                .any(|found| found.name == "interface eth7" && found.blocks)
-        );
+        assert!(missing.iter().any(|found| found.name == "interface eth7" && found.blocks));
     }
 
     #[test]
@@ -325,14 +282,9 @@ mod tests {
         nameless[3].1 = "x";
         assert_eq!(check(&nameless, None).state, State::Unknown);
         // Nothing but loopback.
-        let alone = Tree::of(&[
-            ("sys/class/net/lo/flags", "0x9"),
-            ("sys/class/net/bonding_masters", ""),
-        ]);
+        let alone =
+            Tree::of(&[("sys/class/net/lo/flags", "0x9"), ("sys/class/net/bonding_masters", "")]);
         let found = &examine(&alone.system(), None)[0];
-        assert!(
-            found.blocks && found.what.contains("only loopback"),
-            "{found:?}"
-        );
+        assert!(found.blocks && found.what.contains("only loopback"), "{found:?}");
     }
 }

@@ -22,40 +22,28 @@ pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
         let found = setting.judge(system);
         // The force of CAP_NET_ADMIN makes up for it.
         let found = match forced {
-            true => Finding {
-                state: crate::doctor::finding::State::Ok,
-                hint: String::new(),
-                ..found
-            },
+            true => {
+                Finding { state: crate::doctor::finding::State::Ok, hint: String::new(), ..found }
+            }
             false => found,
         };
         found.about(datagrams)
     };
-    let groups = Setting::new(
-        "net/ipv4",
-        "igmp_max_memberships",
-        1,
-        "no multicast group can be joined",
-    );
+    let groups =
+        Setting::new("net/ipv4", "igmp_max_memberships", 1, "no multicast group can be joined");
     let groups = groups.judge(system);
     let groups = match groups.state {
         crate::doctor::finding::State::Warning => groups.blocks(&[Plane::Multicast]),
         _ => groups.about(&[Plane::Multicast]),
     };
-    let sources = Setting::new(
-        "net/ipv4",
-        "igmp_max_msf",
-        1,
-        "groups cannot be filtered by source",
-    );
+    let sources =
+        Setting::new("net/ipv4", "igmp_max_msf", 1, "groups cannot be filtered by source");
     let backlog = "clients that connect at once are refused";
     vec![
         release(system),
         buffer("rmem_max", "bursts of datagrams are lost"),
         buffer("wmem_max", "bursts of datagrams wait"),
-        Setting::new("net/core", "somaxconn", 128, backlog)
-            .judge(system)
-            .about(&[Plane::Tcp]),
+        Setting::new("net/core", "somaxconn", 128, backlog).judge(system).about(&[Plane::Tcp]),
         groups,
         sources.judge(system).about(&[Plane::Multicast]),
     ]
@@ -106,21 +94,11 @@ impl Setting {
         least: u64,
         otherwise: &'static str,
     ) -> Self {
-        Self {
-            group,
-            name,
-            least,
-            otherwise,
-        }
+        Self { group, name, least, otherwise }
     }
 
     fn judge(&self, system: &System) -> Finding {
-        let Self {
-            group,
-            name,
-            least,
-            otherwise,
-        } = *self;
+        let Self { group, name, least, otherwise } = *self;
         let path = format!("proc/sys/{group}/{name}");
         let dotted = format!("{}.{name}", group.replace('/', "."));
         match system.number(&path) {
@@ -178,10 +156,7 @@ mod tests {
         assert_eq!(rmem.hint, "sysctl -w net.core.rmem_max=4194304");
         let found = with("proc/sys/net/ipv4/igmp_max_memberships", "0");
         let groups = of(&found, "igmp_max_memberships");
-        assert!(
-            groups.blocks && groups.about == [Plane::Multicast],
-            "{groups:?}"
-        );
+        assert!(groups.blocks && groups.about == [Plane::Multicast], "{groups:?}");
         let found = with("proc/sys/net/core/somaxconn", "16");
         assert_eq!(of(&found, "somaxconn").state, State::Warning);
     }

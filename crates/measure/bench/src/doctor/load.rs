@@ -13,10 +13,7 @@ pub fn examine(system: &System, cpus: usize) -> Finding {
         Ok(text) => text,
         Err(Unread(why)) => return Finding::unknown(name, "not known", hint).detail(why),
     };
-    let load = text
-        .split(' ')
-        .next()
-        .and_then(|word| word.parse::<f64>().ok());
+    let load = text.split(' ').next().and_then(|word| word.parse::<f64>().ok());
     let Some(load) = load.filter(|load| load.is_finite() && *load >= 0.0) else {
         return Finding::unknown(name, "not understood", hint);
     };

@@ -94,17 +94,9 @@ pub fn beside(
             Ok((latency, throughput)) => (Ok(latency), Ok(throughput)),
             Err(why) => (Err(why.clone()), Err(why)),
         };
-        all.push(Compared::new(
-            (plane, "latency", "us"),
-            of(predicted.latency_us),
-            latency,
-        ));
+        all.push(Compared::new((plane, "latency", "us"), of(predicted.latency_us), latency));
         let throughput = (throughput, of(predicted.throughput_per_s));
-        all.push(Compared::new(
-            (plane, "throughput", "per_s"),
-            throughput.1,
-            throughput.0,
-        ));
+        all.push(Compared::new((plane, "throughput", "per_s"), throughput.1, throughput.0));
     }
     all
 }
@@ -112,10 +104,7 @@ pub fn beside(
 /// What the leader of a running cluster expects of the setting in force, beside what it measures: by this plane.
 pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
     let expected = |tuning: &TuningView| {
-        let SettingView {
-            batch_bytes,
-            window,
-        } = tuning.chosen;
+        let SettingView { batch_bytes, window } = tuning.chosen;
         let mut grid = tuning.grid.iter();
         let point = grid.find(|point| (point.batch_bytes, point.window) == (batch_bytes, window));
         point.copied()
@@ -193,33 +182,18 @@ mod tests {
             parameters: Vec::new(),
             grid: vec![point(1, 50.0), point(2, 110.0)],
             bottleneck: None,
-            chosen: SettingView {
-                batch_bytes: 100,
-                window: 2,
-            },
+            chosen: SettingView { batch_bytes: 100, window: 2 },
             held: false,
-            measured: Some(MeasuredView {
-                throughput: 800.0,
-                latency_us: 100.0,
-            }),
+            measured: Some(MeasuredView { throughput: 800.0, latency_us: 100.0 }),
             reason: String::new(),
         };
         let [latency, throughput] = of_leader(Plane::Ethernet, &Ok(tuning.clone()));
-        assert_eq!(
-            (latency.plane, latency.error_percent),
-            (Plane::Ethernet, Some(10.0))
-        );
-        assert_eq!(
-            (throughput.predicted, throughput.error_percent),
-            (Some(1000.0), Some(25.0))
-        );
+        assert_eq!((latency.plane, latency.error_percent), (Plane::Ethernet, Some(10.0)));
+        assert_eq!((throughput.predicted, throughput.error_percent), (Some(1000.0), Some(25.0)));
         tuning.measured = None;
         let [idle, _] = of_leader(Plane::Udp, &Ok(tuning));
         assert_eq!((idle.predicted, idle.measured), (None, None));
-        assert_eq!(
-            idle.why,
-            "the leader has not measured it yet: put some load on the cluster"
-        );
+        assert_eq!(idle.why, "the leader has not measured it yet: put some load on the cluster");
         let [gone, _] = of_leader(Plane::Udp, &Err("gone".to_owned()));
         assert_eq!(gone.why, "gone");
     }

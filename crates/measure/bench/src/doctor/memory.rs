@@ -21,9 +21,7 @@ fn pages(system: &System) -> Finding {
             return Finding::unknown(name, "not known", format!("cat /{PAGES}")).detail(why);
         }
     };
-    let chosen = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'));
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     match chosen.map(|(chosen, _)| chosen) {
         Some("always") => {
             let what = "always: the kernel pauses processes to build large pages";
@@ -106,10 +104,7 @@ mod tests {
     fn swap_in_use_is_told() {
         let of = |text| state(swap, "proc/meminfo", text);
         assert_eq!(of("SwapTotal:  0 kB\nSwapFree: 0 kB"), State::Ok);
-        assert_eq!(
-            of("MemTotal: 9 kB\nSwapTotal: 2048 kB\nSwapFree: 2048 kB"),
-            State::Ok
-        );
+        assert_eq!(of("MemTotal: 9 kB\nSwapTotal: 2048 kB\nSwapFree: 2048 kB"), State::Ok);
         assert_eq!(of("SwapTotal: 4096 kB\nSwapFree: 2048 kB"), State::Warning);
         for garbage in ["", "SwapTotal: 3", "SwapTotal: x kB\nSwapFree: 1 kB"] {
             assert_eq!(of(garbage), State::Unknown, "{garbage}");
@@ -119,16 +114,9 @@ mod tests {
     #[test]
     fn a_system_that_keeps_all_promises_makes_few() {
         let of = |text| state(promises, "proc/sys/vm/overcommit_memory", text);
-        assert_eq!(
-            (of("0"), of("1"), of("2")),
-            (State::Ok, State::Ok, State::Warning)
-        );
+        assert_eq!((of("0"), of("1"), of("2")), (State::Ok, State::Ok, State::Warning));
         assert_eq!(of("x"), State::Unknown);
         let nothing = examine(&Tree::of(&[]).system());
-        assert!(
-            nothing
-                .iter()
-                .all(|finding| finding.state == State::Unknown)
-        );
+        assert!(nothing.iter().all(|finding| finding.state == State::Unknown));
     }
 }

@@ -46,10 +46,7 @@ const fn word(state: State) -> &'static str {
 
 /// A line about something else than a report: why there is none.
 pub fn line(state: State, what: &str) -> Told {
-    Told {
-        state,
-        line: format!("QUORATE {} - {}", word(state), plain(what)),
-    }
+    Told { state, line: format!("QUORATE {} - {}", word(state), plain(what)) }
 }
 
 /// Judges a report, without the findings of these names.
@@ -95,22 +92,12 @@ pub fn tell(report: &Report, ignored: &[String]) -> Told {
             all.join("; ")
         }
     };
-    let counts = [
-        ("ok", ok),
-        ("warning", warning),
-        ("failing", failing),
-        ("unknown", unknown),
-    ];
-    let mut figures: Vec<String> = counts
-        .into_iter()
-        .map(|(name, all)| format!("{name}={}", all.len()))
-        .collect();
+    let counts = [("ok", ok), ("warning", warning), ("failing", failing), ("unknown", unknown)];
+    let mut figures: Vec<String> =
+        counts.into_iter().map(|(name, all)| format!("{name}={}", all.len())).collect();
     figures.extend(measured(report));
     let told = line(state, &what);
-    Told {
-        line: format!("{} | {}", told.line, figures.join(" ")),
-        ..told
-    }
+    Told { line: format!("{} | {}", told.line, figures.join(" ")), ..told }
 }
 
 /// Planes that somebody uses, as far as members say; connections are always needed.
@@ -140,10 +127,8 @@ fn measured(report: &Report) -> Vec<String> {
     let certificates = report.certificates.iter().take(CERTIFICATES_MAX);
     all.extend(certificates.map(|certificate| {
         let label = format!("days_left {} {}", certificate.of, certificate.what);
-        let label: String = label
-            .chars()
-            .filter(|c| !matches!(c, '\'' | '=' | '|') && !c.is_control())
-            .collect();
+        let label: String =
+            label.chars().filter(|c| !matches!(c, '\'' | '=' | '|') && !c.is_control()).collect();
         format!("'{label}'={};{soon}:;0:", certificate.days_left)
     }));
     all
@@ -200,10 +185,7 @@ mod tests {
         );
         let (state, line) = told(&[warning, ok, failing, unknown.clone()]);
         assert_eq!(state, State::Failing);
-        assert!(
-            line.starts_with("QUORATE CRITICAL - f: bad; w: so so | "),
-            "{line}"
-        );
+        assert!(line.starts_with("QUORATE CRITICAL - f: bad; w: so so | "), "{line}");
         let (state, line) = told(&[unknown]);
         assert_eq!(state, State::Unknown);
         assert!(line.starts_with("QUORATE UNKNOWN - u: ? | "), "{line}");
@@ -231,11 +213,7 @@ mod tests {
         assert_eq!(tell(&report, &[]).state, State::Warning);
         assert_eq!(tell(&report, &["raw".to_owned()]).state, State::Ok);
         let blocked = of(&[Finding::warning("t", "no", "h").blocks(&[Plane::Tcp])]);
-        assert_eq!(
-            tell(&blocked, &[]).state,
-            State::Failing,
-            "nothing works without"
-        );
+        assert_eq!(tell(&blocked, &[]).state, State::Failing, "nothing works without");
     }
 
     #[test]
@@ -251,16 +229,8 @@ mod tests {
     #[test]
     fn figures_have_their_bounds() {
         let mut report = of(&[]);
-        report.flushes = Some(Flushes {
-            quietest_us: 812.4,
-            p99_us: 2000.0,
-            ..Flushes::default()
-        });
-        report.room = Some(Room {
-            free_bytes: 5,
-            least_bytes: 7,
-            free_inodes: None,
-        });
+        report.flushes = Some(Flushes { quietest_us: 812.4, p99_us: 2000.0, ..Flushes::default() });
+        report.room = Some(Room { free_bytes: 5, least_bytes: 7, free_inodes: None });
         report.certificates = vec![Certificate {
             of: "node 1".to_owned(),
             what: "nodes' authority".to_owned(),

@@ -48,10 +48,7 @@ fn mounted(mounts: &str, folder: &Path) -> Option<Mount> {
         })
     };
     // Of two at the same place the later one covers the earlier.
-    mounts
-        .lines()
-        .filter_map(line)
-        .max_by_key(|mount| mount.at.len())
+    mounts.lines().filter_map(line).max_by_key(|mount| mount.at.len())
 }
 
 /// The kernel writes blanks and the like as three octal digits.
@@ -59,9 +56,7 @@ fn unescape(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {
-        let octal = after
-            .get(..3)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
+        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
         let octal = octal.and_then(|digits| u8::from_str_radix(digits, 8).ok());
         match octal {
             Some(byte) if first == b'\\' => {

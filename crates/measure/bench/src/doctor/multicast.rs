@@ -37,10 +37,7 @@ fn count(group: SocketAddrV4, interface: &str) -> Result<u32, Failed> {
     let until = Instant::now() + PATIENCE;
     let left = || until.saturating_duration_since(Instant::now());
     let listened = listener.listen(left, &AtomicBool::new(true));
-    listened.map_err(|source| Failed::Option {
-        option: "poll",
-        source,
-    })?;
+    listened.map_err(|source| Failed::Option { option: "poll", source })?;
     let heard = listener.heard();
     Ok(heard.first().map_or(0, |heard| heard.count))
 }
@@ -59,20 +56,14 @@ fn judge(group: SocketAddrV4, interface: &str, heard: &Result<u32, Failed>) -> F
         )
         .detail(alone)
         .about(&[Plane::Multicast]),
-        Ok(0) => Finding::warning(
-            name,
-            format!("none of {COUNT} to {group} on {interface}"),
-            hint,
-        )
-        .detail(alone)
-        .blocks(&[Plane::Multicast]),
-        Ok(some) => Finding::warning(
-            name,
-            format!("{some} of {COUNT} to {group} on {interface}"),
-            hint,
-        )
-        .detail(alone)
-        .about(&[Plane::Multicast]),
+        Ok(0) => Finding::warning(name, format!("none of {COUNT} to {group} on {interface}"), hint)
+            .detail(alone)
+            .blocks(&[Plane::Multicast]),
+        Ok(some) => {
+            Finding::warning(name, format!("{some} of {COUNT} to {group} on {interface}"), hint)
+                .detail(alone)
+                .about(&[Plane::Multicast])
+        }
         Err(why) => Finding::warning(name, format!("{group} cannot be used on {interface}"), hint)
             .detail(why.to_string())
             .blocks(&[Plane::Multicast]),
@@ -94,19 +85,12 @@ mod tests {
         assert_eq!((of(50).state, of(50).blocks), (State::Ok, false));
         assert_eq!((of(49).state, of(49).blocks), (State::Warning, false));
         assert_eq!((of(0).state, of(0).blocks), (State::Warning, true));
-        assert!(
-            judge(GROUP, "lo", &Ok(50))
-                .detail
-                .contains("use --admin to test other machines")
-        );
+        assert!(judge(GROUP, "lo", &Ok(50)).detail.contains("use --admin to test other machines"));
     }
 
     #[test]
     fn an_interface_that_is_not_there_is_told() {
         let found = examine(GROUP, Some("no-such-if"));
-        assert!(
-            found.blocks && found.detail.contains("no-such-if"),
-            "{found:?}"
-        );
+        assert!(found.blocks && found.detail.contains("no-such-if"), "{found:?}");
     }
 }

@@ -50,9 +50,7 @@ fn versions(views: &[&NodeView]) -> Finding {
     let name = "versions";
     let mut all = Values::new();
     for view in views {
-        all.entry(shown(&view.version))
-            .or_default()
-            .insert(view.node);
+        all.entry(shown(&view.version)).or_default().insert(view.node);
     }
     let own = env!("CARGO_PKG_VERSION");
     match all.len() {
@@ -100,21 +98,12 @@ fn numbers(version: &str) -> Vec<u64> {
 fn settings(views: &[&NodeView]) -> Finding {
     let name = "settings";
     // Who says nothing at all is of a version before, or no program of ours.
-    let telling: Vec<&&NodeView> = views
-        .iter()
-        .filter(|view| !view.settings.is_empty())
-        .collect();
+    let telling: Vec<&&NodeView> = views.iter().filter(|view| !view.settings.is_empty()).collect();
     let mut all: BTreeMap<&str, Values> = BTreeMap::new();
-    let names: BTreeSet<&String> = telling
-        .iter()
-        .flat_map(|view| view.settings.keys())
-        .collect();
+    let names: BTreeSet<&String> = telling.iter().flat_map(|view| view.settings.keys()).collect();
     for view in &telling {
         for name in &names {
-            let value = view
-                .settings
-                .get(*name)
-                .map_or("not given", |value| &**value);
+            let value = view.settings.get(*name).map_or("not given", |value| &**value);
             let values = all.entry(name).or_default();
             values.entry(shown(value)).or_default().insert(view.node);
         }
@@ -129,10 +118,8 @@ fn settings(views: &[&NodeView]) -> Finding {
         .iter()
         .filter(|(_, values)| values.len() > 1)
         .map(|(name, values)| {
-            let values: Vec<String> = values
-                .iter()
-                .map(|(value, nodes)| format!("{value} ({})", list(nodes)))
-                .collect();
+            let values: Vec<String> =
+                values.iter().map(|(value, nodes)| format!("{value} ({})", list(nodes))).collect();
             format!("{}: {}", shown(name), values.join(", "))
         })
         .collect();
@@ -151,11 +138,9 @@ fn settings(views: &[&NodeView]) -> Finding {
     }
     match (views.len(), telling.len()) {
         (0, _) => Finding::unknown(name, "no node reports it", "start a node"),
-        (_, 0) => Finding::unknown(
-            name,
-            "no node reports its settings",
-            "finish the upgrade of nodes",
-        ),
+        (_, 0) => {
+            Finding::unknown(name, "no node reports its settings", "finish the upgrade of nodes")
+        }
         (_, 1) => Finding::ok(name, "one node reports its settings"),
         (_, count) => Finding::ok(name, format!("{count} nodes have the same settings")),
     }
@@ -193,15 +178,8 @@ fn room(views: &[&NodeView]) -> Finding {
         return Finding::warning(name, trouble.join("; "), hint);
     }
     match known {
-        0 => Finding::unknown(
-            name,
-            "no node reports its free space",
-            "run df on each machine",
-        ),
-        _ => Finding::ok(
-            name,
-            format!("{known} nodes have enough space for their logs"),
-        ),
+        0 => Finding::unknown(name, "no node reports its free space", "run df on each machine"),
+        _ => Finding::ok(name, format!("{known} nodes have enough space for their logs")),
     }
 }
 
@@ -240,16 +218,13 @@ fn scrubs(views: &[&NodeView]) -> Finding {
             "'quorate scrub --show --admin ADDR' lists them and says what to do; check the disk";
         return Finding::warning(name, damaged.join("; "), hint);
     }
-    let scrubbed = views
-        .iter()
-        .filter(|view| view.scrub.ended_unix_ms.is_some());
+    let scrubbed = views.iter().filter(|view| view.scrub.ended_unix_ms.is_some());
     match (views.len(), scrubbed.count()) {
         (0, _) => Finding::unknown(name, "no node reports it", "start a node"),
         (_, 0) => Finding::ok(name, "no node has been scrubbed yet"),
-        (_, count) => Finding::ok(
-            name,
-            format!("{count} nodes have been scrubbed, and lack nothing"),
-        ),
+        (_, count) => {
+            Finding::ok(name, format!("{count} nodes have been scrubbed, and lack nothing"))
+        }
     }
 }
 
@@ -259,10 +234,7 @@ fn list(nodes: &BTreeSet<u32>) -> String {
 }
 
 fn shown(text: &str) -> String {
-    text.chars()
-        .filter(|c| !c.is_control())
-        .take(VALUE_MAX)
-        .collect()
+    text.chars().filter(|c| !c.is_control()).take(VALUE_MAX).collect()
 }
 
 #[cfg(test)]
@@ -290,9 +262,7 @@ pub(crate) mod tests {
         };
         let cluster = ClusterView::new(vec![view(1), view(2), view(3)]);
         let found = examine(&cluster);
-        let [versions, settings, ..] = &found[..] else {
-            panic!("{found:?}")
-        };
+        let [versions, settings, ..] = &found[..] else { panic!("{found:?}") };
         [versions, settings].map(|finding| (finding.state, finding.what.clone()))
     }
 
@@ -300,10 +270,7 @@ pub(crate) mod tests {
     fn nodes_that_agree_are_well() {
         let [versions, settings] = examined(|_| ());
         assert_eq!(versions, (State::Ok, "all run 0.9.1".to_owned()));
-        assert_eq!(
-            settings,
-            (State::Ok, "3 nodes have the same settings".to_owned())
-        );
+        assert_eq!(settings, (State::Ok, "3 nodes have the same settings".to_owned()));
     }
 
     #[test]
@@ -389,26 +356,16 @@ pub(crate) mod tests {
         ill.error = Some("no room for the log: prepare segment 7: no storage space".to_owned());
         let found = health(&[&well, &ill]);
         assert_eq!(found.state, State::Failing);
-        assert!(
-            found.what.starts_with("node 2: no room for the log: "),
-            "{}",
-            found.what
-        );
+        assert!(found.what.starts_with("node 2: no room for the log: "), "{}", found.what);
         assert_eq!(health(&[]).state, State::Unknown);
     }
 
     #[test]
     fn nodes_that_do_not_answer_are_counted() {
-        let gone = Answer::Unreachable {
-            node: Some(2),
-            error: "refused".to_owned(),
-        };
+        let gone = Answer::Unreachable { node: Some(2), error: "refused".to_owned() };
         let cluster = ClusterView::new(vec![Answer::Node(Box::new(view(1))), gone]);
         let found = examine(&cluster);
-        assert!(
-            found[0].detail.ends_with("1 of 2 nodes do not report it"),
-            "{found:?}"
-        );
+        assert!(found[0].detail.ends_with("1 of 2 nodes do not report it"), "{found:?}");
         assert!(
             examine(&ClusterView::new(Vec::new()))
                 .iter()

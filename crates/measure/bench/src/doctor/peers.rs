@@ -42,12 +42,9 @@ pub enum Outcome {
 pub fn dial(addresses: &[String]) -> Vec<Dialled> {
     thread::scope(|scope| {
         let asked = addresses.iter().take(PEERS_MAX);
-        let threads: Vec<_> = asked
-            .map(|address| scope.spawn(move || dial_one(address)))
-            .collect();
-        let dialled = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("dialling does not panic"));
+        let threads: Vec<_> = asked.map(|address| scope.spawn(move || dial_one(address))).collect();
+        let dialled =
+            threads.into_iter().map(|thread| thread.join().expect("dialling does not panic"));
         dialled.collect()
     })
 }
@@ -56,17 +53,10 @@ fn dial_one(address: &str) -> Dialled {
     let resolved = address.to_socket_addrs().map(|mut all| all.next());
     let (place, outcome) = match resolved {
         Ok(Some(place)) => (Some(place.ip()), time(place)),
-        Ok(None) => (
-            None,
-            Outcome::Unreachable("the name has no address".to_owned()),
-        ),
+        Ok(None) => (None, Outcome::Unreachable("the name has no address".to_owned())),
         Err(error) => (None, Outcome::Unreachable(error.to_string())),
     };
-    Dialled {
-        address: address.to_owned(),
-        place,
-        outcome,
-    }
+    Dialled { address: address.to_owned(), place, outcome }
 }
 
 fn time(place: SocketAddr) -> Outcome {
@@ -98,12 +88,8 @@ fn judge(peer: &Dialled, alone: bool) -> Finding {
         }
         Outcome::Refused => {
             let hint = "start the node there; check that this is its --peer address";
-            Finding::warning(
-                &name,
-                "the machine answers, but nothing listens on the port",
-                hint,
-            )
-            .about(&Plane::ALL)
+            Finding::warning(&name, "the machine answers, but nothing listens on the port", hint)
+                .about(&Plane::ALL)
         }
         Outcome::Unreachable(why) => {
             let hint = "check firewalls, and the routes of both machines";
@@ -131,9 +117,7 @@ pub fn round_trip_us(dialled: &[Dialled]) -> Option<f64> {
         })
         .collect();
     known.sort_by(f64::total_cmp);
-    known
-        .get(dialled.len().div_ceil(2).checked_sub(1)?)
-        .copied()
+    known.get(dialled.len().div_ceil(2).checked_sub(1)?).copied()
 }
 
 #[cfg(test)]
@@ -144,30 +128,19 @@ mod tests {
     use crate::doctor::finding::State;
 
     fn peer(place: &str, outcome: Outcome) -> Dialled {
-        Dialled {
-            address: format!("{place}:7451"),
-            place: place.parse().ok(),
-            outcome,
-        }
+        Dialled { address: format!("{place}:7451"), place: place.parse().ok(), outcome }
     }
 
     #[test]
     fn who_listens_who_does_not_and_who_is_nowhere() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap().to_string();
-        let gone = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let all = [here, gone.to_string(), "no-such-host.invalid:1".to_owned()];
         let dialled = dial(&all);
         let findings = examine(&dialled);
         let states: Vec<_> = findings.iter().map(|finding| finding.state).collect();
-        assert_eq!(
-            states,
-            [State::Ok, State::Warning, State::Failing],
-            "{findings:?}"
-        );
+        assert_eq!(states, [State::Ok, State::Warning, State::Failing], "{findings:?}");
         assert!(!findings[2].blocks && !findings[2].hint.is_empty());
         assert!(examine(&dialled[2..])[0].blocks, "nobody else is there");
     }
@@ -183,10 +156,6 @@ mod tests {
         assert_eq!(round_trip_us(&[refused]), None);
         assert_eq!(round_trip_us(&[]), None);
         let near = peer("127.0.0.1", Outcome::Listens(9.0));
-        assert_eq!(
-            round_trip_us(&[near]),
-            None,
-            "this machine's own is measured better"
-        );
+        assert_eq!(round_trip_us(&[near]), None, "this machine's own is measured better");
     }
 }

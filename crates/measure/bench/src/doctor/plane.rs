@@ -20,13 +20,7 @@ pub enum Plane {
 
 impl Plane {
     /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Tcp,
-        Self::Udp,
-        Self::Multicast,
-        Self::Ethernet,
-        Self::Chain,
-    ];
+    pub const ALL: [Self; 5] = [Self::Tcp, Self::Udp, Self::Multicast, Self::Ethernet, Self::Chain];
 
     /// As in the JSON.
     pub const fn name(self) -> &'static str {

@@ -39,13 +39,7 @@ pub struct Predicted {
 impl Predicted {
     /// Nothing is known.
     pub fn unknown(why: impl Into<String>) -> Self {
-        Self {
-            throughput_per_s: None,
-            latency_us: None,
-            class: None,
-            nodes: None,
-            why: why.into(),
-        }
+        Self { throughput_per_s: None, latency_us: None, class: None, nodes: None, why: why.into() }
     }
 }
 
@@ -96,32 +90,24 @@ impl Ground {
         // A leader's own figure has everything in it; of dialling, the kernels answer, and no process wakes up.
         let (trip_us, from) = match (far(name::TRIP_LEADER), far(name::TRIP_PEERS)) {
             (Some(trip), _) if plane == Plane::Tcp => (trip, "the leader's round trip"),
-            (_, Some(trip)) => (
-                trip + here,
-                "the round trip to peers, and loopback's for what processes add",
-            ),
+            (_, Some(trip)) => {
+                (trip + here, "the round trip to peers, and loopback's for what processes add")
+            }
             (Some(trip), None) => (trip, "the leader's round trip, which is over TCP"),
             (None, None) if plane == Plane::Ethernet => (here, "the round trip between members"),
-            (None, None) => (
-                here,
-                "the round trip of loopback, as if all nodes were on this machine",
-            ),
+            (None, None) => {
+                (here, "the round trip of loopback, as if all nodes were on this machine")
+            }
         };
         let flush = far(name::FLUSH_LEADER).filter(|_| figures.get(name::FLUSH).is_none());
         let flush_us = figures.get(name::FLUSH).or(flush);
-        let node = far(name::CPU_COMMAND)
-            .zip(far(name::CPU_BATCH))
-            .filter(|_| plane == Plane::Tcp);
+        let node = far(name::CPU_COMMAND).zip(far(name::CPU_BATCH)).filter(|_| plane == Plane::Tcp);
         let of_node = if node.is_some() {
             ", a node's processor time"
         } else {
             ", a bare program's processor time"
         };
-        let disk = if flush_us.is_some() {
-            ", a flush"
-        } else {
-            ", no flush: none is known"
-        };
+        let disk = if flush_us.is_some() { ", a flush" } else { ", no flush: none is known" };
         Ok(Self {
             nodes: nodes.max(2),
             trip_us,
@@ -142,11 +128,7 @@ impl Ground {
         Predicted {
             throughput_per_s: sensible.then_some(throughput.round()),
             latency_us: sensible.then_some((latency * 10.0).round() / 10.0),
-            class: Some(if self.flush_us.is_some() {
-                "durable"
-            } else {
-                "volatile"
-            }),
+            class: Some(if self.flush_us.is_some() { "durable" } else { "volatile" }),
             nodes: Some(self.nodes),
             why: self.why,
         }
@@ -157,17 +139,10 @@ impl Ground {
         let nodes = f64::from(self.nodes);
         let others = nodes - 1.0;
         let quorum = (nodes / 2.0).floor() + 1.0;
-        let fixed = |us| Linear {
-            fixed: Micros(us),
-            per_byte: Micros(0.0),
-        };
+        let fixed = |us| Linear { fixed: Micros(us), per_byte: Micros(0.0) };
         // A bare program takes all commands of a batch with one message, which is answered with one.
-        let command = self
-            .node_us
-            .map_or(self.exchange_us / commands, |(command, _)| command);
-        let batch = self
-            .node_us
-            .map_or(self.exchange_us, |(_, batch)| batch / others);
+        let command = self.node_us.map_or(self.exchange_us / commands, |(command, _)| command);
+        let batch = self.node_us.map_or(self.exchange_us, |(_, batch)| batch / others);
         let (batch, hops) = match plane {
             // One message to all, and an answer of each: half an exchange each way.
             Plane::Multicast => (batch * 0.5 * (1.0 + 1.0 / others), 2.0),
@@ -219,9 +194,7 @@ mod tests {
 
     fn latency(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> f64 {
         let predicted = predict(plane, nodes, place, figures);
-        predicted
-            .latency_us
-            .unwrap_or_else(|| panic!("{predicted:?}"))
+        predicted.latency_us.unwrap_or_else(|| panic!("{predicted:?}"))
     }
 
     #[test]
@@ -230,10 +203,7 @@ mod tests {
         assert_eq!(latency(Plane::Tcp, 3, Where::Here, &figures), 40.0);
         assert_eq!(latency(Plane::Udp, 3, Where::Here, &figures), 36.0);
         let predicted = predict(Plane::Tcp, 3, Where::Here, &figures);
-        assert_eq!(
-            (predicted.class, predicted.nodes),
-            (Some("volatile"), Some(3))
-        );
+        assert_eq!((predicted.class, predicted.nodes), (Some("volatile"), Some(3)));
         assert_eq!(predicted.throughput_per_s, Some(1.6e6), "64 in 40 µs");
         figures.put(name::FLUSH, 1000.0, "");
         assert_eq!(latency(Plane::Tcp, 3, Where::Here, &figures), 1040.0);
@@ -245,10 +215,7 @@ mod tests {
     #[test]
     fn many_peers_cost_the_leader_but_not_where_one_message_reaches_all() {
         let figures = here();
-        assert_eq!(
-            latency(Plane::Tcp, 9, Where::Here, &figures),
-            20.0 + 5.0 + 8.0 * 5.0
-        );
+        assert_eq!(latency(Plane::Tcp, 9, Where::Here, &figures), 20.0 + 5.0 + 8.0 * 5.0);
         let multicast = latency(Plane::Multicast, 9, Where::Here, &figures);
         assert_eq!(multicast, 20.0 + 4.0 + 8.0 * 2.25);
         // In a chain it is the hops: five to reach a quorum and come back.
@@ -272,10 +239,7 @@ mod tests {
         figures.put(name::CPU_BATCH, 300.0, "");
         let of_node = predict(Plane::Tcp, 3, Where::Apart, &figures);
         assert_eq!(of_node.latency_us, Some(20.0 + 3.0 + 300.0 + 50.0));
-        assert!(
-            of_node.why.contains("a node's processor time"),
-            "{of_node:?}"
-        );
+        assert!(of_node.why.contains("a node's processor time"), "{of_node:?}");
     }
 
     #[test]
@@ -285,10 +249,7 @@ mod tests {
             (nothing.latency_us, nothing.throughput_per_s, nothing.class),
             (None, None, None)
         );
-        assert!(
-            nothing.why.contains("round_trip_tcp is unknown"),
-            "{nothing:?}"
-        );
+        assert!(nothing.why.contains("round_trip_tcp is unknown"), "{nothing:?}");
         let ethernet = predict(Plane::Ethernet, 3, Where::Here, &here());
         assert_eq!(ethernet.latency_us, None);
         assert!(ethernet.why.contains("was not measured"), "{ethernet:?}");

@@ -99,14 +99,10 @@ pub fn members(cluster: &ClusterView, given: &[String]) -> (Vec<Member>, Vec<Str
                     _ => None,
                 });
                 match admin {
-                    Some(admin) => members.push(Member {
-                        node: view.node,
-                        admin,
-                    }),
-                    None => problems.push(format!(
-                        "the admin address of node {} is unknown",
-                        view.node
-                    )),
+                    Some(admin) => members.push(Member { node: view.node, admin }),
+                    None => {
+                        problems.push(format!("the admin address of node {} is unknown", view.node))
+                    }
                 }
             }
             Answer::Starting { node, error, .. } => {
@@ -149,9 +145,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &Wish) -> Reach 
     };
     let sent: Vec<_> = members.iter().map(send).collect();
     let heard = of_all(members, |member| {
-        let request = HeardRequest {
-            token: token.clone(),
-        };
+        let request = HeardRequest { token: token.clone() };
         post::<HeardView>(member, "/heard", &request)
     });
     let mut placed = Vec::new();
@@ -164,22 +158,14 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &Wish) -> Reach 
     }
     problems.extend(sent.iter().filter_map(|sent| sent.as_ref().err().cloned()));
     // Who did not listen said so already.
-    let deaf = heard
-        .iter()
-        .zip(&listening)
-        .filter(|(_, listening)| listening.is_ok());
+    let deaf = heard.iter().zip(&listening).filter(|(_, listening)| listening.is_ok());
     problems.extend(deaf.filter_map(|(heard, _)| heard.as_ref().err().cloned()));
     let row = |(member, sent): (&Member, &Result<Sent, String>)| Row {
         sender: member.node,
         sent: sent.as_ref().ok().map(|sent| sent.sent),
         heard: heard
             .iter()
-            .map(|heard| {
-                heard
-                    .as_ref()
-                    .ok()
-                    .map(|heard| of_sender(heard, member.node))
-            })
+            .map(|heard| heard.as_ref().ok().map(|heard| of_sender(heard, member.node)))
             .collect(),
     };
     Reach {
@@ -193,8 +179,7 @@ pub fn ask(members: &[Member], mut problems: Vec<String>, wish: &Wish) -> Reach 
 
 fn of_sender(heard: &HeardView, sender: u32) -> u32 {
     let mut all = heard.heard.iter();
-    all.find(|heard| heard.sender == sender)
-        .map_or(0, |heard| heard.count)
+    all.find(|heard| heard.sender == sender).map_or(0, |heard| heard.count)
 }
 
 fn of_all<T: Send>(
@@ -203,13 +188,10 @@ fn of_all<T: Send>(
 ) -> Vec<Result<T, String>> {
     let ask = &ask;
     thread::scope(|scope| {
-        let threads: Vec<_> = members
-            .iter()
-            .map(|member| scope.spawn(move || ask(member)))
-            .collect();
-        let answers = threads
-            .into_iter()
-            .map(|thread| thread.join().expect("asking does not panic"));
+        let threads: Vec<_> =
+            members.iter().map(|member| scope.spawn(move || ask(member))).collect();
+        let answers =
+            threads.into_iter().map(|thread| thread.join().expect("asking does not panic"));
         answers.collect()
     })
 }
@@ -226,11 +208,7 @@ fn post<T: DeserializeOwned>(
         response.map_err(|error| format!("node {} at {}: {error}", member.node, member.admin))?;
     response.json().map_err(|refusal| {
         let old = response.status == 404;
-        let why = if old {
-            "its version is too old for this test"
-        } else {
-            &refusal.message
-        };
+        let why = if old { "its version is too old for this test" } else { &refusal.message };
         format!("node {}: {why}", member.node)
     })
 }
@@ -266,12 +244,8 @@ impl Reach {
             };
             found.blocks(planes)
         } else if !lossy.is_empty() {
-            Finding::warning(
-                name,
-                format!("some datagrams are lost: {}", some(&lossy)),
-                hint,
-            )
-            .about(planes)
+            Finding::warning(name, format!("some datagrams are lost: {}", some(&lossy)), hint)
+                .about(planes)
         } else if untold > 0 || !self.problems.is_empty() {
             let hint = "'quorate status' shows which nodes are missing";
             Finding::unknown(name, "not every member could be asked", hint).about(planes)
@@ -283,11 +257,8 @@ impl Reach {
             )
             .about(planes)
         } else {
-            let what = format!(
-                "{} members receive {} from each other",
-                self.members.len(),
-                self.group
-            );
+            let what =
+                format!("{} members receive {} from each other", self.members.len(), self.group);
             Finding::ok(name, what).about(planes)
         };
         found.detail(problems)
@@ -308,10 +279,7 @@ mod tests {
     use crate::doctor::finding::State;
 
     fn reach(heard: [[Option<u32>; 2]; 2]) -> Reach {
-        let placed = |node| Placed {
-            node,
-            interface: Some("eth0".to_owned()),
-        };
+        let placed = |node| Placed { node, interface: Some("eth0".to_owned()) };
         let row = |sender, heard: [Option<u32>; 2]| Row {
             sender,
             sent: Some(200),
@@ -339,10 +307,7 @@ mod tests {
         assert_eq!(silent.judge(false).state, State::Warning);
         assert!(
             silent.judge(false).blocks
-                && silent
-                    .judge(false)
-                    .what
-                    .starts_with("nothing received: 1 → 2")
+                && silent.judge(false).what.starts_with("nothing received: 1 → 2")
         );
         let lossy = reach([[all, Some(199)], [all, all]]).judge(true);
         assert_eq!((lossy.state, lossy.blocks), (State::Warning, false));
@@ -362,22 +327,12 @@ mod tests {
     #[test]
     fn who_cannot_be_asked_is_named() {
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let member = Member {
-            node: 3,
-            admin: gone.local_addr().unwrap().to_string(),
-        };
+        let member = Member { node: 3, admin: gone.local_addr().unwrap().to_string() };
         drop(gone);
-        let wish = Wish {
-            group: "239.81.84.69:7460".parse().unwrap(),
-            interface: None,
-            count: 5,
-        };
+        let wish = Wish { group: "239.81.84.69:7460".parse().unwrap(), interface: None, count: 5 };
         let reach = ask(&[member], Vec::new(), &wish);
         assert_eq!(reach.matrix[0].heard, [None]);
-        assert!(
-            reach.problems[0].starts_with("node 3 at 127.0.0.1:"),
-            "{reach:?}"
-        );
+        assert!(reach.problems[0].starts_with("node 3 at 127.0.0.1:"), "{reach:?}");
         assert_ne!(token(), token());
     }
 }

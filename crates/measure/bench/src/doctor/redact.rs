@@ -120,9 +120,7 @@ fn is_end(line: &str) -> bool {
 /// Where the first of the words ends.
 fn word(line: &str) -> Option<usize> {
     let lower = line.to_ascii_lowercase();
-    let ends = WORDS
-        .iter()
-        .filter_map(|word| Some(lower.find(word)? + word.len()));
+    let ends = WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len()));
     ends.min()
 }
 
@@ -161,10 +159,7 @@ impl Lines {
 /// A line up to a word that announces a secret, and what came after it.
 fn before_word(line: &str) -> (String, Option<&str>) {
     match word(line) {
-        Some(end) => (
-            format!("{} {GONE}", line[..end].trim_end()),
-            Some(&line[end..]),
-        ),
+        Some(end) => (format!("{} {GONE}", line[..end].trim_end()), Some(&line[end..])),
         None => (line.to_owned(), None),
     }
 }
@@ -209,9 +204,7 @@ fn without_users(line: &str) -> String {
 }
 
 fn looks_secret(run: &str) -> bool {
-    let hex = run
-        .split(|c: char| !c.is_ascii_hexdigit())
-        .any(|part| part.len() >= HEX_LEAST);
+    let hex = run.split(|c: char| !c.is_ascii_hexdigit()).any(|part| part.len() >= HEX_LEAST);
     let has = |test: fn(&char) -> bool| run.chars().any(|c| test(&c));
     let mixed =
         has(char::is_ascii_lowercase) && has(char::is_ascii_uppercase) && has(char::is_ascii_digit);
@@ -234,25 +227,13 @@ mod tests {
             "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIabc\nZZ==\n-----END EC PRIVATE KEY-----";
         assert_eq!(of(&format!("a\n{key}\nb")), "a\n[redacted]\nb\n");
         // As a journal writes it, each line with its beginning.
-        let lines: Vec<String> = key
-            .lines()
-            .map(|line| format!("host q[1]: {line}"))
-            .collect();
-        assert_eq!(
-            of(&format!("{}\nb", lines.join("\n"))),
-            "host q[1]: [redacted]\nb\n"
-        );
+        let lines: Vec<String> = key.lines().map(|line| format!("host q[1]: {line}")).collect();
+        assert_eq!(of(&format!("{}\nb", lines.join("\n"))), "host q[1]: [redacted]\nb\n");
         // In one line, without its beginning, without its end.
-        assert_eq!(
-            of(&format!("{}\nb", key.replace('\n', "\\n"))),
-            "[redacted]\nb\n"
-        );
+        assert_eq!(of(&format!("{}\nb", key.replace('\n', "\\n"))), "[redacted]\nb\n");
         let (_, tail) = key.split_once('\n').unwrap();
         let kept = of(&format!("{tail}\nb"));
-        assert!(
-            !kept.contains("MHc") && !kept.contains("ZZ") && kept.ends_with("b\n"),
-            "{kept}"
-        );
+        assert!(!kept.contains("MHc") && !kept.contains("ZZ") && kept.ends_with("b\n"), "{kept}");
         assert_eq!(of("x\n-----BEGIN PRIVATE KEY-----\nabc"), "x\n[redacted]\n");
     }
 

@@ -178,17 +178,11 @@ mod tests {
         let raw = of(&little, "CAP_NET_RAW");
         assert!(raw.blocks && raw.about == [Plane::Ethernet] && !raw.hint.is_empty());
         assert_eq!(of(&little, "memlock").state, State::Warning);
-        let blocking = little
-            .examine()
-            .into_iter()
-            .filter(|finding| finding.blocks);
+        let blocking = little.examine().into_iter().filter(|finding| finding.blocks);
         assert_eq!(blocking.count(), 1);
         assert!(!little.forces_buffers());
         // The right stands in for the limit.
-        let locks = Rights {
-            capabilities: Some(CapabilitySet::IPC_LOCK),
-            ..little
-        };
+        let locks = Rights { capabilities: Some(CapabilitySet::IPC_LOCK), ..little };
         assert_eq!(of(&locks, "memlock").state, State::Ok);
     }
 
@@ -200,22 +194,13 @@ mod tests {
         assert_eq!(state(Some(248)), State::Warning);
         assert_eq!(state(Some(1024)), State::Ok);
         assert_eq!(state(None), State::Ok);
-        let few = of(
-            &Rights {
-                files: Some(9),
-                ..all()
-            },
-            "nofile",
-        );
+        let few = of(&Rights { files: Some(9), ..all() }, "nofile");
         assert!(few.blocks && few.about.len() == Plane::ALL.len());
     }
 
     #[test]
     fn a_kernel_that_does_not_tell_is_not_guessed_about() {
-        let silent = Rights {
-            capabilities: None,
-            ..all()
-        };
+        let silent = Rights { capabilities: None, ..all() };
         assert_eq!(of(&silent, "CAP_NET_ADMIN").state, State::Unknown);
         assert_eq!(of(&silent, "CAP_NET_RAW").state, State::Ok, "it was tried");
         assert!(!silent.forces_buffers());

@@ -47,8 +47,7 @@ impl System {
     /// The number that is all of a file.
     pub fn number(&self, path: &str) -> Result<u64, Unread> {
         let text = self.read(path)?;
-        text.parse()
-            .map_err(|_| Unread(format!("/{path}: {:?} is no number", short(&text))))
+        text.parse().map_err(|_| Unread(format!("/{path}: {:?} is no number", short(&text))))
     }
 
     /// Whether there is such a file or folder.
@@ -60,9 +59,7 @@ impl System {
     pub fn names(&self, path: &str) -> Result<Vec<String>, Unread> {
         let read = || -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.path(path))?.take(NAMES_MAX);
-            entries
-                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-                .collect()
+            entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
         };
         let mut names = read().map_err(|error| Unread(format!("/{path}: {error}")))?;
         names.sort();
@@ -76,8 +73,7 @@ impl System {
     }
 
     fn path(&self, path: &str) -> PathBuf {
-        self.root
-            .join(Path::new(path).strip_prefix("/").unwrap_or(Path::new(path)))
+        self.root.join(Path::new(path).strip_prefix("/").unwrap_or(Path::new(path)))
     }
 }
 

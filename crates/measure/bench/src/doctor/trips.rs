@@ -42,9 +42,7 @@ pub fn of(cluster: &ClusterView) -> Vec<Trip> {
                 way: plane.map_or_else(String::new, |plane| plane.way.clone()),
                 frames: plane.and_then(|plane| plane.frames.clone()),
                 rtt_us: plane.and_then(|plane| plane.rtt_us),
-                why: plane
-                    .and_then(|plane| plane.why.clone())
-                    .unwrap_or_default(),
+                why: plane.and_then(|plane| plane.why.clone()).unwrap_or_default(),
             }
         })
     });
@@ -69,11 +67,7 @@ pub fn usual(trips: &[Trip]) -> Option<Plane> {
 /// What an operator should know of it.
 pub fn judge(trips: &[Trip]) -> Finding {
     let named = |trips: &[&Trip], what: &dyn Fn(&Trip) -> String| {
-        let mut named: Vec<String> = trips
-            .iter()
-            .take(NAMED_MAX)
-            .map(|trip| what(trip))
-            .collect();
+        let mut named: Vec<String> = trips.iter().take(NAMED_MAX).map(|trip| what(trip)).collect();
         if trips.len() > NAMED_MAX {
             named.push(format!("{} more", trips.len() - NAMED_MAX));
         }
@@ -93,9 +87,7 @@ pub fn judge(trips: &[Trip]) -> Finding {
         );
     }
     if !worse.is_empty() {
-        let pairs = named(&worse, &|trip| {
-            format!("{} → {}: {}", trip.from, trip.to, trip.why)
-        });
+        let pairs = named(&worse, &|trip| format!("{} → {}: {}", trip.from, trip.to, trip.why));
         return Finding::warning(
             "members",
             format!("slower plane than configured: {pairs}"),

@@ -18,15 +18,9 @@ fn judge(available: &io::Result<String>, system: &System) -> Finding {
             return Finding::ok(name, shape);
         }
         Ok(shape) => ("available, but not with all features", shape.clone()),
-        Err(error) => (
-            "not available: threads write the log, using more CPU",
-            error.to_string(),
-        ),
+        Err(error) => ("not available: threads write the log, using more CPU", error.to_string()),
     };
-    let hint = match (
-        available,
-        system.number("proc/sys/kernel/io_uring_disabled"),
-    ) {
+    let hint = match (available, system.number("proc/sys/kernel/io_uring_disabled")) {
         (Err(_), Ok(1 | 2)) => "sysctl -w kernel.io_uring_disabled=0",
         (Err(_), _) => {
             "containers forbid it by default: a seccomp profile with io_uring_setup, io_uring_enter and io_uring_register"
@@ -54,10 +48,7 @@ mod tests {
         assert!(ok("plain, 4 registered buffers").hint.contains("6.1"));
         let refused = || Err(io::ErrorKind::PermissionDenied.into());
         let sealed = judge(&refused(), &plain);
-        assert!(
-            sealed.hint.contains("seccomp") && !sealed.blocks,
-            "{sealed:?}"
-        );
+        assert!(sealed.hint.contains("seccomp") && !sealed.blocks, "{sealed:?}");
         for (text, word) in [("2\n", "sysctl"), ("0", "seccomp"), ("maybe", "seccomp")] {
             let tree = Tree::of(&[("proc/sys/kernel/io_uring_disabled", text)]);
             let found = judge(&refused(), &tree.system());

@@ -88,15 +88,7 @@ mod tests {
         let ethernet = verdict(Plane::Ethernet, &all);
         assert!(!ethernet.works);
         let twice = [all[0].clone(), all[0].clone()];
-        assert_eq!(
-            verdict(Plane::Ethernet, &twice).what_to_do,
-            ["do this"],
-            "said once"
-        );
-        assert_eq!(
-            ethernet.because,
-            ["raw"],
-            "what only could be better is no reason"
-        );
+        assert_eq!(verdict(Plane::Ethernet, &twice).what_to_do, ["do this"], "said once");
+        assert_eq!(ethernet.because, ["raw"], "what only could be better is no reason");
     }
 }

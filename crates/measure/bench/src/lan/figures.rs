@@ -95,12 +95,10 @@ impl Asked {
     pub fn said(&self) -> String {
         let (s, z) = (plural(self.senders), plural(self.receivers));
         let burst = self.burst;
-        let load = self.load_percent.map_or_else(String::new, |percent| {
-            format!(", {percent} % of the link by {burst}")
-        });
-        let queue = self
-            .queue_kib
-            .map_or_else(String::new, |kib| format!(", queues of {kib} KiB"));
+        let load = self
+            .load_percent
+            .map_or_else(String::new, |percent| format!(", {percent} % of the link by {burst}"));
+        let queue = self.queue_kib.map_or_else(String::new, |kib| format!(", queues of {kib} KiB"));
         format!(
             "{}, {} sender{s}, {} receiver{z}{load}{queue}",
             self.way.name(),
@@ -137,8 +135,7 @@ impl Found {
 
     fn loss_worst(&self) -> f64 {
         let each = self.heard.iter();
-        each.map(|heard| share_lost(heard.datagrams, heard.numbers))
-            .fold(0.0, f64::max)
+        each.map(|heard| share_lost(heard.datagrams, heard.numbers)).fold(0.0, f64::max)
     }
 }
 
@@ -242,24 +239,12 @@ mod tests {
     use super::*;
 
     fn asked(way: Way, load_percent: Option<u32>) -> Asked {
-        Asked {
-            way,
-            senders: 2,
-            receivers: 2,
-            load_percent,
-            burst: AT_ONCE,
-            queue_kib: None,
-        }
+        Asked { way, senders: 2, receivers: 2, load_percent, burst: AT_ONCE, queue_kib: None }
     }
 
     /// One second; of so many numbers so many were heard.
     fn heard(datagrams: u64, numbers: u64) -> Heard {
-        Heard {
-            bytes: datagrams * DATAGRAM_BYTES as u64,
-            nanos: 1_000_000_000,
-            datagrams,
-            numbers,
-        }
+        Heard { bytes: datagrams * DATAGRAM_BYTES as u64, nanos: 1_000_000_000, datagrams, numbers }
     }
 
     fn found(all: &[Heard]) -> Found {
@@ -307,11 +292,7 @@ mod tests {
     #[test]
     fn copies_to_each_add_up_in_what_was_sent() {
         let one = found(&[heard(4000, 4000), heard(4000, 4000)]);
-        let unicast = Figures::new(
-            &asked(Way::Unicast, None),
-            lan(),
-            std::slice::from_ref(&one),
-        );
+        let unicast = Figures::new(&asked(Way::Unicast, None), lan(), std::slice::from_ref(&one));
         near(unicast.sent_mbit, 94.21);
         near(unicast.mean_mbit, 47.1);
         assert_eq!(unicast.limit, "the link");
@@ -331,11 +312,7 @@ mod tests {
 
     #[test]
     fn rows_say_who_took_part() {
-        let all = Asked {
-            queue_kib: Some(64),
-            receivers: 1,
-            ..asked(Way::Multicast, Some(90))
-        };
+        let all = Asked { queue_kib: Some(64), receivers: 1, ..asked(Way::Multicast, Some(90)) };
         assert_eq!(
             all.said(),
             "multicast, 2 senders, 1 receiver, 90 % of the link by 44, queues of 64 KiB"

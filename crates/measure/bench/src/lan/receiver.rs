@@ -116,11 +116,7 @@ fn say(line: &str) -> io::Result<()> {
 
 impl Tally {
     fn new(senders: u32) -> Self {
-        Self {
-            spans: vec![None; senders as usize],
-            bytes: 0,
-            datagrams: 0,
-        }
+        Self { spans: vec![None; senders as usize], bytes: 0, datagrams: 0 }
     }
 
     /// Counts one; nothing of a stranger.
@@ -132,10 +128,7 @@ impl Tally {
             return;
         };
         let (first, last) = span.map_or((number, number), |span| (span.first, span.last));
-        *span = Some(Span {
-            first: first.min(number),
-            last: last.max(number),
-        });
+        *span = Some(Span { first: first.min(number), last: last.max(number) });
         self.bytes += datagram.len() as u64;
         self.datagrams += 1;
     }
@@ -163,12 +156,7 @@ impl Tally {
 
 impl fmt::Display for Heard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            bytes,
-            nanos,
-            datagrams,
-            numbers,
-        } = self;
+        let Self { bytes, nanos, datagrams, numbers } = self;
         write!(f, "{bytes} {nanos} {datagrams} {numbers}")
     }
 }
@@ -179,12 +167,9 @@ impl FromStr for Heard {
     fn from_str(text: &str) -> Result<Self, io::Error> {
         let numbers = text.split_whitespace().map(str::parse::<u64>);
         match numbers.collect::<Result<Vec<u64>, _>>().as_deref() {
-            Ok(&[bytes, nanos, datagrams, numbers]) if nanos > 0 => Ok(Self {
-                bytes,
-                nanos,
-                datagrams,
-                numbers,
-            }),
+            Ok(&[bytes, nanos, datagrams, numbers]) if nanos > 0 => {
+                Ok(Self { bytes, nanos, datagrams, numbers })
+            }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -215,12 +200,8 @@ mod tests {
         tally.take(&datagram(2, 7));
         tally.take(b"of a stranger");
         let heard = tally.heard(1000).unwrap();
-        let wanted = Heard {
-            bytes: 9 * DATAGRAM_BYTES as u64,
-            nanos: 1000,
-            datagrams: 9,
-            numbers: 11,
-        };
+        let wanted =
+            Heard { bytes: 9 * DATAGRAM_BYTES as u64, nanos: 1000, datagrams: 9, numbers: 11 };
         assert_eq!(heard, wanted);
         assert_eq!(heard.to_string().parse::<Heard>().unwrap(), wanted);
     }

@@ -67,9 +67,7 @@ pub fn send(sending: &Sending) -> io::Result<()> {
             if elapsed >= sending.time {
                 return Ok(());
             }
-            let ahead = sending
-                .per_second
-                .map(|rate| moment(sent - left as u64, rate));
+            let ahead = sending.per_second.map(|rate| moment(sent - left as u64, rate));
             if let Some(ahead) = ahead.and_then(|moment| moment.checked_sub(elapsed))
                 && !ahead.is_zero()
             {

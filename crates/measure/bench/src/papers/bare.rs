@@ -232,11 +232,7 @@ mod tests {
             datagrams,
             numbers: 8000,
         };
-        let found = Found {
-            heard: vec![heard; 10],
-            seconds: 1.0,
-            ..Found::default()
-        };
+        let found = Found { heard: vec![heard; 10], seconds: 1.0, ..Found::default() };
         let setting = Setting {
             system: "bare program".to_owned(),
             connections: senders,
@@ -274,11 +270,8 @@ mod tests {
             beside: None,
             link: None,
         };
-        let rows = [
-            row(Way::Multicast, 1, 8000),
-            row(Way::Unicast, 1, 800),
-            row(Way::Multicast, 5, 6000),
-        ];
+        let rows =
+            [row(Way::Multicast, 1, 8000), row(Way::Unicast, 1, 800), row(Way::Multicast, 5, 6000)];
         let beside = |figure: &Figure| ours(figure, rows.iter()).map(|one| one.to_string());
         let times = figure(Metric::TimesUnicast, None, Some(10));
         assert_eq!(beside(&times).as_deref(), Some("10"));

@@ -184,25 +184,15 @@ mod tests {
 
     /// A row of 2 s at 5 MB/s in writes of 14 B, a tenth of which was delivered.
     fn row() -> Row {
-        let offer = Offer::Open {
-            per_second: 357_142,
-        };
+        let offer = Offer::Open { per_second: 357_142 };
         let setting = Setting::new("zcp-table1", "durable", "streams", 14, offer);
         let mut repetition = Repetition::default();
         repetition.samples.completed = 71_428;
         repetition.samples.measured = 2_000_000_000;
-        let mut acknowledged = Acknowledged {
-            count: 1000,
-            bytes: 999_992,
-            ..Acknowledged::default()
-        };
+        let mut acknowledged =
+            Acknowledged { count: 1000, bytes: 999_992, ..Acknowledged::default() };
         acknowledged.from_call.record(3_000_000);
-        let asked = Asked {
-            speech: Speech::Raw,
-            write_bytes: 14,
-            offer,
-            gather: false,
-        };
+        let asked = Asked { speech: Speech::Raw, write_bytes: 14, offer, gather: false };
         let environment = Environment::now();
         let (all, seen) = ([repetition], [acknowledged]);
         Row::of_streams(&setting, &environment, asked, &all, &seen).unwrap()

@@ -51,9 +51,7 @@ pub(super) fn fits(run: &Run) -> bool {
         let widest = Lan::named(&run.lan).map_or(0, |lan| lan.megabits());
         let slower = |link: &String| Lan::named(link).is_some_and(|lan| lan.megabits() <= widest);
         let spoken = |one: &Spoken| {
-            let excluded = one
-                .device
-                .is_some_and(|device| device.excludes(Some(&one.plane)));
+            let excluded = one.device.is_some_and(|device| device.excludes(Some(&one.plane)));
             let heard = !one.frames || one.device.is_some_and(Device::needs_segment);
             PLANES.contains(&one.plane.as_str()) && !excluded && heard
         };
@@ -79,8 +77,5 @@ pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     };
     let named = |beside: &String| ways.nodes.iter().any(|one| one.name() == *beside);
     figure.beside.as_ref().is_some_and(named)
-        && figure
-            .link
-            .as_ref()
-            .map_or(ways.links.len() == 1, |link| ways.links.contains(link))
+        && figure.link.as_ref().map_or(ways.links.len() == 1, |link| ways.links.contains(link))
 }

@@ -71,19 +71,13 @@ impl Shape {
     pub fn setting(&self) -> Setting {
         Setting {
             system: SYSTEM.to_owned(),
-            disk_flush_ms: if self.durable {
-                self.flush.as_secs_f64() * 1000.0
-            } else {
-                0.0
-            },
+            disk_flush_ms: if self.durable { self.flush.as_secs_f64() * 1000.0 } else { 0.0 },
             ..Setting::new(
                 "probe",
                 if self.durable { "durable" } else { "volatile" },
                 "none",
                 self.value_bytes,
-                Offer::Closed {
-                    outstanding: self.window,
-                },
+                Offer::Closed { outstanding: self.window },
             )
         }
     }
@@ -215,11 +209,7 @@ impl Bare {
         }
         let file = |name: &str| {
             let path = folder.join(name);
-            let shown = if shape.durable {
-                path.display().to_string()
-            } else {
-                "-".to_owned()
-            };
+            let shown = if shape.durable { path.display().to_string() } else { "-".to_owned() };
             [shown, shape.flush.as_micros().to_string()]
         };
         let mut followers = Vec::new();
@@ -239,20 +229,12 @@ impl Bare {
         arguments.extend(followers.iter().map(|part| part.address.to_string()));
         let leader = launcher.start(&arguments)?;
         let client = dial(leader.address)?;
-        Ok(Self {
-            shape,
-            leader,
-            followers,
-            client,
-        })
+        Ok(Self { shape, leader, followers, client })
     }
 
     /// From now on so many commands are outstanding.
     pub fn set_window(&mut self, window: u32) -> io::Result<()> {
-        let shape = Shape {
-            window,
-            ..self.shape
-        };
+        let shape = Shape { window, ..self.shape };
         if !shape.is_possible() {
             return Err(ErrorKind::InvalidInput.into());
         }
@@ -372,17 +354,10 @@ mod tests {
         assert!(over(Over::Udp, 50_000, 1).is_possible());
         assert!(!over(Over::Udp, 60_000, 1).is_possible());
         assert!(shape(64, 1000).is_possible() && shape(1 << 20, 64).is_possible());
-        for (value_bytes, window) in [
-            (0, 1),
-            (64, 0),
-            ((1 << 20) + 1, 1),
-            (1 << 20, 65),
-            (1, 65_537),
-        ] {
-            assert!(
-                !shape(value_bytes, window).is_possible(),
-                "{value_bytes} {window}"
-            );
+        for (value_bytes, window) in
+            [(0, 1), (64, 0), ((1 << 20) + 1, 1), (1 << 20, 65), (1, 65_537)]
+        {
+            assert!(!shape(value_bytes, window).is_possible(), "{value_bytes} {window}");
         }
     }
 
@@ -392,10 +367,7 @@ mod tests {
         let mut outstanding = VecDeque::from([(2, now), (3, now)]);
         let mut samples = Samples::default();
         record(&mut outstanding, 4, now, &mut samples);
-        assert_eq!(
-            (samples.latencies.count(), outstanding),
-            (4, VecDeque::from([(1, now)]))
-        );
+        assert_eq!((samples.latencies.count(), outstanding), (4, VecDeque::from([(1, now)])));
         let mut nothing = VecDeque::new();
         record(&mut nothing, 1, now, &mut samples);
         assert_eq!(samples.latencies.count(), 4);

@@ -42,22 +42,13 @@ impl LogFile {
 
     /// The same with so many whole MiB.
     pub fn of_size(path: &Path, bytes: u64, flush: Duration) -> io::Result<Self> {
-        let mut file = File::options()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .open(path)?;
+        let mut file = File::options().create(true).truncate(true).write(true).open(path)?;
         let zeros = vec![0; LARGE];
         for _ in 0..bytes / LARGE as u64 {
             file.write_all(&zeros)?;
         }
         file.sync_all()?;
-        Ok(Self {
-            file,
-            bytes,
-            at: 0,
-            model: (!flush.is_zero()).then(|| FlushModel::new(flush)),
-        })
+        Ok(Self { file, bytes, at: 0, model: (!flush.is_zero()).then(|| FlushModel::new(flush)) })
     }
 
     /// Writes, and returns when it is on stable storage.
@@ -135,10 +126,7 @@ pub fn bandwidth(folder: &Path) -> io::Result<Ceiling> {
     let opened = File::options().write(true).custom_flags(direct).open(&path);
     let (file, how) = match opened {
         Ok(file) => (file, "past the page cache"),
-        Err(_) => (
-            File::options().write(true).open(&path)?,
-            "through the page cache",
-        ),
+        Err(_) => (File::options().write(true).open(&path)?, "through the page cache"),
     };
     let buffer = Buffer::new(LARGE);
     let began = Instant::now();

@@ -46,9 +46,7 @@ impl Launcher {
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                Err(io::Error::other(format!(
-                    "a part of the probe did not start: {arguments:?}"
-                )))
+                Err(io::Error::other(format!("a part of the probe did not start: {arguments:?}")))
             }
         }
     }
@@ -89,13 +87,11 @@ pub fn serve_datagrams() -> io::Result<UdpSocket> {
 }
 
 fn end_with_parent() -> io::Result<()> {
-    std::thread::Builder::new()
-        .name("parent".to_owned())
-        .spawn(|| {
-            // The parent never writes; the end of this pipe is the end of the parent.
-            let _ = io::copy(&mut io::stdin(), &mut io::sink());
-            std::process::exit(0);
-        })?;
+    std::thread::Builder::new().name("parent".to_owned()).spawn(|| {
+        // The parent never writes; the end of this pipe is the end of the parent.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(0);
+    })?;
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     Ok(())
 }

@@ -37,9 +37,7 @@ impl Wait {
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::Block, Self::Spin]
-            .into_iter()
-            .find(|wait| wait.name() == name)
+        [Self::Block, Self::Spin].into_iter().find(|wait| wait.name() == name)
     }
 }
 

@@ -38,11 +38,7 @@ pub struct Shape {
 
 impl Shape {
     /// Takes bytes and forgets them.
-    pub const SINK: Self = Self {
-        durable: false,
-        flush: Duration::ZERO,
-        follower: false,
-    };
+    pub const SINK: Self = Self { durable: false, flush: Duration::ZERO, follower: false };
 
     /// What its rows are called.
     pub const fn system(&self) -> &'static str {
@@ -78,11 +74,7 @@ impl Bare {
                 }
                 fs::create_dir_all(&folder)?;
             }
-            let shown = if shape.durable {
-                folder.display().to_string()
-            } else {
-                "-".to_owned()
-            };
+            let shown = if shape.durable { folder.display().to_string() } else { "-".to_owned() };
             let flush = shape.flush.as_micros().to_string();
             Ok::<_, io::Error>(vec!["stream-node".to_owned(), shown, flush])
         };

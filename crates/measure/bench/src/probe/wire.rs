@@ -42,9 +42,7 @@ impl Over {
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
-        [Self::Tcp, Self::Udp]
-            .into_iter()
-            .find(|over| over.name() == name)
+        [Self::Tcp, Self::Udp].into_iter().find(|over| over.name() == name)
     }
 }
 

@@ -62,10 +62,7 @@ mod tests {
         assert_eq!(protocol.reply(&bytes), Ok(Some((13, Answer::Done))));
         bytes.clear();
         frames::reply(Status::Busy, &[], &mut bytes);
-        assert_eq!(
-            protocol.reply(&bytes),
-            Ok(Some((5, Answer::Error(b"BUSY"))))
-        );
+        assert_eq!(protocol.reply(&bytes), Ok(Some((5, Answer::Error(b"BUSY")))));
         assert!(protocol.reply(&[0; 4]).is_err());
         assert!(protocol.reply(&[0xff; 4]).is_err());
     }

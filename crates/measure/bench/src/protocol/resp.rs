@@ -32,10 +32,8 @@ impl Template {
     fn new(command: &str, value: Option<&[u8]>) -> Self {
         let arguments = 2 + usize::from(value.is_some());
         let key_bytes = "key:".len() + DIGITS;
-        let head = format!(
-            "*{arguments}\r\n${}\r\n{command}\r\n${key_bytes}\r\nkey:",
-            command.len()
-        );
+        let head =
+            format!("*{arguments}\r\n${}\r\n{command}\r\n${key_bytes}\r\nkey:", command.len());
         let mut bytes = head.into_bytes();
         let digits_at = bytes.len();
         bytes.extend_from_slice(&[b'0'; DIGITS]);
@@ -132,10 +130,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
         let mut out = Vec::new();
         Resp::new(3, u64::MAX, 100).request(5, &mut out);
-        assert!(
-            out.starts_with(b"*2\r\n$3\r\nGET\r\n$16\r\nkey:"),
-            "{out:?}"
-        );
+        assert!(out.starts_with(b"*2\r\n$3\r\nGET\r\n$16\r\nkey:"), "{out:?}");
     }
 
     #[test]
@@ -170,13 +165,7 @@ mod tests {
     #[test]
     fn garbage_is_refused() {
         let protocol = Resp::new(1, 1, 0);
-        for bytes in [
-            &b"hello\r\n"[..],
-            b"+OK\n",
-            b"$x\r\n",
-            b"$-2\r\n",
-            b"$9999999999\r\n",
-        ] {
+        for bytes in [&b"hello\r\n"[..], b"+OK\n", b"$x\r\n", b"$-2\r\n", b"$9999999999\r\n"] {
             assert!(protocol.reply(bytes).is_err(), "{bytes:?}");
         }
         assert!(protocol.reply(&vec![b'+'; LINE_BYTES_MAX + 1]).is_err());

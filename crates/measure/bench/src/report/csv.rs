@@ -46,110 +46,46 @@ const COLUMNS: [Column; 76] = [
     ("peer_bytes_per_op", |row| optional(row.peer_bytes_per_op)),
     ("wan", |row| optional(row.wan.as_ref())),
     ("plane", |row| optional(row.plane.as_ref())),
-    ("device", |row| {
-        optional(row.device.as_ref().map(|device| &device.name))
-    }),
-    ("device_slots_share", |row| {
-        optional(row.device.as_ref().map(|device| device.slots_share))
-    }),
+    ("device", |row| optional(row.device.as_ref().map(|device| &device.name))),
+    ("device_slots_share", |row| optional(row.device.as_ref().map(|device| device.slots_share))),
     ("dropped_packets", |row| optional(row.dropped_packets)),
     ("delivered_per_s", |row| optional(row.delivered_per_s)),
-    ("achieved_least_per_s", |row| {
-        row.achieved_spread.0.to_string()
-    }),
-    ("achieved_greatest_per_s", |row| {
-        row.achieved_spread.1.to_string()
-    }),
+    ("achieved_least_per_s", |row| row.achieved_spread.0.to_string()),
+    ("achieved_greatest_per_s", |row| row.achieved_spread.1.to_string()),
     ("p99_least_us", |row| row.p99_spread.0.to_string()),
     ("p99_greatest_us", |row| row.p99_spread.1.to_string()),
     ("commit", |row| optional(row.commit.0.as_ref())),
     ("kernel", |row| row.kernel.clone()),
     ("cpus", |row| row.cpus.to_string()),
-    ("protocol", |row| {
-        of_stream(row, |figures| Some(figures.protocol.clone()))
-    }),
-    ("gathered", |row| {
-        of_stream(row, |figures| Some(figures.gathered))
-    }),
-    ("pinned", |row| {
-        of_stream(row, |figures| Some(figures.pinned))
-    }),
-    ("target_bytes_per_s", |row| {
-        of_stream(row, |figures| figures.target_bytes_per_s)
-    }),
-    ("bytes_per_s", |row| {
-        of_stream(row, |figures| Some(figures.bytes_per_s))
-    }),
-    ("delivered", |row| {
-        of_stream(row, |figures| figures.delivered)
-    }),
-    ("acknowledged_bytes", |row| {
-        of_stream(row, |figures| Some(figures.acknowledged_bytes))
-    }),
-    ("from_call_p50_us", |row| {
-        of_stream(row, |figures| Some(figures.from_call_p50_us))
-    }),
-    ("from_call_p99_us", |row| {
-        of_stream(row, |figures| Some(figures.from_call_p99_us))
-    }),
-    ("leader_user_s_per_gb", |row| {
-        cpu(row, "leader", |cost| cost.user_s_per_gb)
-    }),
-    ("leader_system_s_per_gb", |row| {
-        cpu(row, "leader", |cost| cost.system_s_per_gb)
-    }),
-    ("follower_user_s_per_gb", |row| {
-        cpu(row, "followers", |cost| cost.user_s_per_gb)
-    }),
-    ("follower_system_s_per_gb", |row| {
-        cpu(row, "followers", |cost| cost.system_s_per_gb)
-    }),
-    ("way", |row| {
-        of_segment(row, |figures| Some(figures.way.clone()))
-    }),
-    ("senders", |row| {
-        of_segment(row, |figures| Some(figures.senders))
-    }),
-    ("receivers", |row| {
-        of_segment(row, |figures| Some(figures.receivers))
-    }),
-    ("load_percent", |row| {
-        of_segment(row, |figures| figures.load_percent)
-    }),
-    ("burst", |row| {
-        of_segment(row, |figures| Some(figures.burst))
-    }),
-    ("queue_kib", |row| {
-        of_segment(row, |figures| figures.queue_kib)
-    }),
-    ("offered_mbit", |row| {
-        of_segment(row, |figures| figures.offered_mbit)
-    }),
-    ("sent_mbit", |row| {
-        of_segment(row, |figures| Some(figures.sent_mbit))
-    }),
-    ("slowest_mbit", |row| {
-        of_segment(row, |figures| Some(figures.slowest_mbit))
-    }),
-    ("mean_mbit", |row| {
-        of_segment(row, |figures| Some(figures.mean_mbit))
-    }),
+    ("protocol", |row| of_stream(row, |figures| Some(figures.protocol.clone()))),
+    ("gathered", |row| of_stream(row, |figures| Some(figures.gathered))),
+    ("pinned", |row| of_stream(row, |figures| Some(figures.pinned))),
+    ("target_bytes_per_s", |row| of_stream(row, |figures| figures.target_bytes_per_s)),
+    ("bytes_per_s", |row| of_stream(row, |figures| Some(figures.bytes_per_s))),
+    ("delivered", |row| of_stream(row, |figures| figures.delivered)),
+    ("acknowledged_bytes", |row| of_stream(row, |figures| Some(figures.acknowledged_bytes))),
+    ("from_call_p50_us", |row| of_stream(row, |figures| Some(figures.from_call_p50_us))),
+    ("from_call_p99_us", |row| of_stream(row, |figures| Some(figures.from_call_p99_us))),
+    ("leader_user_s_per_gb", |row| cpu(row, "leader", |cost| cost.user_s_per_gb)),
+    ("leader_system_s_per_gb", |row| cpu(row, "leader", |cost| cost.system_s_per_gb)),
+    ("follower_user_s_per_gb", |row| cpu(row, "followers", |cost| cost.user_s_per_gb)),
+    ("follower_system_s_per_gb", |row| cpu(row, "followers", |cost| cost.system_s_per_gb)),
+    ("way", |row| of_segment(row, |figures| Some(figures.way.clone()))),
+    ("senders", |row| of_segment(row, |figures| Some(figures.senders))),
+    ("receivers", |row| of_segment(row, |figures| Some(figures.receivers))),
+    ("load_percent", |row| of_segment(row, |figures| figures.load_percent)),
+    ("burst", |row| of_segment(row, |figures| Some(figures.burst))),
+    ("queue_kib", |row| of_segment(row, |figures| figures.queue_kib)),
+    ("offered_mbit", |row| of_segment(row, |figures| figures.offered_mbit)),
+    ("sent_mbit", |row| of_segment(row, |figures| Some(figures.sent_mbit))),
+    ("slowest_mbit", |row| of_segment(row, |figures| Some(figures.slowest_mbit))),
+    ("mean_mbit", |row| of_segment(row, |figures| Some(figures.mean_mbit))),
     ("loss", |row| of_segment(row, |figures| Some(figures.loss))),
-    ("loss_worst", |row| {
-        of_segment(row, |figures| Some(figures.loss_worst))
-    }),
-    ("sender_cpus", |row| {
-        of_segment(row, |figures| Some(figures.sender_cpus))
-    }),
-    ("sender_s_per_gb", |row| {
-        of_segment(row, |figures| Some(figures.sender_s_per_gb))
-    }),
-    ("cpus_busy", |row| {
-        of_segment(row, |figures| figures.cpus_busy)
-    }),
-    ("limit", |row| {
-        of_segment(row, |figures| Some(figures.limit.clone()))
-    }),
+    ("loss_worst", |row| of_segment(row, |figures| Some(figures.loss_worst))),
+    ("sender_cpus", |row| of_segment(row, |figures| Some(figures.sender_cpus))),
+    ("sender_s_per_gb", |row| of_segment(row, |figures| Some(figures.sender_s_per_gb))),
+    ("cpus_busy", |row| of_segment(row, |figures| figures.cpus_busy)),
+    ("limit", |row| of_segment(row, |figures| Some(figures.limit.clone()))),
 ];
 
 /// A figure that only rows of byte streams have.

@@ -91,10 +91,7 @@ fn lines<'a>(
         let name = format!("{}{suffix}", family(row));
         match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.push(point),
-            None => series.push(Series {
-                name,
-                points: vec![point],
-            }),
+            None => series.push(Series { name, points: vec![point] }),
         }
     }
     for series in &mut series {
@@ -112,20 +109,13 @@ const fn axis(label: &'static str, scale: Scale) -> Axis {
 fn shown<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let systems = rows.iter().copied().filter(|row| row.system != BARE);
     let systems: Vec<&Row> = systems.collect();
-    if systems.is_empty() {
-        rows.to_vec()
-    } else {
-        systems
-    }
+    if systems.is_empty() { rows.to_vec() } else { systems }
 }
 
 fn charts(document: &Document, page: &mut String) {
     // Rows of a fixed batch and window have a chart of their own.
-    let free: Vec<&Row> = document
-        .rows
-        .iter()
-        .filter(|row| row.window.is_none() && row.has_latency())
-        .collect();
+    let free: Vec<&Row> =
+        document.rows.iter().filter(|row| row.window.is_none() && row.has_latency()).collect();
     let ours = shown(&free);
     let all = || ours.iter().copied();
     let open = || all().filter(|row| row.offered_per_s.is_some());
@@ -133,10 +123,8 @@ fn charts(document: &Document, page: &mut String) {
     let closed = || all().filter(|row| row.outstanding.is_some());
     // A closed loop and a fixed rate are two ways of asking: one line through both means nothing.
     let mut against = Vec::new();
-    for (loops, suffix) in [
-        (closed().collect::<Vec<_>>(), ""),
-        (open().collect(), ", fixed rate"),
-    ] {
+    for (loops, suffix) in [(closed().collect::<Vec<_>>(), ""), (open().collect(), ", fixed rate")]
+    {
         let rows = || loops.iter().copied();
         let median = |row: &Row| Some((row.achieved_per_s, row.p50_us));
         let p99 = |row: &Row| Some((row.achieved_per_s, row.p99_us));
@@ -144,9 +132,7 @@ fn charts(document: &Document, page: &mut String) {
         against.extend(lines(rows(), &format!("{suffix}, p99"), p99));
     }
     let mut waiting = lines(all(), ", median", |row| Some((clients(row)?, row.p50_us)));
-    waiting.extend(lines(all(), ", p95", |row| {
-        Some((clients(row)?, row.p95_us))
-    }));
+    waiting.extend(lines(all(), ", p95", |row| Some((clients(row)?, row.p95_us))));
     let has_distribution = |row: &Row| row.valid && !row.cdf.is_empty();
     let fixed_rates = open().any(has_distribution);
     let distributions = all()

@@ -61,11 +61,7 @@ fn panel(life: &Life, top: &mut f64, svg: &mut String) {
         return;
     };
     let across = |us: f64| LEFT + ruler.place(us).unwrap_or(0.0) * (WIDTH - LEFT - RIGHT);
-    let labels: Vec<Vec<Label>> = life
-        .lanes
-        .iter()
-        .map(|lane| labels(lane, &across))
-        .collect();
+    let labels: Vec<Vec<Label>> = life.lanes.iter().map(|lane| labels(lane, &across)).collect();
     let mut lines = Vec::new();
     let mut bottom = *top + HEAD;
     for labels in &labels {
@@ -122,12 +118,7 @@ fn labels(lane: &Lane, across: &impl Fn(f64) -> f64) -> Vec<Label> {
             ends.push(0.0);
         }
         ends[row] = left + width + 6.0;
-        Label {
-            text,
-            at,
-            left,
-            row: row as u32,
-        }
+        Label { text, at, left, row: row as u32 }
     };
     lane.hops.iter().map(label).collect()
 }
@@ -217,13 +208,7 @@ mod tests {
     use super::*;
 
     fn reached(hop: &'static str, p50_us: f64) -> Reached {
-        Reached {
-            hop,
-            p50_us,
-            p99_us: p50_us,
-            typical_us: p50_us + 1.0,
-            share: 1.0,
-        }
+        Reached { hop, p50_us, p99_us: p50_us, typical_us: p50_us + 1.0, share: 1.0 }
     }
 
     fn lane(name: &str, hops: &[(&'static str, f64)]) -> Lane {
@@ -255,14 +240,8 @@ mod tests {
                         ("replying", 42.0),
                     ],
                 ),
-                lane(
-                    "node 2",
-                    &[("frame", 20.0), ("voted", 21.0), ("sending", 30.0)],
-                ),
-                lane(
-                    "node 3",
-                    &[("frame", 19.0), ("voted", 21.0), ("sending", 25.0)],
-                ),
+                lane("node 2", &[("frame", 20.0), ("voted", 21.0), ("sending", 30.0)]),
+                lane("node 3", &[("frame", 19.0), ("voted", 21.0), ("sending", 25.0)]),
             ],
         };
         let svg = render(&[life.clone(), life]);
@@ -270,23 +249,10 @@ mod tests {
         assert_eq!(svg.matches("class=\"message\"").count(), 2 * 5);
         assert!(svg.contains("&lt;udp&gt;") && !svg.contains("<udp>"));
         // Labels of hops that are close lie below each other.
-        let rows: Vec<&str> = svg
-            .lines()
-            .filter(|line| line.contains(">sending 11.1<"))
-            .collect();
-        let first = svg
-            .lines()
-            .find(|line| line.contains(">proposed 11<"))
-            .unwrap();
-        let y = |line: &str| {
-            line.rsplit_once("y=\"")
-                .unwrap()
-                .1
-                .split('"')
-                .next()
-                .unwrap()
-                .to_owned()
-        };
+        let rows: Vec<&str> = svg.lines().filter(|line| line.contains(">sending 11.1<")).collect();
+        let first = svg.lines().find(|line| line.contains(">proposed 11<")).unwrap();
+        let y =
+            |line: &str| line.rsplit_once("y=\"").unwrap().1.split('"').next().unwrap().to_owned();
         assert_ne!(y(rows[0]), y(first));
     }
 }

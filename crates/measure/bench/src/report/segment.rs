@@ -7,9 +7,7 @@ use crate::{lan::figures::Figures, row::Row};
 
 /// Adds them, if there are any.
 pub(super) fn render(rows: &[Row], page: &mut String) {
-    let all = rows
-        .iter()
-        .filter_map(|row| Some((row, row.segment.as_ref()?)));
+    let all = rows.iter().filter_map(|row| Some((row, row.segment.as_ref()?)));
     let all: Vec<(&Row, &Figures)> = all.collect();
     if all.is_empty() {
         return;
@@ -29,9 +27,7 @@ pub(super) fn render(rows: &[Row], page: &mut String) {
     );
     for (row, figures) in all {
         let class = if row.valid { "" } else { " class=\"bad\"" };
-        let busy = figures
-            .cpus_busy
-            .map_or_else(none, |share| share.to_string());
+        let busy = figures.cpus_busy.map_or_else(none, |share| share.to_string());
         let queue = figures.queue_kib.map_or_else(none, |kib| kib.to_string());
         let _ = writeln!(
             page,
@@ -67,15 +63,9 @@ fn charts(all: &[(&Row, &Figures)]) -> [Chart; 2] {
         let kept = kept.map_or_else(String::new, |kib| format!(", queues of {kib} KiB"));
         let (senders, burst) = (figures.senders, figures.burst);
         let name = format!("{}, {senders} senders, by {burst}{kept}", figures.way);
-        Some((
-            name,
-            (f64::from(figures.load_percent?), figures.loss * 100.0),
-        ))
+        Some((name, (f64::from(figures.load_percent?), figures.loss * 100.0)))
     };
-    let axis = |label| Axis {
-        label,
-        scale: Scale::Linear,
-    };
+    let axis = |label| Axis { label, scale: Scale::Linear };
     [
         Chart {
             title: "Throughput against receivers".to_owned(),
@@ -104,10 +94,7 @@ fn series(
         };
         match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.push(point),
-            None => series.push(Series {
-                name,
-                points: vec![point],
-            }),
+            None => series.push(Series { name, points: vec![point] }),
         }
     }
     series

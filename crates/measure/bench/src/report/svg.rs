@@ -10,9 +10,8 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 44.0;
 /// Told apart without colour vision, too (Okabe and Ito).
-const COLOURS: [&str; 8] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933",
-];
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
 
 /// How values become places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,10 +119,7 @@ fn short(value: f64) -> String {
 
 /// Text inside of XML.
 pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 impl Chart {
@@ -198,10 +194,8 @@ impl Chart {
 fn line(series: &Series, colour: &str, x: &Ruler, y: &Ruler, svg: &mut String) {
     let place = |(a, b): &(f64, f64)| Some((across(x.place(*a)?), down(y.place(*b)?)));
     let places: Vec<(f64, f64)> = series.points.iter().filter_map(place).collect();
-    let text: Vec<String> = places
-        .iter()
-        .map(|(across, down)| format!("{across:.1},{down:.1}"))
-        .collect();
+    let text: Vec<String> =
+        places.iter().map(|(across, down)| format!("{across:.1},{down:.1}")).collect();
     let _ = writeln!(
         svg,
         "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/>",
@@ -244,24 +238,13 @@ mod tests {
 
     #[test]
     fn names_cannot_break_out_of_the_chart() {
-        assert_eq!(
-            escaped("<a href=\"x\">&"),
-            "&lt;a href=&quot;x&quot;&gt;&amp;"
-        );
+        assert_eq!(escaped("<a href=\"x\">&"), "&lt;a href=&quot;x&quot;&gt;&amp;");
     }
 
     #[test]
     fn a_chart_without_points_is_nothing() {
-        let axis = |label| Axis {
-            label,
-            scale: Scale::Log,
-        };
-        let chart = Chart {
-            title: String::new(),
-            x: axis("x"),
-            y: axis("y"),
-            series: Vec::new(),
-        };
+        let axis = |label| Axis { label, scale: Scale::Log };
+        let chart = Chart { title: String::new(), x: axis("x"), y: axis("y"), series: Vec::new() };
         assert!(chart.render().is_empty());
     }
 }

@@ -53,10 +53,7 @@ pub(super) fn run(
         return Err(Problem::new(Why::Failed, "not_possible", what));
     };
     let time = &experiment.wish.time;
-    let times = [
-        time.warmup.unwrap_or(lan::WARMUP),
-        time.duration.unwrap_or(MEASURE),
-    ];
+    let times = [time.warmup.unwrap_or(lan::WARMUP), time.duration.unwrap_or(MEASURE)];
     document.notes.push(network.kind().to_string());
     document.notes.push(
         "CPU of senders contains what of the emulated switch ran in their name; foreign CPU contains \
@@ -92,9 +89,7 @@ pub(super) fn run(
 
 fn setting(experiment: &Experiment<'_>, asked: &Asked, lan: lan::Lan) -> Setting {
     let offer = match asked.per_second(lan) {
-        Some(per_second) => Offer::Open {
-            per_second: per_second * u64::from(asked.senders),
-        },
+        Some(per_second) => Offer::Open { per_second: per_second * u64::from(asked.senders) },
         None => Offer::Closed { outstanding: 0 },
     };
     let name = &experiment.scenario.name;
@@ -107,10 +102,7 @@ fn setting(experiment: &Experiment<'_>, asked: &Asked, lan: lan::Lan) -> Setting
 
 /// What the slowest receiver heard, as if it had replied.
 fn repetition(found: &Found) -> Repetition {
-    let mut repetition = Repetition {
-        foreign_cpu: found.foreign_cpu,
-        ..Repetition::default()
-    };
+    let mut repetition = Repetition { foreign_cpu: found.foreign_cpu, ..Repetition::default() };
     if let Some(slowest) = found.slowest() {
         repetition.samples.completed = slowest.datagrams;
         repetition.samples.measured = slowest.nanos;
@@ -132,20 +124,15 @@ mod tests {
             datagrams,
             numbers: 9000,
         };
-        let found = Found {
-            heard: vec![heard(8000), heard(6000), heard(9000)],
-            ..Found::default()
-        };
+        let found =
+            Found { heard: vec![heard(8000), heard(6000), heard(9000)], ..Found::default() };
         let per_second = repetition(&found).samples.per_second();
         assert!((per_second - 3000.0).abs() < 1e-9, "{per_second}");
     }
 
     #[test]
     fn times_are_bounded() {
-        let of = |duration| PaperTime {
-            duration: Some(duration),
-            ..PaperTime::default()
-        };
+        let of = |duration| PaperTime { duration: Some(duration), ..PaperTime::default() };
         assert!(check(&of(TIME_MAX)).is_ok());
         assert!(check(&of(TIME_MAX + Duration::from_millis(1))).is_err());
     }

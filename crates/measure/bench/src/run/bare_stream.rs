@@ -57,15 +57,8 @@ impl Probe {
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let session = Session::new()?;
         let pin = self.pin.then(Pin::new).transpose()?;
-        let durable = |flush| Shape {
-            durable: true,
-            flush,
-            follower: true,
-        };
-        let volatile = Shape {
-            durable: false,
-            ..durable(Duration::ZERO)
-        };
+        let durable = |flush| Shape { durable: true, flush, follower: true };
+        let volatile = Shape { durable: false, ..durable(Duration::ZERO) };
         let mut all = vec![(durable(Duration::ZERO), UNIT_BYTES)];
         if !self.disk_flush.is_zero() {
             all.push((durable(self.disk_flush), UNIT_BYTES));
@@ -90,12 +83,7 @@ impl Probe {
 
 impl BareStream {
     pub(super) fn new(session: &Session, shape: Shape, pin: Option<Pin>) -> Result<Self, Problem> {
-        Ok(Self {
-            pin,
-            launcher: launcher()?,
-            folder: session.folder().to_owned(),
-            shape,
-        })
+        Ok(Self { pin, launcher: launcher()?, folder: session.folder().to_owned(), shape })
     }
 
     pub(super) const fn system(&self) -> &'static str {
@@ -103,11 +91,7 @@ impl BareStream {
     }
 
     fn alone(&self, load: &Load, time: &Time, document: &Document) -> Result<Option<Row>, Problem> {
-        let class = if self.shape.durable {
-            Class::Durable
-        } else {
-            Class::Volatile
-        };
+        let class = if self.shape.durable { Class::Durable } else { Class::Volatile };
         let setting = setting("probe", load, class, self.shape.flush);
         let mut all = Vec::new();
         for number in 1..=time.repeat {
@@ -133,10 +117,7 @@ impl BareStream {
         all: Vec<Seen>,
     ) -> Option<Row> {
         let load = as_one(load);
-        let setting = self.shape.setting(Setting {
-            connections: load.streams,
-            ..like.clone()
-        });
+        let setting = self.shape.setting(Setting { connections: load.streams, ..like.clone() });
         row(&setting, environment, &load, all, 1, self.pin.is_some())
     }
 
@@ -168,10 +149,8 @@ impl BareStream {
         let after = look();
         let written = running.finish().map_err(failed)?;
         let roles = after.1.into_iter().zip(before.1);
-        let roles = roles.map(|(after, before)| RoleUsage {
-            usage: after.usage.since(before.usage),
-            ..after
-        });
+        let roles = roles
+            .map(|(after, before)| RoleUsage { usage: after.usage.since(before.usage), ..after });
         let roles: Vec<RoleUsage> = roles.collect();
         let own: f64 = roles.iter().map(|role| role.usage.cpu_s()).sum();
         let machine = after.2.zip(before.2);
@@ -182,10 +161,7 @@ impl BareStream {
             foreign_cpu: machine.map(|(after, before)| after.foreign_share(before, own)),
             ..Repetition::default()
         };
-        Ok(Seen {
-            repetition,
-            acknowledged: written.acknowledged,
-        })
+        Ok(Seen { repetition, acknowledged: written.acknowledged })
     }
 }
 

@@ -73,13 +73,7 @@ struct Echoed {
 
 impl Echoed {
     fn none(way: Way, (bytes, outstanding): (usize, u32)) -> Self {
-        Self {
-            way,
-            bytes,
-            outstanding,
-            all: Vec::new(),
-            refused: None,
-        }
+        Self { way, bytes, outstanding, all: Vec::new(), refused: None }
     }
 
     /// Once more. What the kernel refuses is left out from then on.
@@ -103,9 +97,7 @@ impl Echoed {
     }
 
     fn row(&self, experiment: &Experiment<'_>, environment: &Environment) -> Option<Row> {
-        let offer = Offer::Closed {
-            outstanding: self.outstanding,
-        };
+        let offer = Offer::Closed { outstanding: self.outstanding };
         let name = &experiment.scenario.name;
         let setting = Setting {
             system: SYSTEM.to_owned(),

@@ -95,14 +95,7 @@ fn rows(
 ) -> Result<(), Problem> {
     for value_bytes in &experiment.run.value_bytes {
         for victim in Victim::all(experiment.run.device) {
-            row(
-                experiment,
-                session,
-                ceilings,
-                document,
-                *value_bytes,
-                *victim,
-            )?;
+            row(experiment, session, ceilings, document, *value_bytes, *victim)?;
         }
     }
     Ok(())
@@ -120,9 +113,7 @@ fn row(
     let time = experiment.wish.time.usual();
     let name = format!("{}: {} killed", experiment.scenario.name, victim.name());
     let clients = experiment.run.clients.iter().copied().max().unwrap_or(1);
-    let offer = Offer::Closed {
-        outstanding: clients,
-    };
+    let offer = Offer::Closed { outstanding: clients };
     let setting = experiment.setting(&name, value_bytes, clients, offer);
     let moments = Moments::of(&time);
     let device = experiment.run.device;
@@ -207,10 +198,7 @@ fn repetition(
     sleep_to(moments.end);
     let end = Readings::take(Some(&left), running.completed());
     let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
-    let mut repetition = Repetition {
-        samples,
-        ..Repetition::default()
-    };
+    let mut repetition = Repetition { samples, ..Repetition::default() };
     // Who leads at the end led since the kill; the short time without a leader is its own.
     let next = left.leader().ok();
     Spent::between(&begin, &before, Some(leader))
@@ -260,11 +248,7 @@ impl Story {
 
 impl std::fmt::Display for Story {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            before,
-            after,
-            gap_ms,
-        } = self;
+        let Self { before, after, gap_ms } = self;
         write!(
             f,
             "{before:.0}/s before, {after:.0}/s from one second after it; at most {gap_ms} ms \
@@ -284,34 +268,21 @@ fn told(stories: &[Story]) -> String {
     if stories.len() < 2 {
         return story.to_string();
     }
-    let gaps: Vec<String> = stories
-        .iter()
-        .map(|story| story.gap_ms.to_string())
-        .collect();
-    format!(
-        "{story} (medians of {}; each: {} ms)",
-        stories.len(),
-        gaps.join(", ")
-    )
+    let gaps: Vec<String> = stories.iter().map(|story| story.gap_ms.to_string()).collect();
+    format!("{story} (medians of {}; each: {} ms)", stories.len(), gaps.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TIME: Time = Time {
-        duration: Duration::from_secs(4),
-        warmup: Duration::from_millis(50),
-        repeat: 1,
-    };
+    const TIME: Time =
+        Time { duration: Duration::from_secs(4), warmup: Duration::from_millis(50), repeat: 1 };
 
     /// A reply every millisecond; none from 2.090 s (the kill is at 2.050) to 2.273 s, and half of
     /// them from 3 s. The last bar is a fragment of 50 ms.
     fn samples() -> Samples {
-        let mut samples = Samples {
-            over_time: vec![0; 41],
-            ..Samples::default()
-        };
+        let mut samples = Samples { over_time: vec![0; 41], ..Samples::default() };
         let silent = 2_090..2_273;
         for at in (0..4_050).filter(|at| !silent.contains(at) && (*at < 3_000 || at % 2 == 0)) {
             samples.gaps.end_at(at * 1_000_000);
@@ -339,16 +310,8 @@ mod tests {
 
     #[test]
     fn repetitions_have_medians_and_each_its_gap() {
-        let story = |before, gap_ms| Story {
-            before,
-            after: 500.0,
-            gap_ms,
-        };
-        let all = [
-            story(1000.0, 183.2),
-            story(3000.0, 90.0),
-            story(2000.0, 201.0),
-        ];
+        let story = |before, gap_ms| Story { before, after: 500.0, gap_ms };
+        let all = [story(1000.0, 183.2), story(3000.0, 90.0), story(2000.0, 201.0)];
         assert_eq!(
             told(&all),
             "2000/s before, 500/s from one second after it; at most 183.2 ms without any reply \
@@ -359,10 +322,7 @@ mod tests {
     #[test]
     fn a_time_without_a_tail_is_refused() {
         assert!(check(&TIME).is_ok());
-        let short = Time {
-            duration: Duration::from_secs(2),
-            ..TIME
-        };
+        let short = Time { duration: Duration::from_secs(2), ..TIME };
         let problem = check(&short).unwrap_err();
         assert!(problem.message.contains("2s") && problem.hint.contains("3s"));
     }

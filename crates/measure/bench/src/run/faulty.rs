@@ -119,15 +119,9 @@ fn repetition(
 ) -> Result<(Repetition, Story), Problem> {
     let leader = bench.leader()?;
     let Some(cluster) = &bench.cluster else {
-        return Err(Problem::usage(
-            "--lan-fault needs nodes that bench starts itself",
-        ));
+        return Err(Problem::usage("--lan-fault needs nodes that bench starts itself"));
     };
-    let target = cluster
-        .client_of(leader)
-        .map(Into::into)
-        .into_iter()
-        .collect();
+    let target = cluster.client_of(leader).map(Into::into).into_iter().collect();
     let running = bench.start(bench.plan(setting), setting, target)?;
     let Some(started) = running.started() else {
         return Err(unreachable(running.finish().err()));
@@ -159,24 +153,11 @@ fn repetition(
     // The next cluster has the same links.
     heal(session, victim, fault)?;
     let figures = Figures::of(&samples, begin, at, end);
-    let mut repetition = Repetition {
-        samples,
-        ..Repetition::default()
-    };
+    let mut repetition = Repetition { samples, ..Repetition::default() };
     Spent::between(&first, &before, Some(leader))
-        .then(Spent::between(
-            &before.without(victim),
-            &last,
-            left.leader().ok(),
-        ))
+        .then(Spent::between(&before.without(victim), &last, left.leader().ok()))
         .fill(&mut repetition);
-    let story = Story {
-        at,
-        victim,
-        ring,
-        later,
-        figures,
-    };
+    let story = Story { at, victim, ring, later, figures };
     Ok((repetition, story))
 }
 
@@ -304,11 +285,7 @@ fn ms(nanos: u64) -> f64 {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:.0}/s before, {:.0}/s in the worst 100 ms, ",
-            self.before, self.worst
-        )?;
+        write!(f, "{:.0}/s before, {:.0}/s in the worst 100 ms, ", self.before, self.worst)?;
         if self.back_ms.is_finite() {
             write!(f, "nine tenths of it again after {:.0} ms", self.back_ms)?;
         } else {
@@ -334,10 +311,7 @@ fn told(fault: Fault, stories: &[Story]) -> Vec<String> {
         after: of(|one| one.before) * of(Figures::share),
         gap_ms: round(of(|one| one.gap_ms)),
     };
-    let head = format!(
-        "a member is {fault}: {medians} (medians of {})",
-        stories.len()
-    );
+    let head = format!("a member is {fault}: {medians} (medians of {})", stories.len());
     std::iter::once(head)
         .chain((1..).zip(stories).map(|(at, one)| format!("{at}: {one}")))
         .collect()
@@ -353,10 +327,7 @@ mod tests {
 
     /// A reply every millisecond; none from 2.060 s to 2.273 s, half of them from there to 3 s, then 19 of 20.
     fn samples() -> Samples {
-        let mut samples = Samples {
-            over_time: vec![0; 82],
-            ..Samples::default()
-        };
+        let mut samples = Samples { over_time: vec![0; 82], ..Samples::default() };
         let replies = (0..8_150_u64).filter(|at| match at {
             2_060..2_273 => false,
             2_273..3_000 => at % 2 == 0,

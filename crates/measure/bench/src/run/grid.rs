@@ -91,10 +91,7 @@ fn points(experiment: &Experiment<'_>) -> Vec<Point> {
         return all.clone();
     }
     let ends = |point: &&Point| {
-        let same = || {
-            all.iter()
-                .filter(|other| other.value_bytes == point.value_bytes)
-        };
+        let same = || all.iter().filter(|other| other.value_bytes == point.value_bytes);
         let batches = || same().map(|other| other.batch_bytes);
         Some(point.batch_bytes) == batches().min() || Some(point.batch_bytes) == batches().max()
     };
@@ -115,19 +112,12 @@ fn around_the_best(points: &[Point], link: Measured, quick: bool) -> Vec<Cell> {
         let sending = bytes / link.bytes_per_s * 1e6;
         let best = ((sending + link.round_trip_us) / sending).ceil();
         let best = best.clamp(1.0, f64::from(WINDOW_MAX)) as u32;
-        let tried = if quick {
-            vec![best]
-        } else {
-            vec![best.div_ceil(2), best, best * 2]
-        };
+        let tried = if quick { vec![best] } else { vec![best.div_ceil(2), best, best * 2] };
         let mut windows: Vec<u32> = tried.into_iter().map(|w| w.min(WINDOW_MAX)).collect();
         windows.dedup();
         windows.into_iter().map(|window| Cell {
             value_bytes: point.value_bytes,
-            batching: Batching {
-                batch_bytes: point.batch_bytes,
-                window,
-            },
+            batching: Batching { batch_bytes: point.batch_bytes, window },
         })
     });
     cells.collect()
@@ -145,10 +135,7 @@ fn grid(experiment: &Experiment<'_>) -> Vec<Cell> {
                 if ends(index, run.batches.len()) && ends(place, run.windows.len()) {
                     cells.push(Cell {
                         value_bytes: *value_bytes,
-                        batching: Batching {
-                            batch_bytes: *batch_bytes,
-                            window: *window,
-                        },
+                        batching: Batching { batch_bytes: *batch_bytes, window: *window },
                     });
                 }
             }
@@ -166,10 +153,7 @@ fn measure(
     link: Measured,
     document: &mut Document,
 ) -> Result<Row, Problem> {
-    let Batching {
-        batch_bytes,
-        window,
-    } = cell.batching;
+    let Batching { batch_bytes, window } = cell.batching;
     let size = cell.value_bytes as u64;
     let commands = (batch_bytes / size.max(1)).max(1);
     let bytes = (commands * (size + ENTRY_BYTES)).max(BATCH_MIN);
@@ -179,9 +163,7 @@ fn measure(
     bench.time = time(&experiment.wish.time, batch_bytes, link);
     let most = experiment.run.clients.iter().copied().max().unwrap_or(1);
     let clients = clients(most, cell, link);
-    let offer = Offer::Closed {
-        outstanding: clients,
-    };
+    let offer = Offer::Closed { outstanding: clients };
     let name = &experiment.scenario.name;
     let setting = Setting {
         batching: Some(cell.batching),
@@ -201,10 +183,7 @@ fn measure(
     reason = "bounded by the number of clients"
 )]
 fn clients(most: u32, cell: Cell, link: Measured) -> u32 {
-    let Batching {
-        batch_bytes,
-        window,
-    } = cell.batching;
+    let Batching { batch_bytes, window } = cell.batching;
     let commands = (batch_bytes / (cell.value_bytes as u64).max(1)).max(1) as f64;
     let sending = batch_bytes as f64 / link.bytes_per_s;
     let at_once = commands * f64::from(window);
@@ -245,17 +224,13 @@ fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document)
         let predicted = windows()
             .map(|window| {
                 let window = f64::from(window);
-                parameters
-                    .predict(size, commands, window, clients)
-                    .throughput
+                parameters.predict(size, commands, window, clients).throughput
             })
             .fold(0.0, f64::max);
         let instance = parameters.instance(size, commands);
         let one = Predicted::new(point.name(), predicted, measured, &instance);
         document.predictions.push(one);
-        let good = rows
-            .iter()
-            .filter(|row| row.achieved_per_s >= measured * AS_GOOD);
+        let good = rows.iter().filter(|row| row.achieved_per_s >= measured * AS_GOOD);
         let least = good.filter_map(|row| row.window).min().unwrap_or(0);
         let tried: Vec<u32> = windows().collect();
         document.notes.push(format!(
@@ -266,10 +241,7 @@ fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document)
             point.w_to
         ));
     }
-    document.notes.push(format!(
-        "the model's parameters here: {}",
-        parameters.describe()
-    ));
+    document.notes.push(format!("the model's parameters here: {}", parameters.describe()));
     if let Some((median, worst)) = errors(&document.predictions) {
         document.notes.push(format!(
             "model against measurement, {} points: median error {:.1} %, worst {:.1} % (wanted: at \
@@ -287,10 +259,7 @@ fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document)
 mod tests {
     use super::*;
 
-    const LINK: Measured = Measured {
-        round_trip_us: 100_000.0,
-        bytes_per_s: 1.2e6,
-    };
+    const LINK: Measured = Measured { round_trip_us: 100_000.0, bytes_per_s: 1.2e6 };
 
     fn point(value_bytes: usize, batch_bytes: u64) -> Point {
         Point {
@@ -314,21 +283,14 @@ mod tests {
         // 64 commands of 1029 bytes take 55 ms of the link, and 100 ms until they are decided.
         assert_eq!(windows(point(1024, 65_536), false), [2, 3, 6]);
         assert_eq!(windows(point(1024, 65_536), true), [3]);
-        assert_eq!(
-            windows(point(128, 128), false),
-            [32, 64],
-            "no node takes more"
-        );
+        assert_eq!(windows(point(128, 128), false), [32, 64], "no node takes more");
     }
 
     #[test]
     fn clients_that_would_only_queue_stay_at_home() {
         let cell = |value_bytes, batch_bytes, window| Cell {
             value_bytes,
-            batching: Batching {
-                batch_bytes,
-                window,
-            },
+            batching: Batching { batch_bytes, window },
         };
         assert_eq!(clients(1200, cell(8192, 262_144, 2), LINK), 1200);
         assert_eq!(clients(1200, cell(128, 128, 64), LINK), 1200);
@@ -338,11 +300,7 @@ mod tests {
 
     #[test]
     fn a_large_batch_is_measured_longer_unless_the_time_was_given() {
-        let mut given = PaperTime {
-            duration: None,
-            warmup: None,
-            repeat: None,
-        };
+        let mut given = PaperTime { duration: None, warmup: None, repeat: None };
         assert_eq!(time(&given, 128, LINK).duration, MEASURE);
         assert!(time(&given, 262_144, LINK).duration > MEASURE * 2);
         given.duration = Some(Duration::from_secs(1));

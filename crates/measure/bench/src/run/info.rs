@@ -71,12 +71,10 @@ impl Info {
         known: Option<&str>,
     ) -> Result<(), Problem> {
         match (given, known) {
-            (Some(given), Some(known)) if given != known => Err(Problem::usage(format_args!(
-                "--{flag} {given}: the cluster is {known}"
-            ))
-            .hint(format!(
-                "leave out --{flag}: the cluster has its own setting"
-            ))),
+            (Some(given), Some(known)) if given != known => {
+                Err(Problem::usage(format_args!("--{flag} {given}: the cluster is {known}"))
+                    .hint(format!("leave out --{flag}: the cluster has its own setting")))
+            }
             _ => Ok(()),
         }
     }
@@ -87,10 +85,9 @@ fn check_service(service: Service, address: &str, speaks: Speaks) -> Result<(), 
     let (what, other) = match (service, speaks) {
         (Service::Kv, Speaks::Resp) | (Service::Log, Speaks::Frames) => return Ok(()),
         (Service::Kv, Speaks::Frames) => ("the log service answers at this address", Service::Log),
-        (Service::Log, Speaks::Resp) => (
-            "a key-value service answers at this address, in the Redis protocol",
-            Service::Kv,
-        ),
+        (Service::Log, Speaks::Resp) => {
+            ("a key-value service answers at this address, in the Redis protocol", Service::Kv)
+        }
     };
     let hint = format!("quorate bench {} --connect {address}", other.name());
     Err(Problem::usage(format_args!("--connect {address}: {what}")).hint(hint))
@@ -101,18 +98,16 @@ fn agreed(
     all: &[(&str, Introduction)],
     of: impl Fn(&Introduction) -> Option<&str>,
 ) -> Result<Option<String>, Problem> {
-    let mut words = all
-        .iter()
-        .filter_map(|(address, said)| Some((address, of(said)?)));
+    let mut words = all.iter().filter_map(|(address, said)| Some((address, of(said)?)));
     let Some((first, word)) = words.next() else {
         return Ok(None);
     };
     match words.find(|(_, other)| *other != word) {
         None => Ok(Some(word.to_owned())),
-        Some((address, other)) => Err(Problem::usage(format_args!(
-            "--connect: {first} is {word}, {address} is {other}"
-        ))
-        .hint("give the nodes of a single cluster")),
+        Some((address, other)) => {
+            Err(Problem::usage(format_args!("--connect: {first} is {word}, {address} is {other}"))
+                .hint("give the nodes of a single cluster"))
+        }
     }
 }
 
@@ -192,21 +187,14 @@ mod tests {
     #[test]
     fn who_cannot_be_reached_is_left_to_the_load() {
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-        assert_eq!(
-            Info::ask(Service::Log, &[nobody.into()]),
-            Ok(Info::default())
-        );
+        assert_eq!(Info::ask(Service::Log, &[nobody.into()]), Ok(Info::default()));
     }
 
     #[test]
     fn the_other_protocol_is_refused_with_the_right_command() {
         let wrong = [
             (Service::Kv, &b"\x01\0\0\0\x03"[..], "quorate bench log"),
-            (
-                Service::Log,
-                b"-NOAUTH Authentication required.\r\n",
-                "quorate bench kv",
-            ),
+            (Service::Log, b"-NOAUTH Authentication required.\r\n", "quorate bench kv"),
             (Service::Kv, b"HTTP/1.1 400\r\n", "client addresses"),
             (Service::Log, b"HTTP/1.1 400\r\n", "client addresses"),
         ];
@@ -221,15 +209,9 @@ mod tests {
     fn nodes_of_two_clusters_are_refused_and_of_two_versions_not() {
         let of = |other| Info::of_all(&[("a:1", said("durable", "0.1.0")), ("b:1", other)]);
         let problem = of(said("volatile", "0.1.0")).unwrap_err();
-        assert_eq!(
-            problem.message,
-            "--connect: a:1 is durable, b:1 is volatile"
-        );
+        assert_eq!(problem.message, "--connect: a:1 is durable, b:1 is volatile");
         let info = of(said("durable", "0.2.0")).unwrap();
-        assert_eq!(
-            (info.durability.as_deref(), info.version),
-            (Some("durable"), None)
-        );
+        assert_eq!((info.durability.as_deref(), info.version), (Some("durable"), None));
     }
 
     #[test]

@@ -175,21 +175,14 @@ impl Bench {
     /// Clients of our own nodes talk to the leader, as nothing is forwarded then.
     fn targets(&self, leader: u32) -> Vec<Door> {
         let doors: Vec<Door> = match &self.cluster {
-            Some(cluster) => cluster
-                .client_of(leader)
-                .map(Door::from)
-                .into_iter()
-                .collect(),
+            Some(cluster) => cluster.client_of(leader).map(Door::from).into_iter().collect(),
             None => self.doors.clone(),
         };
         let speaks = match self.service {
             Service::Kv => Speaks::Resp,
             Service::Log => Speaks::Frames,
         };
-        doors
-            .into_iter()
-            .map(|door| door.class(self.class, speaks))
-            .collect()
+        doors.into_iter().map(|door| door.class(self.class, speaks)).collect()
     }
 
     pub(super) fn plan(&self, setting: &Setting) -> Plan {
@@ -227,10 +220,7 @@ impl Bench {
         watch(&running, from + self.time.duration, head);
         let after = Readings::take(cluster, running.completed()).beside(connected);
         let samples = running.finish().map_err(|error| unreachable(Some(error)))?;
-        let mut repetition = Repetition {
-            samples,
-            ..Repetition::default()
-        };
+        let mut repetition = Repetition { samples, ..Repetition::default() };
         Spent::between(&before, &after, Some(leader)).fill(&mut repetition);
         if self.device.is_some() {
             let seen = self.device_reading(leader).zip(device_before);
@@ -315,11 +305,7 @@ pub(super) fn cut_short(
     problem: &Problem,
 ) -> Option<Row> {
     let mut row = Row::new(setting, environment, all)?;
-    row.object(format!(
-        "only {} of {wanted} repetitions: {}",
-        all.len(),
-        problem.message
-    ));
+    row.object(format!("only {} of {wanted} repetitions: {}", all.len(), problem.message));
     Some(row)
 }
 
@@ -348,10 +334,7 @@ fn shown(setting: &Setting) -> String {
         Offer::Open { per_second } => format!("{per_second}/s"),
         Offer::Closed { outstanding } => format!("{outstanding} outstanding"),
     };
-    format!(
-        "{} {}, {} B, {load}",
-        setting.scenario, setting.durability, setting.value_bytes
-    )
+    format!("{} {}, {} B, {load}", setting.scenario, setting.durability, setting.value_bytes)
 }
 
 pub(super) fn trouble(samples: &Samples) -> String {
@@ -359,10 +342,7 @@ pub(super) fn trouble(samples: &Samples) -> String {
         return String::new();
     }
     let words = samples.first_error.as_deref().unwrap_or("no reason given");
-    format!(
-        "; NO RESULT: {} errors, {} replies lost ({words})",
-        samples.errors, samples.lost
-    )
+    format!("; NO RESULT: {} errors, {} replies lost ({words})", samples.errors, samples.lost)
 }
 
 pub(super) fn unreachable(error: Option<io::Error>) -> Problem {

@@ -43,9 +43,7 @@ impl Experiment<'_> {
         measured.map_err(|problem| session.with_last_words(problem))?;
         document.published = self.scenario.beside(self.paper, &document.rows);
         let Paper { name, setup, .. } = self.paper;
-        document
-            .notes
-            .push(format!("{name}: {}", self.scenario.about));
+        document.notes.push(format!("{name}: {}", self.scenario.about));
         document.notes.push(format!("theirs: {setup}"));
         let ours = match self.network {
             _ if self.run.service == Service::Bare => {
@@ -102,9 +100,7 @@ impl Experiment<'_> {
             let bench = self.bench(session)?;
             let first = document.rows.len();
             for outstanding in &self.run.clients {
-                let offer = Offer::Closed {
-                    outstanding: *outstanding,
-                };
+                let offer = Offer::Closed { outstanding: *outstanding };
                 let setting = self.setting(&self.scenario.name, *value_bytes, *outstanding, offer);
                 self.row(&bench, ceilings, &setting, *outstanding, document)?;
             }
@@ -112,9 +108,7 @@ impl Experiment<'_> {
                 && let Some(greatest) = greatest(&document.rows[first..])
             {
                 for percent in SHARES_PERCENT {
-                    let offer = Offer::Open {
-                        per_second: share(greatest.per_second, percent),
-                    };
+                    let offer = Offer::Open { per_second: share(greatest.per_second, percent) };
                     let shown = u32::try_from(percent).expect("a percentage");
                     let name = self.scenario.at_share(shown);
                     let connections = self.run.clients.iter().copied().max().unwrap_or(1);

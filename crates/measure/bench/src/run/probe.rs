@@ -14,15 +14,8 @@ use super::{Time, ceilings::Ceilings, program::launcher, session::Session};
 use crate::{problem::Problem, report::Document};
 
 /// Bytes of a command, and how many are outstanding: the shapes of the commit.
-const SHAPES: [(usize, u32); 7] = [
-    (64, 1),
-    (64, 16),
-    (64, 64),
-    (64, 256),
-    (64, 1000),
-    (1024, 256),
-    (4096, 1),
-];
+const SHAPES: [(usize, u32); 7] =
+    [(64, 1), (64, 16), (64, 64), (64, 256), (64, 1000), (1024, 256), (4096, 1)];
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -39,11 +32,7 @@ pub struct Wish {
 pub fn run(wish: &Wish, document: &mut Document) -> Result<(), Problem> {
     let session = Session::new()?;
     document.ceilings = machine(wish, &session)?;
-    let time = Time {
-        duration: wish.duration,
-        warmup: Duration::ZERO,
-        repeat: wish.repeat,
-    };
+    let time = Time { duration: wish.duration, warmup: Duration::ZERO, repeat: wish.repeat };
     let mut ceilings = Ceilings::new(&session, &time, document.environment.clone())?;
     for durable in [true, false] {
         for (value_bytes, window) in SHAPES {
@@ -69,10 +58,7 @@ fn machine(wish: &Wish, session: &Session) -> Result<Vec<Ceiling>, Problem> {
     let launcher = launcher()?;
     let mut found = Vec::new();
     let mut add = |ceiling: Ceiling| {
-        progress(&format!(
-            "{}: {} {}",
-            ceiling.name, ceiling.value, ceiling.unit
-        ));
+        progress(&format!("{}: {} {}", ceiling.name, ceiling.value, ceiling.unit));
         found.push(ceiling);
     };
     for wait in [Wait::Block, Wait::Spin] {

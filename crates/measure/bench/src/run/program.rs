@@ -12,8 +12,5 @@ pub(super) fn program() -> Result<PathBuf, Problem> {
 
 /// How parts of a probe are started: by this program, if it has the subcommand `bench part`.
 pub fn launcher() -> Result<Launcher, Problem> {
-    Ok(Launcher {
-        program: program()?,
-        arguments: vec!["bench".to_owned(), "part".to_owned()],
-    })
+    Ok(Launcher { program: program()?, arguments: vec!["bench".to_owned(), "part".to_owned()] })
 }

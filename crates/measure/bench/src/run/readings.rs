@@ -70,10 +70,8 @@ impl Readings {
     pub(super) fn take(cluster: Option<&Cluster>, completed: u64) -> Self {
         let members = cluster.map_or(&[][..], |cluster| &cluster.members);
         // What is quick to read comes first, close to the count.
-        let usages: Vec<Usage> = members
-            .iter()
-            .map(|place| Usage::of_processes(&[place.process]))
-            .collect();
+        let usages: Vec<Usage> =
+            members.iter().map(|place| Usage::of_processes(&[place.process])).collect();
         let generator = Usage::of_processes(&[process::id()]);
         let machine = Machine::now();
         let nodes = members.iter().zip(usages).map(|(place, usage)| Node {
@@ -85,13 +83,7 @@ impl Readings {
                 .map_or_else(|_| Counts::default(), |answer| Counts::of(&answer.body)),
             at: Instant::now(),
         });
-        Self {
-            completed,
-            nodes: nodes.collect(),
-            connected: None,
-            generator,
-            machine,
-        }
+        Self { completed, nodes: nodes.collect(), connected: None, generator, machine }
     }
 
     /// With what these processes have used: nodes that are not ours.
@@ -142,9 +134,7 @@ impl Spent {
         let leads = |node: &&Node| Some(node.node) == leader;
         let sum = |which: fn(&Counts) -> Option<u64>| {
             let counts = before.nodes.iter().map(|node| count(node, which));
-            counts
-                .sum::<Option<u64>>()
-                .filter(|_| !before.nodes.is_empty())
+            counts.sum::<Option<u64>>().filter(|_| !before.nodes.is_empty())
         };
         let delivered = |node: &Node| {
             let later = after.nodes.iter().find(|later| later.node == node.node)?;
@@ -200,8 +190,7 @@ impl Spent {
             counted: self.counted + next.counted,
             nodes: nodes.map(|(one, other)| {
                 let both = one.into_iter().zip(other);
-                both.map(|((role, one), (_, other))| (role, one.plus(other)))
-                    .collect()
+                both.map(|((role, one), (_, other))| (role, one.plus(other))).collect()
             }),
             connected: (self.connected.zip(next.connected)).map(|(one, other)| one.plus(other)),
             generator: self.generator.plus(next.generator),
@@ -222,10 +211,7 @@ impl Spent {
 
     /// Puts it into a repetition.
     pub(super) fn fill(&self, repetition: &mut Repetition) {
-        let role = |role: &str, usage: Usage| RoleUsage {
-            role: role.to_owned(),
-            usage,
-        };
+        let role = |role: &str, usage: Usage| RoleUsage { role: role.to_owned(), usage };
         repetition.counted = self.counted;
         if let Some(nodes) = &self.nodes {
             let nodes = nodes.iter().map(|(name, usage)| role(name, *usage));
@@ -246,9 +232,7 @@ impl Spent {
 
 /// A counter in the text format of Prometheus.
 fn counter(text: &str, name: &str) -> Option<u64> {
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     value.trim().parse().ok()
 }
 
@@ -268,10 +252,7 @@ mod tests {
             node,
             auxiliary: node == 4,
             learner: node == 5,
-            usage: Usage {
-                user_s,
-                ..Usage::default()
-            },
+            usage: Usage { user_s, ..Usage::default() },
             counts: Counts {
                 writes: Some(count),
                 flushes: Some(count),
@@ -315,15 +296,9 @@ mod tests {
     /// What nodes took that somebody else started is not foreign; of whom nothing is known, neither.
     #[test]
     fn nodes_that_are_only_connected_to_are_no_strangers() {
-        let machine = |busy_s| Machine {
-            busy_s,
-            total_s: busy_s * 2.0,
-        };
+        let machine = |busy_s| Machine { busy_s, total_s: busy_s * 2.0 };
         let at = |cpu_s: f64, known: bool| Readings {
-            connected: known.then_some(Usage {
-                user_s: cpu_s,
-                ..Usage::default()
-            }),
+            connected: known.then_some(Usage { user_s: cpu_s, ..Usage::default() }),
             machine: Some(machine(cpu_s * 4.0)),
             ..reading(0, &[])
         };
@@ -343,13 +318,9 @@ mod tests {
         let mut repetition = Repetition::default();
         Spent::between(&first, &last, Some(1)).fill(&mut repetition);
         let roles = repetition.roles.iter();
-        let shown: Vec<String> = roles
-            .map(|role| format!("{} {}", role.role, role.usage.cpu_s()))
-            .collect();
-        assert_eq!(
-            shown,
-            ["leader 4", "followers 2", "auxiliary 1", "generator 0"]
-        );
+        let shown: Vec<String> =
+            roles.map(|role| format!("{} {}", role.role, role.usage.cpu_s())).collect();
+        assert_eq!(shown, ["leader 4", "followers 2", "auxiliary 1", "generator 0"]);
     }
 
     #[test]

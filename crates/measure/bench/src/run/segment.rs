@@ -37,10 +37,7 @@ pub(super) fn ceiling(receivers: u32, time: &Time) -> Result<Ceiling, Problem> {
     let mut rates = Vec::new();
     for _ in 0..time.repeat {
         let rate = lan::measure(receivers, time.duration.min(MEASURE_MAX))? * BITS_PER_BYTE;
-        progress(&format!(
-            "bare multicast to {receivers}: {:.1} Mbit/s of datagrams",
-            rate / MEGA
-        ));
+        progress(&format!("bare multicast to {receivers}: {:.1} Mbit/s of datagrams", rate / MEGA));
         rates.push(rate);
     }
     rates.sort_by(f64::total_cmp);
@@ -88,11 +85,7 @@ pub(super) fn run(
             let sizes = experiment.run.buffers_kib.iter().copied().map(Some);
             let usual = experiment.run.buffers_kib.is_empty().then_some(None);
             for buffer_kib in sizes.chain(usual) {
-                let group = Group {
-                    voters: *voters,
-                    learners: *learners,
-                    buffer_kib,
-                };
+                let group = Group { voters: *voters, learners: *learners, buffer_kib };
                 with_nodes(experiment, session, group, document)?;
             }
         }
@@ -126,12 +119,7 @@ fn with_nodes(
     if found(document, receivers).is_none() {
         document.ceilings.push(ceiling(receivers, &time)?);
     }
-    let flags = [
-        "--durability",
-        &run.durability,
-        "--store",
-        experiment.store(),
-    ];
+    let flags = ["--durability", &run.durability, "--store", experiment.store()];
     let buffer = group.buffer_kib.map(|kib| kib.to_string());
     let buffer = buffer.as_deref().map(|kib| ["--plane-buffer", kib]);
     let flags = [&flags[..], &FLAGS, buffer.as_ref().map_or(&[], |flag| flag)].concat();
@@ -153,9 +141,7 @@ fn with_nodes(
     };
     for value_bytes in &run.value_bytes {
         for outstanding in &run.clients {
-            let offer = Offer::Closed {
-                outstanding: *outstanding,
-            };
+            let offer = Offer::Closed { outstanding: *outstanding };
             let connections = (*outstanding).min(CONNECTIONS_MAX);
             let name = &experiment.scenario.name;
             let setting = Setting {
@@ -180,9 +166,8 @@ impl Group {
             1 => " and a learner".to_owned(),
             more => format!(" and {more} learners"),
         };
-        let buffers = self
-            .buffer_kib
-            .map_or_else(String::new, |kib| format!(", buffers of {kib} KiB"));
+        let buffers =
+            self.buffer_kib.map_or_else(String::new, |kib| format!(", buffers of {kib} KiB"));
         let voters = self.voters;
         format!("multicast, votes by a ring, {voters} nodes{learning}{buffers}")
     }
@@ -210,11 +195,7 @@ mod tests {
     #[test]
     fn rows_say_who_took_part() {
         let said = |voters, learners, buffer_kib| {
-            let group = Group {
-                voters,
-                learners,
-                buffer_kib,
-            };
+            let group = Group { voters, learners, buffer_kib };
             group.said()
         };
         assert_eq!(said(3, 0, None), "multicast, votes by a ring, 3 nodes");
@@ -222,9 +203,6 @@ mod tests {
             said(5, 1, Some(64)),
             "multicast, votes by a ring, 5 nodes and a learner, buffers of 64 KiB"
         );
-        assert_eq!(
-            said(3, 22, None),
-            "multicast, votes by a ring, 3 nodes and 22 learners"
-        );
+        assert_eq!(said(3, 22, None), "multicast, votes by a ring, 3 nodes and 22 learners");
     }
 }

@@ -243,12 +243,7 @@ impl Series {
 
     /// Measures; rows that were measured before something failed stay in the document.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
-        let Load {
-            network,
-            nodes,
-            learners,
-            ..
-        } = self.load;
+        let Load { network, nodes, learners, .. } = self.load;
         let mut session = Session::with_room(network, nodes + learners)?;
         let measured = self.measure(&mut session, document);
         let measured = measured.map_err(|problem| session.with_last_words(problem));
@@ -269,17 +264,9 @@ impl Series {
             None => vec![Class::Volatile, Class::Durable],
         };
         for class in classes {
-            let load = Load {
-                durability: Some(class),
-                ..self.load.clone()
-            };
+            let load = Load { durability: Some(class), ..self.load.clone() };
             let plane = load.way();
-            let one = Self {
-                info: Info::default(),
-                load,
-                time: self.time.clone(),
-                ..*self
-            };
+            let one = Self { info: Info::default(), load, time: self.time.clone(), ..*self };
             let mut session = Session::with_room(self.load.network, self.load.nodes)?;
             let life = one.life(&mut session);
             let life = life.map_err(|problem| session.with_last_words(problem));
@@ -347,9 +334,7 @@ impl Series {
     ) -> Result<(), Problem> {
         let offer = match (self.load.rate, self.load.outstanding) {
             (Some(per_second), _) => Offer::Open { per_second },
-            (None, outstanding) => Offer::Closed {
-                outstanding: outstanding.unwrap_or(1),
-            },
+            (None, outstanding) => Offer::Closed { outstanding: outstanding.unwrap_or(1) },
         };
         let setting = self.setting(offer);
         let boot = |session: &mut Session| self.bench(session);
@@ -443,11 +428,7 @@ impl Series {
         if let Some(payload_bits) = segment {
             segment::put_beside(&mut row, payload_bits);
         } else if let (true, Some(window), Some(durable)) = (here, window, durable) {
-            let flush = if self.is_own() {
-                self.load.disk_flush
-            } else {
-                Duration::ZERO
-            };
+            let flush = if self.is_own() { self.load.disk_flush } else { Duration::ZERO };
             match ceilings.of(row.value_bytes, window, durable, flush) {
                 Ok(Some(per_second)) => row.set_ceiling(per_second),
                 Ok(None) => {}
@@ -466,14 +447,8 @@ impl Series {
         let (cluster, doors) = if self.is_own() {
             let flush = format!("{}", self.flush_ms());
             let durability = self.durability();
-            let mut flags = vec![
-                "--durability",
-                durability,
-                "--store",
-                self.store,
-                "--disk-flush-ms",
-                &flush,
-            ];
+            let mut flags =
+                vec!["--durability", durability, "--store", self.store, "--disk-flush-ms", &flush];
             if let Some(plane) = self.load.plane {
                 flags.extend(["--plane", plane]);
             }
@@ -566,10 +541,8 @@ impl Series {
 /// What the cluster says that runs, if it is one that runs; the class that was asked for is its class.
 fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     if service == Service::Log && load.login.is_some() {
-        return Err(
-            Problem::usage("--login: the log service takes no passwords")
-                .hint("use the certificate of a writer: --tls DIR"),
-        );
+        return Err(Problem::usage("--login: the log service takes no passwords")
+            .hint("use the certificate of a writer: --tls DIR"));
     }
     let info = Info::ask(service, &load.doors()?)?;
     let durability = load.durability.map(Class::name);
@@ -589,10 +562,7 @@ pub(super) struct Greatest {
 pub(super) fn greatest(rows: &[Row]) -> Option<Greatest> {
     let results = rows.iter().filter(|row| row.valid);
     let best = results.max_by(|a, b| a.achieved_per_s.total_cmp(&b.achieved_per_s))?;
-    Some(Greatest {
-        per_second: best.achieved_per_s,
-        window: best.outstanding,
-    })
+    Some(Greatest { per_second: best.achieved_per_s, window: best.outstanding })
 }
 
 /// Whether all of them are on this machine, as a bare program is.
@@ -638,22 +608,15 @@ mod tests {
         let mut repetition = Repetition::default();
         repetition.samples.completed = completed;
         repetition.samples.measured = 1_000_000_000;
-        Row::new(
-            &setting(Offer::Closed { outstanding }),
-            &Environment::now(),
-            &[repetition],
-        )
-        .unwrap()
+        Row::new(&setting(Offer::Closed { outstanding }), &Environment::now(), &[repetition])
+            .unwrap()
     }
 
     #[test]
     fn the_greatest_row_lends_its_window() {
         let mut rows = [row(1, 100), row(64, 900), row(256, 800), row(1024, 5000)];
         rows[3].valid = false;
-        let wanted = Greatest {
-            per_second: 900.0,
-            window: Some(64),
-        };
+        let wanted = Greatest { per_second: 900.0, window: Some(64) };
         assert_eq!(greatest(&rows), Some(wanted));
         assert_eq!(greatest(&[]), None);
     }
@@ -662,11 +625,7 @@ mod tests {
     fn only_loopback_is_this_machine_for_sure() {
         let here = |texts: &[&str]| {
             let addresses = texts.iter().map(|text| text.parse().unwrap());
-            are_here(
-                &addresses
-                    .map(|address: SocketAddr| address.into())
-                    .collect::<Vec<Door>>(),
-            )
+            are_here(&addresses.map(|address: SocketAddr| address.into()).collect::<Vec<Door>>())
         };
         assert!(here(&["127.0.0.1:1", "127.9.9.9:2", "[::1]:3"]));
         assert!(here(&["[::ffff:127.0.0.1]:1"]));

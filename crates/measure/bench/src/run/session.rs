@@ -88,12 +88,7 @@ impl Session {
         let nodes = Nodes::none("quorate-bench-")
             .map_err(|error| Problem::io("make a temporary folder", &error))?;
         let network = kind.map(|kind| Network::new(kind, room));
-        Ok(Self {
-            nodes,
-            booted: 0,
-            voters: 0,
-            network: network.transpose()?.map(Arc::new),
-        })
+        Ok(Self { nodes, booted: 0, voters: 0, network: network.transpose()?.map(Arc::new) })
     }
 
     /// The network between the nodes, if it is an emulated one.
@@ -171,9 +166,7 @@ impl Session {
             })
         };
         let members = self.nodes.all().iter().map(place);
-        Ok(Cluster {
-            members: members.collect::<Result<_, Problem>>()?,
-        })
+        Ok(Cluster { members: members.collect::<Result<_, Problem>>()? })
     }
 
     /// SIGKILL.
@@ -230,9 +223,7 @@ impl Session {
         let stopped = self.nodes.terminate(&self.nodes.ids());
         stopped.map_err(|error| Problem::io("stop the nodes", &error))?;
         let nodes = self.nodes.all().iter();
-        Ok(nodes
-            .map(|node| (node.ready.node, node.spec.data.clone()))
-            .collect())
+        Ok(nodes.map(|node| (node.ready.node, node.spec.data.clone())).collect())
     }
 
     /// Ends the nodes and removes their folders.
@@ -247,11 +238,7 @@ impl Session {
 impl Cluster {
     /// The node on which all agree that it leads; waits for that.
     pub(super) fn leader(&self) -> Result<u32, Problem> {
-        let admins: Vec<String> = self
-            .members
-            .iter()
-            .map(|place| place.admin.clone())
-            .collect();
+        let admins: Vec<String> = self.members.iter().map(|place| place.admin.clone()).collect();
         let began = Instant::now();
         loop {
             let view = look(&admins)?;
@@ -323,9 +310,7 @@ impl Cluster {
     /// Those that are left without that one.
     pub(super) fn without(&self, node: u32) -> Self {
         let left = self.members.iter().filter(|place| place.node != node);
-        Self {
-            members: left.cloned().collect(),
-        }
+        Self { members: left.cloned().collect() }
     }
 
     /// Where clients connect to all of them.
@@ -352,8 +337,6 @@ pub fn resolve(address: &str) -> Result<SocketAddr, Problem> {
     let unknown = |why: String| {
         Problem::usage(format_args!("{address}: {why}")).hint("an address is HOST:PORT")
     };
-    let mut found = address
-        .to_socket_addrs()
-        .map_err(|error| unknown(error.to_string()))?;
+    let mut found = address.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
     found.next().ok_or_else(|| unknown("no address".to_owned()))
 }

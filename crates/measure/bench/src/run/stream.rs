@@ -72,10 +72,7 @@ impl Wish {
                 "--auxiliary needs at least 3 nodes: the others must form a quorum without it";
             return Err(Problem::usage(what));
         }
-        let writes = self
-            .load
-            .rate
-            .map(|rate| rate / self.load.write_bytes as u64);
+        let writes = self.load.rate.map(|rate| rate / self.load.write_bytes as u64);
         if writes == Some(0) {
             let what = "--rate is less than one write per second";
             return Err(Problem::usage(what).hint("see --write-size for the size of a write"));
@@ -114,11 +111,7 @@ impl Wish {
             None => Some(Shape {
                 durable,
                 // In memory nothing is flushed.
-                flush: if durable {
-                    self.nodes.disk_flush
-                } else {
-                    Duration::ZERO
-                },
+                flush: if durable { self.nodes.disk_flush } else { Duration::ZERO },
                 follower: true,
             }),
         }
@@ -234,15 +227,9 @@ impl StreamBench {
         watch(&running, from + self.time.duration, head);
         let after = Readings::take(cluster, running.completed());
         let written = running.finish().map_err(|error| unreachable(Some(error)))?;
-        let mut repetition = Repetition {
-            samples: written.samples,
-            ..Repetition::default()
-        };
+        let mut repetition = Repetition { samples: written.samples, ..Repetition::default() };
         Spent::between(&before, &after, Some(leader)).fill(&mut repetition);
-        Ok(Seen {
-            repetition,
-            acknowledged: written.acknowledged,
-        })
+        Ok(Seen { repetition, acknowledged: written.acknowledged })
     }
 
     /// Writers talk to the leader, which owns their streams.
@@ -262,10 +249,7 @@ impl StreamBench {
             gather: load.gather,
             cpus: self.pin.map(|pin| pin.writer),
             prefix: format!("bench-{}-", self.repetitions),
-            keeper: Some(Keeper {
-                address: place.stream.clone(),
-                bytes,
-            }),
+            keeper: Some(Keeper { address: place.stream.clone(), bytes }),
         };
         let started = writers.start(load.plan(&self.time));
         started.map_err(|error| Problem::io("start the load generator", &error))
@@ -310,11 +294,7 @@ mod tests {
             },
             load: load(1, 1000, Some(rate)),
             pin: false,
-            time: Time {
-                duration: Duration::from_secs(1),
-                warmup: Duration::ZERO,
-                repeat: 1,
-            },
+            time: Time { duration: Duration::from_secs(1), warmup: Duration::ZERO, repeat: 1 },
         };
         let offer = wish(5_000_900).load.offer();
         assert_eq!(offer, Offer::Open { per_second: 5000 });

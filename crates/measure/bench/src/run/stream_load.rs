@@ -52,16 +52,12 @@ impl Load {
     pub(super) fn offer(&self) -> Offer {
         let size = (self.write_bytes as u64).max(1);
         match (self.rate, self.outstanding) {
-            (Some(rate), _) => Offer::Open {
-                per_second: (rate / size).max(1),
-            },
+            (Some(rate), _) => Offer::Open { per_second: (rate / size).max(1) },
             (None, Some(outstanding)) => Offer::Closed { outstanding },
             (None, None) => {
                 let least = u64::from(self.streams) * 2;
                 let writes = (OUTSTANDING_BYTES / size).min(OUTSTANDING_MAX).max(least);
-                Offer::Closed {
-                    outstanding: u32::try_from(writes).unwrap_or(u32::MAX),
-                }
+                Offer::Closed { outstanding: u32::try_from(writes).unwrap_or(u32::MAX) }
             }
         }
     }
@@ -128,10 +124,8 @@ pub(super) fn row(
     followers: usize,
     pinned: bool,
 ) -> Option<Row> {
-    let (all, acknowledged): (Vec<Repetition>, Vec<Acknowledged>) = all
-        .into_iter()
-        .map(|seen| (seen.repetition, seen.acknowledged))
-        .unzip();
+    let (all, acknowledged): (Vec<Repetition>, Vec<Acknowledged>) =
+        all.into_iter().map(|seen| (seen.repetition, seen.acknowledged)).unzip();
     let mut row = Row::of_streams(setting, environment, load.asked(), &all, &acknowledged)?;
     let of_role = |role: &str| if role == FOLLOWERS { followers } else { 1 };
     if let Some(figures) = &mut row.stream {
@@ -145,13 +139,7 @@ pub(super) fn setting(scenario: &str, load: &Load, durability: Class, flush: Dur
     Setting {
         connections: load.streams,
         disk_flush_ms: flush_ms(flush),
-        ..Setting::new(
-            scenario,
-            durability.name(),
-            "streams",
-            load.write_bytes,
-            load.offer(),
-        )
+        ..Setting::new(scenario, durability.name(), "streams", load.write_bytes, load.offer())
     }
 }
 

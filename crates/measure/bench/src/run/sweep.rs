@@ -143,10 +143,7 @@ impl<'a> Sweep<'a> {
             .max_by(|a, b| a.throughput.total_cmp(&b.throughput))
             .map(MeasuredPoint::setting)
             .ok_or_else(|| Problem::new(Kind::Failed, "no_points", "nothing was measured"))?;
-        progress(&format!(
-            "{}, the best, and the node's own choice in turns",
-            best.shown()
-        ));
+        progress(&format!("{}, the best, and the node's own choice in turns", best.shown()));
         release(self.admin)?;
         self.offer(self.warmup() * SETTLE)?;
         // The greatest of many is partly luck: it has to do it again.
@@ -181,10 +178,7 @@ impl<'a> Sweep<'a> {
         let mut points = Vec::new();
         for batch_bytes in BATCHES {
             for window in WINDOWS {
-                let setting = SettingView {
-                    batch_bytes,
-                    window,
-                };
+                let setting = SettingView { batch_bytes, window };
                 points.push(self.point(setting)?);
             }
         }
@@ -236,9 +230,7 @@ impl<'a> Sweep<'a> {
         }
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let plan = Plan {
-            offer: Offer::Closed {
-                outstanding: self.load.outstanding,
-            },
+            offer: Offer::Closed { outstanding: self.load.outstanding },
             connections: self.load.connections,
             warmup: nanos(warmup),
             measure: ms * 1_000_000,
@@ -263,10 +255,7 @@ impl<'a> Sweep<'a> {
 
 impl MeasuredPoint {
     const fn setting(&self) -> SettingView {
-        SettingView {
-            batch_bytes: self.batch_bytes,
-            window: self.window,
-        }
+        SettingView { batch_bytes: self.batch_bytes, window: self.window }
     }
 }
 
@@ -429,10 +418,7 @@ mod tests {
             asked.clear();
             let samples = until_something_is_done(50, |ms| {
                 asked.push(ms);
-                Ok(Samples {
-                    completed: u64::from(ms >= done_from),
-                    ..Samples::default()
-                })
+                Ok(Samples { completed: u64::from(ms >= done_from), ..Samples::default() })
             });
             (samples.map(|samples| samples.completed), asked.clone())
         };

@@ -41,18 +41,11 @@ pub(super) fn trace(
         let stamps = hops::left_in(&folder)
             .map_err(|error| Problem::io(format_args!("read the stamps of node {node}"), &error))?;
         let leads = node == leader;
-        let name = if leads {
-            "leader".to_owned()
-        } else {
-            format!("node {node}")
-        };
+        let name = if leads { "leader".to_owned() } else { format!("node {node}") };
         nodes.push((!leads, name, stamps));
     }
     nodes.sort_by_key(|(follows, ..)| *follows);
-    let nodes: Vec<_> = nodes
-        .into_iter()
-        .map(|(_, name, stamps)| (name, stamps))
-        .collect();
+    let nodes: Vec<_> = nodes.into_iter().map(|(_, name, stamps)| (name, stamps)).collect();
     let found = life(&commands, &nodes);
     found.ok_or_else(|| {
         let what = "the stamps of the nodes are of none of the commands";
@@ -120,11 +113,9 @@ fn one(stream: &mut TcpStream, request: &[u8]) -> io::Result<Command> {
                 let (status, slot) = reply.split_first().unwrap_or((&u8::MAX, &[]));
                 let slot = slot.try_into().map(u64::from_le_bytes);
                 return match (*status, slot) {
-                    (status, Ok(slot)) if status == Status::Done as u8 => Ok(Command {
-                        sent_ns,
-                        replied_ns,
-                        slot,
-                    }),
+                    (status, Ok(slot)) if status == Status::Done as u8 => {
+                        Ok(Command { sent_ns, replied_ns, slot })
+                    }
                     (status, _) => Err(io::Error::other(Status::name(status))),
                 };
             }

@@ -38,12 +38,7 @@ pub(super) fn ceilings(link: Measured) -> [Ceiling; 2] {
     };
     let trip = link.round_trip_us;
     [
-        ceiling(
-            "emulated link: 64 B there and back over TCP",
-            1e6 / trip,
-            "/s",
-            Some(round(trip)),
-        ),
+        ceiling("emulated link: 64 B there and back over TCP", 1e6 / trip, "/s", Some(round(trip))),
         ceiling(
             "emulated link: bytes that one TCP connection carries",
             link.bytes_per_s * 8e-6,

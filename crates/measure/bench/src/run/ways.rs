@@ -80,9 +80,7 @@ fn sizes(
             groups.extend(all.map(|spoken| Group::new(experiment, spoken, link, *value_bytes)));
         }
         let measured = rounds(&mut groups, session);
-        let put = groups
-            .iter()
-            .map(|group| group.put(measured.as_ref().err(), ceilings, document));
+        let put = groups.iter().map(|group| group.put(measured.as_ref().err(), ceilings, document));
         let put = put.fold(Ok(()), Result::and);
         measured.and(put)?;
     }
@@ -135,10 +133,7 @@ impl<'a> Group<'a> {
             spoken,
             link,
             value_bytes,
-            all: clients
-                .into_iter()
-                .map(|count| (count, Vec::new()))
-                .collect(),
+            all: clients.into_iter().map(|count| (count, Vec::new())).collect(),
             refused: None,
         }
     }
@@ -186,10 +181,7 @@ impl<'a> Group<'a> {
             flags.extend(["--device", device.name()]);
         }
         let mut bench = self.experiment.bench_with(session, &flags)?;
-        bench.time = Time {
-            repeat: 1,
-            ..self.time()
-        };
+        bench.time = Time { repeat: 1, ..self.time() };
         bench.device = self.spoken.device;
         bench.frames = self.spoken.frames.then(|| FRAMES.to_owned());
         Ok(bench)
@@ -197,16 +189,12 @@ impl<'a> Group<'a> {
 
     /// A client has a connection of its own.
     fn setting(&self, clients: u32) -> Setting {
-        let offer = Offer::Closed {
-            outstanding: clients,
-        };
+        let offer = Offer::Closed { outstanding: clients };
         let name = &self.experiment.scenario.name;
         Setting {
             wan: Some(self.link.to_owned()),
             plane: Some(self.spoken.name()),
-            ..self
-                .experiment
-                .setting(name, self.value_bytes, clients, offer)
+            ..self.experiment.setting(name, self.value_bytes, clients, offer)
         }
     }
 

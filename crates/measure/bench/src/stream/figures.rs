@@ -132,22 +132,14 @@ impl Figures {
             (None, Some(outstanding)) => format!("{outstanding} outstanding"),
             (None, None) => "none".to_owned(),
         };
-        if streams == 1 {
-            load
-        } else {
-            format!("{load}, {streams} streams")
-        }
+        if streams == 1 { load } else { format!("{load}, {streams} streams") }
     }
 
     /// CPU of a node of each role, user and kernel, in words.
     pub fn shown_cpu(&self) -> String {
         let nodes = self.cpu.iter().filter(|cost| cost.role != GENERATOR);
         let shown = nodes.map(|cost| {
-            let NodeCost {
-                role,
-                user_s_per_gb,
-                system_s_per_gb,
-            } = cost;
+            let NodeCost { role, user_s_per_gb, system_s_per_gb } = cost;
             format!("{role} {user_s_per_gb} + {system_s_per_gb}")
         });
         shown.collect::<Vec<_>>().join(", ")
@@ -183,12 +175,7 @@ mod tests {
     }
 
     fn asked(offer: Offer) -> Asked {
-        Asked {
-            speech: Speech::Framed,
-            write_bytes: 100,
-            offer,
-            gather: false,
-        }
+        Asked { speech: Speech::Framed, write_bytes: 100, offer, gather: false }
     }
 
     #[test]

@@ -102,10 +102,7 @@ impl Writers {
 
     fn keep(&self) -> io::Result<()> {
         if let Some((mut streams, names, bytes)) = self.kept()? {
-            let keep = Keep {
-                bytes: Some(bytes),
-                age_ms: None,
-            };
+            let keep = Keep { bytes: Some(bytes), age_ms: None };
             for name in names {
                 streams.retain(&name, keep).map_err(io::Error::other)?;
             }
@@ -173,17 +170,10 @@ impl Generator {
             writers.push(Some(writer));
         }
         let write = wanted.speech.write(wanted.write_bytes);
-        let together = if wanted.gather {
-            (GATHERED_BYTES / write.len().max(1)).max(1)
-        } else {
-            1
-        };
+        let together = if wanted.gather { (GATHERED_BYTES / write.len().max(1)).max(1) } else { 1 };
         Ok(Self {
             speech: wanted.speech,
-            calls: Calls {
-                write: write.len(),
-                bytes: write.repeat(together),
-            },
+            calls: Calls { write: write.len(), bytes: write.repeat(together) },
             dirty: Vec::new(),
             alarm: Alarm::join(&epoll)?,
             epoll,
@@ -222,21 +212,14 @@ impl Generator {
             }
             shared.tell(load.completed());
         }
-        Ok(Written {
-            samples: load.finish(),
-            acknowledged: std::mem::take(&mut self.acknowledged),
-        })
+        Ok(Written { samples: load.finish(), acknowledged: std::mem::take(&mut self.acknowledged) })
     }
 
     /// Begins writes that are due. Whether there may be more at once.
     fn issue(&mut self, load: &mut Load, started: Instant) -> bool {
         let write = self.calls.write;
         let gathers = self.calls.bytes.len() > write;
-        let writes = if gathers {
-            GATHERED_WRITES
-        } else {
-            TURN_WRITES
-        };
+        let writes = if gathers { GATHERED_WRITES } else { TURN_WRITES };
         let writes = writes.min((TURN_BYTES / write.max(1)).max(1));
         let mut issued = 0;
         while issued < writes && self.full.is_none() {
@@ -408,19 +391,15 @@ impl Writer {
         let writes = self.waiting.min(calls.bytes.len() / calls.write);
         self.waiting -= writes;
         (0..writes).for_each(|_| self.progress.begin(now));
-        Call {
-            taken: 0,
-            bytes: writes * calls.write,
-        }
+        Call { taken: 0, bytes: writes * calls.write }
     }
 
     /// Reads what is there, once.
     fn receive(&mut self, scratch: &mut [u8]) -> io::Result<()> {
         match self.socket.read(scratch) {
-            Ok(0) => Err(io::Error::new(
-                ErrorKind::UnexpectedEof,
-                "the system closed the connection",
-            )),
+            Ok(0) => {
+                Err(io::Error::new(ErrorKind::UnexpectedEof, "the system closed the connection"))
+            }
             Ok(count) => {
                 self.input.extend_from_slice(&scratch[..count]);
                 Ok(())

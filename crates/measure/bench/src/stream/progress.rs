@@ -59,10 +59,7 @@ impl Progress {
         let bytes = position - self.durable;
         self.durable = position;
         let writes = usize::try_from(writes).expect("as many as there are in the queue");
-        Ok(News {
-            bytes,
-            calls: self.calls.drain(..writes).collect(),
-        })
+        Ok(News { bytes, calls: self.calls.drain(..writes).collect() })
     }
 }
 

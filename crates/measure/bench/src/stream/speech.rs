@@ -87,11 +87,7 @@ impl Speech {
             Answer::Closed { position } => (position, true),
             other => return Err(format!("a writer was told {other:?}")),
         };
-        Ok(Some(Heard {
-            used,
-            position,
-            closed,
-        }))
+        Ok(Some(Heard { used, position, closed }))
     }
 
     /// Says that no more comes.
@@ -157,13 +153,7 @@ mod tests {
 
     #[test]
     fn both_protocols_say_how_far_it_is_durable() {
-        let heard = |used, position, closed| {
-            Ok(Some(Heard {
-                used,
-                position,
-                closed,
-            }))
-        };
+        let heard = |used, position, closed| Ok(Some(Heard { used, position, closed }));
         let durable = said(Answer::Durable { position: 12 });
         assert_eq!(Speech::Framed.hear(&durable, 5), heard(16, 12, false));
         assert_eq!(Speech::Framed.hear(&durable[..15], 5), Ok(None));

@@ -54,20 +54,12 @@ fn repetition(completed: u64, least_us: u64) -> Repetition {
     (0..completed).for_each(|n| samples.latencies.record((least_us + n % 100) * 1000));
     let role = |role: &str, user_s| RoleUsage {
         role: role.to_owned(),
-        usage: Usage {
-            user_s,
-            system_s: 0.02,
-            switches: 300,
-        },
+        usage: Usage { user_s, system_s: 0.02, switches: 300 },
     };
     Repetition {
         counted: completed,
         samples,
-        roles: vec![
-            role("leader", 0.03),
-            role("followers", 0.04),
-            role(GENERATOR, 0.01),
-        ],
+        roles: vec![role("leader", 0.03), role("followers", 0.04), role(GENERATOR, 0.01)],
         writes: Some(3000),
         flushes: Some(3000),
         foreign_cpu: Some(0.25),
@@ -101,17 +93,8 @@ fn stream_row() -> Row {
     let mut setting = setting(offer);
     (setting.scenario, setting.store) = ("stream".to_owned(), "streams".to_owned());
     setting.connections = 2;
-    let asked = Asked {
-        speech: Speech::Raw,
-        write_bytes: 64,
-        offer,
-        gather: true,
-    };
-    let mut acknowledged = Acknowledged {
-        count: 500,
-        bytes: 3000 * 64,
-        ..Acknowledged::default()
-    };
+    let asked = Asked { speech: Speech::Raw, write_bytes: 64, offer, gather: true };
+    let mut acknowledged = Acknowledged { count: 500, bytes: 3000 * 64, ..Acknowledged::default() };
     (1..=100).for_each(|us| acknowledged.from_call.record(us * 1000));
     let all = [repetition(3000, 90)];
     let row = Row::of_streams(&setting, &environment(), asked, &all, &[acknowledged]);
@@ -131,12 +114,8 @@ fn segment_row() -> Row {
         burst: 44,
         queue_kib: Some(64),
     };
-    let heard = |datagrams: u64| Heard {
-        bytes: datagrams * 1472,
-        nanos: SECOND,
-        datagrams,
-        numbers: 7400,
-    };
+    let heard =
+        |datagrams: u64| Heard { bytes: datagrams * 1472, nanos: SECOND, datagrams, numbers: 7400 };
     let found = Found {
         heard: vec![heard(7400), heard(6660)],
         senders_cpu_s: 0.25,
@@ -150,11 +129,8 @@ fn segment_row() -> Row {
     (setting.durability, setting.disk_flush_ms) = ("volatile".to_owned(), 0.0);
     (setting.connections, setting.reads_percent) = (2, 0);
     setting.plane = Some(asked.said());
-    let mut repetition = Repetition {
-        foreign_cpu: found.foreign_cpu,
-        counted: 6660,
-        ..Repetition::default()
-    };
+    let mut repetition =
+        Repetition { foreign_cpu: found.foreign_cpu, counted: 6660, ..Repetition::default() };
     (repetition.samples.completed, repetition.samples.measured) = (6660, SECOND);
     let mut row = Row::new(&setting, &environment(), &[repetition]).unwrap();
     let lan = Lan::named("100mbit").unwrap();
@@ -178,10 +154,7 @@ fn document() -> Document {
     }
     for (window, completed) in [(1, 3000), (2, 5000)] {
         let mut fixed = setting(Offer::Closed { outstanding: 1200 });
-        fixed.batching = Some(Batching {
-            batch_bytes: 512,
-            window,
-        });
+        fixed.batching = Some(Batching { batch_bytes: 512, window });
         fixed.wan = Some("jpaxos".to_owned());
         let mut all = [repetition(completed, 100_000)];
         all[0].dropped = Some(7);
@@ -235,9 +208,7 @@ fn document() -> Document {
 
 #[track_caller]
 fn compare(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if env::var_os("UPDATE_GOLDEN").is_some() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();

@@ -43,13 +43,7 @@ fn server(answer: fn(u64) -> Option<&'static [u8]>) -> SocketAddr {
 }
 
 fn run(address: SocketAddr, offer: Offer, connections: u32) -> Samples {
-    let plan = Plan {
-        offer,
-        connections,
-        warmup: 0,
-        measure: SECOND / 4,
-        patience: 10 * SECOND,
-    };
+    let plan = Plan { offer, connections, warmup: 0, measure: SECOND / 4, patience: 10 * SECOND };
     let running = Running::start(plan, vec![address.into()], Resp::new(8, 100, 0)).unwrap();
     assert!(running.started().is_some());
     running.finish().unwrap()
@@ -69,13 +63,8 @@ fn every_command_gets_its_reply() {
 
 #[test]
 fn errors_are_counted_with_their_words() {
-    let address = server(|number| {
-        Some(if number % 10 == 0 {
-            b"-BUSY later\r\n"
-        } else {
-            b"+OK\r\n"
-        })
-    });
+    let address =
+        server(|number| Some(if number % 10 == 0 { b"-BUSY later\r\n" } else { b"+OK\r\n" }));
     let samples = run(address, Offer::Open { per_second: 4000 }, 1);
     assert_eq!((samples.errors, samples.lost), (100, 0));
     assert_eq!(samples.first_error.as_deref(), Some("BUSY later"));

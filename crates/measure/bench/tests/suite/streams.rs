@@ -63,13 +63,7 @@ fn patient(
     streams: u32,
     write_bytes: usize,
 ) -> Written {
-    let plan = Plan {
-        offer,
-        connections: streams,
-        warmup: 0,
-        measure: SECOND / 4,
-        patience,
-    };
+    let plan = Plan { offer, connections: streams, warmup: 0, measure: SECOND / 4, patience };
     let writers = Writers {
         speech: Speech::Raw,
         address,
@@ -101,10 +95,7 @@ fn every_write_is_acknowledged_by_its_last_byte() {
     // What is due just before the end may be written just behind it.
     let due = closed.samples.latencies.count();
     let called = closed.acknowledged.from_call.count();
-    assert!(
-        (due.saturating_sub(10)..=due).contains(&called),
-        "{due} due, {called} called"
-    );
+    assert!((due.saturating_sub(10)..=due).contains(&called), "{due} due, {called} called");
 }
 
 /// What an acknowledgement makes room for comes as one piece.
@@ -112,26 +103,18 @@ fn every_write_is_acknowledged_by_its_last_byte() {
 fn writes_that_are_due_together_go_together() {
     let address = node(|socket| take(socket, |count| count));
     let together = Offer::Closed { outstanding: 32 };
-    let Written {
-        samples,
-        acknowledged,
-    } = run(address, together, 1, GATHERED_BYTES);
+    let Written { samples, acknowledged } = run(address, together, 1, GATHERED_BYTES);
     assert_eq!((samples.errors, samples.lost), (0, 0));
     assert!(acknowledged.count > 0);
     assert_eq!(samples.completed, acknowledged.count * 32);
-    assert_eq!(
-        acknowledged.bytes,
-        samples.completed * GATHERED_BYTES as u64
-    );
+    assert_eq!(acknowledged.bytes, samples.completed * GATHERED_BYTES as u64);
 }
 
 /// The node is slower than the writer, whose socket is full again and again, and takes calls in part.
 #[test]
 fn no_write_is_lost_where_many_are_outstanding() {
     let address = node(|socket| take_in_parts(socket, 1000, |count| count));
-    let many = Offer::Closed {
-        outstanding: 400_000,
-    };
+    let many = Offer::Closed { outstanding: 400_000 };
     let samples = run(address, many, 2, GATHERED_BYTES).samples;
     assert_eq!((samples.errors, samples.lost), (0, 0));
     assert_eq!(samples.latencies.count(), samples.sent);
@@ -142,17 +125,10 @@ fn no_write_is_lost_where_many_are_outstanding() {
 /// node that is gone.
 #[test]
 fn a_node_that_miscounts_or_goes_away_loses_what_was_outstanding() {
-    let nodes: [(Serve, &str); 2] = [
-        (|socket| take(socket, |count| count + 1), "beyond what was"),
-        (drop, ""),
-    ];
+    let nodes: [(Serve, &str); 2] =
+        [(|socket| take(socket, |count| count + 1), "beyond what was"), (drop, "")];
     for (serve, why) in nodes {
-        let written = run(
-            node(serve),
-            Offer::Closed { outstanding: 8 },
-            1,
-            WRITE_BYTES,
-        );
+        let written = run(node(serve), Offer::Closed { outstanding: 8 }, 1, WRITE_BYTES);
         assert!((1..=8).contains(&written.samples.lost));
         let said = written.samples.first_error.unwrap();
         assert!(said.contains(why), "{said}");

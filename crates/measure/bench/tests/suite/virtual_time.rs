@@ -23,29 +23,16 @@ struct Fake {
 
 impl Default for Fake {
     fn default() -> Self {
-        Self {
-            service: |_| 100 * US,
-            stall: 0..0,
-            sleep: 0..0,
-            socket: usize::MAX,
-        }
+        Self { service: |_| 100 * US, stall: 0..0, sleep: 0..0, socket: usize::MAX }
     }
 }
 
 impl Fake {
     /// When a command that arrives at `at` is answered.
     fn answers(&self, at: Nanos, number: u64) -> Nanos {
-        let at = if self.stall.contains(&at) {
-            self.stall.end
-        } else {
-            at
-        };
+        let at = if self.stall.contains(&at) { self.stall.end } else { at };
         let done = at + (self.service)(number);
-        if self.stall.contains(&done) {
-            self.stall.end + done - self.stall.start
-        } else {
-            done
-        }
+        if self.stall.contains(&done) { self.stall.end + done - self.stall.start } else { done }
     }
 
     fn run(&self, plan: Plan) -> Samples {
@@ -99,18 +86,12 @@ fn open(per_second: u64, connections: u32) -> Plan {
 }
 
 fn closed(outstanding: u32) -> Plan {
-    Plan {
-        offer: Offer::Closed { outstanding },
-        ..open(1, outstanding)
-    }
+    Plan { offer: Offer::Closed { outstanding }, ..open(1, outstanding) }
 }
 
 #[track_caller]
 fn close(got: f64, wanted: f64, share: f64) {
-    assert!(
-        (got - wanted).abs() <= wanted * share,
-        "{got} is not within {share} of {wanted}"
-    );
+    assert!((got - wanted).abs() <= wanted * share, "{got} is not within {share} of {wanted}");
 }
 
 /// 100 to 1100 us, every microsecond as often as any other.
@@ -122,10 +103,7 @@ fn spread(number: u64) -> Nanos {
 #[test]
 fn the_longest_time_without_a_reply_is_found_to_the_microsecond() {
     let stall = 4 * SECOND + 10 * MS..4 * SECOND + 193 * MS;
-    let fake = Fake {
-        stall: stall.clone(),
-        ..Fake::default()
-    };
+    let fake = Fake { stall: stall.clone(), ..Fake::default() };
     for plan in [closed(8), open(10_000, 8)] {
         let samples = fake.run(plan);
         let after = |moment| samples.gaps.longest_after(moment).unwrap();
@@ -140,10 +118,7 @@ fn the_longest_time_without_a_reply_is_found_to_the_microsecond() {
 /// A server that never comes back: the silence lasts to the end of the sending.
 #[test]
 fn silence_to_the_end_is_a_gap() {
-    let fake = Fake {
-        stall: 7 * SECOND..1000 * SECOND,
-        ..Fake::default()
-    };
+    let fake = Fake { stall: 7 * SECOND..1000 * SECOND, ..Fake::default() };
     let samples = fake.run(closed(8));
     let gap = samples.gaps.longest_after(6 * SECOND).unwrap();
     close(gap as f64, 4.0 * SECOND as f64, 0.001);
@@ -151,18 +126,10 @@ fn silence_to_the_end_is_a_gap() {
 
 #[test]
 fn percentiles_and_rate_of_a_known_server_are_found() {
-    let fake = Fake {
-        service: spread,
-        ..Fake::default()
-    };
+    let fake = Fake { service: spread, ..Fake::default() };
     let samples = fake.run(open(10_000, 64));
     close(samples.per_second(), 10_000.0, 0.01);
-    for (share, us) in [
-        (0.5, 600.0),
-        (0.95, 1050.0),
-        (0.99, 1090.0),
-        (0.999, 1099.0),
-    ] {
+    for (share, us) in [(0.5, 600.0), (0.95, 1050.0), (0.99, 1090.0), (0.999, 1099.0)] {
         close(samples.latencies.quantile_us(share), us, 0.02);
     }
     close(samples.latencies.mean_us(), 600.0, 0.02);
@@ -176,11 +143,7 @@ fn a_closed_loop_follows_littles_law() {
     let fake = Fake::default();
     for outstanding in [1, 8, 100] {
         let samples = fake.run(closed(outstanding));
-        close(
-            samples.per_second(),
-            f64::from(outstanding) * 10_000.0,
-            0.01,
-        );
+        close(samples.per_second(), f64::from(outstanding) * 10_000.0, 0.01);
         close(samples.latencies.quantile_us(0.5), 100.0, 0.02);
     }
 }
@@ -188,10 +151,7 @@ fn a_closed_loop_follows_littles_law() {
 /// During half a second of ten nothing is answered: one command in twenty waits, evenly up to 500 ms.
 #[test]
 fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
-    let fake = Fake {
-        stall: 4 * SECOND..4 * SECOND + 500 * MS,
-        ..Fake::default()
-    };
+    let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, ..Fake::default() };
     let samples = fake.run(open(10_000, 16));
     close(samples.latencies.quantile_us(0.94), 100.0, 0.02);
     close(samples.latencies.quantile_us(0.96), 100_000.0, 0.02);
@@ -204,28 +164,17 @@ fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
 /// and their waiting counts all the same.
 #[test]
 fn a_command_that_could_not_be_sent_in_time_is_charged_from_its_intended_time() {
-    let fake = Fake {
-        stall: 4 * SECOND..4 * SECOND + 500 * MS,
-        socket: 4,
-        ..Fake::default()
-    };
+    let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, socket: 4, ..Fake::default() };
     let samples = fake.run(open(10_000, 16));
     close(samples.latencies.quantile_us(0.99), 400_000.0, 0.02);
     close(samples.latencies.max_us(), 500_000.0, 0.02);
-    assert!(
-        samples.late_share() > LATE_SHARE_MAX,
-        "{}",
-        samples.late_share()
-    );
+    assert!(samples.late_share() > LATE_SHARE_MAX, "{}", samples.late_share());
 }
 
 /// The generator itself does not run for 300 ms: it catches up, counts the wait, and says so.
 #[test]
 fn a_late_generator_counts_from_the_intended_time_and_says_that_it_was_late() {
-    let fake = Fake {
-        sleep: 4 * SECOND..4 * SECOND + 300 * MS,
-        ..Fake::default()
-    };
+    let fake = Fake { sleep: 4 * SECOND..4 * SECOND + 300 * MS, ..Fake::default() };
     let samples = fake.run(open(10_000, 16));
     close(samples.per_second(), 10_000.0, 0.01);
     close(samples.latencies.quantile_us(0.99), 200_000.0, 0.02);
@@ -235,20 +184,14 @@ fn a_late_generator_counts_from_the_intended_time_and_says_that_it_was_late() {
 
 #[test]
 fn a_short_delay_of_the_generator_is_reported_and_harmless() {
-    let fake = Fake {
-        sleep: 4 * SECOND..4 * SECOND + 50 * MS,
-        ..Fake::default()
-    };
+    let fake = Fake { sleep: 4 * SECOND..4 * SECOND + 50 * MS, ..Fake::default() };
     let samples = fake.run(open(1000, 4));
     assert!(samples.late > 0 && samples.late_share() < LATE_SHARE_MAX);
 }
 
 #[test]
 fn warm_up_is_thrown_away() {
-    let fake = Fake {
-        stall: 0..SECOND - 1,
-        ..Fake::default()
-    };
+    let fake = Fake { stall: 0..SECOND - 1, ..Fake::default() };
     let samples = fake.run(open(1000, 4));
     close(samples.latencies.max_us(), 100.0, 0.02);
     assert_eq!(samples.latencies.count(), 10_000);
@@ -256,10 +199,7 @@ fn warm_up_is_thrown_away() {
 
 #[test]
 fn what_is_never_answered_is_lost() {
-    let fake = Fake {
-        stall: 10 * SECOND..1_000_000 * SECOND,
-        ..Fake::default()
-    };
+    let fake = Fake { stall: 10 * SECOND..1_000_000 * SECOND, ..Fake::default() };
     let samples = fake.run(open(1000, 4));
     assert_eq!(samples.lost, 1000);
     let samples = fake.run(closed(8));
@@ -268,13 +208,7 @@ fn what_is_never_answered_is_lost() {
 
 #[test]
 fn an_error_is_counted_with_its_words_and_not_as_done() {
-    let mut load = Load::new(
-        Plan {
-            warmup: 0,
-            ..closed(1)
-        },
-        0,
-    );
+    let mut load = Load::new(Plan { warmup: 0, ..closed(1) }, 0);
     let issue = load.issue(0).unwrap();
     load.replied(10, issue.connection, Answer::Error(b"BUSY"));
     let issue = load.issue(10).unwrap();
@@ -286,13 +220,7 @@ fn an_error_is_counted_with_its_words_and_not_as_done() {
 
 #[test]
 fn a_broken_connection_loses_what_was_outstanding_and_the_rest_goes_on() {
-    let mut load = Load::new(
-        Plan {
-            warmup: 0,
-            ..closed(4)
-        },
-        0,
-    );
+    let mut load = Load::new(Plan { warmup: 0, ..closed(4) }, 0);
     while load.issue(0).is_some() {}
     load.lost(2, "reset");
     load.lost(2, "reset");
@@ -315,10 +243,7 @@ fn a_reply_to_nothing_is_an_error() {
 
 #[test]
 fn the_rate_over_time_shows_when_nothing_came() {
-    let fake = Fake {
-        stall: 4 * SECOND..4 * SECOND + 500 * MS,
-        ..Fake::default()
-    };
+    let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, ..Fake::default() };
     let samples = fake.run(open(1000, 4));
     assert_eq!(samples.over_time[35], 100);
     assert!(samples.over_time[41..45].iter().all(|count| *count == 0));

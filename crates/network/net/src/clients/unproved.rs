@@ -38,11 +38,7 @@ struct Stranger {
 
 impl Unproved {
     pub(super) fn new(trust: Option<Trust>) -> Self {
-        Self {
-            trust,
-            waiting: VecDeque::new(),
-            complaints: Seldom::default(),
-        }
+        Self { trust, waiting: VecDeque::new(), complaints: Seldom::default() }
     }
 
     /// Whether clients have to prove who they are.
@@ -71,9 +67,7 @@ impl Clients {
     ) -> std::io::Result<()> {
         let session = self.unproved.trust.as_ref().map(Trust::client_in);
         let socket = socket.secured(session);
-        let token = cx
-            .sources
-            .add(&socket, Source::Unproved(id), Interest::READ)?;
+        let token = cx.sources.add(&socket, Source::Unproved(id), Interest::READ)?;
         self.unproved.waiting.push_back(Stranger {
             id,
             socket,
@@ -111,17 +105,10 @@ impl Clients {
         if stranger.socket.is_established() {
             return self.let_in(at, cx);
         }
-        let interest = Interest {
-            read: true,
-            write: stranger.socket.waits_to_write(false),
-        };
+        let interest = Interest { read: true, write: stranger.socket.waits_to_write(false) };
         if interest != stranger.interest {
             stranger.interest = interest;
-            if cx
-                .sources
-                .change(&stranger.socket, stranger.token, interest)
-                .is_err()
-            {
+            if cx.sources.change(&stranger.socket, stranger.token, interest).is_err() {
                 self.dismiss(at, None, cx);
             }
         }
@@ -135,18 +122,8 @@ impl Clients {
         let Some(stranger) = self.unproved.waiting.remove(at) else {
             return;
         };
-        let Stranger {
-            id,
-            socket,
-            token,
-            ends,
-            interest,
-            ..
-        } = stranger;
-        let ends = Endpoints {
-            door: ends.door,
-            ..socket.ends()
-        };
+        let Stranger { id, socket, token, ends, interest, .. } = stranger;
+        let ends = Endpoints { door: ends.door, ..socket.ends() };
         cx.sources.becomes(token, Source::Client(id));
         self.open(id, socket, token, ends, cx);
         if let Some(client) = self.connections.get_mut(&id) {
@@ -160,11 +137,7 @@ impl Clients {
 
     /// Those that have taken too long go.
     pub(super) fn dismiss_late(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
-        while self
-            .unproved
-            .next_time()
-            .is_some_and(|at| at <= cx.now.time)
-        {
+        while self.unproved.next_time().is_some_and(|at| at <= cx.now.time) {
             self.dismiss(0, Some("no handshake in time"), cx);
         }
     }

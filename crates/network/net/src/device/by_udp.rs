@@ -43,20 +43,12 @@ impl ByUdp {
     pub(super) fn bind(at: SocketAddrV4, members: &Members) -> Result<Self, Refused> {
         let udp =
             Udp::bind(at, members.clone()).map_err(|error| Refused::Bind(at.into(), error))?;
-        Ok(Self {
-            own: udp.own(),
-            udp: Some(udp),
-            members: members.clone(),
-        })
+        Ok(Self { own: udp.own(), udp: Some(udp), members: members.clone() })
     }
 
     /// The same place, for a device that binds it when it starts.
     pub(super) fn later(&self) -> Self {
-        Self {
-            own: self.own,
-            udp: None,
-            members: self.members.clone(),
-        }
+        Self { own: self.own, udp: None, members: self.members.clone() }
     }
 
     /// Nobody hears anything there until it is bound again.

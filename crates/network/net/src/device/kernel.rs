@@ -43,10 +43,7 @@ impl Kernel {
             host.leave()?;
             (host, _) = open()?;
         }
-        Ok(Self {
-            host: Some(host),
-            not,
-        })
+        Ok(Self { host: Some(host), not })
     }
 
     fn host(&self) -> &Host {
@@ -150,10 +147,7 @@ mod tests {
     #[test]
     fn a_hook_that_does_not_see_tags_is_no_place() {
         let taken = |is_pair, takes_tags| {
-            let sight = Sight {
-                is_pair,
-                takes_tags,
-            };
+            let sight = Sight { is_pair, takes_tags };
             let mut hooks = Hook::ALL.to_vec();
             hooks.retain(|hook| blind(sight, *hook).is_none());
             hooks

@@ -134,19 +134,12 @@ impl Rungs {
     fn try_rung(&mut self, at: usize) -> Result<Found, String> {
         let name = self.rungs[at].to_string();
         match &mut self.rungs[at] {
-            Rung::Kernel {
-                interface,
-                hooks,
-                hook,
-            } => {
+            Rung::Kernel { interface, hooks, hook } => {
                 let place = Place::at(interface, self.cluster)?;
                 let kernel = Kernel::open(&place, interface, hooks).map_err(text)?;
                 *hook = Some(kernel.hook());
                 self.waiting.wait_for(kernel.readable()).map_err(text)?;
-                let pace = Pace {
-                    slot_us: KERNEL_SLOT_US,
-                    ..Pace::default()
-                };
+                let pace = Pace { slot_us: KERNEL_SLOT_US, ..Pace::default() };
                 let name = format!("{name}, by {kernel}");
                 Ok((Box::new(kernel), name, pace))
             }
@@ -191,12 +184,7 @@ impl Rungs {
         let owner = Owner::new(settings, device.shape());
         let words = std::iter::once(&name).chain(&self.not).chain(not);
         let words: Vec<&str> = words.map(String::as_str).collect();
-        Lent {
-            kind: self.rungs[self.at].kind(),
-            name: words.join("; "),
-            device,
-            owner,
-        }
+        Lent { kind: self.rungs[self.at].kind(), name: words.join("; "), device, owner }
     }
 }
 
@@ -258,27 +246,16 @@ mod tests {
     fn the_first_that_is_possible_is_taken_and_says_why() {
         let at = "127.0.0.1:0".parse().unwrap();
         let udp = ByUdp::bind(at, &Members::default()).unwrap();
-        let mut rungs = rungs(vec![
-            kernel(),
-            Rung::Packet(NONE.to_owned()),
-            Rung::Udp(udp),
-        ]);
+        let mut rungs = rungs(vec![kernel(), Rung::Packet(NONE.to_owned()), Rung::Udp(udp)]);
         let lent = rungs.climb(None).unwrap();
-        assert!(
-            lent.name.starts_with("thread, by datagrams"),
-            "{}",
-            lent.name
-        );
+        assert!(lent.name.starts_with("thread, by datagrams"), "{}", lent.name);
         for passed in ["; not in the kernel", "; not thread, by raw frames"] {
             assert!(lent.name.contains(passed), "{}", lent.name);
         }
         let first = lent.owner.device_boot();
         drop(lent);
         // Nobody can take it from its place; if it happened, it would not be taken again.
-        let none = rungs
-            .climb(Some("taken"))
-            .map(|lent| lent.name)
-            .unwrap_err();
+        let none = rungs.climb(Some("taken")).map(|lent| lent.name).unwrap_err();
         assert!(none.contains("no more thread, by datagrams"), "{none}");
         assert!(none.contains("not in the kernel"), "{none}");
         assert!(first > 0);
@@ -312,9 +289,7 @@ mod tests {
     fn a_hook_that_was_taken_away_is_passed_over() {
         let mut rung = kernel();
         assert!(rung.leave_hook());
-        let Rung::Kernel { hooks, hook, .. } = &mut rung else {
-            panic!("{rung}")
-        };
+        let Rung::Kernel { hooks, hook, .. } = &mut rung else { panic!("{rung}") };
         assert_eq!(hooks[..], [Hook::Traffic]);
         *hook = Some(Hook::Traffic);
         assert!(!rung.leave_hook());

@@ -65,10 +65,7 @@ impl Place {
         Self {
             group,
             // In raw frames stations have no other addresses.
-            own: Address {
-                mac,
-                ..Address::default()
-            },
+            own: Address { mac, ..Address::default() },
             everybody,
             decisions,
             sight,
@@ -123,10 +120,7 @@ mod tests {
     use super::*;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
-    const PLAIN: Sight = Sight {
-        is_pair: false,
-        takes_tags: false,
-    };
+    const PLAIN: Sight = Sight { is_pair: false, takes_tags: false };
 
     #[test]
     fn clusters_have_groups_of_stations_of_their_own() {
@@ -144,10 +138,7 @@ mod tests {
         let told = Place::of(MAC, 1, PLAIN).for_kernel().unwrap();
         assert_ne!(told.setup.owner.mac, told.setup.own.mac);
         assert_eq!(told.setup.own.mac, MAC);
-        assert_eq!(
-            (told.votes.mac, told.proposals.mac),
-            (told.setup.heard, told.setup.heard)
-        );
+        assert_eq!((told.votes.mac, told.proposals.mac), (told.setup.heard, told.setup.heard));
     }
 
     #[test]

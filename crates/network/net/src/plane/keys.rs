@@ -65,15 +65,10 @@ impl BadKeys {
 impl KeyFile {
     /// Reads it.
     pub fn read(path: &Path) -> Result<Self, BadKeys> {
-        let failed = |source| BadKeys::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = |source| BadKeys::Io { path: path.to_owned(), source };
         let mut text = String::new();
         let file = File::open(path).map_err(failed)?;
-        file.take(FILE_BYTES_MAX)
-            .read_to_string(&mut text)
-            .map_err(failed)?;
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
         Self::parse(path, &text)
     }
 
@@ -84,11 +79,7 @@ impl KeyFile {
             if line.is_empty() {
                 continue;
             }
-            let refuse = |what| BadKeys::Line {
-                path: path.to_owned(),
-                line: at + 1,
-                what,
-            };
+            let refuse = |what| BadKeys::Line { path: path.to_owned(), line: at + 1, what };
             let (number, digits) = line
                 .split_once(char::is_whitespace)
                 .ok_or_else(|| refuse("not a number and a key"))?;
@@ -105,15 +96,9 @@ impl KeyFile {
             keys.push((number, key));
         }
         if !(1..=2).contains(&keys.len()) {
-            return Err(BadKeys::Count {
-                path: path.to_owned(),
-                count: keys.len(),
-            });
+            return Err(BadKeys::Count { path: path.to_owned(), count: keys.len() });
         }
-        Ok(Self {
-            path: path.to_owned(),
-            keys,
-        })
+        Ok(Self { path: path.to_owned(), keys })
     }
 
     /// Where it is.
@@ -175,11 +160,7 @@ mod tests {
         let file = parse(&format!("7 {one}\n8\t{two}")).unwrap();
         assert_eq!(file.newest().unwrap(), &(8, Key::new([255; 32])));
         let keys = file.keys();
-        assert_eq!(
-            (keys.current().0, keys.newest()),
-            (7, 8),
-            "nobody has named the new one"
-        );
+        assert_eq!((keys.current().0, keys.newest()), (7, 8), "nobody has named the new one");
     }
 
     #[test]
@@ -203,17 +184,10 @@ mod tests {
             refused(&format!("1 {key}\n1 {key}"))
                 .ends_with("line 2: the number is in use by another line")
         );
-        for bad in [
-            &key[1..],
-            &format!("{key}0"),
-            &key.replace('0', "g"),
-            &key.replace('0', "é"),
-        ] {
+        for bad in [&key[1..], &format!("{key}0"), &key.replace('0', "g"), &key.replace('0', "é")]
+        {
             let text = refused(&format!("1 {bad}"));
-            assert!(
-                text.ends_with("the key is not 64 hexadecimal digits"),
-                "{text}"
-            );
+            assert!(text.ends_with("the key is not 64 hexadecimal digits"), "{text}");
         }
     }
 

@@ -12,10 +12,7 @@ pub(crate) struct Losing {
 impl Losing {
     /// So many of 10 000; none for 0.
     pub(crate) fn new(of_10000: u32, dice: Dice) -> Self {
-        Self {
-            of_10000: of_10000.into(),
-            dice,
-        }
+        Self { of_10000: of_10000.into(), dice }
     }
 
     /// Whether the next one is lost.

@@ -79,11 +79,7 @@ impl PacketSide {
             endpoint: endpoint::Settings {
                 me: identity.member,
                 boot: identity.boot,
-                group: Group {
-                    cluster: identity.cluster,
-                    group: 1,
-                    generation: 0,
-                },
+                group: Group { cluster: identity.cluster, group: 1, generation: 0 },
                 keys: sockets.keys.as_ref().map_or_else(Keys::none, KeyFile::keys),
                 limits: sockets.limits.clone(),
                 delivery: Delivery::InOrder,
@@ -129,25 +125,15 @@ impl PacketSide {
     ) -> Result<(), String> {
         let place = self.sockets.wire.place(said.address, from).ok_or_else(|| {
             let name = self.sockets.way().name();
-            format!(
-                "it takes datagrams at {:?}, which --plane {name} does not reach",
-                said.address
-            )
+            format!("it takes datagrams at {:?}, which --plane {name} does not reach", said.address)
         })?;
         let newest = self.plane.keys().newest();
         if (said.key == 0) != (newest == 0) {
-            let side = if newest == 0 {
-                "only the peer has"
-            } else {
-                "the peer has none"
-            };
+            let side = if newest == 0 { "only the peer has" } else { "the peer has none" };
             return Err(format!("--plane-key is not the same on all nodes: {side}"));
         }
         let introduction = introduction::heard(peer, boot, said).ok_or_else(|| {
-            format!(
-                "its datagrams are of boot {}, its connection is of {boot}",
-                said.boot
-            )
+            format!("its datagrams are of boot {}, its connection is of {boot}", said.boot)
         })?;
         self.places.insert(peer.node, place);
         self.plane.introduce(&introduction, now);
@@ -185,12 +171,7 @@ impl PacketSide {
         });
         // The others may have named it before.
         self.switch_keys();
-        taken.map_err(|bad| {
-            format!(
-                "key {id} of {} is not taken: {bad:?}",
-                file.path().display()
-            )
-        })
+        taken.map_err(|bad| format!("key {id} of {} is not taken: {bad:?}", file.path().display()))
     }
 
     /// What the interface carries.
@@ -230,8 +211,7 @@ impl PacketSide {
 
     pub(crate) fn voters(&mut self, configuration: &Configuration) {
         let voters = configuration.members().iter();
-        self.plane
-            .voters(voters.map(|voter| voter.member.node).collect());
+        self.plane.voters(voters.map(|voter| voter.member.node).collect());
     }
 
     pub(crate) fn told(&mut self, ballot: Ballot, decided_to: Slot) {
@@ -243,12 +223,7 @@ impl PacketSide {
     /// Takes what arrived at a socket.
     pub(crate) fn receive(&mut self, hears: Hears, now: Time, stats: &mut Stats) -> io::Result<()> {
         let Self { plane, sockets, .. } = self;
-        let Sockets {
-            wire,
-            losing,
-            instead,
-            ..
-        } = sockets;
+        let Sockets { wire, losing, instead, .. } = sockets;
         let before = wire.frames();
         let taken = wire.receive(hears, |datagram| {
             if !losing.next() {
@@ -294,13 +269,7 @@ impl PacketSide {
         if self.blocked {
             return Ok(());
         }
-        let Self {
-            plane,
-            sockets,
-            places,
-            sent_bytes,
-            ..
-        } = self;
+        let Self { plane, sockets, places, sent_bytes, .. } = self;
         let (mut blocked, mut failed) = (false, None);
         plane.take(now, |outgoing| {
             let place = match outgoing.to {
@@ -313,10 +282,7 @@ impl PacketSide {
             stats.calls_datagram_write += 1;
             *sent_bytes += outgoing.bytes.len() as u64;
             stats.datagrams_out += outgoing.bytes.len().div_ceil(outgoing.segment_bytes) as u64;
-            match sockets
-                .wire
-                .send(place, outgoing.bytes, outgoing.segment_bytes)
-            {
+            match sockets.wire.send(place, outgoing.bytes, outgoing.segment_bytes) {
                 Ok(Sent::All) => Left::All,
                 Ok(Sent::Dropped(count)) => {
                     stats.datagrams_dropped += count as u64;
@@ -396,23 +362,14 @@ impl PacketSide {
                 (self.way(by_group), why)
             }
         };
-        PeerPlane {
-            way,
-            frames: self.sockets.wire.frames().map(Mode::name),
-            rtt_us,
-            why,
-        }
+        PeerPlane { way, frames: self.sockets.wire.frames().map(Mode::name), rtt_us, why }
     }
 
     /// Appends what the plane counts, and how many datagrams were not taken, by reason.
     pub(crate) fn metrics(&self, out: &mut String) {
         let (counters, repairs) = (self.plane.counters(), self.plane.repairs());
         let counts = [
-            (
-                "frames_to_group",
-                "Frames sent once to the whole group.",
-                counters.frames_to_group,
-            ),
+            ("frames_to_group", "Frames sent once to the whole group.", counters.frames_to_group),
             (
                 "frames_without_room",
                 "Frames refused because a datagram channel was full.",
@@ -423,16 +380,8 @@ impl PacketSide {
                 "Requests for missing ranges of datagrams, repeated ones included.",
                 repairs.asked,
             ),
-            (
-                "datagrams_repaired",
-                "Datagrams resent to one node.",
-                repairs.repaired,
-            ),
-            (
-                "datagrams_repeated",
-                "Datagrams resent to the group.",
-                repairs.repeated,
-            ),
+            ("datagrams_repaired", "Datagrams resent to one node.", repairs.repaired),
+            ("datagrams_repeated", "Datagrams resent to the group.", repairs.repeated),
             (
                 "datagrams_relayed",
                 "Datagrams of other nodes passed on along their chains.",
@@ -446,10 +395,7 @@ impl PacketSide {
         ];
         for (name, help, count) in counts {
             let name = format!("quorate_net_{name}_total");
-            let _ = writeln!(
-                out,
-                "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}"
-            );
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
         }
         if self.sockets.chooses {
             let (name, changes) = ("quorate_net_plane_changes_total", counters.changes);
@@ -465,11 +411,7 @@ impl PacketSide {
                 "# HELP {name} Rate limit for sending to the group.\n# TYPE {name} gauge\n{name} {rate}"
             );
         }
-        refused(
-            out,
-            ("datagrams", "Datagrams refused, by reason."),
-            self.plane.refusals(),
-        );
+        refused(out, ("datagrams", "Datagrams refused, by reason."), self.plane.refusals());
         if let Some(refusals) = self.sockets.wire.refusals() {
             let help = "Raw frames refused, by reason.";
             refused(out, ("ethernet_frames", help), refusals);

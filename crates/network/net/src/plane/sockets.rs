@@ -130,11 +130,7 @@ impl Sockets {
         if !loopback && wanted.keys.is_none() && !wanted.trusted {
             return Err(Refused::Untrusted(name));
         }
-        let usual = if peers.is_ipv6() {
-            GROUP_ADDRESS_V6
-        } else {
-            GROUP_ADDRESS
-        };
+        let usual = if peers.is_ipv6() { GROUP_ADDRESS_V6 } else { GROUP_ADDRESS };
         let group = wanted.group.unwrap_or(usual);
         if !group.ip().is_multicast() {
             return Err(Refused::NoGroup(group));
@@ -246,7 +242,7 @@ fn ethernet(
 ) -> Result<(Wire, Limits, Option<String>), String> {
     if interface == LOOPBACK {
         return Err(
-            "a machine does not hear its own frames, and this interface has no others".to_owned(),
+            "a machine does not hear its own frames, and this interface has no others".to_owned()
         );
     }
     let group = Some(Wire::ETHERNET_GROUP);
@@ -306,11 +302,7 @@ fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
     let found = interface.and_then(|name| Interface::named(name, socket).ok());
     let mtu = found.as_ref().and_then(|interface| interface.mtu);
     // [pkt-4] Nothing is cut: a datagram has to fit behind the longer header, too.
-    let more = if socket.local().is_ipv6() {
-        IPV6_MORE_BYTES
-    } else {
-        0
-    };
+    let more = if socket.local().is_ipv6() { IPV6_MORE_BYTES } else { 0 };
     let mut limits = Limits::of_mtu(mtu.unwrap_or(USUAL_MTU).saturating_sub(more));
     limits.link_bytes_s = bytes_per_second(found.as_ref());
     limits
@@ -319,9 +311,7 @@ fn limits(interface: Option<&str>, socket: &Udp) -> Limits {
 fn bytes_per_second(interface: Option<&Interface>) -> u64 {
     let megabits = match interface {
         Some(interface) if interface.name == LOOPBACK => LOOPBACK_SPEED,
-        interface => interface
-            .and_then(|interface| interface.megabits)
-            .unwrap_or(USUAL_SPEED),
+        interface => interface.and_then(|interface| interface.megabits).unwrap_or(USUAL_SPEED),
     };
     megabits * BYTES_PER_MEGABIT
 }
@@ -331,10 +321,7 @@ mod tests {
     use super::*;
 
     fn wanted(way: Way) -> Wanted {
-        Wanted {
-            way,
-            ..Wanted::default()
-        }
+        Wanted { way, ..Wanted::default() }
     }
 
     fn open(wanted: &Wanted, peers: &str) -> Result<Option<Sockets>, String> {
@@ -365,15 +352,11 @@ mod tests {
         for group in ["10.0.0.1:7455", "[fd00::1]:7455"] {
             wanted.group = Some(group.parse().unwrap());
             let refused = open(&wanted, "127.0.0.1:0").unwrap_err();
-            assert_eq!(
-                refused,
-                format!("--plane-group {group} is no multicast group")
-            );
+            assert_eq!(refused, format!("--plane-group {group} is no multicast group"));
         }
-        for (group, peers) in [
-            ("[ff15::1]:7455", "127.0.0.1:7451"),
-            ("239.1.2.3:7455", "[::1]:7451"),
-        ] {
+        for (group, peers) in
+            [("[ff15::1]:7455", "127.0.0.1:7451"), ("239.1.2.3:7455", "[::1]:7451")]
+        {
             wanted.group = Some(group.parse().unwrap());
             let refused = open(&wanted, peers).unwrap_err();
             let text = format!("--plane-group {group} and --peer {peers} are of two families");
@@ -409,18 +392,13 @@ mod tests {
             "{why}"
         );
         // The port is in use by another socket.
-        let taken = open(&self::wanted(Way::Udp), "127.0.0.1:0")
-            .unwrap()
-            .unwrap();
+        let taken = open(&self::wanted(Way::Udp), "127.0.0.1:0").unwrap().unwrap();
         let again = open(&self::wanted(Way::Udp), &taken.wire.address());
         assert!(again.unwrap().is_none());
         let sockets = open(&self::wanted(Way::Ethernet), "127.0.0.1:0");
         let sockets = sockets.unwrap().unwrap();
         assert_eq!(sockets.way(), Way::Udp);
         let why = sockets.instead.unwrap();
-        assert!(
-            why.starts_with("raw Ethernet is not possible here: a machine"),
-            "{why}"
-        );
+        assert!(why.starts_with("raw Ethernet is not possible here: a machine"), "{why}");
     }
 }

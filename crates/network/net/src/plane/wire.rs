@@ -210,15 +210,7 @@ mod tests {
         assert_eq!(wire.place("10.0.0.1:7451", from), ip("10.0.0.1:7451"));
         assert_eq!(wire.place(":7451", from), ip("10.0.0.9:7451"));
         assert_eq!(wire.place("[::1]:1", None), ip("[::1]:1"));
-        for bad in [
-            "",
-            ":",
-            ":x",
-            "host:1",
-            ":99999",
-            "10.0.0.1",
-            "02:00:00:00:00:01",
-        ] {
+        for bad in ["", ":", ":x", "host:1", ":99999", "10.0.0.1", "02:00:00:00:00:01"] {
             assert_eq!(wire.place(bad, from), None, "{bad}");
         }
         assert_eq!(wire.place(":1", None), None);

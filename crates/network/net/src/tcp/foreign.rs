@@ -41,10 +41,7 @@ impl Foreign {
 
     /// Who said so lately.
     pub(crate) fn nodes(&self, now: Time) -> impl Iterator<Item = NodeId> {
-        let fresh = self
-            .nodes
-            .iter()
-            .filter(move |(_, seen)| seen.is_fresh(now));
+        let fresh = self.nodes.iter().filter(move |(_, seen)| seen.is_fresh(now));
         fresh.map(|(node, _)| *node)
     }
 }

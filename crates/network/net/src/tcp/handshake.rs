@@ -56,11 +56,7 @@ pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refuse
     }
     if hello.to != me || expected.dialled.is_some_and(|dialled| dialled != greeter) {
         let meant = expected.dialled.unwrap_or(hello.to);
-        let found = if expected.dialled.is_some() {
-            greeter
-        } else {
-            me
-        };
+        let found = if expected.dialled.is_some() { greeter } else { me };
         return refuse(
             RefusalCode::WrongNode,
             format!("node {meant} was expected at this address, node {found} is there"),
@@ -165,10 +161,7 @@ mod tests {
     }
 
     const fn levels(lowest: u16, newest: u16) -> Levels {
-        Levels {
-            lowest: Level(lowest),
-            newest: Level(newest),
-        }
+        Levels { lowest: Level(lowest), newest: Level(newest) }
     }
 
     /// [level-3] Releases before this one are, the first of which says one version and nothing of levels; the one behind

@@ -120,11 +120,7 @@ impl Inbox {
 
     /// One read of at most `limit` bytes, or of what is missing of a long frame.
     pub(crate) fn read(&mut self, from: &mut Socket, limit: usize) -> Moved {
-        if let Some(Long {
-            body: Body::Arriving(body),
-            ..
-        }) = &mut self.long
-        {
+        if let Some(Long { body: Body::Arriving(body), .. }) = &mut self.long {
             let moved = from.read(body.spare());
             if let Moved::Some(count) = moved {
                 body.came(count);
@@ -132,11 +128,7 @@ impl Inbox {
             self.took_all = body.room() == 0;
             return moved;
         }
-        let limit = if self.after_long {
-            limit.min(BETWEEN_BYTES)
-        } else {
-            limit
-        };
+        let limit = if self.after_long { limit.min(BETWEEN_BYTES) } else { limit };
         self.make_room(self.wanted.max(limit));
         let end = self.bytes.len().min(self.end + limit);
         let moved = from.read(&mut self.bytes[self.end..end]);
@@ -176,10 +168,7 @@ impl Long {
     fn begin(header: [u8; HEADER_BYTES], length: usize, first: &[u8], pool: &BlockPool) -> Self {
         let mut body = pool.fill(stream_position(&header).unwrap_or(0), length);
         body.put(first);
-        Self {
-            header,
-            body: Body::Arriving(body),
-        }
+        Self { header, body: Body::Arriving(body) }
     }
 
     /// The frame, once it is whole.
@@ -229,10 +218,7 @@ mod tests {
             ..BatchName::default()
         });
         let mut out = Vec::new();
-        let frame = Frame::Forward {
-            value,
-            bytes: &bytes,
-        };
+        let frame = Frame::Forward { value, bytes: &bytes };
         encode(Member::first(2), &frame, &mut out).unwrap();
         out
     }
@@ -253,10 +239,7 @@ mod tests {
     }
 
     fn between_long() -> Inbox {
-        Inbox {
-            after_long: true,
-            ..Inbox::default()
-        }
+        Inbox { after_long: true, ..Inbox::default() }
     }
 
     fn pair() -> (UnixStream, Socket) {
@@ -268,19 +251,10 @@ mod tests {
     #[test]
     fn frames_come_out_whole_however_the_bytes_arrive() {
         const LONG: usize = LONG_BODY_BYTES;
-        let frames = [
-            (1, 10),
-            (2, LONG),
-            (3, LONG + 77),
-            (4, 20),
-            (5, LONG - 1),
-            (6, 3 * LONG),
-            (7, 1),
-        ];
-        let stream: Vec<u8> = frames
-            .iter()
-            .flat_map(|(byte, length)| forward(*byte, *length))
-            .collect();
+        let frames =
+            [(1, 10), (2, LONG), (3, LONG + 77), (4, 20), (5, LONG - 1), (6, 3 * LONG), (7, 1)];
+        let stream: Vec<u8> =
+            frames.iter().flat_map(|(byte, length)| forward(*byte, *length)).collect();
         for step in [1, 159, 160, 161, 4095, 50_001, stream.len()] {
             let (mut here, mut there) = pair();
             let (mut inbox, mut seen) = (Inbox::default(), Vec::new());
@@ -290,16 +264,10 @@ mod tests {
                     take(&mut inbox, &mut seen);
                 }
             }
-            let came: Vec<_> = seen
-                .iter()
-                .map(|(byte, length, _)| (*byte, *length))
-                .collect();
+            let came: Vec<_> = seen.iter().map(|(byte, length, _)| (*byte, *length)).collect();
             assert_eq!(came, frames, "in steps of {step}");
             for (_, length, apart) in seen {
-                assert!(
-                    length >= LONG || !apart,
-                    "a short frame needs no buffer of its own"
-                );
+                assert!(length >= LONG || !apart, "a short frame needs no buffer of its own");
             }
             assert!(inbox.long.is_none() && inbox.start == inbox.end);
             drop(here);
@@ -345,11 +313,7 @@ mod tests {
     fn bytes_of_a_stream_arrive_where_a_disk_can_write_them_from() {
         let (position, whole) = (4096 * 5 + 100, 4096 * 20);
         let bytes: Vec<u8> = (0..whole).map(|at| (at % 251) as u8).collect();
-        let frame = Frame::StreamBytes {
-            stream: StreamName::default(),
-            position,
-            bytes: &bytes,
-        };
+        let frame = Frame::StreamBytes { stream: StreamName::default(), position, bytes: &bytes };
         let mut out = Vec::new();
         encode(Member::first(2), &frame, &mut out).unwrap();
         let (mut here, mut there) = pair();

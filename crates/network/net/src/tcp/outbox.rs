@@ -107,10 +107,7 @@ impl Outbox {
 
     /// One call; with how many bytes were offered.
     fn write_once(&self, to: &mut Socket, limit: usize) -> (Moved, usize) {
-        let first = self
-            .pieces
-            .front()
-            .map_or(&[][..], |piece| &piece.bytes()[self.sent..]);
+        let first = self.pieces.front().map_or(&[][..], |piece| &piece.bytes()[self.sent..]);
         if self.pieces.len() == 1 || first.len() >= limit {
             let first = &first[..first.len().min(limit)];
             return (to.write(first), first.len());
@@ -178,11 +175,7 @@ mod tests {
             expected.extend_from_slice(&[round; 160]);
             expected.extend_from_slice(&body);
             let shared = round % 3 == 0;
-            let body = if shared {
-                Body::Shared(&body)
-            } else {
-                Body::Bytes(&body)
-            };
+            let body = if shared { Body::Shared(&body) } else { Body::Bytes(&body) };
             outbox.push(&[round; 160], body);
             let _ = outbox.write(&mut here, usize::MAX);
             let mut part = vec![0; 30_000];
@@ -200,14 +193,7 @@ mod tests {
 
     #[test]
     fn no_more_is_written_than_the_limit_whatever_lies_in_it() {
-        for limit in [
-            1,
-            8,
-            9,
-            SHARED_BYTES_MIN,
-            SHARED_BYTES_MIN + 8,
-            2 * SHARED_BYTES_MIN,
-        ] {
+        for limit in [1, 8, 9, SHARED_BYTES_MIN, SHARED_BYTES_MIN + 8, 2 * SHARED_BYTES_MIN] {
             let (mut here, mut there) = pair();
             let mut outbox = Outbox::default();
             let mut expected = Vec::new();
@@ -250,34 +236,18 @@ mod tests {
             }
         };
         let edges = |at: usize| (at.saturating_sub(9)..at + 9).collect::<Vec<_>>();
-        let cuts = [
-            0,
-            8,
-            8 + SHARED_BYTES_MIN,
-            24 + SHARED_BYTES_MIN,
-            expected.len(),
-        ];
-        for cut in cuts
-            .into_iter()
-            .flat_map(edges)
-            .filter(|cut| *cut <= expected.len())
-        {
+        let cuts = [0, 8, 8 + SHARED_BYTES_MIN, 24 + SHARED_BYTES_MIN, expected.len()];
+        for cut in cuts.into_iter().flat_map(edges).filter(|cut| *cut <= expected.len()) {
             let mut outbox = Outbox::default();
             fill(&mut outbox);
             outbox.consume(cut);
             assert_eq!(outbox.len(), expected.len() - cut);
             let (mut here, mut there) = pair();
-            assert_eq!(
-                outbox.write(&mut here, usize::MAX),
-                Moved::Some(expected.len() - cut)
-            );
+            assert_eq!(outbox.write(&mut here, usize::MAX), Moved::Some(expected.len() - cut));
             let mut rest = vec![0; expected.len() - cut];
             there.read_exact(&mut rest).unwrap();
             assert!(rest == expected[cut..], "cut at {cut}");
-            assert!(
-                outbox.is_empty() && outbox.pieces.is_empty(),
-                "cut at {cut}"
-            );
+            assert!(outbox.is_empty() && outbox.pieces.is_empty(), "cut at {cut}");
         }
     }
 
@@ -300,9 +270,7 @@ mod tests {
             let Moved::Some(count) = outbox.write(&mut here, usize::MAX) else {
                 panic!("the other side reads all");
             };
-            there
-                .read_exact(&mut received[read_to..read_to + count])
-                .unwrap();
+            there.read_exact(&mut received[read_to..read_to + count]).unwrap();
             read_to += count;
         }
         assert!(received == expected);
@@ -314,11 +282,7 @@ mod tests {
         let mut outboxes = [(); 3].map(|()| Outbox::default());
         for outbox in &mut outboxes {
             outbox.push(&[0; 160], Body::Shared(&body));
-            assert_eq!(
-                outbox.len(),
-                160 + SHARED_BYTES_MIN,
-                "shared bytes count for each"
-            );
+            assert_eq!(outbox.len(), 160 + SHARED_BYTES_MIN, "shared bytes count for each");
         }
         assert_eq!(body.holders(), 4);
         let [mut first, mut second, third] = outboxes;

@@ -20,25 +20,15 @@ pub struct Resolved {
 /// Looks a name up in a thread of its own; the answer comes with the reactor's mail.
 pub(crate) fn resolve(node: NodeId, name: String, shared: Arc<Shared>) {
     let (worker, wanted) = (shared.clone(), name.clone());
-    let spawned = std::thread::Builder::new()
-        .name("resolve".to_owned())
-        .spawn(move || {
-            let addresses = match name.to_socket_addrs() {
-                Ok(addresses) => Ok(addresses.collect()),
-                Err(error) => Err(format!("cannot look up {name}: {error}")),
-            };
-            worker.tell(News::Resolved(Resolved {
-                node,
-                name,
-                addresses,
-            }));
-        });
+    let spawned = std::thread::Builder::new().name("resolve".to_owned()).spawn(move || {
+        let addresses = match name.to_socket_addrs() {
+            Ok(addresses) => Ok(addresses.collect()),
+            Err(error) => Err(format!("cannot look up {name}: {error}")),
+        };
+        worker.tell(News::Resolved(Resolved { node, name, addresses }));
+    });
     if let Err(error) = spawned {
         let addresses = Err(format!("cannot start a thread to look a name up: {error}"));
-        shared.tell(News::Resolved(Resolved {
-            node,
-            name: wanted,
-            addresses,
-        }));
+        shared.tell(News::Resolved(Resolved { node, name: wanted, addresses }));
     }
 }

@@ -94,11 +94,7 @@ mod tests {
             );
             let room = share.room(now);
             share.took(room, now);
-            sent += if ms > (seconds - 1) * 1000 {
-                room as u64
-            } else {
-                0
-            };
+            sent += if ms > (seconds - 1) * 1000 { room as u64 } else { 0 };
         }
         sent
     }

@@ -70,11 +70,7 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<Socket>> {
 impl Socket {
     /// Starts a connection; readiness to write tells how it went ([`Self::dialled`]).
     pub(crate) fn dial(address: SocketAddr) -> io::Result<Self> {
-        let family = if address.is_ipv4() {
-            AddressFamily::INET
-        } else {
-            AddressFamily::INET6
-        };
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         match rustix::net::connect(&socket, &address) {
@@ -226,15 +222,12 @@ impl Socket {
 
     /// Who is at the other end, without the port: strangers choose that.
     pub(crate) fn remote_host(&self) -> String {
-        self.remote_ip()
-            .map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
+        self.remote_ip().map_or_else(|| "a peer that is gone".to_owned(), |ip| ip.to_string())
     }
 
     /// The address of the other end, if it is there.
     pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
         let address = rustix::net::getpeername(&self.fd).ok().flatten()?;
-        SocketAddr::try_from(address)
-            .ok()
-            .map(|address| address.ip())
+        SocketAddr::try_from(address).ok().map(|address| address.ip())
     }
 }

@@ -25,28 +25,9 @@ fn echo(client: &mut (impl Read + Write)) {
 #[test]
 fn accepting_pauses_while_descriptors_run_out_and_nothing_crashes_or_spins() {
     let old = getrlimit(Resource::Nofile);
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(400),
-            maximum: old.maximum,
-        },
-    )
-    .unwrap();
-    let node = lone(
-        Limits {
-            accept_pause_ms: 10,
-            ..Limits::default()
-        },
-        &[2],
-    );
-    let patient = lone(
-        Limits {
-            accept_pause_ms: 3_600_000,
-            ..Limits::default()
-        },
-        &[2],
-    );
+    setrlimit(Resource::Nofile, Rlimit { current: Some(400), maximum: old.maximum }).unwrap();
+    let node = lone(Limits { accept_pause_ms: 10, ..Limits::default() }, &[2]);
+    let patient = lone(Limits { accept_pause_ms: 3_600_000, ..Limits::default() }, &[2]);
     let (mut here, mut there) = (node.client(), patient.client());
     echo(&mut here);
     echo(&mut there);
@@ -80,12 +61,7 @@ fn accepting_pauses_while_descriptors_run_out_and_nothing_crashes_or_spins() {
 }
 
 fn unconnected() -> TcpStream {
-    let socket = socket_with(
-        AddressFamily::INET,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    );
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     common::patient(TcpStream::from(socket.unwrap()))
 }
 

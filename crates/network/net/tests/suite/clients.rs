@@ -26,8 +26,7 @@ fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
 
 /// Until a client waits for its answer.
 fn wait_slow(node: &Node) -> u64 {
-    node.shared
-        .wait("a slow request", |world| !world.slow.is_empty());
+    node.shared.wait("a slow request", |world| !world.slow.is_empty());
     node.shared.lock().slow[0]
 }
 
@@ -35,11 +34,7 @@ fn wait_slow(node: &Node) -> u64 {
 fn pipelined_requests_are_answered_in_order_over_tcp_and_unix() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("client.sock");
-    let bound = Start {
-        socket: Some(path.clone()),
-        ..Start::node(1)
-    }
-    .bind();
+    let bound = Start { socket: Some(path.clone()), ..Start::node(1) }.bind();
     let peers = [bound.peer_address()];
     let node = bound.run(&peers);
     let lines: String = (0..5000).map(|n| format!("line {n}\n")).collect();
@@ -50,19 +45,14 @@ fn pipelined_requests_are_answered_in_order_over_tcp_and_unix() {
     assert!(read(&mut tcp, lines.len()) == lines.as_bytes());
     assert!(read(&mut unix, lines.len()) == lines.as_bytes());
     drop((tcp, unix));
-    node.shared
-        .wait("both gone", |world| world.clients.is_empty());
+    node.shared.wait("both gone", |world| world.clients.is_empty());
 }
 
 #[test]
 fn the_front_is_told_by_which_listener_a_client_came() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("client.sock");
-    let bound = Start {
-        socket: Some(path.clone()),
-        ..Start::node(1)
-    }
-    .bind();
+    let bound = Start { socket: Some(path.clone()), ..Start::node(1) }.bind();
     let peers = [bound.peer_address()];
     let node = bound.run(&peers);
     let echo = |client: &mut dyn Talk| {
@@ -76,13 +66,7 @@ fn the_front_is_told_by_which_listener_a_client_came() {
     echo(&mut TcpStream::connect(&node.stream).unwrap());
     echo(&mut TcpStream::connect(&node.raw).unwrap());
     let doors = node.shared.lock().doors.clone();
-    let expected = [
-        Door::Streams,
-        Door::Commands,
-        Door::Commands,
-        Door::Streams,
-        Door::StreamsRaw,
-    ];
+    let expected = [Door::Streams, Door::Commands, Door::Commands, Door::Streams, Door::StreamsRaw];
     assert_eq!(doors, expected);
     // A node that stops takes nobody any more at either, and finishes what it has.
     node.stop();
@@ -244,8 +228,7 @@ fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all() {
     node.shared.change(|world| world.hold = false);
     assert_eq!(read(&mut client, 17), b"three\nmore\nlines\n");
     assert_eq!(read(&mut other, 2), b"x\n");
-    node.shared
-        .wait("the end", |world| !world.half_closed.is_empty());
+    node.shared.wait("the end", |world| !world.half_closed.is_empty());
     node.shared.change(|world| world.hold_slow = false);
     assert_eq!(read_to_end(&mut client), b"slow answer\n");
     let shared = node.shared.clone();
@@ -283,30 +266,18 @@ fn the_last_error_reaches_a_client_that_keeps_sending() {
 /// And one that never closes is closed after a while.
 #[test]
 fn a_farewell_ends() {
-    let node = lone(
-        Limits {
-            farewell_ms: 20,
-            ..Limits::default()
-        },
-        &[],
-    );
+    let node = lone(Limits { farewell_ms: 20, ..Limits::default() }, &[]);
     let mut client = node.client();
     client.write_all(b"bye\n").unwrap();
     node.shared.wait("gone", |world| {
-        world
-            .events
-            .iter()
-            .any(|event| matches!(event, Event::ClientClosed(_)))
+        world.events.iter().any(|event| matches!(event, Event::ClientClosed(_)))
     });
     assert_eq!(read_to_end(&mut client), b"error: bye\n");
 }
 
 #[test]
 fn bytes_that_make_no_command_are_bounded() {
-    let limits = Limits {
-        client_backlog_bytes_max: 1 << 20,
-        ..Limits::default()
-    };
+    let limits = Limits { client_backlog_bytes_max: 1 << 20, ..Limits::default() };
     let node = lone(limits, &[]);
     let mut client = node.client();
     let mut other = node.client();
@@ -321,10 +292,7 @@ fn bytes_that_make_no_command_are_bounded() {
 /// its command, and the others do not notice.
 #[test]
 fn who_holds_most_of_the_memory_for_clients_is_closed() {
-    let limits = Limits {
-        clients_bytes_max: 1 << 20,
-        ..Limits::default()
-    };
+    let limits = Limits { clients_bytes_max: 1 << 20, ..Limits::default() };
     let node = lone(limits, &[]);
     let mut clients: Vec<TcpStream> = (0..3).map(|_| node.client()).collect();
     for (client, bytes) in clients.iter_mut().zip([300_000, 100_000, 500_000]) {
@@ -373,13 +341,7 @@ fn a_thousand_idle_clients_cost_no_turns_and_each_still_works() {
 
 #[test]
 fn more_clients_than_allowed_wait_for_a_place() {
-    let node = lone(
-        Limits {
-            clients_max: 2,
-            ..Limits::default()
-        },
-        &[],
-    );
+    let node = lone(Limits { clients_max: 2, ..Limits::default() }, &[]);
     let first = node.client();
     let _second = node.client();
     node.shared.wait("two", |world| world.clients.len() == 2);
@@ -395,9 +357,8 @@ fn more_clients_than_allowed_wait_for_a_place() {
 fn hostile_bytes_on_the_client_port_are_the_fronts_to_judge() {
     let node = lone(Limits::default(), &[]);
     let mut client = node.client();
-    let noise: Vec<u8> = (0..100_000u32)
-        .map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0])
-        .collect();
+    let noise: Vec<u8> =
+        (0..100_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     client.write_all(&noise).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     let whole = noise.iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
@@ -408,26 +369,17 @@ fn hostile_bytes_on_the_client_port_are_the_fronts_to_judge() {
 fn a_stop_finishes_what_was_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("client.sock");
-    let bound = Start {
-        socket: Some(path.clone()),
-        ..Start::node(1)
-    }
-    .bind();
+    let bound = Start { socket: Some(path.clone()), ..Start::node(1) }.bind();
     let peers = [bound.peer_address()];
     let node = bound.run(&peers);
     let handle = node.handle.clone();
     node.shared.lock().hold_slow = true;
     let (mut client, mut late) = (node.client(), node.client());
     client.write_all(b"slow\n").unwrap();
-    node.shared.wait("both", |world| {
-        world.clients.len() == 2 && world.slow.len() == 1
-    });
+    node.shared.wait("both", |world| world.clients.len() == 2 && world.slow.len() == 1);
     handle.stop();
     node.shared.wait_event(&Event::Stop);
-    assert!(
-        !path.exists(),
-        "the socket file is gone when the stop begins"
-    );
+    assert!(!path.exists(), "the socket file is gone when the stop begins");
     let _ = late.write_all(b"too late\n");
     node.shared.change(|world| world.hold_slow = false);
     assert_eq!(read_to_end(&mut client), b"slow answer\n");
@@ -438,13 +390,7 @@ fn a_stop_finishes_what_was_accepted() {
 
 #[test]
 fn a_stop_does_not_wait_for_ever() {
-    let node = lone(
-        Limits {
-            stop_ms: 20,
-            ..Limits::default()
-        },
-        &[],
-    );
+    let node = lone(Limits { stop_ms: 20, ..Limits::default() }, &[]);
     node.shared.lock().hold_slow = true;
     let mut client = node.client();
     client.write_all(b"slow\n").unwrap();

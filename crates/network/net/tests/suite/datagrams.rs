@@ -24,11 +24,7 @@ const NEXT_KEY: &str = "2 f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a
 
 /// A group that no other test of this machine uses now.
 fn wanted(way: Way) -> Wanted {
-    let port = UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     Wanted {
         way,
         group: Some(format!("239.81.84.70:{port}").parse().unwrap()),
@@ -37,10 +33,7 @@ fn wanted(way: Way) -> Wanted {
 }
 
 fn start(node: u32, plane: &Wanted) -> Start {
-    Start {
-        plane: plane.clone(),
-        ..Start::node(node)
-    }
+    Start { plane: plane.clone(), ..Start::node(node) }
 }
 
 fn run(starts: Vec<Start>) -> Vec<Node> {
@@ -61,21 +54,14 @@ fn keys(text: &str) -> KeyFile {
 /// How a node reaches another, and why not better.
 fn way(node: &Node, to: u32) -> Option<(Way, Option<String>)> {
     let status = node.handle.status().unwrap();
-    let peer = status
-        .peers
-        .into_iter()
-        .find(|peer| peer.member.node == NodeId(to))?;
+    let peer = status.peers.into_iter().find(|peer| peer.member.node == NodeId(to))?;
     Some((peer.plane.way, peer.plane.why))
 }
 
 fn wait_way(node: &Node, to: u32, wanted: Way) {
     let start = Instant::now();
     while way(node, to).map(|(way, _)| way) != Some(wanted) {
-        assert!(
-            start.elapsed() < DEADLINE,
-            "never {wanted:?}: {:?}",
-            way(node, to)
-        );
+        assert!(start.elapsed() < DEADLINE, "never {wanted:?}: {:?}", way(node, to));
         std::thread::yield_now();
     }
 }
@@ -103,11 +89,7 @@ fn forwarded(node: &Node, from: u32) -> Vec<(Lane, Vec<u8>)> {
 
 /// Multicast where the machine has it, else the next best.
 fn best(nodes: &[Bound]) -> Way {
-    match nodes
-        .iter()
-        .map(|bound| bound.listeners.plane())
-        .collect::<Vec<_>>()[..]
-    {
+    match nodes.iter().map(|bound| bound.listeners.plane()).collect::<Vec<_>>()[..] {
         [Way::Multicast, ..] => Way::Multicast,
         _ => {
             eprintln!("skipped: multicast on loopback: this machine does not take it");
@@ -120,9 +102,7 @@ fn best(nodes: &[Bound]) -> Way {
 fn has_groups_of_ipv6() -> bool {
     let local = "[::1]:0".parse().unwrap();
     let heard = Udp::bind(local, 1 << 16).and_then(|one| {
-        let group: SocketAddr = format!("[ff15::5152:2]:{}", one.local().port())
-            .parse()
-            .unwrap();
+        let group: SocketAddr = format!("[ff15::5152:2]:{}", one.local().port()).parse().unwrap();
         let interface = one.send_groups_at("lo")?;
         let mut hears = Udp::join(group, "lo", 1 << 16)?;
         let sent = one.send(interface.scoped(group), b"?", 1);
@@ -147,10 +127,7 @@ fn peers_of_ipv6_are_reached_by_datagrams_and_by_groups() {
         let mut wanted = wanted(kind);
         let port = wanted.group.map_or(0, |group| group.port());
         wanted.group = Some(format!("[ff15::5152:1]:{port}").parse().unwrap());
-        let here = |node| Start {
-            peer: "[::1]:0".to_owned(),
-            ..start(node, &wanted)
-        };
+        let here = |node| Start { peer: "[::1]:0".to_owned(), ..start(node, &wanted) };
         let nodes = run((1..=3).map(here).collect());
         for to in [2, 3] {
             wait_way(&nodes[0], to, kind);
@@ -163,20 +140,13 @@ fn peers_of_ipv6_are_reached_by_datagrams_and_by_groups() {
 
 #[test]
 fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
-    for (kind, keyed) in [
-        (Way::Udp, false),
-        (Way::Udp, true),
-        (Way::Chain, true),
-        (Way::Multicast, true),
-    ] {
+    for (kind, keyed) in
+        [(Way::Udp, false), (Way::Udp, true), (Way::Chain, true), (Way::Multicast, true)]
+    {
         let mut wanted = wanted(kind);
         wanted.keys = keyed.then(|| keys(KEY));
         let bounds: Vec<Bound> = (1..=3).map(|node| start(node, &wanted).bind()).collect();
-        let best = if kind == Way::Multicast {
-            best(&bounds)
-        } else {
-            kind
-        };
+        let best = if kind == Way::Multicast { best(&bounds) } else { kind };
         let nodes = run_bound(bounds);
         for (at, node) in nodes.iter().enumerate() {
             for to in (1..=3).filter(|to| *to != at + 1) {
@@ -186,54 +156,27 @@ fn frames_of_the_protocol_go_by_datagrams_and_the_rest_by_connections() {
         // The longest is more than a channel holds: it goes by the connection.
         let sizes = [0, 1, 1000, 3000, 70_000, 1 << 20, 9 << 20];
         for size in sizes {
-            send(
-                &nodes[0],
-                Task::Forward(NodeId(2), Lane::Control, vec![1; size]),
-            );
-            send(
-                &nodes[0],
-                Task::Forward(NodeId(2), Lane::Bulk, vec![2; size]),
-            );
-            send(
-                &nodes[0],
-                Task::Share(vec![NodeId(2), NodeId(3)], Payload::new(vec![3; size])),
-            );
+            send(&nodes[0], Task::Forward(NodeId(2), Lane::Control, vec![1; size]));
+            send(&nodes[0], Task::Forward(NodeId(2), Lane::Bulk, vec![2; size]));
+            send(&nodes[0], Task::Share(vec![NodeId(2), NodeId(3)], Payload::new(vec![3; size])));
         }
         for (node, count) in [(1, 3 * sizes.len()), (2, sizes.len())] {
             nodes[node].shared.wait("all frames", |world| {
                 let frames = world.events.iter();
-                frames
-                    .filter(|event| matches!(event, Event::Forwarded(..)))
-                    .count()
-                    == count
+                frames.filter(|event| matches!(event, Event::Forwarded(..))).count() == count
             });
         }
         for size in sizes {
             for (to, frames) in [(1, 3), (2, 1)] {
                 let got = forwarded(&nodes[to], 1);
-                assert_eq!(
-                    got.iter().filter(|(_, bytes)| bytes.len() == size).count(),
-                    frames
-                );
+                assert_eq!(got.iter().filter(|(_, bytes)| bytes.len() == size).count(), frames);
             }
         }
         let stats = nodes[0].handle.metrics().unwrap().stats;
         let by_datagrams = stats.frames_out_datagrams;
         // Those to each of two count twice; of the bulk lane there is none.
-        assert!(
-            (15..=21).contains(&by_datagrams),
-            "{by_datagrams} of {}",
-            stats.frames_out
-        );
-        assert_eq!(
-            nodes[1]
-                .handle
-                .metrics()
-                .unwrap()
-                .stats
-                .datagram_frames_refused,
-            0
-        );
+        assert!((15..=21).contains(&by_datagrams), "{by_datagrams} of {}", stats.frames_out);
+        assert_eq!(nodes[1].handle.metrics().unwrap().stats.datagram_frames_refused, 0);
         nodes.into_iter().for_each(Node::stop);
     }
 }
@@ -244,15 +187,8 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     let (mut one, mut two) = (wanted(Way::Udp), wanted(Way::Udp));
     let nodes = run(vec![start(1, &one), Start::node(2)]);
     nodes[0].shared.wait_event(&Event::Up(NodeId(2), 1));
-    assert_eq!(
-        way(&nodes[0], 2),
-        Some((Way::Tcp, Some("the peer takes no datagrams".to_owned())))
-    );
-    assert_eq!(
-        way(&nodes[1], 1),
-        Some((Way::Tcp, None)),
-        "nobody wanted more"
-    );
+    assert_eq!(way(&nodes[0], 2), Some((Way::Tcp, Some("the peer takes no datagrams".to_owned()))));
+    assert_eq!(way(&nodes[1], 1), Some((Way::Tcp, None)), "nobody wanted more");
     pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
@@ -266,10 +202,7 @@ fn a_peer_without_datagrams_or_with_another_key_is_reached_by_tcp() {
     while nodes[1].handle.metrics().unwrap().text.contains(refused) {
         assert!(begun.elapsed() < DEADLINE, "its datagrams are not refused");
     }
-    assert_eq!(
-        way(&nodes[0], 2),
-        Some((Way::Tcp, Some("datagrams do not come back".to_owned())))
-    );
+    assert_eq!(way(&nodes[0], 2), Some((Way::Tcp, Some("datagrams do not come back".to_owned()))));
     pass((&nodes[0], 1), (&nodes[1], 2), b"by TCP");
     drop(nodes);
 
@@ -290,36 +223,19 @@ fn a_peer_that_starts_again_is_reached_again() {
     let peers: Vec<PeerAddress> = nodes
         .iter()
         .zip(1..)
-        .map(|(node, id)| PeerAddress {
-            node: NodeId(id),
-            address: node.peer.clone(),
-        })
+        .map(|(node, id)| PeerAddress { node: NodeId(id), address: node.peer.clone() })
         .collect();
     let address = nodes[1].peer.clone();
     nodes.pop().unwrap().stop();
     nodes[0].shared.wait_event(&Event::Down(NodeId(2)));
-    let again = Start {
-        boot: 2,
-        peer: address,
-        ..start(2, &wanted)
-    };
+    let again = Start { boot: 2, peer: address, ..start(2, &wanted) };
     let again = again.bind().run(&peers);
     nodes[0].shared.wait_event(&Event::Up(NodeId(2), 2));
     wait_way(&nodes[0], 2, Way::Udp);
     wait_way(&again, 1, Way::Udp);
-    let before = nodes[0]
-        .handle
-        .metrics()
-        .unwrap()
-        .stats
-        .frames_out_datagrams;
+    let before = nodes[0].handle.metrics().unwrap().stats.frames_out_datagrams;
     pass((&nodes[0], 1), (&again, 2), b"again");
-    let after = nodes[0]
-        .handle
-        .metrics()
-        .unwrap()
-        .stats
-        .frames_out_datagrams;
+    let after = nodes[0].handle.metrics().unwrap().stats.frames_out_datagrams;
     assert_eq!(after - before, 1);
 }
 
@@ -362,11 +278,7 @@ fn what_strangers_send_is_dropped_and_counted() {
     for kind in [Way::Udp, Way::Chain, Way::Multicast] {
         let wanted = wanted(kind);
         let bounds = vec![start(1, &wanted).bind(), start(2, &wanted).bind()];
-        let best = if kind == Way::Multicast {
-            best(&bounds)
-        } else {
-            kind
-        };
+        let best = if kind == Way::Multicast { best(&bounds) } else { kind };
         let nodes = run_bound(bounds);
         wait_way(&nodes[0], 2, best);
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -393,25 +305,15 @@ fn what_strangers_send_is_dropped_and_counted() {
         }
         let total = |node: &Node| -> u64 {
             let text = node.handle.metrics().unwrap().text;
-            let lines = text
-                .lines()
-                .filter(|line| line.starts_with("quorate_net_datagrams_refused_total"));
-            lines
-                .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
-                .sum()
+            let lines =
+                text.lines().filter(|line| line.starts_with("quorate_net_datagrams_refused_total"));
+            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
         };
         let begun = Instant::now();
         while total(&nodes[0]) < sent {
-            assert!(
-                begun.elapsed() < DEADLINE,
-                "{} of {sent} counted",
-                total(&nodes[0])
-            );
+            assert!(begun.elapsed() < DEADLINE, "{} of {sent} counted", total(&nodes[0]));
         }
-        send(
-            &nodes[1],
-            Task::Forward(NodeId(1), Lane::Control, b"goes on".to_vec()),
-        );
+        send(&nodes[1], Task::Forward(NodeId(1), Lane::Control, b"goes on".to_vec()));
         nodes[0].shared.wait_event(&Event::Forwarded(
             NodeId(2),
             Lane::Control,
@@ -426,10 +328,7 @@ fn what_strangers_send_is_dropped_and_counted() {
 fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
     let wanted = wanted(Way::Udp);
     let bound = start(1, &wanted).bind();
-    let absent = PeerAddress {
-        node: NodeId(2),
-        address: "127.0.0.1:1".to_owned(),
-    };
+    let absent = PeerAddress { node: NodeId(2), address: "127.0.0.1:1".to_owned() };
     let peers = [bound.peer_address(), absent];
     let node = bound.run(&peers);
     let mut raw = Raw::greet(&node, hello(2));
@@ -438,14 +337,7 @@ fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
             boot: hello(2).boot + u32::from(channel == 3),
             address,
             key: 0,
-            channels: vec![
-                DatagramChannel {
-                    channel,
-                    to_one: true,
-                    next,
-                };
-                16
-            ],
+            channels: vec![DatagramChannel { channel, to_one: true, next }; 16],
         })
     };
     for frame in [
@@ -460,16 +352,9 @@ fn what_a_peer_says_of_its_datagrams_may_be_nonsense() {
     }
     raw.send(
         Member::first(2),
-        &Frame::Forward {
-            value: crate::common::batch(b"still here"),
-            bytes: b"still here",
-        },
+        &Frame::Forward { value: crate::common::batch(b"still here"), bytes: b"still here" },
     );
-    node.shared.wait_event(&Event::Forwarded(
-        NodeId(2),
-        Lane::Control,
-        b"still here".to_vec(),
-    ));
+    node.shared.wait_event(&Event::Forwarded(NodeId(2), Lane::Control, b"still here".to_vec()));
     assert_eq!(way(&node, 2).unwrap().0, Way::Tcp);
 }
 

@@ -34,25 +34,18 @@ fn a_transfer_reports_its_end_and_a_second_one_is_refused_meanwhile() {
     let node = lone(Limits::default(), &[2]);
     let handle = node.handle.clone();
     let first = std::thread::spawn(move || handle.transfer(Some(NodeId(2))));
-    node.shared
-        .wait("the transfer", |world| world.transfers == [Some(NodeId(2))]);
+    node.shared.wait("the transfer", |world| world.transfers == [Some(NodeId(2))]);
     let second = node.handle.transfer(None);
     assert_eq!(second, Err(TransferError::Refused(Refusal::Transferring)));
-    node.shared
-        .change(|world| world.tasks.push_back(Task::EndTransfer(Ok(NodeId(2)))));
+    node.shared.change(|world| world.tasks.push_back(Task::EndTransfer(Ok(NodeId(2)))));
     assert_eq!(first.join().unwrap(), Ok(NodeId(2)));
     // And then another one may begin.
     let handle = node.handle.clone();
     let third = std::thread::spawn(move || handle.transfer(None));
-    node.shared
-        .wait("the next transfer", |world| world.transfers.len() == 2);
+    node.shared.wait("the next transfer", |world| world.transfers.len() == 2);
     let refused = Err(Refusal::NotLeader);
-    node.shared
-        .change(|world| world.tasks.push_back(Task::EndTransfer(refused)));
-    assert_eq!(
-        third.join().unwrap(),
-        Err(TransferError::Refused(Refusal::NotLeader))
-    );
+    node.shared.change(|world| world.tasks.push_back(Task::EndTransfer(refused)));
+    assert_eq!(third.join().unwrap(), Err(TransferError::Refused(Refusal::NotLeader)));
 }
 
 /// A caller that asks while an attempt is in progress shares it.
@@ -64,23 +57,16 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
         std::thread::spawn(move || handle.snapshot(at.map(Slot)))
     };
     let asked = [ask(None), ask(Some(7))];
-    node.shared
-        .wait("the orders", |world| world.snapshots.len() == 2);
-    let taken = Snapshot {
-        at: Slot(9),
-        bytes: 100,
-    };
-    node.shared
-        .change(|world| world.tasks.push_back(Task::EndSnapshot(Ok(taken))));
+    node.shared.wait("the orders", |world| world.snapshots.len() == 2);
+    let taken = Snapshot { at: Slot(9), bytes: 100 };
+    node.shared.change(|world| world.tasks.push_back(Task::EndSnapshot(Ok(taken))));
     for thread in asked {
         assert_eq!(thread.join().unwrap(), Ok(taken));
     }
     let again = ask(None);
-    node.shared
-        .wait("the next order", |world| world.snapshots.len() == 3);
+    node.shared.wait("the next order", |world| world.snapshots.len() == 3);
     let why = || "no room".to_owned();
-    node.shared
-        .change(|world| world.tasks.push_back(Task::EndSnapshot(Err(why()))));
+    node.shared.change(|world| world.tasks.push_back(Task::EndSnapshot(Err(why()))));
     assert_eq!(again.join().unwrap(), Err(SnapshotError::Failed(why())));
 }
 
@@ -88,21 +74,16 @@ fn all_who_ask_for_a_snapshot_hear_its_end() {
 /// over.
 #[test]
 fn everybody_who_asks_the_group_hears_what_came_of_it() {
-    let limits = Limits {
-        commands_max: 2,
-        ..Limits::default()
-    };
+    let limits = Limits { commands_max: 2, ..Limits::default() };
     let node = lone(limits, &[]);
     let ask = |ask: Ask, dry_run| {
         let handle = node.handle.clone();
         std::thread::spawn(move || handle.group(ask, dry_run))
     };
     let first = ask(Ask::Cancel, false);
-    node.shared
-        .wait("the first order", |world| world.asked.len() == 1);
+    node.shared.wait("the first order", |world| world.asked.len() == 1);
     let second = ask(Ask::Promote(NodeId(4)), true);
-    node.shared
-        .wait("the second order", |world| world.asked.len() == 2);
+    node.shared.wait("the second order", |world| world.asked.len() == 2);
     let busy = Err(GroupError::Unanswered(Unanswered::Busy));
     assert_eq!(node.handle.group(Ask::Cancel, false), busy);
     let numbers: Vec<u64> = {
@@ -130,8 +111,7 @@ fn everybody_who_asks_the_group_hears_what_came_of_it() {
     assert_eq!(first.join().unwrap(), Ok(Answer::Done));
     // There is room again, and no number comes twice.
     let third = ask(Ask::Cancel, false);
-    node.shared
-        .wait("the third order", |world| world.asked.len() == 3);
+    node.shared.wait("the third order", |world| world.asked.len() == 3);
     let number = node.shared.lock().asked[2].0;
     assert!(!numbers.contains(&number));
     node.shared.change(|world| {
@@ -151,8 +131,7 @@ fn probes_share_an_attempt_and_all_hear_its_end() {
     };
     let asking = [ask(), ask(), ask()];
     node.shared.wait("the probes", |world| world.probes == 3);
-    node.shared
-        .change(|world| world.tasks.push_back(Task::EndProbe(Probed::Unconfirmed)));
+    node.shared.change(|world| world.tasks.push_back(Task::EndProbe(Probed::Unconfirmed)));
     for asked in asking {
         assert_eq!(asked.join().unwrap(), Ok(Probed::Unconfirmed));
     }
@@ -163,8 +142,7 @@ fn who_waits_when_the_reactor_ends_hears_it_at_once() {
     let node = lone(Limits::default(), &[2]);
     let handle = node.handle.clone();
     let waiting = std::thread::spawn(move || handle.transfer(None));
-    node.shared
-        .wait("the transfer", |world| world.transfers.len() == 1);
+    node.shared.wait("the transfer", |world| world.transfers.len() == 1);
     let handle = node.handle.clone();
     node.stop();
     let stopped = Err(TransferError::Unanswered(Unanswered::Stopped));
@@ -176,12 +154,6 @@ fn who_waits_when_the_reactor_ends_hears_it_at_once() {
 
 #[test]
 fn too_many_questions_are_refused_and_not_queued() {
-    let node = lone(
-        Limits {
-            commands_max: 0,
-            ..Limits::default()
-        },
-        &[],
-    );
+    let node = lone(Limits { commands_max: 0, ..Limits::default() }, &[]);
     assert_eq!(node.handle.status(), Err(Unanswered::Busy));
 }

@@ -24,11 +24,7 @@ fn founded() -> Founded {
     }
 }
 
-const REQUEST: Join = Join {
-    node: NodeId(2),
-    nonce: 77,
-    list_hash: 99,
-};
+const REQUEST: Join = Join { node: NodeId(2), nonce: 77, list_hash: 99 };
 
 #[test]
 fn a_new_node_learns_what_was_founded() {
@@ -45,16 +41,10 @@ fn a_new_node_learns_what_was_founded() {
 fn a_refusal_is_final_and_tells_why() {
     let node = lone(Limits::default(), &[2]);
     let reason = "the lists of nodes differ".to_owned();
-    let refused = Refused {
-        code: RefusalCode::ListDiffers,
-        reason: reason.clone(),
-    };
+    let refused = Refused { code: RefusalCode::ListDiffers, reason: reason.clone() };
     node.shared.lock().admit = Some(Err(refused));
     let answer = join(&node.peer, REQUEST, None, &|| false, &mut |_| {});
-    assert_eq!(
-        answer,
-        Err(JoinError::Refused(RefusalCode::ListDiffers, reason))
-    );
+    assert_eq!(answer, Err(JoinError::Refused(RefusalCode::ListDiffers, reason)));
 }
 
 #[test]
@@ -69,26 +59,14 @@ fn a_founder_that_is_not_ready_is_asked_again_and_each_reason_is_told_once() {
         }
         false
     };
-    let answer = join(&node.peer, REQUEST, None, &stop, &mut |text| {
-        heard.push(text.to_owned())
-    });
+    let answer = join(&node.peer, REQUEST, None, &stop, &mut |text| heard.push(text.to_owned()));
     assert_eq!(answer, Ok(founded()));
-    assert_eq!(
-        heard,
-        [format!(
-            "waiting for the founder at {}: not yet founded",
-            node.peer
-        )]
-    );
+    assert_eq!(heard, [format!("waiting for the founder at {}: not yet founded", node.peer)]);
 }
 
 #[test]
 fn who_waits_for_a_founder_that_is_not_there_can_stop() {
-    let nobody = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .to_string();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let asked = Cell::new(0);
     let mut heard = 0;
     let stop = || asked.replace(asked.get() + 1) >= 3;
@@ -115,12 +93,6 @@ fn a_founder_that_talks_nonsense_is_a_reason_and_no_crash() {
     });
     // The third attempt ends as the second did, so it is told again only when the port is closed.
     assert_eq!(answer, Err(JoinError::Stopped));
-    assert_eq!(
-        heard[..2],
-        [
-            "not a quorate frame",
-            "the connection was closed without an answer"
-        ]
-    );
+    assert_eq!(heard[..2], ["not a quorate frame", "the connection was closed without an answer"]);
     server.join().unwrap();
 }

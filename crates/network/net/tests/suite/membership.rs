@@ -13,10 +13,7 @@ use quorate_wire::{Frame, Hello, Lane, RefusalCode};
 
 fn table(nodes: &[PeerAddress], removed: &[u32]) -> PeerTable {
     PeerTable {
-        peers: nodes
-            .iter()
-            .map(|peer| (peer.node, peer.address.clone()))
-            .collect(),
+        peers: nodes.iter().map(|peer| (peer.node, peer.address.clone())).collect(),
         removed: removed.iter().copied().map(NodeId).collect(),
     }
 }
@@ -35,21 +32,14 @@ fn speak(node: &Node, raw: &mut Raw, from: u32, id: u64) {
 }
 
 fn hasty() -> Limits {
-    Limits {
-        parting_ms: 50,
-        knock_ms: 20,
-        ..Limits::default()
-    }
+    Limits { parting_ms: 50, knock_ms: 20, ..Limits::default() }
 }
 
 fn wait_notice(node: &Node, what: &str) {
     let noticed = |notices: Vec<String>| notices.iter().any(|notice| notice.contains(what));
     let start = std::time::Instant::now();
     while !noticed(node.handle.status().unwrap().notices) {
-        assert!(
-            start.elapsed() < crate::common::DEADLINE,
-            "no notice of {what}"
-        );
+        assert!(start.elapsed() < crate::common::DEADLINE, "no notice of {what}");
         std::thread::yield_now();
     }
 }
@@ -88,10 +78,7 @@ fn a_node_that_moved_is_found_at_its_new_address() {
     let mut all = vec![one.peer_address(), two.peer_address()];
     let (one, two) = (one.run(&all), two.run(&all));
     two.shared.wait_event(&Event::Up(NodeId(1), 1));
-    let moved = Start {
-        boot: 2,
-        ..Start::node(1)
-    };
+    let moved = Start { boot: 2, ..Start::node(1) };
     let moved = moved.bind();
     all[0] = moved.peer_address();
     tell(&two, table(&all, &[]));
@@ -109,14 +96,8 @@ fn a_node_that_moved_is_found_at_its_new_address() {
 fn a_dial_that_leads_nowhere_ends_when_the_node_has_moved() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (one, two) = (Start::node(1).bind(), Start::node(2));
-    let patient = Limits {
-        handshake_ms: 60_000,
-        ..Limits::default()
-    };
-    let two = Start {
-        limits: patient,
-        ..two
-    };
+    let patient = Limits { handshake_ms: 60_000, ..Limits::default() };
+    let two = Start { limits: patient, ..two };
     let two = two.bind();
     let mut all = vec![one.peer_address(), two.peer_address()];
     all[0].address = silent.local_addr().unwrap().to_string();
@@ -131,10 +112,7 @@ fn a_dial_that_leads_nowhere_ends_when_the_node_has_moved() {
 
 #[test]
 fn a_removed_node_is_refused_and_told_whichever_side_dials() {
-    let start = |node| Start {
-        limits: hasty(),
-        ..Start::node(node)
-    };
+    let start = |node| Start { limits: hasty(), ..Start::node(node) };
     for (here, removed) in [(1, 2), (2, 1)] {
         let (one, two) = (start(here).bind(), start(removed).bind());
         let all = [one.peer_address(), two.peer_address()];
@@ -149,25 +127,13 @@ fn a_removed_node_is_refused_and_told_whichever_side_dials() {
 /// It has a moment to hear what was decided; then it is told, and goes.
 #[test]
 fn a_peer_that_is_removed_while_it_is_connected_is_told() {
-    let limits = Limits {
-        parting_ms: 1_000,
-        ..hasty()
-    };
+    let limits = Limits { parting_ms: 1_000, ..hasty() };
     let node = lone(limits, &[2, 3]);
-    let mut bulk = Raw::greet(
-        &node,
-        Hello {
-            lane: Lane::Bulk,
-            ..hello(2)
-        },
-    );
+    let mut bulk = Raw::greet(&node, Hello { lane: Lane::Bulk, ..hello(2) });
     let mut raw = Raw::greet(&node, hello(2));
     let mut other = Raw::greet(&node, hello(3));
     speak(&node, &mut raw, 2, 1);
-    let three = PeerAddress {
-        node: NodeId(3),
-        address: "127.0.0.1:1".to_owned(),
-    };
+    let three = PeerAddress { node: NodeId(3), address: "127.0.0.1:1".to_owned() };
     tell(&node, table(&[three], &[2]));
     let task = Task::Ask(NodeId(2), 5);
     node.shared.change(|world| world.tasks.push_back(task));
@@ -192,14 +158,8 @@ fn a_peer_that_is_removed_while_it_is_connected_is_told() {
 #[test]
 fn who_is_too_old_for_the_level_is_told_and_refused() {
     let node = lone(hasty(), &[2, 3]);
-    let old = |lane| Hello {
-        levels: Levels {
-            lowest: Level(8),
-            newest: Level(8),
-        },
-        lane,
-        ..hello(2)
-    };
+    let old =
+        |lane| Hello { levels: Levels { lowest: Level(8), newest: Level(8) }, lane, ..hello(2) };
     let mut bulk = Raw::greet(&node, old(Lane::Bulk));
     let mut raw = Raw::greet(&node, old(Lane::Control));
     let mut other = Raw::greet(&node, hello(3));
@@ -209,18 +169,12 @@ fn who_is_too_old_for_the_level_is_told_and_refused() {
     let expected =
         "Version: node 2 supports level 8 at most, and the cluster of node 1 is at level 10 now";
     assert!(told.starts_with(expected), "{told}");
-    assert_eq!(
-        (raw.answer(), bulk.answer()),
-        ("end".to_owned(), "end".to_owned())
-    );
+    assert_eq!((raw.answer(), bulk.answer()), ("end".to_owned(), "end".to_owned()));
     node.shared.wait_event(&Event::Down(NodeId(2)));
     let mut again = Raw::connect(&node);
     again.say(&old(Lane::Control));
     let answer = again.answer();
-    assert!(
-        answer.starts_with("Version: node 2 supports level 8"),
-        "{answer}"
-    );
+    assert!(answer.starts_with("Version: node 2 supports level 8"), "{answer}");
     speak(&node, &mut other, 3, 3);
     // The release that it was told to install.
     let mut new = Raw::greet(&node, hello(2));
@@ -249,10 +203,7 @@ fn most_peers_must_say_that_a_node_was_removed() {
 /// nothing make room, and none of them is in the way of one that the table has.
 #[test]
 fn a_flood_of_unknown_nodes_is_bounded() {
-    let limits = Limits {
-        handshake_ms: 60_000,
-        ..Limits::default()
-    };
+    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let mut known = Raw::greet(&node, hello(2));
     speak(&node, &mut known, 2, 1);
@@ -260,11 +211,8 @@ fn a_flood_of_unknown_nodes_is_bounded() {
     let mut busy = Raw::greet(&node, hello(100));
     speak(&node, &mut busy, 100, 2);
     let count = 3 * u32::try_from(NODES_MAX).unwrap();
-    let _flood: Vec<_> = (0..count)
-        .map(|n| Raw::greet(&node, hello(1000 + n)))
-        .collect();
-    node.shared
-        .wait_event(&Event::Up(NodeId(1000 + count - 1), 1));
+    let _flood: Vec<_> = (0..count).map(|n| Raw::greet(&node, hello(1000 + n))).collect();
+    node.shared.wait_event(&Event::Up(NodeId(1000 + count - 1), 1));
     assert_eq!(node.shared.lock().peers.len(), NODES_MAX - 1);
     speak(&node, &mut busy, 100, 3);
     speak(&node, &mut known, 2, 4);
@@ -272,10 +220,8 @@ fn a_flood_of_unknown_nodes_is_bounded() {
         assert!(!node.shared.saw(&Event::Down(NodeId(gone))));
     }
     // The table grows: nodes of it always have their place.
-    let all = (2..60).map(|node| PeerAddress {
-        node: NodeId(node),
-        address: "127.0.0.1:1".to_owned(),
-    });
+    let all =
+        (2..60).map(|node| PeerAddress { node: NodeId(node), address: "127.0.0.1:1".to_owned() });
     tell(&node, table(&all.collect::<Vec<_>>(), &[]));
     node.shared.wait("room", |world| {
         world.peers.keys().filter(|node| node.0 >= 100).count() <= NODES_MAX - 1 - 58
@@ -288,15 +234,10 @@ fn a_flood_of_unknown_nodes_is_bounded() {
 /// All places are taken by nodes that speak.
 #[test]
 fn where_no_place_is_left_an_unknown_node_is_refused() {
-    let limits = Limits {
-        handshake_ms: 60_000,
-        ..Limits::default()
-    };
+    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let count = u32::try_from(NODES_MAX).unwrap() - 2;
-    let mut guests: Vec<_> = (0..count)
-        .map(|n| Raw::greet(&node, hello(1000 + n)))
-        .collect();
+    let mut guests: Vec<_> = (0..count).map(|n| Raw::greet(&node, hello(1000 + n))).collect();
     for (n, raw) in (0..count).zip(&mut guests) {
         speak(&node, raw, 1000 + n, 1);
     }
@@ -306,28 +247,18 @@ fn where_no_place_is_left_an_unknown_node_is_refused() {
     assert_eq!(more.answer(), expected);
     let _known = Raw::greet(&node, hello(2));
     drop(guests.pop());
-    node.shared
-        .wait_event(&Event::Down(NodeId(1000 + count - 1)));
+    node.shared.wait_event(&Event::Down(NodeId(1000 + count - 1)));
     let _more = Raw::greet(&node, hello(77));
 }
 
 /// Twice the same node, unknown or not: the rules are those of every peer.
 #[test]
 fn an_unknown_node_that_is_connected_is_not_pushed_out_by_a_hello_in_its_name() {
-    let limits = Limits {
-        handshake_ms: 60_000,
-        ..Limits::default()
-    };
+    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let mut real = Raw::greet(&node, hello(9));
     speak(&node, &mut real, 9, 1);
-    let _held = Raw::greet(
-        &node,
-        Hello {
-            boot: 999,
-            ..hello(9)
-        },
-    );
+    let _held = Raw::greet(&node, Hello { boot: 999, ..hello(9) });
     speak(&node, &mut real, 9, 2);
     assert!(!node.shared.saw(&Event::Down(NodeId(9))));
     drop(real);

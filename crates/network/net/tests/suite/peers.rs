@@ -23,9 +23,7 @@ fn run(bounds: Vec<Bound>) -> Vec<Node> {
 
 /// Both lanes between two nodes stand.
 fn wait_connected(node: &Node, lanes: u64) {
-    node.wait_stats("all lanes connected", |stats| {
-        stats.peers_connected >= lanes
-    });
+    node.wait_stats("all lanes connected", |stats| stats.peers_connected >= lanes);
 }
 
 /// [catch-2] Repair has a connection of its own.
@@ -45,21 +43,16 @@ fn frames_travel_both_ways_on_both_lanes_in_order() {
     let payload = |lane: Lane, size: usize| vec![u8::try_from(lane.index()).unwrap(); size];
     for (from, to) in [(0, NodeId(2)), (1, NodeId(1))] {
         nodes[from].shared.change(|world| {
-            for (lane, size) in Lane::ALL
-                .into_iter()
-                .flat_map(|lane| sizes.map(|size| (lane, size)))
+            for (lane, size) in
+                Lane::ALL.into_iter().flat_map(|lane| sizes.map(|size| (lane, size)))
             {
-                world
-                    .tasks
-                    .push_back(Task::Forward(to, lane, payload(lane, size)));
+                world.tasks.push_back(Task::Forward(to, lane, payload(lane, size)));
             }
         });
     }
     for (at, from) in [(0, NodeId(2)), (1, NodeId(1))] {
         let shared = &nodes[at].shared;
-        shared.wait("all frames", |world| {
-            world.events.len() == 1 + 2 * sizes.len()
-        });
+        shared.wait("all frames", |world| world.events.len() == 1 + 2 * sizes.len());
         for lane in Lane::ALL {
             let expected = sizes.map(|size| Event::Forwarded(from, lane, payload(lane, size)));
             let events = shared.lock().events.clone();
@@ -76,10 +69,7 @@ fn a_frame_that_arrives_byte_by_byte_is_one_frame() {
     let node = lone(Limits::default(), &[2]);
     let mut raw = Raw::greet(&node, hello(2));
     let mut bytes = Vec::new();
-    let frame = Frame::Forward {
-        value: batch(b"drop by drop"),
-        bytes: b"drop by drop",
-    };
+    let frame = Frame::Forward { value: batch(b"drop by drop"), bytes: b"drop by drop" };
     encode(Member::first(2), &frame, &mut bytes).unwrap();
     raw.stream.set_nodelay(true).unwrap();
     for byte in bytes {
@@ -100,11 +90,9 @@ fn sends_leave_before_submit() {
     // If the send came after `submit`, this would wait in vain.
     let look = Box::new(move || {
         let mut header = [0; 160];
-        seen.send(stream.read_exact(&mut header).map(|()| header[5]))
-            .unwrap();
+        seen.send(stream.read_exact(&mut header).map(|()| header[5])).unwrap();
     });
-    node.shared
-        .change(|world| world.tasks.push_back(Task::AskThen(NodeId(2), 7, look)));
+    node.shared.change(|world| world.tasks.push_back(Task::AskThen(NodeId(2), 7, look)));
     let kind = result.recv().unwrap().unwrap();
     assert_eq!(kind, 28, "a read request");
 }
@@ -115,10 +103,7 @@ fn a_restarted_peer_is_connected_again_with_its_new_boot() {
         let mut nodes = run(vec![Start::node(1).bind(), Start::node(2).bind()]);
         let peers: Vec<PeerAddress> = (0u32..)
             .zip(&nodes)
-            .map(|(n, node)| PeerAddress {
-                node: NodeId(n + 1),
-                address: node.peer.clone(),
-            })
+            .map(|(n, node)| PeerAddress { node: NodeId(n + 1), address: node.peer.clone() })
             .collect();
         let id = NodeId(u32::try_from(restarted).unwrap() + 1);
         let node = nodes.remove(restarted);
@@ -127,21 +112,11 @@ fn a_restarted_peer_is_connected_again_with_its_new_boot() {
         node.stop();
         nodes[0].shared.wait_event(&Event::Down(id));
         let address = peers[restarted].address.clone();
-        let again = Start {
-            boot: 2,
-            peer: address,
-            ..Start::node(id.0)
-        }
-        .bind()
-        .run(&peers);
+        let again = Start { boot: 2, peer: address, ..Start::node(id.0) }.bind().run(&peers);
         nodes[0].shared.wait_event(&Event::Up(id, 2));
         wait_connected(&nodes[0], 4);
-        nodes[0]
-            .shared
-            .change(|world| world.tasks.push_back(Task::Ask(id, 9)));
-        again
-            .shared
-            .wait_event(&Event::Read(NodeId(if restarted == 0 { 2 } else { 1 }), 9));
+        nodes[0].shared.change(|world| world.tasks.push_back(Task::Ask(id, 9)));
+        again.shared.wait_event(&Event::Read(NodeId(if restarted == 0 { 2 } else { 1 }), 9));
     }
 }
 
@@ -158,39 +133,21 @@ fn strangers_are_refused_with_a_reason() {
         assert_eq!(raw.answer(), "end");
     };
     check(
-        Hello {
-            cluster: 5,
-            ..hello(2)
-        },
+        Hello { cluster: 5, ..hello(2) },
         "ForeignCluster: node 2 does not belong to the cluster of node 1",
     );
     check(
-        Hello {
-            levels: Levels {
-                lowest: Level(11),
-                newest: Level(12),
-            },
-            ..hello(2)
-        },
+        Hello { levels: Levels { lowest: Level(11), newest: Level(12) }, ..hello(2) },
         "Version: node 1 supports level 10 at most, and the cluster of node 2 is at level 11 or above: install the \
          release on node 1 that the other nodes run",
     );
     check(
-        Hello {
-            to: NodeId(3),
-            ..hello(2)
-        },
+        Hello { to: NodeId(3), ..hello(2) },
         "WrongNode: node 3 was expected at this address, node 1 is there",
     );
-    check(
-        hello(1),
-        "DuplicateNode: both ends say that they are node 1",
-    );
+    check(hello(1), "DuplicateNode: both ends say that they are node 1");
     assert_eq!(node.handle.metrics().unwrap().stats.refusals, 4);
-    assert!(
-        node.shared.lock().events.is_empty(),
-        "the host hears of no stranger"
-    );
+    assert!(node.shared.lock().events.is_empty(), "the host hears of no stranger");
 }
 
 #[test]
@@ -201,24 +158,15 @@ fn a_peer_with_a_newer_frame_format_hears_why() {
     encode(Member::first(2), &Frame::Hello(hello(2)), &mut bytes).unwrap();
     bytes[4] = 2;
     raw.stream.write_all(&bytes).unwrap();
-    assert_eq!(
-        raw.answer(),
-        "Version: node 1: frame format 2, this build speaks 1"
-    );
+    assert_eq!(raw.answer(), "Version: node 1: frame format 2, this build speaks 1");
     assert_eq!(raw.answer(), "end");
 }
 
 /// Both real ends: the dialler hears the reason, goes on trying, and says it once.
 #[test]
 fn nodes_of_two_clusters_never_connect() {
-    let bounds = vec![
-        Start::node(1).bind(),
-        Start {
-            cluster: CLUSTER + 1,
-            ..Start::node(2)
-        }
-        .bind(),
-    ];
+    let bounds =
+        vec![Start::node(1).bind(), Start { cluster: CLUSTER + 1, ..Start::node(2) }.bind()];
     let nodes = run(bounds);
     for (node, other) in [(&nodes[0], 2), (&nodes[1], 1)] {
         node.wait_stats("several refusals", |stats| stats.refusals >= 4);
@@ -237,10 +185,7 @@ fn nodes_of_two_clusters_never_connect() {
 #[test]
 fn a_peer_of_our_own_cluster_is_never_called_foreign() {
     let node = lone(Limits::default(), &[2, 3]);
-    let stranger = Hello {
-        cluster: CLUSTER + 1,
-        ..hello(2)
-    };
+    let stranger = Hello { cluster: CLUSTER + 1, ..hello(2) };
     let foreign = |of: &Hello<'_>| {
         let mut raw = Raw::connect(&node);
         raw.say(of);
@@ -253,47 +198,25 @@ fn a_peer_of_our_own_cluster_is_never_called_foreign() {
     assert!(node.handle.status().unwrap().notices.is_empty());
     assert!(foreign(&stranger).is_empty());
     // Somebody who only asks before it founds a cluster, and somebody whom nobody knows.
-    let asks = Hello {
-        cluster: NO_CLUSTER,
-        ..hello(3)
-    };
+    let asks = Hello { cluster: NO_CLUSTER, ..hello(3) };
     assert!(foreign(&asks).is_empty());
-    let unknown = Hello {
-        cluster: CLUSTER + 1,
-        ..hello(9)
-    };
+    let unknown = Hello { cluster: CLUSTER + 1, ..hello(9) };
     assert!(foreign(&unknown).is_empty());
 }
 
 #[test]
 fn a_second_connection_of_a_peer_replaces_the_first() {
-    let limits = Limits {
-        handshake_ms: 60_000,
-        ..Limits::default()
-    };
+    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2]);
     let mut first = Raw::greet(&node, hello(2));
-    let mut bulk = Raw::greet(
-        &node,
-        Hello {
-            lane: Lane::Bulk,
-            ..hello(2)
-        },
-    );
+    let mut bulk = Raw::greet(&node, Hello { lane: Lane::Bulk, ..hello(2) });
     let mut second = Raw::greet(&node, hello(2));
     assert_eq!(first.answer(), "end");
-    node.shared
-        .change(|world| world.tasks.push_back(Task::Ask(NodeId(2), 1)));
+    node.shared.change(|world| world.tasks.push_back(Task::Ask(NodeId(2), 1)));
     assert!(second.answer().contains("ReadRequest { id: 1 }"));
 
     // A newer process replaces all lanes of the older one.
-    let mut newer = Raw::greet(
-        &node,
-        Hello {
-            boot: 2,
-            ..hello(2)
-        },
-    );
+    let mut newer = Raw::greet(&node, Hello { boot: 2, ..hello(2) });
     assert_eq!(second.answer(), "end");
     assert_eq!(bulk.answer(), "end");
 
@@ -309,8 +232,7 @@ fn a_second_connection_of_a_peer_replaces_the_first() {
         older.answer(),
         "DuplicateNode: a newer process is connected as node 2 (boot 2 > 1)"
     );
-    node.shared
-        .change(|world| world.tasks.push_back(Task::Ask(NodeId(2), 2)));
+    node.shared.change(|world| world.tasks.push_back(Task::Ask(NodeId(2), 2)));
     assert!(newer.answer().contains("ReadRequest { id: 2 }"));
     let events = node.shared.lock().events.clone();
     let (up, down) = (|boot| Event::Up(NodeId(2), boot), Event::Down(NodeId(2)));
@@ -322,10 +244,7 @@ fn a_second_connection_of_a_peer_replaces_the_first() {
 fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
     const FRAME: usize = 100_000;
     const FRAMES: usize = 400;
-    let limits = Limits {
-        peer_control_bytes_max: 1 << 20,
-        ..Limits::default()
-    };
+    let limits = Limits { peer_control_bytes_max: 1 << 20, ..Limits::default() };
     let node = lone(limits, &[2, 3]);
     let mut reader = Raw::greet(&node, hello(2));
     let _stuck = Raw::greet(&node, hello(3));
@@ -354,10 +273,7 @@ fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
     let stats = node.handle.metrics().unwrap().stats;
     let queued =
         taken * (FRAME as u64 + 160) + FRAMES as u64 * (FRAME as u64 + 160) - stats.peer_bytes_out;
-    assert!(
-        queued <= 1 << 20,
-        "{queued} bytes wait for a peer that does not read"
-    );
+    assert!(queued <= 1 << 20, "{queued} bytes wait for a peer that does not read");
     assert_eq!(stats.drops_full, lost);
 }
 
@@ -366,10 +282,7 @@ fn a_peer_that_does_not_read_delays_nobody_and_its_queue_is_bounded() {
 #[test]
 fn what_goes_to_several_reaches_all_that_have_room() {
     const BODY: usize = 100_000;
-    let limits = Limits {
-        peer_control_bytes_max: 1 << 20,
-        ..Limits::default()
-    };
+    let limits = Limits { peer_control_bytes_max: 1 << 20, ..Limits::default() };
     let node = lone(limits, &[2, 3, 4]);
     let mut reader = Raw::greet(&node, hello(2));
     let stuck = Raw::greet(&node, hello(3));
@@ -377,13 +290,7 @@ fn what_goes_to_several_reaches_all_that_have_room() {
     let payload = Payload::new(vec![7; BODY]);
     let to = [2, 3, 4].map(NodeId);
     let mut frames = 0;
-    while node
-        .shared
-        .lock()
-        .lost
-        .get(&NodeId(3))
-        .is_none_or(|lost| *lost < 20)
-    {
+    while node.shared.lock().lost.get(&NodeId(3)).is_none_or(|lost| *lost < 20) {
         frames += 1;
         let task = Task::Share(to.to_vec(), payload.clone());
         node.shared.change(|world| world.tasks.push_back(task));
@@ -396,10 +303,7 @@ fn what_goes_to_several_reaches_all_that_have_room() {
     drop(world);
     let stats = node.handle.metrics().unwrap().stats;
     assert_eq!((stats.drops_full, stats.drops_unconnected), (20, frames));
-    assert!(
-        payload.holders() > 1,
-        "some wait for the one that does not read"
-    );
+    assert!(payload.holders() > 1, "some wait for the one that does not read");
     drop(stuck);
     node.shared.wait_event(&Event::Down(NodeId(3)));
     assert_eq!(payload.holders(), 1);
@@ -407,10 +311,7 @@ fn what_goes_to_several_reaches_all_that_have_room() {
 
 #[test]
 fn hostile_bytes_close_their_connection_and_nothing_else() {
-    let limits = Limits {
-        handshake_ms: 60_000,
-        ..Limits::default()
-    };
+    let limits = Limits { handshake_ms: 60_000, ..Limits::default() };
     let node = lone(limits, &[2, 3]);
     let mut good = Raw::greet(&node, hello(2));
     let mut header = Vec::new();
@@ -421,10 +322,7 @@ fn hostile_bytes_close_their_connection_and_nothing_else() {
     large[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
     let mut joined = Vec::new();
     let message = Message::ReadRequest { id: 1 };
-    let early = Frame::Protocol {
-        message,
-        bytes: None,
-    };
+    let early = Frame::Protocol { message, bytes: None };
     encode(Member::first(3), &early, &mut joined).unwrap();
     for bytes in [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".as_slice(),
@@ -441,8 +339,7 @@ fn hostile_bytes_close_their_connection_and_nothing_else() {
     // After the handshake, too.
     for bytes in [&damaged[..], &header, &joined[..]] {
         let mut raw = Raw::greet(&node, hello(3));
-        node.shared
-            .wait("up", |world| world.peers.contains_key(&NodeId(3)));
+        node.shared.wait("up", |world| world.peers.contains_key(&NodeId(3)));
         let mut bytes = bytes.to_vec();
         if bytes == joined {
             // In the name of another.
@@ -451,8 +348,7 @@ fn hostile_bytes_close_their_connection_and_nothing_else() {
         }
         raw.stream.write_all(&bytes).unwrap();
         assert_eq!(raw.answer(), "end");
-        node.shared
-            .wait("down", |world| !world.peers.contains_key(&NodeId(3)));
+        node.shared.wait("down", |world| !world.peers.contains_key(&NodeId(3)));
     }
     assert!(!node.shared.saw(&Event::Read(NodeId(3), 1)));
     assert!(!node.shared.saw(&Event::Read(NodeId(2), 1)));
@@ -463,15 +359,10 @@ fn hostile_bytes_close_their_connection_and_nothing_else() {
 
 #[test]
 fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
-    let limits = Limits {
-        handshake_ms: 60_000,
-        strangers_max: 8,
-        ..Limits::default()
-    };
+    let limits = Limits { handshake_ms: 60_000, strangers_max: 8, ..Limits::default() };
     let node = lone(limits, &[2]);
-    let silent: Vec<TcpStream> = (0..50)
-        .map(|_| patient(TcpStream::connect(&node.peer).unwrap()))
-        .collect();
+    let silent: Vec<TcpStream> =
+        (0..50).map(|_| patient(TcpStream::connect(&node.peer).unwrap())).collect();
     // The oldest make room although their time is not up.
     for mut stream in silent.iter().take(40) {
         assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
@@ -480,13 +371,7 @@ fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
     drop(silent);
     node.stop();
 
-    let node = lone(
-        Limits {
-            handshake_ms: 20,
-            ..Limits::default()
-        },
-        &[2],
-    );
+    let node = lone(Limits { handshake_ms: 20, ..Limits::default() }, &[2]);
     let mut silent = patient(TcpStream::connect(&node.peer).unwrap());
     let mut half = Vec::new();
     encode(Member::first(2), &Frame::Hello(hello(2)), &mut half).unwrap();
@@ -499,22 +384,11 @@ fn connections_that_never_say_hello_are_closed_and_lock_nobody_out() {
 #[test]
 fn a_dial_that_is_never_answered_is_given_up_and_tried_again() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let bound = Start {
-        limits: Limits {
-            handshake_ms: 20,
-            ..Limits::default()
-        },
-        ..Start::node(2)
-    };
+    let bound =
+        Start { limits: Limits { handshake_ms: 20, ..Limits::default() }, ..Start::node(2) };
     let bound = bound.bind();
     let address = silent.local_addr().unwrap().to_string();
-    let peers = [
-        PeerAddress {
-            node: NodeId(1),
-            address,
-        },
-        bound.peer_address(),
-    ];
+    let peers = [PeerAddress { node: NodeId(1), address }, bound.peer_address()];
     let node = bound.run(&peers);
     node.wait_stats("repeated dials", |stats| stats.dials >= 6);
     assert!(node.shared.lock().events.is_empty());
@@ -545,9 +419,7 @@ fn peers_may_be_given_by_name() {
 #[test]
 fn what_cannot_be_sent_is_lost_and_counted() {
     let node = lone(Limits::default(), &[2]);
-    node.shared
-        .change(|world| world.tasks.push_back(Task::Ask(NodeId(2), 1)));
-    node.shared
-        .wait("the loss", |world| world.lost.get(&NodeId(2)) == Some(&1));
+    node.shared.change(|world| world.tasks.push_back(Task::Ask(NodeId(2), 1)));
+    node.shared.wait("the loss", |world| world.lost.get(&NodeId(2)) == Some(&1));
     assert_eq!(node.handle.metrics().unwrap().stats.drops_unconnected, 1);
 }

@@ -36,10 +36,7 @@ fn answer(address: &str, hello: &Hello<'_>) -> String {
 }
 
 fn unasked() -> Hello<'static> {
-    Hello {
-        cluster: NO_CLUSTER,
-        ..hello(2)
-    }
+    Hello { cluster: NO_CLUSTER, ..hello(2) }
 }
 
 #[test]
@@ -52,10 +49,7 @@ fn a_starting_node_says_whether_it_belongs_to_a_cluster() {
     starting.belongs_to(CLUSTER);
     let foreign = "ForeignCluster: node 2 does not belong to the cluster of node 1";
     assert_eq!(answer(&address, &unasked()), foreign);
-    let other = Hello {
-        cluster: CLUSTER + 1,
-        ..hello(2)
-    };
+    let other = Hello { cluster: CLUSTER + 1, ..hello(2) };
     assert_eq!(answer(&address, &other), foreign);
     let ours = answer(&address, &hello(2));
     assert_eq!(ours, "Starting: node 1 is starting");
@@ -66,11 +60,7 @@ fn a_starting_node_says_whether_it_belongs_to_a_cluster() {
 fn a_join_is_answered_and_waits() {
     let (listeners, address) = listen();
     let starting = listeners.answer_while_starting(NodeId(1), None).unwrap();
-    let request = Join {
-        node: NodeId(2),
-        nonce: 1,
-        list_hash: 2,
-    };
+    let request = Join { node: NodeId(2), nonce: 1, list_hash: 2 };
     let mut heard = Vec::new();
     let over = std::cell::Cell::new(false);
     let answer = join(&address, request, None, &|| over.get(), &mut |text| {
@@ -79,10 +69,7 @@ fn a_join_is_answered_and_waits() {
         over.set(heard.len() == 2);
     });
     assert_eq!(answer, Err(JoinError::Stopped));
-    let expected = [
-        "node 1 starts, and has no cluster yet",
-        "node 1 is starting",
-    ];
+    let expected = ["node 1 starts, and has no cluster yet", "node 1 is starting"];
     assert_eq!(heard, expected);
 }
 
@@ -122,20 +109,14 @@ fn strangers_do_not_keep_a_starting_node_from_answering() {
 fn the_reactor_goes_on_where_the_start_ended() {
     let bound = Start::node(1).bind();
     let address = bound.peer_address();
-    let starting = bound
-        .listeners
-        .answer_while_starting(NodeId(1), None)
-        .unwrap();
+    let starting = bound.listeners.answer_while_starting(NodeId(1), None).unwrap();
     starting.belongs_to(CLUSTER);
     let foreign = answer(&address.address, &unasked());
     assert!(foreign.starts_with("ForeignCluster"), "{foreign}");
     drop(starting);
     let mut early = connect(&address.address);
     early.say(&hello(2));
-    let other = quorate_net::PeerAddress {
-        node: NodeId(2),
-        address: "127.0.0.1:1".to_owned(),
-    };
+    let other = quorate_net::PeerAddress { node: NodeId(2), address: "127.0.0.1:1".to_owned() };
     let node = bound.run(&[address, other]);
     assert_eq!(early.answer(), "welcome");
     node.shared.wait_event(&Event::Up(NodeId(2), 1));
@@ -155,12 +136,8 @@ fn a_founder_finds_those_that_belong_to_a_cluster() {
     let _waiting = empty.answer_while_starting(NodeId(3), None).unwrap();
     let (closed, nobody) = listen();
     drop(closed);
-    let nodes = [
-        listed(5, &nobody),
-        listed(3, &waiting),
-        listed(2, &recovering),
-        listed(1, &running.peer),
-    ];
+    let nodes =
+        [listed(5, &nobody), listed(3, &waiting), listed(2, &recovering), listed(1, &running.peer)];
     let members = members_among(&nodes, NodeId(4), None, DEADLINE);
     assert_eq!(members, [NodeId(1), NodeId(2)]);
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
@@ -179,9 +156,7 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
     let server = std::thread::spawn(move || {
         let (mut stream, _) = strange.accept().unwrap();
         let _ = stream.read(&mut [0; 500]);
-        stream
-            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            .unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     });
     let members = members_among(&[listed(2, &address)], NodeId(1), None, DEADLINE);
     assert_eq!(members, []);
@@ -198,33 +173,17 @@ fn a_node_that_starts_is_told_what_it_said_of_its_log() {
     let _starting = listeners.answer_while_starting(NodeId(2), cluster).unwrap();
     let (closed, nobody) = listen();
     drop(closed);
-    let nodes = [
-        listed(5, &nobody),
-        listed(2, &starting),
-        listed(1, &running.peer),
-    ];
+    let nodes = [listed(5, &nobody), listed(2, &starting), listed(1, &running.peer)];
     let own = Written::default();
     let (by, written) = recall(&nodes, CLUSTER, NodeId(7), own, None, DEADLINE).unwrap();
     assert_eq!((by, written.to), (NodeId(1), 7));
-    assert_eq!(
-        recall(&nodes, CLUSTER, NodeId(7), written, None, DEADLINE),
-        None
-    );
-    assert_eq!(
-        recall(&nodes[..2], CLUSTER, NodeId(7), own, None, DEADLINE),
-        None
-    );
-    assert_eq!(
-        recall(&nodes, CLUSTER + 1, NodeId(7), own, None, DEADLINE),
-        None
-    );
+    assert_eq!(recall(&nodes, CLUSTER, NodeId(7), written, None, DEADLINE), None);
+    assert_eq!(recall(&nodes[..2], CLUSTER, NodeId(7), own, None, DEADLINE), None);
+    assert_eq!(recall(&nodes, CLUSTER + 1, NodeId(7), own, None, DEADLINE), None);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = listed(3, &silent.local_addr().unwrap().to_string());
     let patience = Duration::from_millis(50);
-    assert_eq!(
-        recall(&[silent], CLUSTER, NodeId(7), own, None, patience),
-        None
-    );
+    assert_eq!(recall(&[silent], CLUSTER, NodeId(7), own, None, patience), None);
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 
@@ -238,10 +197,7 @@ fn a_folder_that_waits_for_an_id_is_found_where_it_says() {
     starting.waits_with(77);
     assert_eq!(waits_at(&address, 77, None), Ok(()));
     let other = waits_at(&address, 78, None).unwrap_err();
-    assert_eq!(
-        other,
-        "another node listens there: another folder waits for an id here"
-    );
+    assert_eq!(other, "another node listens there: another folder waits for an id here");
     starting.is(NodeId(4));
     starting.belongs_to(CLUSTER);
     let late = waits_at(&address, 77, None).unwrap_err();

@@ -16,17 +16,11 @@ use quorate_wire::{Frame, Hello, Lane};
 
 /// Nothing here waits for a handshake's end.
 fn patient() -> Limits {
-    Limits {
-        handshake_ms: 60_000,
-        ..Limits::default()
-    }
+    Limits { handshake_ms: 60_000, ..Limits::default() }
 }
 
 fn hasty() -> Limits {
-    Limits {
-        handshake_ms: 50,
-        ..Limits::default()
-    }
+    Limits { handshake_ms: 50, ..Limits::default() }
 }
 
 fn later(boot: u32) -> Hello<'static> {
@@ -45,8 +39,7 @@ fn speak(node: &Node, raw: &mut Raw, id: u64) {
 fn is_used(node: &Node, raw: &mut Raw, id: u64) -> bool {
     let ask = Task::Ask(NodeId(2), id);
     node.shared.change(|world| world.tasks.push_back(ask));
-    raw.answer()
-        .contains(&format!("ReadRequest {{ id: {id} }}"))
+    raw.answer().contains(&format!("ReadRequest {{ id: {id} }}"))
 }
 
 #[test]
@@ -92,27 +85,12 @@ fn a_hello_that_is_held_keeps_nobody_out() {
 #[test]
 fn a_newer_process_that_speaks_replaces_the_older_one_on_all_lanes() {
     let node = lone(patient(), &[2]);
-    let mut bulk = Raw::greet(
-        &node,
-        Hello {
-            lane: Lane::Bulk,
-            ..hello(2)
-        },
-    );
+    let mut bulk = Raw::greet(&node, Hello { lane: Lane::Bulk, ..hello(2) });
     let mut old = Raw::greet(&node, hello(2));
     speak(&node, &mut old, 1);
     let mut new = Raw::greet(&node, later(2));
-    let mut new_bulk = Raw::greet(
-        &node,
-        Hello {
-            lane: Lane::Bulk,
-            ..later(2)
-        },
-    );
-    assert!(
-        is_used(&node, &mut old, 7),
-        "nothing was said by the new one"
-    );
+    let mut new_bulk = Raw::greet(&node, Hello { lane: Lane::Bulk, ..later(2) });
+    assert!(is_used(&node, &mut old, 7), "nothing was said by the new one");
     speak(&node, &mut new, 2);
     assert_eq!(old.answer(), "end");
     assert_eq!(bulk.answer(), "end");
@@ -161,10 +139,7 @@ fn an_older_process_does_not_come_back_while_the_newer_one_lives() {
 /// Each takes a descriptor and a little memory.
 #[test]
 fn held_hellos_are_bounded() {
-    let limits = Limits {
-        strangers_max: 8,
-        ..patient()
-    };
+    let limits = Limits { strangers_max: 8, ..patient() };
     let node = lone(limits, &[2]);
     let mut real = Raw::greet(&node, hello(2));
     speak(&node, &mut real, 1);

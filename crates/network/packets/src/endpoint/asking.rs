@@ -24,11 +24,7 @@ impl Endpoint {
                 results.push((channel, listened.to_one, asks, report, happened));
             }
             for (channel, to_one, asks, report, happened) in results {
-                let of = ChannelName {
-                    owner,
-                    boot,
-                    channel,
-                };
+                let of = ChannelName { owner, boot, channel };
                 self.publish(of, happened);
                 let mut by_source: BTreeMap<NodeId, Vec<_>> = BTreeMap::new();
                 for (range, tries) in asks {
@@ -42,8 +38,7 @@ impl Endpoint {
                     self.counters.asked += ranges.len() as u64;
                     for ranges in ranges.chunks(RANGES_MAX) {
                         let ranges = ranges.to_vec();
-                        self.control
-                            .say(Some(to), &Body::Nak(Numbers { of, ranges }));
+                        self.control.say(Some(to), &Body::Nak(Numbers { of, ranges }));
                     }
                 }
                 if let (Some((missed, lost, to)), Some(peer)) = (report, self.gate.peer(owner)) {

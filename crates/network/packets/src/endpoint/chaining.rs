@@ -62,10 +62,7 @@ impl Endpoint {
             true => &self.chaining.ended,
             false => &chain.nodes,
         };
-        let members: Vec<Member> = nodes
-            .iter()
-            .filter_map(|node| self.gate.peer(*node))
-            .collect();
+        let members: Vec<Member> = nodes.iter().filter_map(|node| self.gate.peer(*node)).collect();
         let body = Body::Chain(chain.clone());
         for member in members {
             self.control.say(Some(member), &body);
@@ -89,18 +86,12 @@ impl Endpoint {
             return;
         };
         // [chain-1] Never by an older one.
-        if heard
-            .place
-            .is_some_and(|place| place.number >= chain.number)
-        {
+        if heard.place.is_some_and(|place| place.number >= chain.number) {
             return;
         }
         let mut behind = chain.nodes.iter().copied().skip_while(|node| *node != me);
         let successor = behind.nth(1).filter(|node| *node != from);
-        heard.place = Some(Place {
-            number: chain.number,
-            successor,
-        });
+        heard.place = Some(Place { number: chain.number, successor });
         // What several nodes hand on takes longer than what comes by itself: it is not missing yet.
         let grace_us = match chain.nodes.is_empty() {
             true => self.limits.reorder_grace_us,
@@ -123,10 +114,7 @@ impl Endpoint {
         };
         if self.chaining.relayed.len() < RELAYED_MAX {
             self.counters.relayed += 1;
-            self.chaining.relayed.push(Outgoing {
-                to: To::Node(node),
-                bytes: datagram.to_vec(),
-            });
+            self.chaining.relayed.push(Outgoing { to: To::Node(node), bytes: datagram.to_vec() });
         }
     }
 }

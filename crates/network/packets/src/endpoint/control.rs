@@ -28,12 +28,7 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new(me: Member, boot: u32, group: Group, keys: &Keys) -> Self {
-        let place = Place {
-            group,
-            sender: me,
-            boot,
-            channel: CONTROL,
-        };
+        let place = Place { group, sender: me, boot, channel: CONTROL };
         let (key, with) = keys.current();
         Self {
             hint: group.hint(),

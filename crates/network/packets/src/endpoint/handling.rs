@@ -81,9 +81,7 @@ impl Endpoint {
                 let channel = self.channels.get_mut(&report.missed.of.channel);
                 if let (true, Some(channel)) = (own, channel) {
                     let missed = &report.missed.ranges;
-                    channel
-                        .losses
-                        .report(from, missed, report.lost, now, young_us);
+                    channel.losses.report(from, missed, report.lost, now, young_us);
                     self.events.push(Event::Reported { node: from, report });
                 }
             }
@@ -149,14 +147,8 @@ impl Endpoint {
         of: ChannelName,
         work: impl FnOnce(&mut Inbound, &mut Quota, &mut Vec<Happened>),
     ) {
-        let heard = self
-            .heard
-            .get_mut(&of.owner)
-            .filter(|heard| heard.boot == of.boot);
-        let Some(Heard {
-            channels, quota, ..
-        }) = heard
-        else {
+        let heard = self.heard.get_mut(&of.owner).filter(|heard| heard.boot == of.boot);
+        let Some(Heard { channels, quota, .. }) = heard else {
             return;
         };
         if let Some(listened) = channels.get_mut(&of.channel) {
@@ -177,8 +169,7 @@ impl Endpoint {
                 && self.repairs[1].take(datagram.len(), now)
             {
                 self.counters.repaired += 1;
-                self.control
-                    .repair(to, datagram, self.limits.datagram_bytes);
+                self.control.repair(to, datagram, self.limits.datagram_bytes);
             }
         }
         let place = (header.number, header.index, header.count);
@@ -215,8 +206,7 @@ impl Endpoint {
             && !ranges.is_empty()
             && self.answers.take(1, now)
         {
-            self.control
-                .say(Some(to), &Body::Gone(Numbers { of, ranges }));
+            self.control.say(Some(to), &Body::Gone(Numbers { of, ranges }));
         }
     }
 
@@ -227,10 +217,7 @@ impl Endpoint {
         let (Some(to), Some(channel), true) =
             (self.gate.peer(from), channel, numbers.of.boot == self.boot)
         else {
-            numbers
-                .ranges
-                .iter()
-                .for_each(|range| gone.add(range.clone()));
+            numbers.ranges.iter().for_each(|range| gone.add(range.clone()));
             return gone;
         };
         if channel.outbound.to().is_some_and(|one| one != to) {
@@ -261,8 +248,7 @@ impl Endpoint {
             match verdict {
                 Verdict::One => {
                     self.counters.repaired += 1;
-                    self.control
-                        .repair(to, datagram, self.limits.datagram_bytes);
+                    self.control.repair(to, datagram, self.limits.datagram_bytes);
                 }
                 Verdict::Group => {
                     self.counters.repeated += 1;
@@ -281,10 +267,7 @@ impl Endpoint {
         let Some(to) = self.gate.peer(from) else {
             return gone;
         };
-        let known = self
-            .heard
-            .get(&of.owner)
-            .filter(|heard| heard.boot == of.boot);
+        let known = self.heard.get(&of.owner).filter(|heard| heard.boot == of.boot);
         let inbound = known.and_then(|heard| heard.channels.get(&of.channel));
         for number in numbers.ranges.iter().cloned().flatten().take(ANSWERED_MAX) {
             if let Some(datagram) = self.kept.datagram(of, number) {
@@ -292,8 +275,7 @@ impl Endpoint {
                     break;
                 }
                 self.counters.repaired += 1;
-                self.control
-                    .repair(to, datagram, self.limits.datagram_bytes);
+                self.control.repair(to, datagram, self.limits.datagram_bytes);
             } else if inbound
                 .is_some_and(|listened| !listened.inbound.missing(&(number..number + 1)).is_empty())
             {
@@ -314,9 +296,5 @@ impl Endpoint {
 }
 
 const fn name(header: &Header, channel: u8) -> ChannelName {
-    ChannelName {
-        owner: header.sender,
-        boot: header.boot,
-        channel,
-    }
+    ChannelName { owner: header.sender, boot: header.boot, channel }
 }

@@ -228,16 +228,7 @@ struct Listened {
 impl Endpoint {
     /// At this moment.
     pub fn new(settings: Settings, now: Time) -> Self {
-        let Settings {
-            me,
-            boot,
-            group,
-            keys,
-            limits,
-            delivery,
-            keeps,
-            seed,
-        } = settings;
+        let Settings { me, boot, group, keys, limits, delivery, keeps, seed } = settings;
         let repairs = limits.repair_percent.map(|percent| {
             let rate = limits.link_bytes_s / 100 * percent;
             Bucket::new(rate, (rate / 100).max(64 << 10), now)
@@ -270,11 +261,7 @@ impl Endpoint {
 
     /// What a handshake says of this node to that one: which of its channels it may listen to.
     pub fn introduction(&self, to: NodeId) -> Introduction {
-        let control = Opening {
-            channel: CONTROL,
-            to_one: false,
-            from: self.control.next(),
-        };
+        let control = Opening { channel: CONTROL, to_one: false, from: self.control.next() };
         let mut channels = vec![control];
         for (&channel, sending) in &self.channels {
             let one = sending.outbound.to();
@@ -286,11 +273,7 @@ impl Endpoint {
                 });
             }
         }
-        Introduction {
-            member: self.me,
-            boot: self.boot,
-            channels,
-        }
+        Introduction { member: self.me, boot: self.boot, channels }
     }
 
     /// What a handshake said of another node.
@@ -324,11 +307,7 @@ impl Endpoint {
                 let mut inbound =
                     Inbound::new(opening.from.max(1), self.delivery, &self.limits, dice);
                 inbound.set_rtt(self.rtt_us, &self.limits);
-                Listened {
-                    inbound,
-                    to_one: opening.to_one,
-                    report_at: Time(0),
-                }
+                Listened { inbound, to_one: opening.to_one, report_at: Time(0) }
             });
         }
         outcome
@@ -397,10 +376,7 @@ impl Endpoint {
 
     /// [gap-2] All numbers of a channel below are delivered or given up.
     pub fn done_to(&self, of: ChannelName) -> Option<u64> {
-        let heard = self
-            .heard
-            .get(&of.owner)
-            .filter(|heard| heard.boot == of.boot)?;
+        let heard = self.heard.get(&of.owner).filter(|heard| heard.boot == of.boot)?;
         Some(heard.channels.get(&of.channel)?.inbound.done_to())
     }
 
@@ -435,15 +411,9 @@ impl Endpoint {
     /// When [`Self::poll`] has something to do. Data that waits for its pace is [`Self::data_due`]'s.
     pub fn next_due(&self) -> Option<Time> {
         // A tail waits behind what is not sent yet.
-        let idle = self
-            .channels
-            .values()
-            .filter(|channel| !channel.outbound.has_unsent());
+        let idle = self.channels.values().filter(|channel| !channel.outbound.has_unsent());
         let tails = idle.filter_map(|channel| channel.tail.due());
-        let heard = self
-            .heard
-            .values()
-            .flat_map(|heard| heard.channels.values());
+        let heard = self.heard.values().flat_map(|heard| heard.channels.values());
         let waits = heard.flat_map(|listened| {
             let report = listened.inbound.has_missed().then_some(listened.report_at);
             [listened.inbound.next_due(), report]

@@ -49,9 +49,7 @@ impl Channel {
 /// wake up for each datagram would cost more than to send it.
 fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
     let moment = pacer.bytes_in(TOGETHER_US);
-    outbound
-        .unsent_bytes_within(moment)
-        .max(outbound.datagram_bytes())
+    outbound.unsent_bytes_within(moment).max(outbound.datagram_bytes())
 }
 
 /// A channel cannot be opened: its number is [`CONTROL`] or in use, or there are [`OWN_CHANNELS_MAX`].
@@ -65,12 +63,7 @@ impl Endpoint {
         if channel == CONTROL || self.channels.contains_key(&channel) || full {
             return Err(Taken);
         }
-        let place = Place {
-            group: self.group,
-            sender: self.me,
-            boot: self.boot,
-            channel,
-        };
+        let place = Place { group: self.group, sender: self.me, boot: self.boot, channel };
         let (key, with) = self.gate.keys().current();
         let opened = Channel {
             outbound: Outbound::new(
@@ -127,10 +120,7 @@ impl Endpoint {
     /// # Panics
     /// If the channel is not open.
     pub fn send_pieces(&mut self, channel: u8, message: &[&[u8]]) -> Result<Sent, Cannot> {
-        let channel = self
-            .channels
-            .get_mut(&channel)
-            .expect("the channel is open");
+        let channel = self.channels.get_mut(&channel).expect("the channel is open");
         if channel.stopped.is_some() {
             return Err(Cannot::Stopped);
         }
@@ -139,23 +129,17 @@ impl Endpoint {
 
     /// Bytes of messages that a channel takes before what is undecided fills its window ([rate-1]).
     pub fn room(&self, channel: u8) -> usize {
-        self.channels
-            .get(&channel)
-            .map_or(0, |channel| channel.outbound.room())
+        self.channels.get(&channel).map_or(0, |channel| channel.outbound.room())
     }
 
     /// The number of a channel's next datagram: what heartbeats name ([gap-2]).
     pub fn next_number(&self, channel: u8) -> Option<u64> {
-        self.channels
-            .get(&channel)
-            .map(|channel| channel.outbound.next())
+        self.channels.get(&channel).map(|channel| channel.outbound.next())
     }
 
     /// The number behind the last datagram of a channel that has left: none from there on can be missing yet.
     pub fn sent_to(&self, channel: u8) -> Option<u64> {
-        self.channels
-            .get(&channel)
-            .map(|channel| channel.outbound.sent_to())
+        self.channels.get(&channel).map(|channel| channel.outbound.sent_to())
     }
 
     /// [pkt-8] All messages of a channel below this number are decided and announced.
@@ -197,13 +181,7 @@ impl Endpoint {
     /// The next datagrams of a channel that may leave now, for one call of the kernel. They count as sent.
     pub fn take_data(&mut self, channel: u8, now: Time) -> Option<(To, Run<'_>)> {
         let channel = self.channels.get_mut(&channel)?;
-        let Channel {
-            outbound,
-            losses,
-            pacer,
-            tail,
-            ..
-        } = channel;
+        let Channel { outbound, losses, pacer, tail, .. } = channel;
         pacer.poll(now, || losses.take());
         let level = pacer.level(now);
         if !outbound.has_unsent() || level < enough(pacer, outbound) {
@@ -255,16 +233,12 @@ impl Endpoint {
 
     /// What receivers of a channel lose lately, in millionths: the mean.
     pub fn loss_ppm(&self, channel: u8) -> Option<u64> {
-        self.channels
-            .get(&channel)
-            .map(|channel| channel.pacer.loss_ppm())
+        self.channels.get(&channel).map(|channel| channel.pacer.loss_ppm())
     }
 
     /// The rate of a channel, in bytes per second.
     pub fn rate_bytes_s(&self, channel: u8) -> Option<u64> {
-        self.channels
-            .get(&channel)
-            .map(|channel| channel.pacer.rate_bytes_s())
+        self.channels.get(&channel).map(|channel| channel.pacer.rate_bytes_s())
     }
 
     /// [told-2] Says how far channels went when nothing follows.
@@ -274,12 +248,8 @@ impl Endpoint {
                 continue;
             }
             let (ballot, decided_to) = channel.told;
-            let tail = Tail {
-                channel: number,
-                next: channel.outbound.sent_to(),
-                ballot,
-                decided_to,
-            };
+            let tail =
+                Tail { channel: number, next: channel.outbound.sent_to(), ballot, decided_to };
             self.control.say(channel.outbound.to(), &Body::Tail(tail));
         }
     }

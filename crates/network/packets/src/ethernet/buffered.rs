@@ -22,11 +22,7 @@ impl Buffered {
 
 impl fmt::Display for Buffered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            bytes,
-            wanted,
-            frames,
-        } = self;
+        let Self { bytes, wanted, frames } = self;
         write!(f, "receive ring of {frames} frames in {bytes} bytes")?;
         if self.is_short() {
             write!(
@@ -47,17 +43,9 @@ mod tests {
     fn a_short_ring_says_what_to_do() {
         let say = |bytes, wanted| {
             let frames = 41;
-            Buffered {
-                bytes,
-                wanted,
-                frames,
-            }
-            .to_string()
+            Buffered { bytes, wanted, frames }.to_string()
         };
-        assert_eq!(
-            say(65_536, 70_000),
-            "receive ring of 41 frames in 65536 bytes"
-        );
+        assert_eq!(say(65_536, 70_000), "receive ring of 41 frames in 65536 bytes");
         assert_eq!(
             say(65_536, 262_144),
             "receive ring of 41 frames in 65536 bytes, 262144 bytes were wanted: bursts will be lost; \

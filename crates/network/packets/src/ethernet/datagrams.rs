@@ -65,11 +65,7 @@ impl Ethernet {
         net::bind(&socket, &place).map_err(|error| interface.failed(error, socket.as_fd()))?;
         if let Some(group) = group {
             system::join(socket.as_fd(), interface.index, group).map_err(|source| {
-                Failed::Join {
-                    group,
-                    interface: interface.name.clone(),
-                    source,
-                }
+                Failed::Join { group, interface: interface.name.clone(), source }
             })?;
         }
         Ok(Self {
@@ -107,8 +103,7 @@ impl Ethernet {
 
     /// The program may have been taken away, or the interface: then frames come as before.
     fn look_at_xdp(&mut self) {
-        self.xdp
-            .take_if(|xdp| !xdp.is_attached() || xdp.is_broken());
+        self.xdp.take_if(|xdp| !xdp.is_attached() || xdp.is_broken());
     }
 
     /// The address of the interface when this was bound.
@@ -166,12 +161,7 @@ impl Ethernet {
         let Some((header, last_header)) = header(segment_bytes).zip(header(last_bytes)) else {
             return Ok(Sent::TooLong);
         };
-        let run = Run {
-            bytes,
-            segment_bytes,
-            header,
-            last_header,
-        };
+        let run = Run { bytes, segment_bytes, header, last_header };
         match self.xdp {
             Some(_) if segment_bytes > self.datagram_bytes_max() => Ok(Sent::TooLong),
             Some(_) => self.send_by_xdp(&run),
@@ -243,14 +233,7 @@ impl Ethernet {
     }
 
     fn receive_xdp(&mut self, mut take: impl FnMut(Mac, &[u8])) -> usize {
-        let Self {
-            xdp: Some(xdp),
-            hears,
-            interface,
-            refusals,
-            ..
-        } = self
-        else {
+        let Self { xdp: Some(xdp), hears, interface, refusals, .. } = self else {
             return 0;
         };
         xdp.receive(BATCH, |bytes| {
@@ -269,9 +252,7 @@ impl Ethernet {
     /// What became of the interface; until it is asked, the socket is always ready.
     fn check(&self) -> Result<(), Failed> {
         let failed = |error| self.interface.failed(error, self.socket.as_fd());
-        sockopt::socket_error(&self.socket)
-            .and_then(|error| error)
-            .map_err(failed)
+        sockopt::socket_error(&self.socket).and_then(|error| error).map_err(failed)
     }
 }
 
@@ -291,10 +272,7 @@ pub(crate) fn refused(error: Errno) -> Failed {
     let source = io::Error::from(error);
     match error {
         Errno::PERM | Errno::ACCESS => Failed::Rights { source },
-        _ => Failed::Option {
-            option: "AF_PACKET",
-            source,
-        },
+        _ => Failed::Option { option: "AF_PACKET", source },
     }
 }
 
@@ -318,10 +296,6 @@ fn ring(
             }
         }
     };
-    let buffered = Buffered {
-        bytes: shape.bytes(),
-        wanted: receive_bytes,
-        frames: shape.slots(),
-    };
+    let buffered = Buffered { bytes: shape.bytes(), wanted: receive_bytes, frames: shape.slots() };
     Ok((ring, buffered))
 }

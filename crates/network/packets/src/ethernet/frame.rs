@@ -70,11 +70,7 @@ mod tests {
 
     fn check(bytes: &[u8], expected: Result<usize, Refusal>) {
         let read = read(bytes, ETHER_TYPE);
-        assert_eq!(
-            read.map(|frame| frame.datagram.len()),
-            expected,
-            "{bytes:?}"
-        );
+        assert_eq!(read.map(|frame| frame.datagram.len()), expected, "{bytes:?}");
         if let Ok(frame) = read {
             assert_eq!((frame.to, frame.from), (TO, FROM));
             assert!(bytes[HEADER_BYTES..].starts_with(frame.datagram));

@@ -31,27 +31,16 @@ pub(crate) struct Interface {
 impl Interface {
     /// The one of this name; any socket will do to ask.
     pub(crate) fn named(name: &str, socket: BorrowedFd<'_>) -> Result<Self, Failed> {
-        let failed = |source: io::Error| Failed::Interface {
-            name: name.to_owned(),
-            source,
-        };
+        let failed = |source: io::Error| Failed::Interface { name: name.to_owned(), source };
         let invalid = || failed(io::ErrorKind::InvalidInput.into());
         let checked = Name::new(name).ok_or_else(invalid)?;
         let index = name_to_index(socket, name).map_err(|error| failed(error.into()))?;
         let (hardware, mac) = system::hardware(socket, checked).map_err(failed)?;
         if hardware != ETHERNET && hardware != LOOPBACK {
-            return Err(Failed::NotEthernet {
-                name: name.to_owned(),
-                hardware,
-            });
+            return Err(Failed::NotEthernet { name: name.to_owned(), hardware });
         }
         let mtu = system::mtu(socket, checked).map_err(failed)?;
-        Ok(Self {
-            name: name.to_owned(),
-            index,
-            mac,
-            mtu,
-        })
+        Ok(Self { name: name.to_owned(), index, mac, mtu })
     }
 
     /// What an error of its socket means.
@@ -63,10 +52,7 @@ impl Interface {
                 Failed::Down { interface }
             }
             Errno::NETDOWN | Errno::NXIO | Errno::NODEV => Failed::Gone { interface },
-            error => Failed::Io {
-                interface,
-                source: error.into(),
-            },
+            error => Failed::Io { interface, source: error.into() },
         }
     }
 }

@@ -38,10 +38,7 @@ impl FromStr for Mac {
             let part = parts.next().ok_or(NoMac)?;
             // `from_str_radix` would take a sign, too.
             let plain = part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
-            *byte = u8::from_str_radix(part, 16)
-                .ok()
-                .filter(|_| plain)
-                .ok_or(NoMac)?;
+            *byte = u8::from_str_radix(part, 16).ok().filter(|_| plain).ok_or(NoMac)?;
         }
         match parts.next() {
             None => Ok(Self(bytes)),
@@ -56,11 +53,7 @@ mod tests {
 
     #[test]
     fn text_and_back() {
-        for text in [
-            "02:00:00:00:00:01",
-            "ff:ff:ff:ff:ff:ff",
-            "01:00:5e:7f:0a:b0",
-        ] {
+        for text in ["02:00:00:00:00:01", "ff:ff:ff:ff:ff:ff", "01:00:5e:7f:0a:b0"] {
             assert_eq!(text.parse::<Mac>().unwrap().to_string(), text);
         }
         for text in [

@@ -52,21 +52,10 @@ impl Ring {
         // SAFETY: the kernel chooses the address, so no mapping of this process is replaced. It refuses a length other
         // than that of the socket's rings, and there is one ring, of this shape: all of `shape.bytes()` is backed.
         let memory = unsafe {
-            mmap(
-                ptr::null_mut(),
-                shape.bytes(),
-                protection,
-                MapFlags::SHARED,
-                socket,
-                0,
-            )
+            mmap(ptr::null_mut(), shape.bytes(), protection, MapFlags::SHARED, socket, 0)
         }?;
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self {
-            memory,
-            shape,
-            next: 0,
-        })
+        Ok(Self { memory, shape, next: 0 })
     }
 
     /// The next frame that arrived, until it is given back; `None` if none waits.

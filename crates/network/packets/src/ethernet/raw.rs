@@ -42,13 +42,9 @@ pub struct Raw {
 impl Raw {
     /// On an interface, which is in a group as long as the socket is open, if one is named.
     pub fn open(interface: &str, hears: Hears, group: Option<Mac>) -> Result<Self, Failed> {
-        let socket = net::socket_with(
-            AddressFamily::PACKET,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(refused)?;
+        let socket =
+            net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
+                .map_err(refused)?;
         let interface = Interface::named(interface, socket.as_fd())?;
         let option = "PACKET_IGNORE_OUTGOING";
         system::ignore_outgoing(socket.as_fd())
@@ -128,10 +124,7 @@ impl Raw {
     pub fn set_patience(&self, patience: Option<Duration>) -> Result<(), Failed> {
         let option = "SO_RCVTIMEO";
         let set = sockopt::set_socket_timeout(&self.socket, Timeout::Recv, patience);
-        set.map_err(|error| Failed::Option {
-            option,
-            source: io::Error::from(error),
-        })
+        set.map_err(|error| Failed::Option { option, source: io::Error::from(error) })
     }
 
     /// The oldest frame, as far as the buffer is long; `None` if none came in time, or one that is too long.

@@ -58,11 +58,7 @@ impl Run<'_> {
     pub(crate) fn frame(&self, at: usize) -> [&[u8]; 2] {
         let begin = (at * self.segment_bytes).min(self.bytes.len());
         let rest = &self.bytes[begin..];
-        let header = if rest.len() > self.segment_bytes {
-            &self.header
-        } else {
-            &self.last_header
-        };
+        let header = if rest.len() > self.segment_bytes { &self.header } else { &self.last_header };
         let datagram = &rest[..rest.len().min(self.segment_bytes)];
         [header, datagram]
     }

@@ -26,15 +26,9 @@ impl Shape {
     pub(crate) fn of(mtu: usize, ring_bytes: usize) -> Self {
         let frame_bytes = ETHERNET_BYTES + mtu.min(MTU_MAX);
         let slot_bytes = (SLOT_HEADER_BYTES + frame_bytes).next_multiple_of(ALIGNMENT);
-        let block_bytes = slot_bytes
-            .max(BLOCK_BYTES_MIN)
-            .next_multiple_of(PAGE_BYTES_MAX);
+        let block_bytes = slot_bytes.max(BLOCK_BYTES_MIN).next_multiple_of(PAGE_BYTES_MAX);
         let blocks = ring_bytes.min(RING_BYTES_MAX) / block_bytes;
-        Self {
-            slot_bytes,
-            block_bytes,
-            blocks: blocks.max(1),
-        }
+        Self { slot_bytes, block_bytes, blocks: blocks.max(1) }
     }
 
     /// With half of the blocks; `None` if there is only one.

@@ -84,10 +84,7 @@ mod tests {
     use crate::ethernet::frame::{ETHER_TYPE, header};
 
     const GROUP: Mac = Mac([3, 0, 0, 0, 0, 9]);
-    const HEARS: Hears = Hears {
-        ether_type: ETHER_TYPE,
-        group: Some(GROUP),
-    };
+    const HEARS: Hears = Hears { ether_type: ETHER_TYPE, group: Some(GROUP) };
     const FROM: Mac = Mac([2, 0, 0, 0, 0, 2]);
     const FRAME: usize = 66;
 
@@ -126,10 +123,7 @@ mod tests {
         let address = libc::TPACKET2_HDRLEN - size_of::<sockaddr_ll>();
         assert_eq!(AUDIENCE, address + offset_of!(sockaddr_ll, sll_pkttype));
         assert_eq!(HAS_VLAN, libc::TP_STATUS_VLAN_VALID);
-        assert_eq!(
-            [FOR_ME, FOR_A_GROUP],
-            [libc::PACKET_HOST, libc::PACKET_MULTICAST]
-        );
+        assert_eq!([FOR_ME, FOR_A_GROUP], [libc::PACKET_HOST, libc::PACKET_MULTICAST]);
         const { assert!(libc::TPACKET2_HDRLEN + 16 + 16 <= SLOT_HEADER_BYTES) };
     }
 
@@ -145,20 +139,11 @@ mod tests {
     fn what_is_for_others_is_not() {
         let other = Mac([3, 0, 0, 0, 0, 8]);
         check(&slot(other, FOR_A_GROUP), Err(Refusal::Elsewhere));
-        check(
-            &slot(Mac::BROADCAST, libc::PACKET_BROADCAST),
-            Err(Refusal::Elsewhere),
-        );
+        check(&slot(Mac::BROADCAST, libc::PACKET_BROADCAST), Err(Refusal::Elsewhere));
         // The interface hears everything (OTHERHOST), or what this machine sends (OUTGOING).
-        check(
-            &slot(Mac([2; 6]), libc::PACKET_OTHERHOST),
-            Err(Refusal::Elsewhere),
-        );
+        check(&slot(Mac([2; 6]), libc::PACKET_OTHERHOST), Err(Refusal::Elsewhere));
         check(&slot(GROUP, libc::PACKET_OUTGOING), Err(Refusal::Elsewhere));
-        let alone = Hears {
-            group: None,
-            ..HEARS
-        };
+        let alone = Hears { group: None, ..HEARS };
         let refused = read(&slot(GROUP, FOR_A_GROUP), &alone).map(|_| ());
         assert_eq!(refused, Err(Refusal::Elsewhere));
     }

@@ -71,10 +71,7 @@ const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 /// What the system says of an interface.
 fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8; 24]> {
     const { assert!(WHAT == GET_MTU || WHAT == GET_HARDWARE || WHAT == GET_FLAGS) };
-    let mut request = Request {
-        name: name.0,
-        said: [0; 24],
-    };
+    let mut request = Request { name: name.0, said: [0; 24] };
     // SAFETY: each of these operations reads a `struct ifreq` from their argument and writes one back; `request` is as long as one,
     // is of bytes only, so that anything is valid in it, and outlives the call.
     unsafe { ioctl(socket, Updater::<WHAT, Request>::new(&mut request)) }?;
@@ -95,27 +92,8 @@ pub(crate) fn is_up(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
 
 /// The hardware type, and the address.
 pub(crate) fn hardware(socket: BorrowedFd<'_>, name: Name) -> io::Result<(u16, Mac)> {
-    let [
-        a,
-        b,
-        mac @ ..,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-    ] = ask::<GET_HARDWARE>(socket, name)?;
+    let [a, b, mac @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
+        ask::<GET_HARDWARE>(socket, name)?;
     Ok((u16::from_ne_bytes([a, b]), Mac(mac)))
 }
 
@@ -147,47 +125,22 @@ const _: () = assert!(size_of::<Question<Driver>>() == size_of::<libc::ifreq>())
 
 /// The name of the driver behind an interface; not every one tells.
 pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
-    let mut driver = Driver {
-        command: GET_DRIVER,
-        name: [0; 32],
-        rest: [0; 160],
-    };
-    let mut question = Question {
-        name: name.0,
-        about: &raw mut driver,
-        rest: [0; 16],
-    };
+    let mut driver = Driver { command: GET_DRIVER, name: [0; 32], rest: [0; 160] };
+    let mut question = Question { name: name.0, about: &raw mut driver, rest: [0; 16] };
     // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct ethtool_drvinfo` to where that points;
     // both are as long as those, are valid whatever is written, and outlive the call.
-    unsafe {
-        ioctl(
-            socket,
-            Updater::<ETHTOOL, Question<Driver>>::new(&mut question),
-        )
-    }?;
+    unsafe { ioctl(socket, Updater::<ETHTOOL, Question<Driver>>::new(&mut question)) }?;
     let name = driver.name.split(|byte| *byte == 0).next();
     Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
 }
 
 /// Whether an interface takes tags of VLANs out of the frames that it receives.
 pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
-    let mut offloads = Offloads {
-        command: GET_OFFLOADS,
-        flags: 0,
-    };
-    let mut question = Question {
-        name: name.0,
-        about: &raw mut offloads,
-        rest: [0; 16],
-    };
+    let mut offloads = Offloads { command: GET_OFFLOADS, flags: 0 };
+    let mut question = Question { name: name.0, about: &raw mut offloads, rest: [0; 16] };
     // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct ethtool_value` to where that points;
     // both are as long as those, are valid whatever is written, and outlive the call.
-    unsafe {
-        ioctl(
-            socket,
-            Updater::<ETHTOOL, Question<Offloads>>::new(&mut question),
-        )
-    }?;
+    unsafe { ioctl(socket, Updater::<ETHTOOL, Question<Offloads>>::new(&mut question)) }?;
     Ok(offloads.flags & TAKES_TAGS != 0)
 }
 
@@ -227,15 +180,8 @@ pub(crate) fn hear_no_vlan(
     };
     let give = |bytes| step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
     // Without bits all that are masked by nothing are zero, which is one of both.
-    let Bits {
-        at,
-        mask,
-        either: [one, other],
-    } = only.unwrap_or(Bits {
-        at: 0,
-        mask: 0,
-        either: [0; 2],
-    });
+    let Bits { at, mask, either: [one, other] } =
+        only.unwrap_or(Bits { at: 0, mask: 0, either: [0; 2] });
     let mut steps = [
         load(audience),
         is(OTHERHOST, 7, 0),
@@ -248,10 +194,7 @@ pub(crate) fn hear_no_vlan(
         give(u32::MAX),
         give(0),
     ];
-    let program = sock_fprog {
-        len: 10,
-        filter: steps.as_mut_ptr(),
-    };
+    let program = sock_fprog { len: 10, filter: steps.as_mut_ptr() };
     // SAFETY: the kernel reads a whole `sock_fprog`, and as many steps as that says from where it points; both outlive
     // the call, and it keeps a copy.
     let answer = unsafe {
@@ -263,11 +206,7 @@ pub(crate) fn hear_no_vlan(
             length_of::<sock_fprog>(),
         )
     };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Where a packet socket is bound: an interface and an EtherType.
@@ -334,10 +273,7 @@ pub(crate) fn ignore_outgoing(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, IGNORE_OUTGOING, &yes)
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "structures of less than a hundred bytes"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "structures of less than a hundred bytes")]
 const fn length_of<T>() -> socklen_t {
     assert!(size_of::<T>() < 100);
     size_of::<T>() as socklen_t
@@ -351,19 +287,12 @@ fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<
     // options of this file are numbers and structures without pointers, so nothing else is read or kept.
     let answer =
         unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value, length) };
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// How many frames found no room in the ring since this was asked last.
 pub(crate) fn take_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    let mut statistics = tpacket_stats {
-        tp_packets: 0,
-        tp_drops: 0,
-    };
+    let mut statistics = tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = length_of::<tpacket_stats>();
     // SAFETY: the kernel writes at most `length` bytes at `statistics`, which is a whole structure of two numbers, and
     // the length that it wrote at `length`; both outlive the call.
@@ -376,11 +305,7 @@ pub(crate) fn take_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
             &raw mut length,
         )
     };
-    if answer == 0 {
-        Ok(statistics.tp_drops)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if answer == 0 { Ok(statistics.tp_drops) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -389,20 +314,9 @@ mod tests {
 
     #[test]
     fn a_name_that_the_kernel_would_read_otherwise_is_none() {
-        for name in [
-            "",
-            "a-name-of-16-byte",
-            "naïve",
-            "../lo",
-            "eth%d",
-            "a b",
-            "a\0b",
-        ] {
+        for name in ["", "a-name-of-16-byte", "naïve", "../lo", "eth%d", "a b", "a\0b"] {
             assert!(Name::new(name).is_none(), "{name}");
         }
-        assert_eq!(
-            Name::new("fifteen-bytes-0").unwrap().0,
-            *b"fifteen-bytes-0\0"
-        );
+        assert_eq!(Name::new("fifteen-bytes-0").unwrap().0, *b"fifteen-bytes-0\0");
     }
 }

@@ -68,10 +68,10 @@ impl Chain {
             return false;
         }
         for at in first.saturating_sub(1)..=first {
-            let late = self.late.entry(self.nodes[at]).or_insert(Late {
-                until: Time(0),
-                for_us: LAST_US_MIN / 2,
-            });
+            let late = self
+                .late
+                .entry(self.nodes[at])
+                .or_insert(Late { until: Time(0), for_us: LAST_US_MIN / 2 });
             late.for_us = (late.for_us * 2).min(LAST_US_MAX);
             // Of both, who did not hand on is the last.
             late.until = now.plus_us(late.for_us - u64::from(at == first));
@@ -120,35 +120,23 @@ mod tests {
     fn where_it_broke_both_ends_go_last() {
         let mut chain = Chain::default();
         laid(&mut chain, &[1, 2, 4, 5], 0);
-        assert!(
-            !chain.blame(|_| false, Time(SETTLES_US - 1)),
-            "not probed yet"
-        );
+        assert!(!chain.blame(|_| false, Time(SETTLES_US - 1)), "not probed yet");
         assert!(!chain.blame(|_| true, Time(SETTLES_US)));
         // 4 hands nothing on: 5 and all behind it hear nothing.
         assert!(chain.blame(|node| node == NodeId(4), Time(SETTLES_US)));
-        assert_eq!(
-            laid(&mut chain, &[1, 2, 4, 5], SETTLES_US),
-            Some(vec![1, 2, 5, 4])
-        );
+        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], SETTLES_US), Some(vec![1, 2, 5, 4]));
         // The last one burdens nobody.
         let now = 3 * SETTLES_US;
         assert!(!chain.blame(|node| node != NodeId(4), Time(now)));
         // Time heals, until it happens again.
         let later = SETTLES_US + LAST_US_MIN;
-        assert_eq!(
-            laid(&mut chain, &[1, 2, 4, 5], later),
-            Some(vec![4, 5, 1, 2])
-        );
+        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], later), Some(vec![4, 5, 1, 2]));
         let again = later + SETTLES_US;
         assert!(chain.blame(|node| node == NodeId(4), Time(again)));
         assert!(laid(&mut chain, &[1, 2, 4, 5], again).is_some());
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN), None);
         chain.forget(NodeId(4));
-        assert_eq!(
-            laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN),
-            Some(vec![4, 1, 2, 5])
-        );
+        assert_eq!(laid(&mut chain, &[1, 2, 4, 5], again + LAST_US_MIN), Some(vec![4, 1, 2, 5]));
     }
 
     /// The first one gets everything from the sender itself.
@@ -157,9 +145,6 @@ mod tests {
         let mut chain = Chain::default();
         laid(&mut chain, &[1, 2, 4], 0);
         assert!(chain.blame(|_| false, Time(SETTLES_US)));
-        assert_eq!(
-            laid(&mut chain, &[1, 2, 4], SETTLES_US),
-            Some(vec![1, 2, 4])
-        );
+        assert_eq!(laid(&mut chain, &[1, 2, 4], SETTLES_US), Some(vec![1, 2, 4]));
     }
 }

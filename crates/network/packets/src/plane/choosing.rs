@@ -111,13 +111,7 @@ impl Choosing {
             format!("{} {us:.0} µs", carrier.name())
         });
         let costs: Vec<String> = costs.collect();
-        let Demand {
-            frames_s,
-            frame_bytes,
-            receivers,
-            loss,
-            ..
-        } = self.demand;
+        let Demand { frames_s, frame_bytes, receivers, loss, .. } = self.demand;
         let lossy = match loss >= 0.001 {
             true => format!(", {:.1} % lost", loss * 100.0),
             false => String::new(),
@@ -139,10 +133,8 @@ impl Packets {
     /// Looks at what was sent and who is reached, and chooses.
     pub(crate) fn choose(&mut self, now: Time) {
         let up = self.links.values().filter(|link| link.one.is_up());
-        let (reached, hearing) = (
-            up.clone().count(),
-            up.clone().filter(|link| link.group.is_up()).count(),
-        );
+        let (reached, hearing) =
+            (up.clone().count(), up.clone().filter(|link| link.group.is_up()).count());
         let rtt_us = up.filter_map(|link| link.one.rtt_us()).max();
         let channels = self.links.values().map(|link| link.channel);
         let losses = channels.chain([GROUP]);
@@ -163,9 +155,7 @@ impl Packets {
         let works = [Some(Carrier::Connections), each, once];
         let demand = choosing.demand;
         let costs = works.into_iter().flatten();
-        choosing.costs = costs
-            .map(|carrier| (carrier, latency_ns(carrier, &demand)))
-            .collect();
+        choosing.costs = costs.map(|carrier| (carrier, latency_ns(carrier, &demand))).collect();
         if choosing.choice.judge(moment(now), &choosing.costs) {
             self.counters.changes += 1;
         }

@@ -12,12 +12,7 @@ pub fn said<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datag
         next: opening.from,
     };
     let channels = introduction.channels.iter().take(DATAGRAM_CHANNELS_MAX);
-    Datagrams {
-        boot: introduction.boot,
-        address,
-        key,
-        channels: channels.map(channel).collect(),
-    }
+    Datagrams { boot: introduction.boot, address, key, channels: channels.map(channel).collect() }
 }
 
 /// What a peer said, if it is of the process that the connection's greeting named: a frame of another one is a
@@ -42,11 +37,8 @@ mod tests {
     /// [pkt-2] What is said is heard, of the boot that the connection named and of no other.
     #[test]
     fn an_introduction_passes_as_a_frame() {
-        let opening = |channel| Opening {
-            channel,
-            to_one: channel == 2,
-            from: 70 + u64::from(channel),
-        };
+        let opening =
+            |channel| Opening { channel, to_one: channel == 2, from: 70 + u64::from(channel) };
         let introduction = Introduction {
             member: Member::first(3),
             boot: 9,

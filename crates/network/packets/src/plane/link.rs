@@ -65,13 +65,7 @@ impl Link {
     }
 
     pub(crate) fn new(member: Member, channel: u8) -> Self {
-        Self {
-            member,
-            channel,
-            introduced: false,
-            one: Way::default(),
-            group: Way::default(),
-        }
+        Self { member, channel, introduced: false, one: Way::default(), group: Way::default() }
     }
 }
 

@@ -113,10 +113,7 @@ mod tests {
         assert_eq!(order.release(FROM, 5), [[1]]);
         order.add(FROM, 7, vec![2]);
         order.add(FROM, 7, vec![3]);
-        assert!(
-            order.release(FROM, 6).is_empty(),
-            "behind what is under way"
-        );
+        assert!(order.release(FROM, 6).is_empty(), "behind what is under way");
         order.add(NodeId(3), 1, vec![9]);
         assert_eq!(order.release(NodeId(3), 1), [[9]], "of another one");
         assert_eq!(order.release(FROM, 7), [[2], [3]]);
@@ -153,19 +150,13 @@ mod tests {
 
     #[test]
     fn a_message_names_a_number_before_its_frame() {
-        let behind = Behind {
-            next: 258,
-            sent_to: 250,
-        };
+        let behind = Behind { next: 258, sent_to: 250 };
         let message = [&behind.bytes()[..], b"frame"].concat();
         assert_eq!(split(&message), Some((behind, &b"frame"[..])));
         assert_eq!(split(&message[..BEHIND_BYTES - 1]), None);
         // A stranger's claim that more waits than there is.
         let wild = [&1_u64.to_le_bytes()[..], &[0xff; 4]].concat();
-        let none_sent = Behind {
-            next: 1,
-            sent_to: 0,
-        };
+        let none_sent = Behind { next: 1, sent_to: 0 };
         assert_eq!(split(&wild), Some((none_sent, &b""[..])));
     }
 }

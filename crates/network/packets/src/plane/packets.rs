@@ -198,11 +198,7 @@ impl Packets {
         if peer.node == self.me.node {
             return None;
         }
-        if self
-            .links
-            .get(&peer.node)
-            .is_none_or(|link| link.member != peer)
-        {
+        if self.links.get(&peer.node).is_none_or(|link| link.member != peer) {
             self.part(peer.node);
             let channel = self.free_channel()?;
             self.endpoint.open(channel, Some(peer), now).ok()?;
@@ -221,10 +217,8 @@ impl Packets {
         if link.member != introduction.member {
             return false;
         }
-        let taken = matches!(
-            self.endpoint.introduce(introduction),
-            Introduced::New | Introduced::Known
-        );
+        let taken =
+            matches!(self.endpoint.introduce(introduction), Introduced::New | Introduced::Known);
         link.introduced = taken;
         if taken {
             // It need not wait for the next round of probes.
@@ -399,11 +393,8 @@ impl Packets {
             let Some(to) = resolve(outgoing.to, to_all) else {
                 continue;
             };
-            let left = give(Outgoing {
-                to,
-                bytes: &outgoing.bytes,
-                segment_bytes: outgoing.bytes.len(),
-            });
+            let left =
+                give(Outgoing { to, bytes: &outgoing.bytes, segment_bytes: outgoing.bytes.len() });
             if let Left::Blocked(_) = left {
                 return;
             }
@@ -415,11 +406,8 @@ impl Packets {
                 let Some(to) = resolve(to, to_all) else {
                     continue;
                 };
-                let left = give(Outgoing {
-                    to,
-                    bytes: run.bytes,
-                    segment_bytes: run.segment_bytes,
-                });
+                let left =
+                    give(Outgoing { to, bytes: run.bytes, segment_bytes: run.segment_bytes });
                 match left {
                     Left::All => {}
                     Left::Dropped => self.endpoint.own_drop(channel),
@@ -517,11 +505,7 @@ impl Packets {
             let run = self.relayed.iter().take(RELAYED_AT_ONCE).take_while(alike);
             let count = run.clone().count();
             let bytes: Vec<u8> = run.flat_map(|one| &one.bytes).copied().collect();
-            let left = give(Outgoing {
-                to,
-                bytes: &bytes,
-                segment_bytes,
-            });
+            let left = give(Outgoing { to, bytes: &bytes, segment_bytes });
             let gone = match left {
                 Left::Blocked(gone) => gone.min(count),
                 Left::All | Left::Dropped => count,
@@ -657,10 +641,7 @@ impl Packets {
     fn on_event(&mut self, event: endpoint::Event, spoke: &mut BTreeSet<ChannelName>, now: Time) {
         match event {
             endpoint::Event::Message { of, bytes, .. } => {
-                let group = ChannelName {
-                    channel: GROUP,
-                    ..of
-                };
+                let group = ChannelName { channel: GROUP, ..of };
                 spoke.insert(group);
                 if of == group {
                     self.give(of.owner, bytes);
@@ -670,16 +651,9 @@ impl Packets {
             }
             endpoint::Event::GivenUp { of, numbers } => {
                 self.counters.given_up += numbers.end - numbers.start;
-                spoke.insert(ChannelName {
-                    channel: GROUP,
-                    ..of
-                });
+                spoke.insert(ChannelName { channel: GROUP, ..of });
             }
-            endpoint::Event::Answered {
-                node,
-                rtt_us,
-                by_group,
-            } => {
+            endpoint::Event::Answered { node, rtt_us, by_group } => {
                 self.on_answer(node, rtt_us, by_group, now);
             }
             // [rate-3] What was not sent never is; the replica hears of the ballot by its own means. What tails and
@@ -714,17 +688,9 @@ impl Packets {
         let Some(link) = self.links.get_mut(&node) else {
             return;
         };
-        let way: &mut Way = if by_group {
-            &mut link.group
-        } else {
-            &mut link.one
-        };
+        let way: &mut Way = if by_group { &mut link.group } else { &mut link.one };
         if way.answer(now, rtt_us) {
-            self.events.push_back(Event::Up {
-                node,
-                by_group,
-                rtt_us,
-            });
+            self.events.push_back(Event::Up { node, by_group, rtt_us });
             if by_group {
                 self.listen_to_receivers();
             } else {

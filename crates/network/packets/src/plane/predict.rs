@@ -78,13 +78,7 @@ const MATHIS: f64 = 1.22;
 
 /// Nanoseconds until the last of the receivers has a frame.
 pub fn latency_ns(carrier: Carrier, demand: &Demand) -> u64 {
-    let Demand {
-        frames_s,
-        frame_bytes,
-        rtt_us,
-        loss,
-        ..
-    } = *demand;
+    let Demand { frames_s, frame_bytes, rtt_us, loss, .. } = *demand;
     let receivers = f64::from(demand.receivers.max(1));
     let once = matches!(carrier, Carrier::Group | Carrier::Chain);
     // Those who do not hear it get it alone.
@@ -101,11 +95,7 @@ pub fn latency_ns(carrier: Carrier, demand: &Demand) -> u64 {
     };
     let packets = (frame_bytes / packet).ceil().max(1.0);
     let wire_bytes = frame_bytes + packets * around;
-    let share = if carrier == Carrier::Chain {
-        CHAIN_SHARE
-    } else {
-        1.0
-    };
+    let share = if carrier == Carrier::Chain { CHAIN_SHARE } else { 1.0 };
     let one_us = wire_bytes / (demand.link_bytes_s.max(1.0) * share) * 1e6;
     let link_us = copies * one_us;
     let datagrams_us = if tcp { 0.0 } else { packets * DATAGRAM_US };
@@ -133,12 +123,7 @@ pub fn latency_ns(carrier: Carrier, demand: &Demand) -> u64 {
 mod tests {
     use super::*;
 
-    const ALL: [Carrier; 4] = [
-        Carrier::Connections,
-        Carrier::Each,
-        Carrier::Group,
-        Carrier::Chain,
-    ];
+    const ALL: [Carrier; 4] = [Carrier::Connections, Carrier::Each, Carrier::Group, Carrier::Chain];
 
     /// Four receivers on 100 Mbit/s, all of which hear the group.
     const SEGMENT: Demand = Demand {
@@ -169,10 +154,7 @@ mod tests {
         assert!(is_worth_it(Carrier::Connections, Carrier::Group, &SEGMENT));
         assert!(is_worth_it(Carrier::Connections, Carrier::Chain, &SEGMENT));
         // At the rate that TCP is held to, too: the choice does not depend on what was chosen.
-        let held = Demand {
-            frames_s: 355.0,
-            ..SEGMENT
-        };
+        let held = Demand { frames_s: 355.0, ..SEGMENT };
         assert!(is_worth_it(Carrier::Connections, Carrier::Group, &held));
         assert!(is_worth_it(Carrier::Connections, Carrier::Chain, &held));
         assert!(!is_worth_it(Carrier::Group, Carrier::Connections, &held));
@@ -201,14 +183,8 @@ mod tests {
     /// A group that reaches nobody is no better than datagrams to each.
     #[test]
     fn a_group_that_nobody_hears_wins_nothing() {
-        let deaf = Demand {
-            hearing: 0,
-            ..SEGMENT
-        };
-        assert_eq!(
-            latency_ns(Carrier::Group, &deaf),
-            latency_ns(Carrier::Each, &deaf)
-        );
+        let deaf = Demand { hearing: 0, ..SEGMENT };
+        assert_eq!(latency_ns(Carrier::Group, &deaf), latency_ns(Carrier::Each, &deaf));
         assert!(latency_ns(Carrier::Group, &SEGMENT) < latency_ns(Carrier::Group, &deaf));
     }
 

@@ -68,11 +68,7 @@ mod tests {
         }
         let last = PROPOSALS_MAX as u64;
         assert_eq!(undecided.decided(Slot(last), 9999), last);
-        assert_eq!(
-            undecided.decided(Slot(last + 10), 9999),
-            last,
-            "not all of what it stands for"
-        );
+        assert_eq!(undecided.decided(Slot(last + 10), 9999), last, "not all of what it stands for");
         assert_eq!(undecided.decided(Slot(last + 11), 9999), 9999);
     }
 }

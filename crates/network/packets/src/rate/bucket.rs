@@ -17,12 +17,7 @@ const MILLION: u64 = 1_000_000;
 impl Bucket {
     /// Full at `now`.
     pub const fn new(rate_bytes_s: u64, burst_bytes: u64, now: Time) -> Self {
-        Self {
-            rate_bytes_s,
-            burst_bytes,
-            level: burst_bytes.saturating_mul(MILLION),
-            at: now,
-        }
+        Self { rate_bytes_s, burst_bytes, level: burst_bytes.saturating_mul(MILLION), at: now }
     }
 
     /// From now on another rate.

@@ -64,14 +64,8 @@ impl Losses {
                 return;
             };
             let lost_by_another = !(1u128 << bit);
-            self.lost
-                .values_mut()
-                .for_each(|who| *who &= lost_by_another);
-            let fresh = Receiver {
-                bit,
-                lost: None,
-                lost_now: 0,
-            };
+            self.lost.values_mut().for_each(|who| *who &= lost_by_another);
+            let fresh = Receiver { bit, lost: None, lost_now: 0 };
             self.receivers.insert(node, fresh);
         }
     }
@@ -97,11 +91,7 @@ impl Losses {
     /// The first number that was sent within this time.
     fn young_from(&self, now: Time, young_us: u64) -> u64 {
         let old = |(at, _): &&(Time, u64)| now.since_us(*at) > young_us;
-        self.moments
-            .iter()
-            .take_while(old)
-            .last()
-            .map_or(0, |(_, next)| *next)
+        self.moments.iter().take_while(old).last().map_or(0, |(_, next)| *next)
     }
 
     /// How many receivers make a loss common: max(2, n/4, 3·n·p̂ + 1), and 1 if there is one receiver.
@@ -178,10 +168,7 @@ impl Losses {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::single_range_in_vec_init,
-    reason = "a report is a list of ranges, often of one"
-)]
+#[allow(clippy::single_range_in_vec_init, reason = "a report is a list of ranges, often of one")]
 mod tests {
     use super::*;
 

@@ -235,10 +235,7 @@ mod tests {
     #[test]
     fn loss_by_chance_does_not_lower_the_rate() {
         for (receivers, ppm) in [(1, 10_000), (2, 50_000), (25, 10_000), (25, 50_000)] {
-            let world = World {
-                bottleneck_bytes_s: LINK,
-                chance_ppm: vec![ppm; receivers],
-            };
+            let world = World { bottleneck_bytes_s: LINK, chance_ppm: vec![ppm; receivers] };
             check(&world, 85..=97);
         }
     }
@@ -248,10 +245,7 @@ mod tests {
     fn one_bad_receiver_does_not_lower_the_rate() {
         let mut chance_ppm = vec![0; 5];
         chance_ppm[3] = 400_000;
-        let world = World {
-            bottleneck_bytes_s: LINK,
-            chance_ppm,
-        };
+        let world = World { bottleneck_bytes_s: LINK, chance_ppm };
         check(&world, 95..=97);
     }
 
@@ -275,11 +269,7 @@ mod tests {
     fn what_was_lowered_in_vain_is_restored() {
         for (lost_below, restored) in [(50, true), (0, false)] {
             let mut pacer = Pacer::new(1_000_000, Time(0));
-            let period = |lost| Period {
-                common: lost,
-                judged: 1_000,
-                lost,
-            };
+            let period = |lost| Period { common: lost, judged: 1_000, lost };
             pacer.poll(Time(10_000), || period(50));
             assert_eq!(pacer.rate_bytes_s(), 500_000 * 85 / 100);
             for turn in 2..=4 {

@@ -146,11 +146,7 @@ mod tests {
     fn a_trial_ends_when_enough_was_seen() {
         let after = |lost, judged| {
             let mut trial = Trial::new(1, 100_000, 85);
-            let period = Period {
-                common: 0,
-                judged,
-                lost,
-            };
+            let period = Period { common: 0, judged, lost };
             let mut seen = vec![trial.next(period)];
             for _ in 0..3 {
                 seen.push(trial.next(period));
@@ -167,11 +163,7 @@ mod tests {
             (25, 300, Next::Wait),
         ] {
             let seen = after(lost, judged);
-            assert_eq!(
-                (&seen[..3], seen[3]),
-                (&begin[..], last),
-                "{lost} of {judged}"
-            );
+            assert_eq!((&seen[..3], seen[3]), (&begin[..], last), "{lost} of {judged}");
         }
     }
 
@@ -188,20 +180,12 @@ mod tests {
     fn what_is_lost_by_chance_is_not_above_the_baseline() {
         let mut recent = Recent::default();
         for lost in [1, 0, 2, 0, 0, 3, 1, 0, 1, 0, 0, 2, 1, 1, 0, 1] {
-            recent.add(Period {
-                common: 1,
-                judged: 83,
-                lost,
-            });
+            recent.add(Period { common: 1, judged: 83, lost });
             assert!(recent.is_above(0));
             assert!(!recent.is_above(10_000), "{recent:?}");
         }
         for _ in 0..8 {
-            recent.add(Period {
-                common: 1,
-                judged: 83,
-                lost: 10,
-            });
+            recent.add(Period { common: 1, judged: 83, lost: 10 });
         }
         assert!(recent.is_above(10_000));
         assert!((50_000..100_000).contains(&recent.ppm()));

@@ -20,9 +20,7 @@ impl Inbound {
                 return true;
             }
             let partial = self.partials.last_key_value().map(|(first, _)| *first);
-            let last = partial
-                .max(self.waiting.last())
-                .filter(|last| *last > first);
+            let last = partial.max(self.waiting.last()).filter(|last| *last > first);
             let Some(last) = last else {
                 return false;
             };
@@ -40,10 +38,7 @@ impl Inbound {
     ) {
         if self.delivery == Delivery::AsCompleted || message.start == self.floor {
             self.finished.add(message.clone());
-            happened.push(Happened::Message {
-                numbers: message,
-                bytes,
-            });
+            happened.push(Happened::Message { numbers: message, bytes });
         } else if self.make_room(message.start, 0, Waiting::price(&bytes), quota, happened) {
             self.waiting.add(&message, bytes);
         } else {

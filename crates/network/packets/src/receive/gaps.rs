@@ -40,11 +40,7 @@ impl Gaps {
     /// These numbers are missing; nothing of them was.
     pub fn open(&mut self, range: Range<u64>, now: Time, patience: &Patience) {
         if !range.is_empty() {
-            let gap = Gap {
-                end: range.end,
-                due: now.plus_us(patience.grace_us),
-                tries: 0,
-            };
+            let gap = Gap { end: range.end, due: now.plus_us(patience.grace_us), tries: 0 };
             self.0.insert(range.start, gap);
         }
     }
@@ -57,13 +53,7 @@ impl Gaps {
         if let Some((&start, &gap)) = self.0.range(..range.start).next_back()
             && gap.end > range.start
         {
-            self.0.insert(
-                start,
-                Gap {
-                    end: range.start,
-                    ..gap
-                },
-            );
+            self.0.insert(start, Gap { end: range.start, ..gap });
             if gap.end > range.end {
                 self.0.insert(range.end, gap);
             }
@@ -101,11 +91,7 @@ impl Gaps {
                 continue;
             }
             self.close(part.clone());
-            let hurried = Gap {
-                end: part.end,
-                due: gap.due.min(now),
-                tries: gap.tries.max(1),
-            };
+            let hurried = Gap { end: part.end, due: gap.due.min(now), tries: gap.tries.max(1) };
             self.0.insert(part.start, hurried);
         }
     }
@@ -169,11 +155,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Patience = Patience {
-        grace_us: 200,
-        first_us: 100,
-        tries_max: 5,
-    };
+    const PATIENCE: Patience = Patience { grace_us: 200, first_us: 100, tries_max: 5 };
 
     /// [pkt-7] Five requests, each waiting twice as long, then no more.
     #[test]
@@ -206,10 +188,7 @@ mod tests {
         let mut gaps = Gaps::default();
         gaps.open(3..9, Time(0), &PATIENCE);
         gaps.close(5..6);
-        assert_eq!(
-            gaps.due(Time(200), &PATIENCE),
-            [Due::Ask(3..5, 0), Due::Ask(6..9, 0)]
-        );
+        assert_eq!(gaps.due(Time(200), &PATIENCE), [Due::Ask(3..5, 0), Due::Ask(6..9, 0)]);
         gaps.close(1..20);
         assert!(gaps.is_empty() && gaps.next_due().is_none());
     }
@@ -250,22 +229,12 @@ mod tests {
                     }
                 }
                 let flat: Vec<u64> = gaps.iter().flatten().collect();
-                assert_eq!(
-                    flat,
-                    plain.iter().copied().collect::<Vec<_>>(),
-                    "seed {seed}"
-                );
+                assert_eq!(flat, plain.iter().copied().collect::<Vec<_>>(), "seed {seed}");
                 let asked = dice.below(top + 1);
                 assert_eq!(gaps.has(asked), plain.contains(&asked));
-                let part: Vec<u64> = gaps
-                    .within(&(asked..asked + 5))
-                    .into_iter()
-                    .flatten()
-                    .collect();
-                assert_eq!(
-                    part,
-                    plain.range(asked..asked + 5).copied().collect::<Vec<_>>()
-                );
+                let part: Vec<u64> =
+                    gaps.within(&(asked..asked + 5)).into_iter().flatten().collect();
+                assert_eq!(part, plain.range(asked..asked + 5).copied().collect::<Vec<_>>());
             }
         }
     }

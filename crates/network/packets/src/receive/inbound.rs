@@ -274,15 +274,8 @@ impl Inbound {
         while self.floor < oldest {
             // The floor is missing, or a part of a message that lacks others: else it would be higher.
             let missing = self.gaps.within(&(self.floor..oldest));
-            let missing = missing
-                .into_iter()
-                .next()
-                .filter(|gap| gap.start == self.floor);
-            self.give_up(
-                missing.unwrap_or(self.floor..self.floor + 1),
-                quota,
-                happened,
-            );
+            let missing = missing.into_iter().next().filter(|gap| gap.start == self.floor);
+            self.give_up(missing.unwrap_or(self.floor..self.floor + 1), quota, happened);
         }
         self.bound_gaps(quota, happened);
     }
@@ -360,11 +353,7 @@ impl Inbound {
             }
         }
         let expected: Vec<_> = Some(self.floor..self.top).into_iter().collect();
-        let expected = if self.floor == self.top {
-            Vec::new()
-        } else {
-            expected
-        };
+        let expected = if self.floor == self.top { Vec::new() } else { expected };
         assert_eq!(all.iter().collect::<Vec<_>>(), expected);
         assert!(self.gaps.len() <= self.gaps_max && self.top - self.floor <= WINDOW_NUMBERS);
         let held: usize = self.partials.values().map(Partial::held_bytes).sum();

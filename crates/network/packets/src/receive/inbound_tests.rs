@@ -28,12 +28,7 @@ impl Channel {
 
     fn receive(&mut self, number: u64, index: u16, count: u16, part: &[u8]) {
         let place = (number, index, count);
-        let Self {
-            inbound,
-            quota,
-            happened,
-            now,
-        } = self;
+        let Self { inbound, quota, happened, now } = self;
         inbound.receive(place, part, *now, quota, happened);
         inbound.check(quota);
     }
@@ -43,12 +38,7 @@ impl Channel {
         let mut asks = Vec::new();
         while let Some(due) = self.inbound.next_due() {
             self.now = due;
-            let Self {
-                inbound,
-                quota,
-                happened,
-                now,
-            } = self;
+            let Self { inbound, quota, happened, now } = self;
             asks.extend(inbound.poll(*now, quota, happened));
             inbound.check(quota);
         }
@@ -104,15 +94,8 @@ fn what_is_given_up_is_named_whole() {
     assert_eq!(channel.quota.partials(), 1);
     let asks = channel.wait_for_all();
     assert_eq!(asks.len(), 5);
-    assert!(
-        asks.iter()
-            .zip(0..)
-            .all(|((range, tries), n)| (range, *tries) == (&(2..3), n))
-    );
-    assert_eq!(
-        channel.take(),
-        [Happened::GivenUp(1..4), message(4..5, b"b")]
-    );
+    assert!(asks.iter().zip(0..).all(|((range, tries), n)| (range, *tries) == (&(2..3), n)));
+    assert_eq!(channel.take(), [Happened::GivenUp(1..4), message(4..5, b"b")]);
     assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
     // Parts that come now belong to nothing.
     channel.receive(2, 1, 3, b"aa");
@@ -136,22 +119,14 @@ fn the_rest_of_what_is_given_up_is_given_up() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
     channel.receive(1, 0, 1, b"");
     channel.receive(2, 7, 9, b"x");
-    assert_eq!(
-        channel.take(),
-        [message(1..2, b""), Happened::GivenUp(2..3)]
-    );
+    assert_eq!(channel.take(), [message(1..2, b""), Happened::GivenUp(2..3)]);
 }
 
 /// [told-2] The last packets have nobody behind them to show the gap.
 #[test]
 fn a_tail_shows_what_nothing_follows() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
-    let Channel {
-        inbound,
-        quota,
-        happened,
-        ..
-    } = &mut channel;
+    let Channel { inbound, quota, happened, .. } = &mut channel;
     inbound.on_tail(4, Time(0), quota, happened);
     inbound.on_tail(2, Time(0), quota, happened);
     assert_eq!(channel.inbound.missing(&(0..9)), vec![1..4; 1]);
@@ -167,12 +142,7 @@ fn others_hurry_a_request_once() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
     channel.receive(2, 0, 1, b"b");
     let mut asked_by_others = |now| {
-        let Channel {
-            inbound,
-            quota,
-            happened,
-            ..
-        } = &mut channel;
+        let Channel { inbound, quota, happened, .. } = &mut channel;
         inbound.hurry(&(1..2), Time(now), quota, happened);
         inbound.poll(Time(now), quota, happened)
     };
@@ -183,12 +153,7 @@ fn others_hurry_a_request_once() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
     channel.receive(2, 0, 1, b"b");
     let mut gone_elsewhere = |now| {
-        let Channel {
-            inbound,
-            quota,
-            happened,
-            ..
-        } = &mut channel;
+        let Channel { inbound, quota, happened, .. } = &mut channel;
         inbound.on_gone(&(1..2), false, Time(now), quota, happened);
         inbound.poll(Time(now), quota, happened)
     };
@@ -219,10 +184,7 @@ fn a_sender_fills_its_quota_and_no_more() {
     channel.receive(2, 1, 2, b"b");
     assert_eq!(channel.take(), [message(1..3, b"ab")]);
 
-    let small = Limits {
-        partial_bytes_max: 1000,
-        ..limits()
-    };
+    let small = Limits { partial_bytes_max: 1000, ..limits() };
     let mut channel = Channel::new(Delivery::InOrder, &small);
     channel.receive(11, 0, 1, &[1; 500]);
     channel.receive(12, 0, 1, &[2; 500]);
@@ -248,11 +210,7 @@ fn a_leap_is_bounded() {
     let window = far + 1 - channel.inbound.done_to();
     assert_eq!(window, 1 << 16);
     let floor = channel.inbound.done_to();
-    let given_up = [
-        Happened::GivenUp(1..3),
-        message(3..4, b"c"),
-        Happened::GivenUp(4..floor),
-    ];
+    let given_up = [Happened::GivenUp(1..3), message(3..4, b"c"), Happened::GivenUp(4..floor)];
     assert_eq!(channel.take(), given_up);
 }
 
@@ -260,12 +218,7 @@ fn a_leap_is_bounded() {
 #[test]
 fn a_tail_at_the_end_of_numbers_is_bounded() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
-    let Channel {
-        inbound,
-        quota,
-        happened,
-        ..
-    } = &mut channel;
+    let Channel { inbound, quota, happened, .. } = &mut channel;
     inbound.on_tail(u64::MAX, Time(0), quota, happened);
     inbound.check(quota);
     assert_eq!(channel.take(), [Happened::GivenUp(1..u64::MAX - 65_536)]);
@@ -281,10 +234,7 @@ fn parts_that_contradict_one_another_are_given_up() {
     channel.receive(4, 0, 3, b"aa");
     channel.receive(5, 1, 3, b"aaa");
     channel.receive(7, 0, 1, b"q");
-    assert_eq!(
-        channel.take(),
-        [Happened::GivenUp(4..6), message(7..8, b"q")]
-    );
+    assert_eq!(channel.take(), [Happened::GivenUp(4..6), message(7..8, b"q")]);
     assert_eq!(channel.inbound.misfits(), 2);
 }
 
@@ -322,12 +272,7 @@ fn everything_once_or_given_up() {
                 channel.receive(number, index, count, &part);
             }
         }
-        let Channel {
-            inbound,
-            quota,
-            happened,
-            now,
-        } = &mut channel;
+        let Channel { inbound, quota, happened, now } = &mut channel;
         inbound.on_tail(next, *now, quota, happened);
         channel.wait_for_all();
         let (mut done, mut last) = (Spans::default(), 0);
@@ -338,26 +283,16 @@ fn everything_once_or_given_up() {
                     let is = sent.iter().find(|(of, _)| *of == numbers);
                     assert_eq!(is.map(|(_, bytes)| bytes), Some(&bytes), "seed {seed}");
                     if delivery == Delivery::InOrder {
-                        assert!(
-                            numbers.start > last,
-                            "seed {seed}: {numbers:?} behind {last}"
-                        );
+                        assert!(numbers.start > last, "seed {seed}: {numbers:?} behind {last}");
                         last = numbers.start;
                     }
                     numbers
                 }
             };
-            assert!(
-                !done.meets(numbers.clone()),
-                "seed {seed}: {numbers:?} twice"
-            );
+            assert!(!done.meets(numbers.clone()), "seed {seed}: {numbers:?} twice");
             done.add(numbers);
         }
-        assert_eq!(
-            done.iter().collect::<Vec<_>>(),
-            vec![1..next; 1],
-            "seed {seed}"
-        );
+        assert_eq!(done.iter().collect::<Vec<_>>(), vec![1..next; 1], "seed {seed}");
         assert_eq!((channel.quota.partials(), channel.quota.bytes()), (0, 0));
     }
 }

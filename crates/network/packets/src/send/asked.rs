@@ -34,11 +34,7 @@ impl Asked {
     /// [pkt-7] Two different nodes ask for one packet: the group gets it once, then there is silence about it
     /// for a round trip. A node that asks again gets a repair again.
     pub fn judge(&mut self, number: u64, by: NodeId, now: Time, rtt_us: u64) -> Verdict {
-        let fresh = Entry {
-            by,
-            at: now,
-            to_group: None,
-        };
+        let fresh = Entry { by, at: now, to_group: None };
         let Some(entry) = self.0.get_mut(&number) else {
             self.make_room(now, rtt_us);
             self.0.insert(number, fresh);

@@ -136,9 +136,8 @@ impl Outbound {
             };
             let released = self.released_to;
             let datagram_bytes = HEADER_BYTES + part_bytes;
-            let room = self
-                .buffer
-                .insert(header.number, datagram_bytes, |number| number < released);
+            let room =
+                self.buffer.insert(header.number, datagram_bytes, |number| number < released);
             let Some(room) = room else {
                 for number in (first..header.number).rev() {
                     self.buffer.take_back(number);
@@ -161,9 +160,7 @@ impl Outbound {
             return None;
         }
         let count = (self.next - self.sent_to).min(SEGMENTS_MAX);
-        let run = self
-            .buffer
-            .run(self.sent_to, count, bytes_max.min(CALL_BYTES_MAX));
+        let run = self.buffer.run(self.sent_to, count, bytes_max.min(CALL_BYTES_MAX));
         let run = run.expect("what is not sent is not released, and so not freed");
         self.sent_to = run.numbers.end;
         Some(run)
@@ -231,10 +228,7 @@ struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     fn new(message: &'a [&'a [u8]]) -> Self {
-        Self {
-            rest: &[],
-            later: message.iter(),
-        }
+        Self { rest: &[], later: message.iter() }
     }
 
     /// Copies the next bytes; as many as are asked for are there.
@@ -264,11 +258,7 @@ mod tests {
     use super::*;
     use crate::trust::{Group, Place};
 
-    const GROUP: Group = Group {
-        cluster: 1,
-        group: 1,
-        generation: 0,
-    };
+    const GROUP: Group = Group { cluster: 1, group: 1, generation: 0 };
 
     struct Sender {
         outbound: Outbound,
@@ -277,10 +267,7 @@ mod tests {
 
     impl Sender {
         fn new(buffer_bytes: usize) -> Self {
-            let limits = Limits {
-                buffer_bytes,
-                ..Limits::of_mtu(1500)
-            };
+            let limits = Limits { buffer_bytes, ..Limits::of_mtu(1500) };
             let template = Header {
                 kind: Kind::Fragment,
                 key: 0,
@@ -293,12 +280,7 @@ mod tests {
                 index: 0,
                 count: 1,
             };
-            let place = Place {
-                group: GROUP,
-                sender: Member::first(1),
-                boot: 1,
-                channel: 1,
-            };
+            let place = Place { group: GROUP, sender: Member::first(1), boot: 1, channel: 1 };
             Self {
                 outbound: Outbound::new(template, None, 1, &limits),
                 seal: Seal::new(None, &place),
@@ -322,10 +304,7 @@ mod tests {
         while sender.push(1000).is_ok() {
             pushed += 1;
         }
-        assert_eq!(
-            (pushed, sender.push(1000)),
-            (50_000 / 1044, Err(Cannot::Full))
-        );
+        assert_eq!((pushed, sender.push(1000)), (50_000 / 1044, Err(Cannot::Full)));
         while sender.outbound.take(usize::MAX).is_some() {}
         assert_eq!(sender.push(1000), Err(Cannot::Full));
         sender.outbound.release_to(11);

@@ -14,11 +14,7 @@ pub struct TailTimer {
 impl TailTimer {
     /// That waits `first_us` at first, and never `heartbeat_us` or longer.
     pub const fn new(first_us: u64, heartbeat_us: u64) -> Self {
-        Self {
-            first_us,
-            last_us: heartbeat_us,
-            wait: None,
-        }
+        Self { first_us, last_us: heartbeat_us, wait: None }
     }
 
     /// There is news that a lost datagram could hide: something was sent, or more is decided.

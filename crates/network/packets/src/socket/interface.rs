@@ -28,10 +28,7 @@ pub struct Interface {
 impl Interface {
     /// The one of this name; any socket will do to ask.
     pub fn named(name: &str, socket: impl AsFd) -> Result<Self, Failed> {
-        let failed = |source| Failed::Interface {
-            name: name.to_owned(),
-            source,
-        };
+        let failed = |source| Failed::Interface { name: name.to_owned(), source };
         let plain = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.contains('/');
         if !plain || name.starts_with('.') {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
@@ -103,10 +100,7 @@ mod tests {
                          garbage\n";
         let at = |text: &str| having(text.parse().unwrap(), addresses);
         assert_eq!((at("::1"), at("fd00::2")), (Some("lo"), Some("eth0")));
-        assert_eq!(
-            (at("fd00::3"), having(Ipv6Addr::LOCALHOST, "1")),
-            (None, None)
-        );
+        assert_eq!((at("fd00::3"), having(Ipv6Addr::LOCALHOST, "1")), (None, None));
     }
 
     #[test]
@@ -115,11 +109,7 @@ mod tests {
             "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
         let line = |name: &str, to: [u8; 4], mask: [u8; 4]| {
             let hex = |bytes| format!("{:08X}", u32::from_ne_bytes(bytes));
-            format!(
-                "\n{name}\t{}\t00000000\t0001\t0\t0\t0\t{}\t0\t0\t0",
-                hex(to),
-                hex(mask)
-            )
+            format!("\n{name}\t{}\t00000000\t0001\t0\t0\t0\t{}\t0\t0\t0", hex(to), hex(mask))
         };
         let near = line("eth1", [10, 0, 0, 0], [255, 255, 255, 0]);
         let all = line("eth0", [0, 0, 0, 0], [0, 0, 0, 0]);

@@ -85,10 +85,8 @@ impl Listener {
         let interface = Interface::named(interface, &socket)?;
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
         // Bound to the group, it hears nothing that is for other addresses of the port.
-        net::bind(&socket, &group).map_err(|error| Failed::Bind {
-            address: group.into(),
-            source: error.into(),
-        })?;
+        net::bind(&socket, &group)
+            .map_err(|error| Failed::Bind { address: group.into(), source: error.into() })?;
         let any = Ipv4Addr::UNSPECIFIED;
         sockopt::set_ip_add_membership_with_ifindex(&socket, group.ip(), &any, interface.index)
             .map_err(|error| Failed::Join {
@@ -96,11 +94,7 @@ impl Listener {
                 interface: interface.name.clone(),
                 source: error.into(),
             })?;
-        Ok(Self {
-            socket,
-            interface: interface.name,
-            counts: Counts::new(token),
-        })
+        Ok(Self { socket, interface: interface.name, counts: Counts::new(token) })
     }
 
     /// Where it listens.
@@ -207,17 +201,11 @@ pub fn send(
 fn open(address: SocketAddr) -> Result<OwnedFd, Failed> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let opened = net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
-    opened.map_err(|error| Failed::Bind {
-        address,
-        source: error.into(),
-    })
+    opened.map_err(|error| Failed::Bind { address, source: error.into() })
 }
 
 fn option(option: &'static str) -> impl FnOnce(Errno) -> Failed {
-    move |error| Failed::Option {
-        option,
-        source: error.into(),
-    }
+    move |error| Failed::Option { option, source: error.into() }
 }
 
 impl AsFd for Listener {
@@ -253,11 +241,7 @@ struct OfSender {
 impl Counts {
     /// None yet; those with this token will be counted.
     pub const fn new(token: u64) -> Self {
-        Self {
-            token,
-            senders: BTreeMap::new(),
-            foreign: 0,
-        }
+        Self { token, senders: BTreeMap::new(), foreign: 0 }
     }
 
     /// Whatever a stranger sends is counted, and no more.
@@ -279,10 +263,7 @@ impl Counts {
         if !ours || !known || number >= COUNT_MAX {
             return None;
         }
-        let of = self.senders.entry(sender).or_insert(OfSender {
-            seen: [0; _],
-            repeated: 0,
-        });
+        let of = self.senders.entry(sender).or_insert(OfSender { seen: [0; _], repeated: 0 });
         let (word, bit) = (number as usize / 64, 1 << (number % 64));
         if of.seen[word] & bit == 0 {
             of.seen[word] |= bit;
@@ -338,23 +319,12 @@ mod tests {
             counts.note(&datagram(7, 2, number));
         }
         counts.note(&datagram(7, 1, 5));
-        let heard = |sender, count, repeated| Heard {
-            sender,
-            count,
-            repeated,
-        };
+        let heard = |sender, count, repeated| Heard { sender, count, repeated };
         assert_eq!(counts.heard(), [heard(1, 1, 0), heard(2, 5, 1)]);
         let good = datagram(7, 2, 9);
         let long = [&good[..], &[0]].concat();
         let others = [datagram(8, 2, 9), datagram(7, 2, COUNT_MAX)];
-        for bad in [
-            &[][..],
-            &good[..23],
-            &long,
-            b"quorate?",
-            &others[0],
-            &others[1],
-        ] {
+        for bad in [&[][..], &good[..23], &long, b"quorate?", &others[0], &others[1]] {
             counts.note(bad);
         }
         assert_eq!(counts.foreign, 6);

@@ -51,10 +51,8 @@ impl Udp {
     /// A socket for single nodes, and for sending to groups.
     pub fn bind(address: SocketAddr, receive_bytes: usize) -> Result<Self, Failed> {
         let socket = open(address)?;
-        net::bind(&socket, &address).map_err(|error| Failed::Bind {
-            address,
-            source: error.into(),
-        })?;
+        net::bind(&socket, &address)
+            .map_err(|error| Failed::Bind { address, source: error.into() })?;
         Self::over(socket, receive_bytes)
     }
 
@@ -68,10 +66,8 @@ impl Udp {
         let option = |option| move |error: Errno| lacking(option, error);
         sockopt::set_socket_reuseaddr(&socket, true).map_err(option("SO_REUSEADDR"))?;
         // Bound to the group, it hears nothing that is for other addresses of the port.
-        net::bind(&socket, &interface.scoped(group)).map_err(|error| Failed::Bind {
-            address: group,
-            source: error.into(),
-        })?;
+        net::bind(&socket, &interface.scoped(group))
+            .map_err(|error| Failed::Bind { address: group, source: error.into() })?;
         let (any, index) = (Ipv4Addr::UNSPECIFIED, interface.index);
         let joined = match group.ip() {
             IpAddr::V4(ip) => {
@@ -125,13 +121,7 @@ impl Udp {
         }
         let local = net::getsockname(&socket).map_err(|error| lacking("getsockname", error))?;
         let local = SocketAddr::try_from(local).map_err(|error| lacking("getsockname", error))?;
-        Ok(Self {
-            socket,
-            state,
-            local,
-            buffered,
-            arrivals: vec![0; BATCH * JOINED_BYTES_MAX],
-        })
+        Ok(Self { socket, state, local, buffered, arrivals: vec![0; BATCH * JOINED_BYTES_MAX] })
     }
 
     /// Where it listens.
@@ -182,11 +172,7 @@ impl Udp {
             left += segments;
             rest = later;
         }
-        Ok(if dropped == 0 {
-            Sent::All
-        } else {
-            Sent::Dropped(dropped)
-        })
+        Ok(if dropped == 0 { Sent::All } else { Sent::Dropped(dropped) })
     }
 
     /// Takes what arrived, as much as one call gives: each datagram, with its source, goes to `take`. How
@@ -196,9 +182,7 @@ impl Udp {
         let mut chunks = self.arrivals.chunks_mut(JOINED_BYTES_MAX);
         let mut buffers: [IoSliceMut<'_>; BATCH] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().expect("BATCH of them")));
-        let received = self
-            .state
-            .recv((&self.socket).into(), &mut buffers, &mut metas);
+        let received = self.state.recv((&self.socket).into(), &mut buffers, &mut metas);
         let messages = match received {
             Ok(messages) => messages,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
@@ -230,15 +214,10 @@ fn open(address: SocketAddr) -> Result<OwnedFd, Failed> {
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    net::socket_with(family, SocketType::DGRAM, flags, None).map_err(|error| Failed::Bind {
-        address,
-        source: error.into(),
-    })
+    net::socket_with(family, SocketType::DGRAM, flags, None)
+        .map_err(|error| Failed::Bind { address, source: error.into() })
 }
 
 fn lacking(option: &'static str, error: Errno) -> Failed {
-    Failed::Option {
-        option,
-        source: error.into(),
-    }
+    Failed::Option { option, source: error.into() }
 }

@@ -112,10 +112,8 @@ impl Gate {
         let done = change(&mut self.keys);
         for peer in self.peers.values_mut() {
             for (&channel, heard) in &mut peer.channels {
-                heard.seals = seals(
-                    &self.keys,
-                    &place(self.group, peer.member, peer.boot, channel),
-                );
+                heard.seals =
+                    seals(&self.keys, &place(self.group, peer.member, peer.boot, channel));
             }
         }
         done
@@ -145,9 +143,7 @@ impl Gate {
 
     /// Who may ask for an introduction: those of the configuration, and learners.
     pub fn allow(&mut self, members: &[Member]) {
-        let pairs = members
-            .iter()
-            .map(|member| (member.node, member.incarnation));
+        let pairs = members.iter().map(|member| (member.node, member.incarnation));
         self.members = pairs.take(PEERS_MAX).collect();
         let members = &self.members;
         self.challenges.retain(|node, _| members.contains_key(node));
@@ -171,11 +167,7 @@ impl Gate {
         self.challenges.remove(&member.node);
         if outcome == Introduced::New {
             let channels = BTreeMap::new();
-            let peer = Peer {
-                member,
-                boot,
-                channels,
-            };
+            let peer = Peer { member, boot, channels };
             self.peers.insert(member.node, peer);
         }
         let peer = self.peers.get_mut(&member.node).expect("inserted above");
@@ -183,21 +175,12 @@ impl Gate {
             if peer.channels.len() >= CHANNELS_MAX {
                 break;
             }
-            let numbers = if opening.channel == CONTROL {
-                CONTROL_NUMBERS
-            } else {
-                WINDOW_NUMBERS
-            };
-            peer.channels
-                .entry(opening.channel)
-                .or_insert_with(|| Heard {
-                    to_one: opening.to_one,
-                    window: Window::new(numbers, opening.from.max(1)),
-                    seals: seals(
-                        &self.keys,
-                        &place(self.group, member, boot, opening.channel),
-                    ),
-                });
+            let numbers = if opening.channel == CONTROL { CONTROL_NUMBERS } else { WINDOW_NUMBERS };
+            peer.channels.entry(opening.channel).or_insert_with(|| Heard {
+                to_one: opening.to_one,
+                window: Window::new(numbers, opening.from.max(1)),
+                seals: seals(&self.keys, &place(self.group, member, boot, opening.channel)),
+            });
         }
         outcome
     }
@@ -246,11 +229,7 @@ impl Gate {
         heard.check_tag(&header, tag, datagram, me)?;
         heard.window.mark(header.number);
         let body = Body::read(header.kind, payload)?;
-        Ok(Admitted {
-            header,
-            body,
-            introduced: None,
-        })
+        Ok(Admitted { header, body, introduced: None })
     }
 
     fn judge_repaired<'a>(
@@ -269,11 +248,7 @@ impl Gate {
         }
         heard.check_tag(&header, tag, original, me)?;
         heard.window.mark(header.number);
-        Ok(Admitted {
-            header,
-            body: Body::Fragment(payload),
-            introduced: None,
-        })
+        Ok(Admitted { header, body: Body::Fragment(payload), introduced: None })
     }
 
     /// What is the same for all: of this group, and not from here.
@@ -290,18 +265,11 @@ impl Gate {
 
     /// The channel that a datagram claims, if a handshake named it.
     fn heard(&mut self, header: &Header) -> Result<&mut Heard, Refusal> {
-        let peer = self
-            .peers
-            .get_mut(&header.sender)
-            .ok_or(Refusal::Stranger)?;
+        let peer = self.peers.get_mut(&header.sender).ok_or(Refusal::Stranger)?;
         if header.boot != peer.boot {
             // [pkt-2] The boot of the handshake counts; that of a datagram makes nothing known.
             let older = header.boot < peer.boot;
-            return Err(if older {
-                Refusal::OldBoot
-            } else {
-                Refusal::Boot
-            });
+            return Err(if older { Refusal::OldBoot } else { Refusal::Boot });
         }
         let heard = peer.channels.get_mut(&header.channel);
         let heard = heard.ok_or(Refusal::Channel)?;
@@ -321,10 +289,7 @@ impl Gate {
         datagram: &'a [u8],
     ) -> Result<Admitted<'a>, Refusal> {
         let member = self.member(header.sender).ok_or(Refusal::Stranger)?;
-        if self
-            .boot_of(header.sender)
-            .is_some_and(|boot| header.boot < boot)
-        {
+        if self.boot_of(header.sender).is_some_and(|boot| header.boot < boot) {
             return Err(Refusal::OldBoot);
         }
         let challenge = self.challenges.get(&header.sender).copied();
@@ -342,20 +307,12 @@ impl Gate {
         let introduced = match &body {
             Body::Answer(answer) if Some(answer.nonce) == challenge => {
                 self.challenges.remove(&header.sender);
-                Some(Introduction {
-                    member,
-                    boot: header.boot,
-                    channels: answer.channels.clone(),
-                })
+                Some(Introduction { member, boot: header.boot, channels: answer.channels.clone() })
             }
             Body::Answer(_) => return Err(Refusal::Unasked),
             _ => None,
         };
-        Ok(Admitted {
-            header,
-            body,
-            introduced,
-        })
+        Ok(Admitted { header, body, introduced })
     }
 }
 
@@ -375,17 +332,10 @@ impl Heard {
 }
 
 const fn place(group: Group, sender: Member, boot: u32, channel: u8) -> Place {
-    Place {
-        group,
-        sender,
-        boot,
-        channel,
-    }
+    Place { group, sender, boot, channel }
 }
 
 fn seals(keys: &Keys, place: &Place) -> Vec<(KeyId, Seal)> {
     let accepted = keys.accepted();
-    accepted
-        .map(|(id, key)| (id, Seal::new(key, place)))
-        .collect()
+    accepted.map(|(id, key)| (id, Seal::new(key, place))).collect()
 }

@@ -70,11 +70,7 @@ impl Keys {
         if id == 0 {
             return Err(BadKey::Zero);
         }
-        Ok(Self {
-            held: vec![(id, key)],
-            current: id,
-            named: BTreeMap::new(),
-        })
+        Ok(Self { held: vec![(id, key)], current: id, named: BTreeMap::new() })
     }
 
     /// Takes one more key. The older of two makes room if it is not sent with any more.
@@ -114,9 +110,7 @@ impl Keys {
     /// Sends with the newest key if all of these nodes have named it. Whether that changed something.
     pub fn switch(&mut self, members: &[NodeId]) -> bool {
         let newest = self.newest();
-        let all = members
-            .iter()
-            .all(|node| self.named.get(node) == Some(&newest));
+        let all = members.iter().all(|node| self.named.get(node) == Some(&newest));
         let changed = all && newest != self.current;
         if changed {
             self.current = newest;

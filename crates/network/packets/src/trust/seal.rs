@@ -132,17 +132,8 @@ mod tests {
     use super::*;
 
     fn place() -> Place {
-        let group = Group {
-            cluster: 7,
-            group: 1,
-            generation: 0,
-        };
-        Place {
-            group,
-            sender: Member::first(1),
-            boot: 3,
-            channel: 1,
-        }
+        let group = Group { cluster: 7, group: 1, generation: 0 };
+        Place { group, sender: Member::first(1), boot: 3, channel: 1 }
     }
 
     /// [pkt-3] Whatever names a channel changes its tags; so does the destination.
@@ -165,10 +156,7 @@ mod tests {
             let to_one = seal.tag(&datagram, Some(Member::first(2)));
             assert!(!seal.holds(&datagram, to_one, Some(Member::first(3))));
             for other in others {
-                assert!(
-                    !Seal::new(key, &other).holds(&datagram, tag, None),
-                    "{other:?}"
-                );
+                assert!(!Seal::new(key, &other).holds(&datagram, tag, None), "{other:?}");
             }
         }
         let other_key = Key::new([8; 32]);

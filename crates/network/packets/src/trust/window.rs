@@ -26,11 +26,7 @@ impl Window {
     /// Of this many numbers, a multiple of 64, from the number of the handshake on.
     pub fn new(numbers: u64, floor: u64) -> Self {
         let words = usize::try_from(numbers / 64).expect("a window fits memory");
-        Self {
-            seen: vec![0; words.max(1)],
-            floor,
-            top: floor,
-        }
+        Self { seen: vec![0; words.max(1)], floor, top: floor }
     }
 
     fn numbers(&self) -> u64 {
@@ -113,11 +109,7 @@ mod tests {
                 } else {
                     Ok(())
                 };
-                assert_eq!(
-                    window.check(number),
-                    expected,
-                    "seed {seed}, number {number}"
-                );
+                assert_eq!(window.check(number), expected, "seed {seed}, number {number}");
                 if expected.is_ok() {
                     window.mark(number);
                     seen.insert(number);

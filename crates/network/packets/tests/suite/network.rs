@@ -54,11 +54,7 @@ fn everything_arrives_once_or_is_given_up_by_name() {
                 let quota = world.nodes[&node].quota(NodeId(sender)).unwrap();
                 assert_eq!((quota.partials(), quota.bytes()), (0, 0), "seed {seed}");
                 let next = world.nodes[&sender].next_number(CHANNEL);
-                assert_eq!(
-                    world.nodes[&node].done_to(name(sender, 1)),
-                    next,
-                    "seed {seed}"
-                );
+                assert_eq!(world.nodes[&node].done_to(name(sender, 1)), next, "seed {seed}");
             }
         }
     }
@@ -70,19 +66,13 @@ fn ordinary_loss_is_repaired() {
     for seed in 0..30 {
         let mut dice = Dice::new(seed);
         let mut world = World::new(5, Delivery::InOrder, seed);
-        world.faults = Faults {
-            lost: 50,
-            ..Faults::default()
-        };
+        world.faults = Faults { lost: 50, ..Faults::default() };
         traffic(&mut world, &mut dice, &[1], 60);
         world.faults = Faults::default();
         world.heartbeats();
         world.run();
         for node in 2..=5 {
-            assert!(
-                world.judge(node, 1, true).is_empty(),
-                "seed {seed}, node {node}"
-            );
+            assert!(world.judge(node, 1, true).is_empty(), "seed {seed}, node {node}");
         }
     }
 }
@@ -167,9 +157,7 @@ fn what_two_ask_for_is_multicast_again() {
         assert!(world.judge(node, 1, true).is_empty());
     }
     // The second message, the first one again, and tails.
-    let tails = world.events[&2]
-        .iter()
-        .filter(|event| matches!(event, Event::Told { .. }));
+    let tails = world.events[&2].iter().filter(|event| matches!(event, Event::Told { .. }));
     assert_eq!(world.to_group - before, 2 + tails.count());
     // One report of each loser, one NAK of each, one repair for who came first.
     assert_eq!(world.to_one, 3 + 3 + 1);
@@ -199,9 +187,7 @@ fn what_went_is_said_to_be_gone() {
     let over = world.judge(2, 1, true);
     assert!((150..300).contains(&over.len()), "{}", over.len());
     // Told, not waited for: no five requests.
-    let first = world.events[&2]
-        .iter()
-        .find(|event| matches!(event, Event::GivenUp { .. }));
+    let first = world.events[&2].iter().find(|event| matches!(event, Event::GivenUp { .. }));
     assert!(first.is_some() && world.now.since_us(began) < 100_000);
 }
 

@@ -53,10 +53,7 @@ fn plane(node: u32, boot: u32, reach: Reach, now: Time) -> Packets {
 
 /// Chooses on a link of 100 Mbit/s.
 fn choosing_plane(node: u32, now: Time) -> Packets {
-    let limits = Limits {
-        link_bytes_s: 12_500_000,
-        ..Limits::of_mtu(1500)
-    };
+    let limits = Limits { link_bytes_s: 12_500_000, ..Limits::of_mtu(1500) };
     plane_on(node, 1, (Reach::Group, true), limits, now)
 }
 
@@ -73,11 +70,7 @@ fn plane_on(
             endpoint: endpoint::Settings {
                 me: Member::first(node),
                 boot,
-                group: Group {
-                    cluster: 9,
-                    group: 1,
-                    generation: 0,
-                },
+                group: Group { cluster: 9, group: 1, generation: 0 },
                 keys: Keys::one(1, Key::new([3; 32])).unwrap(),
                 limits,
                 delivery: Delivery::InOrder,
@@ -174,20 +167,12 @@ impl World {
                         if cut.contains(&(from, to)) {
                             continue;
                         }
-                        let copies = if dice.chance(weather.repeated, 1000) {
-                            2
-                        } else {
-                            1
-                        };
+                        let copies = if dice.chance(weather.repeated, 1000) { 2 } else { 1 };
                         for _ in 0..copies {
                             if dice.chance(weather.lost, 1000) {
                                 continue;
                             }
-                            let late = if dice.chance(weather.late, 1000) {
-                                2000
-                            } else {
-                                0
-                            };
+                            let late = if dice.chance(weather.late, 1000) { 2000 } else { 0 };
                             let at = *now + 20 + dice.below(10) + late;
                             *next += 1;
                             flying.insert((at, *next), (to, datagram.to_vec()));
@@ -203,19 +188,11 @@ impl World {
                     Event::Frame { from, bytes } => {
                         self.got.entry((from.node.0, node)).or_default().push(bytes);
                     }
-                    Event::Up {
-                        node: of, by_group, ..
-                    } => {
-                        self.ups
-                            .entry(node)
-                            .or_default()
-                            .push((of.0, by_group, true));
+                    Event::Up { node: of, by_group, .. } => {
+                        self.ups.entry(node).or_default().push((of.0, by_group, true));
                     }
                     Event::Down { node: of, by_group } => {
-                        self.ups
-                            .entry(node)
-                            .or_default()
-                            .push((of.0, by_group, false));
+                        self.ups.entry(node).or_default().push((of.0, by_group, false));
                     }
                 }
             }
@@ -234,10 +211,7 @@ impl World {
                 self.now = end;
                 return;
             };
-            self.now = self
-                .now
-                .max(at)
-                .max(self.now + u64::from(arrival.is_none()));
+            self.now = self.now.max(at).max(self.now + u64::from(arrival.is_none()));
             while let Some(entry) = self.flying.first_entry()
                 && entry.key().0 <= self.now
             {
@@ -253,8 +227,7 @@ impl World {
 
     fn send(&mut self, from: u32, to: &[u32], bytes: &[u8]) -> Vec<u32> {
         let mut set = NodeSet::default();
-        to.iter()
-            .for_each(|node| assert!(set.insert(NodeId(*node))));
+        to.iter().for_each(|node| assert!(set.insert(NodeId(*node))));
         let (header, body) = bytes.split_at(bytes.len().min(160));
         let sent = self.plane(from).send(set, header, body);
         sent.iter().map(|node| node.0).collect()
@@ -277,15 +250,7 @@ fn proposal(slot: u64, length: usize) -> Vec<u8> {
         with_bytes: false,
     });
     let mut bytes = Vec::new();
-    encode(
-        Member::first(1),
-        &Frame::Protocol {
-            message,
-            bytes: None,
-        },
-        &mut bytes,
-    )
-    .unwrap();
+    encode(Member::first(1), &Frame::Protocol { message, bytes: None }, &mut bytes).unwrap();
     bytes.resize(bytes.len() + length, 7);
     bytes
 }
@@ -349,11 +314,7 @@ fn what_waits_for_its_pace_is_not_missing() {
 fn what_was_taken_back_holds_nothing_up() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
     world.run(1000);
-    let ballot = |node| Ballot {
-        node: NodeId(node),
-        round: node,
-        ..Ballot::ZERO
-    };
+    let ballot = |node| Ballot { node: NodeId(node), round: node, ..Ballot::ZERO };
     let now = Time(world.now);
     world.plane(1).decided(ballot(1), Slot(1), now);
     for slot in 1..=20 {
@@ -388,10 +349,7 @@ fn what_was_taken_back_holds_nothing_up() {
 /// it votes.
 #[test]
 fn learners_keep_nothing_for_others() {
-    let rain = Weather {
-        lost: 30,
-        ..Weather::default()
-    };
+    let rain = Weather { lost: 30, ..Weather::default() };
     let mut world = World::new(4, Reach::Group, rain, 1);
     world.run(500_000);
     let mut repaired_by_the_last = |voters: &[u32]| {
@@ -419,11 +377,7 @@ fn learners_keep_nothing_for_others() {
 #[test]
 fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     for (seed, lost, at_least) in [(1, 0, 400), (2, 10, 400), (3, 50, 395), (4, 150, 330)] {
-        let weather = Weather {
-            lost,
-            repeated: 30,
-            late: 20,
-        };
+        let weather = Weather { lost, repeated: 30, late: 20 };
         let mut world = World::new(4, Reach::Group, weather, seed);
         world.run(400_000);
         let mut sent: BTreeMap<u32, Vec<Vec<u8>>> = BTreeMap::new();
@@ -440,10 +394,7 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
         for (node, sent) in sent {
             // Those of the group reach whoever hears it: also frames that were for others.
             let mut got = world.got(1, node).iter();
-            let missing = sent
-                .iter()
-                .filter(|frame| !got.clone().any(|one| one == *frame))
-                .count();
+            let missing = sent.iter().filter(|frame| !got.clone().any(|one| one == *frame)).count();
             assert!(
                 sent.len() - missing >= at_least * sent.len() / 400,
                 "{missing} of {} missing at {node}, {lost}",
@@ -498,11 +449,7 @@ fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
     world.cut.remove(&(1, 2));
     world.send(1, &[2], b"waits");
     world.run(2800);
-    assert_eq!(
-        world.got(1, 2)[10..],
-        [b"behind it"],
-        "the lost one is given up"
-    );
+    assert_eq!(world.got(1, 2)[10..], [b"behind it"], "the lost one is given up");
     world.cut.clear();
     world.run(20_000);
     assert_eq!(world.got(1, 2)[11..], [&b"group"[..], b"waits"]);
@@ -536,11 +483,7 @@ fn the_group_is_used_for_those_who_hear_it() {
     let before = world.sent_to_group;
     world.send(1, &[2, 4], &proposal(30, 100));
     world.flush();
-    assert_eq!(
-        world.sent_to_group - before,
-        0,
-        "{quiet} tails and probes before"
-    );
+    assert_eq!(world.sent_to_group - before, 0, "{quiet} tails and probes before");
     world.run(1000);
     assert_eq!(world.got(1, 3).len(), 19);
     // The group falls silent for node 3.
@@ -572,17 +515,12 @@ fn along_a_chain_each_node_sends_what_is_for_all_once() {
     }
     world.run(100_000);
     for node in others {
-        let slots: Vec<u64> = world
-            .got(3, node)
-            .iter()
-            .map(|frame| slot_of(frame))
-            .collect();
+        let slots: Vec<u64> = world.got(3, node).iter().map(|frame| slot_of(frame)).collect();
         assert_eq!(slots, (1..=50).collect::<Vec<_>>());
         assert_eq!(world.plane(node).repairs().asked, 0);
     }
-    let handed_on: Vec<u64> = (1..=5)
-        .map(|node| relayed(&mut world, node) - before[node as usize - 1])
-        .collect();
+    let handed_on: Vec<u64> =
+        (1..=5).map(|node| relayed(&mut world, node) - before[node as usize - 1]).collect();
     // From 3 to 4, 5, 1 and 2, which is the last one; and a few probes and tails of all.
     for (node, handed_on) in (1..).zip(handed_on) {
         let of_proposals = if [4, 5, 1].contains(&node) { 100 } else { 0 };
@@ -619,11 +557,7 @@ fn a_node_that_hands_nothing_on_becomes_the_last() {
     assert_eq!(world.plane(1).counters().frames_to_one, before);
     for node in 2..=4 {
         // Alone, they do not wait for what the group got before.
-        let slots: BTreeSet<u64> = world
-            .got(1, node)
-            .iter()
-            .map(|frame| slot_of(frame))
-            .collect();
+        let slots: BTreeSet<u64> = world.got(1, node).iter().map(|frame| slot_of(frame)).collect();
         assert_eq!(slots, (1..=slot).collect(), "to node {node}");
     }
 }
@@ -635,10 +569,7 @@ fn a_node_that_goes_is_left_out_at_once() {
     world.run(200_000);
     for slot in 1..=30 {
         let there: &[u32] = if slot <= 10 { &[2, 3, 4] } else { &[2, 4] };
-        assert_eq!(
-            world.send(1, there, &proposal(slot, 3000)).len(),
-            there.len()
-        );
+        assert_eq!(world.send(1, there, &proposal(slot, 3000)).len(), there.len());
         world.run(300);
         if slot == 10 {
             world.planes.remove(&3);
@@ -706,11 +637,8 @@ fn what_flies_from_before_a_connection_is_not_taken() {
     world.run(1000);
     assert_eq!(world.send(1, &[2], b"before"), [2]);
     world.flush();
-    let flying: Vec<Vec<u8>> = world
-        .flying
-        .values()
-        .map(|(_, datagram)| datagram.clone())
-        .collect();
+    let flying: Vec<Vec<u8>> =
+        world.flying.values().map(|(_, datagram)| datagram.clone()).collect();
     world.run(1000);
     for node in [1, 2] {
         world.plane(node).part(NodeId(3 - node));
@@ -722,10 +650,7 @@ fn what_flies_from_before_a_connection_is_not_taken() {
     for datagram in &flying {
         world.plane(2).on_datagram(datagram, now);
     }
-    assert_eq!(
-        world.plane(2).refusals().sum(),
-        refused + flying.len() as u64
-    );
+    assert_eq!(world.plane(2).refusals().sum(), refused + flying.len() as u64);
     assert_eq!(world.send(1, &[2], b"behind"), [2]);
     world.run(1000);
     assert_eq!(world.got(1, 2), [&b"before"[..], b"behind"]);
@@ -744,10 +669,7 @@ fn a_full_window_takes_nothing_until_something_is_decided() {
     assert!(!world.plane(1).has_room(NodeId(2), 1 << 20));
     world.run(1_000_000);
     assert_eq!(world.got(1, 2).len(), usize::try_from(slot).unwrap());
-    assert!(
-        world.send(1, &[2], &proposal(90, 1 << 20)).is_empty(),
-        "sent is not decided"
-    );
+    assert!(world.send(1, &[2], &proposal(90, 1 << 20)).is_empty(), "sent is not decided");
     let now = Time(world.now);
     world.plane(1).decided(Ballot::ZERO, Slot(3), now);
     assert!(world.plane(1).has_room(NodeId(2), 1 << 20));
@@ -802,10 +724,7 @@ fn offer(world: &mut World, per_second: u64, seconds: u64) {
 fn the_way_is_chosen_by_load_and_by_who_hears() {
     let mut world = World::choosing(5, Weather::default(), 1);
     world.run(5_000_000);
-    assert_eq!(
-        world.send(1, &[2, 3, 4, 5], &proposal(1, 100)),
-        Vec::<u32>::new()
-    );
+    assert_eq!(world.send(1, &[2, 3, 4, 5], &proposal(1, 100)), Vec::<u32>::new());
     assert_eq!(world.plane(1).carrier(), Carrier::Connections);
     offer(&mut world, 350, 5);
     assert_eq!(world.plane(1).carrier(), Carrier::Group);
@@ -817,10 +736,7 @@ fn the_way_is_chosen_by_load_and_by_who_hears() {
     offer(&mut world, 350, 6);
     assert_eq!(world.plane(1).carrier(), Carrier::Chain);
     let changes = world.plane(1).counters().changes;
-    assert!(
-        changes <= 3,
-        "by way of what works, to the chain: {changes}"
-    );
+    assert!(changes <= 3, "by way of what works, to the chain: {changes}");
     // Along the chain all is well: the group is not tried again for nothing.
     offer(&mut world, 350, 10);
     assert_eq!(world.plane(1).carrier(), Carrier::Chain);
@@ -833,18 +749,9 @@ fn the_way_is_chosen_by_load_and_by_who_hears() {
 /// [plane-2] [plane-3] Whatever way is taken, and however often it changes: what a plane took comes.
 #[test]
 fn changes_of_the_way_lose_nothing() {
-    const ALL: [Carrier; 4] = [
-        Carrier::Connections,
-        Carrier::Each,
-        Carrier::Group,
-        Carrier::Chain,
-    ];
+    const ALL: [Carrier; 4] = [Carrier::Connections, Carrier::Each, Carrier::Group, Carrier::Chain];
     for seed in 0..40 {
-        let weather = Weather {
-            lost: 0,
-            repeated: 20,
-            late: 20,
-        };
+        let weather = Weather { lost: 0, repeated: 20, late: 20 };
         let mut world = World::choosing(4, weather, seed);
         world.run(300_000);
         let mut dice = Dice::new(seed);

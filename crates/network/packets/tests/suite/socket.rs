@@ -37,25 +37,16 @@ fn skip(what: &str, why: &str) {
 
 /// Waits until something can be read, or some milliseconds are over.
 fn wait(sockets: &[&Udp], ms: i64) {
-    let mut polled: Vec<_> = sockets
-        .iter()
-        .map(|socket| PollFd::new(*socket, PollFlags::IN))
-        .collect();
-    let timeout = Timespec {
-        tv_sec: 0,
-        tv_nsec: ms * 1_000_000,
-    };
+    let mut polled: Vec<_> =
+        sockets.iter().map(|socket| PollFd::new(*socket, PollFlags::IN)).collect();
+    let timeout = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
     poll(&mut polled, Some(&timeout)).unwrap();
 }
 
 fn receive_all(socket: &mut Udp, wanted: usize) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
     for _ in 0..1000 {
-        while socket
-            .receive(|_, datagram| seen.push(datagram.to_vec()))
-            .unwrap()
-            > 0
-        {}
+        while socket.receive(|_, datagram| seen.push(datagram.to_vec())).unwrap() > 0 {}
         if seen.len() >= wanted {
             break;
         }
@@ -69,11 +60,7 @@ fn receive_all(socket: &mut Udp, wanted: usize) -> Vec<Vec<u8>> {
 fn a_run_arrives_as_its_datagrams() {
     let mut to = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
     let from = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
-    eprintln!(
-        "{} segments in a call; {}",
-        from.segments_max(),
-        to.buffered()
-    );
+    eprintln!("{} segments in a call; {}", from.segments_max(), to.buffered());
     for (segments, last) in [(1, 1), (1, 1400), (6, 1400), (40, 77), (64, 1400), (100, 3)] {
         let length = (segments - 1) * 1400 + last;
         let bytes: Vec<u8> = (0..length).map(|at| (at / 7) as u8).collect();
@@ -82,10 +69,7 @@ fn a_run_arrives_as_its_datagrams() {
         assert_eq!(seen.len(), segments);
         assert!(seen.concat() == bytes && seen[..segments - 1].iter().all(|one| one.len() == 1400));
     }
-    assert_eq!(
-        to.receive(|_, _| unreachable!("nothing was sent")).unwrap(),
-        0
-    );
+    assert_eq!(to.receive(|_, _| unreachable!("nothing was sent")).unwrap(), 0);
 }
 
 /// [pkt-4] IP cuts nothing: what is too long is refused where it is sent.
@@ -105,10 +89,7 @@ fn a_receive_buffer_is_whole_or_says_so() {
     let buffered = Udp::bind(any_port(), wanted).unwrap().buffered();
     assert!(buffered.bytes > 0);
     assert_eq!(buffered.is_short(), buffered.bytes < wanted);
-    assert_eq!(
-        buffered.to_string().contains("net.core.rmem_max"),
-        buffered.is_short()
-    );
+    assert_eq!(buffered.to_string().contains("net.core.rmem_max"), buffered.is_short());
     eprintln!("{buffered}");
 }
 
@@ -133,10 +114,7 @@ fn what_cannot_be_is_said() {
 #[test]
 fn datagrams_cross_loopback_by_ipv6() {
     let local = "[::1]:0".parse().unwrap();
-    let (mut a, mut b) = match (
-        Udp::bind(local, RECEIVE_BYTES),
-        Udp::bind(local, RECEIVE_BYTES),
-    ) {
+    let (mut a, mut b) = match (Udp::bind(local, RECEIVE_BYTES), Udp::bind(local, RECEIVE_BYTES)) {
         (Ok(a), Ok(b)) => (a, b),
         (Err(why), _) | (_, Err(why)) => return skip("datagrams of IPv6", &why.to_string()),
     };
@@ -156,10 +134,7 @@ fn datagrams_cross_loopback_by_ipv6() {
         Err(why) => return skip("multicast of IPv6 on loopback", &why.to_string()),
     }
     if receive_all(&mut heard, 3).is_empty() {
-        skip(
-            "multicast of IPv6 on loopback",
-            "what was sent did not come back",
-        );
+        skip("multicast of IPv6 on loopback", "what was sent did not come back");
     }
     assert_eq!(a.receive(|_, _| ()).unwrap(), 0, "it did not join");
 }
@@ -177,11 +152,7 @@ impl Node {
         let settings = Settings {
             me: Member::first(id),
             boot: 1,
-            group: Group {
-                cluster: 5,
-                group: 1,
-                generation: 0,
-            },
+            group: Group { cluster: 5, group: 1, generation: 0 },
             keys: Keys::one(1, Key::new([3; 32])).unwrap(),
             limits: Limits {
                 // The machine may be slow: nothing is given up.
@@ -202,12 +173,7 @@ impl Node {
 
     /// One turn: what arrived, what is due, what may leave.
     fn turn(&mut self, now: Time, address: impl Fn(To) -> SocketAddr) {
-        let Self {
-            endpoint,
-            socket,
-            group,
-            messages,
-        } = self;
+        let Self { endpoint, socket, group, messages } = self;
         let mut handle = |_, datagram: &[u8]| {
             let _ = endpoint.handle(datagram, now);
         };
@@ -218,18 +184,14 @@ impl Node {
         endpoint.poll(now);
         let mut drops = 0;
         while let Some((to, run)) = endpoint.take_data(1, now) {
-            let sent = socket
-                .send(address(to), run.bytes, run.segment_bytes)
-                .unwrap();
+            let sent = socket.send(address(to), run.bytes, run.segment_bytes).unwrap();
             drops += usize::from(sent != Sent::All);
         }
         if drops > 0 {
             endpoint.own_drop(1);
         }
         for one in endpoint.take_control() {
-            socket
-                .send(address(one.to), &one.bytes, one.bytes.len())
-                .unwrap();
+            socket.send(address(one.to), &one.bytes, one.bytes.len()).unwrap();
         }
         for event in endpoint.take_events() {
             match event {
@@ -255,10 +217,7 @@ fn introduce_all(nodes: &mut [Node]) {
 }
 
 /// Turns until all of `receivers` have this many messages.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the clock is the caller's, which is this test"
-)]
+#[allow(clippy::disallowed_methods, reason = "the clock is the caller's, which is this test")]
 fn run(nodes: &mut [Node], group: SocketAddr, wanted: usize) {
     let began = Instant::now();
     let addresses: Vec<SocketAddr> = nodes.iter().map(|node| node.socket.local()).collect();
@@ -286,9 +245,7 @@ fn run(nodes: &mut [Node], group: SocketAddr, wanted: usize) {
 
 fn messages() -> Vec<Vec<u8>> {
     let lengths = [0, 1, 1400, 8192, 100_000, 1 << 20];
-    (0..60)
-        .map(|at| vec![at as u8; lengths[at % lengths.len()]])
-        .collect()
+    (0..60).map(|at| vec![at as u8; lengths[at % lengths.len()]]).collect()
 }
 
 #[test]
@@ -318,10 +275,8 @@ fn messages_cross_loopback_by_multicast() {
     let port = nodes[0].socket.local().port();
     let group = SocketAddr::from(([239, 255, 77, 77], port));
     for node in &mut nodes {
-        let joined = node
-            .socket
-            .send_groups_at("lo")
-            .and_then(|_| Udp::join(group, "lo", RECEIVE_BYTES));
+        let joined =
+            node.socket.send_groups_at("lo").and_then(|_| Udp::join(group, "lo", RECEIVE_BYTES));
         match joined {
             Ok(socket) => node.group = Some(socket),
             Err(why) => return skip("multicast on loopback", &why.to_string()),
@@ -374,11 +329,7 @@ fn what_is_sent_to_a_group_is_counted_by_each_listener() {
         }
         assert_eq!(sent.unwrap(), 20);
     }
-    let heard = |sender| Heard {
-        sender,
-        count: 20,
-        repeated: 0,
-    };
+    let heard = |sender| Heard { sender, count: 20, repeated: 0 };
     // The end was asked for already: what waits is counted all the same.
     let (end, left) = (AtomicBool::new(true), || Duration::from_secs(60));
     for listener in [&mut one, &mut other] {
@@ -388,8 +339,5 @@ fn what_is_sent_to_a_group_is_counted_by_each_listener() {
     }
     deaf.listen(left, &end).unwrap();
     assert_eq!((deaf.heard(), deaf.foreign()), (Vec::new(), 40));
-    assert!(matches!(
-        Listener::join(group, "no-such-if", 7),
-        Err(Failed::Interface { .. })
-    ));
+    assert!(matches!(Listener::join(group, "no-such-if", 7), Err(Failed::Interface { .. })));
 }

@@ -20,10 +20,7 @@ use quorate_packets::{
 /// Traffic of every kind: messages, tails, NAKs, repairs, reports, probes and answers.
 fn busy_world(seed: u64) -> World {
     let mut world = World::new(4, Delivery::AsCompleted, seed);
-    world.faults = Faults {
-        lost: 150,
-        ..Faults::default()
-    };
+    world.faults = Faults { lost: 150, ..Faults::default() };
     let settled = Time(2_000_000);
     for _ in 0..12 {
         world.send(1, 4000);
@@ -37,11 +34,8 @@ fn busy_world(seed: u64) -> World {
 }
 
 fn kinds(world: &World) -> Vec<Kind> {
-    let mut kinds: Vec<Kind> = world
-        .recorded
-        .iter()
-        .map(|(_, bytes)| Header::read(bytes).unwrap().0.kind)
-        .collect();
+    let mut kinds: Vec<Kind> =
+        world.recorded.iter().map(|(_, bytes)| Header::read(bytes).unwrap().0.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
     kinds
@@ -64,24 +58,17 @@ fn a_changed_byte_is_refused() {
     let mut tried = 0;
     for kind in all {
         let recorded = world.recorded.clone();
-        let of_kind = recorded
-            .iter()
-            .filter(|(_, bytes)| Header::read(bytes).unwrap().0.kind == kind);
+        let of_kind =
+            recorded.iter().filter(|(_, bytes)| Header::read(bytes).unwrap().0.kind == kind);
         for (to, bytes) in of_kind.rev().take(2) {
             for at in 0..bytes.len() {
                 let mut changed = bytes.clone();
                 changed[at] ^= 1 << (at % 8);
                 let node = world.node(*to);
                 let before = (node.refusals().sum(), shown(node));
-                assert!(
-                    node.handle(&changed, Time(3_000_000)).is_err(),
-                    "{kind:?}, byte {at}"
-                );
+                assert!(node.handle(&changed, Time(3_000_000)).is_err(), "{kind:?}, byte {at}");
                 assert!(node.take_events().is_empty() && node.take_control().is_empty());
-                assert_eq!(
-                    (node.refusals().sum(), shown(node)),
-                    (before.0 + 1, before.1)
-                );
+                assert_eq!((node.refusals().sum(), shown(node)), (before.0 + 1, before.1));
                 tried += 1;
             }
             for length in 0..bytes.len() {
@@ -111,10 +98,7 @@ fn repeated_datagrams_do_nothing() {
         let before = (node.refusals().sum(), shown(node));
         assert!(node.handle(bytes, Time(4_000_000)).is_err());
         assert!(node.take_events().is_empty() && node.take_control().is_empty());
-        assert_eq!(
-            (node.refusals().sum(), shown(node)),
-            (before.0 + 1, before.1)
-        );
+        assert_eq!((node.refusals().sum(), shown(node)), (before.0 + 1, before.1));
     }
 }
 
@@ -128,18 +112,12 @@ fn a_datagram_for_another_node_is_refused() {
         let (header, ..) = Header::read(&bytes).unwrap();
         let others = (1..=4).filter(|node| header.to_one && *node != to);
         for other in others {
-            let refusal = world
-                .node(other)
-                .handle(&bytes, Time(3_000_000))
-                .unwrap_err();
+            let refusal = world.node(other).handle(&bytes, Time(3_000_000)).unwrap_err();
             let own = NodeId(other) == header.sender;
             // A number that was seen is refused before its tag is looked at.
             let seen_before = [Refusal::Repeated, Refusal::Before];
             let expected = if own { Refusal::Own } else { Refusal::Tag };
-            assert!(
-                refusal == expected || seen_before.contains(&refusal),
-                "{refusal:?}"
-            );
+            assert!(refusal == expected || seen_before.contains(&refusal), "{refusal:?}");
             seen.push(refusal);
         }
     }
@@ -155,18 +133,14 @@ fn older_boots_are_refused() {
     let old = std::mem::take(&mut world.recorded);
 
     // Node 2 restarts: it has forgotten what it saw, and takes nothing from before its handshake.
-    let introductions: Vec<_> = [1, 3]
-        .map(|from| world.nodes[&from].introduction(NodeId(2)))
-        .into();
+    let introductions: Vec<_> =
+        [1, 3].map(|from| world.nodes[&from].introduction(NodeId(2))).into();
     *world.node(2) = Endpoint::new(settings(2, 2, Delivery::InOrder), world.now);
     for introduction in &introductions {
         world.node(2).introduce(introduction);
     }
     for (_, bytes) in old.iter().filter(|(to, _)| *to == 2) {
-        assert_eq!(
-            world.node(2).handle(bytes, Time(200_000)),
-            Err(Refusal::Before)
-        );
+        assert_eq!(world.node(2).handle(bytes, Time(200_000)), Err(Refusal::Before));
     }
 
     // Node 1 restarts: who shook hands with its new boot takes nothing of the old one.
@@ -175,40 +149,18 @@ fn older_boots_are_refused() {
     let introduction = world.nodes[&1].introduction(NodeId(3));
     // Until then, its new boot is not believed either.
     world.node(1).send(CHANNEL, &[1; 10]).unwrap();
-    let bytes = world
-        .node(1)
-        .take_data(CHANNEL, Time(200_000))
-        .unwrap()
-        .1
-        .bytes
-        .to_vec();
-    assert_eq!(
-        world.node(3).handle(&bytes, Time(200_000)),
-        Err(Refusal::Boot)
-    );
-    assert_eq!(
-        world.node(3).alive(NodeId(1)).map(|at| at < Time(200_000)),
-        Some(true)
-    );
+    let bytes = world.node(1).take_data(CHANNEL, Time(200_000)).unwrap().1.bytes.to_vec();
+    assert_eq!(world.node(3).handle(&bytes, Time(200_000)), Err(Refusal::Boot));
+    assert_eq!(world.node(3).alive(NodeId(1)).map(|at| at < Time(200_000)), Some(true));
     world.node(3).introduce(&introduction);
     for (_, bytes) in old.iter().filter(|(to, _)| *to == 3) {
-        assert_eq!(
-            world.node(3).handle(bytes, Time(200_000)),
-            Err(Refusal::OldBoot)
-        );
+        assert_eq!(world.node(3).handle(bytes, Time(200_000)), Err(Refusal::OldBoot));
     }
     assert_eq!(world.node(3).handle(&bytes, Time(200_000)), Ok(()));
-    assert!(matches!(
-        &world.node(3).take_events()[..],
-        [Event::Message { .. }]
-    ));
+    assert!(matches!(&world.node(3).take_events()[..], [Event::Message { .. }]));
     // The old handshake cannot bring the old boot back.
     let older = world.nodes[&2].introduction(NodeId(3));
-    let older = quorate_packets::trust::Introduction {
-        member: Member::first(1),
-        boot: 1,
-        ..older
-    };
+    let older = quorate_packets::trust::Introduction { member: Member::first(1), boot: 1, ..older };
     world.node(3).introduce(&older);
     assert_eq!(world.nodes[&3].done_to(name(1, 2)), Some(2));
 }
@@ -223,33 +175,16 @@ fn foreign_datagrams_are_refused_by_reason() {
         let mut foreign = Endpoint::new(settings, Time(0));
         foreign.open(CHANNEL, None, Time(0)).unwrap();
         foreign.send(CHANNEL, b"x").unwrap();
-        let bytes = foreign
-            .take_data(CHANNEL, Time(0))
-            .unwrap()
-            .1
-            .bytes
-            .to_vec();
+        let bytes = foreign.take_data(CHANNEL, Time(0)).unwrap().1.bytes.to_vec();
         world.node(2).handle(&bytes, Time(1))
     };
-    assert_eq!(
-        datagram_of(&|own| own.group.generation = 1),
-        Err(Refusal::Group)
-    );
-    assert_eq!(
-        datagram_of(&|own| own.me = Member::first(9)),
-        Err(Refusal::Stranger)
-    );
-    assert_eq!(
-        datagram_of(&|own| own.me.incarnation = Incarnation(1)),
-        Err(Refusal::Tag)
-    );
+    assert_eq!(datagram_of(&|own| own.group.generation = 1), Err(Refusal::Group));
+    assert_eq!(datagram_of(&|own| own.me = Member::first(9)), Err(Refusal::Stranger));
+    assert_eq!(datagram_of(&|own| own.me.incarnation = Incarnation(1)), Err(Refusal::Tag));
     let other = |id| Keys::one(id, Key::new([8; 32])).unwrap();
     assert_eq!(datagram_of(&|own| own.keys = other(1)), Err(Refusal::Tag));
     assert_eq!(datagram_of(&|own| own.keys = other(2)), Err(Refusal::Key));
-    assert_eq!(
-        datagram_of(&|own| own.keys = Keys::none()),
-        Err(Refusal::Key)
-    );
+    assert_eq!(datagram_of(&|own| own.keys = Keys::none()), Err(Refusal::Key));
     assert_eq!(datagram_of(&|_| ()), Ok(()));
 }
 
@@ -290,46 +225,29 @@ fn a_repair_is_an_original_that_is_missing() {
     }
     world.collect();
     let originals = std::mem::take(&mut world.recorded);
-    let originals: Vec<Vec<u8>> = originals
-        .into_iter()
-        .filter_map(|(to, bytes)| (to == 3).then_some(bytes))
-        .collect();
+    let originals: Vec<Vec<u8>> =
+        originals.into_iter().filter_map(|(to, bytes)| (to == 3).then_some(bytes)).collect();
     let node = world.node(3);
     node.handle(&originals[1], Time(5)).unwrap();
     assert!(node.take_events().is_empty());
     let repair = |number, original: &[u8]| control(2, 3, number, &Body::Repair(original));
     // It came, and waits for its turn.
-    assert_eq!(
-        node.handle(&repair(100, &originals[1]), Time(6)),
-        Err(Refusal::Unwanted)
-    );
+    assert_eq!(node.handle(&repair(100, &originals[1]), Time(6)), Err(Refusal::Unwanted));
     // Not as its owner sealed it.
     let mut changed = originals[0].clone();
     changed[60] ^= 1;
-    assert_eq!(
-        node.handle(&repair(101, &changed), Time(6)),
-        Err(Refusal::Tag)
-    );
+    assert_eq!(node.handle(&repair(101, &changed), Time(6)), Err(Refusal::Tag));
     // No original of a message.
     let nested = repair(1, &originals[0]);
-    assert_eq!(
-        node.handle(&repair(102, &nested), Time(6)),
-        Err(Refusal::Unwanted)
-    );
+    assert_eq!(node.handle(&repair(102, &nested), Time(6)), Err(Refusal::Unwanted));
     assert!(node.take_events().is_empty());
     node.handle(&repair(103, &originals[0]), Time(7)).unwrap();
     assert_eq!(node.take_events().len(), 2);
     assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
     assert_eq!(node.alive(NodeId(2)), None);
     // Neither the repair again nor the original.
-    assert_eq!(
-        node.handle(&repair(103, &originals[0]), Time(8)),
-        Err(Refusal::Repeated)
-    );
-    assert_eq!(
-        node.handle(&repair(104, &originals[0]), Time(8)),
-        Err(Refusal::Unwanted)
-    );
+    assert_eq!(node.handle(&repair(103, &originals[0]), Time(8)), Err(Refusal::Repeated));
+    assert_eq!(node.handle(&repair(104, &originals[0]), Time(8)), Err(Refusal::Unwanted));
     assert_eq!(node.handle(&originals[0], Time(8)), Err(Refusal::Repeated));
     assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
 }
@@ -383,15 +301,8 @@ fn packets_of_an_older_boot_are_gone() {
     world.run_to(Time(100_000));
     // Node 1 as its own packets' owner, and as a keeper of node 2's.
     for (number, owner, boot, channel) in [(100, 1, 0, 1), (101, 1, 1, 9), (102, 2, 0, 1)] {
-        let of = quorate_packets::body::ChannelName {
-            owner: NodeId(owner),
-            boot,
-            channel,
-        };
-        let numbers = Numbers {
-            of,
-            ranges: vec![1..4; 1],
-        };
+        let of = quorate_packets::body::ChannelName { owner: NodeId(owner), boot, channel };
+        let numbers = Numbers { of, ranges: vec![1..4; 1] };
         let nak = control(3, 1, number, &Body::Nak(numbers.clone()));
         world.node(1).handle(&nak, Time(200_000)).unwrap();
         let answers = world.node(1).take_control();
@@ -408,10 +319,7 @@ fn only_the_owner_gives_packets_up() {
     let mut world = World::new(3, Delivery::InOrder, 12);
     let node = world.node(3);
     node.hear_next(name(1, 1), 4, Time(0));
-    let numbers = Numbers {
-        of: name(1, 1),
-        ranges: vec![1..4; 1],
-    };
+    let numbers = Numbers { of: name(1, 1), ranges: vec![1..4; 1] };
     let gone = |from, number| control(from, 3, number, &Body::Gone(numbers.clone()));
     node.handle(&gone(2, 100), Time(1)).unwrap();
     assert!(node.take_events().is_empty());
@@ -433,10 +341,7 @@ fn keys_change_under_traffic() {
         match step {
             10..=12 => {
                 let node = step - 9;
-                world
-                    .node(node)
-                    .rekey(|keys| keys.add(2, Key::new([9; 32])))
-                    .unwrap();
+                world.node(node).rekey(|keys| keys.add(2, Key::new([9; 32]))).unwrap();
                 for other in world.nodes.values_mut() {
                     other.rekey(|keys| keys.named(NodeId(node), 2));
                 }
@@ -455,15 +360,9 @@ fn keys_change_under_traffic() {
     for node in [2, 3] {
         assert!(world.judge(node, 1, true).is_empty());
         let refusals = world.nodes[&node].refusals();
-        assert_eq!(
-            (refusals.of(Refusal::Key), refusals.of(Refusal::Tag)),
-            (0, 0)
-        );
+        assert_eq!((refusals.of(Refusal::Key), refusals.of(Refusal::Tag)), (0, 0));
     }
-    let keys = world
-        .recorded
-        .iter()
-        .map(|(_, bytes)| Header::read(bytes).unwrap().0.key);
+    let keys = world.recorded.iter().map(|(_, bytes)| Header::read(bytes).unwrap().0.key);
     assert!(keys.clone().any(|key| key == 1) && keys.clone().any(|key| key == 2));
 }
 
@@ -505,9 +404,8 @@ fn one_sender_cannot_evict_what_another_sent() {
 #[test]
 fn a_challenge_introduces_who_answers_it() {
     let members: Vec<Member> = (1..=3).map(Member::first).collect();
-    let mut nodes: Vec<Endpoint> = (1..=2)
-        .map(|node| Endpoint::new(settings(node, 5, Delivery::InOrder), Time(0)))
-        .collect();
+    let mut nodes: Vec<Endpoint> =
+        (1..=2).map(|node| Endpoint::new(settings(node, 5, Delivery::InOrder), Time(0))).collect();
     let (mut one, mut two) = (nodes.remove(0), nodes.remove(0));
     one.open(CHANNEL, None, Time(0)).unwrap();
     one.allow(&members);
@@ -535,10 +433,7 @@ fn a_challenge_introduces_who_answers_it() {
             let mut changed = datagram.clone();
             changed[at] ^= 1;
             let refused = node.handle(&changed, Time(2));
-            assert!(
-                matches!(refused, Err(Refusal::Tag | Refusal::OldBoot)),
-                "{refused:?}"
-            );
+            assert!(matches!(refused, Err(Refusal::Tag | Refusal::OldBoot)), "{refused:?}");
             assert!(node.take_control().is_empty() && node.take_events().is_empty());
         }
     }
@@ -554,30 +449,20 @@ fn a_challenge_introduces_who_answers_it() {
         [Event::Introduced(known), Event::Answered { rtt_us: 9, .. }] if known.boot == 5
     ));
     assert_eq!(two.handle(&before, Time(10)), Ok(()));
-    assert!(
-        two.take_events()
-            .iter()
-            .any(|event| matches!(event, Event::Message { .. }))
-    );
+    assert!(two.take_events().iter().any(|event| matches!(event, Event::Message { .. })));
     assert_eq!(two.handle(&stale, Time(10)), Err(Refusal::Before));
 }
 
 /// [rate-3] Who hears the leader of a higher ballot on the group stops, and what was not sent never is.
 #[test]
 fn an_older_leader_stops() {
-    let ballot = |round, node| Ballot {
-        era: Era(0),
-        round,
-        node: NodeId(node),
-    };
+    let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };
     let mut world = World::new(3, Delivery::InOrder, 8);
     let now = world.now;
     world.node(1).tell(CHANNEL, ballot(1, 1), Slot(1), now);
     world.send(1, 100);
     world.run_to(Time(50_000));
-    world
-        .node(2)
-        .tell(CHANNEL, ballot(2, 2), Slot(1), Time(50_000));
+    world.node(2).tell(CHANNEL, ballot(2, 2), Slot(1), Time(50_000));
     // Queued, and not sent when the other leader is heard.
     for _ in 0..3 {
         world.node(1).send(CHANNEL, &[0; 1000]).unwrap();
@@ -587,27 +472,15 @@ fn an_older_leader_stops() {
         world.node(2).take_control().remove(0)
     };
     world.node(1).handle(&tail.bytes, Time(60_000)).unwrap();
-    assert!(
-        world
-            .node(1)
-            .take_events()
-            .contains(&Event::Stopped(ballot(2, 2)))
-    );
+    assert!(world.node(1).take_events().contains(&Event::Stopped(ballot(2, 2))));
     assert!(world.node(1).take_data(CHANNEL, Time(70_000)).is_none());
     assert_eq!(world.node(1).next_number(CHANNEL), Some(2));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(Cannot::Stopped));
     // A ballot between does not start it again; its next own one does.
-    world
-        .node(1)
-        .tell(CHANNEL, ballot(1, 3), Slot(1), Time(70_000));
+    world.node(1).tell(CHANNEL, ballot(1, 3), Slot(1), Time(70_000));
     assert_eq!(world.node(1).send(CHANNEL, b"x"), Err(Cannot::Stopped));
-    world
-        .node(1)
-        .tell(CHANNEL, ballot(3, 1), Slot(1), Time(70_000));
-    assert_eq!(
-        world.node(1).send(CHANNEL, b"x").map(|sent| sent.first),
-        Ok(2)
-    );
+    world.node(1).tell(CHANNEL, ballot(3, 1), Slot(1), Time(70_000));
+    assert_eq!(world.node(1).send(CHANNEL, b"x").map(|sent| sent.first), Ok(2));
 }
 
 /// A segment without keys: the checksum finds accidents.
@@ -618,11 +491,7 @@ fn without_keys_accidents_are_found() {
         settings.keys = Keys::none();
         settings
     });
-    world.faults = Faults {
-        changed: 100,
-        lost: 20,
-        ..Faults::default()
-    };
+    world.faults = Faults { changed: 100, lost: 20, ..Faults::default() };
     for _ in 0..40 {
         world.send(1, 3000);
     }

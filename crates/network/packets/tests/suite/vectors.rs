@@ -27,21 +27,13 @@ fn describe(name: &str, datagram: &[u8]) -> String {
         let part = hex(&datagram[offset..offset + length]);
         writeln!(text, "  {offset:>3} {field:<8} {part}").expect("a string takes everything");
     }
-    writeln!(
-        text,
-        "  {HEADER_BYTES:>3} {:<8} {}",
-        "payload",
-        hex(payload)
-    )
-    .expect("as above");
+    writeln!(text, "  {HEADER_BYTES:>3} {:<8} {}", "payload", hex(payload)).expect("as above");
     text
 }
 
 #[test]
 fn datagrams_have_their_golden_bytes() {
-    let blocks = samples()
-        .into_iter()
-        .map(|(name, bytes)| describe(name, &bytes));
+    let blocks = samples().into_iter().map(|(name, bytes)| describe(name, &bytes));
     let actual = blocks.collect::<Vec<_>>().join("\n");
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("vectors/datagrams.txt");
     if std::env::var_os("REWRITE").is_some() {
@@ -52,9 +44,7 @@ fn datagrams_have_their_golden_bytes() {
         expected == actual,
         "vectors/datagrams.txt differs; REWRITE=1 writes it again\n{actual}"
     );
-    let kinds = samples()
-        .into_iter()
-        .map(|(_, bytes)| Header::read(&bytes).unwrap().0.kind);
+    let kinds = samples().into_iter().map(|(_, bytes)| Header::read(&bytes).unwrap().0.kind);
     let seen: std::collections::BTreeSet<Kind> = kinds.collect();
     assert_eq!(seen.len(), Kind::ALL.len(), "each kind has a sample");
 }
@@ -66,21 +56,11 @@ fn the_spec_shows_the_header_as_it_is() {
     let spec = fs::read_to_string(spec).unwrap();
     for (field, offset, length) in FIELDS {
         let row = format!("| {offset} | {length} | `{field}` |");
-        assert!(
-            spec.contains(&row),
-            "docs/spec/packets.md lacks the row {row}"
-        );
+        assert!(spec.contains(&row), "docs/spec/packets.md lacks the row {row}");
     }
     for kind in Kind::ALL {
-        let row = format!(
-            "| {} | {} |",
-            kind as u8,
-            format!("{kind:?}").to_lowercase()
-        );
-        assert!(
-            spec.contains(&row),
-            "docs/spec/packets.md lacks the row {row}"
-        );
+        let row = format!("| {} | {} |", kind as u8, format!("{kind:?}").to_lowercase());
+        assert!(spec.contains(&row), "docs/spec/packets.md lacks the row {row}");
     }
     let (_, tag_at, _) = FIELDS[10];
     assert_eq!((tag_at + TAG_BYTES, HEADER_BYTES), (HEADER_BYTES, 44));

@@ -66,10 +66,7 @@ fn refused(mut dials: Session, mut listens: Session) -> String {
 fn two_nodes_of_a_cluster_prove_who_they_are() {
     let folder = tempfile::tempdir().unwrap();
     cluster(folder.path(), "orders");
-    let (one, two) = (
-        trust(&folder.path().join("node-1")),
-        trust(&folder.path().join("node-2")),
-    );
+    let (one, two) = (trust(&folder.path().join("node-1")), trust(&folder.path().join("node-2")));
     assert_eq!(one.own().to_string(), "node-1.orders.quorate.internal");
     for node in [Some(1), None] {
         let (mut dials, mut listens) = (two.peer_out(node), one.peer_in());
@@ -79,20 +76,14 @@ fn two_nodes_of_a_cluster_prove_who_they_are() {
         assert_eq!(listens.who(), Who::Node(2));
     }
     let refusal = refused(two.peer_out(Some(3)), one.peer_in());
-    assert!(
-        refusal.contains("alert") || refusal.contains("name"),
-        "{refusal}"
-    );
+    assert!(refusal.contains("alert") || refusal.contains("name"), "{refusal}");
 }
 
 #[test]
 fn bytes_arrive_as_they_were_given() {
     let folder = tempfile::tempdir().unwrap();
     cluster(folder.path(), "orders");
-    let (one, two) = (
-        trust(&folder.path().join("node-1")),
-        trust(&folder.path().join("node-2")),
-    );
+    let (one, two) = (trust(&folder.path().join("node-1")), trust(&folder.path().join("node-2")));
     let bytes: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
     for step in [1, 5, 1000, 16_384, usize::MAX] {
         let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
@@ -123,10 +114,7 @@ fn bytes_arrive_as_they_were_given() {
 fn what_is_ahead_of_the_network_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     cluster(folder.path(), "orders");
-    let (one, two) = (
-        trust(&folder.path().join("node-1")),
-        trust(&folder.path().join("node-2")),
-    );
+    let (one, two) = (trust(&folder.path().join("node-1")), trust(&folder.path().join("node-2")));
     let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
     converse(&mut dials, &mut listens, usize::MAX);
     let bytes = vec![1; 1 << 20];
@@ -139,10 +127,7 @@ fn what_is_ahead_of_the_network_is_bounded() {
         }
     }
     assert!((32 << 10..=66 << 10).contains(&sealed), "{sealed}");
-    assert_eq!(
-        converse(&mut dials, &mut listens, usize::MAX).1.len(),
-        sealed
-    );
+    assert_eq!(converse(&mut dials, &mut listens, usize::MAX).1.len(), sealed);
 }
 
 #[test]
@@ -184,11 +169,7 @@ fn another_cluster_of_the_same_authority_is_a_stranger() {
             fs::copy(at("b").join(file), at("c").join(file)).unwrap()
         });
     }
-    let both = [
-        fs::read(at("a/ca.crt")).unwrap(),
-        fs::read(at("b/ca.crt")).unwrap(),
-    ]
-    .concat();
+    let both = [fs::read(at("a/ca.crt")).unwrap(), fs::read(at("b/ca.crt")).unwrap()].concat();
     fs::write(at("a/node-1/ca.crt"), &both).unwrap();
     fs::write(at("b/node-2/ca.crt"), &both).unwrap();
     assert!(node.reload().unwrap());
@@ -206,16 +187,10 @@ fn clients_are_let_in_by_their_authority_and_named() {
     let dial = |trust: &ClientTrust, host: &str| trust.session(host).unwrap();
     let (mut dials, mut listens) = (dial(&ann, "127.0.0.1"), node.client_in());
     converse(&mut dials, &mut listens, 100);
-    assert_eq!(
-        (listens.who(), listens.node()),
-        (Who::Client("ann".to_owned()), None)
-    );
+    assert_eq!((listens.who(), listens.node()), (Who::Client("ann".to_owned()), None));
     // A host that the node's certificate does not name.
     let refusal = refused(dial(&ann, "10.1.2.3"), node.client_in());
-    assert!(
-        refusal.contains("alert") || refusal.contains("name"),
-        "{refusal}"
-    );
+    assert!(refusal.contains("alert") || refusal.contains("name"), "{refusal}");
     // A node is let in, too, as what it is.
     let two = ClientTrust::load(&ClientFiles::in_folder(&at("a/node-2"))).unwrap();
     let (mut dials, mut listens) = (dial(&two, "127.0.0.1"), node.client_in());
@@ -241,10 +216,7 @@ fn an_expired_certificate_is_refused() {
         thread::yield_now();
     }
     let ann = ClientTrust::load(&ClientFiles::in_folder(&at("a/client-ann"))).unwrap();
-    let refusal = refused(
-        ann.session("127.0.0.1").unwrap(),
-        trust(&at("a/node-1")).client_in(),
-    );
+    let refusal = refused(ann.session("127.0.0.1").unwrap(), trust(&at("a/node-1")).client_in());
     assert!(refusal.contains("expired"), "{refusal}");
 }
 
@@ -274,12 +246,7 @@ fn authorities_are_exchanged_while_both_are_trusted() {
     // Nonsense in a file changes nothing.
     fs::write(at("a/node-2/ca.crt"), "nonsense").unwrap();
     let error = two.reload().unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("ca.crt: it contains no certificate"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("ca.crt: it contains no certificate"), "{error}");
     assert!(meets(&one, &two));
 }
 
@@ -307,10 +274,7 @@ fn nonsense_on_the_network_ends_a_session_with_a_reason() {
 fn what_was_changed_on_its_way_is_not_taken() {
     let folder = tempfile::tempdir().unwrap();
     cluster(folder.path(), "orders");
-    let (one, two) = (
-        trust(&folder.path().join("node-1")),
-        trust(&folder.path().join("node-2")),
-    );
+    let (one, two) = (trust(&folder.path().join("node-1")), trust(&folder.path().join("node-2")));
     // The first bytes, a type and a version, are of no meaning to this version.
     for at in 3..80 {
         let (mut dials, mut listens) = (two.peer_out(Some(1)), one.peer_in());
@@ -325,10 +289,7 @@ fn what_was_changed_on_its_way_is_not_taken() {
         listens.room().extend_from_slice(&bytes);
         let mut into = [0; 100];
         let taken = listens.take(&mut into);
-        assert!(
-            !matches!(taken, Taken::Some(_)),
-            "byte {at} was changed: {taken:?}"
-        );
+        assert!(!matches!(taken, Taken::Some(_)), "byte {at} was changed: {taken:?}");
     }
 }
 
@@ -396,13 +357,7 @@ fn damaged_files_break_nothing() {
     let own = folder.path().join("node-1");
     let node = trust(&own);
     let mut dice = Dice::new(12);
-    for file in [
-        "node.crt",
-        "node.key",
-        "ca.crt",
-        "server.crt",
-        "clients-ca.crt",
-    ] {
+    for file in ["node.crt", "node.key", "ca.crt", "server.crt", "clients-ca.crt"] {
         let whole = fs::read(own.join(file)).unwrap();
         for _ in 0..100 {
             let mut bytes = whole.clone();

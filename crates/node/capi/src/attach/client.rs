@@ -54,11 +54,7 @@ const BATCH_BYTES: usize = 256 << 10;
 /// Largest frame of a node.
 const FRAME_BYTES_MAX: usize = {
     let value = VALUE_BYTES_MAX;
-    let largest = if value > TEXT_BYTES_MAX {
-        value
-    } else {
-        TEXT_BYTES_MAX
-    };
+    let largest = if value > TEXT_BYTES_MAX { value } else { TEXT_BYTES_MAX };
     largest + FRAME_OVERHEAD
 };
 
@@ -157,10 +153,7 @@ impl Client {
         let own = Arc::clone(&inner);
         let thread = thread::Builder::new().name("quorate-client".to_owned());
         let thread = thread.spawn(move || own.keep()).map_err(refused)?;
-        Ok(Self {
-            inner,
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Self { inner, thread: Mutex::new(Some(thread)) })
     }
 
     fn push(&self, wanted: Wanted, done: Option<Done>, within: Duration) -> Result<(), Failed> {
@@ -212,14 +205,7 @@ impl Inner {
 
     /// Sends what is to be said on the connection there is.
     fn write(&self, state: &mut State, told: &mut Told) {
-        let State {
-            pending,
-            delivery,
-            link: Some(link),
-            looks_at,
-            ..
-        } = state
-        else {
+        let State { pending, delivery, link: Some(link), looks_at, .. } = state else {
             return;
         };
         let now = Instant::now();
@@ -377,21 +363,13 @@ impl Inner {
 
     /// Looks at what a node says of itself.
     fn welcome(&self, state: &mut State, frame: &[u8]) -> io::Result<()> {
-        let Some(Answer::Welcome {
-            version,
-            cluster,
-            node,
-            value_bytes_max,
-        }) = Answer::decode(frame)
+        let Some(Answer::Welcome { version, cluster, node, value_bytes_max }) =
+            Answer::decode(frame)
         else {
-            return Err(nonsense(
-                "what answers there is no node that programs attach to",
-            ));
+            return Err(nonsense("what answers there is no node that programs attach to"));
         };
         let refused = if version != VERSION {
-            Some(format!(
-                "the node speaks version {version}, and this library {VERSION}"
-            ))
+            Some(format!("the node speaks version {version}, and this library {VERSION}"))
         } else if state.cluster.is_some_and(|known| known != cluster) {
             Some("the node belongs to another cluster than before".to_owned())
         } else {
@@ -404,8 +382,7 @@ impl Inner {
         }
         state.cluster = Some(cluster);
         let value_bytes_max = usize::try_from(value_bytes_max).unwrap_or(usize::MAX);
-        self.submits
-            .take_values_of(value_bytes_max.min(VALUE_BYTES_MAX));
+        self.submits.take_values_of(value_bytes_max.min(VALUE_BYTES_MAX));
         state.node = node;
         Ok(())
     }
@@ -426,12 +403,7 @@ impl Inner {
         let waits_for = {
             let mut state = self.state();
             self.check(&mut state, now, &mut told);
-            let State {
-                pending,
-                link: Some(link),
-                ..
-            } = &*state
-            else {
+            let State { pending, link: Some(link), .. } = &*state else {
                 drop(state);
                 self.tell(told);
                 return false;
@@ -510,26 +482,15 @@ fn hear(state: &mut State, answer: &Answer<'_>, told: &mut Told) -> io::Result<(
     if state.closed {
         return Err(io::ErrorKind::Interrupted.into());
     }
-    let State {
-        pending, delivery, ..
-    } = state;
+    let State { pending, delivery, .. } = state;
     match *answer {
         Answer::Welcome { .. } => return Err(nonsense("a second greeting")),
         Answer::Alive => {}
         Answer::Registered { session, .. } => pending.registered(session),
         // The answer to a registration.
         Answer::Done { id: 0, .. } => pending.not_registered(),
-        Answer::Done {
-            id,
-            code: NO_SESSION,
-            ..
-        } => told.end(pending.no_session(id)),
-        Answer::Done {
-            id,
-            code,
-            slot,
-            text,
-        } => {
+        Answer::Done { id, code: NO_SESSION, .. } => told.end(pending.no_session(id)),
+        Answer::Done { id, code, slot, text } => {
             let code = Code::of(code.into()).ok_or_else(|| nonsense("an unknown code"))?;
             delivery.at_end(id, code, slot);
             told.end(pending.answered(id, code, slot, text));
@@ -538,12 +499,9 @@ fn hear(state: &mut State, answer: &Answer<'_>, told: &mut Told) -> io::Result<(
                 return Err(io::Error::other(text.to_owned()));
             }
         }
-        Answer::Appended {
-            id,
-            slot,
-            count,
-            text,
-        } => told.end(pending.appended(id, slot, count, text).map_err(nonsense)?),
+        Answer::Appended { id, slot, count, text } => {
+            told.end(pending.appended(id, slot, count, text).map_err(nonsense)?)
+        }
         Answer::Value { epoch, slot, value } => {
             delivery.receive(epoch, slot, value).map_err(nonsense)?;
             told.news = true;
@@ -665,11 +623,7 @@ impl Source for Client {
     fn close(&self) -> Result<(), Failed> {
         self.inner.state().closed = true;
         self.inner.work.ring();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }

@@ -159,10 +159,7 @@ mod tests {
     #[test]
     fn values_come_in_the_order_that_was_asked_for_or_not_at_all() {
         let mut delivery = Delivery::default();
-        assert_eq!(
-            delivery.receive(0, 1, b"x"),
-            Err("a value of another slot than was asked for")
-        );
+        assert_eq!(delivery.receive(0, 1, b"x"), Err("a value of another slot than was asked for"));
         delivery.seek(Cursor::At(5));
         let mut bytes = Vec::new();
         delivery.frames(1, &mut bytes);
@@ -176,25 +173,14 @@ mod tests {
         let from = Cursor::At(6);
         let epoch = delivery.epoch;
         assert_eq!(Ask::decode(&bytes[4..]), Some(Ask::Deliver { epoch, from }));
-        assert_eq!(
-            delivery.receive(before, 6, b"late"),
-            Ok(()),
-            "of an earlier wish"
-        );
+        assert_eq!(delivery.receive(before, 6, b"late"), Ok(()), "of an earlier wish");
         assert_eq!(delivery.receive(epoch, 6, b"x"), Ok(()));
         let slots: Vec<u64> = delivery.received.iter().map(|(slot, _)| *slot).collect();
         assert_eq!(slots, [5, 6]);
         delivery.seek(Cursor::Oldest);
         delivery.frames(2, &mut bytes);
-        assert!(
-            delivery.receive(delivery.epoch, u64::MAX, b"x").is_err(),
-            "no slot follows"
-        );
-        assert_eq!(
-            delivery.receive(delivery.epoch, 9, b"x"),
-            Ok(()),
-            "any is the first"
-        );
+        assert!(delivery.receive(delivery.epoch, u64::MAX, b"x").is_err(), "no slot follows");
+        assert_eq!(delivery.receive(delivery.epoch, 9, b"x"), Ok(()), "any is the first");
         assert!(delivery.receive(delivery.epoch, 11, b"x").is_err());
     }
 

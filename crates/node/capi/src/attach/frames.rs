@@ -185,13 +185,7 @@ impl<'a> Ask<'a> {
         match *self {
             Self::Hello { version } => Frame::new(to, 0).bytes(&MAGIC).bytes(&[version]),
             Self::Register { id } => Frame::new(to, 1).word(id),
-            Self::Append {
-                id,
-                session,
-                sequence,
-                acknowledged_below,
-                values,
-            } => Frame::new(to, 2)
+            Self::Append { id, session, sequence, acknowledged_below, values } => Frame::new(to, 2)
                 .word(id)
                 .word(session.slot)
                 .half(session.index)
@@ -221,15 +215,10 @@ impl<'a> Ask<'a> {
                 let [version] = take(&mut rest)?;
                 (magic == MAGIC).then_some(Self::Hello { version })?
             }
-            1 => Self::Register {
-                id: word(&mut rest)?,
-            },
+            1 => Self::Register { id: word(&mut rest)? },
             2 => {
                 let id = word(&mut rest)?;
-                let session = SessionId {
-                    slot: word(&mut rest)?,
-                    index: half(&mut rest)?,
-                };
+                let session = SessionId { slot: word(&mut rest)?, index: half(&mut rest)? };
                 Self::Append {
                     id,
                     session,
@@ -239,16 +228,9 @@ impl<'a> Ask<'a> {
                     values: Values::parse(std::mem::take(&mut rest), usize::MAX)?,
                 }
             }
-            3 => Self::Trim {
-                id: word(&mut rest)?,
-                below: word(&mut rest)?,
-            },
-            4 => Self::Sync {
-                id: word(&mut rest)?,
-            },
-            5 => Self::Status {
-                id: word(&mut rest)?,
-            },
+            3 => Self::Trim { id: word(&mut rest)?, below: word(&mut rest)? },
+            4 => Self::Sync { id: word(&mut rest)? },
+            5 => Self::Status { id: word(&mut rest)? },
             6 => Self::Deliver {
                 epoch: half(&mut rest)?,
                 from: match word(&mut rest)? {
@@ -256,10 +238,7 @@ impl<'a> Ask<'a> {
                     slot => Cursor::At(slot),
                 },
             },
-            7 => Self::Taken {
-                epoch: half(&mut rest)?,
-                slot: word(&mut rest)?,
-            },
+            7 => Self::Taken { epoch: half(&mut rest)?, slot: word(&mut rest)? },
             _ => return None,
         };
         rest.is_empty().then_some(ask)
@@ -270,27 +249,16 @@ impl<'a> Answer<'a> {
     /// Appends it as a frame. Text beyond [`TEXT_BYTES_MAX`] is left out.
     pub fn encode(&self, to: &mut Vec<u8>) {
         match *self {
-            Self::Welcome {
-                version,
-                cluster,
-                node,
-                value_bytes_max,
-            } => Frame::new(to, 128)
+            Self::Welcome { version, cluster, node, value_bytes_max } => Frame::new(to, 128)
                 .bytes(&MAGIC)
                 .bytes(&[version])
                 .bytes(&cluster.to_le_bytes())
                 .half(node)
                 .word(value_bytes_max),
-            Self::Registered { id, session } => Frame::new(to, 129)
-                .word(id)
-                .word(session.slot)
-                .half(session.index),
-            Self::Done {
-                id,
-                code,
-                slot,
-                text,
-            } => Frame::new(to, 130)
+            Self::Registered { id, session } => {
+                Frame::new(to, 129).word(id).word(session.slot).half(session.index)
+            }
+            Self::Done { id, code, slot, text } => Frame::new(to, 130)
                 .word(id)
                 .bytes(&[code])
                 .word(slot)
@@ -300,16 +268,9 @@ impl<'a> Answer<'a> {
             }
             Self::Forgotten { epoch, first } => Frame::new(to, 132).half(epoch).word(first),
             Self::Alive => Frame::new(to, 133),
-            Self::Appended {
-                id,
-                slot,
-                count,
-                text,
-            } => Frame::new(to, 134)
-                .word(id)
-                .word(slot)
-                .half(count)
-                .bytes(bounded(text).as_bytes()),
+            Self::Appended { id, slot, count, text } => {
+                Frame::new(to, 134).word(id).word(slot).half(count).bytes(bounded(text).as_bytes())
+            }
         }
         .end();
     }
@@ -332,30 +293,19 @@ impl<'a> Answer<'a> {
             }
             129 => Self::Registered {
                 id: word(&mut rest)?,
-                session: SessionId {
-                    slot: word(&mut rest)?,
-                    index: half(&mut rest)?,
-                },
+                session: SessionId { slot: word(&mut rest)?, index: half(&mut rest)? },
             },
             130 => {
                 let id = word(&mut rest)?;
                 let [code] = take(&mut rest)?;
-                Self::Done {
-                    id,
-                    code,
-                    slot: word(&mut rest)?,
-                    text: text(&mut rest)?,
-                }
+                Self::Done { id, code, slot: word(&mut rest)?, text: text(&mut rest)? }
             }
             131 => Self::Value {
                 epoch: half(&mut rest)?,
                 slot: word(&mut rest)?,
                 value: std::mem::take(&mut rest),
             },
-            132 => Self::Forgotten {
-                epoch: half(&mut rest)?,
-                first: word(&mut rest)?,
-            },
+            132 => Self::Forgotten { epoch: half(&mut rest)?, first: word(&mut rest)? },
             133 => Self::Alive,
             134 => Self::Appended {
                 id: word(&mut rest)?,

@@ -30,10 +30,7 @@ pub(super) struct Input {
 
 impl Input {
     const fn new() -> Self {
-        Self {
-            bytes: Vec::new(),
-            filled: 0,
-        }
+        Self { bytes: Vec::new(), filled: 0 }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -52,12 +49,7 @@ pub(super) struct Line {
 impl Line {
     /// Of a socket that does not wait.
     pub(super) const fn new(socket: TcpStream) -> Self {
-        Self {
-            socket,
-            input: Input::new(),
-            output: Vec::new(),
-            sent: 0,
-        }
+        Self { socket, input: Input::new(), output: Vec::new(), sent: 0 }
     }
 
     pub(super) const fn socket(&self) -> &TcpStream {

@@ -139,10 +139,7 @@ impl Pending {
         if self.session.is_none()
             && self.registering_on != link
             && self.register_at.is_none_or(|at| at <= now)
-            && self
-                .open
-                .values()
-                .any(|open| wants_number(open) && open.number.is_none())
+            && self.open.values().any(|open| wants_number(open) && open.number.is_none())
         {
             self.registering_on = link;
             Ask::Register { id: 0 }.encode(to);
@@ -283,11 +280,8 @@ impl Pending {
             return Ok(None);
         };
         let (detail, hint) = text.split_once('\n').unwrap_or((text, ""));
-        let ends = Ends {
-            slot,
-            count,
-            otherwise: Some(Failed::new(Code::Full, detail).hint(hint)),
-        };
+        let ends =
+            Ends { slot, count, otherwise: Some(Failed::new(Code::Full, detail).hint(hint)) };
         Ok(Some(End::Bundle(bundle, ends)))
     }
 
@@ -309,17 +303,13 @@ impl Pending {
     pub(super) fn expire(&mut self, now: Instant) -> Vec<End> {
         let late = self.open.iter().filter(|(_, open)| open.until <= now);
         let late: Vec<u64> = late.map(|(id, _)| *id).collect();
-        late.into_iter()
-            .filter_map(|id| self.give_up(id, Code::Timeout))
-            .collect()
+        late.into_iter().filter_map(|id| self.give_up(id, Code::Timeout)).collect()
     }
 
     /// Ends everything: the program goes.
     pub(super) fn abandon(&mut self) -> Vec<End> {
         let all: Vec<u64> = self.open.keys().copied().collect();
-        all.into_iter()
-            .filter_map(|id| self.give_up(id, Code::Stopped))
-            .collect()
+        all.into_iter().filter_map(|id| self.give_up(id, Code::Stopped)).collect()
     }
 
     fn give_up(&mut self, id: u64, why: Code) -> Option<End> {
@@ -362,11 +352,7 @@ mod tests {
         fn new() -> Self {
             let mut pending = Pending::default();
             pending.registered(SESSION);
-            Self {
-                pending,
-                submits: Submits::new(100, None),
-                now: Instant::now(),
-            }
+            Self { pending, submits: Submits::new(100, None), now: Instant::now() }
         }
 
         fn bundle<const N: usize>(&mut self, values: [&[u8]; N]) -> [Told; N] {
@@ -404,13 +390,9 @@ mod tests {
             let mut sent = Vec::new();
             while let Some((frame, more)) = super::super::frames::split_frame(rest, 1000).unwrap() {
                 match Ask::decode(frame) {
-                    Some(Ask::Append {
-                        id,
-                        session,
-                        sequence,
-                        acknowledged_below,
-                        ..
-                    }) => sent.push((id, session, sequence, acknowledged_below)),
+                    Some(Ask::Append { id, session, sequence, acknowledged_below, .. }) => {
+                        sent.push((id, session, sequence, acknowledged_below))
+                    }
                     Some(Ask::Register { .. }) => {}
                     other => panic!("{other:?}"),
                 }
@@ -430,11 +412,7 @@ mod tests {
         assert!(program.appended(1, 10, 1, ""));
         assert_eq!(first.recv(), Ok(Ok(10)));
         program.pending.unlinked("reset");
-        assert_eq!(
-            program.sent(2),
-            [(2, SESSION, 2, 2)],
-            "the same number, and 1 is acknowledged"
-        );
+        assert_eq!(program.sent(2), [(2, SESSION, 2, 2)], "the same number, and 1 is acknowledged");
         assert!(program.pending.answered(2, Code::Busy, 0, "full").is_none());
         assert_eq!(program.sent(2), [], "not at once");
         program.now += Duration::from_millis(500);
@@ -449,10 +427,7 @@ mod tests {
         let mut program = Program::new();
         let told = program.bundle([b"a", b"b", b"c"]);
         program.sent(1);
-        assert!(
-            program.pending.appended(1, 5, 4, "").is_err(),
-            "more than there are"
-        );
+        assert!(program.pending.appended(1, 5, 4, "").is_err(), "more than there are");
         assert!(program.pending.appended(1, u64::MAX, 2, "").is_err());
         assert!(program.appended(1, 5, 2, "much is held\ntrim"));
         let [a, b, c] = told.map(|told| told.recv().unwrap());
@@ -486,10 +461,7 @@ mod tests {
         assert_eq!(program.sent(2), [(1, other, 1, 1)]);
         assert!(program.appended(1, 8, 0, "much\ntrim"));
         let why = once.recv().unwrap().unwrap_err();
-        assert_eq!(
-            (why.code, &*why.detail, &*why.hint),
-            (Code::Full, "much", "trim")
-        );
+        assert_eq!((why.code, &*why.detail, &*why.hint), (Code::Full, "much", "trim"));
     }
 
     #[test]

@@ -86,14 +86,8 @@ impl Server {
         });
         let own = Arc::clone(&around);
         let listening = thread::Builder::new().name("quorate-listen".to_owned());
-        let listening = listening
-            .spawn(move || own.accept(&listener))
-            .map_err(refused)?;
-        Ok(Self {
-            address,
-            around,
-            listening: Some(listening),
-        })
+        let listening = listening.spawn(move || own.accept(&listener)).map_err(refused)?;
+        Ok(Self { address, around, listening: Some(listening) })
     }
 
     /// Where it listens.
@@ -132,9 +126,7 @@ impl Drop for Server {
 
 impl Around {
     fn connections(&self) -> MutexGuard<'_, Connections> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn accept(self: Arc<Self>, listener: &TcpListener) {
@@ -199,10 +191,7 @@ impl Around {
         socket.set_read_timeout(None)?;
         let bell = Arc::new(Bell::new()?);
         self.node.shared().listen(&bell);
-        let line = Arc::new(Line {
-            state: Mutex::default(),
-            bell,
-        });
+        let line = Arc::new(Line { state: Mutex::default(), bell });
         thread::scope(|scope| {
             let writer = thread::Builder::new().name("quorate-attached".to_owned());
             let writer = writer.spawn_scoped(scope, || {
@@ -266,8 +255,7 @@ impl Around {
                 }
             }
             // Room that another program leaves rings nobody here.
-            line.bell
-                .wait(seen, Some(Instant::now() + Duration::from_millis(20)));
+            line.bell.wait(seen, Some(Instant::now() + Duration::from_millis(20)));
         }
     }
 
@@ -282,18 +270,8 @@ impl Around {
                 Ok(session) => line.send(&Answer::Registered { id, session }, 1),
                 Err(failed) => line.done(id, &Err(failed)),
             },
-            Ask::Append {
-                id,
-                session,
-                sequence,
-                acknowledged_below,
-                values,
-            } => {
-                let at = Sequenced {
-                    session,
-                    sequence,
-                    acknowledged_below,
-                };
+            Ask::Append { id, session, sequence, acknowledged_below, values } => {
+                let at = Sequenced { session, sequence, acknowledged_below };
                 let tell = Arc::clone(line);
                 let count = values.into_iter().count();
                 let done = move |ends: Result<Ends, quorate::NotDone>| {
@@ -322,15 +300,7 @@ impl Around {
                 Ok(text) => {
                     let (code, slot) = (Code::Ok as u8, 0);
                     let text = &text;
-                    line.send(
-                        &Answer::Done {
-                            id,
-                            code,
-                            slot,
-                            text,
-                        },
-                        1,
-                    );
+                    line.send(&Answer::Done { id, code, slot, text }, 1);
                 }
                 Err(failed) => line.done(id, &Err(failed)),
             },
@@ -399,12 +369,7 @@ impl Around {
                 if state.unread_bytes >= WINDOW_BYTES || batch.len() >= BATCH_BYTES {
                     break;
                 }
-                Answer::Value {
-                    epoch,
-                    slot,
-                    value: &value,
-                }
-                .encode(batch);
+                Answer::Value { epoch, slot, value: &value }.encode(batch);
                 state.sent(slot, value.len());
             }
         }
@@ -493,31 +458,15 @@ impl Line {
     fn done(&self, id: u64, outcome: &Outcome) {
         let (code, slot, text) = match outcome {
             Ok(slot) => (Code::Ok, *slot, String::new()),
-            Err(failed) => (
-                failed.code,
-                0,
-                format!("{}\n{}", failed.detail, failed.hint),
-            ),
+            Err(failed) => (failed.code, 0, format!("{}\n{}", failed.detail, failed.hint)),
         };
         let (code, text) = (code as u8, &text);
-        self.send(
-            &Answer::Done {
-                id,
-                code,
-                slot,
-                text,
-            },
-            1,
-        );
+        self.send(&Answer::Done { id, code, slot, text }, 1);
     }
 
     /// Of so many values, what became of them.
     fn appended(&self, id: u64, values: usize, ends: &Ends) {
-        let Ends {
-            slot,
-            count,
-            otherwise,
-        } = ends;
+        let Ends { slot, count, otherwise } = ends;
         let why = otherwise.as_ref().filter(|_| *count < values);
         match why {
             Some(why) if why.code != Code::Full => self.done(id, &Err(why.clone())),
@@ -525,29 +474,13 @@ impl Line {
                 let text = why.map(|why| format!("{}\n{}", why.detail, why.hint));
                 let text = text.as_deref().unwrap_or_default();
                 let (slot, count) = (*slot, u32::try_from(*count).unwrap_or(u32::MAX));
-                self.send(
-                    &Answer::Appended {
-                        id,
-                        slot,
-                        count,
-                        text,
-                    },
-                    1,
-                );
+                self.send(&Answer::Appended { id, slot, count, text }, 1);
             }
         }
     }
 
     fn no_session(&self, id: u64) {
         let (code, slot, text) = (NO_SESSION, 0, "the session is unknown");
-        self.send(
-            &Answer::Done {
-                id,
-                code,
-                slot,
-                text,
-            },
-            1,
-        );
+        self.send(&Answer::Done { id, code, slot, text }, 1);
     }
 }

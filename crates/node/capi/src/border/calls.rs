@@ -83,12 +83,8 @@ pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
         let filter: tracing_subscriber::EnvFilter = filter.parse().map_err(|error| {
             Failed::new(Code::Invalid, format!("the filter: {error}")).hint("such as info or warn")
         })?;
-        let lines = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr);
-        lines
-            .try_init()
-            .map_err(|_| Failed::new(Code::InUse, "lines go somewhere already"))
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        lines.try_init().map_err(|_| Failed::new(Code::InUse, "lines go somewhere already"))
     })
 }
 
@@ -182,8 +178,7 @@ pub extern "C" fn quorate_close(handle: *mut Opaque) -> c_int {
             return Ok(());
         };
         let ended = open.handle.close();
-        open.handle
-            .last_completions(|(done, outcome)| done(outcome));
+        open.handle.last_completions(|(done, outcome)| done(outcome));
         ended
     })
 }
@@ -203,9 +198,7 @@ pub unsafe extern "C" fn quorate_submit(
     guard(|| {
         // SAFETY: as the caller promises.
         let value = unsafe { bytes(value, length) }?;
-        open(handle, |open| {
-            open.handle.submit(value, done(function, argument))
-        })
+        open(handle, |open| open.handle.submit(value, done(function, argument)))
     })
 }
 
@@ -329,9 +322,7 @@ pub unsafe extern "C" fn quorate_dispatch(
             _ => usize::MAX,
         };
         let mut passed = 0_usize;
-        let ended = open(handle, |open| {
-            dispatch(open, until(timeout_ms), most, &mut passed)
-        });
+        let ended = open(handle, |open| dispatch(open, until(timeout_ms), most, &mut passed));
         events.put(c_int::try_from(passed).unwrap_or(c_int::MAX));
         ended
     })
@@ -422,11 +413,7 @@ pub unsafe extern "C" fn quorate_next(
             loop {
                 turn.hush();
                 match turn.next_value() {
-                    Event::Value {
-                        slot: at,
-                        value,
-                        epoch,
-                    } => {
+                    Event::Value { slot: at, value, epoch } => {
                         // Others may wait behind it, and completions.
                         turn.leave_readable();
                         slot.put(at);
@@ -487,9 +474,7 @@ pub unsafe extern "C" fn quorate_trim_wait(
     guard(|| {
         // SAFETY: as the caller promises.
         let first = unsafe { Out::optional(first) };
-        first.put(open(handle, |open| {
-            open.handle.trim_and_wait(below, wait(timeout_ms))
-        })?);
+        first.put(open(handle, |open| open.handle.trim_and_wait(below, wait(timeout_ms)))?);
         Ok(())
     })
 }
@@ -505,11 +490,7 @@ pub unsafe extern "C" fn quorate_trim(
     function: DoneFunction,
     argument: *mut c_void,
 ) -> c_int {
-    guard(|| {
-        open(handle, |open| {
-            open.handle.trim(below, done(function, argument))
-        })
-    })
+    guard(|| open(handle, |open| open.handle.trim(below, done(function, argument))))
 }
 
 /// See `quorate.h`.

@@ -43,10 +43,7 @@ impl Kept {
             detail: texts[1].as_ptr(),
             hint: texts[2].as_ptr(),
         };
-        Self {
-            _texts: texts,
-            view,
-        }
+        Self { _texts: texts, view }
     }
 }
 
@@ -60,8 +57,7 @@ pub(super) fn tell(failed: &Failed) -> c_int {
 
 /// Where the calling thread's last error is: until the next call of the library on this thread.
 pub(super) fn last() -> *const QuorateError {
-    LAST.try_with(|last| &raw const last.borrow().view)
-        .unwrap_or(std::ptr::null())
+    LAST.try_with(|last| &raw const last.borrow().view).unwrap_or(std::ptr::null())
 }
 
 /// Runs what a function of the library does: its error, or its panic, becomes a code.
@@ -97,10 +93,7 @@ mod tests {
         assert_eq!(code, Code::Panicked as c_int);
         // SAFETY: no call of the library follows on this thread before the reads below.
         let error = unsafe { &*last() };
-        assert_eq!(
-            (error.code, said(error.detail)),
-            (code, "too late".to_owned())
-        );
+        assert_eq!((error.code, said(error.detail)), (code, "too late".to_owned()));
         assert!(!said(error.what).is_empty() && !said(error.hint).is_empty());
     }
 

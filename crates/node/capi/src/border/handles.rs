@@ -36,11 +36,7 @@ pub(super) struct Open {
 
 impl Open {
     pub(super) fn new(handle: Handle) -> Self {
-        Self {
-            handle,
-            deliver: Mutex::default(),
-            version: AtomicU64::new(0),
-        }
+        Self { handle, deliver: Mutex::default(), version: AtomicU64::new(0) }
     }
 
     pub(super) fn deliver(&self) -> Option<Deliver> {
@@ -77,18 +73,12 @@ pub(super) fn put(object: Object) -> *mut Opaque {
 }
 
 fn invalid() -> Failed {
-    Failed::new(
-        Code::Invalid,
-        "the handle is null, closed, or of another kind",
-    )
+    Failed::new(Code::Invalid, "the handle is null, closed, or of another kind")
 }
 
 fn find(handle: *const Opaque) -> Result<Arc<Object>, Failed> {
     let table = table().read().unwrap_or_else(PoisonError::into_inner);
-    table
-        .get(&handle.addr())
-        .map(Arc::clone)
-        .ok_or_else(invalid)
+    table.get(&handle.addr()).map(Arc::clone).ok_or_else(invalid)
 }
 
 /// The options behind a handle, for a moment.
@@ -136,10 +126,9 @@ pub(super) fn is_options(object: &Object) -> Result<(), Failed> {
 /// An error unless this is open, and not in a callback of it.
 pub(super) fn may_close(object: &Object) -> Result<(), Failed> {
     match object {
-        Object::Handle(open) if open.handle.is_in_turn() => Err(Failed::new(
-            Code::InUse,
-            "it is in a callback on this thread",
-        )),
+        Object::Handle(open) if open.handle.is_in_turn() => {
+            Err(Failed::new(Code::InUse, "it is in a callback on this thread"))
+        }
         Object::Handle(_) => Ok(()),
         Object::Options(_) => Err(invalid()),
     }

@@ -2,10 +2,7 @@
 //!
 //! Handles are numbers that look like pointers: they are looked up, and never followed. One that was closed, or
 //! never was, is an error and no crash.
-#![allow(
-    unsafe_code,
-    reason = "C gives pointers; each is used in one place, with what it must be"
-)]
+#![allow(unsafe_code, reason = "C gives pointers; each is used in one place, with what it must be")]
 
 pub mod calls;
 pub mod deliver;

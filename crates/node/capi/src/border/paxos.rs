@@ -38,122 +38,43 @@ impl PaxosMessage {
             value: std::ptr::null(),
             length: 0,
         };
-        let with = |value: &[u8]| Self {
-            value: value.as_ptr().cast(),
-            length: value.len(),
-            ..none
-        };
+        let with =
+            |value: &[u8]| Self { value: value.as_ptr().cast(), length: value.len(), ..none };
         match *message {
-            Message::Prepare { iid, ballot } => Self {
-                iid,
-                ballot,
-                ..none
-            },
-            Message::Promise {
-                aid,
-                iid,
-                ballot,
-                value_ballot,
-                value,
-            } => Self {
-                kind: 1,
-                aid,
-                iid,
-                ballot,
-                value_ballot,
-                ..with(value)
-            },
-            Message::Accept { iid, ballot, value } => Self {
-                kind: 2,
-                iid,
-                ballot,
-                ..with(value)
-            },
-            Message::Accepted {
-                aid,
-                iid,
-                ballot,
-                value_ballot,
-                value,
-            } => Self {
-                kind: 3,
-                aid,
-                iid,
-                ballot,
-                value_ballot,
-                ..with(value)
-            },
-            Message::Preempted { aid, iid, ballot } => Self {
-                kind: 4,
-                aid,
-                iid,
-                ballot,
-                ..none
-            },
-            Message::Repeat { from, to } => Self {
-                kind: 5,
-                iid: from,
-                to,
-                ..none
-            },
-            Message::Trim { iid } => Self {
-                kind: 6,
-                iid,
-                ..none
-            },
-            Message::AcceptorState { aid, trim_iid } => Self {
-                kind: 7,
-                aid,
-                iid: trim_iid,
-                ..none
-            },
-            Message::ClientValue { value } => Self {
-                kind: 8,
-                ..with(value)
-            },
+            Message::Prepare { iid, ballot } => Self { iid, ballot, ..none },
+            Message::Promise { aid, iid, ballot, value_ballot, value } => {
+                Self { kind: 1, aid, iid, ballot, value_ballot, ..with(value) }
+            }
+            Message::Accept { iid, ballot, value } => Self { kind: 2, iid, ballot, ..with(value) },
+            Message::Accepted { aid, iid, ballot, value_ballot, value } => {
+                Self { kind: 3, aid, iid, ballot, value_ballot, ..with(value) }
+            }
+            Message::Preempted { aid, iid, ballot } => Self { kind: 4, aid, iid, ballot, ..none },
+            Message::Repeat { from, to } => Self { kind: 5, iid: from, to, ..none },
+            Message::Trim { iid } => Self { kind: 6, iid, ..none },
+            Message::AcceptorState { aid, trim_iid } => {
+                Self { kind: 7, aid, iid: trim_iid, ..none }
+            }
+            Message::ClientValue { value } => Self { kind: 8, ..with(value) },
         }
     }
 
     /// # Safety
     /// `length` bytes can be read at `value`.
     unsafe fn message<'a>(&self) -> Result<Message<'a>, Failed> {
-        let Self {
-            aid,
-            iid,
-            ballot,
-            value_ballot,
-            ..
-        } = *self;
+        let Self { aid, iid, ballot, value_ballot, .. } = *self;
         // SAFETY: as the caller promises.
         let value = unsafe { bytes(self.value, self.length) }?;
         if u32::try_from(value.len()).is_err() {
-            return Err(Failed::new(
-                Code::Size,
-                "the value is too large for a message",
-            ));
+            return Err(Failed::new(Code::Size, "the value is too large for a message"));
         }
         Ok(match self.kind {
             0 => Message::Prepare { iid, ballot },
-            1 => Message::Promise {
-                aid,
-                iid,
-                ballot,
-                value_ballot,
-                value,
-            },
+            1 => Message::Promise { aid, iid, ballot, value_ballot, value },
             2 => Message::Accept { iid, ballot, value },
-            3 => Message::Accepted {
-                aid,
-                iid,
-                ballot,
-                value_ballot,
-                value,
-            },
+            3 => Message::Accepted { aid, iid, ballot, value_ballot, value },
             4 => Message::Preempted { aid, iid, ballot },
-            5 => Message::Repeat {
-                from: iid,
-                to: self.to,
-            },
+            5 => Message::Repeat { from: iid, to: self.to },
             6 => Message::Trim { iid },
             7 => Message::AcceptorState { aid, trim_iid: iid },
             8 => Message::ClientValue { value },

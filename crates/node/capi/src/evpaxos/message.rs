@@ -133,9 +133,7 @@ impl<'a> Items<'a> {
 
     fn big_endian(&mut self, count: usize) -> Result<u64, Stop> {
         let bytes = self.take(count)?;
-        Ok(bytes
-            .iter()
-            .fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
     /// A number with a sign, which has to be a plus.
@@ -197,11 +195,7 @@ pub const OVERHEAD: usize = 64;
 impl<'a> Message<'a> {
     /// The message at the beginning of these bytes.
     pub fn decode(bytes: &'a [u8], value_bytes_max: usize) -> Found<'a> {
-        let mut items = Items {
-            all: bytes,
-            at: 0,
-            value_bytes_max,
-        };
+        let mut items = Items { all: bytes, at: 0, value_bytes_max };
         match Self::read(&mut items) {
             Ok(message) => Found::Message(message, items.at),
             Err(Stop::NeedMore) => Found::NeedMore,
@@ -227,10 +221,7 @@ impl<'a> Message<'a> {
             return Err(Stop::Malformed);
         }
         Ok(match kind {
-            0 => Self::Prepare {
-                iid: items.number()?,
-                ballot: items.number()?,
-            },
+            0 => Self::Prepare { iid: items.number()?, ballot: items.number()? },
             1 => Self::Promise {
                 aid: items.number()?,
                 iid: items.number()?,
@@ -255,20 +246,10 @@ impl<'a> Message<'a> {
                 iid: items.number()?,
                 ballot: items.number()?,
             },
-            5 => Self::Repeat {
-                from: items.number()?,
-                to: items.number()?,
-            },
-            6 => Self::Trim {
-                iid: items.number()?,
-            },
-            7 => Self::AcceptorState {
-                aid: items.number()?,
-                trim_iid: items.number()?,
-            },
-            _ => Self::ClientValue {
-                value: items.value()?,
-            },
+            5 => Self::Repeat { from: items.number()?, to: items.number()? },
+            6 => Self::Trim { iid: items.number()? },
+            7 => Self::AcceptorState { aid: items.number()?, trim_iid: items.number()? },
+            _ => Self::ClientValue { value: items.value()? },
         })
     }
 
@@ -276,21 +257,13 @@ impl<'a> Message<'a> {
     pub fn encode(&self, to: &mut Vec<u8>) {
         let (kind, numbers, value): (u8, &[u32], Option<&[u8]>) = match *self {
             Self::Prepare { iid, ballot } => (0, &[iid, ballot], None),
-            Self::Promise {
-                aid,
-                iid,
-                ballot,
-                value_ballot,
-                value,
-            } => (1, &[aid, iid, ballot, value_ballot], Some(value)),
+            Self::Promise { aid, iid, ballot, value_ballot, value } => {
+                (1, &[aid, iid, ballot, value_ballot], Some(value))
+            }
             Self::Accept { iid, ballot, value } => (2, &[iid, ballot], Some(value)),
-            Self::Accepted {
-                aid,
-                iid,
-                ballot,
-                value_ballot,
-                value,
-            } => (3, &[aid, iid, ballot, value_ballot], Some(value)),
+            Self::Accepted { aid, iid, ballot, value_ballot, value } => {
+                (3, &[aid, iid, ballot, value_ballot], Some(value))
+            }
             Self::Preempted { aid, iid, ballot } => (4, &[aid, iid, ballot], None),
             Self::Repeat { from, to } => (5, &[from, to], None),
             Self::Trim { iid } => (6, &[iid], None),
@@ -323,9 +296,7 @@ fn encode_number(number: u32, to: &mut Vec<u8>) {
 }
 
 fn encode_value(value: &[u8], to: &mut Vec<u8>) {
-    let length = u32::try_from(value.len())
-        .expect("values are bounded")
-        .to_be_bytes();
+    let length = u32::try_from(value.len()).expect("values are bounded").to_be_bytes();
     match value.len() {
         0..=31 => to.push(0xa0 | length[3]),
         32..=0xffff => to.extend([0xda, length[2], length[3]]),
@@ -346,46 +317,22 @@ mod tests {
     fn messages_are_as_messagepack_says() {
         let cases: [(&[u8], Message<'_>); 6] = [
             (b"\x92\x08\xa3abc", Message::ClientValue { value: b"abc" }),
-            (
-                b"\x92\xcc\x08\xd9\x03abc",
-                Message::ClientValue { value: b"abc" },
-            ),
-            (
-                b"\x92\xd2\0\0\0\x08\xc4\x03abc",
-                Message::ClientValue { value: b"abc" },
-            ),
-            (
-                b"\x93\x05\x01\xce\xff\xff\xff\xff",
-                Message::Repeat {
-                    from: 1,
-                    to: u32::MAX,
-                },
-            ),
+            (b"\x92\xcc\x08\xd9\x03abc", Message::ClientValue { value: b"abc" }),
+            (b"\x92\xd2\0\0\0\x08\xc4\x03abc", Message::ClientValue { value: b"abc" }),
+            (b"\x93\x05\x01\xce\xff\xff\xff\xff", Message::Repeat { from: 1, to: u32::MAX }),
             (
                 b"\x96\x03\x02\xcd\x01\x00\x01\x01\xda\x00\x02hi",
-                Message::Accepted {
-                    aid: 2,
-                    iid: 256,
-                    ballot: 1,
-                    value_ballot: 1,
-                    value: b"hi",
-                },
+                Message::Accepted { aid: 2, iid: 256, ballot: 1, value_ballot: 1, value: b"hi" },
             ),
             (b"\xdc\x00\x02\x06\xcc\xff", Message::Trim { iid: 255 }),
         ];
         for (bytes, message) in cases {
-            assert_eq!(
-                Message::decode(bytes, 100),
-                Found::Message(message, bytes.len())
-            );
+            assert_eq!(Message::decode(bytes, 100), Found::Message(message, bytes.len()));
             for less in 0..bytes.len() {
                 assert_eq!(Message::decode(&bytes[..less], 100), Found::NeedMore);
             }
             let more = [bytes, b"more"].concat();
-            assert_eq!(
-                Message::decode(&more, 100),
-                Found::Message(message, bytes.len())
-            );
+            assert_eq!(Message::decode(&more, 100), Found::Message(message, bytes.len()));
         }
     }
 
@@ -406,18 +353,9 @@ mod tests {
             assert_eq!(Message::decode(bytes, 100), Found::Malformed, "{bytes:?}");
         }
         // Before a byte of the value came.
-        assert_eq!(
-            Message::decode(b"\x92\x08\xdb\xff\xff\xff\xff", 100),
-            Found::Malformed
-        );
-        assert_eq!(
-            Message::decode(b"\x92\x08\xda\x00\x65", 100),
-            Found::Malformed
-        );
-        assert_eq!(
-            Message::decode(b"\x92\x08\xda\x00\x64", 100),
-            Found::NeedMore
-        );
+        assert_eq!(Message::decode(b"\x92\x08\xdb\xff\xff\xff\xff", 100), Found::Malformed);
+        assert_eq!(Message::decode(b"\x92\x08\xda\x00\x65", 100), Found::Malformed);
+        assert_eq!(Message::decode(b"\x92\x08\xda\x00\x64", 100), Found::NeedMore);
     }
 
     #[test]
@@ -427,26 +365,11 @@ mod tests {
         for value in [&b""[..], &[1; 31], &[1; 32], &[1; 0xffff], &long] {
             for message in [
                 Message::Prepare { iid, ballot },
-                Message::Promise {
-                    aid,
-                    iid,
-                    ballot,
-                    value_ballot,
-                    value,
-                },
+                Message::Promise { aid, iid, ballot, value_ballot, value },
                 Message::Accept { iid, ballot, value },
-                Message::Accepted {
-                    aid,
-                    iid,
-                    ballot,
-                    value_ballot,
-                    value,
-                },
+                Message::Accepted { aid, iid, ballot, value_ballot, value },
                 Message::Preempted { aid, iid, ballot },
-                Message::Repeat {
-                    from: iid,
-                    to: ballot,
-                },
+                Message::Repeat { from: iid, to: ballot },
                 Message::Trim { iid },
                 Message::AcceptorState { aid, trim_iid: iid },
                 Message::ClientValue { value },

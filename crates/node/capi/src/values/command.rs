@@ -143,16 +143,12 @@ impl<'a> Command<'a> {
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         match *self {
-            Self::Append {
-                held_max,
-                when_full,
-                value,
-            } => encode_append(APPEND, when_full, held_max, value),
-            Self::Bundle {
-                held_max,
-                when_full,
-                values,
-            } => encode_append(BUNDLE, when_full, held_max, values.bytes()),
+            Self::Append { held_max, when_full, value } => {
+                encode_append(APPEND, when_full, held_max, value)
+            }
+            Self::Bundle { held_max, when_full, values } => {
+                encode_append(BUNDLE, when_full, held_max, values.bytes())
+            }
             Self::Trim { below } => {
                 let mut bytes = vec![TRIM];
                 bytes.extend(below.to_le_bytes());
@@ -166,11 +162,7 @@ impl<'a> Command<'a> {
         match bytes.split_first()? {
             (&APPEND, rest) => {
                 let (when_full, held_max, value) = decode_append(rest)?;
-                Some(Self::Append {
-                    held_max,
-                    when_full,
-                    value,
-                })
+                Some(Self::Append { held_max, when_full, value })
             }
             (&BUNDLE, rest) => {
                 let (when_full, held_max, values) = decode_append(rest)?;
@@ -181,9 +173,7 @@ impl<'a> Command<'a> {
                     values: Values::parse(values, usize::MAX)?,
                 })
             }
-            (&TRIM, rest) => Some(Self::Trim {
-                below: u64::from_le_bytes(rest.try_into().ok()?),
-            }),
+            (&TRIM, rest) => Some(Self::Trim { below: u64::from_le_bytes(rest.try_into().ok()?) }),
             _ => None,
         }
     }
@@ -232,12 +222,7 @@ impl Reply {
             Self::Trimmed { first } => (1, [first, 0]),
             Self::Full { first, held } => (2, [first, held]),
             Self::Malformed => (3, [0, 0]),
-            Self::Bundled {
-                slot,
-                count,
-                first,
-                held,
-            } => {
+            Self::Bundled { slot, count, first, held } => {
                 to.push(4);
                 for word in [slot, count, first, held] {
                     to.extend(word.to_le_bytes());
@@ -257,18 +242,10 @@ impl Reply {
         if *kind == 4 {
             let words: [u8; 32] = rest.try_into().ok()?;
             let [slot, count, first, held] = [0, 8, 16, 24].map(|at| word(&words, at));
-            return Some(Self::Bundled {
-                slot: slot?,
-                count: count?,
-                first: first?,
-                held: held?,
-            });
+            return Some(Self::Bundled { slot: slot?, count: count?, first: first?, held: held? });
         }
         let (a, rest) = rest.split_first_chunk()?;
-        let (a, b) = (
-            u64::from_le_bytes(*a),
-            u64::from_le_bytes(rest.try_into().ok()?),
-        );
+        let (a, b) = (u64::from_le_bytes(*a), u64::from_le_bytes(rest.try_into().ok()?));
         match (kind, a, b) {
             (0, slot, 0) => Some(Self::Appended { slot }),
             (1, first, 0) => Some(Self::Trimmed { first }),
@@ -301,11 +278,7 @@ impl Held {
     /// Of any bytes; `None`: they are no answer.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let words: [u8; 24] = bytes.try_into().ok()?;
-        Some(Self {
-            first: word(&words, 0)?,
-            next: word(&words, 8)?,
-            bytes: word(&words, 16)?,
-        })
+        Some(Self { first: word(&words, 0)?, next: word(&words, 8)?, bytes: word(&words, 16)? })
     }
 }
 
@@ -321,16 +294,8 @@ mod tests {
     #[test]
     fn commands_and_replies_come_back() {
         for command in [
-            Command::Append {
-                held_max: 7,
-                when_full: WhenFull::ForgetOldest,
-                value: b"",
-            },
-            Command::Append {
-                held_max: u64::MAX,
-                when_full: WhenFull::Refuse,
-                value: b"\0value",
-            },
+            Command::Append { held_max: 7, when_full: WhenFull::ForgetOldest, value: b"" },
+            Command::Append { held_max: u64::MAX, when_full: WhenFull::Refuse, value: b"\0value" },
             Command::Trim { below: 9 },
             Command::Bundle {
                 held_max: 7,
@@ -345,12 +310,7 @@ mod tests {
             Reply::Trimmed { first: 2 },
             Reply::Full { first: 3, held: 4 },
             Reply::Malformed,
-            Reply::Bundled {
-                slot: 1,
-                count: 2,
-                first: 3,
-                held: 4,
-            },
+            Reply::Bundled { slot: 1, count: 2, first: 3, held: 4 },
         ] {
             let mut bytes = Vec::new();
             reply.encode(&mut bytes);

@@ -63,16 +63,12 @@ impl StateMachine for Values {
 
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
         let loaded = self.0.values().load(item);
-        loaded
-            .ok_or(LoadError::NotLoading)?
-            .map_err(LoadError::Malformed)
+        loaded.ok_or(LoadError::NotLoading)?.map_err(LoadError::Malformed)
     }
 
     fn finish_load(&mut self, at: Slot, _: &[MetaChange]) -> Result<(), LoadError> {
         let finished = self.0.values().finish_load();
-        finished
-            .ok_or(LoadError::NotLoading)?
-            .map_err(LoadError::Malformed)?;
+        finished.ok_or(LoadError::NotLoading)?.map_err(LoadError::Malformed)?;
         self.0.applied(at.0);
         Ok(())
     }

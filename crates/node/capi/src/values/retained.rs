@@ -59,13 +59,7 @@ pub type Malformed = &'static str;
 
 impl Default for Retained {
     fn default() -> Self {
-        Self {
-            first: FIRST,
-            values: VecDeque::new(),
-            bytes: 0,
-            image: None,
-            loading: None,
-        }
+        Self { first: FIRST, values: VecDeque::new(), bytes: 0, image: None, loading: None }
     }
 }
 
@@ -80,11 +74,7 @@ impl Retained {
 
     /// Which slots are held.
     pub fn held(&self) -> Held {
-        Held {
-            first: self.first,
-            next: self.next(),
-            bytes: self.bytes,
-        }
+        Held { first: self.first, next: self.next(), bytes: self.bytes }
     }
 
     /// What is in this slot. While an image comes in, nothing can be said of any.
@@ -95,9 +85,7 @@ impl Retained {
         let Some(index) = slot.checked_sub(self.first) else {
             return At::Forgotten(self.first);
         };
-        let value = usize::try_from(index)
-            .ok()
-            .and_then(|index| self.values.get(index));
+        let value = usize::try_from(index).ok().and_then(|index| self.values.get(index));
         value.map_or(At::Ahead, |value| At::Value(Arc::clone(value)))
     }
 
@@ -121,22 +109,15 @@ impl Retained {
     /// Executes a command.
     pub fn execute(&mut self, command: &[u8]) -> Reply {
         match Command::decode(command) {
-            Some(Command::Append {
-                held_max,
-                when_full,
-                value,
-            }) => match self.append(held_max, when_full, value) {
-                Some(slot) => Reply::Appended { slot },
-                None => Reply::Full {
-                    first: self.first,
-                    held: self.bytes,
-                },
-            },
-            Some(Command::Bundle {
-                held_max,
-                when_full,
-                values,
-            }) => self.append_all(held_max, when_full, values),
+            Some(Command::Append { held_max, when_full, value }) => {
+                match self.append(held_max, when_full, value) {
+                    Some(slot) => Reply::Appended { slot },
+                    None => Reply::Full { first: self.first, held: self.bytes },
+                }
+            }
+            Some(Command::Bundle { held_max, when_full, values }) => {
+                self.append_all(held_max, when_full, values)
+            }
             Some(Command::Trim { below }) => {
                 while self.first < below && self.forget_first() {}
                 Reply::Trimmed { first: self.first }
@@ -170,12 +151,7 @@ impl Retained {
                 break;
             }
         }
-        Reply::Bundled {
-            slot,
-            count: self.next() - slot,
-            first: self.first,
-            held: self.bytes,
-        }
+        Reply::Bundled { slot, count: self.next() - slot, first: self.first, held: self.bytes }
     }
 
     /// `false`: there was none.
@@ -242,10 +218,7 @@ impl Retained {
 
     /// Another state comes in; this one is given up.
     pub fn begin_load(&mut self) {
-        *self = Self {
-            loading: Some(Loading::default()),
-            ..Self::default()
-        };
+        *self = Self { loading: Some(Loading::default()), ..Self::default() };
     }
 
     /// An item of it. `None`: nothing is coming in.
@@ -292,10 +265,7 @@ impl Loading {
 fn head(item: &[u8]) -> Option<(u64, u64)> {
     let (format, rest) = item.split_first()?;
     let (first, rest) = rest.split_first_chunk()?;
-    let (first, next) = (
-        u64::from_le_bytes(*first),
-        u64::from_le_bytes(rest.try_into().ok()?),
-    );
+    let (first, next) = (u64::from_le_bytes(*first), u64::from_le_bytes(rest.try_into().ok()?));
     (*format == FORMAT && first >= FIRST && next >= first).then_some((first, next))
 }
 
@@ -310,11 +280,7 @@ mod tests {
     }
 
     fn bounded(log: &mut Retained, value: &[u8], held_max: u64, when_full: WhenFull) -> Reply {
-        let command = Command::Append {
-            held_max,
-            when_full,
-            value,
-        };
+        let command = Command::Append { held_max, when_full, value };
         log.execute(&command.encode())
     }
 
@@ -341,14 +307,7 @@ mod tests {
             (At::Forgotten(2), value(b""), value(b"c"), At::Ahead)
         );
         assert_eq!(trim(&mut log, u64::MAX), Reply::Trimmed { first: 4 });
-        assert_eq!(
-            log.held(),
-            Held {
-                first: 4,
-                next: 4,
-                bytes: 0
-            }
-        );
+        assert_eq!(log.held(), Held { first: 4, next: 4, bytes: 0 });
         assert_eq!(append(&mut log, b"d"), Reply::Appended { slot: 4 });
         assert_eq!(log.at(u64::MAX), At::Ahead);
     }
@@ -360,30 +319,13 @@ mod tests {
         let put = |log: &mut Retained, full| bounded(log, b"x", two, full);
         put(&mut log, WhenFull::Refuse);
         put(&mut log, WhenFull::Refuse);
-        let full = Reply::Full {
-            first: 1,
-            held: two,
-        };
+        let full = Reply::Full { first: 1, held: two };
         assert_eq!(put(&mut log, WhenFull::Refuse), full);
         let reply = put(&mut log, WhenFull::ForgetOldest);
         assert_eq!(reply, Reply::Appended { slot: 3 });
-        assert_eq!(
-            log.held(),
-            Held {
-                first: 2,
-                next: 4,
-                bytes: two
-            }
-        );
+        assert_eq!(log.held(), Held { first: 2, next: 4, bytes: two });
         let large = bounded(&mut log, &[0; 200], two, WhenFull::ForgetOldest);
-        assert_eq!(
-            large,
-            Reply::Full {
-                first: 2,
-                held: two
-            },
-            "fits nowhere, and forgets nothing"
-        );
+        assert_eq!(large, Reply::Full { first: 2, held: two }, "fits nowhere, and forgets nothing");
         assert_eq!(log.execute(b"?"), Reply::Malformed);
     }
 
@@ -397,27 +339,13 @@ mod tests {
         }
         let mut put = |held_max, when_full| {
             let values = Values::parse(&bytes, 200).unwrap();
-            let bundle = Command::Bundle {
-                held_max,
-                when_full,
-                values,
-            };
+            let bundle = Command::Bundle { held_max, when_full, values };
             log.execute(&bundle.encode())
         };
         let held = 3 * VALUE_OVERHEAD + 26;
-        let some = Reply::Bundled {
-            slot: 2,
-            count: 1,
-            first: 1,
-            held: held - VALUE_OVERHEAD - 10,
-        };
+        let some = Reply::Bundled { slot: 2, count: 1, first: 1, held: held - VALUE_OVERHEAD - 10 };
         assert_eq!(put(held, WhenFull::Refuse), some, "the second is too large");
-        let bundled = |slot, count, first, held| Reply::Bundled {
-            slot,
-            count,
-            first,
-            held,
-        };
+        let bundled = |slot, count, first, held| Reply::Bundled { slot, count, first, held };
         let much = put(MUCH, WhenFull::Refuse);
         let all = held - VALUE_OVERHEAD - 10 + 4 * VALUE_OVERHEAD + 220;
         assert_eq!(much, bundled(3, 4, 1, all));
@@ -430,12 +358,8 @@ mod tests {
         let least = 10 + VALUE_OVERHEAD;
         let values = Values::parse(&bytes, 200).unwrap();
         let reply = log.execute(
-            &Command::Bundle {
-                held_max: least,
-                when_full: WhenFull::ForgetOldest,
-                values,
-            }
-            .encode(),
+            &Command::Bundle { held_max: least, when_full: WhenFull::ForgetOldest, values }
+                .encode(),
         );
         assert_eq!(reply, bundled(11, 1, 11, least));
     }
@@ -474,24 +398,13 @@ mod tests {
         for item in &items {
             assert_eq!(other.load(item), Some(Ok(())));
         }
-        assert_eq!(
-            other.load(b"more").map(|loaded| loaded.is_err()),
-            Some(true)
-        );
-        assert_eq!(
-            other.finish_load().map(|loaded| loaded.is_ok()),
-            Some(true),
-            "empty"
-        );
+        assert_eq!(other.load(b"more").map(|loaded| loaded.is_err()), Some(true));
+        assert_eq!(other.finish_load().map(|loaded| loaded.is_ok()), Some(true), "empty");
         other.begin_load();
         for item in &items[..3] {
             other.load(item);
         }
-        assert_eq!(
-            other.finish_load().map(|loaded| loaded.is_err()),
-            Some(true),
-            "one is missing"
-        );
+        assert_eq!(other.finish_load().map(|loaded| loaded.is_err()), Some(true), "one is missing");
         other.begin_load();
         for item in &items {
             other.load(item);
@@ -511,20 +424,12 @@ mod tests {
             item.extend(next.to_le_bytes());
             item
         };
-        for item in [
-            Vec::new(),
-            vec![FORMAT],
-            head(9, 1, 1),
-            head(FORMAT, 0, 1),
-            head(FORMAT, 2, 1),
-        ] {
+        for item in
+            [Vec::new(), vec![FORMAT], head(9, 1, 1), head(FORMAT, 0, 1), head(FORMAT, 2, 1)]
+        {
             let mut log = Retained::default();
             log.begin_load();
-            assert_eq!(
-                log.load(&item).map(|loaded| loaded.is_err()),
-                Some(true),
-                "{item:?}"
-            );
+            assert_eq!(log.load(&item).map(|loaded| loaded.is_err()), Some(true), "{item:?}");
         }
     }
 }

@@ -116,10 +116,7 @@ impl Shared {
 
     /// This bell rings from now on when there is something new, for as long as somebody holds it.
     pub fn listen(&self, bell: &Arc<Bell>) {
-        let mut listeners = self
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(bell));
     }
@@ -146,14 +143,8 @@ impl Shared {
     }
 
     fn ring(&self) {
-        let listeners = self
-            .listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        listeners
-            .iter()
-            .filter_map(Weak::upgrade)
-            .for_each(|bell| bell.ring());
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.iter().filter_map(Weak::upgrade).for_each(|bell| bell.ring());
     }
 }
 
@@ -165,31 +156,17 @@ mod tests {
     #[test]
     fn nothing_is_read_before_what_was_known_is_back() {
         let shared = Shared::default();
-        let append = Command::Append {
-            held_max: 1000,
-            when_full: WhenFull::Refuse,
-            value: b"x",
-        };
+        let append = Command::Append { held_max: 1000, when_full: WhenFull::Refuse, value: b"x" };
         shared.values().execute(&append.encode());
         shared.applied(2);
         let read = |cursor: Cursor| shared.read(&mut { cursor });
-        assert_eq!(
-            read(Cursor::Oldest),
-            Read::Ahead,
-            "who knows what the log says"
-        );
+        assert_eq!(read(Cursor::Oldest), Read::Ahead, "who knows what the log says");
         shared.read_from(3);
-        assert_eq!(
-            read(Cursor::At(1)),
-            Read::Ahead,
-            "it may be trimmed by slot 2"
-        );
+        assert_eq!(read(Cursor::At(1)), Read::Ahead, "it may be trimmed by slot 2");
         let mut end = Cursor::End;
         assert_eq!(shared.read(&mut end), Read::Ahead);
         assert_eq!(end, Cursor::End, "nobody knows which slot that is");
-        shared
-            .values()
-            .execute(&Command::Trim { below: 2 }.encode());
+        shared.values().execute(&Command::Trim { below: 2 }.encode());
         shared.applied(3);
         assert_eq!(read(Cursor::Oldest), Read::Ahead);
         assert_eq!(read(Cursor::At(1)), Read::Forgotten(2));

@@ -32,9 +32,7 @@ fn declared(header: &str) -> BTreeSet<(String, usize)> {
         if statement.contains("typedef") {
             continue;
         }
-        let name = head
-            .rsplit(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
-            .next();
+        let name = head.rsplit(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next();
         let name = name.expect("a name").to_owned();
         let arguments = arguments.trim_end_matches(')');
         let number = match arguments.trim() {
@@ -56,10 +54,7 @@ fn exported(source: &str) -> BTreeSet<(String, usize)> {
             let (_, rest) = function.split_once("extern \"C\" fn ").expect("for C");
             let (name, rest) = rest.split_once('(').expect("has arguments");
             let (arguments, _) = rest.split_once(')').expect("they end");
-            let number = arguments
-                .split(',')
-                .filter(|one| !one.trim().is_empty())
-                .count();
+            let number = arguments.split(',').filter(|one| !one.trim().is_empty()).count();
             (name.to_owned(), number)
         })
         .collect()

@@ -30,10 +30,7 @@ pub struct AddressBook {
 impl AddressBook {
     /// What every node knows at first.
     pub fn founded(members: &BTreeMap<NodeId, String>) -> Self {
-        Self {
-            peers: members.clone(),
-            ..Self::default()
-        }
+        Self { peers: members.clone(), ..Self::default() }
     }
 
     /// What the log says behind this slot. An address that it does not know stays what it was.
@@ -55,9 +52,7 @@ impl AddressBook {
     pub fn table(&self) -> PeerTable {
         let peers = self.peers.iter();
         PeerTable {
-            peers: peers
-                .map(|(node, address)| (*node, address.clone()))
-                .collect(),
+            peers: peers.map(|(node, address)| (*node, address.clone())).collect(),
             removed: self.removed.iter().copied().collect(),
         }
     }
@@ -191,11 +186,8 @@ mod tests {
         let next = book().followed_by(&table, Slot(80));
         let expected = AddressBook {
             at: Slot(80),
-            peers: [
-                (NodeId(1), "10.0.0.1:7451".to_owned()),
-                (NodeId(4), "moved:1".to_owned()),
-            ]
-            .into(),
+            peers: [(NodeId(1), "10.0.0.1:7451".to_owned()), (NodeId(4), "moved:1".to_owned())]
+                .into(),
             removed: [2, 3, 9].map(NodeId).into(),
         };
         assert_eq!(next, expected);
@@ -206,9 +198,7 @@ mod tests {
     #[test]
     fn nonsense_is_no_book() {
         let mut many = book();
-        many.peers = (0..=NODES_MAX as u32)
-            .map(|node| (NodeId(node), "a:1".to_owned()))
-            .collect();
+        many.peers = (0..=NODES_MAX as u32).map(|node| (NodeId(node), "a:1".to_owned())).collect();
         assert_eq!(many.check(), Err("too many nodes"));
         for address in ["", "a b:1", "a\nb:1"] {
             let mut odd = book();

@@ -133,18 +133,10 @@ impl fmt::Display for IdentityError {
         match self {
             Self::Io { detail, .. } => f.write_str(detail),
             Self::InUse { folder } => {
-                write!(
-                    f,
-                    "{}: another process is using this folder",
-                    folder.display()
-                )
+                write!(f, "{}: another process is using this folder", folder.display())
             }
             Self::Foreign { folder, found } => {
-                write!(
-                    f,
-                    "{}: not a quorate data folder: {found}",
-                    folder.display()
-                )
+                write!(f, "{}: not a quorate data folder: {found}", folder.display())
             }
             Self::Missing { folder } => {
                 write!(f, "{}: this folder has no node yet", folder.display())
@@ -154,39 +146,22 @@ impl fmt::Display for IdentityError {
             }
             Self::Damaged { file, reason } => write!(f, "{}: {reason}", file.display()),
             Self::Newer { file } => {
-                write!(
-                    f,
-                    "{}: written by a newer version of the program",
-                    file.display()
-                )
+                write!(f, "{}: written by a newer version of the program", file.display())
             }
-            Self::Level {
-                file,
-                level,
-                supports,
-            } => write!(
+            Self::Level { file, level, supports } => write!(
                 f,
                 "{}: this folder needs level {level}, and this release supports {supports} at most",
                 file.display()
             ),
-            Self::Mismatch {
-                what,
-                stored,
-                asked,
-            } => {
+            Self::Mismatch { what, stored, asked } => {
                 write!(f, "this folder has {what} {stored}, not {asked}")
             }
             Self::AlreadyAdmitted { node } => {
-                write!(
-                    f,
-                    "node {node} was admitted with another folder than this one"
-                )
+                write!(f, "node {node} was admitted with another folder than this one")
             }
-            Self::Removed { folder, node } => write!(
-                f,
-                "node {node} of {} was removed from its cluster",
-                folder.display()
-            ),
+            Self::Removed { folder, node } => {
+                write!(f, "node {node} of {} was removed from its cluster", folder.display())
+            }
             Self::TooManyNodes => write!(f, "more than {NODES_MAX} nodes"),
             Self::Exhausted(what) => write!(f, "the {what} counter is used up"),
         }
@@ -197,9 +172,6 @@ impl Error for IdentityError {}
 
 impl From<DiskError> for IdentityError {
     fn from(error: DiskError) -> Self {
-        Self::Io {
-            kind: error.kind,
-            detail: error.to_string(),
-        }
+        Self::Io { kind: error.kind, detail: error.to_string() }
     }
 }

@@ -33,11 +33,7 @@ pub(super) fn check(founding: &Founding) -> Result<(), &'static str> {
     if !founding.members.values().all(|address| plain(address)) {
         return Err("an address is not one word");
     }
-    if founding
-        .terms
-        .configuration(founding.members.keys(), founding.class)
-        .is_err()
-    {
+    if founding.terms.configuration(founding.members.keys(), founding.class).is_err() {
         return Err("its members can form no quorums that meet");
     }
     Ok(())
@@ -47,8 +43,7 @@ pub(super) fn encode(state: &State) -> String {
     let mut text = String::new();
     let founding = &state.founding;
     let mut line = |line: fmt::Arguments<'_>| {
-        text.write_fmt(line)
-            .expect("writing to a string does not fail");
+        text.write_fmt(line).expect("writing to a string does not fail");
         text.push('\n');
     };
     match state.level {
@@ -100,9 +95,7 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
         _ => return Err("the first line is unknown".into()),
     };
     let founding = Founding {
-        cluster: fields
-            .hex("cluster")
-            .and_then(|hex| number(u128::from_str_radix(hex, 16)))?,
+        cluster: fields.hex("cluster").and_then(|hex| number(u128::from_str_radix(hex, 16)))?,
         node: NodeId(number(fields.word("node")?.parse())?),
         class: match fields.word("durability")? {
             "volatile" => Class::Volatile,
@@ -125,9 +118,8 @@ pub(super) fn decode(text: &str) -> Result<State, String> {
         removed: false,
         level,
     };
-    state.founding.join_nonce = fields
-        .hex("nonce")
-        .and_then(|hex| number(u64::from_str_radix(hex, 16)))?;
+    state.founding.join_nonce =
+        fields.hex("nonce").and_then(|hex| number(u64::from_str_radix(hex, 16)))?;
     for line in fields.lines {
         let words: Vec<_> = line.split(' ').collect();
         match words[..] {
@@ -171,9 +163,7 @@ struct Lines<'a> {
 impl<'a> Lines<'a> {
     fn word(&mut self, name: &str) -> Result<&'a str, String> {
         let line = self.lines.next().unwrap_or_default();
-        let rest = line
-            .strip_prefix(name)
-            .and_then(|rest| rest.strip_prefix(' '));
+        let rest = line.strip_prefix(name).and_then(|rest| rest.strip_prefix(' '));
         rest.ok_or_else(|| format!("{name} is missing"))
     }
 

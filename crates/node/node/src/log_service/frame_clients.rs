@@ -39,11 +39,7 @@ pub(super) fn take(
                 clients.register(name)?;
                 Ended::Taken
             }
-            Request::Offer {
-                name,
-                counter,
-                bytes,
-            } => {
+            Request::Offer { name, counter, bytes } => {
                 clients.offer(name, counter, bytes)?;
                 Ended::Taken
             }

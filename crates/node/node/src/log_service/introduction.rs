@@ -53,12 +53,7 @@ pub struct Introduction {
 
 impl Introduction {
     const fn unknown(speaks: Speaks) -> Self {
-        Self {
-            speaks,
-            durability: None,
-            store: None,
-            version: None,
-        }
+        Self { speaks, durability: None, store: None, version: None }
     }
 
     fn parse(speaks: Speaks, text: &[u8]) -> Self {
@@ -101,9 +96,7 @@ pub fn read(input: &[u8]) -> Result<Option<Introduction>, Malformed> {
         [b'$' | b'=' | b'+' | b'-', ..] => resp(input),
         // An alert: the question was no greeting.
         [0x15, 3, ..] => Err(Malformed("TLS, which this was not asked to speak")),
-        _ => Err(Malformed(
-            "neither the Redis protocol nor the frames of the log service",
-        )),
+        _ => Err(Malformed("neither the Redis protocol nor the frames of the log service")),
     }
 }
 
@@ -163,11 +156,9 @@ mod tests {
         frames::reply(Status::Done, text.as_bytes(), &mut frame);
         let bulk = format!("${}\r\n{text}\r\n", text.len()).into_bytes();
         let verbatim = format!("={}\r\ntxt:\r\n{text}\r\n", text.len() + 6).into_bytes();
-        for (speaks, bytes) in [
-            (Speaks::Frames, frame),
-            (Speaks::Resp, bulk),
-            (Speaks::Resp, verbatim),
-        ] {
+        for (speaks, bytes) in
+            [(Speaks::Frames, frame), (Speaks::Resp, bulk), (Speaks::Resp, verbatim)]
+        {
             let whole = known(speaks, "volatile", "none");
             assert_eq!(read(&bytes), Ok(Some(whole.clone())));
             for cut in 0..bytes.len() {
@@ -191,20 +182,14 @@ mod tests {
             assert_eq!(read(bytes), Ok(Some(unknown)), "{bytes:?}");
         }
         let endless = vec![b'-'; LINE_BYTES_MAX];
-        assert_eq!(
-            read(&endless),
-            Ok(Some(Introduction::unknown(Speaks::Resp)))
-        );
+        assert_eq!(read(&endless), Ok(Some(Introduction::unknown(Speaks::Resp))));
     }
 
     #[test]
     fn somebody_else_is_told_from_both() {
-        for bytes in [
-            &b"HTTP/1.1 400 Bad Request\r\n"[..],
-            &[0, 0, 0, 0],
-            &[0xff; 8],
-            b"$3\nabc\r\n",
-        ] {
+        for bytes in
+            [&b"HTTP/1.1 400 Bad Request\r\n"[..], &[0, 0, 0, 0], &[0xff; 8], b"$3\nabc\r\n"]
+        {
             assert!(read(bytes).is_err(), "{bytes:?}");
         }
     }
@@ -218,11 +203,7 @@ mod tests {
             ("1<script>", "\u{fffd}", "Durable"),
         ] {
             let mut frame = Vec::new();
-            frames::reply(
-                Status::Done,
-                text(version, store, class).as_bytes(),
-                &mut frame,
-            );
+            frames::reply(Status::Done, text(version, store, class).as_bytes(), &mut frame);
             let unknown = Introduction::unknown(Speaks::Frames);
             assert_eq!(read(&frame), Ok(Some(unknown)));
         }

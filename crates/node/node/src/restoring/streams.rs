@@ -20,10 +20,7 @@ use crate::{
 };
 
 /// How long the disk is waited for at a time.
-const WAIT: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 50_000_000,
-};
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// A disk that lacks room after so many of those gets none.
 const WAITS_MAX: u32 = 60;
 
@@ -43,12 +40,7 @@ impl Streams {
         let mut disk = home.open_disk(&mut |_| {})?;
         let store = Store::open(&mut disk, StoreLimits::USUAL, Layout::USUAL);
         let store = store.map_err(|error| failed("use", &folder, &io::Error::other(error)))?;
-        Ok(Self {
-            disk,
-            store,
-            waits: 0,
-            folder,
-        })
+        Ok(Self { disk, store, waits: 0, folder })
     }
 
     /// These bytes follow one another.

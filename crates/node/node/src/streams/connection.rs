@@ -289,11 +289,7 @@ impl Connection {
             State::Checking(ticket, _) => cx.shared.desk.forget(ticket),
             State::Asked(tag, Asked::Open) => cx.leave(tag, Owner::Opening),
             State::Asked(tag, _) => cx.forget(tag),
-            State::Writing(Writing {
-                piece,
-                closing: Some(tag),
-                ..
-            }) => {
+            State::Writing(Writing { piece, closing: Some(tag), .. }) => {
                 cx.shared.pieces.remove(&piece);
                 cx.leave(tag, Owner::Closing(piece));
             }
@@ -313,10 +309,6 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        assert!(
-            size_of::<Connection>() <= 144,
-            "{}",
-            size_of::<Connection>()
-        );
+        assert!(size_of::<Connection>() <= 144, "{}", size_of::<Connection>());
     }
 }

@@ -23,11 +23,7 @@ pub struct Doors<C, S> {
 impl<C: Front, S: Front> Doors<C, S> {
     /// Joins two fronts without connections.
     pub fn new(commands: C, streams: S) -> Self {
-        Self {
-            commands,
-            streams,
-            at_streams: FxHashSet::default(),
-        }
+        Self { commands, streams, at_streams: FxHashSet::default() }
     }
 
     fn of(&self, connection: ConnectionId) -> &dyn Front {
@@ -59,8 +55,7 @@ impl<C: Front, S: Front> Front for Doors<C, S> {
         bytes: &[u8],
         requests: &mut dyn Requests,
     ) -> usize {
-        self.of_mut(connection)
-            .received(connection, bytes, requests)
+        self.of_mut(connection).received(connection, bytes, requests)
     }
 
     fn intake(

@@ -39,10 +39,7 @@ impl StreamFront {
         act: impl FnOnce(&mut Client, &mut Cx<'_>) -> T,
     ) -> Option<T> {
         let client = self.connections.get_mut(&connection)?;
-        let mut cx = Cx {
-            shared: &mut self.shared,
-            requests,
-        };
+        let mut cx = Cx { shared: &mut self.shared, requests };
         let done = act(client, &mut cx);
         client.settle(&mut self.shared);
         Some(done)
@@ -117,10 +114,7 @@ impl StreamFront {
     }
 
     fn abandon(&mut self, piece: StreamName, requests: &mut dyn Requests) {
-        let mut cx = Cx {
-            shared: &mut self.shared,
-            requests,
-        };
+        let mut cx = Cx { shared: &mut self.shared, requests };
         cx.abandon(piece);
     }
 }
@@ -130,10 +124,7 @@ impl Front for StreamFront {
         if self.patient.is_needed(requests) {
             return self.patient.wait(connection, ends);
         }
-        let mut cx = Cx {
-            shared: &mut self.shared,
-            requests,
-        };
+        let mut cx = Cx { shared: &mut self.shared, requests };
         let mut client = Client::open(connection, ends, &mut cx);
         client.settle(&mut self.shared);
         self.connections.insert(connection, client);
@@ -219,10 +210,7 @@ impl Front for StreamFront {
     }
 
     fn refused(&self) -> Refused {
-        Refused {
-            forbidden: self.shared.forbidden,
-            wrong_passwords: self.shared.wrong_passwords,
-        }
+        Refused { forbidden: self.shared.forbidden, wrong_passwords: self.shared.wrong_passwords }
     }
 
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {
@@ -246,10 +234,7 @@ impl Front for StreamFront {
             return;
         };
         self.shared.held_bytes -= client.held_bytes();
-        let mut cx = Cx {
-            shared: &mut self.shared,
-            requests,
-        };
+        let mut cx = Cx { shared: &mut self.shared, requests };
         client.let_go(&mut cx);
     }
 

@@ -56,10 +56,6 @@ impl Patient {
     pub(crate) fn take(&mut self, requests: &dyn Requests) -> BTreeMap<ConnectionId, Waiting> {
         let done =
             !self.waiting.is_empty() && (requests.users().is_some() || self.is_over(requests));
-        if done {
-            std::mem::take(&mut self.waiting)
-        } else {
-            BTreeMap::new()
-        }
+        if done { std::mem::take(&mut self.waiting) } else { BTreeMap::new() }
     }
 }

@@ -159,10 +159,7 @@ impl Raw {
             StreamEvent::Done(_, Done::Opened { stream, at }) => {
                 cx.shared.pieces.insert(stream, self.id);
                 (self.durable, self.told) = (at, at);
-                self.step = Step::Writing {
-                    piece: stream,
-                    full: false,
-                };
+                self.step = Step::Writing { piece: stream, full: false };
                 if self.ended {
                     self.half_closed(cx);
                 }

@@ -158,9 +158,7 @@ impl Reading {
             };
         }
         let most = FETCH_BYTES_MAX as u64;
-        let left = (self.to - from)
-            .min(info.end - from)
-            .min(most - from % most);
+        let left = (self.to - from).min(info.end - from).min(most - from % most);
         let left = usize::try_from(left).expect("no more than one fetch");
         match left.min(room) {
             0 => Next::Send,
@@ -181,11 +179,7 @@ impl Reading {
     /// Bytes were asked for, behind those that were asked for before.
     pub(crate) fn fetch(&mut self, tag: StreamTag, bytes: usize) {
         self.step = Step::Sending;
-        self.fetches.push_back(Fetch {
-            tag,
-            bytes: bytes as u64,
-            came: None,
-        });
+        self.fetches.push_back(Fetch { tag, bytes: bytes as u64, came: None });
     }
 
     /// A fetch brought bytes, maybe fewer than it asked for. Gives from where on how many are missing.
@@ -202,11 +196,7 @@ impl Reading {
 
     /// What was missing behind a fetch was asked for.
     pub(crate) fn fetch_missing(&mut self, number: usize, tag: StreamTag, bytes: usize) {
-        let fetch = Fetch {
-            tag,
-            bytes: bytes as u64,
-            came: None,
-        };
+        let fetch = Fetch { tag, bytes: bytes as u64, came: None };
         self.fetches.insert(number + 1, fetch);
     }
 
@@ -291,20 +281,14 @@ mod tests {
             (20, 15, true, info(10, 20, false), end(20, false)),
         ] {
             let next = reading(from, to, follow).next(Some(&now), 64);
-            assert_eq!(
-                next, expected,
-                "from {from} to {to}, follow {follow}, {now:?}"
-            );
+            assert_eq!(next, expected, "from {from} to {to}, follow {follow}, {now:?}");
         }
         let refused = |reading: Reading, now: Option<Info>| match reading.next(now.as_ref(), 64) {
             Next::Refuse(refusal) => refusal,
             other => panic!("{other:?}"),
         };
         let now = info(10, 20, false);
-        let other = Info {
-            id: 8,
-            ..now.clone()
-        };
+        let other = Info { id: 8, ..now.clone() };
         for (from, now, expected) in [
             (9, Some(now.clone()), Refusal::trimmed(10)),
             (21, Some(now.clone()), Refusal::behind_end(20)),
@@ -349,11 +333,7 @@ mod tests {
         let parts = [(7, MOST - 7), (most, MOST), (2 * most, MOST), (3 * most, 5)];
         assert_eq!(asked, parts);
         assert_eq!(reading.fetching() as u64, end - 7);
-        assert_eq!(
-            reading.next(Some(&now), MOST),
-            Next::Send,
-            "they have not come"
-        );
+        assert_eq!(reading.next(Some(&now), MOST), Next::Send, "they have not come");
 
         assert_eq!(reading.asked(StreamTag(3)), Some(For::Fetch(2)));
         assert_eq!(reading.came(2, &bytes(MOST)), None);
@@ -372,10 +352,7 @@ mod tests {
         }
         assert_eq!(reading.came(0, &bytes(5)), None);
         assert_eq!(reading.next_bytes(), Some((3 * most, bytes(5))));
-        let all = Next::End {
-            position: end,
-            finished: true,
-        };
+        let all = Next::End { position: end, finished: true };
         assert_eq!(reading.next(Some(&now), MOST), all);
     }
 }

@@ -18,20 +18,11 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     const fn of(code: Code, detail: &'static str, hint: &'static str) -> Self {
-        Self {
-            code,
-            position: 0,
-            detail: Cow::Borrowed(detail),
-            hint,
-        }
+        Self { code, position: 0, detail: Cow::Borrowed(detail), hint }
     }
 
     pub(crate) const fn out_of_order(detail: &'static str) -> Self {
-        Self::of(
-            Code::OutOfOrder,
-            detail,
-            "docs/spec/streams-client.md has the order of frames",
-        )
+        Self::of(Code::OutOfOrder, detail, "docs/spec/streams-client.md has the order of frames")
     }
 
     pub(crate) fn version(theirs: u32) -> Self {
@@ -42,11 +33,7 @@ impl Refusal {
     }
 
     pub(crate) const fn unknown() -> Self {
-        Self::of(
-            Code::Unknown,
-            "there is no such stream",
-            "'quorate stream ls' lists the streams",
-        )
+        Self::of(Code::Unknown, "there is no such stream", "'quorate stream ls' lists the streams")
     }
 
     pub(crate) fn forbidden(who: &str, needs: Role) -> Self {
@@ -69,11 +56,7 @@ impl Refusal {
     }
 
     pub(crate) const fn replaced() -> Self {
-        Self::of(
-            Code::Unknown,
-            "the stream was deleted",
-            "what was sent so far is complete",
-        )
+        Self::of(Code::Unknown, "the stream was deleted", "what was sent so far is complete")
     }
 
     pub(crate) fn trimmed(start: u64) -> Self {
@@ -140,10 +123,7 @@ impl From<Malformed> for Refusal {
 
 impl From<BadName> for Refusal {
     fn from(bad: BadName) -> Self {
-        Self {
-            detail: bad.to_string().into(),
-            ..Self::of(Code::Name, "", "choose another name")
-        }
+        Self { detail: bad.to_string().into(), ..Self::of(Code::Name, "", "choose another name") }
     }
 }
 
@@ -162,10 +142,7 @@ impl From<Denied> for Refusal {
         let (code, hint) = match denied {
             Denied::Unknown => return Self::unknown(),
             Denied::BehindEnd { end } => return Self::behind_end(end),
-            Denied::Exists => (
-                Code::Exists,
-                "append to it, resume it, or choose another name",
-            ),
+            Denied::Exists => (Code::Exists, "append to it, resume it, or choose another name"),
             Denied::Finished => (Code::Finished, "choose another name"),
             Denied::InUse => (
                 Code::InUse,
@@ -177,31 +154,24 @@ impl From<Denied> for Refusal {
             // The owner names the piece and makes the command: a later try makes another.
             Denied::Malformed | Denied::Reused => (Code::Unavailable, "try again"),
         };
-        Self {
-            detail: denied.to_string().into(),
-            ..Self::of(code, "", hint)
-        }
+        Self { detail: denied.to_string().into(), ..Self::of(code, "", hint) }
     }
 }
 
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         let (code, detail, hint) = match failure {
-            Failure::Busy | Failure::Stale | Failure::Overtaken => (
-                Code::Busy,
-                "the node is overloaded; nothing was done",
-                "try again in a moment",
-            ),
+            Failure::Busy | Failure::Stale | Failure::Overtaken => {
+                (Code::Busy, "the node is overloaded; nothing was done", "try again in a moment")
+            }
             Failure::NoQuorum => (
                 Code::NoQuorum,
                 "no leader was found in time; nothing was done",
                 "'quorate status' shows which nodes are missing",
             ),
-            Failure::Stopping => (
-                Code::Stopping,
-                "the node is stopping; nothing was done",
-                "ask another node",
-            ),
+            Failure::Stopping => {
+                (Code::Stopping, "the node is stopping; nothing was done", "ask another node")
+            }
             Failure::Unavailable => (
                 Code::Unavailable,
                 "this node cannot serve byte streams at the moment; nothing was done",

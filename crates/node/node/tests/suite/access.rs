@@ -13,11 +13,8 @@ use quorate_wire::streams::{self, Ask, How, VERSION};
 use crate::node::Node;
 
 fn set(node: &mut Node<StreamFront>, name: &str, role: Role) {
-    let command = Command::Set {
-        name: name.to_owned(),
-        role: Some(role),
-        password: Password::None,
-    };
+    let command =
+        Command::Set { name: name.to_owned(), role: Some(role), password: Password::None };
     let users = node.played.users.as_mut().unwrap();
     users.execute(&command.encode()).unwrap();
 }
@@ -30,28 +27,15 @@ fn client(node: &mut Node<StreamFront>, name: &str) -> ConnectionId {
 }
 
 fn open(name: &str) -> Ask<'_> {
-    Ask::Open {
-        how: How::Create,
-        writer: 1,
-        name,
-    }
+    Ask::Open { how: How::Create, writer: 1, name }
 }
 
-const READ: Ask<'_> = Ask::Read {
-    from: 0,
-    to: u64::MAX,
-    follow: true,
-    name: "s",
-};
+const READ: Ask<'_> = Ask::Read { from: 0, to: u64::MAX, follow: true, name: "s" };
 
 fn guarded() -> Node<StreamFront> {
     let mut node = Node::new();
     node.stream("s", b"abc");
-    for (name, role) in [
-        ("ann", Role::Admin),
-        ("bob", Role::Reader),
-        ("web", Role::Writer),
-    ] {
+    for (name, role) in [("ann", Role::Admin), ("bob", Role::Reader), ("web", Role::Writer)] {
         set(&mut node, name, role);
     }
     node
@@ -66,21 +50,11 @@ fn readers_read_and_only_writers_change_anything() {
             (Role::Reader, Ask::Stat { name: "s" }),
             (Role::Reader, Ask::List { after: "" }),
             (Role::Writer, open("t")),
-            (
-                Role::Writer,
-                Ask::Trim {
-                    before: 0,
-                    name: "s",
-                },
-            ),
+            (Role::Writer, Ask::Trim { before: 0, name: "s" }),
             (Role::Writer, Ask::Remove { name: "s" }),
         ]
     };
-    for (who, role) in [
-        ("eve", None),
-        ("bob", Some(Role::Reader)),
-        ("web", Some(Role::Writer)),
-    ] {
+    for (who, role) in [("eve", None), ("bob", Some(Role::Reader)), ("web", Some(Role::Writer))] {
         for (needs, ask) in asks() {
             let id = client(&mut node, who);
             node.say(id, ask);
@@ -126,9 +100,7 @@ fn what_is_taken_away_is_gone_for_writers_and_readers_under_way() {
 
     let mut node = guarded();
     let reader = client(&mut node, "bob");
-    let gone = Command::Remove {
-        name: "bob".to_owned(),
-    };
+    let gone = Command::Remove { name: "bob".to_owned() };
     let users = node.played.users.as_mut().unwrap();
     users.execute(&gone.encode()).unwrap();
     node.say(reader, READ);
@@ -168,10 +140,7 @@ fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     node.played.users = known;
     node.settle();
     let heard = node.hear(framed);
-    assert!(
-        heard[0].starts_with("Welcome") && heard[1].starts_with("s [0, 3) "),
-        "{heard:?}"
-    );
+    assert!(heard[0].starts_with("Welcome") && heard[1].starts_with("s [0, 3) "), "{heard:?}");
     assert_eq!(node.resets, [""; 0]);
 
     let mut node = guarded();
@@ -235,11 +204,7 @@ fn with_passwords() -> (Node<StreamFront>, Desk) {
     let desk = Desk::default();
     let mut node = Node::with(StreamFront::default().with_checker(Box::new(desk.clone())));
     node.stream("s", b"abc");
-    for (name, role) in [
-        ("ann", Role::Admin),
-        ("web", Role::Writer),
-        ("bob", Role::Reader),
-    ] {
+    for (name, role) in [("ann", Role::Admin), ("web", Role::Writer), ("bob", Role::Reader)] {
         let command = Command::Set {
             name: name.to_owned(),
             role: Some(role),
@@ -293,9 +258,7 @@ fn who_has_a_password_may_what_its_user_may() {
     assert_eq!(heard[0], "Known");
     assert!(heard[1].starts_with("error forbidden"), "{heard:?}");
     // [access-2] What is taken away is gone.
-    let gone = Command::Remove {
-        name: "bob".to_owned(),
-    };
+    let gone = Command::Remove { name: "bob".to_owned() };
     let users = node.played.users.as_mut().unwrap();
     users.execute(&gone.encode()).unwrap();
     node.say(id, Ask::Stat { name: "s" });
@@ -395,8 +358,5 @@ fn a_writer_that_lost_its_role_in_the_middle_of_a_frame_is_refused() {
     node.turn();
     assert_eq!(node.filled, filled);
     let heard = node.hear(id);
-    assert!(
-        heard.last().is_some_and(|last| last.contains("error")),
-        "{heard:?}"
-    );
+    assert!(heard.last().is_some_and(|last| last.contains("error")), "{heard:?}");
 }

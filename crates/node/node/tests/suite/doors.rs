@@ -131,13 +131,7 @@ fn each_connection_goes_to_the_front_whose_door_it_came_through() {
     assert_eq!(node.counts(raw), [3]);
 
     assert_eq!(node.front.connections(), 2);
-    assert_eq!(
-        (
-            node.front.commands.connections(),
-            node.front.streams.connections()
-        ),
-        (1, 1)
-    );
+    assert_eq!((node.front.commands.connections(), node.front.streams.connections()), (1, 1));
     let held = node.front.streams.held_bytes();
     assert_eq!(node.front.held_bytes(), 1000 + held);
     assert_eq!(node.front.held_bytes_of(commands), 1000);
@@ -172,11 +166,7 @@ fn what_is_heard_goes_to_the_front_that_can_have_asked() {
     front.notice(b"a", b"b");
     let echo = &front.commands;
     assert_eq!((echo.completed, echo.read, echo.noticed), (1, 1, 1));
-    assert_eq!(
-        front.streams.open_requests(),
-        1,
-        "it is not answered by that"
-    );
+    assert_eq!(front.streams.open_requests(), 1, "it is not answered by that");
     front.streamed(StreamEvent::Looked(tag), played);
     assert_eq!(front.streams.open_requests(), 0);
     assert_eq!(front.commands.streamed, 0);

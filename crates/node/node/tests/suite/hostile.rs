@@ -9,11 +9,7 @@ use crate::{check, node::Node};
 const HELLO: Ask<'static> = Ask::Hello { version: VERSION };
 
 fn open(writer: u128) -> Ask<'static> {
-    Ask::Open {
-        how: How::Create,
-        writer,
-        name: "s",
-    }
+    Ask::Open { how: How::Create, writer, name: "s" }
 }
 
 fn sent(asks: &[Ask<'_>]) -> Vec<u8> {
@@ -104,12 +100,7 @@ fn the_longest_frame_is_taken() {
 
 #[test]
 fn no_bytes_of_a_client_of_streams_break_the_front() {
-    let read = |from, to, follow| Ask::Read {
-        from,
-        to,
-        follow,
-        name: "t",
-    };
+    let read = |from, to, follow| Ask::Read { from, to, follow, name: "t" };
     let seeds = [
         (
             "write",
@@ -131,36 +122,21 @@ fn no_bytes_of_a_client_of_streams_break_the_front() {
                 HELLO,
                 Ask::Stat { name: "t" },
                 Ask::List { after: "" },
-                Ask::Trim {
-                    before: 3,
-                    name: "t",
-                },
-                Ask::Retain {
-                    keep: Keep {
-                        bytes: Some(2),
-                        age_ms: None,
-                    },
-                    name: "t",
-                },
+                Ask::Trim { before: 3, name: "t" },
+                Ask::Retain { keep: Keep { bytes: Some(2), age_ms: None }, name: "t" },
                 read(3, u64::MAX, false),
                 Ask::Remove { name: "t" },
             ]),
         ),
         ("takeover", {
-            let takeover = Ask::Open {
-                how: How::Takeover,
-                writer: 3,
-                name: "t",
-            };
+            let takeover = Ask::Open { how: How::Takeover, writer: 3, name: "t" };
             sent(&[HELLO, takeover, Ask::Data(b"x")])
         }),
         ("data-first", sent(&[HELLO, Ask::Data(b"x")])),
         ("http", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
     ];
-    let seeds = seeds.map(|(name, bytes)| Seed {
-        name: name.into(),
-        bytes: [&[3], bytes.as_slice()].concat(),
-    });
+    let seeds = seeds
+        .map(|(name, bytes)| Seed { name: name.into(), bytes: [&[3], bytes.as_slice()].concat() });
     driver::run("stream-front", &seeds, 20_000, check::check);
 }
 
@@ -169,21 +145,12 @@ fn a_thousand_connections_write_and_read_and_little_is_held() {
     const COUNT: usize = 1000;
     let mut node = Node::new();
     let name = |number: usize| format!("stream-{number}");
-    let writers: Vec<ConnectionId> = (0..COUNT)
-        .map(|number| node.writer(&name(number), number as u128))
-        .collect();
+    let writers: Vec<ConnectionId> =
+        (0..COUNT).map(|number| node.writer(&name(number), number as u128)).collect();
     let readers: Vec<ConnectionId> = (0..COUNT)
         .map(|number| {
             let id = node.client();
-            node.say(
-                id,
-                Ask::Read {
-                    from: 0,
-                    to: u64::MAX,
-                    follow: true,
-                    name: &name(number),
-                },
-            );
+            node.say(id, Ask::Read { from: 0, to: u64::MAX, follow: true, name: &name(number) });
             id
         })
         .collect();

@@ -75,15 +75,8 @@ impl<F: Front> Node<F> {
     pub(crate) fn at_as(&mut self, door: Door, who: Who) -> ConnectionId {
         self.last += 1;
         let id = ConnectionId(self.last);
-        let ends = Endpoints {
-            door,
-            who,
-            ..Endpoints::default()
-        };
-        let socket = Socket {
-            window: usize::MAX,
-            ..Socket::default()
-        };
+        let ends = Endpoints { door, who, ..Endpoints::default() };
+        let socket = Socket { window: usize::MAX, ..Socket::default() };
         self.sockets.insert(id, socket);
         self.front.opened(id, ends, &mut self.played);
         id
@@ -101,14 +94,7 @@ impl<F: Front> Node<F> {
     /// A client that writes a new stream.
     pub(crate) fn writer(&mut self, name: &str, writer: u128) -> ConnectionId {
         let id = self.client();
-        self.say(
-            id,
-            Ask::Open {
-                how: How::Create,
-                writer,
-                name,
-            },
-        );
+        self.say(id, Ask::Open { how: How::Create, writer, name });
         self.played.settle();
         assert_eq!(self.hear(id), ["Opened { position: 0 }"]);
         id
@@ -167,10 +153,7 @@ impl<F: Front> Node<F> {
         let raw = self.raw(id);
         let (counts, rest) = raw.as_chunks();
         assert!(rest.is_empty(), "half a count");
-        counts
-            .iter()
-            .map(|count| u32::from_le_bytes(*count))
-            .collect()
+        counts.iter().map(|count| u32::from_le_bytes(*count)).collect()
     }
 
     /// The client reads this many bytes more, and no others.
@@ -326,8 +309,7 @@ impl<F: Front> Node<F> {
                     info.start,
                     info.end,
                     if info.finished { "finished" } else { "open" },
-                    info.writing
-                        .map_or_else(String::new, |by| format!("written {}", by.owner)),
+                    info.writing.map_or_else(String::new, |by| format!("written {}", by.owner)),
                 ),
                 other => format!("{other:?}"),
             });

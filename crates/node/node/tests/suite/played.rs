@@ -208,11 +208,7 @@ impl Played {
 
     /// A takeover by another node.
     pub(crate) fn take_over(&mut self, name: &str, writer: u128) -> Result<Done, Denied> {
-        let stream = StreamName {
-            owner: NodeId(9),
-            boot: 1,
-            number: self.number,
-        };
+        let stream = StreamName { owner: NodeId(9), boot: 1, number: self.number };
         self.number += 1;
         self.elsewhere(&Command::Open {
             name: name.parse().unwrap(),
@@ -233,10 +229,7 @@ impl Played {
         if let (Command::Open { name, .. }, Ok(Done::Opened { stream, .. })) = (command, &done)
             && stream.owner == OWN
         {
-            let piece = Piece {
-                name: name.clone(),
-                decided: 0,
-            };
+            let piece = Piece { name: name.clone(), decided: 0 };
             self.pieces.insert(*stream, piece);
             self.store.insert(*stream, Vec::new());
         }
@@ -273,17 +266,10 @@ impl Played {
 
     fn read_at(&self, tag: StreamTag, name: &Name, position: u64, most: usize) -> Event {
         match self.table.locate(name, position) {
-            Ok(Located {
-                stream,
-                position,
-                bytes,
-            }) => {
+            Ok(Located { stream, position, bytes }) => {
                 let bytes = most.min(usize::try_from(bytes).unwrap());
                 let from = usize::try_from(position).unwrap();
-                Event::Bytes(
-                    tag,
-                    self.pool.copy(&self.store[&stream][from..from + bytes]),
-                )
+                Event::Bytes(tag, self.pool.copy(&self.store[&stream][from..from + bytes]))
             }
             Err(nowhere) => Event::Nowhere(tag, nowhere),
         }
@@ -295,10 +281,7 @@ impl Played {
         self.waits.retain(|(tag, name, position)| {
             let nothing = matches!(
                 table.locate(name, *position),
-                Err(Nowhere::BehindEnd {
-                    finished: false,
-                    ..
-                })
+                Err(Nowhere::BehindEnd { finished: false, .. })
             );
             if !nothing {
                 events.push_back(Event::Looked(*tag));
@@ -322,18 +305,8 @@ impl StreamRequests for Played {
     ) -> Result<(), Failure> {
         self.admit()?;
         self.number += 1;
-        let stream = StreamName {
-            owner: OWN,
-            boot: 1,
-            number: self.number,
-        };
-        let open = Command::Open {
-            name: name.clone(),
-            how,
-            writer,
-            stream,
-            now_ms: 1_000,
-        };
+        let stream = StreamName { owner: OWN, boot: 1, number: self.number };
+        let open = Command::Open { name: name.clone(), how, writer, stream, now_ms: 1_000 };
         self.asked.push_back(Asked::Command(tag, open));
         Ok(())
     }
@@ -352,10 +325,7 @@ impl StreamRequests for Played {
     }
 
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize {
-        assert!(
-            bytes.len() <= self.room(piece),
-            "more than there is room for"
-        );
+        assert!(bytes.len() <= self.room(piece), "more than there is room for");
         if let Some(store) = self.store.get_mut(&piece) {
             store.extend_from_slice(bytes);
         }
@@ -377,10 +347,7 @@ impl StreamRequests for Played {
 
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure> {
         self.admit()?;
-        let close = Command::Close {
-            stream: piece,
-            finish,
-        };
+        let close = Command::Close { stream: piece, finish };
         self.asked.push_back(Asked::Command(tag, close));
         Ok(())
     }
@@ -390,10 +357,7 @@ impl StreamRequests for Played {
         self.decide_of(piece, usize::MAX);
         // Nobody asked: its end is no news for anybody.
         self.pieces.remove(&piece);
-        let _ = self.execute(&Command::Close {
-            stream: piece,
-            finish: false,
-        });
+        let _ = self.execute(&Command::Close { stream: piece, finish: false });
     }
 
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure> {

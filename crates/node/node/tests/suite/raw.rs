@@ -26,11 +26,7 @@ fn piece(node: &Raw, name: &str) -> StreamName {
 
 /// Another node makes a stream of this name.
 fn made_elsewhere(played: &mut Played, name: &str, number: u32) {
-    let stream = StreamName {
-        boot: 7,
-        number,
-        ..StreamName::default()
-    };
+    let stream = StreamName { boot: 7, number, ..StreamName::default() };
     let open = Command::Open {
         name: name.parse().unwrap(),
         how: How::Create,
@@ -110,13 +106,7 @@ fn a_large_count_is_said_in_several_and_few_wait() {
 #[test]
 fn numbers_go_on_behind_those_that_there_are() {
     let mut node = Node::new();
-    let others = [
-        "raw-1-7",
-        "raw-1-x",
-        "raw-1-99999999999",
-        "raw-10-50",
-        "raw-2-9",
-    ];
+    let others = ["raw-1-7", "raw-1-x", "raw-1-99999999999", "raw-10-50", "raw-2-9"];
     for (number, name) in others.into_iter().enumerate() {
         made_elsewhere(&mut node.played, name, number as u32);
     }
@@ -189,10 +179,7 @@ fn a_client_that_breaks_off_leaves_its_stream_open() {
     node.hang_up(id);
     node.settle();
     assert!(node.played.info("raw-1-3").unwrap().finished);
-    assert_eq!(
-        (node.front.connections(), node.front.open_requests()),
-        (0, 0)
-    );
+    assert_eq!((node.front.connections(), node.front.open_requests()), (0, 0));
 }
 
 #[test]
@@ -246,10 +233,7 @@ fn what_goes_wrong_resets_the_connection() {
     let written = piece(&node, "raw-1-1");
     node.played.refuse = Some(Failure::Stopping);
     node.half_close(id);
-    assert_eq!(
-        node.resets,
-        ["cannot close the stream: the node is stopping"]
-    );
+    assert_eq!(node.resets, ["cannot close the stream: the node is stopping"]);
     assert_eq!(node.played.abandoned, [written]);
     let mut node = Node::new();
     let id = connect(&mut node);
@@ -260,8 +244,5 @@ fn what_goes_wrong_resets_the_connection() {
     node.turn();
     assert_eq!(node.resets.len(), 1);
     assert_eq!(node.played.abandoned, [written]);
-    assert_eq!(
-        (node.front.connections(), node.front.open_requests()),
-        (0, 0)
-    );
+    assert_eq!((node.front.connections(), node.front.open_requests()), (0, 0));
 }

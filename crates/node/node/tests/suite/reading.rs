@@ -16,15 +16,7 @@ fn pattern(length: usize) -> Vec<u8> {
 
 fn read(node: &mut Node<StreamFront>, id: ConnectionId, from: u64, to: u64, follow: bool) {
     let name = "s";
-    node.say(
-        id,
-        Ask::Read {
-            from,
-            to,
-            follow,
-            name,
-        },
-    );
+    node.say(id, Ask::Read { from, to, follow, name });
 }
 
 #[test]
@@ -61,13 +53,7 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
     let mut node = Node::new();
     node.stream("s", b"abcdef");
     let id = node.client();
-    node.say(
-        id,
-        Ask::Trim {
-            before: 2,
-            name: "s",
-        },
-    );
+    node.say(id, Ask::Trim { before: 2, name: "s" });
     node.settle();
     assert_eq!(node.hear(id), ["Done { position: 2 }"]);
     for follow in [false, true] {
@@ -82,15 +68,7 @@ fn a_position_that_does_not_exist_is_an_error_and_never_a_skip() {
         }
     }
     for name in ["none", "a\nb", ""] {
-        node.say(
-            id,
-            Ask::Read {
-                from: 0,
-                to: 9,
-                follow: false,
-                name,
-            },
-        );
+        node.say(id, Ask::Read { from: 0, to: 9, follow: false, name });
         node.settle();
         let error = if name == "none" { "unknown" } else { "name" };
         assert_eq!(node.hear(id), [format!("error {error} at 0")]);
@@ -106,12 +84,7 @@ fn nothing_is_answered_before_the_replica_was_asked_how_fresh_it_is() {
     for ask in [
         Ask::Stat { name: "s" },
         Ask::List { after: "" },
-        Ask::Read {
-            from: 0,
-            to: u64::MAX,
-            follow: false,
-            name: "s",
-        },
+        Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" },
     ] {
         node.say(id, ask);
         assert_eq!(node.hear(id), [""; 0], "{ask:?}");
@@ -149,10 +122,7 @@ fn a_slow_reader_holds_little_and_stops_nobody() {
     };
     assert!(got == bytes);
     assert_eq!(end.len(), 1);
-    assert!(
-        node.front.held_bytes_of(slow) <= 256,
-        "what was for output is given back"
-    );
+    assert!(node.front.held_bytes_of(slow) <= 256, "what was for output is given back");
 }
 
 /// Else the reactor would turn and turn.
@@ -183,13 +153,7 @@ fn many_slow_readers_hold_little_together() {
     for id in &readers {
         node.window(*id, 0);
         let mut ask = Vec::new();
-        Ask::Read {
-            from: 0,
-            to: u64::MAX,
-            follow: false,
-            name: "s",
-        }
-        .encode(&mut ask);
+        Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" }.encode(&mut ask);
         node.queue(*id, &ask);
     }
     node.settle();
@@ -225,22 +189,12 @@ fn a_follower_gets_what_comes_and_ends_when_the_stream_is_closed_for_good() {
     node.settle();
     assert_eq!(node.hear(id), [""; 0]);
     let writer = node.client();
-    node.say(
-        writer,
-        Ask::Open {
-            how: How::Append,
-            writer: 2,
-            name: "s",
-        },
-    );
+    node.say(writer, Ask::Open { how: How::Append, writer: 2, name: "s" });
     node.settle();
     node.say(writer, Ask::Data(b"ghi"));
     node.say(writer, Ask::Close { finish: true });
     node.settle();
-    assert_eq!(
-        node.hear(id),
-        ["3 bytes from 6", "End { position: 9, finished: true }"]
-    );
+    assert_eq!(node.hear(id), ["3 bytes from 6", "End { position: 9, finished: true }"]);
 }
 
 #[test]
@@ -255,10 +209,7 @@ fn a_follower_ends_at_its_last_position_too() {
     assert_eq!(node.hear(id), ["3 bytes from 0"]);
     node.played.decide(usize::MAX);
     node.settle();
-    assert_eq!(
-        node.hear(id),
-        ["1 bytes from 3", "End { position: 4, finished: false }"]
-    );
+    assert_eq!(node.hear(id), ["1 bytes from 3", "End { position: 4, finished: false }"]);
 }
 
 /// Else a reader of a busy stream would never end.
@@ -276,13 +227,7 @@ fn who_does_not_follow_gets_what_there_was_when_the_read_began() {
     node.say(writer, Ask::Data(&[2; 1000]));
     node.played.decide(usize::MAX);
     node.settle();
-    assert_eq!(
-        node.hear(id),
-        [
-            "1000 bytes from 0",
-            "End { position: 1000, finished: false }"
-        ]
-    );
+    assert_eq!(node.hear(id), ["1000 bytes from 0", "End { position: 1000, finished: false }"]);
 }
 
 #[test]
@@ -308,10 +253,7 @@ fn a_trim_under_a_reader_is_an_error() {
     node.window(id, 0);
     read(&mut node, id, 0, u64::MAX, false);
     node.settle();
-    let trim = Command::Trim {
-        name: "s".parse().unwrap(),
-        before: OUTPUT_BYTES_MAX as u64 + 7,
-    };
+    let trim = Command::Trim { name: "s".parse().unwrap(), before: OUTPUT_BYTES_MAX as u64 + 7 };
     node.played.elsewhere(&trim).unwrap();
     node.window(id, usize::MAX);
     node.settle();
@@ -372,10 +314,7 @@ fn a_reader_that_hangs_up_is_forgotten() {
     read(&mut node, id, 0, u64::MAX, false);
     node.hang_up(id);
     assert_eq!(node.played.forgotten.len(), 1);
-    assert_eq!(
-        (node.front.open_requests(), node.front.held_bytes()),
-        (0, 0)
-    );
+    assert_eq!((node.front.open_requests(), node.front.held_bytes()), (0, 0));
 }
 
 #[test]

@@ -34,15 +34,7 @@ fn what_a_writer_sends_is_durable_in_its_order_and_counted() {
     node.played.settle();
     assert_eq!(node.hear(id), ["Closed { position: 5 }"]);
 
-    node.say(
-        id,
-        Ask::Read {
-            from: 0,
-            to: u64::MAX,
-            follow: false,
-            name: "s",
-        },
-    );
+    node.say(id, Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" });
     node.settle();
     let (got, end) = node.got(id, 0);
     assert_eq!(got, b"abcde");
@@ -64,10 +56,7 @@ fn frames_may_come_in_pieces() {
             node.send(id, piece);
         }
         node.settle();
-        assert_eq!(
-            node.hear(id).last().map(String::as_str),
-            Some("Closed { position: 11 }")
-        );
+        assert_eq!(node.hear(id).last().map(String::as_str), Some("Closed { position: 11 }"));
     }
 }
 
@@ -79,10 +68,7 @@ fn a_writer_is_not_read_while_there_is_no_room() {
     node.say(id, Ask::Data(&[7; 25]));
     assert_eq!((node.played.undecided(), node.left_over(id)), (10, 15));
     assert!(!node.front.ready(id));
-    assert!(
-        node.front.held_bytes_of(id) <= 128,
-        "no byte waits in the front"
-    );
+    assert!(node.front.held_bytes_of(id) <= 128, "no byte waits in the front");
     node.played.decide(4);
     assert_eq!(node.hear(id), ["Durable { position: 4 }"]);
     assert_eq!((node.played.undecided(), node.left_over(id)), (10, 11));
@@ -93,10 +79,7 @@ fn a_writer_is_not_read_while_there_is_no_room() {
     assert!(node.front.ready(id));
     node.say(id, Ask::Close { finish: true });
     node.settle();
-    assert_eq!(
-        node.hear(id).last().map(String::as_str),
-        Some("Closed { position: 25 }")
-    );
+    assert_eq!(node.hear(id).last().map(String::as_str), Some("Closed { position: 25 }"));
 }
 
 /// The reactor sleeps behind such a turn unless somebody is ready: room is not looked for in the next one only.
@@ -132,9 +115,8 @@ fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
 fn writers_without_room_are_asked_in_turn_as_far_as_there_is_room() {
     const WRITERS: usize = 100;
     let mut node = Node::new();
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|number| node.writer(&format!("s{number}"), 1))
-        .collect();
+    let writers: Vec<_> =
+        (0..WRITERS).map(|number| node.writer(&format!("s{number}"), 1)).collect();
     node.played.room = 0;
     for id in &writers {
         node.say(*id, Ask::Data(&[7; 100]));
@@ -165,10 +147,7 @@ fn a_client_that_does_not_read_is_told_the_last_durable_position_only() {
         assert!(node.front.held_bytes_of(id) <= 256, "after {count}");
     }
     node.window(id, usize::MAX);
-    assert_eq!(
-        node.hear(id),
-        ["Durable { position: 1 }", "Durable { position: 1000 }"]
-    );
+    assert_eq!(node.hear(id), ["Durable { position: 1 }", "Durable { position: 1000 }"]);
 }
 
 #[test]
@@ -195,10 +174,7 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
     let mut late = Vec::new();
     Ask::Data(b"ghi").encode(&mut late);
     node.send(id, &late[..9]);
-    assert_eq!(
-        node.hear(id),
-        ["Durable { position: 4 }", "Ended { position: 4 }"]
-    );
+    assert_eq!(node.hear(id), ["Durable { position: 4 }", "Ended { position: 4 }"]);
     node.send(id, &late[9..]);
     node.say(id, Ask::Data(b"jkl"));
     node.say(id, Ask::Close { finish: true });
@@ -228,10 +204,7 @@ fn a_writer_without_room_that_is_fenced_is_read_again() {
     assert_eq!(node.left_over(id), 0);
     node.say(id, Ask::Stat { name: "s" });
     node.settle();
-    assert_eq!(
-        node.hear(id),
-        ["Ended { position: 0 }", "s [0, 0) open written 9"]
-    );
+    assert_eq!(node.hear(id), ["Ended { position: 0 }", "s [0, 0) open written 9"]);
 }
 
 /// A close that is on its way when the piece ends is answered by the end, once.
@@ -316,14 +289,7 @@ fn a_piece_that_opens_when_its_client_is_gone_is_given_up() {
     let mut node = Node::new();
     let id = node.client();
     let name = "s";
-    node.say(
-        id,
-        Ask::Open {
-            how: How::Create,
-            writer: 1,
-            name,
-        },
-    );
+    node.say(id, Ask::Open { how: How::Create, writer: 1, name });
     node.hang_up(id);
     assert_eq!(node.front.open_requests(), 1);
     node.settle();
@@ -381,10 +347,7 @@ fn every_refusal_has_its_code_and_the_connection_goes_on() {
         node.settle();
         node.hear(id)
     };
-    let keep = Keep {
-        bytes: Some(7),
-        age_ms: Some(1000),
-    };
+    let keep = Keep { bytes: Some(7), age_ms: Some(1000) };
     assert_eq!(retain(&mut node, keep, "none"), ["error unknown at 0"]);
     assert_eq!(retain(&mut node, keep, ""), ["error name at 0"]);
     assert_eq!(retain(&mut node, keep, "s"), ["Done { position: 2 }"]);
@@ -394,10 +357,7 @@ fn every_refusal_has_its_code_and_the_connection_goes_on() {
     node.settle();
     let raw = node.raw(id);
     let shown = decode_answer(&raw).unwrap();
-    assert!(
-        matches!(shown, Found::Frame(Answer::Info(info), _) if info.keep == keep),
-        "{shown:?}"
-    );
+    assert!(matches!(shown, Found::Frame(Answer::Info(info), _) if info.keep == keep), "{shown:?}");
     let forever = Keep::default();
     assert_eq!(retain(&mut node, forever, "s"), ["Done { position: 2 }"]);
     assert_eq!(node.played.info("s").unwrap().keep, Retention::default());
@@ -443,21 +403,9 @@ fn every_failure_has_its_code_whether_at_once_or_later() {
             Ask::Remove { name: "s" },
             Ask::Stat { name: "s" },
             Ask::List { after: "" },
-            Ask::Trim {
-                before: 0,
-                name: "s",
-            },
-            Ask::Open {
-                how: How::Create,
-                writer: 1,
-                name: "s",
-            },
-            Ask::Read {
-                from: 0,
-                to: 0,
-                follow: true,
-                name: "s",
-            },
+            Ask::Trim { before: 0, name: "s" },
+            Ask::Open { how: How::Create, writer: 1, name: "s" },
+            Ask::Read { from: 0, to: 0, follow: true, name: "s" },
         ] {
             node.say(id, ask);
             assert_eq!(node.hear(id), [error.as_str()], "{ask:?}");
@@ -473,10 +421,7 @@ fn every_failure_has_its_code_whether_at_once_or_later() {
         assert_eq!(node.played.abandoned.len(), 1, "nobody would close it");
 
         node.played.refuse = None;
-        assert_eq!(
-            open(&mut node, id, How::Append, 1),
-            ["Opened { position: 0 }"]
-        );
+        assert_eq!(open(&mut node, id, How::Append, 1), ["Opened { position: 0 }"]);
         node.say(id, Ask::Close { finish: true });
         let tag = node.played.swallow().expect("the close");
         node.played.say(Event::Failed(tag, failure));
@@ -503,11 +448,9 @@ fn what_is_heard_of_pieces_and_tags_of_nobody_is_ignored() {
     node.hang_up(id);
     assert_eq!(node.played.forgotten, [tag]);
     let nobody = StreamName::default();
-    for event in [
-        Event::Failed(tag, Failure::Busy),
-        Event::Durable(nobody, 3),
-        Event::Ended(nobody, 3),
-    ] {
+    for event in
+        [Event::Failed(tag, Failure::Busy), Event::Durable(nobody, 3), Event::Ended(nobody, 3)]
+    {
         node.played.say(event);
     }
     node.turn();
@@ -536,15 +479,7 @@ fn long_frames_of_data_are_read_to_where_they_are_kept() {
         node.settle();
         node.hear(id);
         let reader = node.client();
-        node.say(
-            reader,
-            Ask::Read {
-                from: 0,
-                to: u64::MAX,
-                follow: false,
-                name: "s",
-            },
-        );
+        node.say(reader, Ask::Read { from: 0, to: u64::MAX, follow: false, name: "s" });
         node.settle();
         let (got, _) = node.got(reader, 0);
         let expected = [&long[..], &[3; 100], &long, &long, &rest].concat();

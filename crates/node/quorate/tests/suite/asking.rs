@@ -18,10 +18,7 @@ fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     };
     submit(|now_ms| (now_ms + 5).to_be_bytes().to_vec());
     submit(|_| vec![7; 11]);
-    let mut asked = Asked {
-        wall_ms: 77,
-        ..Asked::taking(10)
-    };
+    let mut asked = Asked { wall_ms: 77, ..Asked::taking(10) };
     front.poll(&mut asked);
     assert_eq!(told.try_recv(), Ok(Err(NotDone(Failure::TooBig))));
     let [(tag, command)] = &asked.written[..] else {

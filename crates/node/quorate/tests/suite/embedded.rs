@@ -36,9 +36,7 @@ impl StateMachine for Journal {
 }
 
 fn alone(folder: &Path) -> Embedded {
-    Builder::new(folder)
-        .start(Journal::default)
-        .expect("starts")
+    Builder::new(folder).start(Journal::default).expect("starts")
 }
 
 /// What was executed is there after a restart, rebuilt from the log; embedded zero bytes survive (G19).
@@ -94,11 +92,7 @@ fn a_numbered_command_is_executed_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let replica = alone(folder.path());
     let session = replica.register().expect("registered");
-    let at = |sequence| Sequenced {
-        session,
-        sequence,
-        acknowledged_below: 1,
-    };
+    let at = |sequence| Sequenced { session, sequence, acknowledged_below: 1 };
     let once = |sequence| {
         let (tell, told) = channel();
         let done = move |result| tell.send(result).expect("somebody listens");
@@ -149,11 +143,7 @@ fn a_replica_serves_byte_streams_where_it_is_told_to() {
     client.shutdown(Shutdown::Write).expect("half-closed");
     let mut heard = Vec::new();
     client.read_to_end(&mut heard).expect("answered");
-    let welcome = Answer::Welcome {
-        version: VERSION,
-        node: status.member.node,
-        leader: "",
-    };
+    let welcome = Answer::Welcome { version: VERSION, node: status.member.node, leader: "" };
     let found = Found::Frame(welcome, heard.len());
     assert_eq!(decode_answer(&heard), Ok(found));
     assert_eq!(replica.execute("two").expect("executed"), b"8");
@@ -168,9 +158,7 @@ fn a_replica_serves_byte_streams_where_it_is_told_to() {
 fn a_second_replica_on_a_folder_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let _first = alone(folder.path());
-    let second = Builder::new(folder.path())
-        .start(Journal::default)
-        .expect_err("refused");
+    let second = Builder::new(folder.path()).start(Journal::default).expect_err("refused");
     assert_eq!(second.code, "folder_in_use");
 }
 
@@ -233,15 +221,12 @@ fn three_replicas_agree() {
             });
         }
     });
-    let stories: Vec<Vec<u8>> = nodes
-        .iter()
-        .map(|node| node.query("").expect("answered"))
-        .collect();
+    let stories: Vec<Vec<u8>> =
+        nodes.iter().map(|node| node.query("").expect("answered")).collect();
     assert_eq!(stories[0].len(), 2 * 60);
     assert!(stories.iter().all(|story| *story == stories[0]));
     nodes.pop().expect("three").stop().expect("stops cleanly");
     for node in &nodes {
-        node.execute("d")
-            .expect("executed by the two that are left");
+        node.execute("d").expect("executed by the two that are left");
     }
 }

@@ -118,11 +118,8 @@ mod tests {
     use super::*;
 
     fn set(name: &str, role: Role) -> Vec<u8> {
-        let command = Command::Set {
-            name: name.to_owned(),
-            role: Some(role),
-            password: Password::None,
-        };
+        let command =
+            Command::Set { name: name.to_owned(), role: Some(role), password: Password::None };
         command.encode()
     }
 
@@ -132,9 +129,7 @@ mod tests {
         access.restore(&mut Metadata::new()).unwrap();
         assert_eq!((access.take_change(), access.entry()), (None, None));
         let version = access.version();
-        access
-            .execute(&set("ann", Role::Admin), &mut Vec::new())
-            .unwrap();
+        access.execute(&set("ann", Role::Admin), &mut Vec::new()).unwrap();
         assert!(access.version() > version);
         let kept = access.take_change().unwrap();
         assert_eq!(access.take_change(), None, "it is kept");
@@ -145,9 +140,7 @@ mod tests {
         again.restore(&mut meta).unwrap();
         assert_eq!(meta, [(b"other".to_vec(), vec![])]);
         assert_eq!(again.users, access.users);
-        access
-            .execute(&Command::Open.encode(), &mut Vec::new())
-            .unwrap();
+        access.execute(&Command::Open.encode(), &mut Vec::new()).unwrap();
         let kept = access.take_change().unwrap();
         assert_eq!(kept.value, None, "the row goes");
         let mut damaged = vec![(KEY.to_vec(), vec![9])];
@@ -164,9 +157,7 @@ mod tests {
         fresh.restore(&mut Metadata::new()).unwrap();
         fresh.never_had_users();
         assert!(fresh.users().is_some());
-        fresh
-            .execute(&set("ann", Role::Admin), &mut Vec::new())
-            .unwrap();
+        fresh.execute(&set("ann", Role::Admin), &mut Vec::new()).unwrap();
         assert!(fresh.users().is_some(), "it saw that itself");
         let mut meta = vec![fresh.entry().unwrap()];
         fresh.restore(&mut meta).unwrap();

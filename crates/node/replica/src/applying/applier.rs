@@ -187,11 +187,7 @@ impl<S: StateMachine> Applier<S> {
     pub(crate) fn go_on_at(&mut self, at: Slot, meta: Metadata) {
         self.condition.set_loaded();
         self.restart_at(at, meta);
-        while self
-            .queue
-            .pop_front_if(|(range, _)| range.to <= at)
-            .is_some()
-        {}
+        while self.queue.pop_front_if(|(range, _)| range.to <= at).is_some() {}
     }
 
     /// The service was made empty.
@@ -327,8 +323,7 @@ impl<S: StateMachine> Applier<S> {
     /// What this slot was told to have decided, if that is still known here.
     pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
-        told.filter(|(range, _)| range.contains(slot))
-            .map(|(_, value)| *value)
+        told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
     }
 
     /// What to apply next, if slots below `decided_to` are decided.
@@ -354,10 +349,7 @@ impl<S: StateMachine> Applier<S> {
         payload: Option<&Payload>,
         to: &mut Listeners<'_>,
     ) -> bool {
-        assert_eq!(
-            range.from, self.applied_to,
-            "slots are applied in order, each once"
-        );
+        assert_eq!(range.from, self.applied_to, "slots are applied in order, each once");
         // [level-8] Nothing of it was executed, and nothing behind it may be.
         if let Some(why) = self.membership.too_old(Level::of(value)) {
             self.condition.set_unreadable(why);
@@ -370,11 +362,7 @@ impl<S: StateMachine> Applier<S> {
                 let bytes = payload.expect("the caller looked for the bytes of a batch first");
                 done = self.apply_batch(range.from, &name, bytes, to);
             }
-            Value::RegisterSession {
-                origin,
-                boot,
-                number,
-            } => {
+            Value::RegisterSession { origin, boot, number } => {
                 self.apply_registration(range.from, origin, boot, number, to);
             }
             Value::ExpireSession { session } => self.sessions.expire(session),
@@ -401,11 +389,7 @@ impl<S: StateMachine> Applier<S> {
             self.service.take_notices(&mut |_, _| {});
         }
         self.noticed_to = self.noticed_to.max(self.applied_to);
-        while self
-            .queue
-            .pop_front_if(|(range, _)| range.to <= self.applied_to)
-            .is_some()
-        {}
+        while self.queue.pop_front_if(|(range, _)| range.to <= self.applied_to).is_some() {}
         true
     }
 
@@ -456,14 +440,10 @@ impl<S: StateMachine> Applier<S> {
             return;
         }
         let node_session = self.sessions.node_session(origin, boot, number);
-        let client_session = || {
-            self.sessions
-                .client_session(origin, boot, number)
-                .map(|id| id.slot)
-        };
+        let client_session =
+            || self.sessions.client_session(origin, boot, number).map(|id| id.slot);
         if let Some(session) = node_session.or_else(client_session) {
-            to.origin
-                .on_registered(to.now, number, session, to.completions);
+            to.origin.on_registered(to.now, number, session, to.completions);
         }
     }
 
@@ -509,15 +489,8 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         to.counters.batches_applied += 1;
-        let batch_in_flight = if own {
-            to.origin.complete(to.now, name)
-        } else {
-            None
-        };
-        let mut items = batch_in_flight
-            .as_ref()
-            .map_or(&[][..], |batch| &batch.items)
-            .iter();
+        let batch_in_flight = if own { to.origin.complete(to.now, name) } else { None };
+        let mut items = batch_in_flight.as_ref().map_or(&[][..], |batch| &batch.items).iter();
         let mut ahead = batch.entries();
         let mut failed = false;
         for (index, entry) in (0..).zip(batch.entries()) {
@@ -525,8 +498,7 @@ impl<S: StateMachine> Applier<S> {
                 let next = ahead.by_ref().take(PREFETCHED);
                 let of_service =
                     next.filter(|entry| matches!(entry.kind, Kind::Plain | Kind::Sequenced(_)));
-                self.service
-                    .prefetch(&mut of_service.map(|entry| entry.command));
+                self.service.prefetch(&mut of_service.map(|entry| entry.command));
             }
             let item = self.read_up_to_command(&mut items, &mut failed, to);
             let id = CommandId { slot, index };
@@ -606,10 +578,7 @@ impl<S: StateMachine> Applier<S> {
             if *failed {
                 to.completions.failed(tag, Failure::Unavailable);
             } else if to.completions.read(tag) {
-                let state = Moment {
-                    service: &self.service,
-                    wall_ms: to.wall_ms,
-                };
+                let state = Moment { service: &self.service, wall_ms: to.wall_ms };
                 to.front.read_now(tag, &state);
                 *failed = self.service.has_failed();
             }
@@ -678,11 +647,7 @@ impl<S: StateMachine> Applier<S> {
 
     fn ask_service(&mut self, id: CommandId, command: &[u8]) -> Result<(), Failure> {
         self.service.apply(id, command, &mut self.reply);
-        if self.service.has_failed() {
-            Err(Failure::Unknown)
-        } else {
-            Ok(())
-        }
+        if self.service.has_failed() { Err(Failure::Unknown) } else { Ok(()) }
     }
 
     /// Ends a run of applications: a persistent service makes it one atomic unit.
@@ -701,14 +666,10 @@ impl<S: StateMachine> Applier<S> {
         self.changes.extend(self.access.take_change());
         if std::mem::take(&mut self.time_unsaved) {
             let kept = self.time_entry();
-            self.changes.extend(kept.map(|(key, value)| MetaChange {
-                key,
-                value: Some(value),
-            }));
+            self.changes.extend(kept.map(|(key, value)| MetaChange { key, value: Some(value) }));
         }
         let rows = self.streams.take_rows();
-        self.changes
-            .extend(rows.map(|(key, value)| MetaChange { key, value }));
+        self.changes.extend(rows.map(|(key, value)| MetaChange { key, value }));
         self.service.commit(self.applied_to, &self.changes);
         self.changes.clear();
         self.committed_to = self.applied_to;
@@ -718,9 +679,7 @@ impl<S: StateMachine> Applier<S> {
 /// The table of streams, out of the service's metadata.
 fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
     let rows = meta.extract_if(.., |(key, _)| Table::is_row(key));
-    Table::restore(rows).map_err(|_| Unreadable {
-        key: b"streams".to_vec(),
-    })
+    Table::restore(rows).map_err(|_| Unreadable { key: b"streams".to_vec() })
 }
 
 /// The group's time, out of the service's metadata. One that an earlier version kept has none: no deadline passed so far

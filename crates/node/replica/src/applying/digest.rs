@@ -37,15 +37,8 @@ pub(crate) struct Digest {
 impl Digest {
     /// Everything below `applied_to` has this digest.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
-        let first = digest.map(|digest| Claim {
-            to: applied_to,
-            digest,
-        });
-        Self {
-            now: digest,
-            executed: 0,
-            kept: first.into_iter().collect(),
-        }
+        let first = digest.map(|digest| Claim { to: applied_to, digest });
+        Self { now: digest, executed: 0, kept: first.into_iter().collect() }
     }
 
     /// The digest of everything that was applied, if it is known.
@@ -73,9 +66,7 @@ impl Digest {
     pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
         let executed = std::mem::take(&mut self.executed);
         let Some(now) = &mut self.now else { return };
-        *now = now
-            .wrapping_add(range_check(range, value))
-            .wrapping_add(executed);
+        *now = now.wrapping_add(range_check(range, value)).wrapping_add(executed);
         if self.kept.len() == KEPT {
             self.kept.pop_front();
         }
@@ -98,9 +89,8 @@ impl Digest {
 /// A short reply costs a word's worth: each command has one.
 fn fold(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
-    let folded = words.iter().fold(bytes.len() as u64, |state, word| {
-        mix(state ^ u64::from_le_bytes(*word))
-    });
+    let folded =
+        words.iter().fold(bytes.len() as u64, |state, word| mix(state ^ u64::from_le_bytes(*word)));
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     mix(folded ^ u64::from_le_bytes(last))
@@ -115,10 +105,7 @@ mod tests {
     }
 
     fn id(slot: u64, index: u32) -> CommandId {
-        CommandId {
-            slot: Slot(slot),
-            index,
-        }
+        CommandId { slot: Slot(slot), index }
     }
 
     fn value(session: u64) -> Value {

@@ -131,10 +131,7 @@ impl Condition {
         }
         self.told = kind;
         let strain = || self.strain().map(ToOwned::to_owned);
-        let trouble = self
-            .trouble(applied_to)
-            .or_else(strain)
-            .filter(|_| kind > 0);
+        let trouble = self.trouble(applied_to).or_else(strain).filter(|_| kind > 0);
         Some(match trouble {
             Some(why) => Event::ServiceTrouble { why },
             None => Event::ServiceWell,

@@ -19,11 +19,7 @@ pub(crate) struct History {
 impl History {
     /// These slots follow the ones before; if they do not, those are forgotten.
     pub(crate) fn push(&mut self, range: SlotRange, value: Value) {
-        if self
-            .entries
-            .back()
-            .is_some_and(|(last, _)| last.to != range.from)
-        {
+        if self.entries.back().is_some_and(|(last, _)| last.to != range.from) {
             self.entries.clear();
         }
         if self.entries.len() == HISTORY_ENTRIES {
@@ -34,10 +30,7 @@ impl History {
 
     /// How many values are remembered from `slot` on; `None` if what is there is forgotten.
     pub(crate) fn values_since(&self, slot: Slot) -> Option<usize> {
-        let known = self
-            .entries
-            .front()
-            .is_none_or(|(first, _)| first.from <= slot);
+        let known = self.entries.front().is_none_or(|(first, _)| first.from <= slot);
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);
         known.then_some(self.entries.len() - at)
     }
@@ -45,10 +38,7 @@ impl History {
     /// What `slot` decided, and in which slots around it.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Value)> {
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);
-        self.entries
-            .get(at)
-            .copied()
-            .filter(|(range, _)| range.contains(slot))
+        self.entries.get(at).copied().filter(|(range, _)| range.contains(slot))
     }
 }
 
@@ -66,10 +56,7 @@ mod tests {
         history.push(slots(3, 4), Value::ExpireSession { session: 1 });
         history.push(slots(4, 9), Value::NoOp);
         assert_eq!(history.find(Slot(2)), None);
-        assert_eq!(
-            history.find(Slot(3)),
-            Some((slots(3, 4), Value::ExpireSession { session: 1 }))
-        );
+        assert_eq!(history.find(Slot(3)), Some((slots(3, 4), Value::ExpireSession { session: 1 })));
         assert_eq!(history.find(Slot(8)), Some((slots(4, 9), Value::NoOp)));
         assert_eq!(history.find(Slot(9)), None);
         assert_eq!(history.values_since(Slot(2)), None);

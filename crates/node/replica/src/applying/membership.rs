@@ -176,11 +176,7 @@ mod tests {
             peer: "n4:1".to_owned(),
             role: As::Learner,
         };
-        assert!(
-            membership
-                .execute(Slot(1), &join.encode(), &mut Vec::new())
-                .is_ok()
-        );
+        assert!(membership.execute(Slot(1), &join.encode(), &mut Vec::new()).is_ok());
         let change = Change::Increment(Member::first(4));
         let era = membership.eras().era();
         membership.decided(Slot(2), &Value::Reconfigure { era, change });

@@ -29,9 +29,7 @@ impl Pace {
     /// How many bytes a batch should have at most.
     pub(crate) fn bytes_max(&self) -> usize {
         let bytes = (BATCH_US * 1000).checked_div(self.ns_per_byte);
-        let bytes = bytes.map_or(usize::MAX, |bytes| {
-            usize::try_from(bytes).unwrap_or(usize::MAX)
-        });
+        let bytes = bytes.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         bytes.max(LEAST_BYTES)
     }
 }

@@ -40,11 +40,7 @@ struct Bounds {
     reply_bytes: usize,
 }
 
-const BOUNDS: Bounds = Bounds {
-    clients: 16_384,
-    nodes: 1_024,
-    reply_bytes: 64 << 20,
-};
+const BOUNDS: Bounds = Bounds { clients: 16_384, nodes: 1_024, reply_bytes: 64 << 20 };
 
 /// The table.
 #[derive(Clone, Debug)]
@@ -129,10 +125,7 @@ impl Sessions {
     /// What changed since the last call, for the service to keep.
     pub(crate) fn take_changes(&mut self, changes: &mut Vec<MetaChange>) {
         for key in std::mem::take(&mut self.changed) {
-            changes.push(MetaChange {
-                key: key.encode(),
-                value: self.encoded(key),
-            });
+            changes.push(MetaChange { key: key.encode(), value: self.encoded(key) });
         }
     }
 
@@ -174,8 +167,7 @@ impl Sessions {
     /// The whole table in one canonical form: equal on all nodes that applied the same slots.
     pub(crate) fn canonical(&self) -> Metadata {
         let keys = self.nodes.keys().chain(self.clients.keys());
-        keys.filter_map(|key| Some((key.encode(), self.encoded(key)?)))
-            .collect()
+        keys.filter_map(|key| Some((key.encode(), self.encoded(key)?))).collect()
     }
 }
 
@@ -188,11 +180,7 @@ mod tests {
     const NODE: NodeId = NodeId(2);
 
     fn table() -> Sessions {
-        Sessions::with_bounds(Bounds {
-            clients: 3,
-            nodes: 2,
-            reply_bytes: 1000,
-        })
+        Sessions::with_bounds(Bounds { clients: 3, nodes: 2, reply_bytes: 1000 })
     }
 
     fn client(table: &mut Sessions, slot: u64) -> SessionId {
@@ -201,11 +189,7 @@ mod tests {
     }
 
     fn at(session: SessionId, sequence: u64, acknowledged_below: u64) -> Sequenced {
-        Sequenced {
-            session,
-            sequence,
-            acknowledged_below,
-        }
+        Sequenced { session, sequence, acknowledged_below }
     }
 
     /// Runs one command as the applier does and says what came of it.
@@ -220,11 +204,7 @@ mod tests {
     }
 
     fn turn(table: &mut Sessions, slot: u64, boot: u32, session: u64, sequence: u64) -> Turn {
-        let name = BatchName {
-            origin: NODE,
-            boot,
-            ..BatchName::default()
-        };
+        let name = BatchName { origin: NODE, boot, ..BatchName::default() };
         table.take_turn(Slot(slot), &name, Header { session, sequence })
     }
 
@@ -248,11 +228,7 @@ mod tests {
         assert_eq!(turn(&mut table, 5, 1, 3, 1), Turn::Never);
         assert_eq!(turn(&mut table, 5, 2, 4, 1), Turn::Never);
         table.register(Slot(6), NODE, 2, NODE_SESSION);
-        assert_eq!(
-            turn(&mut table, 7, 1, 4, 1),
-            Turn::Never,
-            "fenced by the newer start"
-        );
+        assert_eq!(turn(&mut table, 7, 1, 4, 1), Turn::Never, "fenced by the newer start");
         assert_eq!(turn(&mut table, 8, 2, 6, 1), Turn::Now);
         table.expire(6);
         assert_eq!(turn(&mut table, 9, 2, 6, 2), Turn::Never);
@@ -289,16 +265,10 @@ mod tests {
         let mut table = table();
         let session = client(&mut table, 1);
         for (slot, sequence) in [(2, 3), (3, 1), (4, 2)] {
-            assert_eq!(
-                run(&mut table, slot, at(session, sequence, 0), b"x"),
-                "executed"
-            );
+            assert_eq!(run(&mut table, slot, at(session, sequence, 0), b"x"), "executed");
         }
         for sequence in 1..=3 {
-            assert_eq!(
-                run(&mut table, 9, at(session, sequence, 0), b"y"),
-                "stored x"
-            );
+            assert_eq!(run(&mut table, 9, at(session, sequence, 0), b"y"), "stored x");
         }
     }
 
@@ -311,10 +281,7 @@ mod tests {
         assert_eq!(run(&mut table, 4, at(session, 1, 0), b"y"), "forgotten");
         assert_eq!(run(&mut table, 5, at(session, 2, 0), b"y"), "stored x");
         // A client cannot acknowledge what it only now sends.
-        assert_eq!(
-            run(&mut table, 6, at(session, 3, u64::MAX), b"x"),
-            "executed"
-        );
+        assert_eq!(run(&mut table, 6, at(session, 3, u64::MAX), b"x"), "executed");
         assert_eq!(run(&mut table, 6, at(session, 3, 0), b"x"), "stored x");
     }
 
@@ -324,20 +291,13 @@ mod tests {
         let session = client(&mut table, 1);
         // Sequence 1 is on its way; 2 to 64 are done.
         for sequence in 2..=64 {
-            assert_eq!(
-                run(&mut table, 2, at(session, sequence, 0), b""),
-                "executed"
-            );
+            assert_eq!(run(&mut table, 2, at(session, sequence, 0), b""), "executed");
         }
         assert_eq!(run(&mut table, 3, at(session, 65, 0), b""), "full");
         assert_eq!(run(&mut table, 3, at(session, u64::MAX, 0), b""), "full");
         assert_eq!(run(&mut table, 4, at(session, 1, 0), b""), "executed");
         assert_eq!(run(&mut table, 5, at(session, 65, 0), b""), "executed");
-        assert_eq!(
-            run(&mut table, 6, at(session, 1, 0), b""),
-            "forgotten",
-            "evicted by 65"
-        );
+        assert_eq!(run(&mut table, 6, at(session, 1, 0), b""), "forgotten", "evicted by 65");
         assert_eq!(run(&mut table, 6, at(session, 2, 0), b""), "stored ");
     }
 
@@ -361,24 +321,12 @@ mod tests {
         run(&mut table, 3, at(a, 1, 0), &[7; 500]);
         run(&mut table, 4, at(b, 1, 0), &[7; 300]);
         assert_eq!(run(&mut table, 5, at(b, 2, 0), &[7; 300]), "executed");
-        assert_eq!(
-            run(&mut table, 6, at(a, 1, 0), b""),
-            "unknown",
-            "the older one went"
-        );
+        assert_eq!(run(&mut table, 6, at(a, 1, 0), b""), "unknown", "the older one went");
         assert_eq!(run(&mut table, 7, at(b, 3, 0), &[7; 600]), "executed");
-        assert_eq!(
-            run(&mut table, 8, at(b, 1, 0), b""),
-            "forgotten",
-            "its own oldest reply went"
-        );
+        assert_eq!(run(&mut table, 8, at(b, 1, 0), b""), "forgotten", "its own oldest reply went");
         assert!(table.clients.reply_bytes() <= 1000);
         assert_eq!(run(&mut table, 9, at(b, 4, 0), &[7; 2000]), "executed");
-        assert_eq!(
-            run(&mut table, 10, at(b, 4, 0), b""),
-            "forgotten",
-            "too large to keep at all"
-        );
+        assert_eq!(run(&mut table, 10, at(b, 4, 0), b""), "forgotten", "too large to keep at all");
     }
 
     #[test]

@@ -55,11 +55,7 @@ impl<S: Source> Brought<S> {
         let alone = Configuration::simple([Member::first(NODE.0)], class);
         let eras = Eras::founded(alone.expect("one node is a configuration"));
         let slot = Slot(Slot::FIRST.0 + 1);
-        let of = StreamHeader {
-            cluster,
-            at: slot,
-            eras: eras.clone(),
-        };
+        let of = StreamHeader { cluster, at: slot, eras: eras.clone() };
         let mut head = Vec::new();
         Item::Header(&of.encode()).encode(&mut head);
         let table = Group::founded([(NODE, String::new())]);
@@ -193,9 +189,7 @@ mod tests {
                 &mut |_, _| {},
             );
             let expected = lengths.iter().enumerate();
-            let expected: Vec<_> = expected
-                .map(|(at, length)| vec![at as u8; *length])
-                .collect();
+            let expected: Vec<_> = expected.map(|(at, length)| vec![at as u8; *length]).collect();
             assert!(found == expected);
             checked.unwrap()
         };

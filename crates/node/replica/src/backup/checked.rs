@@ -136,13 +136,7 @@ pub fn check<R: Read>(
     if !items.is_between_items() {
         return Err(wrong("its last item is cut short"));
     }
-    let Found {
-        header: Some(of),
-        group: Some((table, eras)),
-        streams,
-        rows,
-    } = found
-    else {
+    let Found { header: Some(of), group: Some((table, eras)), streams, rows } = found else {
         return Err(wrong("the snapshot lacks its header or the group's table"));
     };
     let same = (of.cluster, of.at, of.eras.era()) == (header.cluster, header.slot, header.era);
@@ -160,21 +154,11 @@ pub fn check<R: Read>(
         (None, kept) => (kept.map_or(0, |(_, bytes)| bytes), None),
         (Some(_), Err(what)) => return Err(wrong(&what)),
         (Some(said), Ok((_, bytes))) if said != bytes => {
-            return Err(wrong(
-                "it has more or fewer bytes of streams than their table says",
-            ));
+            return Err(wrong("it has more or fewer bytes of streams than their table says"));
         }
         (Some(_), Ok((kept, bytes))) => (bytes, Some(kept)),
     };
-    Ok(Checked {
-        header,
-        summary,
-        streams,
-        stream_bytes,
-        stream_table,
-        table,
-        eras,
-    })
+    Ok(Checked { header, summary, streams, stream_bytes, stream_table, table, eras })
 }
 
 /// Why the stream is none.

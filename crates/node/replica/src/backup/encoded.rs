@@ -42,9 +42,7 @@ impl Streams<'_> {
             let most = usize::try_from(most).expect("it is bounded");
             let bytes = self.from.read(*stream, range.start, most)?;
             if bytes.is_empty() || bytes.len() > most {
-                return Err(io::Error::other(
-                    "a read of a stream gave too few or too many bytes",
-                ));
+                return Err(io::Error::other("a read of a stream gave too few or too many bytes"));
             }
             range.start += bytes.len() as u64;
             return Ok(bytes);
@@ -81,14 +79,7 @@ impl<'a, P: Parts> Encoded<'a, P> {
     ) -> Self {
         held.rewind();
         let (encoder, piece) = Encoder::begin(header);
-        Self {
-            held,
-            parts,
-            streams,
-            encoder: Some(encoder),
-            piece,
-            used: 0,
-        }
+        Self { held, parts, streams, encoder: Some(encoder), piece, used: 0 }
     }
 
     /// The next piece; empty at the end.

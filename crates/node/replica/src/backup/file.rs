@@ -95,10 +95,7 @@ impl Header {
 
     fn encode(&self) -> Vec<u8> {
         let store = self.store.as_bytes();
-        assert!(
-            (1..=STORE_MAX).contains(&store.len()),
-            "names of stores are short"
-        );
+        assert!((1..=STORE_MAX).contains(&store.len()), "names of stores are short");
         let (format, more) = match self.streams {
             Some(_) => (FORMAT_STREAMS, STREAMS),
             None => (FORMAT, 0),
@@ -153,10 +150,7 @@ impl Header {
         };
         let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
         let named = (1..=STORE_MAX).contains(&header.store.len());
-        let countable = header
-            .bytes
-            .checked_add(header.streams.unwrap_or(0))
-            .is_some();
+        let countable = header.bytes.checked_add(header.streams.unwrap_or(0)).is_some();
         let sound =
             named && countable && header.store.chars().all(plain) && header.slot > Slot::FIRST;
         (sound && fields.0.is_empty()).then_some(header)
@@ -194,11 +188,7 @@ impl Encoder {
     /// Begins one; gives its first bytes.
     pub fn begin(header: &Header) -> (Self, Vec<u8>) {
         let first = header.encode();
-        let mut encoder = Self {
-            stream: 0,
-            bytes: 0,
-            hash: Xxh3::new(),
-        };
+        let mut encoder = Self { stream: 0, bytes: 0, hash: Xxh3::new() };
         encoder.note(&first);
         (encoder, first)
     }
@@ -224,10 +214,8 @@ impl Encoder {
 
     /// The last bytes of the file.
     pub fn end(self) -> (Summary, Vec<u8>) {
-        let summary = Summary {
-            bytes: self.bytes + TRAILER as u64,
-            checksum: self.hash.digest128(),
-        };
+        let summary =
+            Summary { bytes: self.bytes + TRAILER as u64, checksum: self.hash.digest128() };
         (summary, summary.encode())
     }
 }
@@ -266,10 +254,7 @@ impl fmt::Display for Bad {
             Self::Io(error) => error.fmt(f),
             Self::NotABackup => f.write_str("it is no backup: it does not begin like one"),
             Self::Newer(format) => {
-                write!(
-                    f,
-                    "it has format {format}, which this version does not know"
-                )
+                write!(f, "it has format {format}, which this version does not know")
             }
             Self::Truncated(at) => write!(f, "it is cut short: it ends after {at} bytes"),
             Self::Damaged { at, what } => write!(f, "it is damaged before byte {at}: {what}"),
@@ -362,10 +347,7 @@ impl<R: Read> Reader<R> {
     /// Something that was read is not what was written.
     pub(super) fn damaged(&self, what: impl Into<String>) -> Bad {
         let what = what.into();
-        Bad::Damaged {
-            at: self.bytes,
-            what,
-        }
+        Bad::Damaged { at: self.bytes, what }
     }
 
     fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Bad> {
@@ -423,10 +405,7 @@ impl<R: Read> Reader<R> {
     fn end(&mut self) -> Result<Summary, Bad> {
         let mut rest = [0; TRAILER - 4];
         self.fill(&mut rest)?;
-        let found = Summary {
-            bytes: self.bytes,
-            checksum: self.hash.digest128(),
-        };
+        let found = Summary { bytes: self.bytes, checksum: self.hash.digest128() };
         if found.encode()[4..] != rest {
             return Err(self.damaged("its trailer does not match the rest"));
         }

@@ -78,12 +78,7 @@ impl std::error::Error for Exhausted {}
 impl NewGroup {
     /// The new cluster with this id, chosen at random, of a backup.
     pub fn of(checked: &Checked, cluster: u128, peer: &str) -> Result<Self, Exhausted> {
-        let Checked {
-            header,
-            table,
-            eras,
-            ..
-        } = checked;
+        let Checked { header, table, eras, .. } = checked;
         let highest = eras.ids().last().map_or(0, |id| id.node.0);
         let above = highest.checked_add(1).ok_or(Exhausted("node ids"))?;
         let node = header.next_id.max(table.next_id()).max(above);
@@ -94,23 +89,13 @@ impl NewGroup {
         let at = fresh_slot(header.slot, cluster).ok_or(Exhausted("slots"))?;
         let alone = Configuration::simple([Member::first(node.0)], header.class)
             .map_err(|_| Exhausted("configurations"))?;
-        let identity = Identity {
-            node,
-            incarnation: Member::first(node.0).incarnation,
-            spent: false,
-        };
+        let identity =
+            Identity { node, incarnation: Member::first(node.0).incarnation, spent: false };
         let era = Era(era.ok_or(Exhausted("eras"))?);
         // The era before is nobody's: no ballot of it was ever taken in the new cluster.
         let eras = Eras::restored(era, at, alone.clone(), Some(alone), vec![identity])
             .map_err(|_| Exhausted("eras"))?;
-        Ok(Self {
-            cluster,
-            node,
-            at,
-            peer: peer.to_owned(),
-            store: header.store.clone(),
-            eras,
-        })
+        Ok(Self { cluster, node, at, peer: peer.to_owned(), store: header.store.clone(), eras })
     }
 }
 
@@ -162,11 +147,7 @@ pub fn founded<R: Read, E: From<Bad>>(
     let mut reader = Reader::open(from)?;
     let mut cutter = Cutter::new(group.at);
     let mut bytes = Vec::new();
-    let header = StreamHeader {
-        cluster: group.cluster,
-        at: group.at,
-        eras: group.eras.clone(),
-    };
+    let header = StreamHeader { cluster: group.cluster, at: group.at, eras: group.eras.clone() };
     Item::Header(&header.encode()).encode(&mut bytes);
     // Nodes of the new group compare what they apply from here on.
     Item::Meta(DIGEST_KEY, &0_u64.to_le_bytes()).encode(&mut bytes);
@@ -213,16 +194,8 @@ pub fn founded<R: Read, E: From<Bad>>(
         return Err(reader.damaged("it changed while it was read").into());
     }
     let manifest = cutter.finish(write)?;
-    let note = Note {
-        hollow: false,
-        eras: group.eras.clone(),
-        snapshot: Some(manifest),
-    };
-    Ok(Founded {
-        at: group.at,
-        note: note.encode(),
-        header: checked.header.clone(),
-    })
+    let note = Note { hollow: false, eras: group.eras.clone(), snapshot: Some(manifest) };
+    Ok(Founded { at: group.at, note: note.encode(), header: checked.header.clone() })
 }
 
 /// Bytes of byte streams go where they belong, one kept range after the other. `None`: they belong nowhere.
@@ -296,11 +269,7 @@ impl Cutter {
             return Ok(());
         }
         let offset = self.bytes - self.used as u64;
-        let head = Head {
-            at: self.at,
-            offset,
-            first_part: FIRST_PART,
-        };
+        let head = Head { at: self.at, offset, first_part: FIRST_PART };
         let blocks = layout::seal(head, &mut self.chunk, self.used);
         let (chunk, _) = Self::LAYOUT.chunk_at(offset);
         write(Part {

@@ -67,11 +67,7 @@ pub struct Held {
 
 impl Held {
     pub(crate) fn new(manifest: Manifest, hold: Arc<()>) -> Self {
-        Self {
-            manifest,
-            hold,
-            next: 0,
-        }
+        Self { manifest, hold, next: 0 }
     }
 
     /// It is the state behind all slots below.
@@ -102,12 +98,7 @@ impl Held {
     }
 
     fn read_at(&self, at: u64, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
-        let Manifest {
-            layout,
-            first_part,
-            bytes,
-            ..
-        } = self.manifest;
+        let Manifest { layout, first_part, bytes, .. } = self.manifest;
         if at >= bytes {
             return Ok(None);
         }
@@ -118,16 +109,10 @@ impl Held {
         let place = layout.place(first_part, chunk);
         let mut buffer = vec![0; layout::blocks(used)];
         parts.read(place, &mut buffer).map_err(Unreadable::Io)?;
-        let head = Head {
-            at: self.manifest.at,
-            offset,
-            first_part,
-        };
+        let head = Head { at: self.manifest.at, offset, first_part };
         match layout::open(head, &buffer) {
             Some(content) => Ok(Some(content.to_vec())),
-            None => Err(Unreadable::Damaged(format!(
-                "{place}: the chunk is damaged"
-            ))),
+            None => Err(Unreadable::Damaged(format!("{place}: the chunk is damaged"))),
         }
     }
 

@@ -83,10 +83,7 @@ fn a_backup_cut_short_anywhere_is_refused() {
     let file = sample();
     for length in 0..file.len() {
         let bad = checked(&file[..length]).unwrap_err();
-        assert!(
-            matches!(bad, Bad::Truncated(at) if at == length as u64),
-            "{length}: {bad}"
-        );
+        assert!(matches!(bad, Bad::Truncated(at) if at == length as u64), "{length}: {bad}");
     }
     let mut longer = file;
     longer.push(0);
@@ -179,11 +176,7 @@ fn a_backup_that_contradicts_itself_is_refused() {
     Item::Meta(b"late", b"").encode(&mut late);
     refused(&header_of(&late), &late);
     let mut bare = Vec::new();
-    let of = StreamHeader {
-        cluster: CLUSTER,
-        at: SLOT,
-        eras: eras(),
-    };
+    let of = StreamHeader { cluster: CLUSTER, at: SLOT, eras: eras() };
     Item::Header(&of.encode()).encode(&mut bare);
     refused(&header_of(&bare), &bare);
     let mut refusing = |_: &Header, _: &[u8]| Err("no".to_owned());
@@ -204,11 +197,7 @@ fn restored(file: &[u8], group: &NewGroup) -> (Founded, Vec<u8>) {
     let mut stream = Vec::new();
     let mut write = |part: Part<'_>| -> Result<(), Bad> {
         assert_eq!((part.at.file.number, part.bytes.len() % 4096), (1, 0));
-        let head = Head {
-            at: group.at,
-            offset: stream.len() as u64,
-            first_part: 1,
-        };
+        let head = Head { at: group.at, offset: stream.len() as u64, first_part: 1 };
         stream.extend_from_slice(layout::open(head, part.bytes).unwrap());
         Ok(())
     };
@@ -271,19 +260,14 @@ fn users_come_along_and_nonsense_in_their_place_does_not() {
         Item::Meta(b"session", b"of somebody").encode(&mut session);
         Item::Meta(b"users", value).encode(&mut users);
         let stream = stream(&items());
-        let at = stream
-            .windows(session.len())
-            .position(|part| part == session);
+        let at = stream.windows(session.len()).position(|part| part == session);
         let at = at.unwrap();
         let stream = [&stream[..at], &users, &stream[at..]].concat();
         file_of(&header_of(&stream), &stream, 1000).0
     };
     let mut users = Users::default();
-    let admin = Command::Set {
-        name: "ann".to_owned(),
-        role: Some(Role::Admin),
-        password: Password::None,
-    };
+    let admin =
+        Command::Set { name: "ann".to_owned(), role: Some(Role::Admin), password: Password::None };
     users.execute(&admin.encode()).unwrap();
     let file = with_users(&users.encode());
     let group = NewGroup::of(&checked(&file).unwrap(), 99, "here:1").unwrap();
@@ -354,11 +338,7 @@ fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>
     let group = NewGroup::of(&checked, 99, "here:1").unwrap();
     let (mut kept, mut stream) = (BTreeMap::new(), Vec::new());
     let mut write = |part: Part<'_>| -> Result<(), Bad> {
-        let head = Head {
-            at: group.at,
-            offset: stream.len() as u64,
-            first_part: 1,
-        };
+        let head = Head { at: group.at, offset: stream.len() as u64, first_part: 1 };
         stream.extend_from_slice(layout::open(head, part.bytes).unwrap());
         Ok(())
     };
@@ -406,27 +386,18 @@ fn streams_come_back_with_their_bytes() {
             assert_eq!((info.id, info.keep), (was.id, was.keep));
         }
         assert_eq!(table.len(), 3);
-        let ranges: Vec<_> = table
-            .kept()
-            .filter(|(_, range)| !range.is_empty())
-            .collect();
+        let ranges: Vec<_> = table.kept().filter(|(_, range)| !range.is_empty()).collect();
         assert_eq!(ranges.len(), 3);
         for (name, range) in ranges {
             let (first, bytes) = &kept[&name];
-            assert_eq!(
-                (*first, bytes.len() as u64),
-                (range.start, range.end - range.start)
-            );
+            assert_eq!((*first, bytes.len() as u64), (range.start, range.end - range.start));
             assert!(bytes.iter().zip(range).all(|(byte, at)| *byte == at as u8));
         }
     }
     // Without their bytes a new cluster has none of them.
     let without = file_with_streams(&items(), None);
     let read = checked(&without).unwrap();
-    assert_eq!(
-        (read.streams, read.stream_bytes, read.header.streams),
-        (3, 1270, None)
-    );
+    assert_eq!((read.streams, read.stream_bytes, read.header.streams), (3, 1270, None));
     let group = NewGroup::of(&read, 99, "here:1").unwrap();
     let (_, stream) = restored(&without, &group);
     let fed: Result<(), Malformed> = Items::default().feed(&stream, |item| {
@@ -442,10 +413,7 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
     checked(&file).unwrap();
     let streams = file.len() - 40 - 1270 - 4 * 8;
     for length in streams..file.len() {
-        assert!(
-            matches!(checked(&file[..length]), Err(Bad::Truncated(_))),
-            "{length}"
-        );
+        assert!(matches!(checked(&file[..length]), Err(Bad::Truncated(_))), "{length}");
     }
     let mut flipped = file.clone();
     for at in (0..100).chain(streams..file.len()) {
@@ -456,14 +424,9 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
     // Sound checksums: of more or fewer bytes than the table says, or than the header does.
     let table = byte_streams();
     let (stream, bytes) = (stream_with(&items(), &table), bytes_of(&table));
-    for (said, there) in [
-        (1269, 1269),
-        (1271, 1271),
-        (1270, 1269),
-        (1270, 1271),
-        (0, 0),
-        (u64::MAX, 1270),
-    ] {
+    for (said, there) in
+        [(1269, 1269), (1271, 1271), (1270, 1269), (1270, 1271), (0, 0), (u64::MAX, 1270)]
+    {
         let mut header = header_of(&stream);
         header.streams = Some(said);
         let (mut encoder, mut out) = Encoder::begin(&header);
@@ -472,10 +435,7 @@ fn streams_that_are_cut_flipped_or_miscounted_are_refused() {
         bytes.resize(there, 0);
         out.extend(encoder.chunks(&bytes));
         out.extend(encoder.end().1);
-        assert!(
-            matches!(checked(&out), Err(Bad::Damaged { .. })),
-            "{said} {there}"
-        );
+        assert!(matches!(checked(&out), Err(Bad::Damaged { .. })), "{said} {there}");
     }
 }
 

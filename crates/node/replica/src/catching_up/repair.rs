@@ -54,9 +54,7 @@ impl Repair {
 
     /// Whether some of `range` is missing.
     pub(crate) fn misses(&self, range: SlotRange) -> bool {
-        self.missing
-            .iter()
-            .any(|gap| !gap.intersect(range).is_empty())
+        self.missing.iter().any(|gap| !gap.intersect(range).is_empty())
     }
 
     /// These slots are here again.
@@ -127,22 +125,12 @@ mod tests {
         repair.lost(slots(5, 7));
         assert_eq!(repair.missing, [slots(5, 9), slots(20, 21)]);
         assert_eq!(repair.question(Time(0), &[]), None);
-        assert_eq!(
-            repair.wake_at(),
-            Some(Time(10_000)),
-            "it is not due at once"
-        );
+        assert_eq!(repair.wake_at(), Some(Time(10_000)), "it is not due at once");
         let peers = [NodeId(2), NodeId(3)];
         assert_eq!(repair.question(Time(0), &peers), None);
-        assert_eq!(
-            repair.question(Time(10_000), &peers),
-            Some((NodeId(2), slots(5, 9)))
-        );
+        assert_eq!(repair.question(Time(10_000), &peers), Some((NodeId(2), slots(5, 9))));
         assert_eq!(repair.question(Time(10_000), &peers), None);
-        assert_eq!(
-            repair.question(Time(20_000), &peers),
-            Some((NodeId(3), slots(5, 9)))
-        );
+        assert_eq!(repair.question(Time(20_000), &peers), Some((NodeId(3), slots(5, 9))));
         assert_eq!(repair.fruitless(), 2);
         assert!(repair.wants(slots(6, 8)));
         assert!(!repair.wants(slots(8, 10)));

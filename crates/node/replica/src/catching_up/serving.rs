@@ -53,10 +53,7 @@ impl Serving {
 
     /// Whose turn it is, and from where.
     pub(crate) fn next_range(&mut self) -> Option<(NodeId, SlotRange)> {
-        let behind = self
-            .ranges
-            .range(NodeId(self.last.0.saturating_add(1))..)
-            .next();
+        let behind = self.ranges.range(NodeId(self.last.0.saturating_add(1))..).next();
         let (to, range) = behind.or_else(|| self.ranges.iter().next())?;
         self.last = *to;
         Some((*to, *range))

@@ -52,10 +52,7 @@ pub(super) struct Question {
 
 impl Fetches {
     pub(super) fn new(retry_ms: u64) -> Self {
-        Self {
-            open: BTreeMap::new(),
-            retry_ms,
-        }
+        Self { open: BTreeMap::new(), retry_ms }
     }
 
     /// Starts looking for the bytes of a value in these slots; `from` should have them.
@@ -108,10 +105,7 @@ impl Fetches {
 
     /// Content of this stream that is looked for.
     pub(super) fn of_stream(&self, wanted: StreamName) -> Vec<Value> {
-        let first = Value::Content {
-            stream: wanted,
-            offset: 0,
-        };
+        let first = Value::Content { stream: wanted, offset: 0 };
         let from_first = self.open.range(first..);
         let values = from_first.map(|(value, _)| *value);
         let same =
@@ -146,17 +140,10 @@ impl Fetches {
             if peers.is_empty() {
                 continue;
             }
-            let first = peers
-                .iter()
-                .position(|peer| *peer == fetch.first)
-                .unwrap_or(0);
+            let first = peers.iter().position(|peer| *peer == fetch.first).unwrap_or(0);
             let to = peers[(first + fetch.asked) % peers.len()];
             fetch.asked += 1;
-            questions.push(Question {
-                to,
-                value: *value,
-                range: fetch.range,
-            });
+            questions.push(Question { to, value: *value, range: fetch.range });
         }
     }
 
@@ -173,13 +160,8 @@ mod tests {
     use super::*;
 
     const PEERS: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(4)];
-    const BATCH: Value = Value::Batch(BatchName {
-        origin: NodeId(1),
-        boot: 1,
-        counter: 1,
-        length: 3,
-        checksum: 5,
-    });
+    const BATCH: Value =
+        Value::Batch(BatchName { origin: NodeId(1), boot: 1, counter: 1, length: 3, checksum: 5 });
 
     fn questions(fetches: &mut Fetches, now: Time) -> Vec<Question> {
         let mut questions = Vec::new();
@@ -202,20 +184,12 @@ mod tests {
         let mut fetches = Fetches::new(10);
         fetches.start(Time(0), BATCH, slots(5, 6), NodeId(2), false);
         assert_eq!(asked(&mut fetches, Time(0)), [2]);
-        assert_eq!(
-            asked(&mut fetches, Time(0)),
-            [0; 0],
-            "one question at a time"
-        );
+        assert_eq!(asked(&mut fetches, Time(0)), [0; 0], "one question at a time");
         fetches.not_there(Time(1), &BATCH, PEERS.len());
         assert_eq!(asked(&mut fetches, Time(1)), [4]);
         assert_eq!(asked(&mut fetches, Time(1).plus_ms(10)), [1]);
         fetches.not_there(Time(2).plus_ms(10), &BATCH, PEERS.len());
-        assert_eq!(
-            asked(&mut fetches, Time(2).plus_ms(10)),
-            [0; 0],
-            "nobody has it: no hot loop"
-        );
+        assert_eq!(asked(&mut fetches, Time(2).plus_ms(10)), [0; 0], "nobody has it: no hot loop");
         assert_eq!(asked(&mut fetches, Time(1).plus_ms(20)), [2]);
         assert_eq!(fetches.wanted(&BATCH), Some(slots(5, 6)));
         fetches.found(Time(3), &BATCH, Slot(6));
@@ -248,50 +222,31 @@ mod tests {
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {
         let content = |number, offset| Value::Content {
-            stream: StreamName {
-                number,
-                ..StreamName::default()
-            },
+            stream: StreamName { number, ..StreamName::default() },
             offset,
         };
         let mut fetches = Fetches::new(10);
         for (number, offset) in [(1, 7), (2, 0), (2, 9), (3, 0)] {
-            fetches.start(
-                Time(0),
-                content(number, offset),
-                slots(10, 20),
-                NodeId(2),
-                true,
-            );
+            fetches.start(Time(0), content(number, offset), slots(10, 20), NodeId(2), true);
         }
         fetches.start(Time(0), BATCH, slots(5, 6), NodeId(1), false);
         assert_eq!(asked(&mut fetches, Time(0)), [1]);
         assert_eq!(asked(&mut fetches, Time(0).plus_ms(10)).len(), 5);
-        let second = StreamName {
-            number: 2,
-            ..StreamName::default()
-        };
+        let second = StreamName { number: 2, ..StreamName::default() };
         assert_eq!(fetches.of_stream(second), [content(2, 0), content(2, 9)]);
     }
 
     /// Runs that follow each other are one; peers are asked for what is not here, and nothing else.
     #[test]
     fn only_what_is_missing_of_a_run_is_asked_for() {
-        let content = Value::Content {
-            stream: StreamName::default(),
-            offset: 1,
-        };
+        let content = Value::Content { stream: StreamName::default(), offset: 1 };
         let mut fetches = Fetches::new(10);
         fetches.start(Time(0), content, slots(10, 20), NodeId(2), false);
         fetches.start(Time(0), content, slots(20, 30), NodeId(2), false);
         assert_eq!(questions(&mut fetches, Time(0))[0].range, slots(10, 30));
         fetches.found(Time(1), &content, Slot(14));
         let next = questions(&mut fetches, Time(1));
-        assert_eq!(
-            (next[0].range, next[0].to),
-            (slots(14, 30), NodeId(2)),
-            "at once"
-        );
+        assert_eq!((next[0].range, next[0].to), (slots(14, 30), NodeId(2)), "at once");
         fetches.forget_below(Slot(25));
         assert_eq!(fetches.wanted(&content), Some(slots(25, 30)));
         fetches.found(Time(1), &content, Slot(30));

@@ -78,11 +78,7 @@ impl Payloads {
         let stamp = self.stamp;
         self.recent_bytes += payload.len();
         self.recent.insert(stamp, name);
-        vacant.insert(Held {
-            payload,
-            pins: 0,
-            stamp,
-        });
+        vacant.insert(Held { payload, pins: 0, stamp });
         self.shrink();
     }
 
@@ -189,14 +185,7 @@ mod tests {
         assert!(matches(&honest, b"abc", None));
         assert!(!matches(&honest, b"abd", None));
         assert!(!matches(&honest, b"abcd", None));
-        assert!(!matches(
-            &BatchName {
-                length: 4,
-                ..honest
-            },
-            b"abc",
-            None
-        ));
+        assert!(!matches(&BatchName { length: 4, ..honest }, b"abc", None));
         assert!(matches(&honest, b"abc", Some(honest.checksum)));
         assert!(!matches(&honest, b"abc", Some(honest.checksum ^ 1)));
     }

@@ -67,10 +67,7 @@ impl Run {
         if placed > position {
             return Some((placed.min(most), Whereabouts::Placed));
         }
-        let most = self
-            .placed
-            .next(position)
-            .map_or(most, |next| next.min(most));
+        let most = self.placed.next(position).map_or(most, |next| next.min(most));
         let mut end = position;
         while end < most
             && let Some((from, payload)) = self.piece(end)
@@ -114,12 +111,7 @@ pub(crate) struct Runs {
 impl Runs {
     /// At most `bytes_max` bytes in all, and of each stream twice the owner's `window` behind what is applied.
     pub(crate) fn new(bytes_max: usize, window: usize) -> Self {
-        Self {
-            streams: BTreeMap::new(),
-            bytes: 0,
-            bytes_max,
-            window: window as u64,
-        }
+        Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
     }
 
     /// Bytes above what streams have room for by themselves: open slots needed them.
@@ -230,22 +222,14 @@ impl Runs {
         let to = to - to % unit;
         if to > from {
             let part = |at: u64| usize::try_from(at - begins).expect("of a piece");
-            let units = Units {
-                from,
-                within: part(from)..part(to),
-                payload: payload.clone(),
-            };
+            let units = Units { from, within: part(from)..part(to), payload: payload.clone() };
             run.settled = to;
             return Some(units);
         }
         // One that came in several pieces.
         run.settled = from + unit;
         let payload = self.get(stream, &(from..from + unit))?;
-        Some(Units {
-            from,
-            within: 0..payload.len(),
-            payload,
-        })
+        Some(Units { from, within: 0..payload.len(), payload })
     }
 
     /// These bytes are on their way into the store.
@@ -377,11 +361,7 @@ mod tests {
 
     use super::*;
 
-    const S: StreamName = StreamName {
-        owner: NodeId(1),
-        boot: 1,
-        number: 1,
-    };
+    const S: StreamName = StreamName { owner: NodeId(1), boot: 1, number: 1 };
 
     /// The byte at a position, so that any mix-up shows.
     fn byte(position: u64) -> u8 {
@@ -432,10 +412,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_kept() {
         let mut runs = Runs::new(100, 25);
-        assert!(
-            runs.put(S, 0, &piece(0, 60), true),
-            "as far as the window goes"
-        );
+        assert!(runs.put(S, 0, &piece(0, 60), true), "as far as the window goes");
         assert_eq!((runs.bytes, runs.held_to(S, 0, 99)), (50, 50));
         assert!(!runs.put(S, 50, &piece(50, 60), true));
         let other = StreamName { number: 2, ..S };
@@ -444,10 +421,7 @@ mod tests {
         assert!(!runs.put(third, 1, &piece(1, 2), true), "100 in all");
         assert!(!runs.streams.contains_key(&third), "it leaves no trace");
         assert!(!runs.put(third, 0, &piece(0, 1), false), "it is not open");
-        assert!(
-            runs.put(third, 0, &piece(0, 1), true),
-            "what is next always fits"
-        );
+        assert!(runs.put(third, 0, &piece(0, 1), true), "what is next always fits");
         runs.applied(S, 50);
         assert!(runs.put(third, 1, &piece(1, 2), true));
         assert!(!runs.put(S, 20, &piece(20, 40), true), "applied");

@@ -97,11 +97,7 @@ pub struct Refused {
 impl Refused {
     /// Nothing came of it.
     pub fn new(code: &'static str, message: impl Into<String>, hint: &'static str) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            hint,
-        }
+        Self { code, message: message.into(), hint }
     }
 }
 

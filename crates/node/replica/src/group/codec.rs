@@ -79,11 +79,7 @@ impl Group {
             1 => Some(true),
             _ => None,
         };
-        let mut group = Self {
-            next,
-            level,
-            ..Self::default()
-        };
+        let mut group = Self { next, level, ..Self::default() };
         for _ in 0..count {
             let node = NodeId(fields.u32()?);
             let known = Known {

@@ -139,12 +139,7 @@ impl Command {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Self::Allocate {
-                nonce,
-                node,
-                peer,
-                role,
-            } => {
+            Self::Allocate { nonce, node, peer, role } => {
                 out.push(ALLOCATE);
                 put_nonce(*nonce, &mut out);
                 put32(node.map_or(0, |node| node.0), &mut out);
@@ -161,13 +156,7 @@ impl Command {
                 put32(node.0, &mut out);
                 put32(*priority, &mut out);
             }
-            Self::Plan {
-                era,
-                goal,
-                then,
-                leaving,
-                what,
-            } => {
+            Self::Plan { era, goal, then, leaving, what } => {
                 out.push(PLAN);
                 put32(era.0, &mut out);
                 put_goal(goal, &mut out);
@@ -193,14 +182,8 @@ impl Command {
                 peer: take_text(&mut fields)?,
                 role: role_numbered(fields.u8()?)?,
             },
-            ADDRESS => Self::Address {
-                node: NodeId(fields.u32()?),
-                peer: take_text(&mut fields)?,
-            },
-            PRIORITY => Self::Priority {
-                node: NodeId(fields.u32()?),
-                priority: fields.u32()?,
-            },
+            ADDRESS => Self::Address { node: NodeId(fields.u32()?), peer: take_text(&mut fields)? },
+            PRIORITY => Self::Priority { node: NodeId(fields.u32()?), priority: fields.u32()? },
             PLAN => Self::Plan {
                 era: Era(fields.u32()?),
                 goal: take_goal(&mut fields)?,
@@ -208,9 +191,7 @@ impl Command {
                 leaving: take_nodes(&mut fields)?,
                 what: take_text(&mut fields)?,
             },
-            CANCEL => Self::Cancel {
-                plan: fields.u64()?,
-            },
+            CANCEL => Self::Cancel { plan: fields.u64()? },
             _ => return None,
         };
         fields.0.is_empty().then_some(command)
@@ -307,10 +288,8 @@ pub(super) fn put_goal(goal: &Goal, out: &mut Vec<u8>) {
 pub(super) fn take_goal(fields: &mut Fields<'_>) -> Option<Goal> {
     let count = fields.u8()?;
     let one = |_| {
-        let member = Member {
-            node: NodeId(fields.u32()?),
-            incarnation: Incarnation(fields.u32()?),
-        };
+        let member =
+            Member { node: NodeId(fields.u32()?), incarnation: Incarnation(fields.u32()?) };
         Some((member, fields.u32()?))
     };
     (0..count).map(one).collect()
@@ -340,20 +319,11 @@ pub(super) fn take_changes(fields: &mut Fields<'_>) -> Option<Vec<Change>> {
     let count = fields.u8()?;
     let one = |_| {
         let (kind, first, second) = (fields.u8()?, fields.u32()?, fields.u32()?);
-        let member = Member {
-            node: NodeId(first),
-            incarnation: Incarnation(second),
-        };
+        let member = Member { node: NodeId(first), incarnation: Incarnation(second) };
         Some(match kind {
-            0 | 1 => Change::Role {
-                member,
-                auxiliary: kind == 1,
-            },
+            0 | 1 => Change::Role { member, auxiliary: kind == 1 },
             2 => Change::Rule(QuorumRule::Majority),
-            3 => Change::Rule(QuorumRule::Flexible {
-                phase1: first,
-                phase2: second,
-            }),
+            3 => Change::Rule(QuorumRule::Flexible { phase1: first, phase2: second }),
             _ => return None,
         })
     };

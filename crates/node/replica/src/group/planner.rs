@@ -75,11 +75,7 @@ pub struct Sight<'a> {
 
 impl Sight<'_> {
     /// Nobody leads, and all live.
-    pub const NOTHING: Self = Self {
-        leader: None,
-        lives: &|_| true,
-        gone: &|_| false,
-    };
+    pub const NOTHING: Self = Self { leader: None, lives: &|_| true, gone: &|_| false };
 }
 
 impl Sight<'_> {
@@ -112,9 +108,7 @@ pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, In
     let voters = voters.map(|(member, weight)| Voter {
         member: *member,
         weight: *weight,
-        auxiliary: from
-            .position(*member)
-            .is_some_and(|at| from.members()[at].auxiliary),
+        auxiliary: from.position(*member).is_some_and(|at| from.members()[at].auxiliary),
     });
     Configuration::new(voters.collect(), from.rule(), from.class())
 }
@@ -122,11 +116,7 @@ pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, In
 /// Plans the way from `from` to `goal`.
 pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps, NoWay> {
     let mut members: Vec<Member> = from.members().iter().map(|voter| voter.member).collect();
-    members.extend(
-        goal.iter()
-            .filter(|(_, w)| **w > 0)
-            .map(|(member, _)| *member),
-    );
+    members.extend(goal.iter().filter(|(_, w)| **w > 0).map(|(member, _)| *member));
     members.sort_unstable();
     members.dedup();
     if goal.values().all(|weight| *weight == 0) {
@@ -190,9 +180,8 @@ pub fn losses_survived(
     lives: &dyn Fn(Member) -> bool,
 ) -> Option<usize> {
     let members = configuration.members();
-    let mut living: Vec<usize> = (0..members.len())
-        .filter(|at| lives(members[*at].member))
-        .collect();
+    let mut living: Vec<usize> =
+        (0..members.len()).filter(|at| lives(members[*at].member)).collect();
     let is_quorum =
         |set| configuration.is_quorum(Phase::One, set) && configuration.is_quorum(Phase::Two, set);
     let rest = |living: &[usize]| {
@@ -324,11 +313,7 @@ impl Search<'_> {
                 && others.any(|(_, (member, weight))| member.node == node && *weight > 0)
         };
         for (index, member) in self.members.iter().enumerate() {
-            let surplus = if returns(index) {
-                start[index] as usize
-            } else {
-                0
-            };
+            let surplus = if returns(index) { start[index] as usize } else { 0 };
             changes.extend(std::iter::repeat_n(Change::Decrement(*member), surplus));
         }
         for (index, member) in self.members.iter().enumerate() {
@@ -359,11 +344,7 @@ impl Search<'_> {
                 pauses += usize::from(self.pauses(at));
             }
         }
-        Steps {
-            changes,
-            fragile,
-            pauses,
-        }
+        Steps { changes, fragile, pauses }
     }
 }
 
@@ -399,15 +380,11 @@ mod tests {
 
     fn goal(weights: &[u32]) -> Goal {
         let goal = (1..).zip(weights).filter(|(_, weight)| **weight > 0);
-        goal.map(|(node, weight)| (Member::first(node), *weight))
-            .collect()
+        goal.map(|(node, weight)| (Member::first(node), *weight)).collect()
     }
 
     fn follow(from: &[u32], to: &[u32], leader: Option<u32>) -> Steps {
-        let sight = Sight {
-            leader: leader.map(Member::first),
-            ..Sight::NOTHING
-        };
+        let sight = Sight { leader: leader.map(Member::first), ..Sight::NOTHING };
         let steps = plan(&weighted(from), &goal(to), sight).unwrap();
         let mut at = weighted(from);
         for change in &steps.changes {
@@ -424,10 +401,7 @@ mod tests {
         assert_eq!((steps.fragile, steps.pauses), (0, 0), "{steps:?}");
         assert!(steps.changes.len() <= 8, "{steps:?}");
         // What is plain has both.
-        let plain = [
-            Change::Increment(Member::first(4)),
-            Change::Decrement(Member::first(3)),
-        ];
+        let plain = [Change::Increment(Member::first(4)), Change::Decrement(Member::first(3))];
         assert_ne!(steps.changes, plain);
     }
 
@@ -462,11 +436,7 @@ mod tests {
         let steps = follow(&[1; 5], &[1, 1, 1, 1, 0, 1], Some(1));
         assert_eq!(steps.fragile, 0, "{steps:?}");
         let lives = |member: Member| member.node.0 != 1;
-        let sight = Sight {
-            leader: Some(Member::first(3)),
-            lives: &lives,
-            ..Sight::NOTHING
-        };
+        let sight = Sight { leader: Some(Member::first(3)), lives: &lives, ..Sight::NOTHING };
         let steps = plan(&weighted(&[1; 5]), &goal(&[0, 1, 1, 1, 1, 1]), sight).unwrap();
         assert_eq!(steps.fragile, 0, "{steps:?}");
     }
@@ -478,11 +448,7 @@ mod tests {
         let (old, new) = (Member::first(2), Member::first(4));
         let (from, to) = (weighted(&[1, 1, 1]), goal(&[1, 0, 1, 1]));
         let lives = |member: Member| member != old;
-        let mut sight = Sight {
-            leader: Some(Member::first(3)),
-            lives: &lives,
-            ..Sight::NOTHING
-        };
+        let mut sight = Sight { leader: Some(Member::first(3)), lives: &lives, ..Sight::NOTHING };
         let steps = plan(&from, &to, sight).unwrap();
         let wanted = [Change::Increment(new), Change::Decrement(old)];
         assert_eq!(steps.changes, wanted);
@@ -496,10 +462,7 @@ mod tests {
             assert!(losses_survived(&at, &lives).is_some(), "{at:?}");
         }
         // Who forgot its votes is of no use: its weight goes first, and whoever comes back need not be there.
-        let new = Member {
-            incarnation: Incarnation(1),
-            ..old
-        };
+        let new = Member { incarnation: Incarnation(1), ..old };
         let mut to = goal(&[1, 0, 1]);
         to.insert(new, 1);
         let (lives, gone) = (|member| member != old, |member| member == old);
@@ -513,11 +476,7 @@ mod tests {
     #[test]
     fn no_step_leaves_the_living_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;
-        let sight = Sight {
-            leader: Some(Member::first(2)),
-            lives: &lives,
-            ..Sight::NOTHING
-        };
+        let sight = Sight { leader: Some(Member::first(2)), lives: &lives, ..Sight::NOTHING };
         let from = weighted(&[1, 1, 1]);
         let steps = plan(&from, &goal(&[0, 1, 1, 1]), sight).unwrap();
         let mut at = from;
@@ -550,11 +509,7 @@ mod tests {
             node: NodeId(node),
             incarnation: Incarnation(incarnation),
         };
-        let voter = |node, auxiliary| Voter {
-            member: member(node, 0),
-            weight: 1,
-            auxiliary,
-        };
+        let voter = |node, auxiliary| Voter { member: member(node, 0), weight: 1, auxiliary };
         let voters = vec![voter(1, false), voter(2, false), voter(3, true)];
         let from = Configuration::new(voters, QuorumRule::Majority, Class::Durable).unwrap();
         let goal = [member(1, 1), member(2, 0), member(3, 0)].map(|member| (member, 1));
@@ -577,10 +532,7 @@ mod tests {
         let heavy = goal(&[1, WEIGHT_WANTED_MAX + 1, 1]);
         assert_eq!(plan(&from, &heavy, Sight::NOTHING), Err(NoWay::TooHeavy));
         follow(&[1, 1, 1], &[1, WEIGHT_WANTED_MAX, 1], None);
-        let rule = QuorumRule::Flexible {
-            phase1: 2,
-            phase2: 2,
-        };
+        let rule = QuorumRule::Flexible { phase1: 2, phase2: 2 };
         let flexible = Configuration::new(from.members().to_vec(), rule, Class::Durable).unwrap();
         let five = goal(&[1, 1, 1, 1, 1]);
         assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoWay::Invalid));
@@ -591,13 +543,8 @@ mod tests {
     fn one_of_many_that_forgot_is_taken_back() {
         let from = weighted(&[1; 7]);
         let mut to = goal(&[1, 0, 1, 1, 1, 1, 1]);
-        let (old, new) = (
-            Member::first(2),
-            Member {
-                incarnation: Incarnation(1),
-                ..Member::first(2)
-            },
-        );
+        let (old, new) =
+            (Member::first(2), Member { incarnation: Incarnation(1), ..Member::first(2) });
         to.insert(new, 1);
         let sight = Sight {
             leader: Some(Member::first(1)),

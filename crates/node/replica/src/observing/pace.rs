@@ -15,11 +15,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// Looks back for `samples_max` times `every_ms`.
     pub(crate) fn new(every_ms: u64, samples_max: usize) -> Self {
-        Self {
-            every_ms,
-            samples_max,
-            samples: VecDeque::new(),
-        }
+        Self { every_ms, samples_max, samples: VecDeque::new() }
     }
 
     /// The total at this moment; taken if the last one is old enough.

@@ -34,11 +34,7 @@ struct Beyond {
 
 impl Promises {
     pub(crate) const fn new(election_max_ms: u64) -> Self {
-        Self {
-            patience_us: election_max_ms * ELECTIONS * 1000,
-            shown: None,
-            beyond: None,
-        }
+        Self { patience_us: election_max_ms * ELECTIONS * 1000, shown: None, beyond: None }
     }
 
     /// Somebody said this; `own` is the era of this node. What others have promised is no evidence:
@@ -82,11 +78,7 @@ impl Promises {
             return;
         }
         if self.beyond.is_none_or(|beyond| beyond.ballot != promised) {
-            self.beyond = Some(Beyond {
-                ballot: promised,
-                since: now,
-                told: false,
-            });
+            self.beyond = Some(Beyond { ballot: promised, since: now, told: false });
         }
     }
 
@@ -125,24 +117,15 @@ mod tests {
     use super::*;
 
     fn ballot(era: u32) -> Ballot {
-        Ballot {
-            era: Era(era),
-            round: 1,
-            node: NodeId(3),
-        }
+        Ballot { era: Era(era), round: 1, node: NodeId(3) }
     }
 
     fn asks(era: u32) -> Message {
-        Message::Phase1a {
-            ballot: ballot(era),
-            from: Slot(1),
-        }
+        Message::Phase1a { ballot: ballot(era), from: Slot(1) }
     }
 
     fn lives(era: u32) -> Message {
-        Message::PreVote {
-            ballot: ballot(era),
-        }
+        Message::PreVote { ballot: ballot(era) }
     }
 
     const fn at(ms: u64) -> Time {
@@ -164,10 +147,7 @@ mod tests {
         // Leaders of other eras say nothing of it, nor do others who were misled.
         promises.heard(at(500), &lives(0), Era(0));
         promises.heard(at(500), &lives(6), Era(0));
-        let misled = Message::Preempted {
-            ballot: ballot(0),
-            promised: ballot(7),
-        };
+        let misled = Message::Preempted { ballot: ballot(0), promised: ballot(7) };
         promises.heard(at(500), &misled, Era(0));
         assert_eq!(promises.take_news(at(999)), None);
         let text = promises.take_news(at(1000)).unwrap();

@@ -112,13 +112,7 @@ impl Pursuit {
                 let (at, to) = self.position(activity, standing);
                 // What an earlier process received of it counts.
                 let from = if activity.counts_bytes() { 0 } else { at };
-                Doing {
-                    activity,
-                    from,
-                    to,
-                    began: now,
-                    told: None,
-                }
+                Doing { activity, from, to, began: now, told: None }
             });
             self.pace.restart();
         }
@@ -162,10 +156,7 @@ impl Pursuit {
         }
         // "Level" says the same of who has caught up; of who has not, there is nothing to say yet. That a
         // snapshot is there is an event of its own.
-        if matches!(
-            doing.activity,
-            Activity::CatchingUp | Activity::ReceivingSnapshot
-        ) {
+        if matches!(doing.activity, Activity::CatchingUp | Activity::ReceivingSnapshot) {
             self.level_told = false;
             return;
         }
@@ -239,11 +230,9 @@ mod tests {
                 Event::StillBehind(at) => {
                     format!("still {:?} {} at {:?}/s", at.activity, at.at, at.per_second)
                 }
-                Event::Done {
-                    activity,
-                    slots,
-                    ms,
-                } => format!("done {activity:?}, {slots} slots in {ms} ms"),
+                Event::Done { activity, slots, ms } => {
+                    format!("done {activity:?}, {slots} slots in {ms} ms")
+                }
                 Event::Level { at, ms } => format!("level at {at} after {ms} ms"),
                 other => format!("{other:?}"),
             });
@@ -254,10 +243,7 @@ mod tests {
     #[test]
     fn a_start_is_level_once_a_leader_says_so() {
         let (mut pursuit, mut events) = (Pursuit::new(at_ms(0), Slot(9), 0, 0), Events::default());
-        let unled = Standing {
-            led: false,
-            ..standing(9, 9)
-        };
+        let unled = Standing { led: false, ..standing(9, 9) };
         pursuit.observe(at_ms(50), &unled, &mut events);
         assert_eq!(told(&mut events), [""; 0]);
         pursuit.observe(at_ms(200), &standing(9, 9), &mut events);
@@ -310,10 +296,8 @@ mod tests {
         let mut pursuit = Pursuit::new(at_ms(0), Slot(1), 0, 0);
         pursuit.observe(at_ms(0), &standing(1, 1), &mut events);
         pursuit.observe(at_ms(50), &standing(1, 900), &mut events);
-        let receiving = |mib: u64| Standing {
-            receiving: Some((mib << 20, 40 << 20)),
-            ..standing(1, 900)
-        };
+        let receiving =
+            |mib: u64| Standing { receiving: Some((mib << 20, 40 << 20)), ..standing(1, 900) };
         for ms in (2000..6000).step_by(100) {
             pursuit.observe(at_ms(ms), &receiving(ms / 200), &mut events);
         }
@@ -340,19 +324,13 @@ mod tests {
     fn repair_comes_before_replay_and_says_when_it_is_over() {
         let mut events = Events::default();
         let mut pursuit = Pursuit::new(at_ms(0), Slot(100), 0, 20);
-        let damaged = |missing| Standing {
-            missing,
-            ..standing(40, 100)
-        };
+        let damaged = |missing| Standing { missing, ..standing(40, 100) };
         pursuit.observe(at_ms(0), &damaged(20), &mut events);
         pursuit.observe(at_ms(1000), &damaged(15), &mut events);
         let progress = pursuit.progress(at_ms(1000), &damaged(15)).unwrap();
         assert_eq!((progress.at, progress.to, progress.ms), (5, 20, 1000));
         pursuit.observe(at_ms(1500), &damaged(0), &mut events);
-        assert_eq!(
-            told(&mut events),
-            ["Repairing 0 of 20", "done Repairing, 20 slots in 1500 ms"]
-        );
+        assert_eq!(told(&mut events), ["Repairing 0 of 20", "done Repairing, 20 slots in 1500 ms"]);
         let progress = pursuit.progress(at_ms(1500), &damaged(0)).unwrap();
         assert_eq!(progress.activity, Activity::Replaying);
     }

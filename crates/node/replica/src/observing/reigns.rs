@@ -49,11 +49,7 @@ mod tests {
     use super::*;
 
     fn ballot(round: u32) -> Ballot {
-        Ballot {
-            era: Era(0),
-            round,
-            node: NodeId(1),
-        }
+        Ballot { era: Era(0), round, node: NodeId(1) }
     }
 
     #[test]

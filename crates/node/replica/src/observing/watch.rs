@@ -101,11 +101,7 @@ impl Watch {
         self.look_at_segments(now, sight.segment_failure, events);
         if let Some(for_ms) = unled_ms {
             let (connected, members) = sight.reachable;
-            events.push(Event::NoLeader {
-                for_ms,
-                connected,
-                members,
-            });
+            events.push(Event::NoLeader { for_ms, connected, members });
         }
     }
 
@@ -199,10 +195,7 @@ mod tests {
             Event::WriteHangs { ms: 2000 },
             Event::WriteHangs { ms: 4000 },
             Event::WriteHangs { ms: 8000 },
-            Event::SlowWrite {
-                ms: 10_000,
-                bytes: 4096,
-            },
+            Event::SlowWrite { ms: 10_000, bytes: 4096 },
         ];
         assert_eq!(told, expected);
     }

@@ -142,10 +142,7 @@ mod tests {
     fn a_service_that_goes_back_takes_its_digest_with_it() {
         let mut comparison = comparison();
         let own = applied(&[1, 2, 3]);
-        assert_eq!(
-            comparison.heard(NodeId(2), claim(&[1, 2, 3, 4]), &own),
-            None
-        );
+        assert_eq!(comparison.heard(NodeId(2), claim(&[1, 2, 3, 4]), &own), None);
         let mut own = Digest::new(Slot(2), applied(&[1]).now());
         assert_eq!(own.claim(), applied(&[1]).claim());
         for (slot, session) in [(2, 2), (3, 3), (4, 5)] {

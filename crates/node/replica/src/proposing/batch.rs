@@ -171,11 +171,7 @@ fn take_entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
             let (sequence, rest) = take_u64(rest)?;
             let (acknowledged_below, rest) = take_u64(rest)?;
             let session = SessionId { slot, index };
-            let at = Sequenced {
-                session,
-                sequence,
-                acknowledged_below,
-            };
+            let at = Sequenced { session, sequence, acknowledged_below };
             (Kind::Sequenced(at), rest)
         }
         _ => return None,
@@ -205,38 +201,12 @@ mod tests {
             acknowledged_below: 1,
         };
         let mut entries = Vec::new();
-        Entry {
-            kind: Kind::Plain,
-            command: b"set\0a",
-        }
-        .encode(&mut entries);
-        Entry {
-            kind: Kind::Group,
-            command: b"",
-        }
-        .encode(&mut entries);
-        Entry {
-            kind: Kind::Stream,
-            command: b"open",
-        }
-        .encode(&mut entries);
-        Entry {
-            kind: Kind::Access,
-            command: b"user",
-        }
-        .encode(&mut entries);
-        Entry {
-            kind: Kind::Sequenced(at),
-            command: b"incr",
-        }
-        .encode(&mut entries);
-        assemble(
-            Header {
-                session: 5,
-                sequence: 9,
-            },
-            &entries,
-        )
+        Entry { kind: Kind::Plain, command: b"set\0a" }.encode(&mut entries);
+        Entry { kind: Kind::Group, command: b"" }.encode(&mut entries);
+        Entry { kind: Kind::Stream, command: b"open" }.encode(&mut entries);
+        Entry { kind: Kind::Access, command: b"user" }.encode(&mut entries);
+        Entry { kind: Kind::Sequenced(at), command: b"incr" }.encode(&mut entries);
+        assemble(Header { session: 5, sequence: 9 }, &entries)
     }
 
     /// Zero bytes and empty commands included.
@@ -244,13 +214,7 @@ mod tests {
     fn what_goes_in_comes_out() {
         let bytes = sample();
         let batch = Batch::parse(&bytes).unwrap();
-        assert_eq!(
-            batch.header,
-            Header {
-                session: 5,
-                sequence: 9
-            }
-        );
+        assert_eq!(batch.header, Header { session: 5, sequence: 9 });
         let commands: Vec<_> = batch.entries().map(|entry| entry.command).collect();
         assert_eq!(commands, [&b"set\0a"[..], b"", b"open", b"user", b"incr"]);
         let kinds: Vec<_> = batch.entries().map(|entry| entry.kind).collect();
@@ -271,11 +235,7 @@ mod tests {
             ends.push(ends.last().unwrap() + entry.encoded_bytes());
         }
         for cut in 0..bytes.len() {
-            assert_eq!(
-                Batch::parse(&bytes[..cut]).is_some(),
-                ends.contains(&cut),
-                "cut at {cut}"
-            );
+            assert_eq!(Batch::parse(&bytes[..cut]).is_some(), ends.contains(&cut), "cut at {cut}");
         }
     }
 

@@ -41,9 +41,7 @@ impl Forwarded {
 
     /// Bytes of the next one.
     pub(crate) fn next_bytes(&self) -> Option<usize> {
-        self.queue
-            .front()
-            .map(|(_, payload)| payload.as_deref().map_or(0, <[u8]>::len))
+        self.queue.front().map(|(_, payload)| payload.as_deref().map_or(0, <[u8]>::len))
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Value, Option<Payload>)> {
@@ -95,9 +93,7 @@ mod tests {
     fn queue_is_bounded_and_knows_what_it_holds() {
         let mut forwarded = Forwarded::default();
         let value = |session| Value::ExpireSession { session };
-        let taken = (0..100)
-            .filter(|at| forwarded.push(value(*at), None, 640))
-            .count();
+        let taken = (0..100).filter(|at| forwarded.push(value(*at), None, 640)).count();
         assert_eq!(taken, 640 / COMMAND_OVERHEAD_BYTES);
         assert!(forwarded.knows(&value(3)));
         assert_eq!(forwarded.pop().map(|(value, _)| value), Some(value(0)));
@@ -115,11 +111,7 @@ mod tests {
     #[test]
     fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
         let mut forwarded = Forwarded::default();
-        let value = |number| Value::RegisterSession {
-            origin: NodeId(1),
-            boot: 1,
-            number,
-        };
+        let value = |number| Value::RegisterSession { origin: NodeId(1), boot: 1, number };
         forwarded.proposed(ballot(1), value(1));
         forwarded.proposed(ballot(1), value(2));
         forwarded.proposed(ballot(2), value(2));
@@ -133,10 +125,6 @@ mod tests {
     }
 
     fn ballot(round: u32) -> Ballot {
-        Ballot {
-            era: Era(0),
-            round,
-            node: NodeId(1),
-        }
+        Ballot { era: Era(0), round, node: NodeId(1) }
     }
 }

@@ -77,21 +77,13 @@ impl Gather {
 
     pub(crate) fn push(&mut self, waiter: Waiter, deadline: Time, entry: &Entry<'_>) {
         entry.encode(&mut self.bytes);
-        self.items.push_back(Item {
-            waiter,
-            deadline,
-            encoded_bytes: entry.encoded_bytes(),
-        });
+        self.items.push_back(Item { waiter, deadline, encoded_bytes: entry.encoded_bytes() });
     }
 
     /// A read behind the commands that wait, and before those that come.
     pub(crate) fn push_read(&mut self, waiter: Waiter, deadline: Time) {
         self.reads += 1;
-        self.items.push_back(Item {
-            waiter,
-            deadline,
-            encoded_bytes: 0,
-        });
+        self.items.push_back(Item { waiter, deadline, encoded_bytes: 0 });
     }
 
     /// Whether a batch of `batch_bytes` is filled.
@@ -192,10 +184,7 @@ impl Gather {
             0 => self.consume(item.encoded_bytes),
             _ => drop(self.bytes.drain(from..from + item.encoded_bytes)),
         }
-        before
-            .into_iter()
-            .rev()
-            .for_each(|item| self.items.push_front(item));
+        before.into_iter().rev().for_each(|item| self.items.push_front(item));
         Some((item, bytes))
     }
 }
@@ -206,14 +195,7 @@ mod tests {
     use crate::proposing::batch::Kind;
 
     fn push(gather: &mut Gather, tag: u64, command: &[u8]) {
-        gather.push(
-            Waiter::Front(Tag(tag)),
-            Time(tag),
-            &Entry {
-                kind: Kind::Plain,
-                command,
-            },
-        );
+        gather.push(Waiter::Front(Tag(tag)), Time(tag), &Entry { kind: Kind::Plain, command });
     }
 
     fn take(gather: &mut Gather, batch_bytes: usize) -> (Vec<u64>, usize) {
@@ -240,10 +222,7 @@ mod tests {
     fn what_a_client_was_told_of_never_runs_out_of_time() {
         let mut gather = Gather::default();
         let told = |deadline, command| {
-            let entry = Entry {
-                kind: Kind::Plain,
-                command,
-            };
+            let entry = Entry { kind: Kind::Plain, command };
             (Waiter::Told, Time(deadline), entry)
         };
         let (waiter, deadline, entry) = told(1, b"one");
@@ -252,10 +231,7 @@ mod tests {
         push(&mut gather, 3, b"three");
         assert_eq!(gather.deadline(), Some(Time(2)));
         let (item, bytes) = gather.expire(Time(2)).unwrap();
-        assert_eq!(
-            (item.waiter, &bytes[bytes.len() - 3..]),
-            (Waiter::Front(Tag(2)), &b"two"[..])
-        );
+        assert_eq!((item.waiter, &bytes[bytes.len() - 3..]), (Waiter::Front(Tag(2)), &b"two"[..]));
         assert_eq!(gather.expire(Time(2)), None);
         assert!(gather.expire(Time(9)).is_some());
         assert_eq!((gather.deadline(), gather.expire(Time(9))), (None, None));
@@ -274,25 +250,13 @@ mod tests {
         let (first, second) = bytes.split_at(items[0].encoded_bytes);
         gather.put_back(vec![(items[0], first), (items[1], second)]);
         let (items, bytes) = gather.take(100, <[u8]>::to_vec);
-        assert_eq!(
-            items.iter().map(|item| item.deadline.0).collect::<Vec<_>>(),
-            [1, 2, 3]
-        );
+        assert_eq!(items.iter().map(|item| item.deadline.0).collect::<Vec<_>>(), [1, 2, 3]);
         let whole = crate::proposing::batch::assemble(
-            crate::proposing::batch::Header {
-                session: 1,
-                sequence: 1,
-            },
+            crate::proposing::batch::Header { session: 1, sequence: 1 },
             &bytes,
         );
         let batch = crate::proposing::batch::Batch::parse(&whole).unwrap();
-        assert_eq!(
-            batch
-                .entries()
-                .map(|entry| entry.command[0])
-                .collect::<Vec<_>>(),
-            b"abc"
-        );
+        assert_eq!(batch.entries().map(|entry| entry.command[0]).collect::<Vec<_>>(), b"abc");
     }
 
     /// A read adds nothing to a batch, and stays between its neighbours whatever becomes of them.
@@ -318,11 +282,7 @@ mod tests {
         assert_eq!(gather.len(), 1);
         assert_eq!(take(&mut gather, 100), (vec![6, 7, 8], 6));
         read(&mut gather, 9);
-        assert!(
-            gather
-                .expire(Time(9))
-                .is_some_and(|(item, _)| item.is_read())
-        );
+        assert!(gather.expire(Time(9)).is_some_and(|(item, _)| item.is_read()));
         assert_eq!((gather.len(), gather.charge()), (0, 0));
     }
 
@@ -332,10 +292,7 @@ mod tests {
         push(&mut gather, 1, b"a");
         push(&mut gather, 5, b"b");
         assert_eq!(gather.expire(Time(0)), None);
-        assert_eq!(
-            gather.expire(Time(3)).map(|(item, _)| item.deadline),
-            Some(Time(1))
-        );
+        assert_eq!(gather.expire(Time(3)).map(|(item, _)| item.deadline), Some(Time(1)));
         assert_eq!(gather.expire(Time(3)), None);
         assert_eq!(gather.deadline(), Some(Time(5)));
     }

@@ -43,16 +43,7 @@ impl InFlightBatch {
     ) -> Self {
         let waits = |item: &&Item| matches!(item.waiter, Waiter::Early(_));
         let early = items.iter().filter(waits).count();
-        Self {
-            name,
-            payload,
-            items,
-            commands,
-            expired: 0,
-            early,
-            stands: None,
-            formed,
-        }
+        Self { name, payload, items, commands, expired: 0, early, stands: None, formed }
     }
 
     /// The commands, with what is known of them.
@@ -105,11 +96,7 @@ impl InFlightBatch {
         {
             self.expired += 1;
             // A command left this node, or may have; a read never does.
-            let failure = if item.is_read() {
-                Failure::NoQuorum
-            } else {
-                Failure::Unknown
-            };
+            let failure = if item.is_read() { Failure::NoQuorum } else { Failure::Unknown };
             if completions.fail(item.waiter, failure) {
                 item.waiter = Waiter::Gone;
                 expired += 1;
@@ -154,9 +141,7 @@ impl InFlight {
         is_past: impl Fn(&BatchName, Header) -> bool,
     ) -> Vec<InFlightBatch> {
         let past = self.batches.iter();
-        let past = past
-            .take_while(|batch| is_past(&batch.name, batch.header()))
-            .count();
+        let past = past.take_while(|batch| is_past(&batch.name, batch.header())).count();
         self.offered = self.offered.saturating_sub(past);
         self.batches.drain(..past).collect()
     }

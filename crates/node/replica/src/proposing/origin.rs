@@ -184,9 +184,7 @@ impl Origin {
         waiter: Waiter,
         entry: &Entry<'_>,
     ) -> Result<(), Failure> {
-        self.push(now, waiter, entry)
-            .then_some(())
-            .ok_or(Failure::Busy)
+        self.push(now, waiter, entry).then_some(()).ok_or(Failure::Busy)
     }
 
     /// Takes a read that runs behind the commands taken so far, before those that come, and in a
@@ -197,8 +195,7 @@ impl Origin {
         if charge > self.limits.pending_bytes {
             return Err(Failure::Busy);
         }
-        self.gather
-            .push_read(Waiter::Front(tag), now.plus_ms(self.timeout_ms));
+        self.gather.push_read(Waiter::Front(tag), now.plus_ms(self.timeout_ms));
         self.registrations.need_own();
         Ok(())
     }
@@ -208,14 +205,7 @@ impl Origin {
         if self.due.contains(command) {
             return true;
         }
-        let taken = self.push(
-            now,
-            Waiter::Service,
-            &Entry {
-                kind: Kind::Plain,
-                command,
-            },
-        );
+        let taken = self.push(now, Waiter::Service, &Entry { kind: Kind::Plain, command });
         if taken {
             self.due.insert(command.to_vec());
         }
@@ -230,9 +220,7 @@ impl Origin {
         waiter: Waiter,
         command: &[u8],
     ) -> Result<(), Failure> {
-        self.push(now, waiter, &Entry { kind, command })
-            .then_some(())
-            .ok_or(Failure::Busy)
+        self.push(now, waiter, &Entry { kind, command }).then_some(()).ok_or(Failure::Busy)
     }
 
     fn push(&mut self, now: Time, waiter: Waiter, entry: &Entry<'_>) -> bool {
@@ -240,8 +228,7 @@ impl Origin {
         if charge > self.limits.pending_bytes {
             return false;
         }
-        self.gather
-            .push(waiter, now.plus_ms(self.timeout_ms), entry);
+        self.gather.push(waiter, now.plus_ms(self.timeout_ms), entry);
         self.totals.accepted += 1;
         self.registrations.need_own();
         true
@@ -290,19 +277,13 @@ impl Origin {
         self.next_bytes(now)?;
         self.progress_at = now;
         if let Some(value) = self.registrations.take() {
-            return Some(Offer {
-                value,
-                payload: None,
-            });
+            return Some(Offer { value, payload: None });
         }
         if self.in_flight.next().is_none() {
             self.form_batch(now);
         }
         let batch = self.in_flight.take_next()?;
-        Some(Offer {
-            value: Value::Batch(batch.name),
-            payload: Some(batch.payload.clone()),
-        })
+        Some(Offer { value: Value::Batch(batch.name), payload: Some(batch.payload.clone()) })
     }
 
     fn form_batch(&mut self, now: Time) {
@@ -330,13 +311,7 @@ impl Origin {
                 .expect("bounded by batch_bytes and command_bytes_max"),
             checksum: quorate_wire::checksum(&bytes),
         };
-        self.in_flight.push(InFlightBatch::new(
-            name,
-            Payload::new(bytes),
-            items,
-            commands,
-            now,
-        ));
+        self.in_flight.push(InFlightBatch::new(name, Payload::new(bytes), items, commands, now));
     }
 
     /// There is no room towards the leader: nothing is offered before.
@@ -399,8 +374,7 @@ impl Origin {
         self.progress_at = now;
         if self.in_flight.is_empty() && self.limits.window_batches == 1 {
             let (formed, commands) = (moment(batch.formed), batch.commands);
-            self.anticipation
-                .on_completed(moment(now), formed, commands, self.gather.len());
+            self.anticipation.on_completed(moment(now), formed, commands, self.gather.len());
         }
         let completed = self.completed(&batch);
         self.completed.push(completed);
@@ -485,10 +459,8 @@ impl Origin {
         }
         let batches = self.in_flight.take_all();
         let living = |item: &Item| item.waiter != Waiter::Gone;
-        let commands = batches
-            .iter()
-            .flat_map(InFlightBatch::encoded)
-            .filter(|(item, _)| living(item));
+        let commands =
+            batches.iter().flat_map(InFlightBatch::encoded).filter(|(item, _)| living(item));
         self.gather.put_back(commands.collect());
         self.registrations.renew_own();
     }
@@ -516,13 +488,7 @@ impl Origin {
     }
 
     fn forget_due(&mut self, encoded: &[u8]) {
-        let whole = batch::assemble(
-            Header {
-                session: 0,
-                sequence: 0,
-            },
-            encoded,
-        );
+        let whole = batch::assemble(Header { session: 0, sequence: 0 }, encoded);
         for entry in Batch::parse(&whole).iter().flat_map(Batch::entries) {
             self.due.remove(entry.command);
         }
@@ -531,9 +497,7 @@ impl Origin {
     /// When something here is due, without news from others.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let held = (now < self.hold_until).then_some(self.hold_until);
-        let silence = self
-            .is_offered()
-            .then(|| self.progress_at.plus_ms(self.repeat_ms));
+        let silence = self.is_offered().then(|| self.progress_at.plus_ms(self.repeat_ms));
         let anticipated = self.anticipation.until();
         let anticipated = anticipated.map(|until| Time(until.0.div_ceil(1000)));
         earliest([
@@ -556,12 +520,8 @@ mod tests {
     const REPEAT_MS: u64 = 20;
 
     fn origin() -> Origin {
-        let limits = Limits {
-            window_batches: 2,
-            batch_bytes: 30,
-            pending_bytes: 500,
-            ..Limits::default()
-        };
+        let limits =
+            Limits { window_batches: 2, batch_bytes: 30, pending_bytes: 500, ..Limits::default() };
         Origin::new(NodeId(3), 7, TIMEOUT_MS, REPEAT_MS, limits)
     }
 
@@ -576,21 +536,12 @@ mod tests {
     fn write(origin: &mut Origin, completions: &mut Completions, tag: u64, command: &[u8]) {
         completions.opened();
         origin
-            .accept(
-                Time(0),
-                Waiter::Front(Tag(tag)),
-                &Entry {
-                    kind: Kind::Plain,
-                    command,
-                },
-            )
+            .accept(Time(0), Waiter::Front(Tag(tag)), &Entry { kind: Kind::Plain, command })
             .unwrap();
     }
 
     fn offers(origin: &mut Origin) -> Vec<String> {
-        std::iter::from_fn(|| origin.take_offer(Time(0)))
-            .map(|offer| show(&offer))
-            .collect()
+        std::iter::from_fn(|| origin.take_offer(Time(0))).map(|offer| show(&offer)).collect()
     }
 
     /// The registration, or session.sequence: commands.
@@ -599,14 +550,10 @@ mod tests {
             return offer.value.to_string();
         };
         let batch = Batch::parse(payload).unwrap();
-        let commands = batch
-            .entries()
-            .map(|entry| String::from_utf8_lossy(entry.command).into_owned());
+        let commands =
+            batch.entries().map(|entry| String::from_utf8_lossy(entry.command).into_owned());
         let commands = commands.collect::<Vec<_>>().join(" ");
-        format!(
-            "{}.{}: {commands}",
-            batch.header.session, batch.header.sequence
-        )
+        format!("{}.{}: {commands}", batch.header.session, batch.header.sequence)
     }
 
     fn name(origin: &Origin, at: usize) -> BatchName {
@@ -619,9 +566,7 @@ mod tests {
         };
         let mut list = Vec::new();
         while let Some(completion) = ended.next_completion() {
-            let Completion::Failed(tag, failure) = completion else {
-                panic!("{completion:?}")
-            };
+            let Completion::Failed(tag, failure) = completion else { panic!("{completion:?}") };
             list.push((tag.0, failure));
         }
         list
@@ -692,10 +637,7 @@ mod tests {
         origin.complete(Time(0), &names[0]).unwrap();
         origin.on_out_of_order(&names[1]);
         assert_eq!(offers(&mut origin), ["40.2: a"]);
-        assert!(
-            origin.complete(Time(0), &names[0]).is_none(),
-            "answered once"
-        );
+        assert!(origin.complete(Time(0), &names[0]).is_none(), "answered once");
     }
 
     #[test]
@@ -715,11 +657,7 @@ mod tests {
         completions.opened();
         origin.register(Time(0), Tag(9)).unwrap();
         assert_eq!(offers(&mut origin), ["register 3/7/1"]);
-        let value = Value::RegisterSession {
-            origin: NodeId(3),
-            boot: 7,
-            number: 1,
-        };
+        let value = Value::RegisterSession { origin: NodeId(3), boot: 7, number: 1 };
         origin.on_refused(&value, Time(0));
         assert_eq!(offers(&mut origin), ["register 3/7/1"]);
     }
@@ -744,14 +682,8 @@ mod tests {
         completions.opened();
         origin.register(Time(0), Tag(3)).unwrap();
         assert_eq!(origin.wake_at(Time(0)), Some(Time(0).plus_ms(REPEAT_MS)));
-        assert_eq!(
-            origin.expire(Time(0).plus_ms(TIMEOUT_MS - 1), &mut completions),
-            0
-        );
-        assert_eq!(
-            origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions),
-            4
-        );
+        assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS - 1), &mut completions), 0);
+        assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 4);
         let expected = [
             (2, Failure::NoQuorum),
             (0, Failure::Unknown),
@@ -762,10 +694,7 @@ mod tests {
         // What left is still repeated: batches behind it need it applied.
         origin.on_new_ballot();
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
-        assert_eq!(
-            origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions),
-            0
-        );
+        assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 0);
     }
 
     /// What is about to be offered again was offered before: it may take effect all the same.
@@ -786,13 +715,8 @@ mod tests {
 
     fn write_early(origin: &mut Origin, completions: &mut Completions, tag: u64) {
         completions.opened();
-        let entry = Entry {
-            kind: Kind::Plain,
-            command: b"early",
-        };
-        origin
-            .accept(Time(0), Waiter::Early(Tag(tag)), &entry)
-            .unwrap();
+        let entry = Entry { kind: Kind::Plain, command: b"early" };
+        origin.accept(Time(0), Waiter::Early(Tag(tag)), &entry).unwrap();
     }
 
     fn told(completions: &mut Completions) -> Vec<(u64, u64)> {
@@ -801,9 +725,7 @@ mod tests {
         };
         let mut list = Vec::new();
         while let Some(completion) = ended.next_completion() {
-            let Completion::InMemory(tag, slot) = completion else {
-                panic!("{completion:?}")
-            };
+            let Completion::InMemory(tag, slot) = completion else { panic!("{completion:?}") };
             list.push((tag.0, slot.0));
         }
         completions.recycle(ended);
@@ -819,17 +741,11 @@ mod tests {
         write_early(&mut origin, &mut completions, 1);
         offers(&mut origin);
         let names = [name(&origin, 0), name(&origin, 1)];
-        let ballot = |round| Ballot {
-            round,
-            ..Ballot::ZERO
-        };
+        let ballot = |round| Ballot { round, ..Ballot::ZERO };
         assert!(origin.voted(&names[1], ballot(1), Slot(6)));
         origin.in_memory(ballot(1), Slot(7), &mut completions);
         assert_eq!(told(&mut completions), [], "nobody voted for the first");
-        assert!(
-            !origin.voted(&names[0], ballot(1), Slot(8)),
-            "nobody waits for that"
-        );
+        assert!(!origin.voted(&names[0], ballot(1), Slot(8)), "nobody waits for that");
         origin.in_memory(ballot(1), Slot(9), &mut completions);
         assert_eq!(told(&mut completions), [], "the first stands behind it");
         origin.voted(&names[0], ballot(2), Slot(6));
@@ -842,10 +758,7 @@ mod tests {
         assert_eq!(told(&mut completions), [(1, 7)]);
         origin.in_memory(ballot(2), Slot(8), &mut completions);
         assert_eq!(told(&mut completions), [], "told once");
-        assert!(
-            !origin.voted(&names[1], ballot(3), Slot(7)),
-            "nobody waits any more"
-        );
+        assert!(!origin.voted(&names[1], ballot(3), Slot(7)), "nobody waits any more");
     }
 
     /// [less-4] A client that was told and is waited for by nobody: its command starts over with those of the others.
@@ -879,14 +792,7 @@ mod tests {
         assert_eq!(failures(&mut completions), [(0, Failure::Unknown)]);
         completions.opened();
         origin
-            .accept(
-                Time(1),
-                Waiter::Front(Tag(1)),
-                &Entry {
-                    kind: Kind::Plain,
-                    command: b"a",
-                },
-            )
+            .accept(Time(1), Waiter::Front(Tag(1)), &Entry { kind: Kind::Plain, command: b"a" })
             .unwrap();
         offers(&mut origin);
         write(&mut origin, &mut completions, 2, b"b");
@@ -895,11 +801,7 @@ mod tests {
         assert_eq!(offers(&mut origin), ["register 3/7/9223372036854775810"]);
         origin.on_session_lost(&second);
         origin.on_registered(Time(0), NODE_SESSION | 1, 41, &mut completions);
-        assert_eq!(
-            offers(&mut origin),
-            [""; 0],
-            "an old registration opens nothing"
-        );
+        assert_eq!(offers(&mut origin), [""; 0], "an old registration opens nothing");
         origin.on_registered(Time(0), NODE_SESSION | 2, 50, &mut completions);
         assert_eq!(offers(&mut origin), ["50.1: a b"]);
     }
@@ -907,21 +809,11 @@ mod tests {
     #[test]
     fn queue_is_bounded_in_bytes() {
         let mut origin = origin();
-        let entry = Entry {
-            kind: Kind::Plain,
-            command: b"",
-        };
+        let entry = Entry { kind: Kind::Plain, command: b"" };
         let taken = (0..100)
-            .take_while(|tag| {
-                origin
-                    .accept(Time(0), Waiter::Front(Tag(*tag)), &entry)
-                    .is_ok()
-            })
+            .take_while(|tag| origin.accept(Time(0), Waiter::Front(Tag(*tag)), &entry).is_ok())
             .count();
-        assert_eq!(
-            taken,
-            500 / (COMMAND_OVERHEAD_BYTES + entry.encoded_bytes())
-        );
+        assert_eq!(taken, 500 / (COMMAND_OVERHEAD_BYTES + entry.encoded_bytes()));
     }
 
     #[test]
@@ -933,11 +825,7 @@ mod tests {
         assert_eq!(offers(&mut origin), ["40.2: expire k"]);
         assert!(origin.accept_due(Time(0), b"expire k"));
         let names = [name(&origin, 0), name(&origin, 1)];
-        assert!(
-            names
-                .iter()
-                .all(|name| origin.complete(Time(0), name).is_some())
-        );
+        assert!(names.iter().all(|name| origin.complete(Time(0), name).is_some()));
         assert_eq!(offers(&mut origin), [""; 0]);
         assert!(origin.accept_due(Time(0), b"expire k"));
         assert_eq!(offers(&mut origin), ["40.3: expire k"]);

@@ -81,10 +81,7 @@ impl Registrations {
         let Own::Open { slot, next } = &mut self.own else {
             return None;
         };
-        let header = Header {
-            session: *slot,
-            sequence: *next,
-        };
+        let header = Header { session: *slot, sequence: *next };
         *next += 1;
         Some(header)
     }
@@ -94,12 +91,7 @@ impl Registrations {
         self.clients_count += 1;
         self.clients.insert(
             self.clients_count,
-            Waiting {
-                tag,
-                deadline,
-                offered: false,
-                offered_once: false,
-            },
+            Waiting { tag, deadline, offered: false, offered_once: false },
         );
     }
 
@@ -137,11 +129,7 @@ impl Registrations {
     }
 
     fn value(&self, number: u64) -> Value {
-        Value::RegisterSession {
-            origin: self.node,
-            boot: self.boot,
-            number,
-        }
+        Value::RegisterSession { origin: self.node, boot: self.boot, number }
     }
 
     /// The leader did not take the registration with this number: it is offered again.
@@ -181,9 +169,7 @@ impl Registrations {
     /// Numbers of the registrations that have not taken effect, as far as is known here.
     pub(super) fn open(&self) -> Vec<u64> {
         let own = matches!(self.own, Own::Asked { .. }).then(|| self.own_number());
-        own.into_iter()
-            .chain(self.clients.keys().copied())
-            .collect()
+        own.into_iter().chain(self.clients.keys().copied()).collect()
     }
 
     /// Ends clients' registrations that ran out of time; says how many.
@@ -193,11 +179,7 @@ impl Registrations {
             && first.get().deadline <= now
         {
             let waiting = first.remove();
-            let failure = if waiting.offered_once {
-                Failure::Unknown
-            } else {
-                Failure::NoQuorum
-            };
+            let failure = if waiting.offered_once { Failure::Unknown } else { Failure::NoQuorum };
             completions.failed(waiting.tag, failure);
             expired += 1;
         }
@@ -206,8 +188,6 @@ impl Registrations {
 
     /// When the first registration runs out of time.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.clients
-            .first_key_value()
-            .map(|(_, first)| first.deadline)
+        self.clients.first_key_value().map(|(_, first)| first.deadline)
     }
 }

@@ -47,11 +47,7 @@ impl Bounded {
 
     pub(crate) fn push(&mut self, tag: Tag, most_us: u64, deadline: Time) {
         self.used = true;
-        self.waiting.push_back(Waiting {
-            tag,
-            most_us,
-            deadline,
-        });
+        self.waiting.push_back(Waiting { tag, most_us, deadline });
     }
 
     /// A question that was sent then is confirmed.
@@ -95,11 +91,7 @@ impl Bounded {
             if now.since_us(asked_at) > most_us {
                 return true;
             }
-            let evidence = Evidence::Within {
-                asked_at,
-                slot,
-                most_us,
-            };
+            let evidence = Evidence::Within { asked_at, slot, most_us };
             completions.readable(waiting.tag, evidence);
             false
         });

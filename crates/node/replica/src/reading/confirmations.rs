@@ -78,11 +78,7 @@ impl Reads {
         patience_ms: u64,
         wanted: bool,
     ) -> Option<ReadToken> {
-        if self
-            .asked
-            .as_ref()
-            .is_some_and(|asked| now >= asked.since.plus_ms(patience_ms))
-        {
+        if self.asked.as_ref().is_some_and(|asked| now >= asked.since.plus_ms(patience_ms)) {
             self.ask_again();
         }
         let idle = self.waiting.is_empty() && !wanted;
@@ -91,11 +87,7 @@ impl Reads {
         }
         self.last_token += 1;
         let token = ReadToken(self.last_token);
-        self.asked = Some(Asked {
-            token,
-            since: now,
-            waiters: std::mem::take(&mut self.waiting),
-        });
+        self.asked = Some(Asked { token, since: now, waiters: std::mem::take(&mut self.waiting) });
         Some(token)
     }
 
@@ -115,11 +107,7 @@ impl Reads {
 
     /// The other answer. They are asked for again, not at once.
     pub(crate) fn failed(&mut self, token: ReadToken, retry_at: Time) {
-        if self
-            .asked
-            .as_ref()
-            .is_some_and(|asked| asked.token == token)
-        {
+        if self.asked.as_ref().is_some_and(|asked| asked.token == token) {
             self.ask_again();
             self.retry_at = retry_at;
         }
@@ -146,9 +134,7 @@ impl Reads {
 
     /// Lets those run that waited for `applied_to`.
     pub(crate) fn release(&mut self, applied_to: Slot, completions: &mut Completions) {
-        let Self {
-            confirmed, count, ..
-        } = self;
+        let Self { confirmed, count, .. } = self;
         confirmed.retain_mut(|one| {
             if one.slot > applied_to {
                 return true;
@@ -179,10 +165,7 @@ impl Reads {
 
     /// When something here is due, without answers from others.
     pub(crate) fn wake_at(&self, patience_ms: u64) -> Option<Time> {
-        let asked = self
-            .asked
-            .as_ref()
-            .map(|asked| asked.since.plus_ms(patience_ms));
+        let asked = self.asked.as_ref().map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);
         let first = |waiters: &Waiting| waiters.front().map(|(_, deadline)| *deadline);
         let confirmed = self.confirmed.iter().filter_map(|one| first(&one.waiters));
@@ -247,10 +230,7 @@ mod tests {
         reads.release(Slot(8), &mut completions);
         assert_eq!(ended(&mut completions), ["1 runs", "2 runs"]);
         let second = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
-        assert!(
-            reads.confirmed(first, Slot(9)).is_none(),
-            "an old answer is nobody's"
-        );
+        assert!(reads.confirmed(first, Slot(9)).is_none(), "an old answer is nobody's");
         assert!(reads.confirmed(second, Slot(8)).is_some());
         reads.release(Slot(8), &mut completions);
         assert_eq!(ended(&mut completions), ["3 runs"]);
@@ -288,9 +268,7 @@ mod tests {
         let (mut reads, _) = reads(&[(1, u64::MAX)]);
         let first = reads.next_question(Time(0), PATIENCE_MS, false).unwrap();
         assert_eq!(reads.wake_at(PATIENCE_MS), Some(Time(1_000_000)));
-        let second = reads
-            .next_question(Time(1_000_000), PATIENCE_MS, false)
-            .unwrap();
+        let second = reads.next_question(Time(1_000_000), PATIENCE_MS, false).unwrap();
         assert_ne!(first, second);
         assert!(reads.confirmed(first, Slot(1)).is_none());
         assert!(reads.confirmed(second, Slot(1)).is_some());

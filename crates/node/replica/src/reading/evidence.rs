@@ -33,11 +33,9 @@ impl Evidence {
             Self::Leased(ballot) => now()
                 .and_then(|now| node.leased_read(now))
                 .is_some_and(|leased| leased.ballot == ballot),
-            Self::Within {
-                asked_at,
-                slot,
-                most_us,
-            } => slot <= applied_to && now().is_some_and(|now| now.since_us(asked_at) <= most_us),
+            Self::Within { asked_at, slot, most_us } => {
+                slot <= applied_to && now().is_some_and(|now| now.since_us(asked_at) <= most_us)
+            }
         }
     }
 }

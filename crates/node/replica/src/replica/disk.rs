@@ -31,10 +31,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let polled = self.storing.poll(now);
         // A write that ended while this node computed was not slow for that long.
         let (observing, late_us) = (&mut self.observing, self.turns.late_us());
-        self.tuning
-            .on_written(now, self.storing.written_to(), |us, bytes| {
-                observing.on_written(us.saturating_sub(late_us), bytes);
-            });
+        self.tuning.on_written(now, self.storing.written_to(), |us, bytes| {
+            observing.on_written(us.saturating_sub(late_us), bytes);
+        });
         self.note_writes(now);
         match polled {
             Ok(Some(persisted_to)) if !self.ending.is_silent() => {
@@ -89,8 +88,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
         front: &mut dyn Front,
     ) {
-        self.catching_up
-            .lose(&done.lost, &mut self.protocol, &mut self.counters);
+        self.catching_up.lose(&done.lost, &mut self.protocol, &mut self.counters);
         if purpose == Purpose::Scrub {
             return self.scrubbing.answered(&done.lost, done.result.is_err());
         }
@@ -136,8 +134,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let bare = applying.run_from_log(decided_to, values, &mut listeners);
         self.applied(now, front);
         if let Some(bare) = bare {
-            self.catching_up
-                .lose(&[bare], &mut self.protocol, &mut self.counters);
+            self.catching_up.lose(&[bare], &mut self.protocol, &mut self.counters);
         }
     }
 

@@ -48,11 +48,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         let persists = |effect: &Effect| matches!(effect, Effect::Persist { .. });
-        let mut records = effects
-            .as_slice()
-            .iter()
-            .filter(|effect| persists(effect))
-            .count();
+        let mut records = effects.as_slice().iter().filter(|effect| persists(effect)).count();
         let mut not_applied = Vec::new();
         for effect in effects.drain() {
             match effect {
@@ -109,12 +105,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// [class-2] This node votes for a batch of its own: whoever waits for other memories is asked for from now on.
     fn note_vote(&mut self, record: &Record) {
-        let Record::Vote {
-            ballot,
-            range,
-            value: Value::Batch(name),
-        } = *record
-        else {
+        let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;
         };
         if self.proposing.origin().voted(&name, ballot, range.from) {
@@ -178,11 +169,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             hard.decided_to = before.decided_to;
         }
         let content = match record {
-            Record::Vote {
-                ballot,
-                range,
-                value,
-            } => {
+            Record::Vote { ballot, range, value } => {
                 if ballot.node == self.member.node {
                     self.proposing.proposed(ballot, value);
                 }
@@ -193,15 +180,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Record::Round { .. } | Record::Promise { .. } => None,
         };
         let appended = match content {
-            None => self
-                .storing
-                .append(seq, &record, None, Written::Bytes(&[]), hard),
+            None => self.storing.append(seq, &record, None, Written::Bytes(&[]), hard),
             Some((range, value)) => {
                 self.contents.pin(&value, range);
-                let early = HardState {
-                    decided_to: before.decided_to,
-                    ..hard
-                };
+                let early = HardState { decided_to: before.decided_to, ..hard };
                 self.persist_content(seq, record, range, &value, (early, hard))
             }
         };
@@ -235,11 +217,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Bytes::Here(payload) => {
                     let most = self.storing.log().record_bytes_max().min(RUN_BYTES_MAX);
                     let spans = payload.len() as u64 == part.len();
-                    let length = if spans {
-                        payload.len().min(most)
-                    } else {
-                        payload.len()
-                    };
+                    let length = if spans { payload.len().min(most) } else { payload.len() };
                     if spans {
                         part.to = part.from.plus(length as u64);
                         self.note_recorded(value, part);
@@ -270,8 +248,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             if part.to == rest.to {
                 return self.storing.append(seq, &record, Some(part), written, hard);
             }
-            self.storing
-                .append_before(seq, &record, part, written, early)?;
+            self.storing.append_before(seq, &record, part, written, early)?;
             rest.from = part.to;
         }
     }
@@ -281,9 +258,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let Value::Content { stream, offset } = *value else {
             return Vec::new();
         };
-        self.streaming
-            .keeping
-            .places(stream, positions(offset, range))
+        self.streaming.keeping.places(stream, positions(offset, range))
     }
 
     fn unplace(&mut self, value: &Value, range: SlotRange) {
@@ -327,8 +302,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let held = {
             // [aux-1] An owner sends an auxiliary nothing.
             let patience = !self.protocol.node().is_auxiliary();
-            self.contents
-                .fetch(now, &value, range, from, streams, patience)
+            self.contents.fetch(now, &value, range, from, streams, patience)
         };
         if !held.is_empty() {
             self.protocol.later(Input::Held { value, range: held });
@@ -381,11 +355,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let led = self.protocol.set_role(role);
         let node = self.protocol.node();
         let (leads, ballot) = (node.leader(), node.ballot());
-        self.observing.tell(Event::Role {
-            role,
-            leader: leads,
-            ballot,
-        });
+        self.observing.tell(Event::Role { role, leader: leads, ballot });
         self.observing.led(now, leads, ballot);
         self.tuning.on_peers_changed();
         self.tuning.set_nodes(node.configuration().members().len());
@@ -424,11 +394,7 @@ const fn is_learned(record: &Record) -> bool {
 /// The same record of some of its slots.
 const fn part_of(record: Record, range: SlotRange) -> Record {
     match record {
-        Record::Vote { ballot, value, .. } => Record::Vote {
-            ballot,
-            range,
-            value,
-        },
+        Record::Vote { ballot, value, .. } => Record::Vote { ballot, range, value },
         Record::Decided { value, .. } => Record::Decided { range, value },
         Record::Round { .. } | Record::Promise { .. } => record,
     }

@@ -51,21 +51,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn take_frame(&mut self, now: Time, received: Received<'_>, plane: &mut dyn Plane) {
-        let Received {
-            from,
-            frame,
-            body_check,
-            logged,
-            body,
-        } = received;
+        let Received { from, frame, body_check, logged, body } = received;
         if logged > 0 && !self.believes(from, logged, plane) {
             return;
         }
-        let brought = |bytes| Brought {
-            bytes,
-            check: body_check,
-            body,
-        };
+        let brought = |bytes| Brought { bytes, check: body_check, body };
         match frame {
             Frame::Protocol { message, bytes } => {
                 self.on_protocol(now, from, message, bytes.map(brought), plane);
@@ -80,47 +70,26 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Frame::FetchRequest { value, slot } if self.has_in_store(from.node, &value, slot) => {}
             Frame::FetchRequest { value, slot } => {
                 let mut out = Outbox::new(self.member, plane, &mut self.counters);
-                self.catching_up
-                    .on_question(from.node, value, slot, &self.contents, &mut out);
+                self.catching_up.on_question(from.node, value, slot, &self.contents, &mut out);
             }
             Frame::FetchReply { value, bytes } => {
                 self.on_fetch_reply(now, value, bytes.map(brought));
             }
-            Frame::StreamBytes {
-                stream,
-                position,
-                bytes,
-            } => self.on_stream_bytes(now, from.node, (stream, position), brought(bytes)),
-            Frame::Needless {
-                stream,
-                below,
-                from,
-            } => self.on_needless(now, stream, below, from),
+            Frame::StreamBytes { stream, position, bytes } => {
+                self.on_stream_bytes(now, from.node, (stream, position), brought(bytes))
+            }
+            Frame::Needless { stream, below, from } => self.on_needless(now, stream, below, from),
             Frame::Applied { to, digest } => self.on_claim(from.node, Claim { to, digest }),
             Frame::SnapshotAsk { at, digest, offset } => {
                 self.on_snapshot_ask(now, from.node, (at, digest, offset), plane);
             }
-            Frame::SnapshotOffer {
-                at,
-                digest,
-                bytes,
-                busy,
-                ..
-            } => {
-                let offer = Offer {
-                    at,
-                    digest,
-                    bytes,
-                    busy,
-                };
+            Frame::SnapshotOffer { at, digest, bytes, busy, .. } => {
+                let offer = Offer { at, digest, bytes, busy };
                 self.snapshots.on_offer(now, from.node, offer);
             }
-            Frame::SnapshotPiece {
-                at,
-                digest,
-                offset,
-                bytes,
-            } => self.on_snapshot_piece(now, from.node, (at, digest, offset), bytes, plane),
+            Frame::SnapshotPiece { at, digest, offset, bytes } => {
+                self.on_snapshot_piece(now, from.node, (at, digest, offset), bytes, plane)
+            }
             Frame::Recalled { written } => self.on_recalled(from.node, written),
             // The reactor's own business; it does not hand these on.
             Frame::Hello(_)
@@ -157,10 +126,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             && let Some(cut) = self.cut_of(range, &value)
         {
             // A part that nobody needs and one that may be appended are recorded apart.
-            for part in [
-                SlotRange::new(range.from, cut),
-                SlotRange::new(cut, range.to),
-            ] {
+            for part in [SlotRange::new(range.from, cut), SlotRange::new(cut, range.to)] {
                 let brought = brought.and_then(|brought| brought.part(range, part));
                 let message = Message::Learn { range: part, value };
                 self.on_protocol(now, from, message, brought, plane);
@@ -172,8 +138,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(routing) = &mut self.routing {
             routing.on_message(&message);
         }
-        self.observing
-            .heard(now, &message, self.protocol.node().era());
+        self.observing.heard(now, &message, self.protocol.node().era());
         let Some(held) = self.admit(now, &message, brought) else {
             return;
         };
@@ -185,15 +150,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             _ => None,
         };
-        self.step(
-            now,
-            Input::Message {
-                from,
-                message,
-                held,
-            },
-            plane,
-        );
+        self.step(now, Input::Message { from, message, held }, plane);
         // One that leads no longer may be who was replaced because of its clock.
         if let Some(clock_ms) = clock
             && self.protocol.node().leader() == Some(from.node)
@@ -249,9 +206,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         // Admission: what would grow a queue without bound is as good as lost, and is repeated.
         let held = self.contents.holds(&value, range, self.applying.streams());
-        let more = brought
-            .filter(|_| !held)
-            .map_or(0, |brought| brought.bytes.len());
+        let more = brought.filter(|_| !held).map_or(0, |brought| brought.bytes.len());
         if self.is_overloaded() || !self.has_room_for(message, range.from, more) {
             self.counters.frames_overload += 1;
             return None;
@@ -373,11 +328,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         match *value {
             Value::Batch(name) => Batch::header(bytes)
                 .is_some_and(|header| sessions.turn(&name, header) == Turn::Past),
-            Value::RegisterSession {
-                origin,
-                boot,
-                number,
-            } => {
+            Value::RegisterSession { origin, boot, number } => {
                 sessions.node_session(origin, boot, number).is_some()
                     || sessions.client_session(origin, boot, number).is_some()
             }
@@ -432,8 +383,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Err(error) = self.storing.append_beside(&record, written, hard) {
             self.fail_storage(error.to_string());
         }
-        self.catching_up
-            .repaired(range, &mut self.protocol, &mut self.counters);
+        self.catching_up.repaired(range, &mut self.protocol, &mut self.counters);
     }
 
     /// A peer needs a snapshot, or more of one.
@@ -450,11 +400,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let needed = if at > Slot(0) { at } else { Slot(offset) };
         let start = self.storing.log().start();
-        let frame = offer_frame(
-            self.snapshots
-                .offer(start, self.applying.applied_to(), needed),
-            start,
-        );
+        let frame =
+            offer_frame(self.snapshots.offer(start, self.applying.applied_to(), needed), start);
         Outbox::new(self.member, plane, &mut self.counters).send(from, Lane::Bulk, &frame);
     }
 

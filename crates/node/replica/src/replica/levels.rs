@@ -27,10 +27,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [level-7] What this node may speak.
     pub fn levels(&self) -> Levels {
         let newest = self.rising.supports();
-        Levels {
-            lowest: self.level().min(newest),
-            newest,
-        }
+        Levels { lowest: self.level().min(newest), newest }
     }
 
     /// [level-8] What the folder is to be marked with, if it is: [`Replica::level_marked`] says that it is.
@@ -91,9 +88,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .filter(|node| *node != own.node)
             .filter_map(|node| match self.rising.newest_of(node) {
                 None => Some(format!("node {node} is not connected")),
-                Some(newest) if newest < to => Some(format!(
-                    "node {node} runs a release that supports level {newest} at most"
-                )),
+                Some(newest) if newest < to => {
+                    Some(format!("node {node} runs a release that supports level {newest} at most"))
+                }
                 Some(_) => None,
             })
             .collect();
@@ -137,10 +134,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             true => Ok(()),
             false => Err(Refused::new(
                 "held_back",
-                format!(
-                    "the cluster cannot use level {to} yet: {}",
-                    reasons.join("; ")
-                ),
+                format!("the cluster cannot use level {to} yet: {}", reasons.join("; ")),
                 "upgrade and start these nodes, or remove those that are gone",
             )),
         }
@@ -174,11 +168,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Tells who waits for a level.
     pub(super) fn answer_raises(&mut self, now: Time) {
         let level = self.level();
-        if self
-            .raised_to
-            .replace(level)
-            .is_some_and(|before| before < level)
-        {
+        if self.raised_to.replace(level).is_some_and(|before| before < level) {
             self.observing.tell(Event::Raised { level });
             self.rising.came_through();
         }

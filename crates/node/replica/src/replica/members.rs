@@ -99,9 +99,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let known = membership.table().nodes();
         let spent = membership.eras().ids().iter().filter(|id| id.spent);
         Some(PeerTable {
-            peers: known
-                .map(|(node, known)| (node, known.peer.clone()))
-                .collect(),
+            peers: known.map(|(node, known)| (node, known.peer.clone())).collect(),
             removed: spent.map(|id| id.node).collect(),
         })
     }
@@ -148,10 +146,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             era: eras.era(),
             nodes: table.nodes().map(listed).collect(),
             plan: table.plan().map(underway),
-            last: table.ended().map(|ended| LastPlan {
-                ended,
-                settled: held > ended.at,
-            }),
+            last: table.ended().map(|ended| LastPlan { ended, settled: held > ended.at }),
             removed: {
                 let spent = eras.ids().iter().filter(|id| id.spent);
                 spent.map(|id| id.node).collect()
@@ -163,23 +158,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.takes_requests()?;
         self.applying.takes_commands()?;
         let command = match ask {
-            Ask::Join {
-                nonce,
-                node,
-                peer,
-                role,
-            } => Command::Allocate {
-                nonce: Some(nonce),
-                node,
-                peer,
-                role,
-            },
-            Ask::Reserve { peer, role } => Command::Allocate {
-                nonce: None,
-                node: None,
-                peer,
-                role,
-            },
+            Ask::Join { nonce, node, peer, role } => {
+                Command::Allocate { nonce: Some(nonce), node, peer, role }
+            }
+            Ask::Reserve { peer, role } => {
+                Command::Allocate { nonce: None, node: None, peer, role }
+            }
             Ask::Priority(node, priority) => Command::Priority { node, priority },
             Ask::Address(node, peer) => Command::Address { node, peer },
             Ask::Cancel => match self.group().plan() {
@@ -200,11 +184,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             // Only a plan has something to show; but what would be denied is.
             let membership = self.applying.membership();
             let (mut table, at) = (membership.table().clone(), self.applying.applied_to());
-            table
-                .execute(at, &command.encode(), membership.eras())
-                .map_err(Refused::from)?;
-            self.steering
-                .answer(asked, Ok(Answer::Planned(None, Vec::new())));
+            table.execute(at, &command.encode(), membership.eras()).map_err(Refused::from)?;
+            self.steering.answer(asked, Ok(Answer::Planned(None, Vec::new())));
             return Ok(());
         }
         self.propose_command(now, Waiter::Operator(asked), &command)
@@ -261,8 +242,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 let (id, current) = (plan.id, self.applying.membership().eras().current());
                 let changes = self.way(now, current, plan).unwrap_or_default();
                 let steps = shown(current, &changes, &plan.leaving);
-                self.steering
-                    .answer(asked, Ok(Answer::Planned(Some(id), steps)));
+                self.steering.answer(asked, Ok(Answer::Planned(Some(id), steps)));
                 return Ok(());
             }
             return Err(crate::group::Denied::UnderWay(plan.id).into());
@@ -277,24 +257,18 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Ask::Replace { new, .. } => current.member_of(new).is_some(),
             _ => false,
         };
-        let changes = self
-            .way(now, current, &plan)
-            .map_err(|why| match by_voter {
-                // The weight of the old node would be lost to the quorum rule; a learner takes it over.
-                true => Refused {
-                    hint: AS_LEARNER_OR_RULE,
-                    ..no_way(why)
-                },
-                false => no_way(why),
-            })?;
+        let changes = self.way(now, current, &plan).map_err(|why| match by_voter {
+            // The weight of the old node would be lost to the quorum rule; a learner takes it over.
+            true => Refused { hint: AS_LEARNER_OR_RULE, ..no_way(why) },
+            false => no_way(why),
+        })?;
         self.check_alive(now, current, &changes)?;
         if by_voter {
             check_bears(current, &changes, &plan.leaving)?;
         }
         let steps = shown(current, &changes, &plan.leaving);
         if dry_run {
-            self.steering
-                .answer(asked, Ok(Answer::Planned(None, steps)));
+            self.steering.answer(asked, Ok(Answer::Planned(None, steps)));
             return Ok(());
         }
         let command = Command::Plan {
@@ -441,13 +415,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "promote another node first",
             ));
         }
-        let plan = Plan {
-            id: 0,
-            goal,
-            then,
-            leaving,
-            what,
-        };
+        let plan = Plan { id: 0, goal, then, leaving, what };
         Ok(Some(Wanted { plan, rising }))
     }
 
@@ -538,8 +506,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let members = from.members().iter().map(|voter| voter.member);
         let all = members.chain(goal.keys().copied());
         let leads = self.protocol.leads();
-        all.filter(|member| !leads || self.lag(now, *member).is_some())
-            .collect()
+        all.filter(|member| !leads || self.lag(now, *member).is_some()).collect()
     }
 
     /// The members that this leader hears of, in this configuration.
@@ -567,9 +534,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let mut at = from.clone();
         for change in changes {
-            at = at
-                .changed(*change)
-                .map_err(|_| Refused::from(crate::group::Denied::Impossible))?;
+            at =
+                at.changed(*change).map_err(|_| Refused::from(crate::group::Denied::Impossible))?;
             if !self.is_alive(now, &at) {
                 return Err(Refused::new(
                     "too_few_alive",
@@ -672,16 +638,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Err("there is no way any more; cancel it".to_owned());
         };
         if let Change::Increment(member) = change {
-            self.check_level(now, member)
-                .map_err(|refused| refused.message)?;
+            self.check_level(now, member).map_err(|refused| refused.message)?;
         }
-        let next = current
-            .changed(change)
-            .map_err(|_| format!("{change} is invalid"))?;
+        let next = current.changed(change).map_err(|_| format!("{change} is invalid"))?;
         if !self.is_alive(now, &next) {
-            return Err(format!(
-                "after {change} too few of the voters would be alive"
-            ));
+            return Err(format!("after {change} too few of the voters would be alive"));
         }
         Ok(Some(change))
     }
@@ -749,10 +710,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return;
         };
         let goal = with(without(goal_of(current), old.node), new, weight);
-        let role = Change::Role {
-            member: new,
-            auxiliary: true,
-        };
+        let role = Change::Role { member: new, auxiliary: true };
         let plan = Plan {
             id: 0,
             goal,

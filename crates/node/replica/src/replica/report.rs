@@ -156,10 +156,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "{missing} bytes of byte streams are missing here, and fetched from other nodes"
             )
         });
-        let clocks = self
-            .clocks
-            .off()
-            .map(|off| format!("clock: node {} is {}", off.node, off.text()));
+        let clocks =
+            self.clocks.off().map(|off| format!("clock: node {} is {}", off.node, off.text()));
         self.observing
             .notice(now)
             .into_iter()
@@ -248,11 +246,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let members = self.protocol.node().configuration().members();
         let others = members.iter().map(|voter| voter.member.node);
         let others: Vec<NodeId> = others.filter(|node| *node != self.member.node).collect();
-        let absent: Vec<NodeId> = others
-            .iter()
-            .copied()
-            .filter(|node| !self.peers.has(*node))
-            .collect();
+        let absent: Vec<NodeId> =
+            others.iter().copied().filter(|node| !self.peers.has(*node)).collect();
         let asked_all = fruitless as usize > 2 * others.len();
         let next = if others.is_empty() {
             "there is no other node to fetch it from: restore this node's folder from a copy"
@@ -266,9 +261,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             let absent = absent.join(", node ");
             format!("nobody who is connected has it: start node {absent}")
         };
-        Some(format!(
-            "the log has lost the value of slot {first}; {next}"
-        ))
+        Some(format!("the log has lost the value of slot {first}; {next}"))
     }
 
     pub(super) fn known_peers(&self, now: Time) -> Vec<Peer> {
@@ -278,9 +271,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             peers.insert(voter.member.node, peer);
         }
         for member in self.peers.members() {
-            peers
-                .entry(member.node)
-                .or_insert_with(|| self.peer(member, 0, false));
+            peers.entry(member.node).or_insert_with(|| self.peer(member, 0, false));
         }
         // Who has an id and neither weight nor a connection is a learner that is down. An id that is kept for
         // somebody is nobody yet.
@@ -296,10 +287,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         peers.retain(|node, _| !self.is_spent(*node));
         let own = self.member.node;
-        peers
-            .entry(own)
-            .or_insert_with(|| self.peer(self.member, 0, false))
-            .connected = true;
+        peers.entry(own).or_insert_with(|| self.peer(self.member, 0, false)).connected = true;
         if self.protocol.node().role() == Role::Leader {
             for (node, heard, lag) in self.protocol.node().followers(now) {
                 if let Some(peer) = peers.get_mut(&node) {

@@ -38,12 +38,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         wall_ms: u64,
         evidence: Evidence,
     ) -> Self {
-        Self {
-            replica,
-            now,
-            wall_ms,
-            evidence,
-        }
+        Self { replica, now, wall_ms, evidence }
     }
 
     fn accept(
@@ -174,10 +169,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         // [read-4] Behind the query: the process may have stood still before it, or in it.
         let replica = &mut *self.replica;
         let (node, applied_to) = (replica.protocol.node(), replica.applying.applied_to());
-        if self
-            .evidence
-            .stands(replica.clock.as_ref(), node, applied_to)
-        {
+        if self.evidence.stands(replica.clock.as_ref(), node, applied_to) {
             return Ok(());
         }
         replica.counters.reads_overtaken += 1;

@@ -68,10 +68,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 let decided_to = self.protocol.node().decided_to();
                 let open = lost.iter().any(|range| range.to > decided_to);
                 let missing = lost.iter().any(|range| self.catching_up.misses(*range));
-                (
-                    !lost.is_empty(),
-                    open || missing || (lost.is_empty() && self.scrubbing.doubts()),
-                )
+                (!lost.is_empty(), open || missing || (lost.is_empty() && self.scrubbing.doubts()))
             }
             Needs::Bytes(stream, range) => {
                 let streams = self.applying.streams();
@@ -297,10 +294,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 let mends = self.mend(now, looked.file.keeper, plane);
                 let (needs, out) = match mends {
                     true => (Needs::File, ""),
-                    false => (
-                        Needs::Person,
-                        "; it is written anew with the next file of its kind",
-                    ),
+                    false => (Needs::Person, "; it is written anew with the next file of its kind"),
                 };
                 let what = format!("the file {name}: {why}{out}");
                 let found = match again {

@@ -71,20 +71,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     ) -> Result<Self, OpenError> {
         let damage = recovery.damage.clone().unwrap_or_default();
         if damage.forgotten {
-            return Err(OpenError::Forgotten {
-                places: damage.places,
-            });
+            return Err(OpenError::Forgotten { places: damage.places });
         }
-        let ReplicaOptions {
-            member,
-            boot,
-            timeouts,
-            ..
-        } = options;
+        let ReplicaOptions { member, boot, timeouts, .. } = options;
         let command_bytes_max = command_bytes_max(options.command_bytes_max, &log);
-        let limits = options
-            .limits
-            .at_least(command_bytes_max + batch::OVERHEAD_BYTES);
+        let limits = options.limits.at_least(command_bytes_max + batch::OVERHEAD_BYTES);
         let founding = Eras::founded(options.founding);
         let membership = founded(founding.clone(), &options.founding_peers);
         let membership = membership.supporting(options.supports);
@@ -130,21 +121,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         // Longer than an election usually takes: by then a new leader has heard of everything.
         let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
         // [session-2] bounds the open batches of a session.
-        let possible = Bounds {
-            batch_bytes_max: batch_bytes_max(&log),
-            window_max: OPEN_BATCHES_MAX,
-        };
+        let possible =
+            Bounds { batch_bytes_max: batch_bytes_max(&log), window_max: OPEN_BATCHES_MAX };
         let tuning = tuning_settings(options.tuning, &limits, voters, possible);
         let unread = unread_votes.iter().map(|range| range.len()).sum();
         let replay_to = recovered.hard.decided_to;
         let pursuit = Pursuit::new(now, replay_to, unread, recovered.lost.slots());
-        let origin = Origin::new(
-            member.node,
-            boot,
-            options.client_timeout_ms,
-            repeat_ms,
-            limits.clone(),
-        );
+        let origin =
+            Origin::new(member.node, boot, options.client_timeout_ms, repeat_ms, limits.clone());
         let fetch_ms = timeouts.election_min_ms;
         let (start, applied_to) = (recovery.base.start, applier.applied_to());
         let log_end = recovery.hard.voted_to.max(recovery.hard.decided_to);
@@ -260,27 +244,19 @@ fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
 fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
     let placed = &recovery.placed;
     let gone = |vote: &mut Extent| {
-        let of_vote = placed
-            .iter()
-            .filter(|(_, value, places)| *value == vote.value && !places.is_empty());
-        of_vote
-            .map(|(range, ..)| range.intersect(vote.range))
-            .any(|range| match vote.value {
-                Value::Content { stream, offset } if !range.is_empty() => {
-                    let positions = positions(offset, range);
-                    store.held_to(stream, positions.start) < positions.end
-                }
-                _ => false,
-            })
+        let of_vote =
+            placed.iter().filter(|(_, value, places)| *value == vote.value && !places.is_empty());
+        of_vote.map(|(range, ..)| range.intersect(vote.range)).any(|range| match vote.value {
+            Value::Content { stream, offset } if !range.is_empty() => {
+                let positions = positions(offset, range);
+                store.held_to(stream, positions.start) < positions.end
+            }
+            _ => false,
+        })
     };
     let gone = recovery.votes.extract_if(.., gone);
-    gone.map(|vote| {
-        format!(
-            "streams: the bytes of a vote for slots {} are gone",
-            vote.range
-        )
-    })
-    .collect()
+    gone.map(|vote| format!("streams: the bytes of a vote for slots {} are gone", vote.range))
+        .collect()
 }
 
 /// The group as every node of it was told at its founding.
@@ -300,15 +276,8 @@ fn tuning_settings(
     voters: usize,
     possible: Bounds,
 ) -> Settings {
-    let start = Setting {
-        batch_bytes: limits.batch_bytes,
-        window: limits.window_batches,
-    };
-    let mut settings = wanted.unwrap_or(Settings {
-        start,
-        fixed: true,
-        ..Settings::new(voters)
-    });
+    let start = Setting { batch_bytes: limits.batch_bytes, window: limits.window_batches };
+    let mut settings = wanted.unwrap_or(Settings { start, fixed: true, ..Settings::new(voters) });
     settings.nodes = voters;
     let bounds = &mut settings.bounds;
     bounds.window_max = bounds.window_max.clamp(1, possible.window_max);

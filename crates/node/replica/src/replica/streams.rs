@@ -125,9 +125,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         let streams = self.applying.streams();
         slot >= self.table_holds_from().max(Slot(offset))
-            && streams
-                .may_append(stream, offset, SlotRange::one(slot))
-                .is_empty()
+            && streams.may_append(stream, offset, SlotRange::one(slot)).is_empty()
     }
 
     /// [aux-5] Says so to one who asked for the bytes, of all that is needless of this stream.
@@ -269,9 +267,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         while self.may_propose(0) {
             let (own, boot) = (self.member.node, self.boot);
             let streams = self.applying.streams();
-            let lost = self
-                .streaming
-                .next_lost(now, applied_to, streams, (own, boot));
+            let lost = self.streaming.next_lost(now, applied_to, streams, (own, boot));
             let Some(stream) = lost else {
                 return;
             };
@@ -287,8 +283,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn follow_streams(&mut self, now: Time) {
         let more = self.streaming.has_applied(self.applying.streams());
         let changes =
-            self.streaming
-                .applied(now, self.applying.streams_mut(), self.contents.runs_mut());
+            self.streaming.applied(now, self.applying.streams_mut(), self.contents.runs_mut());
         self.keep_appended(changes);
         if more {
             // [stream-4] What was looked for may be content that nobody needs now.
@@ -329,9 +324,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
         let disk = self.storing.log_mut().disk_mut();
         let keeping = &mut self.streaming.keeping;
-        keeping.advance(now, disk, &mut out, |tag, fetched| {
-            read.push((tag, fetched))
-        });
+        keeping.advance(now, disk, &mut out, |tag, fetched| read.push((tag, fetched)));
         keeping.look_for_missing(now, self.applying.streams(), &self.peers.ids(), &mut out);
         for (tag, fetched) in read {
             self.streaming.tell(match fetched {
@@ -342,8 +335,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(why) = self.streaming.keeping.failure().map(ToOwned::to_owned) {
             self.fail_storage(format!("the store of streams: {why}"));
         }
-        self.catching_up
-            .streams_lack(self.streaming.keeping.lacks(), &mut self.protocol);
+        self.catching_up.streams_lack(self.streaming.keeping.lacks(), &mut self.protocol);
         others
     }
 
@@ -377,8 +369,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// The table is another one than follows from what was applied.
     pub(super) fn streams_loaded(&mut self, now: Time) {
         let streams = self.applying.streams();
-        self.streaming
-            .loaded(now, streams, self.contents.runs_mut());
+        self.streaming.loaded(now, streams, self.contents.runs_mut());
         let (start, applied_to) = (self.storing.log().start(), self.applying.applied_to());
         let keeping = &mut self.streaming.keeping;
         keeping.loaded(start, applied_to, streams);

@@ -26,8 +26,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return true;
         }
         let (peers, table) = (&self.peers, self.applying.membership().table());
-        self.witness
-            .keep(|node| peers.has(node) || table.known(node).is_some());
+        self.witness.keep(|node| peers.has(node) || table.known(node).is_some());
         let Err(written) = self.witness.hear(from, to) else {
             return true;
         };
@@ -45,10 +44,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// [lie-5] A peer remembers what this node said of its log over an earlier connection.
     pub(super) fn on_recalled(&mut self, by: NodeId, remembered: Written) {
-        let own = Written {
-            incarnation: self.member.incarnation,
-            to: self.storing.log().whole_to(),
-        };
+        let own =
+            Written { incarnation: self.member.incarnation, to: self.storing.log().whole_to() };
         let table = self.applying.membership().table();
         // Guests have heard nothing of this node.
         if !own.fell_behind(remembered) || table.known(by).is_none() {

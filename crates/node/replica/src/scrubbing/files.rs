@@ -100,10 +100,7 @@ impl Files {
         if self.out.is_some() {
             return None;
         }
-        let first = self
-            .left
-            .pop_front()
-            .map(|file| Looked { file, again: None });
+        let first = self.left.pop_front().map(|file| Looked { file, again: None });
         self.out = first.or_else(|| {
             let (file, found, tries) = self.mended.pop_front()?;
             let again = Some((found, tries));

@@ -24,13 +24,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which they are read.
-    pub const ALL: [Self; 5] = [
-        Self::Log,
-        Self::Streams,
-        Self::Snapshot,
-        Self::Store,
-        Self::Files,
-    ];
+    pub const ALL: [Self; 5] = [Self::Log, Self::Streams, Self::Snapshot, Self::Store, Self::Files];
 
     pub(crate) fn next(self) -> Option<Self> {
         Self::ALL.get(self as usize + 1).copied()
@@ -75,12 +69,7 @@ pub enum Fate {
 
 impl Fate {
     /// All of them.
-    pub const ALL: [Self; 4] = [
-        Self::Repairing,
-        Self::Repaired,
-        Self::Superseded,
-        Self::Stays,
-    ];
+    pub const ALL: [Self; 4] = [Self::Repairing, Self::Repaired, Self::Superseded, Self::Stays];
 
     /// For programs.
     pub const fn name(self) -> &'static str {
@@ -131,12 +120,7 @@ pub struct Found {
 
 impl Found {
     pub(crate) fn new(kind: Kind, what: String, needs: Needs) -> Self {
-        Self {
-            kind,
-            what,
-            fate: Fate::default(),
-            needs,
-        }
+        Self { kind, what, fate: Fate::default(), needs }
     }
 }
 

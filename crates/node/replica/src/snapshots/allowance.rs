@@ -17,11 +17,7 @@ pub(crate) struct Allowance {
 
 impl Allowance {
     pub(crate) fn new(now: Time, bytes_per_second: Option<u64>) -> Self {
-        Self {
-            bytes_per_second: bytes_per_second.map(|rate| rate.max(1)),
-            left: 0,
-            at: now,
-        }
+        Self { bytes_per_second: bytes_per_second.map(|rate| rate.max(1)), left: 0, at: now }
     }
 
     /// Whether something may be moved now, of whatever size.
@@ -51,9 +47,7 @@ impl Allowance {
     /// When something may be moved again, if not now.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let rate = self.bytes_per_second?;
-        let missing = u128::try_from(1 - self.left)
-            .ok()
-            .filter(|missing| *missing > 0)?;
+        let missing = u128::try_from(1 - self.left).ok().filter(|missing| *missing > 0)?;
         let us = u64::try_from(missing * 1_000_000 / u128::from(rate)).unwrap_or(u64::MAX);
         Some(self.at.plus_us(us.saturating_add(1)))
     }
@@ -74,10 +68,7 @@ mod tests {
                     moved += piece;
                 } else {
                     let at = allowance.wake_at().expect("it waits for something");
-                    assert!(
-                        at > Time(us) && at < Time(us + 400_000),
-                        "{piece}: {at:?} at {us}"
-                    );
+                    assert!(at > Time(us) && at < Time(us + 400_000), "{piece}: {at:?} at {us}");
                 }
             }
             let rate = moved / 10;

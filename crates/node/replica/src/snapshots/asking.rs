@@ -65,10 +65,7 @@ mod tests {
     use super::*;
 
     fn at(slot: u64) -> Snapshot {
-        Snapshot {
-            at: Slot(slot),
-            bytes: 10,
-        }
+        Snapshot { at: Slot(slot), bytes: 10 }
     }
 
     #[test]
@@ -79,15 +76,9 @@ mod tests {
         asking.ask(Slot(7));
         asking.ask(Slot(6));
         asking.have(at(6));
-        assert_eq!(
-            (asking.wanted(), asking.take_answer()),
-            (Some(Slot(7)), None)
-        );
+        assert_eq!((asking.wanted(), asking.take_answer()), (Some(Slot(7)), None));
         asking.have(at(7));
-        assert_eq!(
-            (asking.wanted(), asking.take_answer()),
-            (None, Some(Ok(at(7))))
-        );
+        assert_eq!((asking.wanted(), asking.take_answer()), (None, Some(Ok(at(7)))));
         assert_eq!(asking.take_answer(), None, "told once");
     }
 

@@ -50,23 +50,15 @@ fn take_configuration(fields: &mut Fields<'_>) -> Option<Configuration> {
     let rule = match (fields.u8()?, fields.u32()?, fields.u32()?) {
         (0, 0, 0) => QuorumRule::Majority,
         (1, phase1, phase2) => QuorumRule::Flexible { phase1, phase2 },
-        (2, columns, 0) => QuorumRule::Grid {
-            columns: u8::try_from(columns).ok()?,
-        },
+        (2, columns, 0) => QuorumRule::Grid { columns: u8::try_from(columns).ok()? },
         _ => return None,
     };
     let count = fields.u8()?;
     let member = |fields: &mut Fields<'_>| {
-        let member = Member {
-            node: NodeId(fields.u32()?),
-            incarnation: Incarnation(fields.u32()?),
-        };
+        let member =
+            Member { node: NodeId(fields.u32()?), incarnation: Incarnation(fields.u32()?) };
         let (weight, flags) = (fields.u32()?, fields.u8()?);
-        (flags <= AUXILIARY).then_some(Voter {
-            member,
-            weight,
-            auxiliary: flags == AUXILIARY,
-        })
+        (flags <= AUXILIARY).then_some(Voter { member, weight, auxiliary: flags == AUXILIARY })
     };
     let members: Option<Vec<Voter>> = (0..count).map(|_| member(fields)).collect();
     Configuration::new(members?, rule, class).ok()
@@ -77,10 +69,7 @@ pub(crate) fn put_eras(eras: &Eras, out: &mut Vec<u8>) {
     put32(out, eras.era().0);
     out.extend_from_slice(&eras.since().0.to_be_bytes());
     let ids = eras.ids();
-    put32(
-        out,
-        u32::try_from(ids.len()).expect("ids are numbered by 32 bits"),
-    );
+    put32(out, u32::try_from(ids.len()).expect("ids are numbered by 32 bits"));
     for id in ids {
         put32(out, id.node.0);
         put32(out, id.incarnation.0);
@@ -104,11 +93,7 @@ pub(crate) fn take_eras(fields: &mut Fields<'_>) -> Option<Eras> {
             1 => true,
             _ => return None,
         };
-        Some(Identity {
-            node,
-            incarnation,
-            spent,
-        })
+        Some(Identity { node, incarnation, spent })
     };
     let mut ids = Vec::new();
     for _ in 0..count {

@@ -30,11 +30,7 @@ pub(crate) struct Target {
 
 impl From<Offer> for Target {
     fn from(offer: Offer) -> Self {
-        Self {
-            at: offer.at,
-            digest: offer.digest,
-            bytes: offer.bytes,
-        }
+        Self { at: offer.at, digest: offer.digest, bytes: offer.bytes }
     }
 }
 
@@ -184,9 +180,7 @@ impl Fetching {
             if received >= target.bytes {
                 return None;
             }
-            let silent = self
-                .asked
-                .is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
+            let silent = self.asked.is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
             let more = received >= self.told + TOLD_BYTES;
             if !silent && !more {
                 return None;
@@ -212,9 +206,7 @@ impl Fetching {
                 return self.question(now, leader, known, received_of(offer, known, received));
             }
         }
-        let due = self
-            .asked
-            .is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
+        let due = self.asked.is_none_or(|at| now.since_us(at) >= self.retry_ms * 1000);
         due.then(|| {
             self.asked = Some(now);
             Question::Offers
@@ -226,13 +218,7 @@ impl Fetching {
             let begun = known == Some(Target::from(*offer));
             let failed = self.fruitless_peers.get(node).copied().unwrap_or_default();
             let few_failures = u32::MAX - failed;
-            (
-                !offer.busy,
-                few_failures,
-                begun,
-                Some(*node) != leader,
-                offer.at,
-            )
+            (!offer.busy, few_failures, begun, Some(*node) != leader, offer.at)
         };
         let offers = self.offers.iter().map(|(node, offer)| (*node, *offer));
         offers.max_by_key(rank)
@@ -256,11 +242,7 @@ impl Fetching {
 
 /// What of the offered one is here.
 fn received_of(offer: Offer, known: Option<Target>, received: u64) -> u64 {
-    if known == Some(offer.into()) {
-        received
-    } else {
-        0
-    }
+    if known == Some(offer.into()) { received } else { 0 }
 }
 
 #[cfg(test)]
@@ -270,21 +252,12 @@ mod tests {
     const LEADER: NodeId = NodeId(1);
 
     fn offer(at: u64, busy: bool) -> Offer {
-        Offer {
-            at: Slot(at),
-            digest: u128::from(at),
-            bytes: 3 << 20,
-            busy,
-        }
+        Offer { at: Slot(at), digest: u128::from(at), bytes: 3 << 20, busy }
     }
 
     fn fetching(offers: &[(u32, Offer)]) -> (Fetching, Option<Question>) {
         let mut fetching = Fetching::new(100);
-        assert_eq!(
-            fetching.question(Time(0), None, None, 0),
-            None,
-            "nothing is needed"
-        );
+        assert_eq!(fetching.question(Time(0), None, None, 0), None, "nothing is needed");
         fetching.need(Slot(10));
         let asked = fetching.question(Time(0), Some(LEADER), None, 0);
         assert_eq!(asked, Some(Question::Offers));
@@ -316,17 +289,9 @@ mod tests {
 
     #[test]
     fn offers_that_cannot_be_true_are_not_taken_and_who_disappointed_comes_last() {
-        let lies = [
-            (50, 0),
-            (50, OFFER_BYTES_MAX + 1),
-            (50, u64::MAX),
-            (u64::MAX, 100),
-        ];
+        let lies = [(50, 0), (50, OFFER_BYTES_MAX + 1), (50, u64::MAX), (u64::MAX, 100)];
         for (at, bytes) in lies {
-            let lie = Offer {
-                bytes,
-                ..offer(at, false)
-            };
+            let lie = Offer { bytes, ..offer(at, false) };
             let (fetching, question) = fetching(&[(3, lie)]);
             assert_eq!((fetching.source(), question), (None, None), "{lie:?}");
         }
@@ -348,10 +313,7 @@ mod tests {
         let place = |offset| (Slot(20), 20, offset);
         let source = fetching.source().unwrap();
         let other = NodeId(5 - source.0);
-        assert!(
-            !fetching.takes(Time(20_100), other, place(0), 0),
-            "of another"
-        );
+        assert!(!fetching.takes(Time(20_100), other, place(0), 0), "of another");
         assert!(fetching.takes(Time(20_100), source, place(0), 0));
         assert!(!fetching.takes(Time(20_200), source, place(9), 5), "a gap");
         let known = Some(same.into());

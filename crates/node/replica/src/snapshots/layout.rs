@@ -31,19 +31,13 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Chunks of 256 KiB in parts of 64 MiB.
-    pub(crate) const USUAL: Self = Self {
-        chunk_bytes: 256 << 10,
-        part_chunks: 256,
-    };
+    pub(crate) const USUAL: Self = Self { chunk_bytes: 256 << 10, part_chunks: 256 };
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
     const PART_BYTES_MAX: u64 = 1 << 40;
 
     /// A layout that was read from a disk, if it can be worked with.
     pub(crate) fn checked(chunk_bytes: u32, part_chunks: u32) -> Option<Self> {
-        let layout = Self {
-            chunk_bytes,
-            part_chunks,
-        };
+        let layout = Self { chunk_bytes, part_chunks };
         let whole = (chunk_bytes as usize).is_multiple_of(BLOCK) && chunk_bytes > 0;
         let bounded = chunk_bytes <= Self::CHUNK_BYTES_MAX && part_chunks > 0;
         (whole && bounded && layout.part_bytes() <= Self::PART_BYTES_MAX).then_some(layout)
@@ -142,11 +136,7 @@ pub(crate) fn open(head: Head, chunk: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    const HERE: Head = Head {
-        at: Slot(7),
-        offset: 8128,
-        first_part: 3,
-    };
+    const HERE: Head = Head { at: Slot(7), offset: 8128, first_part: 3 };
 
     #[test]
     fn a_chunk_comes_back_and_any_flipped_bit_is_noticed() {
@@ -166,15 +156,9 @@ mod tests {
         let mut chunk = vec![9; BLOCK];
         seal(HERE, &mut chunk, 100);
         for other in [
-            Head {
-                at: Slot(8),
-                ..HERE
-            },
+            Head { at: Slot(8), ..HERE },
             Head { offset: 0, ..HERE },
-            Head {
-                first_part: 4,
-                ..HERE
-            },
+            Head { first_part: 4, ..HERE },
         ] {
             assert_eq!(open(other, &chunk), None);
         }

@@ -100,13 +100,7 @@ impl Loading {
             }
             Unread::Damaged(why) => Failed::Snapshot(why),
         })?;
-        let Self {
-            items,
-            meta,
-            header,
-            manifest,
-            ..
-        } = self;
+        let Self { items, meta, header, manifest, .. } = self;
         items.feed(&content, |item| match item {
             Item::Header(bytes) => {
                 let right = |header: &Header| header.cluster == cluster && header.at == manifest.at;
@@ -129,11 +123,8 @@ impl Loading {
         if !self.header || !self.items.is_between_items() {
             return Err(Failed::Snapshot("it ends in the middle".to_owned()));
         }
-        let changes: Vec<MetaChange> = self
-            .meta
-            .iter()
-            .map(|(key, value)| meta_change(key, value))
-            .collect();
+        let changes: Vec<MetaChange> =
+            self.meta.iter().map(|(key, value)| meta_change(key, value)).collect();
         service.finish_load(self.manifest.at, &changes)?;
         Ok(Some(std::mem::take(&mut self.meta)))
     }

@@ -24,8 +24,7 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// The number behind that of its last part.
     pub(crate) fn parts_end(&self) -> u64 {
-        self.first_part
-            .saturating_add(self.layout.parts(self.bytes))
+        self.first_part.saturating_add(self.layout.parts(self.bytes))
     }
 
     /// Whether it lies in this file, among others.
@@ -53,12 +52,6 @@ impl Manifest {
         let (at, first_part, bytes) = (Slot(fields.u64()?), fields.u64()?, fields.u64()?);
         let layout = Layout::checked(fields.u32()?, fields.u32()?)?;
         let digest = fields.u128()?;
-        Some(Self {
-            at,
-            layout,
-            first_part,
-            bytes,
-            digest,
-        })
+        Some(Self { at, layout, first_part, bytes, digest })
     }
 }

@@ -55,10 +55,6 @@ impl Note {
             HOLLOW => (None, true),
             _ => return None,
         };
-        fields.0.is_empty().then_some(Self {
-            eras,
-            snapshot,
-            hollow,
-        })
+        fields.0.is_empty().then_some(Self { eras, snapshot, hollow })
     }
 }

@@ -98,13 +98,7 @@ impl Reads {
         let bytes = super::layout::blocks(content);
         let (token, at) = (self.next, manifest.layout.place(manifest.first_part, chunk));
         self.next += 1;
-        self.open.push_back(Open {
-            token,
-            purpose,
-            manifest,
-            chunk,
-            content: None,
-        });
+        self.open.push_back(Open { token, purpose, manifest, chunk, content: None });
         let buffer = disk.allocate(bytes);
         disk.start_read(token, at, buffer, bytes);
         begins + used
@@ -122,11 +116,7 @@ impl Reads {
             return;
         };
         let (manifest, chunk) = (&read.manifest, read.chunk);
-        let head = Head {
-            at: manifest.at,
-            offset: read.offset(),
-            first_part: manifest.first_part,
-        };
+        let head = Head { at: manifest.at, offset: read.offset(), first_part: manifest.first_part };
         read.content = Some(match result {
             Err(error) if error.lack.is_some() => Err(Unread::NotNow),
             Err(error) => Err(Unread::Damaged(error.to_string())),

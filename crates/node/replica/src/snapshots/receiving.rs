@@ -77,13 +77,7 @@ impl Receiving {
         if fields.u16()? != FORMAT {
             return None;
         }
-        let Manifest {
-            at,
-            layout,
-            first_part,
-            bytes,
-            digest,
-        } = Manifest::decode(&mut fields)?;
+        let Manifest { at, layout, first_part, bytes, digest } = Manifest::decode(&mut fields)?;
         let target = Target { at, digest, bytes };
         Some(Self::new(target, layout, first_part))
     }

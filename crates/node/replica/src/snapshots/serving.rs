@@ -115,8 +115,7 @@ impl Serving {
     }
 
     fn forget_silent(&mut self, now: Time) {
-        self.transfers
-            .retain(|_, transfer| lately(now, transfer.heard.max(transfer.moved)));
+        self.transfers.retain(|_, transfer| lately(now, transfer.heard.max(transfer.moved)));
         self.learning.retain(|_, (_, at)| lately(now, *at));
     }
 
@@ -137,9 +136,8 @@ impl Serving {
     /// what it says that it `holds`.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
-        let sent = transfers
-            .filter(|transfer| lately(now, transfer.moved))
-            .map(|transfer| transfer.at);
+        let sent =
+            transfers.filter(|transfer| lately(now, transfer.moved)).map(|transfer| transfer.at);
         let learning = self.learning.iter();
         let learned = learning
             .filter(|(_, (_, at))| lately(now, *at))
@@ -255,13 +253,7 @@ mod tests {
     const TWENTY: NodeId = NodeId(20);
 
     fn manifest(bytes: u64) -> Manifest {
-        Manifest {
-            at: Slot(9),
-            layout: Layout::USUAL,
-            first_part: 1,
-            bytes,
-            digest: 5,
-        }
+        Manifest { at: Slot(9), layout: Layout::USUAL, first_part: 1, bytes, digest: 5 }
     }
 
     fn ask(serving: &mut Serving, from: NodeId, offset: u64) -> bool {
@@ -278,11 +270,7 @@ mod tests {
         ask(&mut serving, ONE, 1 << 20);
         assert_eq!(serving.next(Time(0), &all), Some((ONE, 4 << 20)));
         ask(&mut serving, ONE, 1 << 20);
-        assert_eq!(
-            serving.next(Time(0), &all),
-            Some((ONE, 1 << 20)),
-            "it was lost"
-        );
+        assert_eq!(serving.next(Time(0), &all), Some((ONE, 1 << 20)), "it was lost");
         ask(&mut serving, ONE, 10 << 20);
         assert_eq!(serving.next(Time(0), &all), None, "all is there");
         ask(&mut serving, ONE, u64::MAX);
@@ -317,10 +305,7 @@ mod tests {
         assert_eq!(serving.next(Time(0), &all), Some((ONE, 0)));
         let other = Manifest { digest: 6, ..all };
         assert_eq!(serving.next(Time(0), &other), None);
-        assert_eq!(
-            serving.piece(TWO, &all, 96, b"0123456"),
-            Some((100, &b"456"[..]))
-        );
+        assert_eq!(serving.piece(TWO, &all, 96, b"0123456"), Some((100, &b"456"[..])));
         assert_eq!(serving.piece(TWO, &other, 96, b"0123456"), None);
         assert_eq!(serving.piece(TWO, &all, 101, b"0123456"), None);
         assert_eq!(serving.piece(TWO, &all, 90, b"0123456789"), None);

@@ -145,10 +145,7 @@ fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
 
 /// Metadata for who keeps it.
 pub(crate) fn meta_change(key: &[u8], value: &[u8]) -> MetaChange {
-    MetaChange {
-        key: key.to_vec(),
-        value: Some(value.to_vec()),
-    }
+    MetaChange { key: key.to_vec(), value: Some(value.to_vec()) }
 }
 
 #[cfg(test)]

@@ -81,14 +81,8 @@ mod tests {
 
     #[test]
     fn the_log_is_kept_for_who_is_behind_until_it_is_too_large() {
-        let options = SnapshotOptions {
-            log_bytes_max: 1000,
-            ..SnapshotOptions::default()
-        };
-        let held = Held {
-            all: Slot(5),
-            quorum: Slot(50),
-        };
+        let options = SnapshotOptions { log_bytes_max: 1000, ..SnapshotOptions::default() };
+        let held = Held { all: Slot(5), quorum: Slot(50) };
         let to =
             |own, held, bytes, auxiliaries| trim_to(Slot(own), held, bytes, auxiliaries, &options);
         assert_eq!(to(100, held, 1000, false), Slot(5));
@@ -101,10 +95,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_due_by_ratio_but_not_for_a_small_log() {
-        let options = SnapshotOptions {
-            log_bytes_min: 100,
-            ..SnapshotOptions::default()
-        };
+        let options = SnapshotOptions { log_bytes_min: 100, ..SnapshotOptions::default() };
         assert!(!options.is_due(99, 0));
         assert!(options.is_due(100, 50));
         assert!(!options.is_due(199, 100));

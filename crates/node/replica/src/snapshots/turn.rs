@@ -102,12 +102,7 @@ impl Snapshots {
     ) {
         let disk = around.storing.log_mut().disk_mut();
         let file = match completed {
-            Completed::Read {
-                token,
-                buffer,
-                result,
-                ..
-            } => {
+            Completed::Read { token, buffer, result, .. } => {
                 self.reads.ended(token, buffer, result, disk);
                 while let Some(chunk) = self.reads.take() {
                     self.on_chunk(chunk, around);

@@ -84,10 +84,7 @@ impl Writer {
 
     /// What there is of it so far.
     pub(crate) fn so_far(&self) -> Snapshot {
-        Snapshot {
-            at: self.at,
-            bytes: self.bytes,
-        }
+        Snapshot { at: self.at, bytes: self.bytes }
     }
 
     /// The number behind the last part that was asked for.
@@ -167,11 +164,7 @@ impl Writer {
         };
         let offset = self.bytes - used as u64;
         let (chunk, _) = self.layout.chunk_at(offset);
-        let head = Head {
-            at: self.at,
-            offset,
-            first_part: self.first_part,
-        };
+        let head = Head { at: self.at, offset, first_part: self.first_part };
         let blocks = seal(head, &mut buffer, used);
         self.sealed.push_back((chunk, buffer, blocks));
     }
@@ -317,13 +310,7 @@ mod tests {
         while (out.len() as u64) < manifest.bytes {
             reads.start(Purpose::Load, manifest, out.len() as u64, disk);
             while !reads.is_idle() {
-                if let Some(Completed::Read {
-                    token,
-                    buffer,
-                    result,
-                    ..
-                }) = disk.poll()
-                {
+                if let Some(Completed::Read { token, buffer, result, .. }) = disk.poll() {
                     reads.ended(token, buffer, result, disk);
                     let chunk = reads.take().unwrap();
                     assert_eq!(chunk.offset, out.len() as u64);
@@ -345,10 +332,7 @@ mod tests {
             assert_eq!(read(manifest, &mut disk).as_ref(), Ok(&stream));
             let files = disk.files(Family::Snapshot).unwrap();
             let parts: Vec<_> = manifest.parts().collect();
-            assert_eq!(
-                files.iter().map(|info| info.file).collect::<Vec<_>>(),
-                parts
-            );
+            assert_eq!(files.iter().map(|info| info.file).collect::<Vec<_>>(), parts);
         }
     }
 
@@ -397,13 +381,7 @@ mod tests {
         }
         let mut taken = Vec::new();
         for completed in ended.into_iter().rev() {
-            let Completed::Read {
-                token,
-                buffer,
-                result,
-                ..
-            } = completed
-            else {
+            let Completed::Read { token, buffer, result, .. } = completed else {
                 panic!("{completed:?}");
             };
             reads.ended(token, buffer, result, &mut disk);
@@ -415,11 +393,7 @@ mod tests {
                 assert_eq!(content, &stream[from..from + content.len()]);
             }
         }
-        assert_eq!(
-            taken,
-            [1, 0, 0, 3],
-            "another peer's, and then all of the load's"
-        );
+        assert_eq!(taken, [1, 0, 0, 3], "another peer's, and then all of the load's");
         assert!(reads.is_idle());
     }
 

@@ -93,10 +93,8 @@ impl LogReads {
 
     /// The first part of `range` of which the log has the last word; may be empty.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
-        let unwritten = self
-            .unwritten
-            .iter()
-            .filter(|(_, other)| !other.intersect(range).is_empty());
+        let unwritten =
+            self.unwritten.iter().filter(|(_, other)| !other.intersect(range).is_empty());
         let to = unwritten.map(|(_, other)| other.from.max(range.from)).min();
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }

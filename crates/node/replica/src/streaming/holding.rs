@@ -48,11 +48,7 @@ impl Holding {
         let hold = Arc::new(());
         let until = now.plus_ms(IDLE_MS);
         self.current = Some((self.last_id, Arc::downgrade(&hold), until));
-        StreamHold {
-            id: self.last_id,
-            from: applied_to,
-            _hold: hold,
-        }
+        StreamHold { id: self.last_id, from: applied_to, _hold: hold }
     }
 
     /// Its reader asks for more. `false`: it is over.

@@ -130,10 +130,7 @@ impl Keeping {
             readers: BTreeMap::new(),
             waiting: VecDeque::new(),
             next_token: 0,
-            lack: Lack {
-                unknown: true,
-                ..Lack::default()
-            },
+            lack: Lack { unknown: true, ..Lack::default() },
             retry_ms,
             known_to: Some(log_end.max(store.checkpointed_to())),
             later: VecDeque::new(),
@@ -234,8 +231,7 @@ impl Keeping {
         // Behind a snapshot this may be what seemed to be missing: a checkpoint that is ahead of it has nothing of
         // what was removed meanwhile.
         self.lack.unknown |= !changes.is_empty() && !self.lack.ranges.is_empty();
-        self.later
-            .extend(changes.into_iter().map(|change| (voted_to, change)));
+        self.later.extend(changes.into_iter().map(|change| (voted_to, change)));
         while let Some((_, change)) = self.later.pop_front_if(|(slot, _)| *slot <= applied_to) {
             match change {
                 Change::Trimmed { .. } | Change::Removed { .. } if self.holding.holds() => {
@@ -385,12 +381,7 @@ impl Keeping {
         if self.waiting.len() >= READS_WAITING_MAX {
             return false;
         }
-        self.waiting.push_back(Waiting {
-            reader,
-            stream,
-            position,
-            bytes_max,
-        });
+        self.waiting.push_back(Waiting { reader, stream, position, bytes_max });
         self.start_reads(disk);
         true
     }
@@ -438,22 +429,13 @@ impl Keeping {
                 (self.scrubs, self.scrubbed) = (false, Some(done));
                 continue;
             }
-            let ReadDone {
-                stream,
-                position,
-                result,
-                ..
-            } = done;
+            let ReadDone { stream, position, result, .. } = done;
             match (reader, result) {
                 (Reader::Scrub, _) => {}
                 (Reader::Front(tag), Ok(bytes)) => tell(tag, Fetched::Bytes(bytes)),
                 (Reader::Front(tag), Err(_)) => tell(tag, Fetched::NotHere),
                 (Reader::Peer(to), Ok(bytes)) => {
-                    let frame = Frame::StreamBytes {
-                        stream,
-                        position,
-                        bytes: &bytes,
-                    };
+                    let frame = Frame::StreamBytes { stream, position, bytes: &bytes };
                     out.send(to, Lane::Bulk, &frame);
                 }
                 (Reader::Peer(_), Err(_)) => {}
@@ -498,24 +480,14 @@ impl Keeping {
         };
         let end = end.min(range.end);
         let taken = usize::try_from(end - position).unwrap_or(usize::MAX);
-        self.store.put(
-            stream,
-            position,
-            bytes.get(..taken).unwrap_or_default(),
-            disk,
-        );
+        self.store.put(stream, position, bytes.get(..taken).unwrap_or_default(), disk);
         if position == range.start {
             range.start = end;
         }
         self.lack.source = Some(from);
         self.lack.asked = 0;
         self.lack.ask_at = now.plus_ms(self.retry_ms);
-        if self
-            .lack
-            .ranges
-            .front()
-            .is_some_and(|(_, range)| range.is_empty())
-        {
+        if self.lack.ranges.front().is_some_and(|(_, range)| range.is_empty()) {
             self.lack.ranges.pop_front();
             self.lack.asked_to = 0;
             self.lack.ask_at = Time(0);
@@ -570,9 +542,7 @@ impl Keeping {
         }
         let piece = ASKED_BYTES as u64;
         let most = range.end.min(range.start.saturating_add(ASKED_MAX * piece));
-        let source = peers
-            .iter()
-            .position(|peer| Some(*peer) == self.lack.source);
+        let source = peers.iter().position(|peer| Some(*peer) == self.lack.source);
         let to = peers[(source.unwrap_or(0) + self.lack.asked) % peers.len()];
         while self.lack.asked_to < most {
             let position = self.lack.asked_to.max(range.start);
@@ -735,16 +705,9 @@ mod tests {
         }
     }
 
-    const S: StreamName = StreamName {
-        owner: NodeId(1),
-        boot: 1,
-        number: 1,
-    };
-    const LIMITS: StoreLimits = StoreLimits {
-        dirty_bytes_max: 1 << 20,
-        gathered_bytes_max: 1 << 20,
-        left_bytes: 0,
-    };
+    const S: StreamName = StreamName { owner: NodeId(1), boot: 1, number: 1 };
+    const LIMITS: StoreLimits =
+        StoreLimits { dirty_bytes_max: 1 << 20, gathered_bytes_max: 1 << 20, left_bytes: 0 };
 
     /// A table whose stream has ten bytes, in slots 1 to 11.
     fn table() -> Table {
@@ -784,20 +747,11 @@ mod tests {
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let nothing = Table::default();
         let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), &nothing, 10);
-        keeping.applied(
-            (Slot(12), Slot(20)),
-            vec![ten_bytes()],
-            Vec::new(),
-            &mut disk,
-        );
+        keeping.applied((Slot(12), Slot(20)), vec![ten_bytes()], Vec::new(), &mut disk);
         let removed = vec![Change::Removed { stream: S }];
         keeping.applied((Slot(13), Slot(20)), Vec::new(), removed, &mut disk);
         keeping.look(Time(0), &nothing);
-        assert_eq!(
-            keeping.store.held_to(S, 0),
-            10,
-            "slots 13 to 20 may name it"
-        );
+        assert_eq!(keeping.store.held_to(S, 0), 10, "slots 13 to 20 may name it");
         keeping.applied((Slot(19), Slot(40)), Vec::new(), Vec::new(), &mut disk);
         assert_eq!(keeping.store.held_to(S, 0), 10);
         // What was voted for since needs none of it.
@@ -823,23 +777,14 @@ mod tests {
             keeping.look_for_missing(now, streams, &[], &mut out);
         };
         turn(&mut keeping, Time(0), &streams);
-        let trim = Command::Trim {
-            name: "s".parse().unwrap(),
-            before: 4,
-        };
+        let trim = Command::Trim { name: "s".parse().unwrap(), before: 4 };
         for (number, remove) in [(1, false), (2, true)] {
             let hold = keeping.hold(Time(0), Slot(12));
             assert_eq!(hold.id, number);
             let (change, after) = match remove {
                 false => {
                     streams.execute(Slot(12), &trim.encode()).unwrap();
-                    (
-                        Change::Trimmed {
-                            stream: S,
-                            below: 4,
-                        },
-                        &streams,
-                    )
+                    (Change::Trimmed { stream: S, below: 4 }, &streams)
                 }
                 true => (Change::Removed { stream: S }, &nothing),
             };
@@ -866,12 +811,7 @@ mod tests {
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let (nothing, streams) = (Table::default(), table());
         let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), &nothing, 10);
-        keeping.applied(
-            (Slot(12), Slot(12)),
-            vec![ten_bytes()],
-            Vec::new(),
-            &mut disk,
-        );
+        keeping.applied((Slot(12), Slot(12)), vec![ten_bytes()], Vec::new(), &mut disk);
         assert_eq!(keeping.known_to, None, "it has looked");
         keeping.went_back();
         keeping.look(Time(0), &nothing);

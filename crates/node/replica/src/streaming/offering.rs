@@ -151,10 +151,10 @@ impl Offering {
 
     /// The run is proposed in these slots.
     pub(crate) fn proposed(&mut self, run: &NextRun, range: SlotRange) {
-        let offer = self.offers.entry(run.stream).or_insert(Offer {
-            proposed_to: run.position,
-            slots: range,
-        });
+        let offer = self
+            .offers
+            .entry(run.stream)
+            .or_insert(Offer { proposed_to: run.position, slots: range });
         if offer.proposed_to != run.position {
             offer.slots.from = range.from;
         }

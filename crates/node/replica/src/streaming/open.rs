@@ -152,11 +152,7 @@ mod tests {
     const PIECE: usize = 4 * UNIT;
 
     fn cut() -> Cut {
-        Cut::of(Layout {
-            unit_bytes: UNIT as u32,
-            chunk_bytes: PIECE as u32,
-            file_chunks: 4,
-        })
+        Cut::of(Layout { unit_bytes: UNIT as u32, chunk_bytes: PIECE as u32, file_chunks: 4 })
     }
 
     /// Gives bytes in writes of these lengths, and takes a piece when it is full or after each write in `early`.
@@ -167,11 +163,7 @@ mod tests {
         let mut take = |open: &mut Open, sealed: &mut u64| {
             let piece = open.take(*sealed, &cut);
             let expected: Vec<u8> = (*sealed..*sealed + piece.len() as u64).map(byte).collect();
-            assert!(
-                *piece == *expected,
-                "a piece of {} at {sealed}",
-                piece.len()
-            );
+            assert!(*piece == *expected, "a piece of {} at {sealed}", piece.len());
             *sealed += piece.len() as u64;
             pieces.push(piece.len());
         };

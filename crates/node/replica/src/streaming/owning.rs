@@ -85,9 +85,7 @@ impl Owned {
 
     /// A node was sent, or needs not be sent, what is below this position.
     fn sent_to(&self, node: NodeId) -> u64 {
-        self.sent
-            .get(&node)
-            .map_or(self.next, |sent| self.next.max(*sent))
+        self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
     }
 
     /// Those of the nodes that were not sent all.
@@ -170,11 +168,7 @@ impl Owning {
     /// A name for the next inner stream; `None` after 2³² of them in one process.
     pub(crate) fn next_name(&mut self) -> Option<StreamName> {
         self.numbers = self.numbers.checked_add(1)?;
-        Some(StreamName {
-            owner: self.node,
-            boot: self.boot,
-            number: self.numbers,
-        })
+        Some(StreamName { owner: self.node, boot: self.boot, number: self.numbers })
     }
 
     /// A piece was opened. If it is this process's, and nobody asked for it, it is closed again: it was
@@ -317,11 +311,7 @@ impl Owning {
     /// The same, and nobody waits for it.
     pub(crate) fn abandon(&mut self, stream: StreamName) {
         let tag = StreamTag(OWN_TAGS | u64::from(stream.number));
-        if self
-            .pieces
-            .get(&stream)
-            .is_some_and(|owned| owned.closing.is_none())
-        {
+        if self.pieces.get(&stream).is_some_and(|owned| owned.closing.is_none()) {
             self.close(tag, stream, false);
         }
     }
@@ -378,10 +368,7 @@ impl Owning {
             return None;
         }
         let wanted = owned.closing.is_some_and(|closing| closing.asked) && owned.given() == end;
-        Some(Ended {
-            at: owned.first + end,
-            unasked: !wanted,
-        })
+        Some(Ended { at: owned.first + end, unasked: !wanted })
     }
 
     /// Pieces that the table knows as closed: they were closed in slots that a snapshot stands for. One that it does
@@ -546,12 +533,8 @@ fn send_piece(
         let Some(from) = to.iter().filter(waiting).map(sent).min() else {
             return owned.lacking(to);
         };
-        let level: Vec<NodeId> = to
-            .iter()
-            .filter(waiting)
-            .copied()
-            .filter(|node| sent(node) == from)
-            .collect();
+        let level: Vec<NodeId> =
+            to.iter().filter(waiting).copied().filter(|node| sent(node) == from).collect();
         let Some(payload) = runs.piece(stream, from) else {
             return owned.lacking(to);
         };
@@ -568,11 +551,7 @@ fn send_piece(
         if set.is_empty() {
             continue;
         }
-        let frame = Frame::StreamBytes {
-            stream,
-            position: from,
-            bytes: &payload,
-        };
+        let frame = Frame::StreamBytes { stream, position: from, bytes: &payload };
         let took = out.send_all(set, Lane::Bulk, &frame, Some(&payload));
         for node in set.iter() {
             if took.contains(node) {
@@ -640,11 +619,7 @@ mod tests {
     impl Owner {
         /// Each of its pieces has bytes to send.
         fn new() -> Self {
-            let cut = Cut::of(Layout {
-                unit_bytes: 8192,
-                chunk_bytes: 65536,
-                file_chunks: 4,
-            });
+            let cut = Cut::of(Layout { unit_bytes: 8192, chunk_bytes: 65536, file_chunks: 4 });
             let mut owner = Self {
                 owning: Owning::new(NodeId(1), 1, 1 << 20, 1 << 20, 1000, cut),
                 runs: Runs::new(1 << 22, 1 << 20),
@@ -659,9 +634,7 @@ mod tests {
         }
 
         fn give(&mut self, stream: StreamName) {
-            let taken = self
-                .owning
-                .put(Time(0), stream, &[7; BYTES], &mut self.runs);
+            let taken = self.owning.put(Time(0), stream, &[7; BYTES], &mut self.runs);
             assert_eq!(taken, BYTES);
         }
 
@@ -674,8 +647,7 @@ mod tests {
             let from = Member::first(1);
             let mut out = Outbox::new(from, &mut self.connections, &mut counters);
             let each = |_| ();
-            self.owning
-                .send(Time(0), &[A, B], None, &mut self.runs, &mut out, each);
+            self.owning.send(Time(0), &[A, B], None, &mut self.runs, &mut out, each);
             let asked = *self.connections.asked.borrow();
             (asked, std::mem::take(&mut self.connections.sent))
         }
@@ -693,11 +665,7 @@ mod tests {
         assert_eq!(owner.turn(0, 0), (2, vec![]), "once for each node");
         assert_eq!(owner.turn(0, 0), (2, vec![]));
         let (asked, sent) = owner.turn(0, 5);
-        assert_eq!(
-            (asked, sent),
-            (7, vec![B; 5]),
-            "a node that is slow holds no other up"
-        );
+        assert_eq!((asked, sent), (7, vec![B; 5]), "a node that is slow holds no other up");
         assert!(owner.owning.wake_at().is_some(), "the rest is tried again");
     }
 

@@ -44,11 +44,7 @@ fn table() -> Group {
 /// Byte streams: of one that is open the second piece is written to, and its start was trimmed; one is closed, and one
 /// is empty.
 pub fn byte_streams() -> Table {
-    let inner = |owner, number| StreamName {
-        owner: NodeId(owner),
-        boot: 3,
-        number,
-    };
+    let inner = |owner, number| StreamName { owner: NodeId(owner), boot: 3, number };
     let open = |name: &str, how, writer, stream| Command::Open {
         name: name.parse().expect("a name"),
         how,
@@ -112,11 +108,7 @@ pub fn stream(items: &[Vec<u8>]) -> Vec<u8> {
 
 /// The same with byte streams.
 pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
-    let header = StreamHeader {
-        cluster: CLUSTER,
-        at: SLOT,
-        eras: eras(),
-    };
+    let header = StreamHeader { cluster: CLUSTER, at: SLOT, eras: eras() };
     let mut out = Vec::new();
     Item::Header(&header.encode()).encode(&mut out);
     let (key, value) = Membership::new(table(), eras()).entry();

@@ -26,17 +26,11 @@ impl StateMachine for Echo {
 fn slow() -> (Cluster<Echo>, NodeId) {
     let mut options = Cluster::<Echo>::options(3, Class::Durable);
     options.tuning = Some(Settings {
-        start: Setting {
-            batch_bytes: 64 << 10,
-            window: 1,
-        },
+        start: Setting { batch_bytes: 64 << 10, window: 1 },
         fixed: true,
         ..Settings::new(3)
     });
-    let knobs = Knobs {
-        disk_us: DISK_US,
-        ..Knobs::default()
-    };
+    let knobs = Knobs { disk_us: DISK_US, ..Knobs::default() };
     let mut cluster = Cluster::with_options(options, 1, |_| Echo);
     cluster.knobs = knobs;
     for node in [1, 2, 3] {
@@ -101,9 +95,6 @@ fn who_does_not_come_back_delays_others_by_a_quarter() {
     assert!(cluster.run_until(100, |cluster| cluster.outcome(leader, other).is_some()));
     let waited = cluster.now().0 - completed.0;
     let most = took + took / 4;
-    assert!(
-        waited > took * 9 / 10 + took / 4,
-        "{waited} us, {took} before"
-    );
+    assert!(waited > took * 9 / 10 + took / 4, "{waited} us, {took} before");
     assert!(waited <= most * 12 / 10, "{waited} us, {took} before");
 }

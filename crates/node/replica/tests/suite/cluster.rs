@@ -165,10 +165,7 @@ const N3: NodeId = NodeId(3);
 const NODES: [NodeId; 3] = [N1, N2, N3];
 
 fn led(cluster: &mut Cluster<Book>) -> NodeId {
-    assert!(
-        cluster.run_until(10_000, |cluster| cluster.leader().is_some()),
-        "no leader"
-    );
+    assert!(cluster.run_until(10_000, |cluster| cluster.leader().is_some()), "no leader");
     cluster.leader().unwrap()
 }
 
@@ -181,16 +178,9 @@ fn followers(leader: NodeId) -> [NodeId; 2] {
 fn level(cluster: &mut Cluster<Book>) -> Vec<String> {
     let state = |cluster: &Cluster<Book>, node| {
         let replica = cluster.replica(node);
-        (
-            replica.applied_to(),
-            replica.service().pages.clone(),
-            replica.sessions(),
-        )
+        (replica.applied_to(), replica.service().pages.clone(), replica.sessions())
     };
-    let running: Vec<_> = NODES
-        .into_iter()
-        .filter(|node| cluster.runs(*node))
-        .collect();
+    let running: Vec<_> = NODES.into_iter().filter(|node| cluster.runs(*node)).collect();
     let equal = |cluster: &mut Cluster<Book>| {
         let first = state(cluster, running[0]);
         let decided = cluster.replica(running[0]).node().decided_to();
@@ -198,10 +188,7 @@ fn level(cluster: &mut Cluster<Book>) -> Vec<String> {
     };
     assert!(cluster.run_until(20_000, equal), "nodes do not converge");
     let pages = state(cluster, running[0]).1;
-    pages
-        .iter()
-        .map(|page| String::from_utf8_lossy(page).into_owned())
-        .collect()
+    pages.iter().map(|page| String::from_utf8_lossy(page).into_owned()).collect()
 }
 
 #[test]
@@ -223,9 +210,7 @@ fn every_node_takes_writes_and_all_apply_the_same() {
         let mut pages = level(&mut cluster);
         // What one node accepted is executed in the order in which it was accepted.
         for node in 0..3 {
-            let own = pages
-                .iter()
-                .filter_map(|page| page[1..].parse::<usize>().ok());
+            let own = pages.iter().filter_map(|page| page[1..].parse::<usize>().ok());
             let own: Vec<_> = own.filter(|count| count % 3 == node).collect();
             assert!(own.is_sorted(), "{own:?}");
         }
@@ -245,15 +230,8 @@ fn read_on_any_node_sees_every_acknowledged_write() {
         let (writer, reader) = (NODES[count % 3], NODES[count / 3 % 3]);
         let page = format!("p{count}");
         let tag = cluster.write(writer, page.as_bytes());
-        assert!(matches!(
-            done(&mut cluster, writer, tag),
-            Outcome::Written(_)
-        ));
-        expected = if count == 0 {
-            page
-        } else {
-            format!("{expected} {page}")
-        };
+        assert!(matches!(done(&mut cluster, writer, tag), Outcome::Written(_)));
+        expected = if count == 0 { page } else { format!("{expected} {page}") };
         let tag = cluster.read(reader, b"");
         assert_eq!(done(&mut cluster, reader, tag), read(&expected));
     }
@@ -270,18 +248,12 @@ fn reads_run_between_the_writes_around_them() {
             let tags: Vec<_> = (0..50)
                 .map(|n: usize| {
                     let page = format!("{node}.{n}");
-                    (
-                        cluster.write(node, page.as_bytes()),
-                        cluster.read_in_order(node, b""),
-                    )
+                    (cluster.write(node, page.as_bytes()), cluster.read_in_order(node, b""))
                 })
                 .collect();
             let (mut sent, mut before) = (0, String::new());
             for (n, (write, look)) in tags.into_iter().enumerate() {
-                assert!(matches!(
-                    done(&mut cluster, node, write),
-                    Outcome::Written(_)
-                ));
+                assert!(matches!(done(&mut cluster, node, write), Outcome::Written(_)));
                 let Outcome::Read(answer) = done(&mut cluster, node, look) else {
                     panic!("read {n} of node {node}");
                 };
@@ -359,15 +331,9 @@ fn read_in_order_that_runs_out_of_time_was_not_executed() {
     let look = cluster.read_in_order(leader, b"");
     cluster.run_ms(1);
     let alone = cluster.read_in_order(leader, b"");
-    assert_eq!(
-        done(&mut cluster, leader, sent),
-        Outcome::Failed(Failure::Unknown)
-    );
+    assert_eq!(done(&mut cluster, leader, sent), Outcome::Failed(Failure::Unknown));
     for tag in [look, alone] {
-        assert_eq!(
-            done(&mut cluster, leader, tag),
-            Outcome::Failed(Failure::NoQuorum)
-        );
+        assert_eq!(done(&mut cluster, leader, tag), Outcome::Failed(Failure::NoQuorum));
     }
     cluster.isolate(leader, false);
     let last = cluster.write(leader, b"last");
@@ -414,9 +380,7 @@ fn replies_of_one_batch_are_bounded() {
     }
     assert!(cluster.run_until(10_000, |cluster| cluster.leader().is_some()));
     for node in NODES {
-        let tags: Vec<_> = [4, 4, 4, 4, 0]
-            .map(|long| cluster.write(node, &[long]))
-            .to_vec();
+        let tags: Vec<_> = [4, 4, 4, 4, 0].map(|long| cluster.write(node, &[long])).to_vec();
         let all = |cluster: &mut Cluster<Verbose>| {
             tags.iter().all(|tag| cluster.outcome(node, *tag).is_some())
         };
@@ -434,11 +398,7 @@ fn replies_of_one_batch_are_bounded() {
     let done = |cluster: &mut Cluster<Verbose>| cluster.outcome(NODES[0], look).is_some();
     assert!(cluster.run_until(10_000, done));
     let all = Outcome::Read(15u64.to_be_bytes().to_vec());
-    assert_eq!(
-        cluster.outcome(NODES[0], look),
-        Some(&all),
-        "all are executed"
-    );
+    assert_eq!(cluster.outcome(NODES[0], look), Some(&all), "all are executed");
 }
 
 /// [read-2] Many reads share one round.
@@ -453,10 +413,7 @@ fn many_reads_share_a_confirmation() {
             assert_eq!(done(&mut cluster, node, tag), read(""));
         }
         let confirmed = cluster.replica(node).counters().reads_confirmed - before;
-        assert!(
-            confirmed <= 2,
-            "node {node}, leader {leader}: {confirmed} rounds"
-        );
+        assert!(confirmed <= 2, "node {node}, leader {leader}: {confirmed} rounds");
     }
 }
 
@@ -483,10 +440,7 @@ fn leader_crash_loses_and_repeats_nothing_that_a_living_node_accepted() {
         }
         for (node, tag) in tags {
             let outcome = done(&mut cluster, node, tag);
-            assert!(
-                matches!(outcome, Outcome::Written(_)),
-                "seed {seed}: {outcome:?}"
-            );
+            assert!(matches!(outcome, Outcome::Written(_)), "seed {seed}: {outcome:?}");
         }
         cluster.start(leader);
         led(&mut cluster);
@@ -544,23 +498,13 @@ fn nothing_is_lost_or_repeated_in_a_bad_world() {
         cluster.run_ms(6_000);
         let pages = level(&mut cluster);
         for page in &acknowledged {
-            assert!(
-                pages.contains(page),
-                "seed {seed}: {page} was acknowledged and is lost"
-            );
+            assert!(pages.contains(page), "seed {seed}: {page} was acknowledged and is lost");
         }
         let mut unique = pages.clone();
         unique.sort();
         unique.dedup();
-        assert_eq!(
-            unique.len(),
-            pages.len(),
-            "seed {seed}: a command was executed twice"
-        );
-        assert!(
-            acknowledged.len() > 100,
-            "seed {seed}: hardly anything was written"
-        );
+        assert_eq!(unique.len(), pages.len(), "seed {seed}: a command was executed twice");
+        assert!(acknowledged.len() > 100, "seed {seed}: hardly anything was written");
     }
 }
 
@@ -639,11 +583,7 @@ fn new_leader_fetches_the_bytes_that_it_lacks() {
 }
 
 fn at(session: SessionId, sequence: u64, acknowledged_below: u64) -> Sequenced {
-    Sequenced {
-        session,
-        sequence,
-        acknowledged_below,
-    }
+    Sequenced { session, sequence, acknowledged_below }
 }
 
 fn session(cluster: &mut Cluster<Book>, node: NodeId) -> SessionId {
@@ -679,10 +619,7 @@ fn repeated_command_of_a_session_gets_its_stored_reply() {
     assert_eq!(once(&mut cluster, N3, at(session, 1, 0)), forgotten);
     let full = Outcome::Failed(Failure::SessionFull);
     assert_eq!(once(&mut cluster, N3, at(session, 70, 0)), full);
-    let nobody = SessionId {
-        slot: session.slot + 1,
-        index: 0,
-    };
+    let nobody = SessionId { slot: session.slot + 1, index: 0 };
     let unknown = Outcome::Failed(Failure::NoSession);
     assert_eq!(once(&mut cluster, N3, at(nobody, 1, 0)), unknown);
     assert_eq!(level(&mut cluster), ["x", "x", "x"]);
@@ -703,25 +640,16 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
     let stayed = cluster.write(leader, b"c");
     let registered = cluster.register(leader);
     let asked = cluster.read(leader, b"");
-    assert_eq!(
-        done(&mut cluster, leader, left),
-        Outcome::Failed(Failure::Unknown)
-    );
+    assert_eq!(done(&mut cluster, leader, left), Outcome::Failed(Failure::Unknown));
     for tag in [stayed, registered, asked] {
-        assert_eq!(
-            done(&mut cluster, leader, tag),
-            Outcome::Failed(Failure::NoQuorum)
-        );
+        assert_eq!(done(&mut cluster, leader, tag), Outcome::Failed(Failure::NoQuorum));
     }
     for node in followers(leader) {
         cluster.start(node);
     }
     led(&mut cluster);
     let pages = level(&mut cluster);
-    assert!(
-        !pages.contains(&"c".to_owned()),
-        "never left, never executed: {pages:?}"
-    );
+    assert!(!pages.contains(&"c".to_owned()), "never left, never executed: {pages:?}");
 }
 
 /// A cluster whose nodes accept little before it is in a batch, and its leader.
@@ -750,17 +678,15 @@ fn pressure_rises_before_anything_is_refused_and_ends() {
     }
     assert_eq!(writes, 1 + 50_000 / 5_069, "half of what is accepted");
     assert_eq!(cluster.outcome(leader, last), None, "not refused");
-    assert!(matches!(
-        done(&mut cluster, leader, last),
-        Outcome::Written(_)
-    ));
+    assert!(matches!(done(&mut cluster, leader, last), Outcome::Written(_)));
     assert_eq!(cluster.replica(leader).pressure(), Pressure::Low);
 
     let [follower, _] = followers(leader);
     cluster.isolate(follower, true);
-    assert!(cluster.run_until(10_000, |cluster| {
-        cluster.replica(follower).node().leader().is_none()
-    }));
+    assert!(
+        cluster
+            .run_until(10_000, |cluster| { cluster.replica(follower).node().leader().is_none() })
+    );
     for _ in 0..writes {
         cluster.write(follower, &[b'x'; 5_000]);
     }
@@ -774,22 +700,14 @@ fn overload_is_busy_and_bounded() {
     let (mut cluster, leader) = cramped();
     let [follower, _] = followers(leader);
     cluster.isolate(follower, true);
-    let tags: Vec<_> = (0..100)
-        .map(|_| cluster.write(follower, &[b'x'; 5_000]))
-        .collect();
+    let tags: Vec<_> = (0..100).map(|_| cluster.write(follower, &[b'x'; 5_000])).collect();
     let busy =
         |tag: &&Tag| cluster.outcome(follower, **tag) == Some(&Outcome::Failed(Failure::Busy));
     assert_eq!(tags.iter().filter(busy).count(), 100 - 100_000 / 5_069);
     let tag = cluster.write(follower, &[b'x'; 10_001]);
-    assert_eq!(
-        done(&mut cluster, follower, tag),
-        Outcome::Failed(Failure::TooBig)
-    );
+    assert_eq!(done(&mut cluster, follower, tag), Outcome::Failed(Failure::TooBig));
     cluster.isolate(follower, false);
-    assert!(matches!(
-        done(&mut cluster, follower, tags[0]),
-        Outcome::Written(_)
-    ));
+    assert!(matches!(done(&mut cluster, follower, tags[0]), Outcome::Written(_)));
     level(&mut cluster);
 }
 
@@ -801,42 +719,25 @@ fn group_goes_on_without_one_of_its_disks() {
     let tag = cluster.write(leader, b"a");
     done(&mut cluster, leader, tag);
     let [broken, _] = followers(leader);
-    cluster
-        .disk(broken)
-        .inject(quorate_log::disk::Fault::WriteFails);
+    cluster.disk(broken).inject(quorate_log::disk::Fault::WriteFails);
     for count in 0..20 {
         let tag = cluster.write(leader, format!("w{count}").as_bytes());
-        assert!(matches!(
-            done(&mut cluster, leader, tag),
-            Outcome::Written(_)
-        ));
+        assert!(matches!(done(&mut cluster, leader, tag), Outcome::Written(_)));
     }
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(broken).error().is_some()));
     // [disk-9] It shows what it has, and takes nothing.
     let tag = cluster.write(broken, b"refused");
-    assert_eq!(
-        done(&mut cluster, broken, tag),
-        Outcome::Failed(Failure::Stopping)
-    );
+    assert_eq!(done(&mut cluster, broken, tag), Outcome::Failed(Failure::Stopping));
     let now = cluster.now();
     let mut pages = Vec::new();
-    cluster
-        .replica_mut(broken)
-        .requests(now, 0)
-        .query(b"", &mut pages)
-        .unwrap();
+    cluster.replica_mut(broken).requests(now, 0).query(b"", &mut pages).unwrap();
     assert!(pages.starts_with(b"a"));
     let status = cluster.replica(broken).status(cluster.now());
     assert!(status.error.unwrap().contains("log failed"));
     // The leader's disk is the next: the group stops, and nothing is claimed.
-    cluster
-        .disk(leader)
-        .inject(quorate_log::disk::Fault::FlushFails);
+    cluster.disk(leader).inject(quorate_log::disk::Fault::FlushFails);
     let tag = cluster.write(leader, b"lost");
-    assert_eq!(
-        done(&mut cluster, leader, tag),
-        Outcome::Failed(Failure::Unknown)
-    );
+    assert_eq!(done(&mut cluster, leader, tag), Outcome::Failed(Failure::Unknown));
 }
 
 /// [volatile-4]
@@ -848,10 +749,7 @@ fn clean_stop_finishes_what_was_accepted_and_hands_over() {
     let now = cluster.now();
     cluster.replica_mut(leader).stop(now);
     let refused = cluster.write(leader, b"late");
-    assert_eq!(
-        cluster.outcome(leader, refused),
-        Some(&Outcome::Failed(Failure::Stopping))
-    );
+    assert_eq!(cluster.outcome(leader, refused), Some(&Outcome::Failed(Failure::Stopping)));
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(leader).is_stopped()));
     assert!(cluster.replica(leader).stopped_cleanly());
     assert_eq!(cluster.outcome(leader, tag), Some(&written("1")));
@@ -883,10 +781,7 @@ fn clean_stop_waits_for_a_slow_heir() {
     cluster.replica_mut(leader).stop(now);
     assert!(cluster.run_until(8_000, |cluster| cluster.replica(leader).is_stopped()));
     let heirs = followers(leader).map(|node| cluster.replica(node).node().leader());
-    assert!(
-        heirs.iter().flatten().any(|heir| *heir != leader),
-        "it did not wait"
-    );
+    assert!(heirs.iter().flatten().any(|heir| *heir != leader), "it did not wait");
 }
 
 /// Nobody answers, although the connections stand.
@@ -909,10 +804,7 @@ fn leadership_moves_where_it_is_told() {
     let now = cluster.now();
     cluster.replica_mut(leader).transfer(now, Some(target));
     assert!(cluster.run_until(1_000, |cluster| cluster.leader() == Some(target)));
-    assert_eq!(
-        cluster.replica_mut(leader).take_transfer_result(),
-        Some(Ok(target))
-    );
+    assert_eq!(cluster.replica_mut(leader).take_transfer_result(), Some(Ok(target)));
 }
 
 /// [volatile-1] [class-4]
@@ -1016,10 +908,7 @@ impl StateMachine for Chronicle {
 /// command still gets its reply.
 #[test]
 fn persistent_service_goes_on_where_it_was() {
-    let (kept, executed) = (
-        Rc::<RefCell<Kept>>::default(),
-        Rc::<RefCell<u64>>::default(),
-    );
+    let (kept, executed) = (Rc::<RefCell<Kept>>::default(), Rc::<RefCell<u64>>::default());
     let (k, e) = (Rc::clone(&kept), Rc::clone(&executed));
     let mut cluster = Cluster::new(1, Class::Durable, 14, move |_| Chronicle {
         book: Book::default(),
@@ -1031,9 +920,7 @@ fn persistent_service_goes_on_where_it_was() {
         cluster.outcome(N1, tag).unwrap().clone()
     };
     let tag = cluster.register(N1);
-    let Outcome::Registered(session) = finish(&mut cluster, tag) else {
-        panic!("no session")
-    };
+    let Outcome::Registered(session) = finish(&mut cluster, tag) else { panic!("no session") };
     let tag = cluster.write_once(N1, at(session, 1, 0), b"x");
     assert_eq!(finish(&mut cluster, tag), written("1"));
     for count in 0..20 {
@@ -1114,10 +1001,7 @@ fn damaged_log_is_repaired_from_peers() {
     assert!(cluster.disk(N2).rot(blocks[blocks.len() / 2], 1_000));
     cluster.start(N2);
     let error = cluster.replica(N2).error().unwrap();
-    assert!(
-        error.starts_with("the log has lost the value of slot"),
-        "{error}"
-    );
+    assert!(error.starts_with("the log has lost the value of slot"), "{error}");
     assert_eq!(level(&mut cluster), before);
     assert_eq!(cluster.replica(N2).error(), None);
     // The repair is in the log: the next start needs nobody.
@@ -1144,14 +1028,14 @@ fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, Nod
     let tag = cluster.write(leader, b"first");
     done(&mut cluster, leader, tag);
     level(&mut cluster);
-    let (blocks, decided_to) = (
-        cluster.disk(leader).written_blocks(),
-        cluster.replica(leader).node().decided_to(),
-    );
+    let (blocks, decided_to) =
+        (cluster.disk(leader).written_blocks(), cluster.replica(leader).node().decided_to());
     cluster.write(leader, b"lost");
-    assert!(cluster.run_until(1_000, |cluster| {
-        cluster.replica(leader).node().decided_to() > decided_to
-    }));
+    assert!(
+        cluster.run_until(1_000, |cluster| {
+            cluster.replica(leader).node().decided_to() > decided_to
+        })
+    );
     cluster.isolate(leader, true);
     cluster.lose_in_flight(None);
     cluster.set_cut(one, other, true);
@@ -1231,10 +1115,7 @@ fn different_histories_are_found() {
     };
     for odd in [None, Some(N2)] {
         let step = move |node| if Some(node) == odd { 2 } else { 1 };
-        let make = move |node| Odd {
-            count: 0,
-            step: step(node),
-        };
+        let make = move |node| Odd { count: 0, step: step(node) };
         let mut cluster = Cluster::new(3, Class::Durable, 18, make);
         let tag = cluster.write(N1, b"x");
         assert!(cluster.run_until(10_000, |cluster| cluster.outcome(N1, tag).is_some()));

@@ -65,8 +65,7 @@ impl Stage {
     /// Where this node executed a command, all times, once it did.
     fn executed(&mut self, node: NodeId, command: &[u8]) -> Vec<Slot> {
         let found = |cluster: &Cluster<Places>| cluster.replica(node).service().places(command);
-        self.cluster
-            .run_until(20_000, |cluster| !found(cluster).is_empty());
+        self.cluster.run_until(20_000, |cluster| !found(cluster).is_empty());
         found(&self.cluster)
     }
 }
@@ -100,10 +99,7 @@ fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
         stage.in_memory(node, tag);
         let took = stage.cluster.now().since_us(began);
         assert!(took >= ways * DELAY_US, "{took} µs at node {node}");
-        assert!(
-            took < ways * DELAY_US + DELAY_US / 2,
-            "{took} µs at node {node}"
-        );
+        assert!(took < ways * DELAY_US + DELAY_US / 2, "{took} µs at node {node}");
     }
 }
 
@@ -161,10 +157,7 @@ fn what_a_member_forgot_may_lose_its_slot() {
         match kept[..] {
             [] => {
                 lost += 1;
-                assert!(
-                    at_last.len() == 1 && at_last[0] > slot,
-                    "{at_last:?}, not {slot}"
-                );
+                assert!(at_last.len() == 1 && at_last[0] > slot, "{at_last:?}, not {slot}");
             }
             _ => assert_eq!((&kept, &at_last), (&vec![slot], &vec![slot])),
         }

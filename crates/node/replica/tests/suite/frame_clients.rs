@@ -81,10 +81,7 @@ fn offer(
     let bytes = batch(session, number, text.split(' ').map(str::as_bytes));
     let mut taken = Ok(());
     cluster.request(node, |requests, _| {
-        taken = requests
-            .frame_clients()
-            .unwrap()
-            .offer(name, number, &bytes);
+        taken = requests.frame_clients().unwrap().offer(name, number, &bytes);
         Ok(())
     });
     taken
@@ -111,10 +108,7 @@ fn a_lent_name_has_a_session_in_which_its_batches_execute_once() {
     let before = stand(&mut cluster, leader, name);
     assert!(before.leads && before.place.is_none() && before.session == 0);
     assert!(!stand(&mut cluster, follower, name).leads);
-    assert_eq!(
-        register(&mut cluster, follower, name),
-        Err(Failure::NoQuorum)
-    );
+    assert_eq!(register(&mut cluster, follower, name), Err(Failure::NoQuorum));
     for _ in 0..2 {
         assert_eq!(register(&mut cluster, leader, name), Ok(()));
     }
@@ -155,10 +149,7 @@ fn a_node_s_name_is_nobody_else_s() {
     assert!(cluster.run_until(10_000, |cluster| cluster.leader().is_some()));
     for origin in [1, LENT - 1] {
         let name = Name { origin, boot: 1 };
-        assert_eq!(
-            register(&mut cluster, node, name),
-            Err(Failure::Unavailable)
-        );
+        assert_eq!(register(&mut cluster, node, name), Err(Failure::Unavailable));
         let offered = offer(&mut cluster, node, name, (1, 1, "x"));
         assert_eq!(offered, Err(Failure::Unavailable));
     }

@@ -76,47 +76,12 @@ fn name_bound_to_other_bytes_is_dropped() {
     let other = 1 + leader.0 % 3;
     let value = Value::Batch(name(other, b"abc"));
     let before = cluster.replica(leader).counters().frames_mismatched;
-    tell(
-        &mut cluster,
-        leader,
-        other,
-        Frame::Forward {
-            value,
-            bytes: b"abd",
-        },
-    );
-    tell(
-        &mut cluster,
-        leader,
-        other,
-        Frame::Forward {
-            value,
-            bytes: b"abcd",
-        },
-    );
+    tell(&mut cluster, leader, other, Frame::Forward { value, bytes: b"abd" });
+    tell(&mut cluster, leader, other, Frame::Forward { value, bytes: b"abcd" });
     let foreign = Value::Batch(name(leader.0, b"abc"));
-    tell(
-        &mut cluster,
-        leader,
-        other,
-        Frame::Forward {
-            value: foreign,
-            bytes: b"abc",
-        },
-    );
-    tell(
-        &mut cluster,
-        leader,
-        other,
-        Frame::Forward {
-            value: Value::NoOp,
-            bytes: b"",
-        },
-    );
-    assert_eq!(
-        cluster.replica(leader).counters().frames_mismatched,
-        before + 4
-    );
+    tell(&mut cluster, leader, other, Frame::Forward { value: foreign, bytes: b"abc" });
+    tell(&mut cluster, leader, other, Frame::Forward { value: Value::NoOp, bytes: b"" });
+    assert_eq!(cluster.replica(leader).counters().frames_mismatched, before + 4);
 }
 
 /// [session-4] A batch that no decoder takes, or of a session that nobody registered, is decided
@@ -132,10 +97,7 @@ fn garbage_that_is_decided_is_executed_nowhere() {
     }
     let tag = cluster.write(leader, b"honest");
     assert!(cluster.run_until(1_000, |cluster| cluster.outcome(leader, tag).is_some()));
-    assert_eq!(
-        cluster.outcome(leader, tag),
-        Some(&Outcome::Written(Vec::new()))
-    );
+    assert_eq!(cluster.outcome(leader, tag), Some(&Outcome::Written(Vec::new())));
     cluster.run_ms(100);
     for node in [1, 2, 3].map(NodeId) {
         let replica = cluster.replica(node);
@@ -149,51 +111,25 @@ fn garbage_that_is_decided_is_executed_nowhere() {
 fn impossible_frames_change_nothing() {
     let (mut cluster, leader) = cluster();
     let other = 1 + leader.0 % 3;
-    let stream = StreamName {
-        owner: NodeId(9),
-        boot: 1,
-        number: 1,
-    };
+    let stream = StreamName { owner: NodeId(9), boot: 1, number: 1 };
     let batch = Value::Batch(name(9, b"abc"));
     let values = [
         batch,
         Value::NoOp,
-        Value::Content {
-            stream,
-            offset: u64::MAX,
-        },
+        Value::Content { stream, offset: u64::MAX },
         Value::CloseStream(stream),
-        Value::RegisterSession {
-            origin: NodeId(9),
-            boot: 0,
-            number: u64::MAX,
-        },
+        Value::RegisterSession { origin: NodeId(9), boot: 0, number: u64::MAX },
         Value::ExpireSession { session: u64::MAX },
         Value::AllocateNode { nonce: 0 },
         Value::Now { ms: 0 },
-        Value::Raise {
-            era: Era(9),
-            nodes: 0,
-            to: Level(9),
-        },
+        Value::Raise { era: Era(9), nodes: 0, to: Level(9) },
     ];
-    let ranges = [
-        (0, 0),
-        (0, u64::MAX),
-        (1, 3),
-        (5, 2),
-        (u64::MAX - 1, u64::MAX),
-        (u64::MAX, 0),
-    ];
+    let ranges = [(0, 0), (0, u64::MAX), (1, 3), (5, 2), (u64::MAX - 1, u64::MAX), (u64::MAX, 0)];
     for value in values {
         for (from, to) in ranges {
             let range = SlotRange::new(Slot(from), Slot(to));
             let proposal = Phase2a {
-                ballot: Ballot {
-                    round: 1,
-                    node: NodeId(9),
-                    ..Ballot::ZERO
-                },
+                ballot: Ballot { round: 1, node: NodeId(9), ..Ballot::ZERO },
                 range,
                 value,
                 prefix: 3,
@@ -207,95 +143,32 @@ fn impossible_frames_change_nothing() {
                     Message::Phase2a(proposal),
                     Message::CatchupRequest { range },
                     // Learning is believed ([model-1]); only what no honest peer can teach here.
-                    Message::Learn {
-                        range: SlotRange::new(Slot(u64::MAX), Slot(to)),
-                        value,
-                    },
+                    Message::Learn { range: SlotRange::new(Slot(u64::MAX), Slot(to)), value },
                 ] {
-                    tell(
-                        &mut cluster,
-                        leader,
-                        other,
-                        Frame::Protocol { message, bytes },
-                    );
+                    tell(&mut cluster, leader, other, Frame::Protocol { message, bytes });
                 }
             }
-            tell(
-                &mut cluster,
-                leader,
-                other,
-                Frame::FetchRequest {
-                    value,
-                    slot: Slot(from),
-                },
-            );
-            tell(
-                &mut cluster,
-                leader,
-                other,
-                Frame::FetchReply {
-                    value,
-                    bytes: Some(b"abc"),
-                },
-            );
-            tell(
-                &mut cluster,
-                leader,
-                other,
-                Frame::FetchReply { value, bytes: None },
-            );
+            tell(&mut cluster, leader, other, Frame::FetchRequest { value, slot: Slot(from) });
+            tell(&mut cluster, leader, other, Frame::FetchReply { value, bytes: Some(b"abc") });
+            tell(&mut cluster, leader, other, Frame::FetchReply { value, bytes: None });
             let stream = StreamName::default();
             for below in [0, 1, u64::MAX] {
                 let from = Slot(from);
-                tell(
-                    &mut cluster,
-                    leader,
-                    other,
-                    Frame::Needless {
-                        stream,
-                        below,
-                        from,
-                    },
-                );
+                tell(&mut cluster, leader, other, Frame::Needless { stream, below, from });
             }
             let to = Slot(u64::MAX);
-            tell(
-                &mut cluster,
-                leader,
-                other,
-                Frame::Applied { to, digest: 7 },
-            );
+            tell(&mut cluster, leader, other, Frame::Applied { to, digest: 7 });
             let why = Refusal::Busy;
-            tell(
-                &mut cluster,
-                leader,
-                other,
-                Frame::NotTaken {
-                    value,
-                    why,
-                    leader: None,
-                },
-            );
+            tell(&mut cluster, leader, other, Frame::NotTaken { value, why, leader: None });
         }
     }
-    tell(
-        &mut cluster,
-        leader,
-        leader.0,
-        Frame::Forward {
-            value: batch,
-            bytes: b"abc",
-        },
-    );
+    tell(&mut cluster, leader, leader.0, Frame::Forward { value: batch, bytes: b"abc" });
     cluster.run_ms(2_000);
     assert!(cluster.run_until(1_000, |cluster| cluster.leader().is_some()));
     let leader = cluster.leader().unwrap();
     let tag = cluster.write(leader, b"honest");
     assert!(cluster.run_until(1_000, |cluster| cluster.outcome(leader, tag).is_some()));
-    assert_eq!(
-        cluster.outcome(leader, tag),
-        Some(&Outcome::Written(Vec::new()))
-    );
+    assert_eq!(cluster.outcome(leader, tag), Some(&Outcome::Written(Vec::new())));
     assert_eq!(cluster.replica(leader).service().0, 1);
 }
 
@@ -306,11 +179,7 @@ fn promise_to_an_era_that_nobody_knows_is_told() {
     let (mut cluster, leader) = cluster();
     let victim = NodeId(1 + leader.0 % 3);
     let other = 1 + victim.0 % 3;
-    let ballot = Ballot {
-        era: Era(1 << 31),
-        round: 1,
-        node: NodeId(other),
-    };
+    let ballot = Ballot { era: Era(1 << 31), round: 1, node: NodeId(other) };
     let say = |cluster: &mut Cluster<Tally>, message| {
         let bytes = None;
         let frame = Frame::Protocol { message, bytes };
@@ -352,10 +221,7 @@ fn promise_to_an_era_that_nobody_knows_is_told() {
     let tag = cluster.write(leader, b"1");
     let done = |cluster: &mut Cluster<Tally>| cluster.outcome(leader, tag).is_some();
     assert!(cluster.run_until(10_000, done), "the others go on");
-    assert!(matches!(
-        cluster.outcome(leader, tag),
-        Some(Outcome::Written(_))
-    ));
+    assert!(matches!(cluster.outcome(leader, tag), Some(Outcome::Written(_))));
     cluster.crash(victim);
     cluster.start(victim);
     told(&mut cluster);

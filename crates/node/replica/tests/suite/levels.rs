@@ -52,10 +52,7 @@ impl Stage {
         choose(&mut options);
         let blind = Rc::new(Cell::new(false));
         let of_services = Rc::clone(&blind);
-        let make = move |_| Journal {
-            blind: Rc::clone(&of_services),
-            ..Journal::default()
-        };
+        let make = move |_| Journal { blind: Rc::clone(&of_services), ..Journal::default() };
         let mut cluster = Cluster::with_options(options, 1, make);
         NODES.iter().for_each(|node| cluster.start(*node));
         let mut stage = Self { cluster, blind };
@@ -64,10 +61,7 @@ impl Stage {
     }
 
     fn leader(&mut self) -> NodeId {
-        assert!(
-            self.cluster
-                .run_until(10_000, |cluster| cluster.leader().is_some())
-        );
+        assert!(self.cluster.run_until(10_000, |cluster| cluster.leader().is_some()));
         self.cluster.leader().unwrap()
     }
 
@@ -110,9 +104,7 @@ fn an_operator_raises_when_all_support_it() {
 fn a_leader_raises_by_itself_when_it_is_time_or_never() {
     let mut stage = Stage::new(|options| options.raising = Raising::After(2_000));
     assert!(!stage.cluster.run_until(1_500, |cluster| {
-        NODES
-            .iter()
-            .any(|node| cluster.replica(*node).level() > Level(8))
+        NODES.iter().any(|node| cluster.replica(*node).level() > Level(8))
     }));
     assert!(stage.reaches(&NODES, 10));
     let mut held = Stage::new(|_| {});
@@ -124,12 +116,7 @@ fn a_leader_raises_by_itself_when_it_is_time_or_never() {
 fn a_learner_of_the_release_before_holds_the_level_back() {
     let mut stage = Stage::new(|_| {});
     let leader = stage.leader();
-    let ask = Ask::Join {
-        nonce: 4,
-        node: None,
-        peer: "n4:1".to_owned(),
-        role: As::Learner,
-    };
+    let ask = Ask::Join { nonce: 4, node: None, peer: "n4:1".to_owned(), role: As::Learner };
     let four = NodeId(4);
     assert_eq!(stage.cluster.ask_group(leader, ask), Ok(Answer::Node(four)));
     let away = stage.raise().unwrap_err();

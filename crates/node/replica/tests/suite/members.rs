@@ -50,12 +50,7 @@ fn join(cluster: &mut Cluster<Journal>, nonce: u64) -> NodeId {
 
 fn join_as(cluster: &mut Cluster<Journal>, nonce: u64, role: As) -> NodeId {
     let leader = led(cluster);
-    let ask = Ask::Join {
-        nonce,
-        node: None,
-        peer: format!("n{nonce}:1"),
-        role,
-    };
+    let ask = Ask::Join { nonce, node: None, peer: format!("n{nonce}:1"), role };
     let Ok(Answer::Node(node)) = cluster.ask_group(leader, ask) else {
         panic!("no id was given out");
     };
@@ -71,9 +66,7 @@ fn level(cluster: &mut Cluster<Journal>, node: NodeId) {
         let to = cluster.replica(leader).applied_to();
         let members = cluster.replica(leader).members(cluster.now());
         let mut listed = members.nodes.into_iter();
-        let lag = listed
-            .find(|listed| listed.node == node)
-            .and_then(|listed| listed.lag);
+        let lag = listed.find(|listed| listed.node == node).and_then(|listed| listed.lag);
         cluster.replica(node).applied_to() >= to && lag.is_some_and(|lag| lag < 100)
     }));
 }
@@ -108,10 +101,7 @@ fn finish(cluster: &mut Cluster<Journal>, plan: u64) {
 
 fn weights(cluster: &Cluster<Journal>, node: NodeId) -> BTreeMap<u32, u32> {
     let members = cluster.replica(node).node().configuration().members();
-    members
-        .iter()
-        .map(|voter| (voter.member.node.0, voter.weight))
-        .collect()
+    members.iter().map(|voter| (voter.member.node.0, voter.weight)).collect()
 }
 
 fn equal_weights(nodes: &[u32]) -> BTreeMap<u32, u32> {
@@ -131,9 +121,7 @@ fn assert_same(cluster: &mut Cluster<Journal>, nodes: &[u32]) {
     let first = nodes[0];
     assert!(cluster.run_until(10_000, |cluster| {
         let to = cluster.replica(first).applied_to();
-        nodes
-            .iter()
-            .all(|node| cluster.replica(*node).applied_to() == to)
+        nodes.iter().all(|node| cluster.replica(*node).applied_to() == to)
     }));
     for node in &nodes[1..] {
         let (one, other) = (cluster.replica(first), cluster.replica(*node));
@@ -148,12 +136,9 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
     let mut cluster = cluster(1, Class::Durable, 3);
     let one = NodeId(1);
     write(&mut cluster, one, b"alone");
-    for (nonce, nodes) in [
-        (7, &[1, 2][..]),
-        (8, &[1, 2, 3]),
-        (9, &[1, 2, 3, 4]),
-        (10, &[1, 2, 3, 4, 5]),
-    ] {
+    for (nonce, nodes) in
+        [(7, &[1, 2][..]), (8, &[1, 2, 3]), (9, &[1, 2, 3, 4]), (10, &[1, 2, 3, 4, 5])]
+    {
         let node = join(&mut cluster, nonce);
         carry_out(&mut cluster, &Ask::Promote(node)).unwrap();
         write(&mut cluster, node, b"grown");
@@ -175,12 +160,7 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
     let last = cluster.replica(leader).members(cluster.now()).last.unwrap();
     assert!(last.ended.reached);
     assert!(cluster.run_until(10_000, |cluster| {
-        cluster
-            .replica(leader)
-            .members(cluster.now())
-            .last
-            .unwrap()
-            .settled
+        cluster.replica(leader).members(cluster.now()).last.unwrap().settled
     }));
 }
 
@@ -188,27 +168,15 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
 #[test]
 fn an_id_is_given_out_once_whichever_node_is_asked() {
     let mut cluster = cluster(3, Class::Durable, 5);
-    let ask = |nonce| Ask::Join {
-        nonce,
-        node: None,
-        peer: "n:1".to_owned(),
-        role: As::Learner,
-    };
+    let ask = |nonce| Ask::Join { nonce, node: None, peer: "n:1".to_owned(), role: As::Learner };
     let first = cluster.ask_group(NodeId(1), ask(7));
     assert_eq!(first, Ok(Answer::Node(NodeId(4))));
     assert_eq!(cluster.ask_group(NodeId(2), ask(7)), first);
-    assert_eq!(
-        cluster.ask_group(NodeId(3), ask(8)),
-        Ok(Answer::Node(NodeId(5)))
-    );
+    assert_eq!(cluster.ask_group(NodeId(3), ask(8)), Ok(Answer::Node(NodeId(5))));
     assert_same(&mut cluster, &[1, 2, 3]);
     let table = cluster.replica_mut(NodeId(2)).take_peer_table().unwrap();
     assert_eq!(table.peers.len(), 5);
-    assert_eq!(
-        cluster.replica_mut(NodeId(2)).take_peer_table(),
-        None,
-        "nothing is new"
-    );
+    assert_eq!(cluster.replica_mut(NodeId(2)).take_peer_table(), None, "nothing is new");
 }
 
 /// All three machines are replaced, one after the other, while clients write through all of them.
@@ -221,10 +189,7 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
         for old in 1..=3 {
             let new = join(&mut cluster, u64::from(old) + 10);
             let leader = led(&mut cluster);
-            let ask = Ask::Replace {
-                old: NodeId(old),
-                new,
-            };
+            let ask = Ask::Replace { old: NodeId(old), new };
             let plan = match cluster.ask_group(leader, ask.clone()) {
                 Ok(Answer::Planned(Some(plan), _)) => plan,
                 other => panic!("{other:?}"),
@@ -281,10 +246,7 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
         assert_same(&mut cluster, &[4, 5, 6]);
         let journal = &cluster.replica(leader).service().0;
         for node in [4, 5, 6] {
-            let waited = cluster
-                .replica(NodeId(node))
-                .counters()
-                .slots_waited_for_era;
+            let waited = cluster.replica(NodeId(node)).counters().slots_waited_for_era;
             assert_eq!(waited, 0, "[cast-1] no command waits for a configuration");
         }
         assert!(executed.len() > 50, "there was load: {}", executed.len());
@@ -305,9 +267,8 @@ fn a_plan_goes_on_when_leaders_die() {
         let Ok(Answer::Planned(Some(plan), _)) = cluster.ask_group(leader, ask) else {
             panic!("no plan");
         };
-        let reached = cluster.run_until(10_000, |cluster| {
-            cluster.replica(leader).node().era().0 >= steps
-        });
+        let reached =
+            cluster.run_until(10_000, |cluster| cluster.replica(leader).node().era().0 >= steps);
         assert!(reached);
         cluster.crash(leader);
         assert!(cluster.run_until(10_000, |cluster| {
@@ -340,23 +301,13 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     assert_eq!(refused.code, "already_votes");
     let weights_are = "node 4 votes with weight 2, and node";
     assert!(refused.message.starts_with(weights_are), "{refused:?}");
-    assert!(
-        refused
-            .hint
-            .starts_with("start the new node with `--as learner`")
-    );
+    assert!(refused.hint.starts_with("start the new node with `--as learner`"));
     carry_out(&mut cluster, &Ask::Weight(new, 1)).unwrap();
 
     carry_out(&mut cluster, &ask).unwrap();
     let leader = led(&mut cluster);
     assert_eq!(weights(&cluster, leader), equal_weights(&left));
-    assert!(
-        cluster
-            .replica(leader)
-            .members(cluster.now())
-            .removed
-            .contains(&old)
-    );
+    assert!(cluster.replica(leader).members(cluster.now()).removed.contains(&old));
     // Again: it is done.
     assert_eq!(cluster.ask_group(leader, ask), Ok(Answer::Already));
     assert_same(&mut cluster, &left);
@@ -384,21 +335,14 @@ fn a_voter_takes_no_place_that_the_quorum_rule_needs() {
     let mut cluster = cluster(3, Class::Durable, 41);
     let new = join(&mut cluster, 7);
     carry_out(&mut cluster, &Ask::Promote(new)).unwrap();
-    let rule = QuorumRule::Flexible {
-        phase1: 4,
-        phase2: 1,
-    };
+    let rule = QuorumRule::Flexible { phase1: 4, phase2: 1 };
     carry_out(&mut cluster, &Ask::Quorum(rule)).unwrap();
     let leader = led(&mut cluster);
     let old = NodeId(1 + leader.0 % 3);
     let ask = Ask::Replace { old, new };
     let refused = carry_out(&mut cluster, &ask).unwrap_err();
     assert_eq!(refused.code, "impossible");
-    assert!(
-        refused
-            .hint
-            .starts_with("start the new node with `--as learner`")
-    );
+    assert!(refused.hint.starts_with("start the new node with `--as learner`"));
     carry_out(&mut cluster, &Ask::Quorum(QuorumRule::Majority)).unwrap();
     carry_out(&mut cluster, &ask).unwrap();
 }
@@ -420,15 +364,9 @@ fn of_two_operators_one_wins() {
         answers.len() == 2
     }));
     let won = answers.values().filter(|answer| answer.is_ok()).count();
-    let lost: Vec<&Refused> = answers
-        .values()
-        .filter_map(|answer| answer.as_ref().err())
-        .collect();
+    let lost: Vec<&Refused> = answers.values().filter_map(|answer| answer.as_ref().err()).collect();
     assert_eq!((won, lost.len()), (1, 1), "{answers:?}");
-    assert!(
-        ["under_way", "other_era"].contains(&lost[0].code),
-        "{lost:?}"
-    );
+    assert!(["under_way", "other_era"].contains(&lost[0].code), "{lost:?}");
 }
 
 /// Any node takes a plan, and the leader carries it out. Who does not lead does not know what has to wait: it waits.
@@ -474,47 +412,23 @@ fn what_cannot_be_is_refused() {
         Ok(answer) => panic!("{answer:?}"),
     };
     assert_eq!(code(&mut cluster, follower, Ask::Raise), "not_leader");
-    assert_eq!(
-        code(&mut cluster, leader, Ask::Promote(NodeId(9))),
-        "unknown_node"
-    );
-    assert_eq!(
-        code(&mut cluster, leader, Ask::Remove(NodeId(9))),
-        "unknown_node"
-    );
-    let reserve = Ask::Reserve {
-        peer: "n:1".to_owned(),
-        role: As::Voter,
-    };
-    assert_eq!(
-        cluster.ask_group(follower, reserve),
-        Ok(Answer::Node(NodeId(4)))
-    );
-    assert_eq!(
-        code(&mut cluster, leader, Ask::Promote(NodeId(4))),
-        "not_connected"
-    );
-    assert_eq!(
-        code(&mut cluster, leader, Ask::Weight(third, 3_000_000_000)),
-        "impossible"
-    );
+    assert_eq!(code(&mut cluster, leader, Ask::Promote(NodeId(9))), "unknown_node");
+    assert_eq!(code(&mut cluster, leader, Ask::Remove(NodeId(9))), "unknown_node");
+    let reserve = Ask::Reserve { peer: "n:1".to_owned(), role: As::Voter };
+    assert_eq!(cluster.ask_group(follower, reserve), Ok(Answer::Node(NodeId(4))));
+    assert_eq!(code(&mut cluster, leader, Ask::Promote(NodeId(4))), "not_connected");
+    assert_eq!(code(&mut cluster, leader, Ask::Weight(third, 3_000_000_000)), "impossible");
     // With one node down, nobody else can be spared.
     cluster.crash(third);
     cluster.run_ms(1_000);
-    assert_eq!(
-        code(&mut cluster, leader, Ask::Demote(follower)),
-        "too_few_alive"
-    );
+    assert_eq!(code(&mut cluster, leader, Ask::Demote(follower)), "too_few_alive");
     let eras = cluster.replica(leader).node().era().0;
     assert_eq!(eras, 0, "nothing changed");
     // Who is down may go.
     carry_out(&mut cluster, &Ask::Remove(third)).unwrap();
     carry_out(&mut cluster, &Ask::Demote(follower)).unwrap();
     let leader = led(&mut cluster);
-    assert_eq!(
-        code(&mut cluster, leader, Ask::Remove(leader)),
-        "last_voter"
-    );
+    assert_eq!(code(&mut cluster, leader, Ask::Remove(leader)), "last_voter");
 }
 
 /// [volatile-2] Who forgot its votes gets its weight back under its new name, unasked.
@@ -527,17 +441,11 @@ fn a_member_that_forgot_is_taken_back() {
         cluster.crash(node);
         cluster.forget_votes(node);
         cluster.start(node);
-        let member = Member {
-            node,
-            incarnation: quorate_core::node_id::Incarnation(round),
-        };
+        let member = Member { node, incarnation: quorate_core::node_id::Incarnation(round) };
         let back = cluster.run_until(20_000, |cluster| {
             let configuration = cluster.replica(leader).node().configuration();
             configuration.position(member).is_some()
-                && configuration
-                    .members()
-                    .iter()
-                    .all(|voter| voter.weight == 1)
+                && configuration.members().iter().all(|voter| voter.weight == 1)
                 && cluster.replica(leader).group().plan().is_none()
         });
         assert!(back, "{:?}", cluster.replica(leader).members(cluster.now()));
@@ -553,10 +461,8 @@ fn a_member_that_forgets_again_while_it_is_taken_back_is_taken_back_still() {
     let mut cluster = cluster(3, Class::Volatile, 18);
     let leader = led(&mut cluster);
     let node = NodeId(1 + leader.0 % 3);
-    let later = |incarnation| Member {
-        node,
-        incarnation: quorate_core::node_id::Incarnation(incarnation),
-    };
+    let later =
+        |incarnation| Member { node, incarnation: quorate_core::node_id::Incarnation(incarnation) };
     cluster.crash(node);
     cluster.forget_votes(node);
     cluster.start(node);
@@ -625,25 +531,13 @@ fn roles_and_the_quorum_rule_change_by_plans() {
     assert!(configuration.is_auxiliary(Member::first(other.0)));
     carry_out(&mut cluster, &Ask::Auxiliary(other, true)).unwrap();
     let refused = carry_out(&mut cluster, &Ask::Auxiliary(third, true)).unwrap_err();
-    assert_eq!(
-        refused.code, "impossible",
-        "one full replica of three is no quorum"
-    );
+    assert_eq!(refused.code, "impossible", "one full replica of three is no quorum");
     write(&mut cluster, leader, b"with an auxiliary");
     carry_out(&mut cluster, &Ask::Auxiliary(other, false)).unwrap();
-    let flexible = QuorumRule::Flexible {
-        phase1: 3,
-        phase2: 1,
-    };
+    let flexible = QuorumRule::Flexible { phase1: 3, phase2: 1 };
     carry_out(&mut cluster, &Ask::Quorum(flexible)).unwrap();
-    assert_eq!(
-        cluster.replica(leader).node().configuration().rule(),
-        flexible
-    );
-    let never = QuorumRule::Flexible {
-        phase1: 1,
-        phase2: 1,
-    };
+    assert_eq!(cluster.replica(leader).node().configuration().rule(), flexible);
+    let never = QuorumRule::Flexible { phase1: 1, phase2: 1 };
     let refused = carry_out(&mut cluster, &Ask::Quorum(never)).unwrap_err();
     assert_eq!(refused.code, "impossible", "quorums would not meet");
     write(&mut cluster, leader, b"alone in phase two");
@@ -673,10 +567,7 @@ fn a_plan_that_waits_is_cancelled() {
     let leader = led(&mut cluster);
     let old = NodeId(1 + leader.0 % 3);
     let planned = cluster.ask_group(leader, Ask::Replace { old, new });
-    assert!(
-        matches!(planned, Ok(Answer::Planned(Some(_), _))),
-        "{planned:?}"
-    );
+    assert!(matches!(planned, Ok(Answer::Planned(Some(_), _))), "{planned:?}");
     cluster.crash(new);
     let waits = cluster.run_until(10_000, |cluster| {
         let plan = cluster.replica(leader).members(cluster.now()).plan;
@@ -695,10 +586,7 @@ fn a_plan_that_waits_is_cancelled() {
 fn status_tells_of_learners_plans_and_removal() {
     let mut cluster = cluster(3, Class::Durable, 13);
     let four = join(&mut cluster, 7);
-    let reserve = Ask::Reserve {
-        peer: "later:1".to_owned(),
-        role: As::Learner,
-    };
+    let reserve = Ask::Reserve { peer: "later:1".to_owned(), role: As::Learner };
     let leader = led(&mut cluster);
     cluster.ask_group(leader, reserve).unwrap();
     cluster.kill(four);
@@ -729,10 +617,7 @@ fn status_tells_of_learners_plans_and_removal() {
     let error = Some("this node was removed from the cluster");
     assert_eq!(status.error.as_deref(), error);
     let status = seen(&mut cluster, leader);
-    assert_eq!(
-        (status.plan, status.removed, status.error),
-        (None, false, None)
-    );
+    assert_eq!((status.plan, status.removed, status.error), (None, false, None));
     assert!(status.peers.iter().all(|peer| peer.member.node != old));
 }
 

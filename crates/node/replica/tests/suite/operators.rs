@@ -114,21 +114,11 @@ fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     let Probed::Behind { applied_to, needed } = probe(&mut cluster, away) else {
         panic!("a node that is behind by thousands of slots serves nobody");
     };
-    assert!(
-        applied_to < needed && needed.0 > 2_000,
-        "{applied_to} {needed}"
-    );
-    let progress = cluster
-        .replica(away)
-        .status(cluster.now())
-        .progress
-        .unwrap();
+    assert!(applied_to < needed && needed.0 > 2_000, "{applied_to} {needed}");
+    let progress = cluster.replica(away).status(cluster.now()).progress.unwrap();
     assert_eq!(progress.activity, Activity::CatchingUp);
     assert!(progress.from < progress.at && progress.at < progress.to);
-    assert!(
-        progress.per_second.is_some_and(|rate| rate > 0),
-        "{progress:?}"
-    );
+    assert!(progress.per_second.is_some_and(|rate| rate > 0), "{progress:?}");
 
     let caught_up = |cluster: &mut Cluster<Counter>| {
         let status = cluster.replica(away).status(cluster.now());
@@ -143,10 +133,7 @@ fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     });
     assert!(behind, "{told:?}");
     let last = told.last().unwrap();
-    assert!(
-        matches!(last, Event::Level { at, .. } if at.0 > 2_000),
-        "{told:?}"
-    );
+    assert!(matches!(last, Event::Level { at, .. } if at.0 > 2_000), "{told:?}");
 }
 
 /// Every node of a healthy group is ready; none is without a quorum, or while it stops.
@@ -192,9 +179,7 @@ fn change_of_leader_is_told_of_with_its_causes() {
     });
     assert!(steps_down, "{told:?}");
     let is_alone = |event: &&Event| match event {
-        Event::NoLeader {
-            connected, members, ..
-        } => (*connected, *members) == (1, 3),
+        Event::NoLeader { connected, members, .. } => (*connected, *members) == (1, 3),
         _ => false,
     };
     assert_eq!(told.iter().filter(is_alone).count(), 1, "{told:?}");
@@ -211,21 +196,13 @@ fn change_of_leader_is_told_of_with_its_causes() {
     });
     let ballot = elected.next_back().unwrap();
     assert!(told.contains(&Event::Leadership(Explanation::Leads { ballot })));
-    let leads = Event::Role {
-        role: Role::Leader,
-        leader: Some(new),
-        ballot,
-    };
+    let leads = Event::Role { role: Role::Leader, leader: Some(new), ballot };
     assert!(told.contains(&leads), "{told:?}");
 
     let [one, other] = others(new);
     let third = if one == old { other } else { one };
     let told = events(&mut cluster, third);
-    let follows = Event::Role {
-        role: Role::Follower,
-        leader: Some(new),
-        ballot,
-    };
+    let follows = Event::Role { role: Role::Follower, leader: Some(new), ballot };
     assert!(told.contains(&follows), "{told:?}");
 }
 
@@ -242,18 +219,13 @@ fn what_the_disk_does_is_told_of() {
     write(&mut cluster, leader, 10);
     cluster.run_ms(1_000);
     let told = events(&mut cluster, node);
-    assert!(
-        told.iter()
-            .any(|event| matches!(event, Event::SlowWrite { ms: 300, .. })),
-        "{told:?}"
-    );
+    assert!(told.iter().any(|event| matches!(event, Event::SlowWrite { ms: 300, .. })), "{told:?}");
     cluster.knobs.disk_us = 5_000_000;
     let tag = cluster.write(leader, b"a");
     cluster.run_ms(3_000);
     let told = events(&mut cluster, node);
     assert!(
-        told.iter()
-            .any(|event| matches!(event, Event::WriteHangs { ms: 2_000.. })),
+        told.iter().any(|event| matches!(event, Event::WriteHangs { ms: 2_000.. })),
         "{told:?}"
     );
     cluster.knobs.disk_us = 100;
@@ -263,11 +235,7 @@ fn what_the_disk_does_is_told_of() {
     write(&mut cluster, leader, 10);
     cluster.run_ms(1_000);
     let told = events(&mut cluster, broken);
-    assert!(
-        told.iter()
-            .any(|event| matches!(event, Event::LogFailed { .. })),
-        "{told:?}"
-    );
+    assert!(told.iter().any(|event| matches!(event, Event::LogFailed { .. })), "{told:?}");
 }
 
 /// No room is told of when it is noticed and when it is over, not all the while.
@@ -294,9 +262,5 @@ fn full_disk_is_told_of_once_and_so_is_its_end() {
     cluster.run_ms(2_000);
     let told = events(&mut cluster, node);
     assert_eq!(full(&told), 0, "{told:?}");
-    assert!(
-        told.iter()
-            .any(|event| matches!(event, Event::SegmentsAgain { .. })),
-        "{told:?}"
-    );
+    assert!(told.iter().any(|event| matches!(event, Event::SegmentsAgain { .. })), "{told:?}");
 }

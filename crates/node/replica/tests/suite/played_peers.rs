@@ -51,11 +51,7 @@ impl StateMachine for Count {
     }
 
     fn health(&mut self) -> Health {
-        if TAKES.get() {
-            Health::Well
-        } else {
-            Health::Stuck("as the test wants".to_owned())
-        }
+        if TAKES.get() { Health::Well } else { Health::Stuck("as the test wants".to_owned()) }
     }
 
     fn recovered(&mut self) -> (Slot, Metadata) {
@@ -105,11 +101,7 @@ const ONE: NodeId = NodeId(1);
 const PEERS: [u32; 2] = [2, 3];
 
 fn ballot(round: u32, node: u32) -> Ballot {
-    Ballot {
-        era: Era(0),
-        round,
-        node: NodeId(node),
-    }
+    Ballot { era: Era(0), round, node: NodeId(node) }
 }
 
 /// Node 1 of a durable group of three.
@@ -134,13 +126,7 @@ impl Stage {
         let now = cluster.now();
         for peer in PEERS {
             let replica = cluster.replica_mut(ONE);
-            replica.peer_up(
-                now,
-                Member::first(peer),
-                1,
-                Level::NEWEST,
-                Addresses::default(),
-            );
+            replica.peer_up(now, Member::first(peer), 1, Level::NEWEST, Addresses::default());
         }
         Self(cluster)
     }
@@ -324,11 +310,7 @@ fn forwarded_value_that_lost_its_slot_is_taken_again() {
     let first = stage.0.write(ONE, b"first");
     stage.healthy_until(|stage| stage.ended(first).is_some());
     let registration = Frame::Forward {
-        value: Value::RegisterSession {
-            origin: NodeId(2),
-            boot: 1,
-            number: 1,
-        },
+        value: Value::RegisterSession { origin: NodeId(2), boot: 1, number: 1 },
         bytes: &[],
     };
     stage.hears(2, registration.clone());
@@ -370,10 +352,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
     };
     let question = |heard: &Heard| {
         heard.frames().into_iter().find_map(|frame| match frame {
-            Frame::Protocol {
-                message: Message::ReadRequest { id },
-                ..
-            } => Some(id),
+            Frame::Protocol { message: Message::ReadRequest { id }, .. } => Some(id),
             _ => None,
         })
     };
@@ -444,10 +423,7 @@ fn slots_beyond_the_window_get_no_vote() {
     let mut stage = Stage::new();
     let window = Cluster::<Count>::options(3, Class::Durable).window_slots;
     let (first, second) = (ballot(1, 2), ballot(2, 3));
-    stage.tell(
-        2,
-        proposal(first, SlotRange::one(Slot(1)), Value::NoOp, Slot(1)),
-    );
+    stage.tell(2, proposal(first, SlotRange::one(Slot(1)), Value::NoOp, Slot(1)));
     let voted = vec![(1, 2, first)];
     assert_eq!(votes_held(&stage), voted);
     // Nothing is decided here, so the window ends below this slot.
@@ -470,10 +446,7 @@ fn slots_beyond_the_window_get_no_vote() {
     assert_eq!(votes_held(&stage), voted);
     let last = SlotRange::one(Slot(end.0 - 1));
     stage.tell(3, proposal(second, last, Value::NoOp, last.from));
-    assert_eq!(
-        votes_held(&stage),
-        [(1, 2, first), (last.from.0, end.0, second)]
-    );
+    assert_eq!(votes_held(&stage), [(1, 2, first), (last.from.0, end.0, second)]);
 }
 
 /// Features G5: a late proposal for a slot that is decided gets no vote, whatever its ballot; nor are the
@@ -485,13 +458,7 @@ fn decided_slots_get_no_further_vote() {
     let other = Value::AllocateNode { nonce: 7 };
     let (ten, decided_to) = (SlotRange::new(Slot(1), Slot(11)), Slot(9));
     stage.tell(2, proposal(first, ten, Value::NoOp, Slot(1)));
-    stage.tell(
-        2,
-        Message::Decided {
-            ballot: first,
-            decided_to,
-        },
-    );
+    stage.tell(2, Message::Decided { ballot: first, decided_to });
     assert_eq!(stage.decided_to(), decided_to);
     let voted = vec![(9, 11, first)];
     assert_eq!(votes_held(&stage), voted);
@@ -505,26 +472,11 @@ fn decided_slots_get_no_further_vote() {
     stage.tell(3, proposal(second, ten, Value::NoOp, Slot(1)));
     assert_eq!(votes_held(&stage), [(9, 11, second)]);
     let ballot = ballot(3, 2);
-    stage.tell(
-        2,
-        Message::Phase1a {
-            ballot,
-            from: Slot(1),
-        },
-    );
+    stage.tell(2, Message::Phase1a { ballot, from: Slot(1) });
     stage.0.run_ms(1);
-    let heard = stage.tell(
-        2,
-        Message::Phase1a {
-            ballot,
-            from: Slot(1),
-        },
-    );
+    let heard = stage.tell(2, Message::Phase1a { ballot, from: Slot(1) });
     let promise = heard.frames().into_iter().find_map(|frame| match frame {
-        Frame::Protocol {
-            message: Message::Phase1b(promise),
-            ..
-        } => Some(promise),
+        Frame::Protocol { message: Message::Phase1b(promise), .. } => Some(promise),
         _ => None,
     });
     let promise = promise.expect("a promise that is durable is repeated at once");
@@ -548,19 +500,8 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
     assert_eq!(next, at.next(), "one proposal is undecided");
     let check = stage.0.replica(ONE).node().run().check;
     let alarms = |stage: &Stage| stage.0.replica(ONE).counters().alarms;
-    let vote = |from, to| Phase2b {
-        ballot: leads,
-        from,
-        volatile_to: to,
-        durable_to: to,
-        check,
-    };
-    for late in [
-        vote(Slot(1), at),
-        vote(Slot(0), Slot(1)),
-        vote(at, at),
-        vote(next, at),
-    ] {
+    let vote = |from, to| Phase2b { ballot: leads, from, volatile_to: to, durable_to: to, check };
+    for late in [vote(Slot(1), at), vote(Slot(0), Slot(1)), vote(at, at), vote(next, at)] {
         stage.tell(2, Message::Phase2b(late));
         assert_eq!((stage.decided_to(), alarms(&stage)), (at, 0), "{late:?}");
     }
@@ -576,10 +517,7 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
     }
     assert_eq!(stage.leads_in(), Some(leads));
     stage.healthy_until(|stage| stage.ended(second).is_some());
-    assert_eq!(
-        stage.ended(second).cloned(),
-        Some(Outcome::Written(b"2".to_vec()))
-    );
+    assert_eq!(stage.ended(second).cloned(), Some(Outcome::Written(b"2".to_vec())));
 }
 
 /// [value-3] A leader proposes behind an inherited value whose bytes it lacks: its own votes wait, and
@@ -597,13 +535,7 @@ fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     }
     let proposed = stage.leading().unwrap().tally.next();
     assert!(proposed >= at.plus(5), "{proposed:?}");
-    stage.hears(
-        3,
-        Frame::FetchReply {
-            value: inherited.0,
-            bytes: Some(&inherited.1),
-        },
-    );
+    stage.hears(3, Frame::FetchReply { value: inherited.0, bytes: Some(&inherited.1) });
     stage.healthy_until(|stage| stage.decided_to() >= proposed);
     assert_eq!(stage.0.replica(ONE).error(), None);
     stage.healthy_until(|stage| stage.ended(second).is_some());
@@ -703,11 +635,7 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
         let message = Message::Learn { range, value };
         stage.hears(3, Frame::Protocol { message, bytes });
     };
-    let session = Value::RegisterSession {
-        origin: NodeId(2),
-        boot: 1,
-        number: 1 << 63 | 1,
-    };
+    let session = Value::RegisterSession { origin: NodeId(2), boot: 1, number: 1 << 63 | 1 };
     learn(&mut stage, 1, (session, None));
     stage.0.run_ms(10);
     assert_eq!(stage.0.replica(ONE).applied_to(), Slot(2));
@@ -717,10 +645,7 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     else {
         unreachable!("it is one")
     };
-    let message = Message::Phase2a(Phase2a {
-        with_bytes: true,
-        ..asked
-    });
+    let message = Message::Phase2a(Phase2a { with_bytes: true, ..asked });
     let bytes = Some(&voted.1[..]);
     stage.hears(2, Frame::Protocol { message, bytes });
     stage.0.run_ms(10);
@@ -748,14 +673,8 @@ fn last_record_on_a_slot_is_not_taken_for_the_decision() {
 /// question: it is bound from then on.
 #[test]
 fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
-    let mut stage = Stage::with_leases(Some(Leases {
-        duration_us: 90_000,
-        drift_ppm: 10_000,
-    }));
-    let lease = Lease {
-        asked_at: Time(1),
-        us: 90_000,
-    };
+    let mut stage = Stage::with_leases(Some(Leases { duration_us: 90_000, drift_ppm: 10_000 }));
+    let lease = Lease { asked_at: Time(1), us: 90_000 };
     stage.0.set_stall(ONE, 50);
     let heard = stage.tell(2, beat(lease));
     let granted = heard.frames().into_iter().any(|frame| {
@@ -763,10 +682,7 @@ fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
             if reply.lease == lease)
     });
     assert!(granted);
-    let asked = Message::Phase1a {
-        ballot: ballot(6, 3),
-        from: Slot(1),
-    };
+    let asked = Message::Phase1a { ballot: ballot(6, 3), from: Slot(1) };
     let promised = |stage: &Stage| stage.0.replica(ONE).node().acceptor().promised();
     stage.0.run_ms(100);
     stage.tell(3, asked.clone());

@@ -102,10 +102,7 @@ fn cut_off_leader_soon_answers_nothing() {
     let before = cluster.replica(leader).counters();
     let tag = cluster.read(leader, b"");
     assert!(!ends(&mut cluster, leader, tag, 50));
-    assert_eq!(
-        cluster.replica(leader).counters().reads_leased,
-        before.reads_leased
-    );
+    assert_eq!(cluster.replica(leader).counters().reads_leased, before.reads_leased);
 }
 
 /// [read-6] Answers come from this node alone as long as a question that was confirmed is young

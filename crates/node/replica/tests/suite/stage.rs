@@ -47,10 +47,7 @@ impl Stage {
         stage.leader();
         for next in Level::BASE.next().0..=level.0 {
             let leader = stage.leader();
-            assert_eq!(
-                stage.cluster.ask_group(leader, Ask::Raise),
-                Ok(Answer::Done)
-            );
+            assert_eq!(stage.cluster.ask_group(leader, Ask::Raise), Ok(Answer::Done));
             let raised = |cluster: &mut Cluster<Places>| {
                 let mut nodes = NODES.iter();
                 nodes.all(|node| cluster.replica(*node).level() == Level(next))

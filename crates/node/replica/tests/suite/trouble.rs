@@ -42,8 +42,7 @@ impl StateMachine for Puppet {
         if std::mem::take(&mut strings.loses) {
             *self.lost.borrow_mut() = true;
         }
-        self.words
-            .push(String::from_utf8(command.to_vec()).unwrap());
+        self.words.push(String::from_utf8(command.to_vec()).unwrap());
         reply.extend_from_slice(self.words.len().to_string().as_bytes());
     }
 
@@ -59,10 +58,7 @@ impl StateMachine for Puppet {
     }
 
     fn commit(&mut self, _: Slot, _: &[MetaChange]) {
-        assert!(
-            !*self.lost.borrow(),
-            "what counts for nothing is not committed"
-        );
+        assert!(!*self.lost.borrow(), "what counts for nothing is not committed");
     }
 
     fn health(&mut self) -> Health {
@@ -77,11 +73,7 @@ impl StateMachine for Puppet {
             *self.lost.borrow_mut() = false;
             return Health::Back(Some("with nothing".into()));
         }
-        if strings.stuck {
-            Health::Stuck("it is full".into())
-        } else {
-            Health::Well
-        }
+        if strings.stuck { Health::Stuck("it is full".into()) } else { Health::Well }
     }
 
     fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
@@ -108,9 +100,8 @@ struct Stage {
 
 impl Stage {
     fn new(nodes: u32, seed: u64) -> Self {
-        let strings: BTreeMap<NodeId, Rc<RefCell<Strings>>> = (1..=nodes)
-            .map(|node| (NodeId(node), Rc::default()))
-            .collect();
+        let strings: BTreeMap<NodeId, Rc<RefCell<Strings>>> =
+            (1..=nodes).map(|node| (NodeId(node), Rc::default())).collect();
         let given = strings.clone();
         let mut options = Cluster::<Puppet>::options(nodes, Class::Durable);
         options.client_timeout_ms = 300;
@@ -156,11 +147,7 @@ impl Stage {
     fn ask(&mut self, node: NodeId) -> Result<String, Failure> {
         let now = self.cluster.now();
         let mut reply = b"before ".to_vec();
-        let asked = self
-            .cluster
-            .replica_mut(node)
-            .requests(now, 0)
-            .query(b"", &mut reply);
+        let asked = self.cluster.replica_mut(node).requests(now, 0).query(b"", &mut reply);
         let text = String::from_utf8(reply).unwrap();
         let text = text.strip_prefix("before ").unwrap().to_owned();
         assert!(asked.is_ok() || text.is_empty(), "{text}");
@@ -169,14 +156,10 @@ impl Stage {
 
     fn level(&mut self) {
         let level = |cluster: &mut Cluster<Puppet>| {
-            let nodes: Vec<NodeId> = [N1, N2, N3]
-                .into_iter()
-                .filter(|n| cluster.runs(*n))
-                .collect();
+            let nodes: Vec<NodeId> =
+                [N1, N2, N3].into_iter().filter(|n| cluster.runs(*n)).collect();
             let at = |node: &NodeId| cluster.replica(*node).applied_to();
-            let well = nodes
-                .iter()
-                .all(|node| cluster.replica(*node).error().is_none());
+            let well = nodes.iter().all(|node| cluster.replica(*node).error().is_none());
             well && nodes.iter().all(|node| at(node) == at(&nodes[0]))
         };
         assert!(self.cluster.run_until(20_000, level));
@@ -235,16 +218,9 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     assert!(stage.cluster.run_until(10_000, led));
     for number in 0..100 {
         let word = format!("{number}{}", "-".repeat(200));
-        assert!(
-            matches!(stage.write(N2, &word), Outcome::Written(_)),
-            "{number}"
-        );
+        assert!(matches!(stage.write(N2, &word), Outcome::Written(_)), "{number}");
     }
-    assert_eq!(
-        stage.strings[&N3].borrow().applied,
-        applied,
-        "it was asked all the same"
-    );
+    assert_eq!(stage.strings[&N3].borrow().applied, applied, "it was asked all the same");
     assert_eq!(stage.ask(N3), Ok("a".into()));
     // A read that sees what others wrote has to wait for that.
     assert_eq!(stage.read(N3), Outcome::Failed(Failure::NoQuorum));
@@ -252,9 +228,7 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     stage.pull(N3, |strings| strings.stuck = false);
     stage.level();
     assert!(matches!(stage.write(N3, "taken"), Outcome::Written(_)));
-    let trouble = Event::ServiceTrouble {
-        why: "it is full".into(),
-    };
+    let trouble = Event::ServiceTrouble { why: "it is full".into() };
     assert_eq!(stage.news(N3), [trouble, Event::ServiceWell]);
 }
 
@@ -284,10 +258,7 @@ fn service_that_is_down_is_asked_nothing() {
 fn service_that_went_back_answers_when_it_has_caught_up() {
     let mut stage = Stage::new(3, 3);
     for number in 0..300 {
-        assert!(matches!(
-            stage.write(N2, &number.to_string()),
-            Outcome::Written(_)
-        ));
+        assert!(matches!(stage.write(N2, &number.to_string()), Outcome::Written(_)));
     }
     stage.level();
     let all = stage.ask(N2).unwrap();
@@ -312,9 +283,7 @@ fn service_that_went_back_answers_when_it_has_caught_up() {
     }
     assert!(behind > 1, "{behind}");
     assert_eq!(stage.ask(N2), Ok(all));
-    let back = Event::ServiceBack {
-        why: "with nothing".into(),
-    };
+    let back = Event::ServiceBack { why: "with nothing".into() };
     assert!(stage.news(N2).contains(&back));
     stage.level();
 }
@@ -327,9 +296,7 @@ fn service_that_fails_while_it_comes_back_comes_back_again() {
         assert!(matches!(stage.write(N3, word), Outcome::Written(_)));
     }
     stage.level();
-    stage.pull(N3, |strings| {
-        (strings.misreads, strings.stumbles) = (true, true)
-    });
+    stage.pull(N3, |strings| (strings.misreads, strings.stumbles) = (true, true));
     assert_eq!(stage.ask(N3), Err(Failure::Unavailable));
     stage.level();
     assert_eq!(stage.ask(N3), Ok("a b".into()));
@@ -347,19 +314,13 @@ fn service_that_fails_while_it_comes_back_comes_back_again() {
 fn batch_that_fails_halfway_is_executed_whole_later() {
     let mut stage = Stage::new(3, 4);
     let tag = stage.cluster.register(N3);
-    let Outcome::Registered(session) = stage.end(N3, tag) else {
-        panic!("no session")
-    };
+    let Outcome::Registered(session) = stage.end(N3, tag) else { panic!("no session") };
     assert!(matches!(stage.write(N3, "a"), Outcome::Written(_)));
     stage.level();
     // They wait together, so they are one batch; the first of them that is applied here is lost.
     let applied = stage.strings[&N3].borrow().applied;
     stage.pull(N3, |strings| strings.loses = true);
-    let at = |sequence| Sequenced {
-        session,
-        sequence,
-        acknowledged_below: 0,
-    };
+    let at = |sequence| Sequenced { session, sequence, acknowledged_below: 0 };
     let tags: Vec<Tag> = (1..=5)
         .map(|number| {
             let word = format!("s{number}");
@@ -370,16 +331,9 @@ fn batch_that_fails_halfway_is_executed_whole_later() {
     let batches = stage.cluster.replica(N3).counters().batches_formed;
     assert_eq!(outcomes, vec![Outcome::Failed(Failure::Unknown); 5]);
     stage.level();
-    assert_eq!(
-        stage.cluster.replica(N3).service().words,
-        ["a", "s1", "s2", "s3", "s4", "s5"]
-    );
+    assert_eq!(stage.cluster.replica(N3).service().words, ["a", "s1", "s2", "s3", "s4", "s5"]);
     // One that failed, and all six from the beginning.
-    assert_eq!(
-        stage.strings[&N3].borrow().applied,
-        applied + 1 + 6,
-        "{batches} batches"
-    );
+    assert_eq!(stage.strings[&N3].borrow().applied, applied + 1 + 6, "{batches} batches");
     // The session knows its replies again.
     let tag = stage.cluster.write_once(N3, at(2), b"s2");
     assert_eq!(stage.end(N3, tag), Outcome::Written(b"3".to_vec()));

@@ -107,6 +107,5 @@ impl Controller {
 
 /// With a high round-trip time what is in flight has bounds of its own.
 fn is_short(view: &View<'_>) -> bool {
-    view.round_trip_ns()
-        .is_some_and(|round_trip| round_trip < JUMP_NS)
+    view.round_trip_ns().is_some_and(|round_trip| round_trip < JUMP_NS)
 }

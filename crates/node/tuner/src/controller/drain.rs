@@ -120,9 +120,7 @@ impl Drain {
             return None;
         }
         if let Some(drained) = view.drained()
-            && self
-                .drained_most
-                .is_none_or(|(_, most)| drained.rate > most)
+            && self.drained_most.is_none_or(|(_, most)| drained.rate > most)
         {
             self.drained_most = Some((base, drained.rate));
         }
@@ -199,10 +197,7 @@ impl Drain {
     pub(super) fn in_flight_max(&self, view: &View<'_>) -> f64 {
         match drains(view) {
             Some(drains) => drains.min(self.grown * GROWTH),
-            None if view
-                .round_trip_ns()
-                .is_some_and(|round_trip| round_trip > LONG_NS) =>
-            {
+            None if view.round_trip_ns().is_some_and(|round_trip| round_trip > LONG_NS) => {
                 self.grown
             }
             None => self.grown * GROWTH,

@@ -66,12 +66,7 @@ impl Controller {
         let rate = old.rate + 0.5 * (new.rate - old.rate);
         let latency_ns = old.latency_ns + 0.5 * (new.latency_ns - old.latency_ns);
         let p99_ns = old.p99_ns + 0.5 * (new.p99_ns - old.p99_ns);
-        self.score = Some(Score {
-            rate,
-            latency_ns,
-            p99_ns,
-            ..*new
-        });
+        self.score = Some(Score { rate, latency_ns, p99_ns, ..*new });
     }
 
     /// Another load: the search begins again.

@@ -25,11 +25,7 @@ impl Noise {
     /// many times longer than the shortest an epoch should last.
     pub(super) fn hear(&mut self, off: f64, quick: bool) -> f64 {
         self.level += 0.2 * (off.abs() - self.level);
-        if quick {
-            (self.level / QUIET).powi(2).clamp(1.0, STRETCH_MOST)
-        } else {
-            1.0
-        }
+        if quick { (self.level / QUIET).powi(2).clamp(1.0, STRETCH_MOST) } else { 1.0 }
     }
 
     /// The gain that counts, in parts.
@@ -40,10 +36,6 @@ impl Noise {
 
     /// The ratio of throughputs from which on one epoch is enough to tell.
     pub(super) fn clear(&self, quick: bool) -> f64 {
-        if quick {
-            CONFIRM.max(1.0 + CLEAR * self.level)
-        } else {
-            CONFIRM
-        }
+        if quick { CONFIRM.max(1.0 + CLEAR * self.level) } else { CONFIRM }
     }
 }

@@ -69,11 +69,7 @@ impl Record {
         if self.seen.len() == SEEN_MOST {
             self.seen.remove(0);
         }
-        self.seen.push(Seen {
-            setting,
-            rate,
-            again: 0,
-        });
+        self.seen.push(Seen { setting, rate, again: 0 });
     }
 
     /// What was left because the base seemed better, and had more than `least`: to be tried again.

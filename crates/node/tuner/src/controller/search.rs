@@ -46,10 +46,7 @@ pub(super) struct Candidate {
 
 impl Candidate {
     const fn jump(setting: Setting) -> Self {
-        Self {
-            setting,
-            step: (1.0, 1.0),
-        }
+        Self { setting, step: (1.0, 1.0) }
     }
 
     /// Whether going on in the same direction may help again.
@@ -138,11 +135,7 @@ impl Default for Search {
 impl Search {
     /// Begins again. What the model would choose was tried, and is not asked for again.
     pub(super) fn forget(&mut self) {
-        *self = Self {
-            model_asked: self.model_asked,
-            in_a_row: self.in_a_row,
-            ..Self::default()
-        };
+        *self = Self { model_asked: self.model_asked, in_a_row: self.in_a_row, ..Self::default() };
     }
 
     /// The model may know better by now.
@@ -249,15 +242,9 @@ impl Search {
     /// largest batch, for what was split before and should gather.
     fn push_ends(&mut self, ground: &Ground<'_>) {
         let all = ground.bounds.batch_bytes_max;
-        let Setting {
-            batch_bytes,
-            window,
-        } = ground.base;
+        let Setting { batch_bytes, window } = ground.base;
         let most = ground.bounds.window_max;
-        let end = |batch_bytes, window| Setting {
-            batch_bytes,
-            window,
-        };
+        let end = |batch_bytes, window| Setting { batch_bytes, window };
         let is_quick = ground.wall_ns < ENDS_NS;
         self.push_together(ground);
         // The model knows nothing of what gathers.
@@ -275,17 +262,10 @@ impl Search {
     /// nothing of that. It is worth it where the disk is what a batch takes long for. They wait, so
     /// where latency is the goal it has no precedence.
     fn push_together(&mut self, ground: &Ground<'_>) {
-        let flush = ground
-            .view
-            .known()
-            .flush_ns
-            .map_or(0.0, |flush| flush.value);
+        let flush = ground.view.known().flush_ns.map_or(0.0, |flush| flush.value);
         let wall = ground.wall_ns;
         if wall < ENDS_NS && flush > wall * FLUSH_LEAST && ground.for_throughput {
-            let setting = Setting {
-                batch_bytes: ground.bounds.batch_bytes_max,
-                window: 1,
-            };
+            let setting = Setting { batch_bytes: ground.bounds.batch_bytes_max, window: 1 };
             self.push_anyway(setting, (1.0, 1.0), ground);
         }
     }
@@ -294,11 +274,9 @@ impl Search {
         if self.model_asked {
             return;
         }
-        let Some(fitted) = Fitted::new(
-            ground.view.known(),
-            ground.view.nodes,
-            ground.view.outstanding,
-        ) else {
+        let Some(fitted) =
+            Fitted::new(ground.view.known(), ground.view.nodes, ground.view.outstanding)
+        else {
             return;
         };
         self.model_asked = true;
@@ -344,11 +322,7 @@ impl Search {
 
     /// As far as it is within the bounds and not known already.
     fn push_anyway(&mut self, setting: Setting, step: (f64, f64), ground: &Ground<'_>) {
-        let command = ground
-            .view
-            .known()
-            .command_bytes
-            .map_or(1.0, |bytes| bytes.value);
+        let command = ground.view.known().command_bytes.map_or(1.0, |bytes| bytes.value);
         let setting = ground.bounds.clamp(Setting {
             batch_bytes: setting.batch_bytes.max(batch_least(command)),
             ..setting
@@ -375,11 +349,7 @@ fn along(ladder: &[usize], from: usize, by: f64) -> usize {
     }
     let to = from as f64 * by;
     let near = |&step: &usize| ((step as f64 / to).ln()).abs();
-    let beyond = ladder
-        .iter()
-        .copied()
-        .filter(|&step| if by > 1.0 { step > from } else { step < from });
-    beyond
-        .min_by(|a, b| near(a).total_cmp(&near(b)))
-        .unwrap_or(from)
+    let beyond =
+        ladder.iter().copied().filter(|&step| if by > 1.0 { step > from } else { step < from });
+    beyond.min_by(|a, b| near(a).total_cmp(&near(b))).unwrap_or(from)
 }

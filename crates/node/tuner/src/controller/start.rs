@@ -31,14 +31,8 @@ pub(super) enum Begin {
 impl Start {
     /// It shall start with `start`. Returns what is in force until then, too.
     pub(super) fn new(start: Setting) -> (Self, Setting) {
-        let careful = Setting {
-            batch_bytes: start.batch_bytes.min(CAREFUL_BYTES),
-            ..start
-        };
-        let start = Self {
-            careful: Some(start),
-            began: None,
-        };
+        let careful = Setting { batch_bytes: start.batch_bytes.min(CAREFUL_BYTES), ..start };
+        let start = Self { careful: Some(start), began: None };
         (start, careful)
     }
 
@@ -56,9 +50,6 @@ impl Start {
             return Begin::Begun;
         }
         // No batch ended yet that would tell how long it takes.
-        Begin::With(
-            start,
-            round_trip.map_or(0.0, |round_trip| 3.0 * round_trip) as u64,
-        )
+        Begin::With(start, round_trip.map_or(0.0, |round_trip| 3.0 * round_trip) as u64)
     }
 }

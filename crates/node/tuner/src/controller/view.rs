@@ -25,12 +25,7 @@ pub(crate) struct View<'a> {
 
 impl<'a> View<'a> {
     pub(crate) const fn new(estimator: &'a Estimator, nodes: usize, outstanding: f64) -> Self {
-        Self {
-            estimator,
-            known: OnceCell::new(),
-            nodes,
-            outstanding,
-        }
+        Self { estimator, known: OnceCell::new(), nodes, outstanding }
     }
 
     pub(super) fn known(&self) -> &Parameters {
@@ -38,9 +33,7 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn round_trip_ns(&self) -> Option<f64> {
-        self.estimator
-            .round_trip()
-            .map(|round_trip| round_trip.value)
+        self.estimator.round_trip().map(|round_trip| round_trip.value)
     }
 
     pub(super) fn drained(&self) -> Option<Drained> {

@@ -119,10 +119,7 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
     } else {
         refuse(&asker, role)
     };
-    if matches!(
-        response.status(),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
-    ) {
+    if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         admin.refused.fetch_add(1, Ordering::Relaxed);
     }
     if action {
@@ -130,15 +127,7 @@ pub(super) async fn guard(State(admin): State<Admin>, request: Request, next: Ne
         let what = format!("{method} {path}");
         admin
             .audit()
-            .write(
-                &admin,
-                &asker,
-                from,
-                what,
-                &body,
-                response.status().as_u16(),
-                may,
-            )
+            .write(&admin, &asker, from, what, &body, response.status().as_u16(), may)
             .await;
     }
     response
@@ -175,14 +164,10 @@ fn refuse(asker: &Asker, needs: Role) -> Response {
 fn forbidden(asker: &Asker, needs: Role) -> Failure {
     let Asker { name, role, .. } = asker;
     let (code, what) = match role {
-        Some(role) => (
-            "forbidden",
-            format!("{name} has the role {role}, but this needs {needs}"),
-        ),
-        None if asker.by == "nothing" => (
-            "not_proved",
-            "this needs a role, and the request does not identify a user".to_owned(),
-        ),
+        Some(role) => ("forbidden", format!("{name} has the role {role}, but this needs {needs}")),
+        None if asker.by == "nothing" => {
+            ("not_proved", "this needs a role, and the request does not identify a user".to_owned())
+        }
         None => ("no_role", format!("{name} has no role")),
     };
     let hint = "use --tls with the certificate of a user, or --login NAME with a password; `quorate user list` shows who \
@@ -257,9 +242,8 @@ async fn known_users(admin: &Admin, needs: Role) -> Result<Option<Users>, Failur
 fn login(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
     let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, text) = value.split_once(' ')?;
-    let bytes = scheme
-        .eq_ignore_ascii_case("basic")
-        .then(|| Base64::decode_vec(text.trim()).ok())??;
+    let bytes =
+        scheme.eq_ignore_ascii_case("basic").then(|| Base64::decode_vec(text.trim()).ok())??;
     let colon = bytes.iter().position(|&byte| byte == b':')?;
     let name = std::str::from_utf8(&bytes[..colon]).ok()?;
     Some((name.to_owned(), bytes[colon + 1..].to_vec()))
@@ -277,19 +261,12 @@ mod tests {
         for path in ["/health", "/ready"] {
             assert_eq!(get(path), None);
         }
-        for path in [
-            "/", "/status", "/metrics", "/members", "/tuning", "/events", "/page/x",
-        ] {
+        for path in ["/", "/status", "/metrics", "/members", "/tuning", "/events", "/page/x"] {
             assert_eq!(get(path), Some(Role::Reader), "{path}");
         }
-        for path in [
-            "/transfer",
-            "/snapshot",
-            "/tuning",
-            "/act",
-            "/members",
-            "/doctor/multicast/send",
-        ] {
+        for path in
+            ["/transfer", "/snapshot", "/tuning", "/act", "/members", "/doctor/multicast/send"]
+        {
             assert_eq!(post(path), Some(Role::Operator), "{path}");
         }
         assert_eq!(get("/backup"), Some(Role::Operator));
@@ -312,13 +289,7 @@ mod tests {
         let expected = Some(("ann".to_owned(), b"a:b".to_vec()));
         assert_eq!(read("Basic YW5uOmE6Yg=="), expected);
         assert_eq!(read("basic YW5uOmE6Yg=="), expected);
-        for bad in [
-            "Basic",
-            "Basic !!!",
-            "Basic YW5u",
-            "Bearer YW5uOmE6Yg==",
-            "Basic /zp4",
-        ] {
+        for bad in ["Basic", "Basic !!!", "Basic YW5u", "Bearer YW5uOmE6Yg==", "Basic /zp4"] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

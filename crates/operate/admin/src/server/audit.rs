@@ -84,14 +84,7 @@ impl Audit {
                 return Ok(());
             }
             record.untold = std::mem::take(&mut book.untold);
-            let AuditRecord {
-                who,
-                action,
-                from,
-                status,
-                untold,
-                ..
-            } = &record;
+            let AuditRecord { who, action, from, status, untold, .. } = &record;
             tracing::info!(who, action, from, status, untold, "operator request");
             book.append(&record)
         });
@@ -104,9 +97,7 @@ impl Audit {
 impl Book {
     fn may_write_refusal(&mut self) -> bool {
         let now = Instant::now();
-        let soon = self
-            .refused
-            .is_some_and(|at| now.duration_since(at) < PAUSE);
+        let soon = self.refused.is_some_and(|at| now.duration_since(at) < PAUSE);
         if soon {
             self.untold += 1;
         } else {
@@ -143,10 +134,7 @@ impl Book {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            records.extend(
-                text.lines()
-                    .filter_map(|line| serde_json::from_str(line).ok()),
-            );
+            records.extend(text.lines().filter_map(|line| serde_json::from_str(line).ok()));
         }
         let surplus = records.len().saturating_sub(SHOWN_MAX);
         records.drain(..surplus);
@@ -202,14 +190,8 @@ pub(super) async fn audit(State(admin): State<Admin>) -> Result<Json<Vec<AuditRe
     let read = spawn_blocking(move || audit.book().read()).await;
     match read {
         Ok(Ok(records)) => Ok(Json(records)),
-        Ok(Err(error)) => Err(Failure::unavailable(
-            "io",
-            &format!("read the audit log: {error}"),
-        )),
-        Err(_) => Err(Failure::unavailable(
-            "failed",
-            "the audit log could not be read",
-        )),
+        Ok(Err(error)) => Err(Failure::unavailable("io", &format!("read the audit log: {error}"))),
+        Err(_) => Err(Failure::unavailable("failed", "the audit log could not be read")),
     }
 }
 
@@ -234,10 +216,7 @@ mod tests {
     #[test]
     fn records_come_back_in_order_and_the_files_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let book = Book {
-            folder: Some(folder.path().to_owned()),
-            ..Book::default()
-        };
+        let book = Book { folder: Some(folder.path().to_owned()), ..Book::default() };
         assert_eq!(book.read().unwrap(), []);
         book.append(&record(1)).unwrap();
         // A crash may leave half a line, and anything may stand there.

@@ -61,9 +61,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     if let Err(SnapshotError::Unanswered(Unanswered::TimedOut)) = snapshot {
         // Who asks again gets the snapshot of this hold.
         *admin.held() = hold;
-        return Err(Failure::snapshot(SnapshotError::Unanswered(
-            Unanswered::TimedOut,
-        )));
+        return Err(Failure::snapshot(SnapshotError::Unanswered(Unanswered::TimedOut)));
     }
     snapshot.map_err(Failure::snapshot)?;
     let backup = admin.ask(|handle, _| handle.backup()).await?;
@@ -74,11 +72,7 @@ pub(super) async fn backup(State(admin): State<Admin>, uri: Uri) -> Result<Respo
     let lasts = Arc::new(());
     let lasting = Lasting(Arc::downgrade(&lasts));
     let handle = admin.ask(|handle, _| handle.clone()).await?;
-    let streams = hold.map(|hold| HeldStreams {
-        handle,
-        hold,
-        stayed: Instant::now(),
-    });
+    let streams = hold.map(|hold| HeldStreams { handle, hold, stayed: Instant::now() });
     tokio::task::spawn_blocking(move || {
         let to = Reader { sender };
         if let Err(error) = send(backup, streams, &to) {
@@ -120,10 +114,7 @@ struct Wanted {
 
 /// `at=SLOT` and `streams`, or neither.
 fn wanted(uri: &Uri) -> Result<Wanted, Failure> {
-    let mut wanted = Wanted {
-        at: None,
-        streams: false,
-    };
+    let mut wanted = Wanted { at: None, streams: false };
     let parts = uri.query().unwrap_or_default().split('&');
     for part in parts.filter(|part| !part.is_empty()) {
         let slot = part.strip_prefix("at=").and_then(|at| at.parse().ok());
@@ -201,11 +192,7 @@ impl StreamBytes for HeldStreams {
     fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
         let began = Instant::now();
         let failed = |what: &str| {
-            let StreamName {
-                owner,
-                boot,
-                number,
-            } = stream;
+            let StreamName { owner, boot, number } = stream;
             let what =
                 format!("byte {position} of stream {owner}/{boot}/{number} cannot be read: {what}");
             Err(io::Error::other(what))

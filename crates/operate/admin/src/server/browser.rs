@@ -31,10 +31,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
 
 /// Has the browser keep the page to itself, and to what its policy lets it have.
 pub(super) fn confine(response: &mut Response, policy: &'static str) {
-    for (name, value) in HEADERS
-        .into_iter()
-        .chain([(CONTENT_SECURITY_POLICY, policy)])
-    {
+    for (name, value) in HEADERS.into_iter().chain([(CONTENT_SECURITY_POLICY, policy)]) {
         let value = HeaderValue::from_static(value);
         response.headers_mut().insert(name, value);
     }
@@ -48,9 +45,7 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
     let foreign_page = text(ORIGIN).is_some_and(|origin| {
         let schemes = ["http://", "https://"];
-        let mut pages = schemes
-            .iter()
-            .filter_map(|scheme| origin.strip_prefix(scheme));
+        let mut pages = schemes.iter().filter_map(|scheme| origin.strip_prefix(scheme));
         let page = pages.next().unwrap_or("");
         // An address, and not a name: whose it is cannot be changed.
         text(HOST) != Some(page) || !is_address(page)
@@ -97,19 +92,13 @@ mod tests {
     #[test]
     fn programs_and_own_pages_may_change_what_foreign_pages_may_only_ask_for() {
         let post = Method::POST;
-        assert!(
-            !check(&post, &[("host", "node1.example:7452")]),
-            "a program"
-        );
+        assert!(!check(&post, &[("host", "node1.example:7452")]), "a program");
         assert!(!check(&post, &[]), "an old one");
         for own in ["127.0.0.1:7452", "[::1]:7452", "10.0.0.5", "localhost:7452"] {
             for scheme in ["http", "https"] {
                 let origin = format!("{scheme}://{own}");
-                let headers = [
-                    ("host", own),
-                    ("origin", &*origin),
-                    ("sec-fetch-site", "same-origin"),
-                ];
+                let headers =
+                    [("host", own), ("origin", &*origin), ("sec-fetch-site", "same-origin")];
                 assert!(!check(&post, &headers), "{origin}");
             }
         }
@@ -131,10 +120,7 @@ mod tests {
             assert!(!check(&Method::GET, &headers), "looking is harmless");
         }
         for site in ["cross-site", "same-site"] {
-            assert!(check(
-                &post,
-                &[("host", "127.0.0.1:7452"), ("sec-fetch-site", site)]
-            ));
+            assert!(check(&post, &[("host", "127.0.0.1:7452"), ("sec-fetch-site", site)]));
         }
     }
 }

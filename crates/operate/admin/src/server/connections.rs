@@ -165,8 +165,7 @@ impl Table {
     fn least_missed(&self) -> Option<u64> {
         let mut all = self.taken.iter();
         let idle = all.find(|(_, taken)| taken.busy == 0 && !taken.lasts());
-        idle.or_else(|| self.taken.first_key_value())
-            .map(|(id, _)| *id)
+        idle.or_else(|| self.taken.first_key_value()).map(|(id, _)| *id)
     }
 }
 
@@ -190,10 +189,7 @@ impl Places {
         table.last += 1;
         let id = table.last;
         table.taken.insert(id, Taken::default());
-        Place {
-            id,
-            places: self.clone(),
-        }
+        Place { id, places: self.clone() }
     }
 
     /// The task that serves this place; it may be over already.
@@ -228,10 +224,7 @@ impl Place {
         if let Some(taken) = self.places.table().taken.get_mut(&self.id) {
             taken.busy += 1;
         }
-        Busy {
-            id: self.id,
-            places: self.places.clone(),
-        }
+        Busy { id: self.id, places: self.places.clone() }
     }
 }
 
@@ -296,21 +289,14 @@ mod tests {
             let permit = opened.acquire().await;
             permit.map_or("closed", |_| "slow")
         };
-        let router = Router::new()
-            .route("/health", get(|| async { "alive\n" }))
-            .route("/slow", get(slow));
+        let router =
+            Router::new().route("/health", get(|| async { "alive\n" })).route("/slow", get(slow));
         thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async { serve(adopt(listener).unwrap(), router, None, limits).await });
         });
-        Server {
-            address,
-            gate,
-            entered,
-        }
+        Server { address, gate, entered }
     }
 
     impl Server {
@@ -345,24 +331,15 @@ mod tests {
     }
 
     fn few() -> Limits {
-        Limits {
-            connections_max: 4,
-            head_wait: WAIT,
-            lifetime: WAIT,
-        }
+        Limits { connections_max: 4, head_wait: WAIT, lifetime: WAIT }
     }
 
     /// Sixty-four that say nothing do not keep out the sixty-fifth.
     #[test]
     fn idle_connections_keep_nobody_out() {
-        let limits = Limits {
-            head_wait: WAIT,
-            ..Limits::default()
-        };
+        let limits = Limits { head_wait: WAIT, ..Limits::default() };
         let server = server(limits);
-        let idle: Vec<_> = (0..limits.connections_max)
-            .map(|_| server.connect())
-            .collect();
+        let idle: Vec<_> = (0..limits.connections_max).map(|_| server.connect()).collect();
         for _ in 0..3 {
             assert!(server.is_healthy());
         }
@@ -396,19 +373,13 @@ mod tests {
 
     #[test]
     fn a_head_that_does_not_come_ends_its_connection() {
-        let server = server(Limits {
-            head_wait: Duration::from_millis(20),
-            ..few()
-        });
+        let server = server(Limits { head_wait: Duration::from_millis(20), ..few() });
         let silent = server.connect();
         let mut hesitant = server.connect();
-        hesitant
-            .write_all(b"GET /health HTTP/1.1\r\nHost: h\r\n")
-            .unwrap();
+        hesitant.write_all(b"GET /health HTTP/1.1\r\nHost: h\r\n").unwrap();
         // Asked once, and then no more.
         let mut kept = server.connect();
-        kept.write_all(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n")
-            .unwrap();
+        kept.write_all(b"GET /health HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         assert_eq!(rest(&silent), b"");
         assert!(!rest(&hesitant).starts_with(b"HTTP/1.1 200"));
         assert!(rest(&kept).ends_with(b"alive\n"));
@@ -416,10 +387,7 @@ mod tests {
 
     #[test]
     fn no_connection_lives_for_ever() {
-        let server = server(Limits {
-            lifetime: Duration::from_millis(20),
-            ..few()
-        });
+        let server = server(Limits { lifetime: Duration::from_millis(20), ..few() });
         let mut asking = server.connect();
         asking.write_all(b"GET /slow HTTP/1.0\r\n\r\n").unwrap();
         assert_eq!(rest(&asking), b"");

@@ -42,9 +42,7 @@ const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-bufferi
 
 /// What the page needs beside the pages for programs.
 pub(super) fn routes() -> Router<Admin> {
-    let mut router = Router::new()
-        .route("/events", get(events))
-        .route("/act", post(act::act));
+    let mut router = Router::new().route("/events", get(events)).route("/act", post(act::act));
     for file in files::ALL {
         let answer = move || async move {
             let mut response = ([(CONTENT_TYPE, file.kind)], file.text).into_response();
@@ -168,19 +166,13 @@ mod tests {
     #[test]
     fn watchers_are_bounded_and_who_goes_makes_room() {
         let (admin, address) = admin();
-        let mut watching: Vec<_> = (0..audience::WATCHERS_MAX)
-            .map(|_| watch(&address))
-            .collect();
+        let mut watching: Vec<_> = (0..audience::WATCHERS_MAX).map(|_| watch(&address)).collect();
         let (head, _) = watch(&address);
         assert!(head.starts_with("HTTP/1.0 503"), "{head}");
         // The others are served as before.
         assert!(document(&mut watching[0].1)["here"].is_u64());
         let mut foreign = TcpStream::connect(&address).unwrap();
-        write!(
-            foreign,
-            "GET /events HTTP/1.0\r\nSec-Fetch-Site: cross-site\r\n\r\n"
-        )
-        .unwrap();
+        write!(foreign, "GET /events HTTP/1.0\r\nSec-Fetch-Site: cross-site\r\n\r\n").unwrap();
         let mut text = String::new();
         foreign.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("HTTP/1.0 403"), "{text}");
@@ -201,16 +193,8 @@ mod tests {
             (r#"{"node":7,"act":{"transfer":{"to":2}}}"#, 503, "starting"),
             (r#"{"node":2,"act":{"snapshot":{}}}"#, 503, "starting"),
             (r#"{"node":7,"act":{"stop":{}}}"#, 422, "bad_request"),
-            (
-                r#"{"node":7,"act":{"transfer":{"force":true}}}"#,
-                422,
-                "bad_request",
-            ),
-            (
-                r#"{"node":7,"act":{"snapshot":{}},"more":1}"#,
-                422,
-                "bad_request",
-            ),
+            (r#"{"node":7,"act":{"transfer":{"force":true}}}"#, 422, "bad_request"),
+            (r#"{"node":7,"act":{"snapshot":{}},"more":1}"#, 422, "bad_request"),
         ] {
             let response = client::post(&address, "/act", body, WAIT).unwrap();
             assert_eq!(response.status, status, "{body}: {}", response.body);

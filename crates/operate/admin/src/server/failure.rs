@@ -35,23 +35,11 @@ impl Failure {
         message: &str,
         hint: &'static str,
     ) -> Self {
-        Self {
-            status,
-            code,
-            message: message.to_owned(),
-            hint,
-            node: None,
-            progress: None,
-        }
+        Self { status, code, message: message.to_owned(), hint, node: None, progress: None }
     }
 
     pub(super) fn unavailable(code: &'static str, message: &str) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            code,
-            message,
-            "try again later",
-        )
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message, "try again later")
     }
 
     pub(super) fn foreign_page() -> Self {
@@ -144,14 +132,12 @@ impl Failure {
         let refused = |code, hint| Self::new(StatusCode::CONFLICT, code, &error.to_string(), hint);
         match error {
             TransferError::Unanswered(why) => Self::unanswered(why),
-            TransferError::Refused(Refusal::NotLeader) => refused(
-                "not_leader",
-                "ask the leader; 'quorate status' shows which node that is",
-            ),
-            TransferError::Refused(Refusal::NoTarget) => refused(
-                "no_target",
-                "`quorate status` lists the members that can lead",
-            ),
+            TransferError::Refused(Refusal::NotLeader) => {
+                refused("not_leader", "ask the leader; 'quorate status' shows which node that is")
+            }
+            TransferError::Refused(Refusal::NoTarget) => {
+                refused("no_target", "`quorate status` lists the members that can lead")
+            }
             TransferError::Refused(Refusal::TimedOut) => Self::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "timed_out",
@@ -179,10 +165,9 @@ impl From<JsonRejection> for Failure {
     fn from(rejection: JsonRejection) -> Self {
         let status = rejection.status();
         let (code, hint) = match status {
-            StatusCode::UNSUPPORTED_MEDIA_TYPE => (
-                "unsupported_media_type",
-                "send the header Content-Type: application/json",
-            ),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                ("unsupported_media_type", "send the header Content-Type: application/json")
+            }
             StatusCode::PAYLOAD_TOO_LARGE => ("too_large", "requests are much smaller"),
             _ => ("bad_request", "docs/operate.md shows the body"),
         };
@@ -227,9 +212,6 @@ mod tests {
         let unanswered = |why| Failure::group(GroupError::Unanswered(why));
         assert_eq!(unanswered(Unanswered::Busy).status.as_u16(), 503);
         let timed_out = unanswered(Unanswered::TimedOut);
-        assert_eq!(
-            (timed_out.status.as_u16(), timed_out.code),
-            (504, UNKNOWN_OUTCOME)
-        );
+        assert_eq!((timed_out.status.as_u16(), timed_out.code), (504, UNKNOWN_OUTCOME));
     }
 }

@@ -58,9 +58,7 @@ pub(super) async fn remember(admin: Admin) {
             && let Some(added) = traffic.since(was)
         {
             admin.history().push(SampleView {
-                at_ms: SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .map_or(0, in_ms),
+                at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, in_ms),
                 span_ms: in_ms(now - *then).max(1),
                 leader: status.leader.map(|leader| leader.0),
                 traffic: added,

@@ -28,10 +28,7 @@ pub(super) fn join(
     // Who cannot be dialled now would be a member that nobody reaches.
     waits_at(&request.peer, nonce, trust).map_err(|why| {
         let node = charter.node;
-        let what = format!(
-            "node {node} cannot connect to it at {}: {why}",
-            request.peer
-        );
+        let what = format!("node {node} cannot connect to it at {}: {why}", request.peer);
         let hint = "start it with a --peer address that the other nodes can reach";
         Failure::new(StatusCode::CONFLICT, UNREACHABLE_PEER, &what, hint)
     })?;
@@ -39,12 +36,7 @@ pub(super) fn join(
         Some(node) => Some(NodeId(node)),
         None => reserved(handle, &request.peer)?,
     };
-    let ask = Ask::Join {
-        nonce,
-        node,
-        peer: request.peer.clone(),
-        role,
-    };
+    let ask = Ask::Join { nonce, node, peer: request.peer.clone(), role };
     let answer = handle.group(ask, false).map_err(Failure::group)?;
     let Answer::Node(node) = answer else {
         return Err(Failure::unavailable("failed", "it got no id"));
@@ -123,10 +115,7 @@ fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, 
 
 fn told(charter: &Charter, node: NodeId, learns: bool) -> JoinAnswer {
     let Charter { founded, book, .. } = charter;
-    let place = |(node, peer): (&NodeId, &String)| Place {
-        node: node.0,
-        peer: peer.clone(),
-    };
+    let place = |(node, peer): (&NodeId, &String)| Place { node: node.0, peer: peer.clone() };
     let founding = founded.members.iter().map(|(node, peer)| (node, peer));
     JoinAnswer {
         cluster: format!("{:032x}", founded.cluster),
@@ -134,12 +123,7 @@ fn told(charter: &Charter, node: NodeId, learns: bool) -> JoinAnswer {
         durability: founded.class.name().to_owned(),
         store: founded.store.clone(),
         founding: founding.map(place).collect(),
-        auxiliaries: founded
-            .terms
-            .auxiliaries
-            .iter()
-            .map(|node| node.0)
-            .collect(),
+        auxiliaries: founded.terms.auxiliaries.iter().map(|node| node.0).collect(),
         quorum: founded.terms.rule.to_string(),
         at: book.at.0,
         peers: book.peers.iter().map(place).collect(),

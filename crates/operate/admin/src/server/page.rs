@@ -56,12 +56,7 @@ pub struct Refused {
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         let status = StatusCode::CONFLICT;
-        Self::new(
-            status,
-            refused.code,
-            &refused.message,
-            "look at the page again",
-        )
+        Self::new(status, refused.code, &refused.message, "look at the page again")
     }
 }
 
@@ -71,10 +66,7 @@ pub fn serve<B: Board>(
     html: &'static str,
     board: Arc<B>,
 ) -> io::Result<thread::JoinHandle<()>> {
-    let limits = connections::Limits {
-        lifetime: LIFETIME,
-        ..connections::Limits::default()
-    };
+    let limits = connections::Limits { lifetime: LIFETIME, ..connections::Limits::default() };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -101,9 +93,7 @@ fn router<B: Board>(html: &'static str, board: Arc<B>) -> Router {
         .route("/colours.css", get(colours))
         .route("/state", get(state::<B>))
         .route("/ask", post(ask::<B>));
-    nothing_else(pages, PAGES)
-        .layer(from_fn(only_this_page))
-        .with_state(board)
+    nothing_else(pages, PAGES).layer(from_fn(only_this_page)).with_state(board)
 }
 
 const PAGES: &str = "GET / /state /colours.css, POST /ask";
@@ -170,10 +160,9 @@ mod tests {
         fn ask(&self, ask: Ask) -> Result<u32, Refused> {
             match ask {
                 Ask::Add { number } => Ok(self.0.fetch_add(number, Ordering::SeqCst) + number),
-                Ask::Explode {} => Err(Refused {
-                    code: "not_now",
-                    message: "it is \"wet\"".to_owned(),
-                }),
+                Ask::Explode {} => {
+                    Err(Refused { code: "not_now", message: "it is \"wet\"".to_owned() })
+                }
             }
         }
     }
@@ -223,11 +212,7 @@ mod tests {
         assert!(document.ends_with(HTML), "{document}");
         let kept = "default-src 'none'";
         assert!(document.contains(kept), "nothing from elsewhere");
-        assert!(
-            document
-                .to_lowercase()
-                .contains("x-frame-options: deny\r\n")
-        );
+        assert!(document.to_lowercase().contains("x-frame-options: deny\r\n"));
         let pressed = press(address, r#"{"ask":"add","number":7}"#);
         assert!(pressed.ends_with("\r\n7"), "{pressed}");
         assert_eq!(board.show(), 7);
@@ -255,17 +240,11 @@ mod tests {
             assert!(["400", "422"].contains(&status(&text)), "{body}: {text}");
             assert!(text.contains("\"code\":\"bad_request\""), "{body}: {text}");
         }
-        let long = format!(
-            r#"{{"ask":"add",{}"number":1}}"#,
-            " ".repeat(BODY_BYTES_MAX)
-        );
+        let long = format!(r#"{{"ask":"add",{}"number":1}}"#, " ".repeat(BODY_BYTES_MAX));
         assert_eq!(status(&press(address, &long)), "413");
         let refused = press(address, r#"{"ask":"explode"}"#);
         assert_eq!(status(&refused), "409");
-        assert!(
-            refused.contains(r#""message":"it is \"wet\"""#),
-            "{refused}"
-        );
+        assert!(refused.contains(r#""message":"it is \"wet\"""#), "{refused}");
         let host = format!("Host: {address}\r\nOrigin: http://{address}\r\n");
         for (method, path, expected) in [
             ("GET", "/ask", "405"),
@@ -276,13 +255,7 @@ mod tests {
             let text = send(address, method, path, &host, "");
             assert_eq!(status(&text), expected, "{method} {path}");
         }
-        let text = send(
-            address,
-            "POST",
-            "/ask",
-            &host,
-            r#"{"ask":"add","number":1}"#,
-        );
+        let text = send(address, "POST", "/ask", &host, r#"{"ask":"add","number":1}"#);
         assert_eq!(status(&text), "415", "a form can be sent by any page");
         assert_eq!(board.show(), 0);
     }

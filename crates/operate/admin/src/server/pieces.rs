@@ -24,10 +24,7 @@ pub(super) struct Pieces {
 impl Pieces {
     /// `lasts` lives as long as the body, if it is given.
     pub(super) const fn new(pieces: Receiver<io::Result<Bytes>>, lasts: Option<Arc<()>>) -> Self {
-        Self {
-            pieces,
-            _lasts: lasts,
-        }
+        Self { pieces, _lasts: lasts }
     }
 }
 

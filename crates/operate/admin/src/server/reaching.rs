@@ -83,11 +83,7 @@ impl Ears {
             let why = format!("cannot start a thread to listen: {error}");
             Failure::unavailable("failed", &why)
         })?;
-        *self.current() = Some(Current {
-            token: wish.token,
-            end,
-            thread,
-        });
+        *self.current() = Some(Current { token: wish.token, end, thread });
         Ok(interface)
     }
 
@@ -113,10 +109,7 @@ impl Ears {
         let _turn = turn.ok_or_else(|| busy("the node is already sending to a group"))?;
         let from = (wish.token, sender);
         let sent = reach::send(wish.group, &wish.interface, from, count, thread::sleep);
-        Ok(Sent {
-            interface: wish.interface.clone(),
-            sent: sent.map_err(failed)?,
-        })
+        Ok(Sent { interface: wish.interface.clone(), sent: sent.map_err(failed)? })
     }
 }
 
@@ -126,10 +119,7 @@ fn view(listener: &Listener) -> HeardView {
         count: heard.count,
         repeated: heard.repeated,
     });
-    HeardView {
-        heard: heard.collect(),
-        foreign: listener.foreign(),
-    }
+    HeardView { heard: heard.collect(), foreign: listener.foreign() }
 }
 
 fn busy(why: &str) -> Failure {
@@ -162,26 +152,16 @@ impl Wish {
         interface: Option<String>,
     ) -> Result<Self, Failure> {
         let group = reach::group(group).map_err(|why| {
-            refused(
-                &format!("\"group\": {group}: {why}"),
-                "such as 239.81.84.69:7460",
-            )
+            refused(&format!("\"group\": {group}: {why}"), "such as 239.81.84.69:7460")
         })?;
         let token = token(text).ok_or_else(|| {
-            refused(
-                "\"token\": not 16 hexadecimal digits",
-                "docs/operate.md shows the body",
-            )
+            refused("\"token\": not 16 hexadecimal digits", "docs/operate.md shows the body")
         })?;
         let interface = match interface {
             Some(interface) => interface,
             None => of_peers(admin).await?,
         };
-        Ok(Self {
-            group,
-            interface,
-            token,
-        })
+        Ok(Self { group, interface, token })
     }
 }
 
@@ -237,10 +217,7 @@ pub(super) async fn listen(
     let ears = admin.ears().clone();
     beside(move || {
         let interface = ears.listen(&wish, Duration::from_millis(listen_ms))?;
-        Ok(Listening {
-            interface,
-            listen_ms,
-        })
+        Ok(Listening { interface, listen_ms })
     })
     .await
 }
@@ -251,10 +228,7 @@ pub(super) async fn send(
     Body(request): Body<SendRequest>,
 ) -> Result<Json<Sent>, Failure> {
     if !(1..=COUNT_MAX).contains(&request.count) {
-        return Err(refused(
-            "\"count\" is 1 … 1000",
-            "200 are enough to see losses",
-        ));
+        return Err(refused("\"count\" is 1 … 1000", "200 are enough to see losses"));
     }
     let of = (&*request.group, &*request.token);
     let wish = Wish::new(&admin, of, request.interface).await?;
@@ -268,10 +242,7 @@ pub(super) async fn heard(
     Body(request): Body<HeardRequest>,
 ) -> Result<Json<HeardView>, Failure> {
     let token = token(&request.token).ok_or_else(|| {
-        refused(
-            "\"token\": not 16 hexadecimal digits",
-            "docs/operate.md shows the body",
-        )
+        refused("\"token\": not 16 hexadecimal digits", "docs/operate.md shows the body")
     })?;
     let ears = admin.ears().clone();
     beside(move || ears.heard(token)).await
@@ -334,10 +305,7 @@ mod tests {
         ] {
             let (status, json) = post(&address, "", &body);
             assert_eq!(status, 422, "{body} {json}");
-            assert!(
-                !json["error"]["hint"].as_str().unwrap().is_empty(),
-                "{json}"
-            );
+            assert!(!json["error"]["hint"].as_str().unwrap().is_empty(), "{json}");
         }
         let sending = |count: u64| json!({"group": group, "interface": "lo", "token": TOKEN, "sender": 1, "count": count});
         for count in [0, 1001, u64::MAX] {
@@ -345,16 +313,10 @@ mod tests {
         }
         assert_eq!(post(&address, "/heard", &json!({"token": "x"})).0, 422);
         let (status, json) = post(&address, "/heard", &json!({"token": TOKEN}));
-        assert_eq!(
-            (status, &json["error"]["code"]),
-            (409, &json!("not_listening"))
-        );
+        assert_eq!((status, &json["error"]["code"]), (409, &json!("not_listening")));
         // Its own interface is known to a node that runs.
-        let (status, _) = post(
-            &address,
-            "",
-            &json!({"group": group, "listen_ms": 5, "token": TOKEN}),
-        );
+        let (status, _) =
+            post(&address, "", &json!({"group": group, "listen_ms": 5, "token": TOKEN}));
         assert_eq!(status, 503);
     }
 
@@ -370,11 +332,7 @@ mod tests {
         }
         assert_eq!((status, &json["interface"]), (200, &json!("lo")), "{json}");
         let (status, json) = post(&address, "", &wish(&group));
-        assert_eq!(
-            (status, &json["error"]["code"]),
-            (409, &json!("busy")),
-            "{json}"
-        );
+        assert_eq!((status, &json["error"]["code"]), (409, &json!("busy")), "{json}");
         let other = json!({"token": "00000000000000a2"});
         assert_eq!(post(&address, "/heard", &other).0, 409, "somebody else's");
 
@@ -385,11 +343,7 @@ mod tests {
         let (status, json) = post(&address, "/heard", &json!({"token": TOKEN}));
         let heard = json!([{"sender": 9, "count": 20, "repeated": 0}]);
         assert_eq!((status, &json["heard"]), (200, &heard), "{json}");
-        assert_eq!(
-            post(&address, "/heard", &json!({"token": TOKEN})).0,
-            409,
-            "once"
-        );
+        assert_eq!(post(&address, "/heard", &json!({"token": TOKEN})).0, 409, "once");
 
         // The next one may listen, and ends by itself if nobody asks.
         let mut short = wish(&group);

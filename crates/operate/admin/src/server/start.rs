@@ -19,10 +19,7 @@ pub(super) struct Start {
 
 impl Start {
     pub(super) fn new(doing: &str) -> Self {
-        Self {
-            doing: doing.to_owned(),
-            reading: None,
-        }
+        Self { doing: doing.to_owned(), reading: None }
     }
 
     pub(super) fn reading(&mut self, reading: Reading) {
@@ -42,8 +39,6 @@ impl Start {
             Some(progress) => progress.to_string(),
             None => self.doing.clone(),
         };
-        Failure::unavailable(STARTING, &message)
-            .progress(progress)
-            .of(node)
+        Failure::unavailable(STARTING, &message).progress(progress).of(node)
     }
 }

@@ -61,11 +61,7 @@ fn everybody_is_there(peers: &[Peer]) -> Result<(), Failure> {
     if away.is_empty() {
         return Ok(());
     }
-    let (noun, verb) = if away.len() == 1 {
-        ("node", "is")
-    } else {
-        ("nodes", "are")
-    };
+    let (noun, verb) = if away.len() == 1 { ("node", "is") } else { ("nodes", "are") };
     let what = format!(
         "{noun} {} {verb} not connected, and would let everybody in after coming back, until level with the others",
         away.join(", ")
@@ -102,18 +98,12 @@ mod tests {
 
     #[test]
     fn who_would_let_everybody_in_is_named() {
-        let (here, away, auxiliary) = (
-            peer(1, true, false),
-            |node| peer(node, false, false),
-            peer(4, false, true),
-        );
+        let (here, away, auxiliary) =
+            (peer(1, true, false), |node| peer(node, false, false), peer(4, false, true));
         assert!(everybody_is_there(&[here.clone(), auxiliary.clone()]).is_ok());
         let why = |peers: &[Peer]| format!("{:?}", everybody_is_there(peers).unwrap_err());
         let one = why(&[here.clone(), away(2), auxiliary]);
-        assert!(
-            one.contains("nodes_away") && one.contains("node 2 is not"),
-            "{one}"
-        );
+        assert!(one.contains("nodes_away") && one.contains("node 2 is not"), "{one}");
         let both = why(&[here, away(2), away(3)]);
         assert!(both.contains("nodes 2, 3 are not"), "{both}");
     }

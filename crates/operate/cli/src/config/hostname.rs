@@ -48,20 +48,10 @@ mod tests {
         let node = |name: &str| of_name(name).ok().map(|NodeId(node)| node);
         assert_eq!(node("quorate-0"), Some(1));
         assert_eq!(node("db-quorate-2"), Some(3));
-        assert_eq!(
-            node("quorate-11.quorate.default.svc.cluster.local"),
-            Some(12)
-        );
-        for other in [
-            "",
-            "quorate",
-            "quorate-",
-            "quorate-a",
-            "quorate-+1",
-            "7",
-            "a.b-1",
-            "q-4294967295",
-        ] {
+        assert_eq!(node("quorate-11.quorate.default.svc.cluster.local"), Some(12));
+        for other in
+            ["", "quorate", "quorate-", "quorate-a", "quorate-+1", "7", "a.b-1", "q-4294967295"]
+        {
             assert_eq!(node(other), None, "{other}");
         }
     }

@@ -88,12 +88,7 @@ impl<'a> Layers<'a> {
         flags: &'a StartArgs,
         environment: &'a dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Problem> {
-        let mut layers = Self {
-            flags,
-            environment,
-            file: BTreeMap::new(),
-            path: PathBuf::new(),
-        };
+        let mut layers = Self { flags, environment, file: BTreeMap::new(), path: PathBuf::new() };
         if let Some(given) = layers.find(CONFIG) {
             layers.path = PathBuf::from(given.text);
             layers.file = read_file(&layers.path)?;
@@ -127,9 +122,7 @@ impl<'a> Layers<'a> {
         what: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>, Problem> {
-        self.find(name)
-            .map(|given| given.parse(what, parse))
-            .transpose()
+        self.find(name).map(|given| given.parse(what, parse)).transpose()
     }
 
     pub(super) fn required<T>(
@@ -194,9 +187,7 @@ impl<'a> Layers<'a> {
         name: &'static str,
         limits: Number,
     ) -> Result<Option<T>, Problem> {
-        self.find(name)
-            .map(|given| given.number(limits))
-            .transpose()
+        self.find(name).map(|given| given.number(limits)).transpose()
     }
 }
 

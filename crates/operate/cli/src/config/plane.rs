@@ -34,9 +34,8 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> 
         "off, udp, packet, tc, kernel, p4, rtl:FOLDER or process:COMMAND",
         Device::named,
     )?;
-    let file = layers.optional("plane-key", "a path", |text| {
-        (!text.is_empty()).then(|| text.to_owned())
-    })?;
+    let file = layers
+        .optional("plane-key", "a path", |text| (!text.is_empty()).then(|| text.to_owned()))?;
     let keys = file.map(|file| KeyFile::read(Path::new(&file)));
     let wanted = Wanted {
         way,
@@ -47,21 +46,15 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> 
         )?,
         group: layers.optional("plane-group", "ADDRESS:PORT", |text| text.parse().ok())?,
         keys: keys.transpose().map_err(bad_keys)?,
-        trusted: layers
-            .optional("plane-trusted", "on or off", switch)?
-            .unwrap_or_default(),
+        trusted: layers.optional("plane-trusted", "on or off", switch)?.unwrap_or_default(),
         megabits: layers.optional_number("plane-speed", SPEED)?,
-        receive_bytes: layers
-            .optional_number::<usize>(PLANE_BUFFER, BUFFER)?
-            .map(|kib| kib << 10),
+        receive_bytes: layers.optional_number::<usize>(PLANE_BUFFER, BUFFER)?.map(|kib| kib << 10),
         frames: layers.required("plane-ethernet", "auto, packet or xdp", Frames::named)?,
         lost_of_10000: layers.required(PLANE_LOSS, "between 0 and 90 percent", parse_loss)?,
     };
     if wanted.keys.is_some() && wanted.trusted {
-        return Err(
-            Problem::usage("--plane-key and --plane-trusted exclude each other")
-                .hint("leave out --plane-trusted: datagrams are authenticated by the key"),
-        );
+        return Err(Problem::usage("--plane-key and --plane-trusted exclude each other")
+            .hint("leave out --plane-trusted: datagrams are authenticated by the key"));
     }
     Ok((wanted, device.unwrap_or(with)))
 }
@@ -75,11 +68,7 @@ fn parse_way(text: &str) -> Option<(Way, Device)> {
 }
 
 /// Percent, with fractions, as a share of 10 000.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "0 … 9000"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 … 9000")]
 fn parse_loss(text: &str) -> Option<u32> {
     let percent: f64 = text.parse().ok()?;
     let known = (0.0..=90.0).contains(&percent);

@@ -45,12 +45,7 @@ const fn setting(
     help: &'static str,
     default: Preset,
 ) -> Setting {
-    Setting {
-        name,
-        value,
-        help,
-        default,
-    }
+    Setting { name, value, help, default }
 }
 
 pub(super) const CONFIG: &str = "config";
@@ -73,12 +68,7 @@ pub(super) const LOG_SEGMENT: &str = "log-segment";
 
 /// All settings of `quorate start`, in the order of its help.
 pub(super) const SETTINGS: [Setting; 65] = [
-    setting(
-        "data",
-        "DIR",
-        "Data folder of this node; created at the first start",
-        Preset::Unset,
-    ),
+    setting("data", "DIR", "Data folder of this node; created at the first start", Preset::Unset),
     setting(
         "node",
         "N|from-hostname",
@@ -139,24 +129,14 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "Address of this machine for clients, peers, operators and byte streams, at the usual ports 7450 to 7453 [default: 127.0.0.1]",
         Preset::Unset,
     ),
-    setting(
-        "client",
-        "ADDR",
-        "Address for clients",
-        Preset::Text(DEFAULT_CLIENT),
-    ),
+    setting("client", "ADDR", "Address for clients", Preset::Text(DEFAULT_CLIENT)),
     setting(
         "peer",
         "ADDR",
         "Address for other nodes [default: this node's entry in --cluster, or 127.0.0.1:7451]",
         Preset::Unset,
     ),
-    setting(
-        "admin",
-        "ADDR",
-        "Address for operators",
-        Preset::Text(DEFAULT_ADMIN),
-    ),
+    setting("admin", "ADDR", "Address for operators", Preset::Text(DEFAULT_ADMIN)),
     setting(
         "stream",
         "ADDR",
@@ -253,12 +233,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "This node's certificate [default: node.crt in --tls]",
         Preset::Unset,
     ),
-    setting(
-        "tls-key",
-        "FILE",
-        "Key of --tls-cert [default: node.key in --tls]",
-        Preset::Unset,
-    ),
+    setting("tls-key", "FILE", "Key of --tls-cert [default: node.key in --tls]", Preset::Unset),
     setting(
         "tls-ca",
         "FILE",
@@ -289,12 +264,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "Allow unencrypted connections from other machines; anyone who can connect is trusted [default: off]",
         Preset::Unset,
     ),
-    setting(
-        "client-socket",
-        "PATH",
-        "Unix socket for clients",
-        Preset::Unset,
-    ),
+    setting("client-socket", "PATH", "Unix socket for clients", Preset::Unset),
     setting(
         "durability",
         "CLASS",
@@ -403,18 +373,8 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "How much a scrub reads in a second, such as 50MB",
         Preset::Text("32MiB"),
     ),
-    setting(
-        "batch-max",
-        "BYTES",
-        "Largest batch that tuning may choose",
-        Preset::Text("1048576"),
-    ),
-    setting(
-        "window-max",
-        "N",
-        "Most batches in flight that tuning may choose",
-        Preset::Text("64"),
-    ),
+    setting("batch-max", "BYTES", "Largest batch that tuning may choose", Preset::Text("1048576")),
+    setting("window-max", "N", "Most batches in flight that tuning may choose", Preset::Text("64")),
     setting(
         "latency-goal",
         "TIME",
@@ -427,12 +387,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "Choose batch size and window while the node runs, by measuring",
         Preset::Text("on"),
     ),
-    setting(
-        "batch",
-        "BYTES",
-        "Fixed batch size, with --tune off [default: 262144]",
-        Preset::Unset,
-    ),
+    setting("batch", "BYTES", "Fixed batch size, with --tune off [default: 262144]", Preset::Unset),
     setting(
         "window",
         "N",
@@ -457,12 +412,7 @@ pub(super) const SETTINGS: [Setting; 65] = [
         "Size of new log segments: for tests",
         Preset::Number(defaults::LOG_SEGMENT_BYTES),
     ),
-    setting(
-        CONFIG,
-        "FILE",
-        "TOML file with settings; its keys are the long flags",
-        Preset::Unset,
-    ),
+    setting(CONFIG, "FILE", "TOML file with settings; its keys are the long flags", Preset::Unset),
 ];
 
 /// The flags of `quorate start` as they were given.
@@ -472,10 +422,7 @@ pub(crate) struct StartArgs(pub(super) BTreeMap<&'static str, String>);
 impl Args for StartArgs {
     fn augment_args(command: Command) -> Command {
         SETTINGS.iter().fold(command, |command, setting| {
-            let default = setting
-                .default
-                .text()
-                .map(|value| format!(" [default: {value}]"));
+            let default = setting.default.text().map(|value| format!(" [default: {value}]"));
             let variable = format!(" [env: {}]", variable(setting.name));
             let bare = [THRIFTY, PLANE_TRUSTED, INSECURE].contains(&setting.name);
             command.arg(
@@ -489,11 +436,7 @@ impl Args for StartArgs {
                         setting.name,
                         DISK_FLUSH_MS | HOPS | LOG_SEGMENT | PLANE_LOSS | PLANE_BUFFER
                     ))
-                    .help(format!(
-                        "{}{}{variable}",
-                        setting.help,
-                        default.unwrap_or_default()
-                    )),
+                    .help(format!("{}{}{variable}", setting.help, default.unwrap_or_default())),
             )
         })
     }

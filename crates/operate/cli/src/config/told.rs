@@ -35,14 +35,7 @@ const OWN: [&str; 23] = [
     LOG_SEGMENT,
 ];
 /// Whether they are given is all that is said.
-const GIVEN: [&str; 6] = [
-    "tls",
-    "tls-cert",
-    "tls-key",
-    "tls-ca",
-    "tls-client-ca",
-    "plane-key",
-];
+const GIVEN: [&str; 6] = ["tls", "tls-cert", "tls-key", "tls-ca", "tls-client-ca", "plane-key"];
 
 /// Of all layers.
 pub(super) fn told(layers: &Layers<'_>) -> BTreeMap<String, String> {
@@ -87,20 +80,11 @@ mod tests {
         let variables = [("QUORATE_READS", "lease"), ("QUORATE_CLIENT", "h:1")];
         let told = resolve(&flags, &variables).unwrap().told;
         let of = |name: &str| told.get(name).map(String::as_str);
-        assert_eq!(
-            (of("reads"), of("election-ms")),
-            (Some("lease"), Some("100-200"))
-        );
+        assert_eq!((of("reads"), of("election-ms")), (Some("lease"), Some("100-200")));
         assert_eq!((of("tls"), of("plane-key")), (Some("given"), Some("given")));
         assert_eq!(of("device"), Some("process"));
-        assert_eq!(
-            (of("data"), of("client"), of("thrifty")),
-            (None, None, None)
-        );
+        assert_eq!((of("data"), of("client"), of("thrifty")), (None, None, None));
         let all = format!("{told:?}");
-        assert!(
-            !all.contains("secret") && !all.contains("5e5e") && !all.contains(at),
-            "{all}"
-        );
+        assert!(!all.contains("secret") && !all.contains("5e5e") && !all.contains(at), "{all}");
     }
 }

@@ -29,9 +29,7 @@ impl Trusting {
 /// What is said of certificates.
 pub(super) fn resolve(layers: &Layers<'_>) -> Result<Trusting, Problem> {
     let path = |name| {
-        layers.optional(name, "a path", |text| {
-            (!text.is_empty()).then(|| PathBuf::from(text))
-        })
+        layers.optional(name, "a path", |text| (!text.is_empty()).then(|| PathBuf::from(text)))
     };
     let insecure = layers.optional("insecure", "on or off", switch)?;
     let folder = path("tls")?;

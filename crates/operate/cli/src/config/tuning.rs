@@ -35,10 +35,8 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Tuning, Problem> {
         };
     }
     if tuning.latency_goal_ns.is_some() {
-        return Err(
-            Problem::usage("--latency-goal has no effect with --tune off")
-                .hint("leave out one of them"),
-        );
+        return Err(Problem::usage("--latency-goal has no effect with --tune off")
+            .hint("leave out one of them"));
     }
     tuning.start = Setting {
         batch_bytes: batch.unwrap_or(tuning.start.batch_bytes),
@@ -50,12 +48,8 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<Tuning, Problem> {
 }
 
 fn only_without_tuning(name: &str) -> Problem {
-    Problem::usage(format_args!(
-        "--{name} sets a fixed value, but tuning is on"
-    ))
-    .hint(format!(
-        "add --tune off, or set an upper bound with --{name}-max"
-    ))
+    Problem::usage(format_args!("--{name} sets a fixed value, but tuning is on"))
+        .hint(format!("add --tune off, or set an upper bound with --{name}-max"))
 }
 
 #[cfg(test)]
@@ -64,9 +58,7 @@ mod tests {
     use crate::config::tests::{check_refused, resolve};
 
     fn tuning(flags: &[&str]) -> Tuning {
-        resolve(&[&["--data", "d"], flags].concat(), &[])
-            .unwrap()
-            .tuning
+        resolve(&[&["--data", "d"], flags].concat(), &[]).unwrap().tuning
     }
 
     #[test]
@@ -76,14 +68,8 @@ mod tests {
 
     #[test]
     fn bounds_and_goal_are_passed_on() {
-        let given = tuning(&[
-            "--batch-max",
-            "65536",
-            "--window-max",
-            "8",
-            "--latency-goal",
-            "2.5ms",
-        ]);
+        let given =
+            tuning(&["--batch-max", "65536", "--window-max", "8", "--latency-goal", "2.5ms"]);
         let bounds = given.bounds;
         assert_eq!((bounds.batch_bytes_max, bounds.window_max), (65536, 8));
         assert_eq!(given.latency_goal_ns, Some(2_500_000));
@@ -93,10 +79,7 @@ mod tests {
     #[test]
     fn without_tuning_batch_and_window_are_what_was_given() {
         let given = tuning(&["--tune", "off", "--batch", "2097152", "--window", "3"]);
-        let setting = Setting {
-            batch_bytes: 2 << 20,
-            window: 3,
-        };
+        let setting = Setting { batch_bytes: 2 << 20, window: 3 };
         assert!(given.fixed);
         assert_eq!(given.bounds.clamp(given.start), setting);
     }
@@ -119,10 +102,6 @@ mod tests {
             &[],
             "--window-max must be between 1 and 64 (got 65)",
         );
-        check_refused(
-            &["--tune", "yes"],
-            &[],
-            "--tune must be on or off (got yes)",
-        );
+        check_refused(&["--tune", "yes"], &[], "--tune must be on or off (got yes)");
     }
 }

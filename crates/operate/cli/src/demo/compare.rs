@@ -20,18 +20,13 @@ pub(crate) type Lost = BTreeSet<(usize, u64)>;
 
 /// Asks one node for everything. `stale`: from its own state, without asking the leader.
 pub(crate) fn missing(address: &str, written: &[Written], stale: bool) -> Result<Lost, Error> {
-    let options = Options {
-        stale_reads: stale,
-        ..Options::default()
-    };
+    let options = Options { stale_reads: stale, ..Options::default() };
     let mut client = Client::new(&[address], options);
     let mut lost = Lost::new();
     for writer in written {
         for numbers in writer.acknowledged.chunks(KEYS) {
-            let pairs: Vec<_> = numbers
-                .iter()
-                .map(|number| Written::pair(writer.writer, *number))
-                .collect();
+            let pairs: Vec<_> =
+                numbers.iter().map(|number| Written::pair(writer.writer, *number)).collect();
             let mut question: Vec<&[u8]> = vec![b"MGET"];
             question.extend(pairs.iter().map(|(key, _)| key.as_bytes()));
             let Reply::Array(values) = client.ask(&question)? else {
@@ -54,10 +49,8 @@ pub(crate) fn common_digest(
 ) -> Result<Option<String>, Error> {
     let until = Instant::now() + patience;
     loop {
-        let digests = addresses
-            .iter()
-            .map(|address| digest(address))
-            .collect::<Result<Vec<_>, _>>()?;
+        let digests =
+            addresses.iter().map(|address| digest(address)).collect::<Result<Vec<_>, _>>()?;
         let distinct: BTreeSet<&String> = digests.iter().collect();
         if distinct.len() == 1 {
             return Ok(digests.into_iter().next());
@@ -71,10 +64,7 @@ pub(crate) fn common_digest(
 
 /// Applied position and fingerprint of one node's own state.
 fn digest(address: &str) -> Result<String, Error> {
-    let options = Options {
-        stale_reads: true,
-        ..Options::default()
-    };
+    let options = Options { stale_reads: true, ..Options::default() };
     let reply = Client::new(&[address], options).ask(&[b"QUORATE", b"DIGEST"])?;
     Ok(reply.to_string())
 }

@@ -76,10 +76,7 @@ impl Outcome {
         let mut rows = vec![
             ("acknowledged", self.acknowledged.to_string()),
             ("failures", self.failures.to_string()),
-            (
-                "longest pause of writes",
-                pause.unwrap_or_else(|| "none".to_owned()),
-            ),
+            ("longest pause of writes", pause.unwrap_or_else(|| "none".to_owned())),
             ("checked by reads", self.checked.to_string()),
             ("leader now", format!("node {}", self.leader)),
         ];
@@ -127,10 +124,7 @@ fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
         let listener = listener.map(TcpListener::from);
         let listener = listener.and_then(|listener| listener.local_addr().map(|_| listener));
         let listener = listener.map_err(|error| Problem::io("find the page's socket", &error))?;
-        return Ok(Entered {
-            listener,
-            why_not: None,
-        });
+        return Ok(Entered { listener, why_not: None });
     }
     let listener = TcpListener::bind(&args.page)
         .map_err(|error| Problem::io(format_args!("listen on --page {}", args.page), &error))?;
@@ -147,10 +141,7 @@ fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
     if args.plane == Some(Plane::Kernel) {
         return Err(super::kernel::no_network(&why));
     }
-    Ok(Entered {
-        listener,
-        why_not: Some(why),
-    })
+    Ok(Entered { listener, why_not: Some(why) })
 }
 
 impl Demo {
@@ -189,16 +180,8 @@ impl Demo {
         page::serve(entered.listener, HTML, Arc::clone(&board))
             .map_err(|error| Problem::io("serve the page", &error))?;
         self.say_where(args, &address.to_string());
-        let until = args
-            .seconds
-            .map(|seconds| Instant::now() + Duration::from_secs(seconds));
-        let mut play = Play {
-            demo: self,
-            parts,
-            board: Arc::clone(&board),
-            load,
-            longest: None,
-        };
+        let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let mut play = Play { demo: self, parts, board: Arc::clone(&board), load, longest: None };
         play.until(until, &asked)?;
         let outcome = play.finish();
         board.end(LAST_LOOK);
@@ -259,10 +242,7 @@ impl Play<'_> {
             }
             if let Some(pause) = self.load.seen.stood_still() {
                 self.longest = self.longest.max(Some(pause));
-                self.tell(
-                    Kind::Note,
-                    &format!("writes went on {} ms later", pause.as_millis()),
-                );
+                self.tell(Kind::Note, &format!("writes went on {} ms later", pause.as_millis()));
             }
             self.look_for_ends()?;
         }
@@ -332,10 +312,7 @@ impl Play<'_> {
                 let said = process.last_words();
                 self.parts.ended(node);
                 self.board.stage().works = self.parts.works();
-                self.tell(
-                    Kind::Fail,
-                    &format!("node {node} ended by itself, {status}: {said}"),
-                );
+                self.tell(Kind::Fail, &format!("node {node} ended by itself, {status}: {said}"));
             }
         }
         Ok(())
@@ -344,10 +321,7 @@ impl Play<'_> {
     /// Restores all, ends the clients, and compares what they were promised with what each node has.
     fn finish(mut self) -> Result<Outcome, Problem> {
         self.board.stage().phase = Phase::Ending;
-        self.tell(
-            Kind::Note,
-            "the end: everything is restored, and all nodes are compared",
-        );
+        self.tell(Kind::Note, "the end: everything is restored, and all nodes are compared");
         let restored = self.parts.restore_all(&mut self.demo.nodes);
         restored.map_err(|error| failed(format_args!("a part did not come back: {error}")))?;
         self.board.stage().works = self.parts.works();
@@ -396,10 +370,9 @@ impl Play<'_> {
 /// What is being done, and what it is called when it is.
 fn words(act: Act) -> (String, String) {
     match act {
-        Act::Fail(Part::Node, node) => (
-            format!("killing node {node}"),
-            format!("killed node {node} (SIGKILL)"),
-        ),
+        Act::Fail(Part::Node, node) => {
+            (format!("killing node {node}"), format!("killed node {node} (SIGKILL)"))
+        }
         Act::Fail(Part::Device, node) => (
             format!("killing the box of node {node}"),
             format!("killed the box of node {node} (SIGKILL to its programs)"),
@@ -408,18 +381,16 @@ fn words(act: Act) -> (String, String) {
             format!("cutting the network of node {node}"),
             format!("cut the network of node {node}: its interface is down"),
         ),
-        Act::Restore(Part::Node, node) => (
-            format!("starting node {node}"),
-            format!("restarted node {node}"),
-        ),
+        Act::Restore(Part::Node, node) => {
+            (format!("starting node {node}"), format!("restarted node {node}"))
+        }
         Act::Restore(Part::Device, node) => (
             format!("restoring the box of node {node}"),
             format!("restored the box of node {node}"),
         ),
-        Act::Restore(Part::Interface, node) => (
-            format!("reconnecting node {node}"),
-            format!("reconnected node {node}"),
-        ),
+        Act::Restore(Part::Interface, node) => {
+            (format!("reconnecting node {node}"), format!("reconnected node {node}"))
+        }
         Act::Lead(node) => (
             format!("handing leadership to node {node}"),
             format!("handed leadership to node {node}"),

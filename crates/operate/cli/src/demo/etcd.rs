@@ -34,10 +34,7 @@ mod with {
 
     /// Puts keys until it is told to stop, so many at a time.
     pub(in crate::demo) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Written {
-        let mut done = Written {
-            writer,
-            ..Written::default()
-        };
+        let mut done = Written { writer, ..Written::default() };
         let mut client = match Client::new(addresses, DEADLINE) {
             Ok(client) => client,
             Err(error) => {
@@ -47,10 +44,8 @@ mod with {
         };
         while !shared.is_over() {
             let numbers = done.written..done.written + OPEN as u64;
-            let pairs: Vec<_> = numbers
-                .clone()
-                .map(|number| Written::pair(writer, number))
-                .collect();
+            let pairs: Vec<_> =
+                numbers.clone().map(|number| Written::pair(writer, number)).collect();
             let sent_us = shared.now_us();
             done.written = numbers.end;
             for (number, put) in numbers.zip(client.put_all(&pairs)) {
@@ -85,9 +80,7 @@ mod with {
         let mut lost = Lost::new();
         for writer in written {
             for numbers in writer.acknowledged.chunks(KEYS) {
-                let pairs = numbers
-                    .iter()
-                    .map(|number| Written::pair(writer.writer, *number));
+                let pairs = numbers.iter().map(|number| Written::pair(writer.writer, *number));
                 let (keys, values): (Vec<_>, Vec<_>) = pairs.unzip();
                 let found = client.get_all(&keys, stale).map_err(unanswered)?;
                 for (at, (number, value)) in numbers.iter().zip(&values).enumerate() {
@@ -151,10 +144,7 @@ mod without {
     }
 
     pub(in crate::demo) fn write(writer: usize, _: &[String], _: &Shared) -> Written {
-        Written {
-            writer,
-            ..Written::default()
-        }
+        Written { writer, ..Written::default() }
     }
 
     pub(in crate::demo) fn missing(_: &String, _: &[Written], _: bool) -> Result<Lost, Problem> {

@@ -32,10 +32,7 @@ pub(crate) struct Written {
 impl Written {
     /// The key and the value that a writer gives to its n-th command.
     pub(crate) fn pair(writer: usize, number: u64) -> (String, String) {
-        (
-            format!("demo:{writer}:{number}"),
-            format!("value {number} of writer {writer}"),
-        )
+        (format!("demo:{writer}:{number}"), format!("value {number} of writer {writer}"))
     }
 }
 
@@ -74,17 +71,11 @@ impl Load {
             gone_us: AtomicU64::new(0),
             first_us: AtomicU64::new(u64::MAX),
         });
-        let writers = addresses
-            .into_iter()
-            .enumerate()
-            .map(|(writer, addresses)| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || write(writer, &addresses, &shared))
-            });
-        Self {
-            writers: writers.collect(),
-            shared,
-        }
+        let writers = addresses.into_iter().enumerate().map(|(writer, addresses)| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || write(writer, &addresses, &shared))
+        });
+        Self { writers: writers.collect(), shared }
     }
 
     pub(crate) fn acknowledged(&self) -> u64 {
@@ -94,13 +85,9 @@ impl Load {
     /// Runs `kill`, which returns when the leader is gone. What is sent while it dies may still be
     /// acknowledged by it, and says nothing about its successor.
     pub(crate) fn kill<T>(&self, kill: impl FnOnce() -> T) -> T {
-        self.shared
-            .killed_us
-            .store(self.shared.now_us(), Ordering::SeqCst);
+        self.shared.killed_us.store(self.shared.now_us(), Ordering::SeqCst);
         let result = kill();
-        self.shared
-            .gone_us
-            .store(self.shared.now_us(), Ordering::SeqCst);
+        self.shared.gone_us.store(self.shared.now_us(), Ordering::SeqCst);
         result
     }
 
@@ -115,10 +102,7 @@ impl Load {
     /// Ends the writers; what they sent before still gets its reply.
     pub(crate) fn finish(self) -> Vec<Written> {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.writers
-            .into_iter()
-            .map(|writer| writer.join().unwrap_or_default())
-            .collect()
+        self.writers.into_iter().map(|writer| writer.join().unwrap_or_default()).collect()
     }
 }
 
@@ -130,9 +114,7 @@ impl Shared {
 
     /// Microseconds from the start.
     pub(super) fn now_us(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_micros())
-            .unwrap_or(u64::MAX)
-            .max(1)
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1)
     }
 
     /// What was sent then is acknowledged.
@@ -154,19 +136,13 @@ pub(crate) fn write(writer: usize, addresses: &[String], shared: &Shared) -> Wri
         ..Options::default()
     };
     let mut client = Client::new(addresses, options);
-    let mut done = Written {
-        writer,
-        ..Written::default()
-    };
+    let mut done = Written { writer, ..Written::default() };
     let mut open = std::collections::VecDeque::new();
     loop {
         let stopping = shared.is_over();
         while !stopping && open.len() < OPEN {
             let (key, value) = Written::pair(writer, done.written);
-            if client
-                .send(&[b"SET", key.as_bytes(), value.as_bytes()])
-                .is_err()
-            {
+            if client.send(&[b"SET", key.as_bytes(), value.as_bytes()]).is_err() {
                 break;
             }
             open.push_back((done.written, shared.now_us()));

@@ -69,13 +69,7 @@ impl Outcome {
         if let Some(digest) = &self.digest {
             rows.push(("equal contents", digest.clone()));
         }
-        ending(
-            rows,
-            &self.nodes,
-            self.folder.as_deref(),
-            self.lost,
-            Service::Kv,
-        )
+        ending(rows, &self.nodes, self.folder.as_deref(), self.lost, Service::Kv)
     }
 }
 
@@ -114,10 +108,8 @@ impl Demo {
         let (lost, digest) = self.compare(&written)?;
         let (nodes, folder) = self.keep();
         let acknowledged = written.iter().map(|one| one.acknowledged.len() as u64);
-        let (sent, acknowledged) = (
-            written.iter().map(|writer| writer.written).sum(),
-            acknowledged.sum(),
-        );
+        let (sent, acknowledged) =
+            (written.iter().map(|writer| writer.written).sum(), acknowledged.sum());
         let (slowest, median) = slowest_and_median(windows);
         Ok(Outcome {
             written: sent,
@@ -183,10 +175,7 @@ mod tests {
     #[test]
     fn windows_are_drawn_and_summed_up() {
         assert_eq!(rate(250, Duration::from_millis(100)), 2500);
-        assert_eq!(
-            bar(500, 1000),
-            format!("   500 writes/s  {}", "█".repeat(20))
-        );
+        assert_eq!(bar(500, 1000), format!("   500 writes/s  {}", "█".repeat(20)));
         assert_eq!(slowest_and_median(vec![9, 1, 5]), (1, 5));
         assert_eq!(slowest_and_median(Vec::new()), (0, 0));
     }

@@ -74,18 +74,9 @@ impl Outcome {
             ("failover", failover.unwrap_or_else(|| "unknown".to_owned())),
             ("reconnects", self.reconnects.to_string()),
             ("leader now", format!("node {}", self.leader)),
-            (
-                "equal, byte for byte",
-                format!("nodes {}", equal.join(", ")),
-            ),
+            ("equal, byte for byte", format!("nodes {}", equal.join(", "))),
         ];
-        let mut text = ending(
-            rows,
-            &self.nodes,
-            self.folder.as_deref(),
-            self.lost(),
-            Service::Kv,
-        );
+        let mut text = ending(rows, &self.nodes, self.folder.as_deref(), self.lost(), Service::Kv);
         if let Some(node) = self.nodes.first() {
             let read = format!("quorate stream cat {NAME} --stream {}", node.stream);
             text = text.replacen("  stop:", &format!("  read:    {read}\n  stop:"), 1);
@@ -105,10 +96,7 @@ impl Demo {
         let addresses = self.stream_addresses();
         let begun = Instant::now();
         let failed = |error: Error| problem(&error, format_args!("stream {NAME}"));
-        let options = Options {
-            buffer: BUFFER,
-            ..Options::default()
-        };
+        let options = Options { buffer: BUFFER, ..Options::default() };
         let mut writer =
             StreamWriter::open(&addresses, NAME, How::Create, options).map_err(failed)?;
         let watch = writer.watch();
@@ -185,11 +173,7 @@ impl Demo {
                 found.map_err(|error| Problem::io("compare a node with the file", &error))?;
             let node = node.ready.node;
             self.say(&format!("node {node}: {} equal", size(equal)));
-            compared.push(Compared {
-                node,
-                equal,
-                lost: length.max(had) - equal,
-            });
+            compared.push(Compared { node, equal, lost: length.max(had) - equal });
         }
         Ok(compared)
     }
@@ -274,10 +258,7 @@ impl Drawing {
                 told.tell(|| how_far(started.elapsed(), watch.progress().durable, length));
             }
         });
-        Self {
-            stop,
-            thread: Some(thread),
-        }
+        Self { stop, thread: Some(thread) }
     }
 }
 
@@ -293,11 +274,7 @@ impl Drop for Drawing {
 fn how_far(after: Duration, durable: u64, length: u64) -> HowFar {
     let seconds = after.as_secs_f64();
     let durable_bytes = format_args!("{} durable", size(durable));
-    HowFar::share(
-        format_args!("{seconds:5.1} s  "),
-        (durable, length),
-        durable_bytes,
-    )
+    HowFar::share(format_args!("{seconds:5.1} s  "), (durable, length), durable_bytes)
 }
 
 #[cfg(test)]

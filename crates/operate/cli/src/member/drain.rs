@@ -64,26 +64,13 @@ pub(super) fn drain(group: &mut Group, node: u32, dry_run: bool) -> Result<Drain
         ));
     }
     if dry_run {
-        return Ok(Drained {
-            node,
-            leader: seen.leader(),
-            priority_was,
-            dry_run,
-        });
+        return Ok(Drained { node, leader: seen.leader(), priority_was, dry_run });
     }
     if priority_was.is_some() {
-        group.ask(&MembersRequest {
-            priority: Some((node, 0)),
-            ..MembersRequest::default()
-        })?;
+        group.ask(&MembersRequest { priority: Some((node, 0)), ..MembersRequest::default() })?;
     }
     let leader = move_away(group, node)?;
-    Ok(Drained {
-        node,
-        leader: Some(leader),
-        priority_was,
-        dry_run,
-    })
+    Ok(Drained { node, leader: Some(leader), priority_was, dry_run })
 }
 
 /// Its priority, if leadership would return to it.
@@ -101,12 +88,9 @@ fn too_high(view: &MembersView, node: u32) -> Result<Option<u32>, Problem> {
 /// Until somebody else leads, who is returned.
 fn move_away(group: &mut Group, node: u32) -> Result<u32, Problem> {
     let until = Instant::now() + PATIENCE;
-    let mut problem = Problem::new(
-        Exit::Unreachable,
-        "no_leader",
-        "no leader with a quorum is known",
-    )
-    .hint("'quorate status' shows which nodes are missing");
+    let mut problem =
+        Problem::new(Exit::Unreachable, "no_leader", "no leader with a quorum is known")
+            .hint("'quorate status' shows which nodes are missing");
     loop {
         if let Ok(seen) = group.look() {
             match seen.leader() {
@@ -166,12 +150,7 @@ mod tests {
 
     #[test]
     fn people_read_who_leads() {
-        let drained = |leader, dry_run| Drained {
-            node: 1,
-            leader,
-            priority_was: None,
-            dry_run,
-        };
+        let drained = |leader, dry_run| Drained { node: 1, leader, priority_was: None, dry_run };
         assert_eq!(drained(Some(2), false).to_string(), "node 2 leads");
         assert_eq!(
             drained(Some(1), true).to_string(),

@@ -44,11 +44,8 @@ struct Shown {
 pub(super) fn run(args: &FeatureArgs, output: Output) -> Result<Exit, Problem> {
     let mut raised = false;
     if args.raise {
-        let request = MembersRequest {
-            raise: true,
-            dry_run: args.dry_run,
-            ..MembersRequest::default()
-        };
+        let request =
+            MembersRequest { raise: true, dry_run: args.dry_run, ..MembersRequest::default() };
         let asked = Group::new(&args.place.admin).ask(&request)?;
         raised = asked == Asked::Done;
     }
@@ -75,12 +72,7 @@ impl Shown {
                     .hint("upgrade them: docs/operate/packages.md#upgrade")
             })?;
         let downgrade = view.level.may_rise();
-        Ok(Self {
-            raised,
-            node: view.node,
-            level: view.level.clone(),
-            downgrade,
-        })
+        Ok(Self { raised, node: view.node, level: view.level.clone(), downgrade })
     }
 }
 

@@ -64,14 +64,7 @@ impl Ended {
 
     /// It goes on without somebody who waits, or would.
     pub(super) fn underway(plan: Option<u64>, steps: Vec<StepView>, era: u64) -> Self {
-        Self {
-            result: "planned",
-            plan,
-            steps,
-            eras: Vec::new(),
-            era,
-            settled: None,
-        }
+        Self { result: "planned", plan, steps, eras: Vec::new(), era, settled: None }
     }
 }
 
@@ -101,14 +94,7 @@ enum State {
 
 impl Follower {
     pub(super) fn new(plan: u64, steps: Vec<StepView>, from: u64, output: Output) -> Self {
-        Self {
-            plan,
-            steps,
-            from,
-            eras: Vec::new(),
-            waits: None,
-            output,
-        }
+        Self { plan, steps, from, eras: Vec::new(), waits: None, output }
     }
 
     /// To its end. `request` is what was asked for.
@@ -165,12 +151,7 @@ impl Follower {
             true => Some(now.clone()),
             false => planned(era).filter(|_| as_planned),
         };
-        (told + 1..=view.era)
-            .map(|era| EraView {
-                era,
-                weights: weights(era),
-            })
-            .collect()
+        (told + 1..=view.era).map(|era| EraView { era, weights: weights(era) }).collect()
     }
 
     fn reached(&mut self, era: u64) -> Ended {
@@ -196,10 +177,7 @@ impl Follower {
 
     /// Somebody else's plan came since: whether this one was reached shows in what is left to do.
     fn passed(&mut self, group: &mut Group, request: &MembersRequest) -> Result<Ended, Problem> {
-        let again = MembersRequest {
-            dry_run: true,
-            ..request.clone()
-        };
+        let again = MembersRequest { dry_run: true, ..request.clone() };
         if matches!(group.ask(&again), Ok(Asked::NothingToDo)) {
             let era = group.glance()?.newest().era;
             return Ok(self.reached(era));
@@ -258,9 +236,7 @@ struct Patience {
 
 impl Patience {
     fn new() -> Self {
-        Self {
-            heard: Instant::now(),
-        }
+        Self { heard: Instant::now() }
     }
 
     /// What was seen; `None`: nobody answers at the moment.
@@ -307,21 +283,13 @@ mod tests {
                 steps: Vec::new(),
                 waits: None,
             }),
-            last: last.map(|(id, reached)| LastPlanView {
-                id,
-                reached,
-                slot: 1,
-                settled: false,
-            }),
+            last: last.map(|(id, reached)| LastPlanView { id, reached, slot: 1, settled: false }),
             ..view
         }
     }
 
     fn step(weights: &[u32]) -> StepView {
-        StepView {
-            change: String::new(),
-            weights: view(0, weights, None, None).weights(),
-        }
+        StepView { change: String::new(), weights: view(0, weights, None, None).weights() }
     }
 
     #[test]

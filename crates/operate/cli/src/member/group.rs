@@ -43,10 +43,7 @@ pub(super) struct Seen(Vec<(String, MembersView)>);
 impl Seen {
     /// Whom the highest ballot names.
     pub(super) fn leader(&self) -> Option<u32> {
-        let claims = self
-            .0
-            .iter()
-            .filter_map(|(_, view)| Some((view.ballot, view.leader?)));
+        let claims = self.0.iter().filter_map(|(_, view)| Some((view.ballot, view.leader?)));
         claims.max().map(|(_, leader)| leader)
     }
 
@@ -82,11 +79,7 @@ impl Group {
     pub(super) fn new(given: &[String]) -> Self {
         let mut seen = BTreeSet::new();
         let places = given.iter().filter(|place| seen.insert(*place));
-        Self {
-            places: places.take(PLACES_MAX).cloned().collect(),
-            cluster: None,
-            led_at: None,
-        }
+        Self { places: places.take(PLACES_MAX).cloned().collect(), cluster: None, led_at: None }
     }
 
     /// Admin addresses of all nodes that are known.
@@ -129,9 +122,7 @@ impl Group {
             let places = self.places[from..].iter();
             let threads: Vec<_> = places.map(|place| scope.spawn(|| view(place))).collect();
             let answers = threads.into_iter().map(|thread| thread.join());
-            answers
-                .map(|answer| answer.expect("asking does not panic"))
-                .collect()
+            answers.map(|answer| answer.expect("asking does not panic")).collect()
         });
         let places: Vec<String> = self.places[from..].to_vec();
         let (mut seen, mut silent) = (Vec::new(), Vec::new());
@@ -202,9 +193,7 @@ fn candidates(seen: &Seen, request: &MembersRequest) -> Vec<String> {
         || request.address.is_some()
         || request.cancel;
     let others = seen.0.iter().filter(|_| any).map(|(place, _)| place);
-    let others = others
-        .filter(|place| Some(*place) != first.as_ref())
-        .cloned();
+    let others = others.filter(|place| Some(*place) != first.as_ref()).cloned();
     first.iter().cloned().chain(others).collect()
 }
 
@@ -313,11 +302,7 @@ pub(super) mod tests {
             cluster: "ab".to_owned(),
             node,
             leader,
-            ballot: BallotView {
-                era: 0,
-                round,
-                node: leader.unwrap_or(node),
-            },
+            ballot: BallotView { era: 0, round, node: leader.unwrap_or(node) },
             applied,
             era: 0,
             nodes: (1..=4).map(listed).collect(),
@@ -349,15 +334,9 @@ pub(super) mod tests {
     #[test]
     fn the_leader_is_asked_first_and_others_only_for_what_they_take() {
         let seen = seen(&[view(1, Some(2), 7, 90), view(3, Some(2), 7, 90)]);
-        let plan = MembersRequest {
-            promote: Some(4),
-            ..MembersRequest::default()
-        };
+        let plan = MembersRequest { promote: Some(4), ..MembersRequest::default() };
         assert_eq!(candidates(&seen, &plan), ["h:2"]);
-        let cancel = MembersRequest {
-            cancel: true,
-            ..MembersRequest::default()
-        };
+        let cancel = MembersRequest { cancel: true, ..MembersRequest::default() };
         assert_eq!(candidates(&seen, &cancel), ["h:2", "at:1", "at:3"]);
     }
 
@@ -373,10 +352,7 @@ pub(super) mod tests {
         let problem = refused(409, &refusal("under_way"));
         assert_eq!((problem.exit, problem.code), (Exit::Failed, "under_way"));
         let problem = refused(409, &refusal("not_leader"));
-        assert_eq!(
-            (problem.exit, problem.code),
-            (Exit::Unreachable, "not_leader")
-        );
+        assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "not_leader"));
         let problem = refused(422, &refusal("bad_address"));
         assert_eq!((problem.exit, problem.code), (Exit::Usage, "bad_address"));
         let problem = refused(418, &refusal("teapot"));
@@ -390,10 +366,7 @@ pub(super) mod tests {
         let nobody = nobody.local_addr().unwrap().to_string();
         let mut group = Group::new(&[nobody.clone(), nobody.clone()]);
         let problem = group.ask(&MembersRequest::default()).unwrap_err();
-        assert_eq!(
-            (problem.exit, problem.code),
-            (Exit::Unreachable, "unreachable")
-        );
+        assert_eq!((problem.exit, problem.code), (Exit::Unreachable, "unreachable"));
         assert_eq!(problem.message.matches(&nobody).count(), 1);
     }
 }

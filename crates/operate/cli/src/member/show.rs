@@ -13,10 +13,7 @@ pub(super) fn list(view: &MembersView, leader: Option<u32>) -> String {
     let head = ["node", "role", "weight", "priority", "lag", "state", "peer"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(view.nodes.iter().map(|listed| row(listed, leader)));
-    let leads = leader.map_or_else(
-        || "no leader".to_owned(),
-        |node| format!("node {node} leads"),
-    );
+    let leads = leader.map_or_else(|| "no leader".to_owned(), |node| format!("node {node} leads"));
     let (cluster, era) = (&view.cluster, view.era);
     let mut text = format!("cluster {cluster}, era {era}: {leads}\n\n{}", table(&rows));
     let mut notes = Vec::new();
@@ -72,10 +69,7 @@ pub(super) fn steps(steps: &[StepView]) -> String {
     let row = |(at, step): (usize, &StepView)| {
         vec![at.to_string(), step.change.clone(), weights(&step.weights)]
     };
-    let rows: Vec<_> = [head]
-        .into_iter()
-        .chain((1..).zip(steps).map(row))
-        .collect();
+    let rows: Vec<_> = [head].into_iter().chain((1..).zip(steps).map(row)).collect();
     table(&rows)
 }
 
@@ -113,9 +107,7 @@ pub(super) fn underway(plan: Option<u64>) -> String {
 pub(super) fn ended(ended: &Ended, leaves: Option<u32>) -> String {
     let mut text = format!("era {}", ended.era);
     if let (Some(true), Some(node)) = (ended.settled, leaves) {
-        text.push_str(&format!(
-            "\nnode {node} may be switched off, and its data deleted"
-        ));
+        text.push_str(&format!("\nnode {node} may be switched off, and its data deleted"));
     }
     text
 }
@@ -128,11 +120,7 @@ mod tests {
     use crate::member::group;
 
     fn weight(node: u32, incarnation: u32, weight: u32) -> WeightView {
-        WeightView {
-            node,
-            incarnation,
-            weight,
-        }
+        WeightView { node, incarnation, weight }
     }
 
     #[test]
@@ -166,12 +154,7 @@ mod tests {
                 }],
                 waits: Some("node 4 is 5 slots behind".to_owned()),
             }),
-            last: Some(LastPlanView {
-                id: 70,
-                reached: true,
-                slot: 75,
-                settled: false,
-            }),
+            last: Some(LastPlanView { id: 70, reached: true, slot: 75, settled: false }),
             removed: vec![3],
             ..view
         };

@@ -85,10 +85,7 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
         root_hash: root_hash(args, &contents)?,
     };
     let items = Items::new(&contents, &settings).map_err(|bad| unusable(&bad))?;
-    progress(&format!(
-        "the snapshot is complete; restoring into {}",
-        data.display()
-    ));
+    progress(&format!("the snapshot is complete; restoring into {}", data.display()));
     let cluster = u128::from_le_bytes(quorate::random()?).max(1);
     let store = Store::default_of(Some(Service::Etcd)).name();
     let brought = Brought::new(Adapter(items), store, Class::Durable, cluster);
@@ -96,11 +93,8 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
     let checked = checked(brought.read(), path)?;
     let group = new_group(&checked, args)?;
     fill(data, brought.read(), &checked, &group, path)?;
-    let restored = Restored {
-        cluster: format!("{:032x}", group.cluster),
-        node: group.node.0,
-        status,
-    };
+    let restored =
+        Restored { cluster: format!("{:032x}", group.cluster), node: group.node.0, status };
     output.result(&restored, || restored.human(path, data, &args.peer));
     Ok(Exit::Done)
 }
@@ -123,10 +117,7 @@ fn root_hash(args: &RestoreArgs, contents: &Contents<'_>) -> Result<Option<Strin
     }
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "leases begin anew at this moment"
-)]
+#[allow(clippy::disallowed_methods, reason = "leases begin anew at this moment")]
 fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
@@ -134,13 +125,8 @@ fn now_ms() -> u64 {
 
 impl Status {
     fn of(contents: &Contents<'_>, checksum: bool) -> Self {
-        let import::Status {
-            hash,
-            total_keys,
-            total_size,
-            version,
-            ..
-        } = contents.status().clone();
+        let import::Status { hash, total_keys, total_size, version, .. } =
+            contents.status().clone();
         let auth = contents.auth();
         Self {
             hash: format!("{hash:x}"),
@@ -181,10 +167,7 @@ impl Status {
             ("total size", format!("{} bytes", self.total_size)),
             ("version", version.to_owned()),
             ("leases", self.leases.to_string()),
-            (
-                "users",
-                format!("{}, {} roles, auth {auth}", self.users, self.roles),
-            ),
+            ("users", format!("{}, {} roles, auth {auth}", self.users, self.roles)),
             ("SHA-256", checksum.to_owned()),
         ];
         let lines = rows.map(|(name, value)| format!("{name:<11} {value}"));
@@ -194,11 +177,7 @@ impl Status {
 
 impl Restored {
     fn human(&self, from: &Path, data: &Path, peer: &str) -> String {
-        let Self {
-            cluster,
-            node,
-            status,
-        } = self;
+        let Self { cluster, node, status } = self;
         format!(
             "{}\n\nnode {node} of the new cluster {cluster} has everything in {}\n\
              start it: quorate start --service etcd --data {} --peer {peer}\n\

@@ -38,12 +38,7 @@ impl Picture<'_> {
     /// Lines, without one that is empty at the end.
     pub(super) fn draw(&self) -> String {
         let mut lines = vec![headline(self.cluster), self.pulse(), String::new()];
-        let rows: Vec<Row> = self
-            .cluster
-            .nodes
-            .iter()
-            .map(|answer| self.row(answer))
-            .collect();
+        let rows: Vec<Row> = self.cluster.nodes.iter().map(|answer| self.row(answer)).collect();
         let widths = [0, 1, 2, 3].map(|column| {
             let cells = rows.iter().map(|row| row.cells[column].chars().count());
             cells.max().unwrap_or(0)
@@ -93,14 +88,10 @@ impl Picture<'_> {
     }
 
     fn row(&self, answer: &Answer) -> Row {
-        let name = answer
-            .node()
-            .map_or_else(|| "?".to_owned(), |node| node.to_string());
+        let name = answer.node().map_or_else(|| "?".to_owned(), |node| node.to_string());
         match answer {
             Answer::Node(view) => self.of_view(name, view),
-            Answer::Starting {
-                error, progress, ..
-            } => {
+            Answer::Starting { error, progress, .. } => {
                 let mut row = Row::new(name, "starting", "◐", Colour::Busy);
                 row.notes = match progress {
                     Some(progress) => vec![self.transfer(progress)],
@@ -140,20 +131,11 @@ impl Picture<'_> {
         };
         row.rest = self.flows(view);
         let error = view.error.iter();
-        row.notes
-            .extend(error.map(|error| self.paint(Colour::Bad, error)));
+        row.notes.extend(error.map(|error| self.paint(Colour::Bad, error)));
         row.notes.extend(view.notices.iter().cloned());
-        row.notes.extend(
-            view.progress
-                .as_ref()
-                .map(|progress| self.transfer(progress)),
-        );
+        row.notes.extend(view.progress.as_ref().map(|progress| self.transfer(progress)));
         row.notes.extend(view.snapshot_taking.map(|taking| {
-            format!(
-                "taking a snapshot at slot {}: {} so far",
-                taking.slot,
-                bytes(taking.bytes)
-            )
+            format!("taking a snapshot at slot {}: {} so far", taking.slot, bytes(taking.bytes))
         }));
         row
     }
@@ -169,17 +151,9 @@ impl Picture<'_> {
         if let Some(rate) = sent.filter(|_| !view.removed) {
             said.push(format!("receives {}/s", bytes(*rate)));
         }
-        said.push(format!(
-            "log {} from {}",
-            bytes(view.log_bytes),
-            view.log_start
-        ));
+        said.push(format!("log {} from {}", bytes(view.log_bytes), view.log_start));
         if let Some(snapshot) = view.snapshot {
-            said.push(format!(
-                "snapshot {} at {}",
-                bytes(snapshot.bytes),
-                snapshot.slot
-            ));
+            said.push(format!("snapshot {} at {}", bytes(snapshot.bytes), snapshot.slot));
         }
         if view.streams.count > 0 {
             said.push(format!("streams {}", view.streams.shown()));

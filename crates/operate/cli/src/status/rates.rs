@@ -41,9 +41,7 @@ impl Counters {
             leader: cluster.leader,
             decided: decided(cluster),
             applied: views().map(|view| (view.node, view.applied)).collect(),
-            sent: others
-                .map(|member| (member.node, member.payload_bytes_sent))
-                .collect(),
+            sent: others.map(|member| (member.node, member.payload_bytes_sent)).collect(),
         }
     }
 }
@@ -68,8 +66,7 @@ impl Rates {
         let Some(last) = self.last.replace(now.clone()) else {
             return;
         };
-        self.decided
-            .push_back(rate(last.decided, now.decided).unwrap_or(0));
+        self.decided.push_back(rate(last.decided, now.decided).unwrap_or(0));
         if self.decided.len() > LOOKS {
             self.decided.pop_front();
         }

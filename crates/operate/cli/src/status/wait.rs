@@ -62,18 +62,12 @@ fn missing(answer: &Answer) -> Option<String> {
 fn unready(view: &NodeView) -> Option<String> {
     // It takes no commands, and is there for votes.
     if view.role == "auxiliary" {
-        return view
-            .leader
-            .is_none()
-            .then(|| "it knows no leader".to_owned());
+        return view.leader.is_none().then(|| "it knows no leader".to_owned());
     }
     let own = view.members.iter().find(|member| member.node == view.node);
     // Who does not say where it listens is believed: it has answered, and knows a leader.
     let Some(admin) = own.and_then(|member| member.admin.as_ref()) else {
-        return view
-            .leader
-            .is_none()
-            .then(|| "it knows no leader".to_owned());
+        return view.leader.is_none().then(|| "it knows no leader".to_owned());
     };
     match client::get(admin, "/ready", WAIT) {
         Ok(response) if response.status == READY => None,

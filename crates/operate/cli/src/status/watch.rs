@@ -105,10 +105,7 @@ mod tests {
 
     #[test]
     fn a_cluster_of_which_nobody_answers_is_a_picture_too() {
-        let reasons = [
-            "no node answers at h:1: refused",
-            "no node answers at h:2: refused",
-        ];
+        let reasons = ["no node answers at h:1: refused", "no node answers at h:2: refused"];
         let expected =
             "no node answers\n\nno node answers at h:1: refused\nno node answers at h:2: refused";
         assert_eq!(nobody(&reasons.map(str::to_owned)), expected);

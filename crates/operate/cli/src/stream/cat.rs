@@ -67,13 +67,10 @@ fn give(args: &CatArgs) -> Result<Option<Given<'_>>, Problem> {
     let CatArgs { name, from, .. } = args;
     let to = args.to.unwrap_or(u64::MAX);
     if to < *from {
-        return Err(Problem::usage(format_args!(
-            "--to {to} is before --from {from}"
-        )));
+        return Err(Problem::usage(format_args!("--to {to} is before --from {from}")));
     }
-    let mut reader = StreamReader::new(&args.place.stream, name, super::options())
-        .from(*from)
-        .to(to);
+    let mut reader =
+        StreamReader::new(&args.place.stream, name, super::options()).from(*from).to(to);
     if args.follow {
         reader = reader.follow();
         end_with_reader().map_err(|error| Problem::io("start a thread", &error))?;
@@ -119,8 +116,6 @@ fn end_with_reader() -> io::Result<()> {
         while !reader_goes_within(LOOK) {}
         process::exit(Exit::Done as i32);
     };
-    thread::Builder::new()
-        .name("reader".to_owned())
-        .spawn(watch)?;
+    thread::Builder::new().name("reader".to_owned()).spawn(watch)?;
     Ok(())
 }

@@ -25,9 +25,7 @@ pub(super) fn parse_bytes(text: &str) -> Result<Bound, String> {
         return Ok(Bound(None));
     }
     let bytes = text.parse().ok().filter(|bytes| *bytes < u64::MAX);
-    bytes
-        .map(|bytes| Bound(Some(bytes)))
-        .ok_or_else(|| must_be("a number of bytes, or all", text))
+    bytes.map(|bytes| Bound(Some(bytes))).ok_or_else(|| must_be("a number of bytes, or all", text))
 }
 
 /// `forever`, or a number of one of [`UNITS`].
@@ -41,12 +39,7 @@ pub(super) fn parse_age(text: &str) -> Result<Bound, String> {
     let age = unit.and_then(|(_, ms)| count.parse::<u64>().ok()?.checked_mul(*ms));
     age.filter(|ms| *ms < u64::MAX)
         .map(|ms| Bound(Some(ms)))
-        .ok_or_else(|| {
-            must_be(
-                "an age such as 7d, 12h, 30m, 90s or 500ms, or forever",
-                text,
-            )
-        })
+        .ok_or_else(|| must_be("an age such as 7d, 12h, 30m, 90s or 500ms, or forever", text))
 }
 
 /// An age as it is said.

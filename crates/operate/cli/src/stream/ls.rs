@@ -34,9 +34,8 @@ fn human(streams: &[View]) -> String {
     if streams.is_empty() {
         return "no streams".to_owned();
     }
-    let heads = [
-        "name", "state", "start", "durable", "bytes", "writer", "pieces", "keeps", "created",
-    ];
+    let heads =
+        ["name", "state", "start", "durable", "bytes", "writer", "pieces", "keeps", "created"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     rows.extend(streams.iter().map(|stream| {
         vec![
@@ -45,9 +44,7 @@ fn human(streams: &[View]) -> String {
             stream.start.to_string(),
             stream.durable.to_string(),
             bytes(stream.bytes),
-            stream
-                .writer
-                .map_or("-".to_owned(), |node| node.to_string()),
+            stream.writer.map_or("-".to_owned(), |node| node.to_string()),
             stream.pieces.to_string(),
             stream.keeps(),
             stream.created.clone(),

@@ -58,13 +58,8 @@ impl Progress {
                 told.tell(|| sample.how_far());
             }
         };
-        let telling = thread::Builder::new()
-            .name("progress".to_owned())
-            .spawn(tell)?;
-        Ok(Self {
-            end: Some(sender),
-            telling: Some(telling),
-        })
+        let telling = thread::Builder::new().name("progress".to_owned()).spawn(tell)?;
+        Ok(Self { end: Some(sender), telling: Some(telling) })
     }
 }
 

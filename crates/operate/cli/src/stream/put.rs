@@ -88,13 +88,7 @@ struct Report {
 
 impl Report {
     fn human(&self) -> String {
-        let Self {
-            name,
-            bytes,
-            position,
-            reconnects,
-            seconds,
-        } = self;
+        let Self { name, bytes, position, reconnects, seconds } = self;
         let rate = size(per_second(*bytes, Duration::from_secs_f64(*seconds)));
         let bytes = size(*bytes);
         let lost = match reconnects {
@@ -130,10 +124,7 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         // If it breaks off, this is what there is to go on with.
         progress(&format!("stream {name}"));
     }
-    let underway = Arc::new(Mutex::new(Underway {
-        name: name.clone(),
-        watch: None,
-    }));
+    let underway = Arc::new(Mutex::new(Underway { name: name.clone(), watch: None }));
     let interrupted = Arc::clone(&underway);
     signals::end_at_first(move || {
         let underway = interrupted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -166,15 +157,10 @@ pub(super) fn run(args: &PutArgs, output: Output) -> Result<Exit, Problem> {
         (true, ..) => How::Takeover,
         _ => How::Append,
     };
-    let options = Options {
-        buffer: usize::try_from(args.buffer).expect("BUFFER fits"),
-        ..super::options()
-    };
+    let options =
+        Options { buffer: usize::try_from(args.buffer).expect("BUFFER fits"), ..super::options() };
     let mut writer = StreamWriter::open(&args.place.stream, &name, how, options).map_err(failed)?;
-    underway
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .watch = Some(writer.watch());
+    underway.lock().unwrap_or_else(PoisonError::into_inner).watch = Some(writer.watch());
     let (bytes, age) = (args.retain_bytes, args.retain_age);
     if bytes.is_some() || age.is_some() {
         keep::set(&mut args.place.streams(), &name, bytes, age).map_err(failed)?;

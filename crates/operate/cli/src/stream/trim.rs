@@ -31,8 +31,6 @@ pub(super) fn run(args: &TrimArgs, output: Output) -> Result<Exit, Problem> {
     let name = &args.name;
     let trimmed = args.place.streams().trim(name, args.before);
     let start = trimmed.map_err(|error| problem(&error, format_args!("stream {name}")))?;
-    output.result(&Trimmed { name, start }, || {
-        format!("{name}: starts at {start}")
-    });
+    output.result(&Trimmed { name, start }, || format!("{name}: starts at {start}"));
     Ok(Exit::Done)
 }

@@ -61,9 +61,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
         BenchCommand::Kv(args) => {
             let store = args.store.map(args::KvStore::name);
             let series = Series::kv(args.load.plain()?, args.time.plain(), store, args.reads)?;
-            measure(series.network(), &args.files, |document| {
-                series.run(document)
-            })
+            measure(series.network(), &args.files, |document| series.run(document))
         }
         BenchCommand::Log(args) => {
             let load = Load {
@@ -75,9 +73,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
             if let Some(picture) = &args.trace {
                 return trace::run(&series, picture, &args.files);
             }
-            measure(series.network(), &args.files, |document| {
-                series.run(document)
-            })
+            measure(series.network(), &args.files, |document| series.run(document))
         }
         BenchCommand::Stream(args) => {
             let wish = args.plain();

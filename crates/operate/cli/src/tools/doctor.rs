@@ -65,24 +65,14 @@ pub(crate) struct DoctorArgs {
     #[arg(long, conflicts_with = "measure")]
     check: bool,
     /// Names of findings that --check ignores
-    #[arg(
-        long,
-        value_name = "NAME[,…]",
-        value_delimiter = ',',
-        requires = "check"
-    )]
+    #[arg(long, value_name = "NAME[,…]", value_delimiter = ',', requires = "check")]
     ignore: Vec<String>,
     /// Write a support bundle (.tar.gz, without secrets): this report, the state of each node, logs, and facts
     /// about the machine
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     bundle: Option<PathBuf>,
     /// Log files to add to the bundle (the last 8 MiB of each), beside the systemd journal
-    #[arg(
-        long,
-        value_name = "FILE[,…]",
-        value_delimiter = ',',
-        requires = "bundle"
-    )]
+    #[arg(long, value_name = "FILE[,…]", value_delimiter = ',', requires = "bundle")]
     log: Vec<PathBuf>,
 }
 
@@ -93,12 +83,9 @@ fn group_argument(text: &str) -> Result<SocketAddrV4, String> {
 fn interface_argument(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_graphic() && c != '/';
     let named = (1..=15).contains(&text.len()) && text.chars().all(plain) && !text.starts_with('.');
-    named.then(|| text.to_owned()).ok_or_else(|| {
-        must_be(
-            "the name of a network interface, as listed by 'ip link'",
-            text,
-        )
-    })
+    named
+        .then(|| text.to_owned())
+        .ok_or_else(|| must_be("the name of a network interface, as listed by 'ip link'", text))
 }
 
 impl DoctorArgs {
@@ -181,10 +168,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
         data: args.data.as_deref(),
         tls,
         peers: &args.peer,
-        cluster: cluster
-            .as_ref()
-            .ok()
-            .map(|cluster| (cluster, &args.admin[..])),
+        cluster: cluster.as_ref().ok().map(|cluster| (cluster, &args.admin[..])),
         group: args.plane_group.unwrap_or(group),
         group_wanted: args.plane_group.is_some(),
         interface: args.interface.as_deref(),

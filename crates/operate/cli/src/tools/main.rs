@@ -19,12 +19,7 @@ use quorate_cli::{
 
 /// Commands that measure, simulate and document; 'quorate' has the others.
 #[derive(Debug, Parser)]
-#[command(
-    name = "quorate",
-    bin_name = "quorate",
-    version,
-    arg_required_else_help = true
-)]
+#[command(name = "quorate", bin_name = "quorate", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -67,9 +62,7 @@ fn main() -> ExitCode {
         .and_then(|()| cli.global.begin(proves))
         .and_then(|()| run(cli.command, &cli.global, output));
     signals::yield_to_interrupt();
-    outcome
-        .unwrap_or_else(|problem| output.problem(&problem))
-        .into()
+    outcome.unwrap_or_else(|problem| output.problem(&problem)).into()
 }
 
 fn run(command: Command, global: &Global, output: Output) -> Result<Exit, Problem> {
@@ -86,8 +79,7 @@ fn run(command: Command, global: &Global, output: Output) -> Result<Exit, Proble
 /// Both programs as the one that people see.
 fn whole() -> clap::Command {
     let own = Cli::command();
-    own.get_subcommands()
-        .fold(quorate_cli::command(), |whole, command| {
-            whole.mut_subcommand(command.get_name(), |_| command.clone())
-        })
+    own.get_subcommands().fold(quorate_cli::command(), |whole, command| {
+        whole.mut_subcommand(command.get_name(), |_| command.clone())
+    })
 }

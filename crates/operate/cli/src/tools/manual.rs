@@ -73,10 +73,7 @@ pub(crate) fn man(args: &ManArgs, command: Command, output: Output) -> Result<Ex
     let Some(folder) = &args.to else {
         let page = pages.swap_remove(0).1;
         let human = page.trim_end().to_owned();
-        let pages = Pages {
-            page: Some(page),
-            files: Vec::new(),
-        };
+        let pages = Pages { page: Some(page), files: Vec::new() };
         output.result(&pages, || human);
         return Ok(Exit::Done);
     };

@@ -16,12 +16,7 @@ pub(crate) struct SimArgs {
     #[arg(long, env = "QUORATE_SEED", value_name = "N")]
     seed: Option<u64>,
     /// Events to simulate before the faults stop
-    #[arg(
-        long,
-        env = "QUORATE_STEPS",
-        value_name = "N",
-        default_value_t = 20_000
-    )]
+    #[arg(long, env = "QUORATE_STEPS", value_name = "N", default_value_t = 20_000)]
     steps: u64,
     /// Instead, write an HTML page with an animation of a leader that dies while nothing is lost
     #[arg(long, value_name = "FILE")]
@@ -56,9 +51,5 @@ pub(crate) fn run(args: &SimArgs, output: Output) -> Result<Exit, Problem> {
         replay: report.replay(),
     };
     output.result(&outcome, || report.to_string());
-    Ok(if outcome.holds {
-        Exit::Done
-    } else {
-        Exit::Violation
-    })
+    Ok(if outcome.holds { Exit::Done } else { Exit::Violation })
 }

@@ -209,10 +209,7 @@ fn grid(points: &[PointView], shown: impl Fn(&PointView) -> String) -> String {
     for batch_bytes in batches {
         let mut row = vec![exact_bytes(batch_bytes)];
         for &window in &windows {
-            let setting = SettingView {
-                batch_bytes,
-                window,
-            };
+            let setting = SettingView { batch_bytes, window };
             let found = points.iter().find(|point| point.setting() == setting);
             row.push(found.map_or_else(String::new, &shown));
         }
@@ -246,10 +243,7 @@ mod tests {
         };
         let points = [point(4096, 2, 20.0), point(1024, 1, 10.0)];
         let text = grid(&points, |point| format!("{:.0}", point.throughput));
-        assert_eq!(
-            text,
-            "batch \\ window  1   2\n1 KiB           10\n4 KiB               20\n"
-        );
+        assert_eq!(text, "batch \\ window  1   2\n1 KiB           10\n4 KiB               20\n");
         assert!(grid(&[], |_| String::new()).contains("not enough measurements"));
     }
 }

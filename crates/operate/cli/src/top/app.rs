@@ -19,13 +19,8 @@ pub(super) enum View {
 }
 
 impl View {
-    pub(super) const ALL: [Self; 5] = [
-        Self::Overview,
-        Self::Members,
-        Self::Links,
-        Self::Elections,
-        Self::Tuning,
-    ];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Overview, Self::Members, Self::Links, Self::Elections, Self::Tuning];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -57,13 +52,8 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    const ALL: [Self; 5] = [
-        Self::Node,
-        Self::Trouble,
-        Self::Behind,
-        Self::Commands,
-        Self::DiskFull,
-    ];
+    const ALL: [Self; 5] =
+        [Self::Node, Self::Trouble, Self::Behind, Self::Commands, Self::DiskFull];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -136,10 +126,7 @@ pub(super) struct App {
 impl App {
     pub(super) fn new(every: Duration) -> Self {
         Self {
-            live: Watched {
-                cluster: Cluster::new(every),
-                history: History::default(),
-            },
+            live: Watched { cluster: Cluster::new(every), history: History::default() },
             paused: None,
             every,
             view: View::Overview,
@@ -207,9 +194,7 @@ impl App {
     /// Who is selected: the first, if nobody was or who was is gone.
     pub(super) fn selected(&self, order: &[u32]) -> Option<u32> {
         let is_there = |node: &u32| order.contains(node);
-        self.selected
-            .filter(is_there)
-            .or_else(|| order.first().copied())
+        self.selected.filter(is_there).or_else(|| order.first().copied())
     }
 
     /// What a key asks for is done, as far as it is the screen's.

@@ -115,9 +115,7 @@ impl Cluster {
                 Some(view) => heard.said = Some((at, Box::new(view))),
                 None => heard.trouble = Some("its status cannot be understood".to_owned()),
             },
-            Answer::Starting {
-                error, progress, ..
-            } => {
+            Answer::Starting { error, progress, .. } => {
                 heard.is_starting = true;
                 heard.progress = progress.and_then(|progress| cleaned(&progress));
                 heard.trouble = Some(clean(&error));
@@ -140,11 +138,8 @@ impl Cluster {
 
     /// What it amounts to at this moment.
     pub(super) fn read(&self, at: Instant) -> Now<'_> {
-        let mut nodes: BTreeMap<u32, Node<'_>> = self
-            .nodes
-            .iter()
-            .map(|(node, heard)| (*node, self.node(*node, heard, at)))
-            .collect();
+        let mut nodes: BTreeMap<u32, Node<'_>> =
+            self.nodes.iter().map(|(node, heard)| (*node, self.node(*node, heard, at))).collect();
         let fresh = || nodes.values().filter_map(Node::fresh);
         // A leader that fell may still believe in itself.
         let claims = fresh().filter_map(|view| Some((view.ballot, view.leader?)));
@@ -152,9 +147,7 @@ impl Cluster {
         let leading = fresh().find(|view| Some(view.node) == leader);
         let known = fresh().max_by_key(|view| (!view.removed, view.applied));
         let last = || {
-            let views = nodes
-                .values()
-                .filter_map(|node| Some((node.age?, node.view?)));
+            let views = nodes.values().filter_map(|node| Some((node.age?, node.view?)));
             views.min_by_key(|(age, _)| *age).map(|(_, view)| view)
         };
         let teller = leading.or(known).or_else(last);
@@ -184,9 +177,7 @@ impl Cluster {
             leading,
             teller,
             members,
-            tuning: tuning
-                .filter(|(node, _)| Some(*node) == leader)
-                .map(|(_, view)| &**view),
+            tuning: tuning.filter(|(node, _)| Some(*node) == leader).map(|(_, view)| &**view),
             strangers: &self.strangers,
         }
     }
@@ -285,15 +276,9 @@ mod tests {
         let mut cluster = Cluster::new(SECOND);
         let mut view = fixtures::view(1);
         view.members.retain(|member| member.node != 2);
-        let gone = Answer::Unreachable {
-            node: Some(2),
-            error: "refused".to_owned(),
-        };
+        let gone = Answer::Unreachable { node: Some(2), error: "refused".to_owned() };
         cluster.take(News::Answer("admin:2".to_owned(), gone), at);
-        cluster.take(
-            News::Answer("h".to_owned(), Answer::Node(Box::new(view))),
-            at,
-        );
+        cluster.take(News::Answer("h".to_owned(), Answer::Node(Box::new(view))), at);
         let now = cluster.read(at);
         let nodes: Vec<u32> = now.nodes.iter().map(|node| node.node).collect();
         assert_eq!(nodes, [1, 3]);
@@ -304,10 +289,7 @@ mod tests {
     fn an_address_of_nobody_is_named_until_somebody_is_there() {
         let at = Instant::now();
         let mut cluster = Cluster::new(SECOND);
-        let gone = Answer::Unreachable {
-            node: None,
-            error: "refused\x1b[2J".to_owned(),
-        };
+        let gone = Answer::Unreachable { node: None, error: "refused\x1b[2J".to_owned() };
         cluster.take(News::Answer("h:9".to_owned(), gone), at);
         let now = cluster.read(at);
         assert!(now.is_silent());

@@ -27,11 +27,7 @@ pub(super) fn answered(commands: u64, under_us: u64) -> TrafficView {
 
 /// Node 1 leads three voters, and all is well.
 pub(super) fn view(node: u32) -> NodeView {
-    let ballot = BallotView {
-        era: 0,
-        round: 3,
-        node: 1,
-    };
+    let ballot = BallotView { era: 0, round: 3, node: 1 };
     NodeView {
         cluster: "794452eab31f9c12c68b63f40562eb29".to_owned(),
         node,
@@ -50,10 +46,7 @@ pub(super) fn view(node: u32) -> NodeView {
         store: "lsm".to_owned(),
         log_bytes: 128 << 20,
         log_start: 500,
-        snapshot: Some(SnapshotView {
-            slot: 700,
-            bytes: 5 << 20,
-        }),
+        snapshot: Some(SnapshotView { slot: 700, bytes: 5 << 20 }),
         snapshot_taking: None,
         disk: DiskView {
             free_bytes: Some(40 << 30),
@@ -72,27 +65,15 @@ pub(super) fn view(node: u32) -> NodeView {
         reigns: vec![
             ReignView {
                 leader: Some(2),
-                ballot: BallotView {
-                    round: 2,
-                    node: 2,
-                    ..ballot
-                },
+                ballot: BallotView { round: 2, node: 2, ..ballot },
                 ago_ms: 90_000,
             },
             ReignView {
                 leader: None,
-                ballot: BallotView {
-                    round: 2,
-                    node: 2,
-                    ..ballot
-                },
+                ballot: BallotView { round: 2, node: 2, ..ballot },
                 ago_ms: 61_000,
             },
-            ReignView {
-                leader: Some(1),
-                ballot,
-                ago_ms: 60_000,
-            },
+            ReignView { leader: Some(1), ballot, ago_ms: 60_000 },
         ],
         version: "0.1.0".to_owned(),
         error: None,

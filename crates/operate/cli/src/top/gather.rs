@@ -30,9 +30,7 @@ enum Heard {
 pub(super) fn start(given: &[String], every: Duration) -> std::io::Result<Receiver<News>> {
     let (news, listens) = channel();
     let places = Places::new(given);
-    thread::Builder::new()
-        .name("gather".to_owned())
-        .spawn(move || gather(places, every, &news))?;
+    thread::Builder::new().name("gather".to_owned()).spawn(move || gather(places, every, &news))?;
     Ok(listens)
 }
 
@@ -71,13 +69,11 @@ fn ask_all(places: Vec<Place>, heard: &Sender<Heard>) {
     for place in places {
         let (node, address) = (place.expected(), place.address.clone());
         let tell = heard.clone();
-        let asking = thread::Builder::new()
-            .name("ask".to_owned())
-            .spawn(move || {
-                let answer = ask(node, &address, WAIT);
-                // Who is not listened to any more needs no answer.
-                let _ = tell.send(Heard::Answer(address, answer));
-            });
+        let asking = thread::Builder::new().name("ask".to_owned()).spawn(move || {
+            let answer = ask(node, &address, WAIT);
+            // Who is not listened to any more needs no answer.
+            let _ = tell.send(Heard::Answer(address, answer));
+        });
         if let Err(error) = asking {
             let error = format!("cannot start a thread for {}: {error}", place.address);
             let answer = Answer::Unreachable { node, error };
@@ -88,12 +84,10 @@ fn ask_all(places: Vec<Place>, heard: &Sender<Heard>) {
 
 /// Whether an answer will come.
 fn ask_tuning(leader: u32, address: String, heard: Sender<Heard>) -> bool {
-    let asking = thread::Builder::new()
-        .name("ask".to_owned())
-        .spawn(move || {
-            let said = client::get(&address, "/tuning", WAIT).ok();
-            let view = said.and_then(|response| response.json::<TuningView>().ok());
-            let _ = heard.send(Heard::Tuning(view.map(|view| (leader, Box::new(view)))));
-        });
+    let asking = thread::Builder::new().name("ask".to_owned()).spawn(move || {
+        let said = client::get(&address, "/tuning", WAIT).ok();
+        let view = said.and_then(|response| response.json::<TuningView>().ok());
+        let _ = heard.send(Heard::Tuning(view.map(|view| (leader, Box::new(view)))));
+    });
     asking.is_ok()
 }

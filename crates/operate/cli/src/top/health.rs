@@ -73,11 +73,7 @@ pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
             None => fresh.is_some(),
         }
     };
-    let voters: Vec<_> = now
-        .members
-        .iter()
-        .filter(|member| member.weight > 0)
-        .collect();
+    let voters: Vec<_> = now.members.iter().filter(|member| member.weight > 0).collect();
     let (alive, gone): (Vec<_>, Vec<_>) = voters.iter().partition(|member| lives(member));
     let quorum = now.teller.map_or("", |view| &view.quorum);
     let (elect, write) = rule(quorum, weigh(&voters));
@@ -91,21 +87,11 @@ pub(super) fn standing<'a>(now: &Now<'a>) -> Standing<'a> {
         () if gone.is_empty() => Level::Small,
         () => Level::Edge,
     };
-    Standing {
-        voters,
-        alive,
-        gone,
-        need,
-        has,
-        level,
-    }
+    Standing { voters, alive, gone, need, has, level }
 }
 
 fn named(members: &[&MemberView]) -> String {
-    let ids: Vec<_> = members
-        .iter()
-        .map(|member| member.node.to_string())
-        .collect();
+    let ids: Vec<_> = members.iter().map(|member| member.node.to_string()).collect();
     match &ids[..] {
         [] => "the others".to_owned(),
         [only] => format!("node {only}"),
@@ -129,9 +115,8 @@ pub(super) fn banners(now: &Now<'_>) -> Vec<Banner> {
     }
     let fresh = || now.nodes.iter().filter_map(Node::fresh);
     let clusters = fresh().map(|view| &view.cluster);
-    if let Some(other) = fresh()
-        .map(|view| &view.cluster)
-        .find(|cluster| clusters.clone().next() != Some(cluster))
+    if let Some(other) =
+        fresh().map(|view| &view.cluster).find(|cluster| clusters.clone().next() != Some(cluster))
     {
         all.push(Banner {
             is: Is::Bad,
@@ -160,22 +145,11 @@ fn silent(now: &Now<'_>) -> Banner {
         (true, true) => (Is::Wait, "No answer yet."),
         _ => (Is::Bad, "No node answers."),
     };
-    Banner {
-        is,
-        title: title.to_owned(),
-        what: format!("{age}Retrying. {}", reasons.join("; ")),
-    }
+    Banner { is, title: title.to_owned(), what: format!("{age}Retrying. {}", reasons.join("; ")) }
 }
 
 fn quorum(now: &Now<'_>, standing: &Standing<'_>) -> Option<Banner> {
-    let Standing {
-        voters,
-        alive,
-        gone,
-        need,
-        has,
-        level,
-    } = standing;
+    let Standing { voters, alive, gone, need, has, level } = standing;
     let trouble = |member: &&MemberView| now.node(member.node)?.trouble;
     let reasons: Vec<_> = gone.iter().filter_map(trouble).collect();
     let why = match reasons.is_empty() {
@@ -289,11 +263,7 @@ mod tests {
     fn one_of_three_writes_nothing() {
         let title = "Quorum lost: 1 of 2 needed votes available. Nothing is written.";
         let banner = check(without(&[1, 3]), (Is::Bad, "no quorum"), &[title]).swap_remove(0);
-        assert!(
-            banner.what.starts_with("Restart nodes 1 and 3 ("),
-            "{}",
-            banner.what
-        );
+        assert!(banner.what.starts_with("Restart nodes 1 and 3 ("), "{}", banner.what);
         assert!(banner.what.contains("docs/operate/lost-majority.md"));
     }
 
@@ -310,11 +280,7 @@ mod tests {
             view.members[0].weight = 5;
             Some(view)
         };
-        check(
-            heavy,
-            (Is::Good, "serves"),
-            &["These 3 voters tolerate no failure."],
-        );
+        check(heavy, (Is::Good, "serves"), &["These 3 voters tolerate no failure."]);
         assert_eq!(rule("flexible:x", 5), (3, 3));
     }
 
@@ -340,11 +306,7 @@ mod tests {
             }
             Some(view)
         };
-        check(
-            other,
-            (Is::Good, "serves"),
-            &["Nodes of two different clusters answer."],
-        );
+        check(other, (Is::Good, "serves"), &["Nodes of two different clusters answer."]);
     }
 
     /// That nobody answers here does not mean that there is no quorum.

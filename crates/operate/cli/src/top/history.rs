@@ -136,10 +136,7 @@ impl History {
             all.add(&since.traffic);
             let rate = since.traffic.applied as f64 / passed.as_secs_f64();
             let sent_bytes = since.sent.map(|bytes| bytes as f64 / passed.as_secs_f64());
-            let rate = Rates {
-                commands: rate,
-                sent_bytes,
-            };
+            let rate = Rates { commands: rate, sent_bytes };
             rates.insert(node.node, rate);
             if Some(node.node) == now.leader {
                 commands = Some(rate.commands);
@@ -206,25 +203,14 @@ impl History {
             if let (Some(was), Some(is)) = (&was.version, &is.version)
                 && was != is
             {
-                tell(
-                    false,
-                    format!("node {node} now runs version {is}, before {was}"),
-                );
+                tell(false, format!("node {node} now runs version {is}, before {was}"));
             }
         }
-        for node in was
-            .nodes
-            .keys()
-            .filter(|node| !seen.nodes.contains_key(node))
-        {
+        for node in was.nodes.keys().filter(|node| !seen.nodes.contains_key(node)) {
             tell(false, format!("node {node} left the cluster"));
         }
         for (is_bad, what) in told {
-            self.events.push_back(Event {
-                at: now.at,
-                is_bad,
-                what,
-            });
+            self.events.push_back(Event { at: now.at, is_bad, what });
         }
         let surplus = self.events.len().saturating_sub(EVENTS_MAX);
         self.events.drain(..surplus);
@@ -245,11 +231,7 @@ impl Counters {
             let member = members.find(|member| member.node == view.node)?;
             Some((leading.node, member.payload_bytes_sent))
         });
-        Self {
-            at,
-            traffic: view.traffic.clone(),
-            sent,
-        }
+        Self { at, traffic: view.traffic.clone(), sent }
     }
 
     /// Nothing if these are another process's: counters that went back.
@@ -313,11 +295,7 @@ mod tests {
             let cluster = fixtures::cluster(began, Some);
             let mut history = History::default();
             history.look(&cluster.read(began));
-            Self {
-                began,
-                cluster,
-                history,
-            }
+            Self { began, cluster, history }
         }
 
         fn look(&mut self, second: u32, change: impl Fn(NodeView) -> Option<NodeView>) -> Sample {
@@ -354,10 +332,7 @@ mod tests {
             (Some(200.0), Some(208.0))
         );
         let rates = &watched.history.rates;
-        assert_eq!(
-            (rates[&2].commands, rates[&2].sent_bytes),
-            (200.0, Some(12_800.0))
-        );
+        assert_eq!((rates[&2].commands, rates[&2].sent_bytes), (200.0, Some(12_800.0)));
         assert_eq!(rates[&1].sent_bytes, None);
         // Nobody was answered: nothing is known of the latency.
         let sample = watched.look(3, busy(400));
@@ -371,10 +346,7 @@ mod tests {
         // The same answers again: what was known stays.
         let at = watched.began + SECOND + NEAR / 2;
         watched.history.look(&watched.cluster.read(at));
-        assert_eq!(
-            watched.history.samples.back().unwrap().commands,
-            Some(400.0)
-        );
+        assert_eq!(watched.history.samples.back().unwrap().commands, Some(400.0));
         assert_eq!(watched.history.rates[&3].commands, 400.0);
         watched.look(2, |mut view| {
             view.traffic = TrafficView::default();

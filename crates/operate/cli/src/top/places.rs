@@ -23,13 +23,7 @@ pub(super) struct Place {
 
 impl Place {
     fn new(address: &str, node: Option<u32>, is_given: bool) -> Self {
-        Self {
-            address: address.to_owned(),
-            node,
-            is_given,
-            is_asked: false,
-            is_new: true,
-        }
+        Self { address: address.to_owned(), node, is_given, is_asked: false, is_new: true }
     }
 
     /// Who has to answer there; at a given address it may be anybody.
@@ -98,12 +92,8 @@ impl Places {
         }
         self.era = view.era;
         let members = &view.members[..view.members.len().min(NODES_MAX)];
-        let given: BTreeSet<u32> = self
-            .all
-            .iter()
-            .filter(|place| place.is_given)
-            .filter_map(|place| place.node)
-            .collect();
+        let given: BTreeSet<u32> =
+            self.all.iter().filter(|place| place.is_given).filter_map(|place| place.node).collect();
         // Who was given needs no second place, who is no member any more none, and who moved another one.
         let is_named = |place: &Place| {
             members.iter().any(|member| {
@@ -164,10 +154,7 @@ mod tests {
         assert_eq!(addresses(&places.take_due(true)), ["admin:2", "admin:3"]);
         places.heard("h:2", says(2));
         places.heard("admin:3", says(3));
-        assert_eq!(
-            addresses(&places.take_due(false)),
-            ["h:1", "h:2", "admin:3"]
-        );
+        assert_eq!(addresses(&places.take_due(false)), ["h:1", "h:2", "admin:3"]);
     }
 
     #[test]

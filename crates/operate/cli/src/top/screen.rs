@@ -54,10 +54,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, at: Instant, paint: Paint) 
     above.extend(told(&now, canvas));
     above.truncate(high.saturating_sub(1));
     let room = high.saturating_sub(above.len() + 1);
-    let canvas = Canvas {
-        high: room,
-        ..canvas
-    };
+    let canvas = Canvas { high: room, ..canvas };
     let body = match app.view {
         _ if app.is_help => help::lines(canvas),
         View::Overview => overview::lines(app, &now, &watched.history, canvas),
@@ -78,18 +75,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, at: Instant, paint: Paint) 
     }
     let lines = above.len();
     put(frame, above, area);
-    let body = Rect {
-        y: area.y + lines as u16,
-        height: room as u16,
-        ..area
-    };
+    let body = Rect { y: area.y + lines as u16, height: room as u16, ..area };
     put(frame, shown, body);
     if high > 0 {
-        let foot = Rect {
-            y: area.y + area.height - 1,
-            height: 1,
-            ..area
-        };
+        let foot = Rect { y: area.y + area.height - 1, height: 1, ..area };
         put(frame, vec![footer(app, canvas)], foot);
     }
     scroll_max
@@ -144,10 +133,7 @@ fn header(app: &App, now: &Now<'_>, at: Instant, canvas: Canvas) -> Line<'static
         said.push(format!("ballot {}", parts::ballot(view.ballot)));
         said.push(format!("{} slots", view.decided));
         if view.streams.count > 0 {
-            said.push(format!(
-                "{} streams, {} open",
-                view.streams.count, view.streams.open
-            ));
+            said.push(format!("{} streams, {} open", view.streams.count, view.streams.open));
         }
         said.push(format!("cluster {}", view.cluster));
         said.push(format!("{}, store {}", view.durability, view.store));
@@ -155,10 +141,7 @@ fn header(app: &App, now: &Now<'_>, at: Instant, canvas: Canvas) -> Line<'static
     }
     let pill = format!(" {} {words} ", mark(is));
     let mut room = canvas.cells.saturating_sub(width(&pill));
-    let mut line = Line::from(Span::styled(
-        pill,
-        canvas.paint.is(is).patch(canvas.paint.chosen()),
-    ));
+    let mut line = Line::from(Span::styled(pill, canvas.paint.is(is).patch(canvas.paint.chosen())));
     for part in said {
         let part = format!("  {part}");
         if width(&part) > room {
@@ -179,11 +162,7 @@ fn tabs(app: &App, canvas: Canvas) -> Line<'static> {
             true => format!(" {} {} ", at + 1, view.name()),
             false => format!(" {} ", at + 1),
         };
-        let style = if is_shown {
-            canvas.paint.chosen()
-        } else {
-            canvas.paint.dim()
-        };
+        let style = if is_shown { canvas.paint.chosen() } else { canvas.paint.dim() };
         line.push_span(Span::styled(name, style));
         line.push_span(" ");
     }

@@ -133,11 +133,7 @@ mod tests {
 
     #[test]
     fn whole_documents_are_cleaned() {
-        let document = (
-            vec!["\x1b]0;t\x07".to_owned(); 1000],
-            Some("\n".to_owned()),
-            7,
-        );
+        let document = (vec!["\x1b]0;t\x07".to_owned(); 1000], Some("\n".to_owned()), 7);
         let (list, text, number) = cleaned(&document).unwrap();
         assert_eq!((list.len(), text.as_deref(), number), (256, Some(" "), 7));
         assert_eq!(list[0], "\u{fffd}]0;t\u{fffd}");

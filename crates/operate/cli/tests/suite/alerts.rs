@@ -112,9 +112,7 @@ fn text<'a>(rule: &'a Yaml<'_>, key: &str) -> &'a str {
 
 fn keys(mapping: &Yaml<'_>) -> Vec<String> {
     let mapping = mapping.as_mapping().unwrap().iter();
-    mapping
-        .map(|(key, _)| key.as_str().unwrap().to_owned())
-        .collect()
+    mapping.map(|(key, _)| key.as_str().unwrap().to_owned()).collect()
 }
 
 fn check_rule(rule: &Yaml<'_>, exported: &Exported) {
@@ -174,10 +172,7 @@ fn in_table(page: &str) -> Vec<(String, Option<String>)> {
     let cells = rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2));
     let names = cells.filter(|name| !name.ends_with('…'));
     let name = |name: &str| match name.split_once('{') {
-        Some((name, label)) => (
-            name.to_owned(),
-            Some(label.trim_end_matches('}').to_owned()),
-        ),
+        Some((name, label)) => (name.to_owned(), Some(label.trim_end_matches('}').to_owned())),
         None => (name.to_owned(), None),
     };
     names.map(name).collect()
@@ -190,21 +185,13 @@ fn exported() -> Exported {
     let admins = cluster.nodes.admin_addresses();
     let admin = &admins[leader as usize - 1];
     let auxiliary = (1 + leader % 3).to_string();
-    let made = quorate_json(&[
-        "member",
-        "auxiliary",
-        &auxiliary,
-        "--json",
-        "--admin",
-        admin,
-    ]);
+    let made = quorate_json(&["member", "auxiliary", &auxiliary, "--json", "--admin", admin]);
     assert_eq!(made.0, 0, "{made:?}");
     let snapshot = quorate_json(&["snapshot", "--json", "--admin", admin]);
     assert_eq!(snapshot.0, 0, "{snapshot:?}");
     wait_for("how fast the log grows", || {
         let (_, text) = http(admin, "/metrics")?;
-        text.contains("quorate_log_growth_bytes_per_second ")
-            .then_some(())
+        text.contains("quorate_log_growth_bytes_per_second ").then_some(())
     });
     let mut exported = Exported::new();
     for admin in &admins {
@@ -257,10 +244,7 @@ fn rules_and_table_name_metrics_and_labels_that_nodes_have() {
 fn a_removed_node_says_so_in_its_metrics() {
     let cluster = Cluster::start(3, &[]);
     let gone = 1 + cluster.leader() % 3;
-    let admin = cluster
-        .nodes
-        .admin_addresses()
-        .swap_remove(gone as usize - 1);
+    let admin = cluster.nodes.admin_addresses().swap_remove(gone as usize - 1);
     let says = |line: &str| {
         let (_, text) = http(&admin, "/metrics")?;
         text.lines().any(|other| other == line).then_some(())
@@ -278,19 +262,10 @@ fn an_expression_is_taken_apart() {
     let parts =
         parts("sum by (job) (rate(a{b=~\"c|d\",e=\"f\"}[5m])) > 0.8 * g unless on (job) h == 1");
     let of = |name: &str, matchers: &[(&str, &str)]| {
-        let matchers = matchers
-            .iter()
-            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        let matchers = matchers.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
         (name.to_owned(), matchers.collect())
     };
-    let expected = [
-        of("a", &[("b", "c|d"), ("e", "f")]),
-        of("g", &[]),
-        of("h", &[]),
-    ];
+    let expected = [of("a", &[("b", "c|d"), ("e", "f")]), of("g", &[]), of("h", &[])];
     assert_eq!(parts.metrics, expected);
-    assert_eq!(
-        (parts.labels, parts.aggregated),
-        (vec!["job".to_owned(); 2], true)
-    );
+    assert_eq!((parts.labels, parts.aggregated), (vec!["job".to_owned(); 2], true));
 }

@@ -51,9 +51,7 @@ fn status(node: &NodeProcess) -> Option<Json> {
 }
 
 fn wait_serves(node: &NodeProcess) {
-    wait_for("the node to serve", || {
-        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
-    });
+    wait_for("the node to serve", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
 }
 
 fn wait_weights(node: &NodeProcess, expected: &[(u64, u64)]) {
@@ -102,17 +100,11 @@ fn restored_from(store: &str) {
             let mut link = Link::connect(&address).unwrap();
             while !stop.load(Ordering::SeqCst) {
                 let number = acknowledged.load(Ordering::SeqCst);
-                set(
-                    &mut link,
-                    &format!("key-{number}"),
-                    &"v".repeat(number % 3000),
-                );
+                set(&mut link, &format!("key-{number}"), &"v".repeat(number % 3000));
                 acknowledged.store(number + 1, Ordering::SeqCst);
             }
         });
-        wait_for("some writes", || {
-            (acknowledged.load(Ordering::SeqCst) > 300).then_some(())
-        });
+        wait_for("some writes", || (acknowledged.load(Ordering::SeqCst) > 300).then_some(()));
         let before = acknowledged.load(Ordering::SeqCst);
         // A node that does not lead has applied it a moment later.
         let admin = cluster.nodes.admin_addresses().swap_remove(2);
@@ -137,10 +129,7 @@ fn restored_from(store: &str) {
     for same in ["decided", "bytes", "checksum"] {
         assert_eq!(new[same], said[same], "{new}");
     }
-    assert_eq!(
-        (&new["node"], &new["from"]),
-        (&Json::from(4), &said["cluster"])
-    );
+    assert_eq!((&new["node"], &new["from"]), (&Json::from(4), &said["cluster"]));
     let mut node = start(spec(&data, &place, &[]));
     assert_eq!(node.ready.node, 4);
     wait_serves(&node);
@@ -154,9 +143,7 @@ fn restored_from(store: &str) {
 
     // [session-4] Nothing of the old session is answered or executed.
     let resumed = link.ask(&["QUORATE", "SESSION", &session]).unwrap();
-    let again = link
-        .ask(&["QUORATE", "SEQ", "1", "INCR", "counted"])
-        .unwrap();
+    let again = link.ask(&["QUORATE", "SEQ", "1", "INCR", "counted"]).unwrap();
     assert!(
         matches!(&resumed, Reply::Error(_)) || matches!(&again, Reply::Error(_)),
         "{resumed:?}, {again:?}"
@@ -246,10 +233,7 @@ fn damaged_backups_and_used_folders_are_refused() {
     for length in (0..=header).chain(trailer..good.len()) {
         refused(&good[..length], &format!("{length} bytes"));
     }
-    for at in (0..header)
-        .chain(trailer..good.len())
-        .chain([header + 1, trailer / 2])
-    {
+    for at in (0..header).chain(trailer..good.len()).chain([header + 1, trailer / 2]) {
         let mut bytes = good.clone();
         bytes[at] ^= 1 << (at % 8);
         refused(&bytes, &format!("a flipped bit at {at}"));
@@ -260,11 +244,7 @@ fn damaged_backups_and_used_folders_are_refused() {
     // Folders.
     let used = |data: &Path, code: &str| {
         let (exit, said) = restore(&file, data, "127.0.0.1:7451");
-        assert_eq!(
-            (exit, said["error"]["code"].as_str()),
-            (1, Some(code)),
-            "{said}"
-        );
+        assert_eq!((exit, said["error"]["code"].as_str()), (1, Some(code)), "{said}");
         assert_ne!(said["error"]["hint"], "", "{said}");
     };
     used(&cluster.nodes.all()[0].spec.data, "node_exists");
@@ -297,32 +277,16 @@ fn damaged_backups_and_used_folders_are_refused() {
     let node = start(single(&cut, &[]));
     wait_serves(&node);
     let mut link = Link::connect(&node.ready.client).unwrap();
-    assert_eq!(
-        link.ask(&["GET", "key-3"]).unwrap(),
-        bulk(&"x".repeat(1000))
-    );
+    assert_eq!(link.ask(&["GET", "key-3"]).unwrap(), bulk(&"x".repeat(1000)));
 
     // No node, no folder.
     let nobody = format!("127.0.0.1:{}", free_port());
     let (code, said) = quorate_json(&["backup", "--to", text(&file), "--admin", &nobody, "--json"]);
-    assert_eq!(
-        (code, said["error"]["code"].as_str()),
-        (3, Some("unreachable"))
-    );
+    assert_eq!((code, said["error"]["code"].as_str()), (3, Some("unreachable")));
     let nowhere = folder.path().join("no/where");
-    let (code, said) = quorate_json(&[
-        "backup",
-        "--to",
-        text(&nowhere),
-        "--admin",
-        &admin,
-        "--json",
-    ]);
-    assert_eq!(
-        (code, said["error"]["code"].as_str()),
-        (1, Some("io")),
-        "{said}"
-    );
+    let (code, said) =
+        quorate_json(&["backup", "--to", text(&nowhere), "--admin", &admin, "--json"]);
+    assert_eq!((code, said["error"]["code"].as_str()), (1, Some("io")), "{said}");
     assert!(fs::read(&file).unwrap() == good, "the last backup stays");
     let piped = quorate(&["backup", "--to", "-", "--admin", &admin]);
     assert!(piped.status.success());
@@ -355,11 +319,7 @@ fn a_slow_reader_is_served_to_the_end_while_newer_snapshots_are_taken() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("backup");
     let (code, said) = quorate_json(&["backup", "--to", text(&file), "--admin", &admin, "--json"]);
-    assert_eq!(
-        (code, said["error"]["code"].as_str()),
-        (3, Some("busy")),
-        "{said}"
-    );
+    assert_eq!((code, said["error"]["code"].as_str()), (3, Some("busy")), "{said}");
     assert!(!file.exists() && !folder.path().join("backup.part").exists());
     for round in 0..2 {
         set(&mut link, "round", &round.to_string());
@@ -397,11 +357,7 @@ fn recovered_from(store: &str) {
     let leader = cluster.leader();
     let mut link = Link::connect(&cluster.clients()[leader as usize - 1]).unwrap();
     for number in 0..200 {
-        set(
-            &mut link,
-            &format!("key-{number}"),
-            &"v".repeat(number * 11),
-        );
+        set(&mut link, &format!("key-{number}"), &"v".repeat(number * 11));
     }
     if store == "memory" {
         // A snapshot, and a log behind it.
@@ -425,27 +381,16 @@ fn recovered_from(store: &str) {
     assert_eq!(code, 2, "{said}");
     for flags in [&["--unsafe", "--yes", "0"][..], &["--unsafe"]] {
         let (code, said) = recover(&data, flags);
-        assert_eq!(
-            (code, &said["error"]["code"]),
-            (1, &Json::from("not_confirmed")),
-            "{said}"
-        );
+        assert_eq!((code, &said["error"]["code"]), (1, &Json::from("not_confirmed")), "{said}");
     }
     assert!(!data.join("recover").exists());
     let (code, said) = recover(&data.join("nowhere"), &flags);
-    assert_eq!(
-        (code, &said["error"]["code"]),
-        (1, &Json::from("no_node")),
-        "{said}"
-    );
+    assert_eq!((code, &said["error"]["code"]), (1, &Json::from("no_node")), "{said}");
 
     let place = cluster.node(leader).ready.peer.clone();
     let (code, new) = recover(&data, &[&flags[..], &["--peer", &place]].concat());
     assert_eq!(code, 0, "{new}");
-    assert_eq!(
-        (&new["node"], &new["from"]),
-        (&Json::from(4), &Json::from(&*id))
-    );
+    assert_eq!((&new["node"], &new["from"]), (&Json::from(4), &Json::from(&*id)));
     assert_ne!(new["cluster"], new["from"]);
     assert!(data.join("before-recover-1/identity").exists());
     let mut node = start(spec(&data, &place, &[]));

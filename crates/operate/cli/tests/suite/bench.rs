@@ -44,30 +44,17 @@ fn the_log_service_is_measured_beside_a_bare_program() {
         "nothing is left behind: the folder of the nodes is gone"
     );
     let rows = of_system(&document, "quorate");
-    let [row] = rows[..] else {
-        panic!("{document}")
-    };
-    assert_eq!(
-        (&row["durability"], &row["store"]),
-        (&"durable".into(), &"none".into())
-    );
-    assert_eq!(
-        (row["errors"].as_u64(), row["lost"].as_u64()),
-        (Some(0), Some(0))
-    );
-    assert_eq!(
-        (row["connections"].as_u64(), row["repeats"].as_u64()),
-        (Some(2), Some(2))
-    );
+    let [row] = rows[..] else { panic!("{document}") };
+    assert_eq!((&row["durability"], &row["store"]), (&"durable".into(), &"none".into()));
+    assert_eq!((row["errors"].as_u64(), row["lost"].as_u64()), (Some(0), Some(0)));
+    assert_eq!((row["connections"].as_u64(), row["repeats"].as_u64()), (Some(2), Some(2)));
     assert!(row["achieved_per_s"].as_f64().unwrap() > 0.0);
     // One write and one flush per commit and node, however many commands share them.
     assert_eq!(row["writes_per_op"], row["flushes_per_op"]);
     assert!(row["writes_per_op"].as_f64().unwrap() > 0.0);
     assert_eq!(row["roles"].as_array().unwrap().len(), 3);
     assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
-    let [bare] = of_system(&document, "bare program")[..] else {
-        panic!("{document}")
-    };
+    let [bare] = of_system(&document, "bare program")[..] else { panic!("{document}") };
     assert_eq!(bare["outstanding"], row["outstanding"]);
 }
 
@@ -119,9 +106,7 @@ fn the_life_of_a_command_is_drawn_for_both_classes() {
 fn a_cluster_that_votes_by_devices_says_so() {
     let load = ["--outstanding", "4", "--durability", "volatile"];
     let (code, document) = bench(&[&["log", "--device", "udp"], &load[..]].concat());
-    let [row] = of_system(&document, "quorate")[..] else {
-        panic!("{document}")
-    };
+    let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
     assert_eq!(row["plane"], "tcp + udp");
     let device = &row["device"];
     let name = device["name"].as_str().unwrap();
@@ -136,26 +121,13 @@ fn reports_are_written_where_they_were_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (json, csv, html) = (path("r.json"), path("r.csv"), path("r.html"));
-    let mut arguments = vec![
-        "bench",
-        "kv",
-        "--rate",
-        "200",
-        "--reads",
-        "50",
-        "--durability",
-    ];
+    let mut arguments = vec!["bench", "kv", "--rate", "200", "--reads", "50", "--durability"];
     arguments.extend(["volatile", "--json", &json, "--csv", &csv, "--html", &html]);
     arguments.extend(SHORT);
     let output = quorate(&arguments);
     let document: Json = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-    let [row] = of_system(&document, "quorate")[..] else {
-        panic!("{document}")
-    };
-    assert_eq!(
-        (row["errors"].as_u64(), row["lost"].as_u64()),
-        (Some(0), Some(0))
-    );
+    let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
+    assert_eq!((row["errors"].as_u64(), row["lost"].as_u64()), (Some(0), Some(0)));
     assert_eq!(row["offered_per_s"].as_u64(), Some(200));
     assert!(
         row["ceiling"].is_null() && row["ratio_to_ceiling"].is_null(),
@@ -170,11 +142,7 @@ fn reports_are_written_where_they_were_asked_for() {
     assert_eq!(page.contains("<svg"), wanted == 0, "{row}");
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("200/s"), "{table}");
-    for column in [
-        "achieved/s, least–greatest",
-        "p99 µs, least–greatest",
-        "sent late",
-    ] {
+    for column in ["achieved/s, least–greatest", "p99 µs, least–greatest", "sent late"] {
         assert!(table.contains(column), "{table}");
     }
 }
@@ -182,27 +150,11 @@ fn reports_are_written_where_they_were_asked_for() {
 #[test]
 fn a_running_cluster_is_measured_from_outside() {
     let cluster = Cluster::start(3, &["--store", "memory"]);
-    let addresses: Vec<&str> = cluster
-        .nodes
-        .all()
-        .iter()
-        .map(|node| &*node.ready.client)
-        .collect();
-    let (code, document) = bench(&[
-        "kv",
-        "--connect",
-        &addresses.join(","),
-        "--outstanding",
-        "6",
-    ]);
+    let addresses: Vec<&str> = cluster.nodes.all().iter().map(|node| &*node.ready.client).collect();
+    let (code, document) = bench(&["kv", "--connect", &addresses.join(","), "--outstanding", "6"]);
     assert_eq!(code, 0, "{document}");
-    let [row] = of_system(&document, "quorate")[..] else {
-        panic!("{document}")
-    };
-    assert_eq!(
-        (&row["durability"], &row["store"]),
-        (&"durable".into(), &"memory".into())
-    );
+    let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
+    assert_eq!((&row["durability"], &row["store"]), (&"durable".into(), &"memory".into()));
     assert!(row["cpu_us_per_op"].is_null());
     // Its nodes are on this machine, and they are no strangers.
     assert!(row["foreign_cpu"].is_number(), "{row}");
@@ -210,18 +162,11 @@ fn a_running_cluster_is_measured_from_outside() {
     assert_ne!(document["environment"]["commit"], row["commit"]);
     // It is on loopback: a bare program with the same window stands beside it.
     assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
-    let [bare] = of_system(&document, "bare program")[..] else {
-        panic!("{document}")
-    };
+    let [bare] = of_system(&document, "bare program")[..] else { panic!("{document}") };
     assert_eq!(bare["outstanding"], row["outstanding"]);
     let (code, error) = bench(&["kv", "--connect", addresses[0], "--durability", "volatile"]);
     assert_eq!(code, 2, "{error}");
-    assert!(
-        error["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("the cluster is durable")
-    );
+    assert!(error["error"]["message"].as_str().unwrap().contains("the cluster is durable"));
 }
 
 /// All nodes die in the first of two repetitions: the second one cannot begin. What the first one saw is in the files,
@@ -235,14 +180,7 @@ fn a_cluster_that_dies_leaves_a_row_that_says_so() {
         let (json, csv) = (path("r.json"), path("r.csv"));
         let bench = std::process::Command::new(program())
             .args(["bench", "kv", "--connect", &cluster.clients().join(",")])
-            .args([
-                "--outstanding",
-                "3",
-                "--duration",
-                "30s",
-                "--warmup",
-                "50ms",
-            ])
+            .args(["--outstanding", "3", "--duration", "30s", "--warmup", "50ms"])
             .args(["--repeat", "2", "--csv", &csv, "--json"])
             .args((!to_stdout).then_some(&json))
             .stdout(Stdio::piped())
@@ -256,34 +194,22 @@ fn a_cluster_that_dies_leaves_a_row_that_says_so() {
             cluster.node(id).kill().unwrap();
         }
         let output = bench.wait_with_output().unwrap();
-        let (out, err) = [output.stdout, output.stderr]
-            .map(|bytes| String::from_utf8(bytes).unwrap())
-            .into();
+        let (out, err) =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).into();
         assert_eq!(output.status.code(), Some(3), "{err}");
         let document = if to_stdout {
             out
         } else {
-            assert!(
-                out.contains("✗") && out.contains("no result: kv at 3 outstanding"),
-                "{out}"
-            );
+            assert!(out.contains("✗") && out.contains("no result: kv at 3 outstanding"), "{out}");
             fs::read_to_string(&json).unwrap()
         };
         assert!(err.contains("cannot generate the load"), "{err}");
         let document: Json = serde_json::from_str(&document).unwrap();
-        let [row] = of_system(&document, "quorate")[..] else {
-            panic!("{document}")
-        };
+        let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
         assert_eq!((&row["valid"], &row["lost"]), (&false.into(), &3.into()));
         let why = row["why_not"].to_string();
-        assert!(
-            why.contains("3 replies lost") && why.contains("only 1 of 2 repetitions"),
-            "{why}"
-        );
-        assert!(
-            document["notes"].to_string().contains("cut short"),
-            "{document}"
-        );
+        assert!(why.contains("3 replies lost") && why.contains("only 1 of 2 repetitions"), "{why}");
+        assert!(document["notes"].to_string().contains("cut short"), "{document}");
         assert!(fs::read_to_string(&csv).unwrap().contains("replies lost"));
     }
 }
@@ -296,13 +222,8 @@ fn a_running_log_service_says_its_class_itself() {
     for given in [&[][..], &["--durability", "volatile"]] {
         let (code, document) = bench(&[&load, given].concat());
         assert_eq!(code, 0, "{document}");
-        let [row] = of_system(&document, "quorate")[..] else {
-            panic!("{document}")
-        };
-        assert_eq!(
-            (&row["durability"], &row["store"]),
-            (&"volatile".into(), &"none".into())
-        );
+        let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
+        assert_eq!((&row["durability"], &row["store"]), (&"volatile".into(), &"none".into()));
     }
     let (code, error) = bench(&[&load[..], &["--durability", "durable"]].concat());
     assert_eq!(code, 2, "{error}");
@@ -332,19 +253,10 @@ fn a_cluster_of_the_other_service_is_refused_with_the_command_that_fits() {
 fn a_service_that_answers_with_errors_gives_no_result() {
     let cluster = Cluster::start(3, &["--store", "memory", "--command-max", "1024"]);
     let address = &cluster.nodes.all()[0].ready.client;
-    let (code, document) = bench(&[
-        "kv",
-        "--connect",
-        address,
-        "--outstanding",
-        "2",
-        "--value-size",
-        "4096",
-    ]);
+    let (code, document) =
+        bench(&["kv", "--connect", address, "--outstanding", "2", "--value-size", "4096"]);
     assert_eq!(code, 1, "{document}");
-    let [row] = of_system(&document, "quorate")[..] else {
-        panic!("{document}")
-    };
+    let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
     assert_eq!(row["valid"], false);
     let why = row["why_not"][0].as_str().unwrap();
     assert!(why.contains("errors") && why.contains("TOOBIG"), "{why}");
@@ -372,44 +284,18 @@ fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
 #[test]
 fn writers_of_byte_streams_are_measured() {
     let more: [(&[&str], Option<&str>); 4] = [
-        (
-            &[
-                "--streams",
-                "3",
-                "--write-size",
-                "1000",
-                "--rate",
-                "1000000",
-            ],
-            None,
-        ),
+        (&["--streams", "3", "--write-size", "1000", "--rate", "1000000"], None),
         // Writes as fast as they are taken have a bare program beside them, small volatile ones a sink.
+        (&["--raw", "--durability", "volatile", "--nodes", "1"], Some("bare program")),
         (
-            &["--raw", "--durability", "volatile", "--nodes", "1"],
-            Some("bare program"),
-        ),
-        (
-            &[
-                "--gather",
-                "--durability",
-                "volatile",
-                "--write-size",
-                "64",
-                "--streams",
-                "2",
-            ],
+            &["--gather", "--durability", "volatile", "--write-size", "64", "--streams", "2"],
             Some("sink"),
         ),
-        (
-            &["--auxiliary", "--outstanding", "1", "--write-size", "7000"],
-            Some("bare program"),
-        ),
+        (&["--auxiliary", "--outstanding", "1", "--write-size", "7000"], Some("bare program")),
     ];
     let rows = more.map(|(more, beside)| {
         let (_, document) = bench(&[&["stream"], more].concat());
-        let [row] = of_system(&document, "quorate")[..] else {
-            panic!("{document}")
-        };
+        let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
         let others = document["rows"].as_array().unwrap().iter();
         let others: Vec<&Json> = others.filter(|row| row["system"] != "quorate").collect();
         assert_eq!(others.len(), usize::from(beside.is_some()), "{document}");
@@ -420,11 +306,7 @@ fn writers_of_byte_streams_are_measured() {
             assert!(row["ratio_to_ceiling"].as_f64().unwrap() > 0.0, "{row}");
         }
         let row = row.clone();
-        assert_eq!(
-            (row["errors"].as_u64(), row["lost"].as_u64()),
-            (Some(0), Some(0)),
-            "{row}"
-        );
+        assert_eq!((row["errors"].as_u64(), row["lost"].as_u64()), (Some(0), Some(0)), "{row}");
         let figures = &row["stream"];
         for figure in ["bytes_per_s", "acknowledged_bytes", "from_call_p50_us"] {
             assert!(figures[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
@@ -433,10 +315,7 @@ fn writers_of_byte_streams_are_measured() {
         row
     });
     let [framed, raw, gathered, auxiliary] = &rows;
-    assert_eq!(
-        (&framed["durability"], &framed["connections"]),
-        (&"durable".into(), &3.into())
-    );
+    assert_eq!((&framed["durability"], &framed["connections"]), (&"durable".into(), &3.into()));
     assert_eq!(framed["stream"]["target_bytes_per_s"], 1_000_000);
     assert!(framed["stream"]["delivered"].as_f64().unwrap() > 0.0);
     assert_eq!(
@@ -448,14 +327,10 @@ fn writers_of_byte_streams_are_measured() {
     assert_eq!(is_gathered, [&false, &true]);
     let roles = |row: &Json| {
         let cpu = row["stream"]["cpu"].as_array().unwrap().iter();
-        cpu.map(|cost| cost["role"].as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
+        cpu.map(|cost| cost["role"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(roles(framed), ["leader", "followers", "generator"]);
-    assert_eq!(
-        roles(auxiliary),
-        ["leader", "followers", "auxiliary", "generator"]
-    );
+    assert_eq!(roles(auxiliary), ["leader", "followers", "auxiliary", "generator"]);
     // To one follower, not to two: nothing of it goes to the auxiliary.
     let to_peers = auxiliary["peer_bytes_per_op"].as_f64().unwrap();
     assert!((3_500.0..12_000.0).contains(&to_peers), "{auxiliary}");
@@ -464,136 +339,35 @@ fn writers_of_byte_streams_are_measured() {
 #[test]
 fn refusals_are_clear() {
     for (arguments, code, word) in [
-        (
-            &[
-                "bench",
-                "kv",
-                "--connect",
-                "127.0.0.1:1",
-                "--outstanding",
-                "1",
-            ][..],
-            3,
-            "unreachable",
-        ),
-        (
-            &["bench", "kv", "--rate", "1", "--outstanding", "1"],
-            2,
-            "bad_usage",
-        ),
+        (&["bench", "kv", "--connect", "127.0.0.1:1", "--outstanding", "1"][..], 3, "unreachable"),
+        (&["bench", "kv", "--rate", "1", "--outstanding", "1"], 2, "bad_usage"),
         (&["bench", "kv", "--duration", "10"], 2, "bad_usage"),
-        (
-            &[
-                "bench",
-                "kv",
-                "--connect",
-                "127.0.0.1:1",
-                "--disk-flush-ms",
-                "8",
-            ],
-            2,
-            "bad_usage",
-        ),
-        (
-            &["bench", "log", "--connect", "127.0.0.1:1", "--wan", "half"],
-            2,
-            "bad_usage",
-        ),
-        (
-            &["bench", "log", "--lan", "1gbit", "--lan-fault", "stop:2"],
-            2,
-            "bad_usage",
-        ),
+        (&["bench", "kv", "--connect", "127.0.0.1:1", "--disk-flush-ms", "8"], 2, "bad_usage"),
+        (&["bench", "log", "--connect", "127.0.0.1:1", "--wan", "half"], 2, "bad_usage"),
+        (&["bench", "log", "--lan", "1gbit", "--lan-fault", "stop:2"], 2, "bad_usage"),
         (&["bench", "log", "--lan-fault", "stop:2s"], 2, "bad_usage"),
-        (
-            &["bench", "log", "--lan", "1gbit", "--lan-fault", "stop:2s"],
-            2,
-            "bad_configuration",
-        ),
-        (
-            &["bench", "stream", "--rate", "1", "--outstanding", "1"],
-            2,
-            "bad_usage",
-        ),
+        (&["bench", "log", "--lan", "1gbit", "--lan-fault", "stop:2s"], 2, "bad_configuration"),
+        (&["bench", "stream", "--rate", "1", "--outstanding", "1"], 2, "bad_usage"),
         (&["bench", "stream", "--write-size", "0"], 2, "bad_usage"),
         (&["bench", "probe", "--pin"], 2, "bad_usage"),
-        (
-            &["bench", "stream", "--auxiliary", "--nodes", "2"],
-            2,
-            "bad_configuration",
-        ),
-        (
-            &["bench", "stream", "--rate", "999", "--write-size", "1000"],
-            2,
-            "bad_configuration",
-        ),
+        (&["bench", "stream", "--auxiliary", "--nodes", "2"], 2, "bad_configuration"),
+        (&["bench", "stream", "--rate", "999", "--write-size", "1000"], 2, "bad_configuration"),
         (&["bench", "paper", "nothing"], 2, "bad_configuration"),
-        (
-            &["bench", "paper", "caans-fig2", "--wan", "half"],
-            2,
-            "bad_configuration",
-        ),
+        (&["bench", "paper", "caans-fig2", "--wan", "half"], 2, "bad_configuration"),
         (&["bench", "paper", "caans-table1"], 1, "not_ready"),
         (&["bench", "log", "--device", "pigeon"], 2, "bad_usage"),
-        (
-            &["bench", "log", "--device", "kernel"],
-            2,
-            "bad_configuration",
-        ),
-        (
-            &["bench", "kv", "--plane", "kernel", "--wan", "half"],
-            2,
-            "bad_configuration",
-        ),
-        (
-            &["bench", "log", "--frames", "--device", "udp"],
-            2,
-            "bad_configuration",
-        ),
-        (
-            &["bench", "log", "--device", "udp", "--plane", "udp"],
-            2,
-            "bad_configuration",
-        ),
-        (
-            &[
-                "bench",
-                "log",
-                "--device",
-                "udp",
-                "--connect",
-                "127.0.0.1:1",
-            ],
-            2,
-            "bad_usage",
-        ),
-        (
-            &["bench", "paper", "zcp-table1", "--quick", "--full"],
-            2,
-            "bad_usage",
-        ),
-        (
-            &["bench", "paper", "caans-fig8", "--duration", "2s"],
-            2,
-            "bad_configuration",
-        ),
-        (
-            &["bench", "paper", "ring-paxos-fig1", "--wan", "half"],
-            2,
-            "bad_configuration",
-        ),
-        (
-            &["bench", "log", "--rate", "1", "--csv", "/nowhere/at/all"],
-            1,
-            "io",
-        ),
+        (&["bench", "log", "--device", "kernel"], 2, "bad_configuration"),
+        (&["bench", "kv", "--plane", "kernel", "--wan", "half"], 2, "bad_configuration"),
+        (&["bench", "log", "--frames", "--device", "udp"], 2, "bad_configuration"),
+        (&["bench", "log", "--device", "udp", "--plane", "udp"], 2, "bad_configuration"),
+        (&["bench", "log", "--device", "udp", "--connect", "127.0.0.1:1"], 2, "bad_usage"),
+        (&["bench", "paper", "zcp-table1", "--quick", "--full"], 2, "bad_usage"),
+        (&["bench", "paper", "caans-fig8", "--duration", "2s"], 2, "bad_configuration"),
+        (&["bench", "paper", "ring-paxos-fig1", "--wan", "half"], 2, "bad_configuration"),
+        (&["bench", "log", "--rate", "1", "--csv", "/nowhere/at/all"], 1, "io"),
     ] {
         let (got, error) = quorate_json(&[arguments, &["--json"]].concat());
-        assert_eq!(
-            (got, error["error"]["code"].as_str()),
-            (code, Some(word)),
-            "{error}"
-        );
+        assert_eq!((got, error["error"]["code"].as_str()), (code, Some(word)), "{error}");
         assert!(!error["error"]["message"].as_str().unwrap().is_empty());
     }
 }
@@ -642,11 +416,7 @@ fn the_tables_of_a_paper_stand_beside_ours() {
     assert_eq!(rows.len(), 13, "the short form: {document}");
     for row in &rows {
         assert_eq!(row["stream"]["protocol"], "raw");
-        assert_eq!(
-            (row["errors"].as_u64(), row["lost"].as_u64()),
-            (Some(0), Some(0)),
-            "{row}"
-        );
+        assert_eq!((row["errors"].as_u64(), row["lost"].as_u64()), (Some(0), Some(0)), "{row}");
     }
     let published = document["published"].as_array().unwrap();
     assert_eq!(published.len(), rows.len());
@@ -660,26 +430,13 @@ fn the_tables_of_a_paper_stand_beside_ours() {
 /// its own gap, and CPU and counts are those of other rows.
 #[test]
 fn killing_nodes_under_load_loses_no_reply() {
-    let arguments = [
-        "bench",
-        "paper",
-        "caans-fig8",
-        "--duration",
-        "3s",
-        "--warmup",
-        "100ms",
-        "--repeat",
-        "2",
-    ];
+    let arguments =
+        ["bench", "paper", "caans-fig8", "--duration", "3s", "--warmup", "100ms", "--repeat", "2"];
     let (_, document) = quorate_json(&[&arguments[..], &["--json"]].concat());
     let rows = of_system(&document, "quorate");
     assert_eq!(rows.len(), 2, "{document}");
     for row in &rows {
-        assert_eq!(
-            (row["errors"].as_u64(), row["lost"].as_u64()),
-            (Some(0), Some(0)),
-            "{row}"
-        );
+        assert_eq!((row["errors"].as_u64(), row["lost"].as_u64()), (Some(0), Some(0)), "{row}");
         assert!(row["over_time"].as_array().unwrap().len() > 10);
         let gaps = row["gaps_ms"].as_array().unwrap();
         assert_eq!((gaps.len(), row["repeats"].as_u64()), (2, Some(2)));
@@ -702,33 +459,17 @@ fn killing_nodes_under_load_loses_no_reply() {
 
 #[test]
 fn the_probe_finds_every_ceiling() {
-    let arguments = [
-        "bench",
-        "probe",
-        "--duration",
-        "250ms",
-        "--repeat",
-        "1",
-        "--json",
-    ];
+    let arguments = ["bench", "probe", "--duration", "250ms", "--repeat", "1", "--json"];
     let arguments = [&arguments[..], &["--disk-flush-ms", "1"]].concat();
     let (code, document) = crate::common::once_answered(|| quorate_json(&arguments));
     assert_eq!(code, 0, "{document}");
     let ceilings = document["ceilings"].as_array().unwrap();
-    assert_eq!(
-        ceilings.len(),
-        6,
-        "two round trips, two flushes, disk, memory"
-    );
+    assert_eq!(ceilings.len(), 6, "two round trips, two flushes, disk, memory");
     for ceiling in ceilings {
         assert!(ceiling["value"].as_f64().unwrap() > 0.0, "{ceiling}");
     }
     let rows = of_system(&document, "bare program");
-    assert_eq!(
-        rows.len(),
-        21,
-        "seven shapes, durable with and without the model, and volatile"
-    );
+    assert_eq!(rows.len(), 21, "seven shapes, durable with and without the model, and volatile");
     // With one command outstanding no device with flushes of 1 ms commits more than 1000 a second.
     let modelled = rows.iter().find(|row| {
         row["outstanding"] == 1 && row["disk_flush_ms"] == 1.0 && row["value_bytes"] == 64
@@ -745,9 +486,7 @@ fn a_writer_may_have_a_cpu_of_its_own() {
         assert_eq!(code, 2, "{document}");
         return;
     }
-    let [row] = of_system(&document, "quorate")[..] else {
-        panic!("{document}")
-    };
+    let [row] = of_system(&document, "quorate")[..] else { panic!("{document}") };
     assert_eq!(row["stream"]["pinned"], true);
     assert_eq!(row["lost"].as_u64(), Some(0), "{row}");
 }
@@ -766,25 +505,12 @@ fn the_probe_finds_the_ceiling_of_byte_streams() {
         .map(|row| (row["durability"].as_str(), row["disk_flush_ms"].as_f64()))
         .collect();
     let kind = |class, flush| (Some(class), Some(flush));
-    assert_eq!(
-        kinds,
-        [
-            kind("durable", 0.0),
-            kind("durable", 20.0),
-            kind("volatile", 0.0)
-        ]
-    );
+    assert_eq!(kinds, [kind("durable", 0.0), kind("durable", 20.0), kind("volatile", 0.0)]);
     let sinks = of_system(&document, "sink");
-    let sizes: Vec<_> = sinks
-        .iter()
-        .map(|row| row["value_bytes"].as_u64())
-        .collect();
+    let sizes: Vec<_> = sinks.iter().map(|row| row["value_bytes"].as_u64()).collect();
     assert_eq!(sizes, [Some(14), Some(100)]);
     for row in rows.iter().chain(&sinks) {
-        assert!(
-            row["stream"]["bytes_per_s"].as_f64().unwrap() > 0.0,
-            "{row}"
-        );
+        assert!(row["stream"]["bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
         assert_eq!(row["lost"].as_u64(), Some(0), "{row}");
         let roles = row["stream"]["cpu"].as_array().unwrap().len();
         // Leader, follower, writer.

@@ -42,9 +42,7 @@ fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
     let admin = format!("127.0.0.1:{}", free_port());
     let mut node = NodeProcess::spawn(with(spec, "--admin", &admin)).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
-    wait_for("the node to serve", || {
-        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
-    });
+    wait_for("the node to serve", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
     let mut link = Link::connect(&node.ready.client).unwrap();
     link.ask(&["GET", key]).unwrap() == Reply::Bulk("1".to_owned())
 }
@@ -53,14 +51,7 @@ fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
 #[test]
 fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     let flush = FLUSH.as_millis().to_string();
-    let flags = [
-        "--durability",
-        "volatile",
-        "--store",
-        "memory",
-        "--disk-flush-ms",
-        &flush,
-    ];
+    let flags = ["--durability", "volatile", "--store", "memory", "--disk-flush-ms", &flush];
     let mut cluster = Cluster::start(3, &flags);
     let leader = cluster.leader();
     let asked = (leader % 3) as usize;
@@ -97,10 +88,7 @@ fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     assert_eq!(reply, ok());
     assert!(volatile < FLUSH, "{volatile:?}");
 
-    let id = cluster.status(leader).unwrap()["cluster"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let id = cluster.status(leader).unwrap()["cluster"].as_str().unwrap().to_owned();
     cluster.kill_all_at_once();
     let mut found = 0;
     for node in 1..=3 {
@@ -142,10 +130,7 @@ fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
     let class = |stream: &mut TcpStream, asked: Asked| {
         stream.write_all(asked.word()).unwrap();
         let said = reply(stream);
-        assert_eq!(
-            said,
-            [&[Status::Done as u8], asked.name().as_bytes()].concat()
-        );
+        assert_eq!(said, [&[Status::Done as u8], asked.name().as_bytes()].concat());
     };
     let (status, first, _) = append(&mut stream, b"first");
     assert_eq!(status, Status::Done as u8);

@@ -16,9 +16,7 @@ fn serve(flags: &[&str]) -> (tempfile::TempDir, NodeProcess) {
     let folder = tempfile::tempdir().unwrap();
     let mut node = NodeProcess::spawn(single(&folder.path().join("n"), flags)).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
-    wait_for("it serves", || {
-        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
-    });
+    wait_for("it serves", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
     (folder, node)
 }
 
@@ -29,21 +27,14 @@ fn client(node: &NodeProcess) -> Client {
 fn metric(node: &NodeProcess, name: &str) -> u64 {
     let (code, text) = http(&node.ready.admin, "/metrics").unwrap();
     assert_eq!(code, 200);
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("no {name} in {text}"))
-        .parse()
-        .unwrap()
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
 /// The most memory that the process ever had, in bytes.
 fn peak(node: &NodeProcess) -> usize {
     let text = fs::read_to_string(format!("/proc/{}/status", node.id())).unwrap();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap();
     kib * 1024
 }
@@ -82,14 +73,8 @@ fn clients_that_do_not_read_cost_no_more_than_their_memory() {
         }
         push(&mut stream, &script);
         deaf.push(stream);
-        assert_eq!(
-            good.run(&[b"SET", b"other", b"1"]).unwrap(),
-            Reply::Simple("OK".into())
-        );
-        assert_eq!(
-            good.run(&[b"GET", b"other"]).unwrap(),
-            Reply::Bulk(b"1".to_vec())
-        );
+        assert_eq!(good.run(&[b"SET", b"other", b"1"]).unwrap(), Reply::Simple("OK".into()));
+        assert_eq!(good.run(&[b"GET", b"other"]).unwrap(), Reply::Bulk(b"1".to_vec()));
     }
     let shed = || metric(&node, "quorate_net_clients_shed_total");
     wait_for("some are closed", || (shed() >= 10).then_some(()));
@@ -118,10 +103,7 @@ fn clients_that_do_not_finish_cost_no_more_than_their_memory() {
         if whole {
             push(&mut stream, b"MULTI\r\n");
         }
-        push(
-            &mut stream,
-            if whole { &set } else { &set[..set.len() - 3] },
-        );
+        push(&mut stream, if whole { &set } else { &set[..set.len() - 3] });
         hoarders.push(stream);
         assert_eq!(good.run(&[b"INCR", b"n"]).unwrap(), Reply::Integer(n + 1));
     }

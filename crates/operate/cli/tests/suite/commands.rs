@@ -18,9 +18,7 @@ use serde_json::Value as Json;
 fn serve(spec: crate::common::Spec) -> NodeProcess {
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
-    wait_for("a node that serves", || {
-        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
-    });
+    wait_for("a node that serves", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
     node
 }
 
@@ -62,10 +60,7 @@ fn a_command_for_the_service_is_sent_from_the_command_line() {
     assert_eq!(said(&["GET", "nothing"]), "(nil)\n");
     assert_eq!(said(&["INCRBY", "x", "--", "-5"]), "-5\n");
     assert_eq!(said(&["MGET", "x", "hello"]), "-5\nworld\n");
-    assert_eq!(
-        said(&["--json", "MGET", "x", "y"]),
-        "{\"reply\":[\"-5\",null]}\n"
-    );
+    assert_eq!(said(&["--json", "MGET", "x", "y"]), "{\"reply\":[\"-5\",null]}\n");
     let refused = kv(&["INCR", "hello"]);
     assert_eq!(refused.status.code(), Some(1));
     let text = String::from_utf8(refused.stderr).unwrap();
@@ -85,29 +80,18 @@ fn status_waits_until_all_nodes_serve() {
     assert_eq!(http(admin, "/ready").unwrap().0, 200);
     let both = format!("{admin},127.0.0.1:1");
     let (code, json) = quorate_json(&["status", "--wait=1", "--admin", &both, "--json"]);
-    assert_eq!(
-        (code, &json["error"]["code"]),
-        (3, &Json::from("not_ready"))
-    );
+    assert_eq!((code, &json["error"]["code"]), (3, &Json::from("not_ready")));
     let message = json["error"]["message"].as_str().unwrap();
     let begins = "not all nodes serve after 1 s: no node answers at 127.0.0.1:1";
     assert!(message.starts_with(begins), "{message}");
     // It listens, and its founder is nowhere: it waits.
     let list = format!("1=127.0.0.1:1,2=127.0.0.1:{}", free_port());
-    let lonely = single(
-        &folder.path().join("m"),
-        &["--node", "2", "--cluster", &list],
-    );
+    let lonely = single(&folder.path().join("m"), &["--node", "2", "--cluster", &list]);
     let mut lonely = NodeProcess::spawn(lonely).unwrap();
-    lonely
-        .wait_ready()
-        .unwrap_or_else(|error| panic!("{error}"));
+    lonely.wait_ready().unwrap_or_else(|error| panic!("{error}"));
     let admin = &lonely.ready.admin;
     let (code, json) = quorate_json(&["status", "--wait=1", "--admin", admin, "--json"]);
-    assert_eq!(
-        (code, &json["error"]["code"]),
-        (3, &Json::from("not_ready"))
-    );
+    assert_eq!((code, &json["error"]["code"]), (3, &Json::from("not_ready")));
     let message = json["error"]["message"].as_str().unwrap();
     assert!(message.contains("node 2: "), "{message}");
 }
@@ -131,31 +115,19 @@ fn each_refusal_is_one_clear_error() {
     fs::write(foreign.join("thesis.txt"), "precious").unwrap();
     let (code, text) = refused(&single(&foreign, &[]));
     assert_eq!(code, 1, "{text}");
-    assert!(
-        text.contains("not a quorate data folder: it holds thesis.txt"),
-        "{text}"
-    );
+    assert!(text.contains("not a quorate data folder: it holds thesis.txt"), "{text}");
 
     let mut node = serve(single(&data, &[]));
     let (code, text) = refused(&single(&data, &[]));
     assert_eq!(code, 1, "{text}");
-    assert!(
-        text.contains("another process is using this folder"),
-        "{text}"
-    );
+    assert!(text.contains("another process is using this folder"), "{text}");
     signal(&node, Signal::TERM);
     wait_end(&mut node);
 
     for (flags, message) in [
         (["--node", "2"], "this folder has node 1, not 2"),
-        (
-            ["--durability", "volatile"],
-            "this folder has durability durable, not volatile",
-        ),
-        (
-            ["--store", "memory"],
-            "this folder has store lsm, not memory",
-        ),
+        (["--durability", "volatile"], "this folder has durability durable, not volatile"),
+        (["--store", "memory"], "this folder has store lsm, not memory"),
     ] {
         let (code, text) = refused(&single(&data, &flags));
         assert_eq!(code, 1, "{text}");
@@ -184,30 +156,17 @@ fn bad_usage_exits_with_2() {
         &["tune", "--admin", "127.0.0.1:7452,nonsense"],
         &["bench", "kv", "--connect", "nonsense"],
         &["status", "--json=perhaps"],
-        &[
-            "start",
-            "--data",
-            "d",
-            "--client",
-            "127.0.0.1:7",
-            "--admin",
-            "127.0.0.1:7",
-        ],
+        &["start", "--data", "d", "--client", "127.0.0.1:7", "--admin", "127.0.0.1:7"],
     ] {
         let output = quorate(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty(), "{arguments:?}");
     }
     let (code, json) = quorate_json(&["status", "--admins", "x", "--json"]);
-    assert_eq!(
-        (code, json["error"]["code"].as_str()),
-        (2, Some("bad_usage"))
-    );
+    assert_eq!((code, json["error"]["code"].as_str()), (2, Some("bad_usage")));
     // A level that nobody knows must not mean silence.
     let mut command = Command::new(program());
-    command
-        .args(["status", "--json"])
-        .env("QUORATE_LOG", "loud");
+    command.args(["status", "--json"]).env("QUORATE_LOG", "loud");
     let output = command.output().unwrap();
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(2), "{json}");
@@ -220,11 +179,9 @@ fn bad_usage_exits_with_2() {
 fn help_helps() {
     let plain = quorate(&["start", "--help"]).stdout;
     assert!(!plain.is_empty());
-    for arguments in [
-        &["help", "start"][..],
-        &["help", "start", "--help"],
-        &["help", "start", "-h"],
-    ] {
+    for arguments in
+        [&["help", "start"][..], &["help", "start", "--help"], &["help", "start", "-h"]]
+    {
         let output = quorate(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
         assert_eq!(output.stdout, plain, "{arguments:?}");
@@ -241,13 +198,7 @@ fn nobody_there_exits_with_3_and_an_error_document() {
         let (code, json) = quorate_json(&[command, "--admin", &address, "--json"]);
         assert_eq!(code, 3);
         assert_eq!(json["error"]["code"], "unreachable");
-        assert!(
-            json["error"]["message"]
-                .as_str()
-                .unwrap()
-                .contains(&address),
-            "{json}"
-        );
+        assert!(json["error"]["message"].as_str().unwrap().contains(&address), "{json}");
     }
 }
 
@@ -259,10 +210,7 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     let status = wait_for("three nodes in the status", || {
         let (code, json) = quorate_json(&["status", "--admin", &admin, "--json"]);
         assert_eq!(code, 0);
-        let all = json["nodes"]
-            .as_array()?
-            .iter()
-            .all(|node| node["error"].is_null());
+        let all = json["nodes"].as_array()?.iter().all(|node| node["error"].is_null());
         (all && json["nodes"].as_array()?.len() == 3).then_some(json)
     });
     let leader = status["leader"].as_u64().unwrap();
@@ -275,30 +223,17 @@ fn status_finds_the_cluster_from_one_node_and_transfer_moves_the_lead() {
     assert!(String::from_utf8(human.stdout).unwrap().contains("leads"));
 
     let next = leader % 3 + 1;
-    let (code, json) = quorate_json(&[
-        "transfer",
-        "--to",
-        &next.to_string(),
-        "--admin",
-        &admin,
-        "--json",
-    ]);
+    let (code, json) =
+        quorate_json(&["transfer", "--to", &next.to_string(), "--admin", &admin, "--json"]);
     assert_eq!((code, json["leader"].as_u64()), (0, Some(next)));
-    wait_for("the new leader", || {
-        (u64::from(cluster.leader()) == next).then_some(())
-    });
+    wait_for("the new leader", || (u64::from(cluster.leader()) == next).then_some(()));
 
     let (code, json) = quorate_json(&["transfer", "--to", "9", "--admin", &admin, "--json"]);
     assert_eq!(code, 1, "{json}");
 
     let dead = u32::try_from(next % 3 + 1).unwrap();
     cluster.node(dead).kill().unwrap();
-    let other = cluster
-        .nodes
-        .all()
-        .iter()
-        .find(|node| node.ready.node != dead)
-        .unwrap();
+    let other = cluster.nodes.all().iter().find(|node| node.ready.node != dead).unwrap();
     let (code, json) = quorate_json(&["status", "--admin", &other.ready.admin, "--json"]);
     assert_eq!(code, 0);
     let nodes = json["nodes"].as_array().unwrap();
@@ -342,10 +277,7 @@ fn nodes_remember_second_by_second_what_they_did() {
         let all = history("/history/all")?;
         let all = all.as_array()?;
         let applied = |node: &Json| sum(&node["samples"], &count("applied")) >= 50;
-        let answered: u64 = all
-            .iter()
-            .map(|node| sum(&node["samples"], &count("answered")))
-            .sum();
+        let answered: u64 = all.iter().map(|node| sum(&node["samples"], &count("answered"))).sum();
         (all.len() == 3 && all.iter().all(applied) && answered >= 50).then_some(())
     });
     let own = history("/history").unwrap();
@@ -353,10 +285,7 @@ fn nodes_remember_second_by_second_what_they_did() {
     let last = own["samples"].as_array().unwrap().last().unwrap();
     assert_eq!(last["leader"], leader, "{last}");
     assert!(last["at_ms"].is_u64() && last["span_ms"].is_u64(), "{last}");
-    assert_eq!(
-        sum(&own["samples"], &took),
-        sum(&own["samples"], &count("answered"))
-    );
+    assert_eq!(sum(&own["samples"], &took), sum(&own["samples"], &count("answered")));
     let gone = cluster.leader() % 3 + 1;
     cluster.node(gone).kill().unwrap();
     let all = history("/history/all").unwrap();
@@ -369,18 +298,13 @@ fn a_node_alone_of_three_is_alive_but_not_ready() {
     cluster.node(2).kill().unwrap();
     cluster.node(3).kill().unwrap();
     let admin = cluster.nodes.all()[0].ready.admin.clone();
-    wait_for("a node that is not ready", || {
-        (http(&admin, "/ready")?.0 == 503).then_some(())
-    });
+    wait_for("a node that is not ready", || (http(&admin, "/ready")?.0 == 503).then_some(()));
     assert_eq!(http(&admin, "/health").unwrap().0, 200);
     let metrics = http(&admin, "/metrics").unwrap().1;
     assert!(metrics.contains("\nquorate_leading 0\n"), "{metrics}");
     let error = Client::new(
         &[cluster.nodes.all()[0].ready.client.clone()],
-        Options {
-            deadline: std::time::Duration::from_millis(500),
-            ..Options::default()
-        },
+        Options { deadline: std::time::Duration::from_millis(500), ..Options::default() },
     )
     .run(&[b"SET", b"x", b"1"]);
     assert!(error.is_err(), "{error:?}");
@@ -393,10 +317,7 @@ fn a_joining_node_listens_before_the_founder_runs() {
     let ports = [free_port(), free_port()];
     let list = format!("1=127.0.0.1:{},2=127.0.0.1:{}", ports[0], ports[1]);
     let spec = |node: &str| {
-        let mut spec = single(
-            &folder.path().join(node),
-            &["--node", node, "--cluster", &list],
-        );
+        let mut spec = single(&folder.path().join(node), &["--node", node, "--cluster", &list]);
         spec.flags.drain(2..4); // --peer: the one in the list is taken
         spec
     };
@@ -408,25 +329,16 @@ fn a_joining_node_listens_before_the_founder_runs() {
     assert_eq!(code, 503, "{body}");
     // Who asks for the cluster sees a node that starts, and what it waits for.
     let (code, json) = quorate_json(&["status", "--admin", &second.ready.admin, "--json"]);
-    assert_eq!(
-        (code, &json["nodes"][0]["node"]),
-        (0, &Json::from(2)),
-        "{json}"
-    );
+    assert_eq!((code, &json["nodes"][0]["node"]), (0, &Json::from(2)), "{json}");
     let why = json["nodes"][0]["error"].as_str().unwrap();
     assert!(why.contains("waiting for the founder"), "{json}");
     let human = quorate(&["status", "--admin", &second.ready.admin]);
     let text = String::from_utf8(human.stdout).unwrap();
     assert!(text.contains("2     starting"), "{text}");
     let first = serve(spec("1"));
-    wait_for("the joined node", || {
-        (http(&second.ready.admin, "/ready")?.0 == 200).then_some(())
-    });
+    wait_for("the joined node", || (http(&second.ready.admin, "/ready")?.0 == 200).then_some(()));
     client(&first).run(&[b"SET", b"x", b"1"]).unwrap();
-    assert_eq!(
-        client(&second).ask(&[b"GET", b"x"]).unwrap(),
-        Reply::Bulk(b"1".to_vec())
-    );
+    assert_eq!(client(&second).ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
 }
 
 /// The stored membership wins: a list that differs is a warning, no more.
@@ -438,20 +350,15 @@ fn a_differing_list_is_ignored_with_a_warning() {
     node.kill().unwrap();
     let node = serve(single(&data, &["--cluster", "1=127.0.0.1:1,2=127.0.0.1:2"]));
     let said = fs::read_to_string(&node.spec.stderr).unwrap();
-    assert!(
-        said.contains("differs from the stored membership"),
-        "{said}"
-    );
+    assert!(said.contains("differs from the stored membership"), "{said}");
 }
 
 #[test]
 fn a_unix_socket_serves_clients_and_goes_with_the_node() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("client.sock");
-    let mut node = serve(single(
-        &folder.path().join("n"),
-        &["--client-socket", path.to_str().unwrap()],
-    ));
+    let mut node =
+        serve(single(&folder.path().join("n"), &["--client-socket", path.to_str().unwrap()]));
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"SET x 1\r\nGET x\r\n").unwrap();
     let mut reply = [0; 12];
@@ -483,16 +390,10 @@ fn the_log_is_verified_offline_and_damage_exits_with_4() {
     let path = data.to_str().unwrap();
     for number in 0..200 {
         let value = format!("{number}").repeat(50);
-        client(&node)
-            .run(&[b"SET", b"x", value.as_bytes()])
-            .unwrap();
+        client(&node).run(&[b"SET", b"x", value.as_bytes()]).unwrap();
     }
     let running = quorate(&["log", "verify", path]);
-    assert_eq!(
-        running.status.code(),
-        Some(1),
-        "a running node's log is left alone"
-    );
+    assert_eq!(running.status.code(), Some(1), "a running node's log is left alone");
     signal(&node, Signal::TERM);
     wait_end(&mut node);
 
@@ -505,43 +406,22 @@ fn the_log_is_verified_offline_and_damage_exits_with_4() {
     assert_eq!(json["torn_tail_bytes"], 0);
     let (code, json) = quorate_json(&["log", "inspect", path, "--json"]);
     assert_eq!(code, 0);
-    assert!(
-        json["log"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|item| item["vote"].is_object())
-    );
+    assert!(json["log"].as_array().unwrap().iter().any(|item| item["vote"].is_object()));
 
-    let segment = fs::read_dir(data.join("log"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let segment = segment
-        .filter(|path| path.extension().is_some())
-        .min()
-        .unwrap();
+    let segment = fs::read_dir(data.join("log")).unwrap().map(|entry| entry.unwrap().path());
+    let segment = segment.filter(|path| path.extension().is_some()).min().unwrap();
     let file = fs::File::options().write(true).open(segment).unwrap();
-    file.write_all_at(b"not what was written", 40 * 4096 + 100)
-        .unwrap();
+    file.write_all_at(b"not what was written", 40 * 4096 + 100).unwrap();
     let (code, json) = quorate_json(&["log", "verify", path, "--json"]);
     assert_eq!(code, 4, "{json}");
     let damaged = &json["damaged"][0];
-    assert!(
-        damaged["segment"].is_u64() && damaged["offset"].is_u64(),
-        "{json}"
-    );
-    assert!(
-        damaged["slots"].is_object() && damaged["reason"].is_string(),
-        "{json}"
-    );
+    assert!(damaged["segment"].is_u64() && damaged["offset"].is_u64(), "{json}");
+    assert!(damaged["slots"].is_object() && damaged["reason"].is_string(), "{json}");
 
     let strange = quorate(&["log", "verify", folder.path().to_str().unwrap()]);
     assert_eq!(strange.status.code(), Some(1));
     let text = String::from_utf8(strange.stderr).unwrap();
-    assert!(
-        text.contains("the --data folder") && !text.contains("new node"),
-        "{text}"
-    );
+    assert!(text.contains("the --data folder") && !text.contains("new node"), "{text}");
 }
 
 #[test]
@@ -565,9 +445,8 @@ fn the_demo_of_a_stream_finds_the_file_on_every_node() {
     let (code, json) = quorate_json(&["demo", "--stream", "--file", path, "--json"]);
     assert_eq!(code, 0, "{json}");
     let compared = json["compared"].as_array().unwrap();
-    let expected: Vec<Json> = (1..=3)
-        .map(|node| serde_json::json!({"node": node, "equal": BYTES, "lost": 0}))
-        .collect();
+    let expected: Vec<Json> =
+        (1..=3).map(|node| serde_json::json!({"node": node, "equal": BYTES, "lost": 0})).collect();
     assert_eq!(compared, &expected, "{json}");
     assert_eq!(json["bytes"], BYTES, "{json}");
     // The writer was at the leader, and the leader was killed.
@@ -580,10 +459,7 @@ fn demo_loses_nothing(service: &str) {
     assert_eq!(code, 0, "{json}");
     assert_eq!(json["lost"], 0, "{json}");
     assert!(json["acknowledged"].as_u64().unwrap() > 0, "{json}");
-    assert!(
-        json["written"].as_u64() >= json["acknowledged"].as_u64(),
-        "{json}"
-    );
+    assert!(json["written"].as_u64() >= json["acknowledged"].as_u64(), "{json}");
     assert!(json["failover_ms"].is_u64(), "{json}");
     assert!(json["digest"].is_string(), "{json}");
 }

@@ -10,16 +10,7 @@ fn the_program_knows_its_commit_without_the_source_tree() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.json");
     let output = Command::new(crate::common::program())
-        .args([
-            "bench",
-            "log",
-            "--outstanding",
-            "1",
-            "--duration",
-            "50ms",
-            "--warmup",
-            "10ms",
-        ])
+        .args(["bench", "log", "--outstanding", "1", "--duration", "50ms", "--warmup", "10ms"])
         .args(["--repeat", "1", "--json"])
         .arg(&report)
         .current_dir(folder.path())

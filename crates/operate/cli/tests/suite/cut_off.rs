@@ -69,11 +69,7 @@ fn serves(data: &Path, peer: &str) -> String {
 /// before.
 fn killed_when(arguments: &[&str], mut shows: impl FnMut() -> bool) -> bool {
     let mut command = Command::new(program());
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     let id = Pid::from_child(&child);
     loop {
@@ -140,14 +136,7 @@ fn a_restore_that_was_killed_is_refused_and_begun_again() {
     for (at, (name, shows)) in moments.iter().enumerate() {
         let data = folder.path().join(format!("data-{at}"));
         let peer = format!("127.0.0.1:{}", free_port());
-        let restore = [
-            "restore",
-            text(&file),
-            "--data",
-            text(&data),
-            "--peer",
-            &peer,
-        ];
+        let restore = ["restore", text(&file), "--data", text(&data), "--peer", &peer];
         let killed = killed_when(&restore, || shows(&data));
         cut_off += u32::from(killed);
         let again = |expected: i32| {
@@ -161,10 +150,7 @@ fn a_restore_that_was_killed_is_refused_and_begun_again() {
         } else if data.join("restoring").exists() {
             let (code, said) = refused(&with(single(&data, &[]), "--peer", &peer));
             let why = "a backup was being restored into it, and not to the end";
-            assert!(
-                code == 1 && said.contains(why),
-                "killed at {name}: {code}, {said}"
-            );
+            assert!(code == 1 && said.contains(why), "killed at {name}: {code}, {said}");
             refusals += 1;
             again(0);
         } else {
@@ -172,10 +158,7 @@ fn a_restore_that_was_killed_is_refused_and_begun_again() {
         }
         serves(&data, &peer);
     }
-    assert!(
-        cut_off >= 5 && refusals >= 4,
-        "{cut_off} were killed, {refusals} refused"
-    );
+    assert!(cut_off >= 5 && refusals >= 4, "{cut_off} were killed, {refusals} refused");
 }
 
 /// [era-10] Before the switch the node is as it was; within it, it is nobody's.
@@ -184,55 +167,34 @@ fn a_recovery_that_was_killed_leaves_the_old_node_or_is_ended() {
     let mut cluster = Cluster::start(2, &["--store", "memory"]);
     fill(&cluster.clients()[0]);
     cluster.wait_until_equal();
-    let id = cluster.status(1).unwrap()["cluster"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let id = cluster.status(1).unwrap()["cluster"].as_str().unwrap().to_owned();
     cluster.kill_all_at_once();
     let old = cluster.nodes.all()[0].spec.data.clone();
     let folder = TempDir::new().unwrap();
     let moments: &[Moment<'_>] = &[
         ("its work", &|data| data.join("recover").exists()),
-        ("some of the copy", &|data| {
-            bytes_in(&data.join("recover")) > 1 << 20
-        }),
+        ("some of the copy", &|data| bytes_in(&data.join("recover")) > 1 << 20),
         ("the new folder", &|data| data.join("recover/new").exists()),
-        ("the new identity", &|data| {
-            data.join("recover/new/identity").exists()
-        }),
+        ("the new identity", &|data| data.join("recover/new/identity").exists()),
         ("the switch", &|data| data.join("recovering").exists()),
         ("nobody's", &|data| !data.join("identity").exists()),
         ("the switch's second half", &|data| {
             fs::read(data.join("recovering")).is_ok_and(|said| said == b"in\n")
         }),
-        ("the old files aside", &|data| {
-            data.join("before-recover-1").exists()
-        }),
+        ("the old files aside", &|data| data.join("before-recover-1").exists()),
     ];
     let (mut cut_off, mut as_it_was, mut refusals) = (0, 0, 0);
     for (at, (name, shows)) in moments.iter().enumerate() {
         let data = folder.path().join(format!("data-{at}"));
         copy(&old, &data);
         let peer = format!("127.0.0.1:{}", free_port());
-        let recover = [
-            "recover",
-            "--data",
-            text(&data),
-            "--unsafe",
-            "--yes",
-            &id,
-            "--peer",
-            &peer,
-        ];
+        let recover = ["recover", "--data", text(&data), "--unsafe", "--yes", &id, "--peer", &peer];
         let killed = killed_when(&recover, || shows(&data));
         cut_off += u32::from(killed);
         if data.join("recovering").exists() {
             let (code, said) = refused(&with(single(&data, &[]), "--peer", &peer));
             let why = "it is being recovered, and not to the end";
-            assert!(
-                code == 1 && said.contains(why),
-                "killed at {name}: {code}, {said}"
-            );
+            assert!(code == 1 && said.contains(why), "killed at {name}: {code}, {said}");
             refusals += 1;
         }
         let ended = !data.join("recovering").exists() && data.join("before-recover-1").exists();

@@ -31,9 +31,7 @@ fn limited(folder: &Path, limits: &str) -> PathBuf {
 }
 
 fn open_files(node: &NodeProcess) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", node.id()))
-        .unwrap()
-        .count()
+    fs::read_dir(format!("/proc/{}/fd", node.id())).unwrap().count()
 }
 
 fn segments(node: &NodeProcess) -> usize {
@@ -48,11 +46,7 @@ fn value(number: usize) -> Vec<u8> {
 
 fn set(number: usize) -> Vec<u8> {
     let (key, value) = (format!("k{number}"), value(number));
-    let head = format!(
-        "*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n",
-        key.len(),
-        value.len()
-    );
+    let head = format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n", key.len(), value.len());
     [head.as_bytes(), &value, b"\r\n"].concat()
 }
 
@@ -99,10 +93,8 @@ fn crowd(node: &NodeProcess) -> Vec<TcpStream> {
 fn a_log_of_more_segments_than_descriptors_with_a_crowd_at_all_ports() {
     for store in ["memory", "lsm"] {
         let folder = tempfile::tempdir().unwrap();
-        let mut spec = single(
-            &folder.path().join("node"),
-            &["--store", store, "--log-segment", "65536"],
-        );
+        let mut spec =
+            single(&folder.path().join("node"), &["--store", store, "--log-segment", "65536"]);
         spec.program = limited(folder.path(), &format!("ulimit -n {LIMIT}"));
         let mut node = NodeProcess::spawn(spec).unwrap();
         node.wait_ready().unwrap();
@@ -134,19 +126,14 @@ fn a_log_of_more_segments_than_descriptors_with_a_crowd_at_all_ports() {
 fn a_follower_catches_up_from_a_log_of_more_segments_than_descriptors() {
     let folder = tempfile::tempdir().unwrap();
     let program = limited(folder.path(), &format!("ulimit -n {LIMIT}"));
-    let mut cluster = Cluster::start_program(
-        &program,
-        3,
-        &["--store", "memory", "--log-segment", "65536"],
-    );
+    let mut cluster =
+        Cluster::start_program(&program, 3, &["--store", "memory", "--log-segment", "65536"]);
     let follower = cluster.leader() % 3 + 1;
     cluster.node(follower).kill().unwrap();
     let mut client = cluster.client_from(cluster.leader());
     for number in 0..WRITES {
         let key = format!("k{number}");
-        client
-            .run(&[b"SET", key.as_bytes(), &value(number)])
-            .unwrap();
+        client.run(&[b"SET", key.as_bytes(), &value(number)]).unwrap();
     }
     cluster.node(follower).restart().unwrap();
     cluster.wait_until_equal();

@@ -60,39 +60,24 @@ fn a_learner_submits_and_learns_by_frames() {
     let mut client = Client::new(&[learner.ready.client.clone()], patient());
     let mut written = 0_u64;
     // Until it has heard the leader's device, and has been heard by it.
-    let device = wait_for(
-        "a command that went by frames, and decisions by them",
-        || {
-            for _ in 0..20 {
-                client.run(&[b"INCR", b"key"]).unwrap();
-                written += 1;
-            }
-            let device = device()?;
-            let is = |name: &str| device[name].as_u64().is_some_and(|count| count > 100);
-            (is("offered") && is("counted")).then_some(device)
-        },
-    );
+    let device = wait_for("a command that went by frames, and decisions by them", || {
+        for _ in 0..20 {
+            client.run(&[b"INCR", b"key"]).unwrap();
+            written += 1;
+        }
+        let device = device()?;
+        let is = |name: &str| device[name].as_u64().is_some_and(|count| count > 100);
+        (is("offered") && is("counted")).then_some(device)
+    });
     assert_eq!(device["votes"], 0, "{device}");
     let reply = cluster.client_of(1).ask(&[b"GET", b"key"]).unwrap();
-    assert_eq!(
-        reply.bytes(),
-        Some(written.to_string().as_bytes()),
-        "{reply:?}"
-    );
+    assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
 /// A box, a thread and a node without a device behind the page of the demo; `cargo xtask page` presses its buttons.
 #[test]
 fn the_demo_with_a_page_loses_nothing() {
-    let words = [
-        "demo",
-        "--devices",
-        "--plane",
-        "tcp",
-        "--seconds",
-        "3",
-        "--json",
-    ];
+    let words = ["demo", "--devices", "--plane", "tcp", "--seconds", "3", "--json"];
     let (code, json) = quorate_json(&words);
     assert_eq!((code, json["lost"].as_u64()), (0, Some(0)), "{json}");
     assert!(json["acknowledged"].as_u64().unwrap() > 0, "{json}");
@@ -113,9 +98,7 @@ fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
     let children = cluster.node(id).children().unwrap();
     children.into_iter().find(|child| {
         let words = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        words
-            .split(|byte| *byte == 0)
-            .any(|word| word == program.as_bytes())
+        words.split(|byte| *byte == 0).any(|word| word == program.as_bytes())
     })
 }
 
@@ -133,9 +116,7 @@ fn boxes_give_out_slots_and_may_lose_their_memory() {
             assert!(device["kind"] != "udp", "{device}");
             device["gives_from"].is_u64().then_some(leader)
         });
-        let before = device_of(&cluster, leader).unwrap()["given"]
-            .as_u64()
-            .unwrap();
+        let before = device_of(&cluster, leader).unwrap()["given"].as_u64().unwrap();
         wait_for("slots from it", || {
             client.run(&[b"INCR", b"key"]).unwrap();
             written += 1;
@@ -152,11 +133,7 @@ fn boxes_give_out_slots_and_may_lose_their_memory() {
         }
     }
     let reply = cluster.client_of(1).ask(&[b"GET", b"key"]).unwrap();
-    assert_eq!(
-        reply.bytes(),
-        Some(written.to_string().as_bytes()),
-        "{reply:?}"
-    );
+    assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
 /// One votes by a program for switches, one by a thread, one by itself: whoever leads, devices and node work together.
@@ -196,11 +173,7 @@ fn groups_are_mixed() {
         assert!(device["votes"].as_u64().unwrap() >= 20, "{device}");
     }
     let reply = cluster.client_of(2).ask(&[b"GET", b"key"]).unwrap();
-    assert_eq!(
-        reply.bytes(),
-        Some(written.to_string().as_bytes()),
-        "{reply:?}"
-    );
+    assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
 /// What does not map frames to frames is said, and a thread votes instead.

@@ -59,34 +59,14 @@ fn this_machine_is_looked_at() {
         assert_eq!(hint.is_empty(), state == "ok", "{finding}");
     }
     let tcp = plane(&json, "tcp");
-    assert_eq!(
-        (&tcp["works"], &tcp["spoken"]),
-        (&json!(true), &json!(true)),
-        "{json}"
-    );
+    assert_eq!((&tcp["works"], &tcp["spoken"]), (&json!(true), &json!(true)), "{json}");
     // The bare programs ran: nothing of this was invented.
-    assert!(
-        tcp["predicted"]["latency_us"].as_f64().unwrap() > 0.0,
-        "{tcp}"
-    );
-    assert!(
-        tcp["predicted"]["throughput_per_s"].as_f64().unwrap() > 0.0,
-        "{tcp}"
-    );
+    assert!(tcp["predicted"]["latency_us"].as_f64().unwrap() > 0.0, "{tcp}");
+    assert!(tcp["predicted"]["throughput_per_s"].as_f64().unwrap() > 0.0, "{tcp}");
     assert_eq!(tcp["predicted"]["class"], "durable");
-    assert_eq!(
-        plane(&json, "ethernet")["predicted"]["latency_us"],
-        Json::Null
-    );
-    assert_eq!(
-        (&json["reach"], &json["measured"]),
-        (&Json::Null, &Json::Null)
-    );
-    assert_eq!(
-        fs::read_dir(folder.path()).unwrap().count(),
-        0,
-        "nothing is left"
-    );
+    assert_eq!(plane(&json, "ethernet")["predicted"]["latency_us"], Json::Null);
+    assert_eq!((&json["reach"], &json["measured"]), (&Json::Null, &Json::Null));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 
     let flushes = &json["flushes"];
     let bars = flushes["histogram"].as_array().unwrap().iter();
@@ -129,14 +109,9 @@ fn a_check_is_one_line_and_a_code() {
     let (code, json) = quorate_json(&["doctor", "--check", "--json"]);
     let bad = json["findings"].as_array().unwrap().iter();
     let bad = bad.filter(|finding| finding["state"] != "ok" && finding["state"] != "unknown");
-    let names: Vec<&str> = bad
-        .map(|finding| finding["name"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> = bad.map(|finding| finding["name"].as_str().unwrap()).collect();
     assert!(code <= 2, "{json}");
-    assert_eq!(
-        (&json["measured"], &json["reach"]),
-        (&Json::Null, &Json::Null)
-    );
+    assert_eq!((&json["measured"], &json["reach"]), (&Json::Null, &Json::Null));
     let ignored = ["load", "jumps"].into_iter().chain(names);
     let ignored = ignored.collect::<Vec<_>>().join(",");
     let output = quorate(&["doctor", "--check", "--ignore", &ignored]);
@@ -147,10 +122,7 @@ fn a_check_is_one_line_and_a_code() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let output = quorate(&["doctor", "--check", "--admin", &nobody]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.starts_with("QUORATE CRITICAL - no node answers at "),
-        "{text}"
-    );
+    assert!(text.starts_with("QUORATE CRITICAL - no node answers at "), "{text}");
     assert_eq!(output.status.code(), Some(2));
     let (code, json) = quorate_json(&["doctor", "--check", "--admin", &nobody, "--json"]);
     assert_eq!((code, &json["error"]["code"]), (2, &json!("unreachable")));
@@ -164,10 +136,7 @@ fn what_nodes_should_have_in_common_is_compared() {
     let (_, json) = quorate_json(&["status", "--admin", &admin, "--json"]);
     let settings = &json["nodes"][0]["settings"];
     assert_eq!(settings["reads"], "lease", "{json}");
-    assert!(
-        settings["data"].is_null() && settings["admin"].is_null(),
-        "{settings}"
-    );
+    assert!(settings["data"].is_null() && settings["admin"].is_null(), "{settings}");
     let (_, json) = quorate_json(&["doctor", "--check", "--admin", &admin, "--json"]);
     assert_eq!(finding(&json, "versions")["state"], "ok");
     assert_eq!(finding(&json, "settings")["state"], "ok");
@@ -189,33 +158,17 @@ fn certificates_are_looked_at() {
     let at = at.to_str().unwrap();
     let made = quorate(&["cert", "init", "--dir", at, "--cluster", "blue"]);
     assert!(made.status.success(), "{made:?}");
-    let made = quorate(&[
-        "cert",
-        "node",
-        "1",
-        "--dir",
-        at,
-        "--days",
-        "9",
-        "--host",
-        "localhost",
-    ]);
+    let made = quorate(&["cert", "node", "1", "--dir", at, "--days", "9", "--host", "localhost"]);
     assert!(made.status.success(), "{made:?}");
     let own = format!("{at}/node-1");
     let (_, json) = quorate_json(&["doctor", "--check", "--tls", &own, "--json"]);
     assert_eq!(finding(&json, "certificate node.crt")["state"], "warning");
     assert_eq!(finding(&json, "certificate ca.crt")["state"], "ok");
-    assert_eq!(
-        finding(&json, "certificates")["what"],
-        "of node-1.blue.quorate.internal"
-    );
+    assert_eq!(finding(&json, "certificates")["what"], "of node-1.blue.quorate.internal");
     fs::write(format!("{own}/node.crt"), "nonsense").unwrap();
     let output = quorate(&["doctor", "--check", "--tls", &own]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.starts_with("QUORATE CRITICAL - certificate node.crt: "),
-        "{text}"
-    );
+    assert!(text.starts_with("QUORATE CRITICAL - certificate node.crt: "), "{text}");
     assert_eq!(output.status.code(), Some(2));
     // Nobody can be asked with such a certificate.
     let nobody = format!("127.0.0.1:{}", free_port());
@@ -236,15 +189,10 @@ fn what_was_predicted_is_measured() {
             ["predicted", "measured", "error_percent"].map(|key| one[key].as_f64().unwrap());
         assert!(predicted > 0.0 && measured > 0.0, "{one}");
         let expected = (predicted / measured - 1.0) * 100.0;
-        assert!(
-            (error - expected).abs() <= 0.1 + expected.abs() * 0.01,
-            "{one}"
-        );
+        assert!((error - expected).abs() <= 0.1 + expected.abs() * 0.01, "{one}");
     }
     let of = |plane: &str, what: &str| {
-        compared
-            .iter()
-            .any(|one| one["plane"] == plane && one["what"] == what)
+        compared.iter().any(|one| one["plane"] == plane && one["what"] == what)
     };
     for plane in ["tcp", "udp"] {
         assert!(of(plane, "latency") && of(plane, "throughput"));
@@ -274,23 +222,12 @@ fn members_hear_each_other() {
     // Addresses travel with the first handshakes.
     wait_for("three nodes in the status", || {
         let (_, json) = quorate_json(&["status", "--admin", &admin, "--json"]);
-        let all = json["nodes"]
-            .as_array()?
-            .iter()
-            .all(|node| node["error"].is_null());
+        let all = json["nodes"].as_array()?.iter().all(|node| node["error"].is_null());
         (all && json["nodes"].as_array()?.len() == 3).then_some(())
     });
     let group = group();
-    let arguments = [
-        "doctor",
-        "--admin",
-        &admin,
-        "--plane-group",
-        &group,
-        "--count",
-        "40",
-        "--json",
-    ];
+    let arguments =
+        ["doctor", "--admin", &admin, "--plane-group", &group, "--count", "40", "--json"];
     let (_, json) = quorate_json(&arguments);
     let reach = &json["reach"];
     if reach["problems"].to_string().contains("cannot join") {
@@ -311,21 +248,11 @@ fn members_hear_each_other() {
     assert_eq!(json["reach"]["problems"], json!([]), "{json}");
 
     // An interface that no member has: each says so, and nobody fell over.
-    let elsewhere = [
-        "doctor",
-        "--admin",
-        &admin,
-        "--interface",
-        "no-such-if",
-        "--json",
-    ];
+    let elsewhere = ["doctor", "--admin", &admin, "--interface", "no-such-if", "--json"];
     let (code, json) = quorate_json(&elsewhere);
     assert_eq!(code, 1, "{json}");
     let problems = json["reach"]["problems"].to_string();
-    assert!(
-        problems.contains("there is no interface no-such-if"),
-        "{problems}"
-    );
+    assert!(problems.contains("there is no interface no-such-if"), "{problems}");
     cluster.wait_until_all_serve();
 }
 
@@ -338,11 +265,7 @@ fn a_bundle_has_everything_but_secrets() {
     let plane = "0123456789abcdef".repeat(4);
     let log = folder.path().join("n1.log");
     let key = "-----BEGIN PRIVATE KEY-----\nMC4CAQplanted\n-----END PRIVATE KEY-----";
-    fs::write(
-        &log,
-        format!("first\n{key}\npassword=planted\n3 {plane}\nlast\n"),
-    )
-    .unwrap();
+    fs::write(&log, format!("first\n{key}\npassword=planted\n3 {plane}\nlast\n")).unwrap();
     let to = folder.path().join("b.tar.gz");
     let bundle = to.to_str().unwrap();
     let arguments = [
@@ -373,10 +296,7 @@ fn a_bundle_has_everything_but_secrets() {
     ] {
         assert!(named(name), "{name}: {json}");
     }
-    let unpacked = std::process::Command::new("tar")
-        .args(["-xzOf", bundle])
-        .output()
-        .unwrap();
+    let unpacked = std::process::Command::new("tar").args(["-xzOf", bundle]).output().unwrap();
     assert!(unpacked.status.success(), "{unpacked:?}");
     let text = String::from_utf8(unpacked.stdout).unwrap();
     for part in ["first\n", "last\n", "quorate_"] {
@@ -398,10 +318,7 @@ fn a_bundle_is_made_also_when_nobody_answers() {
     let bundle = to.to_str().unwrap();
     let nobody = format!("127.0.0.1:{}", free_port());
     let (code, json) = quorate_json(&["doctor", "--admin", &nobody, "--bundle", bundle, "--json"]);
-    assert_eq!(
-        (code, &finding(&json, "nodes")["state"]),
-        (1, &json!("failing"))
-    );
+    assert_eq!((code, &finding(&json, "nodes")["state"]), (1, &json!("failing")));
     let missing = json["bundle"]["missing"].to_string();
     assert!(missing.contains("no node answers at"), "{missing}");
     assert!(to.exists());
@@ -410,45 +327,21 @@ fn a_bundle_is_made_also_when_nobody_answers() {
 #[test]
 fn bad_arguments_are_one_clear_error() {
     for (arguments, said) in [
-        (
-            &["doctor", "--plane-group", "10.0.0.1:7460"][..],
-            "no multicast group",
-        ),
-        (
-            &["doctor", "--plane-group", "224.0.0.1:7460"],
-            "routing protocols",
-        ),
-        (
-            &["doctor", "--interface", "a/b"],
-            "must be the name of a network interface",
-        ),
-        (
-            &["doctor", "--peer", "nonsense"],
-            "must be HOST:PORT (got nonsense)",
-        ),
-        (
-            &["doctor", "--admin", "nonsense"],
-            "must be HOST:PORT (got nonsense)",
-        ),
-        (
-            &["doctor", "--count", "0"],
-            "--count must be between 1 and 1000 (got 0)",
-        ),
+        (&["doctor", "--plane-group", "10.0.0.1:7460"][..], "no multicast group"),
+        (&["doctor", "--plane-group", "224.0.0.1:7460"], "routing protocols"),
+        (&["doctor", "--interface", "a/b"], "must be the name of a network interface"),
+        (&["doctor", "--peer", "nonsense"], "must be HOST:PORT (got nonsense)"),
+        (&["doctor", "--admin", "nonsense"], "must be HOST:PORT (got nonsense)"),
+        (&["doctor", "--count", "0"], "--count must be between 1 and 1000 (got 0)"),
         (&["doctor", "--check", "--measure"], "cannot be used with"),
-        (
-            &["doctor", "--check", "--bundle", "b"],
-            "cannot be used with",
-        ),
+        (&["doctor", "--check", "--bundle", "b"], "cannot be used with"),
         (&["doctor", "--ignore", "thp"], "--check"),
         (&["doctor", "--log", "f"], "--bundle"),
     ] {
         let output = quorate(arguments);
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?} {text}");
-        assert!(
-            text.contains(said) && text.matches("error:").count() == 1,
-            "{text}"
-        );
+        assert!(text.contains(said) && text.matches("error:").count() == 1, "{text}");
     }
     let nobody = format!("127.0.0.1:{}", free_port());
     let (code, json) = quorate_json(&["doctor", "--admin", &nobody, "--json"]);

@@ -25,16 +25,11 @@ fn a_cluster_keeps_the_service_that_it_began_with() {
     cluster.node(1).kill().unwrap();
     let data = cluster.node(1).spec.data.display().to_string();
     let any = "127.0.0.1:0";
-    let places = [
-        "--client", any, "--admin", any, "--stream", any, "--peer", any,
-    ];
+    let places = ["--client", any, "--admin", any, "--stream", any, "--peer", any];
     let refused = quorate(&[&["start", "--data", &data, "--service", "kv"], &places[..]].concat());
     assert_eq!(refused.status.code(), Some(2));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(
-        said.contains("this node's cluster serves etcd, not kv"),
-        "{said}"
-    );
+    assert!(said.contains("this node's cluster serves etcd, not kv"), "{said}");
     cluster.node(1).restart().unwrap();
     cluster.wait_until_all_serve();
     serves(&cluster);
@@ -68,10 +63,7 @@ fn keys_on_disk_are_there_after_a_kill() {
     let now = |address: &str| {
         let there = range(address, 0);
         let kv = &there["kvs"][0];
-        assert_eq!(
-            (&kv["value"], &kv["version"]),
-            (&"Mw==".into(), &"3".into())
-        );
+        assert_eq!((&kv["value"], &kv["version"]), (&"Mw==".into(), &"3".into()));
         assert_eq!(range(address, 3)["kvs"][0]["value"], "Mg==");
         let gone = range(address, 2);
         assert!(gone.to_string().contains("has been compacted"), "{gone}");
@@ -118,17 +110,10 @@ fn a_snapshot_of_etcd_with_users_needs_a_new_password_of_root() {
     let password = folder.path().join("password");
     std::fs::write(&password, "sesame\n").unwrap();
     let done = restore(&["--root-password-file", &password.display().to_string()]);
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let status = quorate(&["restore", "--from-etcd", snapshot, "--json"]);
     let status: Json = serde_json::from_slice(&status.stdout).unwrap();
-    assert_eq!(
-        (&status["auth_enabled"], &status["total_key"]),
-        (&true.into(), &29.into())
-    );
+    assert_eq!((&status["auth_enabled"], &status["total_key"]), (&true.into(), &29.into()));
 }
 
 #[test]
@@ -137,28 +122,16 @@ fn a_kind_of_token_that_is_none_is_refused_at_the_start() {
     let any = "127.0.0.1:0";
     let start = |kind: &str| {
         let data = folder.path().join("data").display().to_string();
-        let places = [
-            "--client", any, "--admin", any, "--stream", any, "--peer", any,
-        ];
-        let start = [
-            "start",
-            "--service",
-            "etcd",
-            "--data",
-            data.as_str(),
-            "--etcd-auth-token",
-            kind,
-        ];
+        let places = ["--client", any, "--admin", any, "--stream", any, "--peer", any];
+        let start =
+            ["start", "--service", "etcd", "--data", data.as_str(), "--etcd-auth-token", kind];
         let refused = quorate(&[&start[..], &places].concat());
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(2), "{said}");
         said
     };
     let said = start("jws");
-    assert!(
-        said.contains("--etcd-auth-token: \"jws\" is no kind of token"),
-        "{said}"
-    );
+    assert!(said.contains("--etcd-auth-token: \"jws\" is no kind of token"), "{said}");
     let said = start("jwt,sign-method=HS256,priv-key=/nowhere/key");
     assert!(said.contains("cannot read /nowhere/key"), "{said}");
 }

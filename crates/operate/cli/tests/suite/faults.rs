@@ -29,11 +29,7 @@ impl Load {
             let name = node.ready.node;
             thread::spawn(move || write(name, client, &stop, &acknowledged))
         });
-        Self {
-            writers: writers.collect(),
-            stop,
-            acknowledged,
-        }
+        Self { writers: writers.collect(), stop, acknowledged }
     }
 
     fn wait_for_more(&self, count: u64) {
@@ -46,10 +42,7 @@ impl Load {
     /// The keys that were acknowledged; each has its own name as its value.
     fn finish(self) -> Vec<String> {
         self.stop.store(true, Ordering::SeqCst);
-        self.writers
-            .into_iter()
-            .flat_map(|writer| writer.join().unwrap())
-            .collect()
+        self.writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
     }
 }
 
@@ -61,10 +54,7 @@ fn write(name: u32, mut client: Client, stop: &AtomicBool, count: &AtomicU64) ->
         }
         let key = format!("k:{name}:{number}");
         // Without an acknowledgement nothing was promised; the test is about what was.
-        if client
-            .run(&[b"SET", key.as_bytes(), key.as_bytes()])
-            .is_ok()
-        {
+        if client.run(&[b"SET", key.as_bytes(), key.as_bytes()]).is_ok() {
             acknowledged.push(key);
             count.fetch_add(1, Ordering::SeqCst);
         }
@@ -78,10 +68,7 @@ fn check_all_there(cluster: &Cluster, keys: &[String]) {
     cluster.wait_until_equal();
     for stale_reads in [false, true] {
         for address in cluster.clients() {
-            let options = quorate_client::Options {
-                stale_reads,
-                ..patient()
-            };
+            let options = quorate_client::Options { stale_reads, ..patient() };
             let mut client = Client::new(&[address], options);
             for some in keys.chunks(200) {
                 let mut question: Vec<&[u8]> = vec![b"MGET"];
@@ -118,14 +105,7 @@ fn a_leader_killed_under_load_loses_nothing_acknowledged() {
 /// [ring-7] Votes find another way when a member of the ring that they take is gone, and so when another is.
 #[test]
 fn members_of_a_ring_killed_lose_nothing_acknowledged() {
-    let flags = [
-        "--store",
-        "memory",
-        "--plane",
-        "multicast",
-        "--votes",
-        "ring",
-    ];
+    let flags = ["--store", "memory", "--plane", "multicast", "--votes", "ring"];
     let mut cluster = Cluster::start(5, &flags);
     // On a busy machine a ring breaks at once, and the next one is put off, up to a minute: that one was laid is sure,
     // that one stands at a moment is not.
@@ -137,11 +117,7 @@ fn members_of_a_ring_killed_lose_nothing_acknowledged() {
     load.wait_for_more(100);
     let leader = cluster.leader();
     let ring = cluster.nodes.view(leader).map(|view| view.ring);
-    let mut members: Vec<u32> = ring
-        .into_iter()
-        .flatten()
-        .filter(|node| *node != leader)
-        .collect();
+    let mut members: Vec<u32> = ring.into_iter().flatten().filter(|node| *node != leader).collect();
     members.extend((1..=5).filter(|node| *node != leader));
     members.dedup();
     for member in members.into_iter().take(2) {
@@ -165,10 +141,7 @@ fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
         check_all_there(&cluster, &keys);
         let frames = |name| cluster.nodes.metric(cluster.leader(), name).unwrap();
         let by_datagrams = frames("quorate_net_frames_out_datagrams_total");
-        assert!(
-            by_datagrams > 300,
-            "{plane}: {by_datagrams} frames by datagrams"
-        );
+        assert!(by_datagrams > 300, "{plane}: {by_datagrams} frames by datagrams");
     }
 }
 
@@ -260,17 +233,13 @@ fn increments_run_exactly_once_across_leaders() {
         .collect();
     for _ in 0..2 {
         let from = count.load(Ordering::SeqCst);
-        wait_for("increments", || {
-            (count.load(Ordering::SeqCst) > from + 50).then_some(())
-        });
+        wait_for("increments", || (count.load(Ordering::SeqCst) > from + 50).then_some(()));
         let leader = cluster.leader();
         cluster.node(leader).kill().unwrap();
         cluster.node(leader).restart().unwrap();
     }
     let from = count.load(Ordering::SeqCst);
-    wait_for("increments", || {
-        (count.load(Ordering::SeqCst) > from + 50).then_some(())
-    });
+    wait_for("increments", || (count.load(Ordering::SeqCst) > from + 50).then_some(()));
     stop.store(true, Ordering::SeqCst);
     for writer in writers {
         writer.join().unwrap();
@@ -330,10 +299,7 @@ fn a_volatile_node_stopped_cleanly_keeps_its_vote() {
     }
     cluster.restart_all();
     cluster.wait_until_all_serve();
-    assert_eq!(
-        cluster.client_of(2).ask(&[b"GET", b"x"]).unwrap(),
-        Reply::Bulk(b"1".to_vec())
-    );
+    assert_eq!(cluster.client_of(2).ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
     for node in 1..=3 {
         let status = cluster.status(node).unwrap();
         assert_ne!(status["role"], "learner");
@@ -379,10 +345,8 @@ fn forgot_votes(cluster: &mut Cluster, why: &str) {
 fn a_node_without_its_log_does_not_help_to_forget() {
     for store in ["memory", "lsm"] {
         let mut cluster = Cluster::start(3, &["--store", store]);
-        let quick = quorate_client::Options {
-            deadline: std::time::Duration::from_secs(3),
-            ..patient()
-        };
+        let quick =
+            quorate_client::Options { deadline: std::time::Duration::from_secs(3), ..patient() };
         cluster.node(3).kill().unwrap();
         let written = cluster.client_from(1).run(&[b"SET", b"k", b"kept"]);
         assert_eq!(written, Ok(Reply::Simple("OK".to_owned())));

@@ -26,9 +26,7 @@ const DELETED: usize = 3;
 const ZEROS: usize = 32;
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("testdata/formats")
-        .join(format!("{name}.folder"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/formats").join(format!("{name}.folder"))
 }
 
 /// The files of a folder, by their paths within it.
@@ -83,10 +81,7 @@ fn pack(data: &Path, said: &Said, to: &Path) {
 fn unpack(from: &Path, data: &Path) -> Said {
     let packed = fs::read(from).unwrap();
     let mut rest = &packed[..];
-    let mut said = Said {
-        session: String::new(),
-        records: 0,
-    };
+    let mut said = Said { session: String::new(), records: 0 };
     let mut open = None;
     while !rest.is_empty() {
         let end = rest.iter().position(|byte| *byte == b'\n').unwrap();
@@ -125,9 +120,7 @@ fn start(data: &Path, flags: &[&str]) -> NodeProcess {
     let peer = format!("127.0.0.1:{}", free_port());
     let mut node = NodeProcess::spawn(with(single(data, flags), "--peer", &peer)).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
-    wait_for("the node to serve", || {
-        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
-    });
+    wait_for("the node to serve", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
     node
 }
 
@@ -218,10 +211,7 @@ fn a_folder_of_a_node_that_joined_goes_on() {
 fn write_today(name: &str, store: &str) {
     let folder = TempDir::new().unwrap();
     let lease = ["--reads", "lease", "--log-ready", "0"];
-    let first = start(
-        &folder.path().join("n1"),
-        &[&lease[..], &["--store", store]].concat(),
-    );
+    let first = start(&folder.path().join("n1"), &[&lease[..], &["--store", store]].concat());
     let joins = ["--join", &first.ready.admin];
     let data = folder.path().join("n2");
     let mut node = start(&data, &[&lease[..], &joins].concat());
@@ -251,8 +241,7 @@ fn write_today(name: &str, store: &str) {
     let Reply::Bulk(session) = link.ask(&["QUORATE", "SESSION"]).unwrap() else {
         panic!("no session");
     };
-    link.ask(&["QUORATE", "SEQ", "1", "INCR", "counter"])
-        .unwrap();
+    link.ask(&["QUORATE", "SEQ", "1", "INCR", "counter"]).unwrap();
     let (code, said) = quorate_json(&["snapshot", "--json", "--admin", &admin]);
     assert_eq!(code, 0, "{said}");
     set(&mut link, 20..KEYS);

@@ -14,9 +14,7 @@ fn value(cluster: &Cluster, node: u32) -> Reply {
 }
 
 fn said(node: &NodeProcess, what: &str) -> bool {
-    fs::read_to_string(&node.spec.stderr)
-        .unwrap()
-        .contains(what)
+    fs::read_to_string(&node.spec.stderr).unwrap().contains(what)
 }
 
 #[test]
@@ -39,16 +37,12 @@ fn a_founder_without_its_disk_does_not_found_beside_its_cluster() {
         let text = fs::read_to_string(&spec.stderr).unwrap();
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains("belongs to a cluster already"), "{text}");
-        assert!(
-            text.contains("hint: if this node lost its folder"),
-            "{text}"
-        );
+        assert!(text.contains("hint: if this node lost its folder"), "{text}");
         assert!(!spec.data.exists(), "nothing was made");
     }
     cluster.node(2).restart().unwrap();
-    let survivor = wait_for("the others to serve", || {
-        cluster.client_of(3).ask(&[b"GET", b"x"]).ok()
-    });
+    let survivor =
+        wait_for("the others to serve", || cluster.client_of(3).ask(&[b"GET", b"x"]).ok());
     assert_eq!(survivor, Reply::Bulk(b"1".to_vec()));
     assert!(said(cluster.node(3), "starts with an empty folder"));
 
@@ -96,9 +90,7 @@ fn two_clusters_at_one_list_of_addresses_say_so() {
     // The old one has its quorum, and its data.
     for node in 2..=3 {
         let admin = cluster.node(node).ready.admin.clone();
-        wait_for("the old cluster", || {
-            (http(&admin, "/ready")?.0 == 200).then_some(())
-        });
+        wait_for("the old cluster", || (http(&admin, "/ready")?.0 == 200).then_some(()));
         assert_eq!(value(&cluster, node), Reply::Bulk(b"1".to_vec()));
     }
     // The new one has none, says why, and takes nothing.

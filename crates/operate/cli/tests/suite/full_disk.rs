@@ -45,10 +45,7 @@ struct Disk {
 impl Disk {
     /// `None`, in print, where it cannot be made.
     fn make(mib: usize) -> Option<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("quorate-test-")
-            .tempdir()
-            .unwrap();
+        let folder = tempfile::Builder::new().prefix("quorate-test-").tempdir().unwrap();
         let inside = folder.path().join("disk");
         fs::create_dir(&inside).unwrap();
         // Its own user, too, if this one may not mount.
@@ -75,11 +72,7 @@ impl Disk {
             return None;
         };
         let disk = Self { folder, holder };
-        let user = if own_user {
-            "-U --preserve-credentials"
-        } else {
-            ""
-        };
+        let user = if own_user { "-U --preserve-credentials" } else { "" };
         let text = format!(
             "#!/bin/sh\nexec nsenter {user} -m -t {} -- {} \"$@\"\n",
             disk.holder.id(),
@@ -118,11 +111,8 @@ impl Disk {
 
     /// Takes all the room that there is: at once what can be had at once, and what is left by blocks.
     fn fill(&self) {
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(self.path("balloon"))
-            .unwrap();
+        let mut file =
+            File::options().create(true).append(true).open(self.path("balloon")).unwrap();
         for bytes in [64 << 20, 1 << 20] {
             let grow = || {
                 let end = file.metadata().unwrap().len();
@@ -161,20 +151,14 @@ struct Writer {
 
 impl Writer {
     fn new(node: &NodeProcess) -> Self {
-        Self {
-            client: client(node),
-            number: 0,
-            acknowledged: Vec::new(),
-        }
+        Self { client: client(node), number: 0, acknowledged: Vec::new() }
     }
 
     /// Whether it was taken.
     fn write(&mut self) -> bool {
         self.number += 1;
         let key = self.number.to_string();
-        let reply = self
-            .client
-            .ask(&[b"SET", key.as_bytes(), &value(self.number)]);
+        let reply = self.client.ask(&[b"SET", key.as_bytes(), &value(self.number)]);
         let taken = reply == Ok(Reply::Simple("OK".into()));
         if taken {
             self.acknowledged.push(self.number);
@@ -211,9 +195,7 @@ fn ready(node: &NodeProcess) -> Option<String> {
 }
 
 fn wait_until_ready(node: &NodeProcess) {
-    wait_for("a node that serves", || {
-        ready(node).filter(String::is_empty)
-    });
+    wait_for("a node that serves", || ready(node).filter(String::is_empty));
 }
 
 /// Once it ended with a panic, and again at each start while the disk was full.
@@ -227,9 +209,7 @@ fn a_full_disk_stops_a_node_until_there_is_room() {
         assert!(writer.write());
     }
     disk.fill();
-    wait_for("a write that is refused", || {
-        (!writer.write()).then_some(())
-    });
+    wait_for("a write that is refused", || (!writer.write()).then_some(()));
     let why = wait_for("the reason", || ready(&node).filter(|why| !why.is_empty()));
     assert!(why.contains("no room"), "{why}");
     // Killed and started again, it waits as before.
@@ -238,9 +218,7 @@ fn a_full_disk_stops_a_node_until_there_is_room() {
         disk.fill();
         node.restart().unwrap();
         // At first it says that it starts.
-        wait_for("the reason", || {
-            ready(&node).filter(|why| why.contains("room"))
-        });
+        wait_for("the reason", || ready(&node).filter(|why| why.contains("room")));
         assert!(node.child.try_wait().unwrap().is_none());
     }
     disk.empty();
@@ -333,9 +311,7 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
         (code != 200 && body.contains("room")).then_some(())
     });
     let before = writers.acknowledged();
-    wait_for("writes without it", || {
-        (writers.acknowledged() > before + 50).then_some(())
-    });
+    wait_for("writes without it", || (writers.acknowledged() > before + 50).then_some(()));
     nodes.check_alive().unwrap();
 
     disk.empty();
@@ -360,11 +336,7 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
 /// shares the disk, as it does with users.
 #[test]
 fn a_leader_on_a_full_disk_hands_over() {
-    for (store, durability) in [
-        ("lsm", "durable"),
-        ("memory", "durable"),
-        ("memory", "volatile"),
-    ] {
+    for (store, durability) in [("lsm", "durable"), ("memory", "durable"), ("memory", "volatile")] {
         let Some(disk) = Disk::make(420) else { return };
         let flags = format!(
             "--store {store} --durability {durability} --log-ready 0 --log-segment 8388608"
@@ -390,9 +362,7 @@ fn a_leader_on_a_full_disk_hands_over() {
         let writing = thread::spawn(move || longest_gap(&elsewhere, &is_enough));
         wait_for("another leader", || {
             disk.fill();
-            disk.log()
-                .contains("handed leadership to node")
-                .then_some(())
+            disk.log().contains("handed leadership to node").then_some(())
         });
         // Longer than any election, and than a client waits.
         thread::sleep(Duration::from_secs(5));
@@ -401,18 +371,12 @@ fn a_leader_on_a_full_disk_hands_over() {
         assert!(code != 200 && body.contains("room"), "{body}");
         let status = quorate(&["status", "--admin", &admin]);
         let status = String::from_utf8_lossy(&status.stdout).into_owned();
-        assert!(
-            status.contains("node 1: ") && status.contains("room"),
-            "{status}"
-        );
+        assert!(status.contains("node 1: ") && status.contains("room"), "{status}");
         enough.store(true, Ordering::Relaxed);
         let (longest, written) = writing.join().unwrap();
         eprintln!("{store}, {durability}: {longest:?} at most without a write, {written} written");
         // Alone on a machine it is a tenth of that.
-        assert!(
-            longest < Duration::from_secs(3),
-            "{longest:?} without a write"
-        );
+        assert!(longest < Duration::from_secs(3), "{longest:?} without a write");
 
         disk.empty();
         nodes.wait_until_all_ready().unwrap();
@@ -455,11 +419,8 @@ fn a_stream_waits_for_room_and_goes_on() {
     let mut node = disk.start();
     wait_until_ready(&node);
     let address = [node.ready.stream.clone()];
-    let options = stream::Options {
-        buffer: 4 << 20,
-        patience: 2 * PATIENCE,
-        ..stream::Options::default()
-    };
+    let options =
+        stream::Options { buffer: 4 << 20, patience: 2 * PATIENCE, ..stream::Options::default() };
     let mut writer = StreamWriter::open(&address, "s", How::Create, options.clone()).unwrap();
     let watch = writer.watch();
     let durable = || watch.progress().durable;
@@ -488,13 +449,10 @@ fn a_stream_waits_for_room_and_goes_on() {
             });
         }
         assert!(node.child.try_wait().unwrap().is_none());
-        wait_for(
-            "the cause, where readiness for streams is asked for",
-            || {
-                let (code, why) = http(&node.ready.admin, "/ready?streams")?;
-                (code == 503 && why.contains("room")).then_some(())
-            },
-        );
+        wait_for("the cause, where readiness for streams is asked for", || {
+            let (code, why) = http(&node.ready.admin, "/ready?streams")?;
+            (code == 503 && why.contains("room")).then_some(())
+        });
         let before = durable();
         disk.empty();
         wait_for("a stream that goes on", || {
@@ -517,7 +475,5 @@ fn a_stream_waits_for_room_and_goes_on() {
 /// The node serves, and names its store of byte streams.
 fn says_that_it_waits(node: &NodeProcess) -> Option<()> {
     let (_, status) = http(&node.ready.admin, "/status")?;
-    status
-        .contains("the store of byte streams waits")
-        .then_some(())
+    status.contains("the store of byte streams waits").then_some(())
 }

@@ -31,11 +31,7 @@ fn spec(folder: &Path, name: &str, flags: &[&str]) -> Spec {
 }
 
 fn admin_of(spec: &Spec) -> String {
-    let at = spec
-        .flags
-        .iter()
-        .position(|flag| flag == "--admin")
-        .unwrap();
+    let at = spec.flags.iter().position(|flag| flag == "--admin").unwrap();
     spec.flags[at + 1].clone()
 }
 
@@ -101,22 +97,16 @@ fn three_commands_make_a_cluster_of_three() {
     let mut three = start(spec(folder.path(), "n3", &["--join", &join]));
     wait_weights(&three, &[(1, 1), (2, 1), (3, 1)]);
     assert_eq!((two.ready.node, three.ready.node), (2, 3));
-    for step in [
-        "asking for an id",
-        "got id 3",
-        "is caught up: requesting its vote",
-        "node 3 now votes",
-    ] {
+    for step in
+        ["asking for an id", "got id 3", "is caught up: requesting its vote", "node 3 now votes"]
+    {
         wait_said(&three.spec, step);
     }
 
     // The founder is one of three: the others go on without it.
     one.kill().unwrap();
     let mut others = client(&[&two, &three]);
-    assert_eq!(
-        others.ask(&[b"GET", b"x"]).unwrap(),
-        Reply::Bulk(b"1".to_vec())
-    );
+    assert_eq!(others.ask(&[b"GET", b"x"]).unwrap(), Reply::Bulk(b"1".to_vec()));
     others.run(&[b"SET", b"x", b"2"]).unwrap();
 
     // The same commands again, and the folder alone: who they are stands there.
@@ -125,19 +115,12 @@ fn three_commands_make_a_cluster_of_three() {
     two.restart().unwrap();
     three.kill().unwrap();
     three.spec.flags.truncate(6);
-    let peer = three
-        .spec
-        .flags
-        .iter()
-        .position(|flag| flag == "--peer")
-        .unwrap();
+    let peer = three.spec.flags.iter().position(|flag| flag == "--peer").unwrap();
     three.spec.flags.drain(peer..peer + 2);
     three.restart().unwrap();
     for node in [&one, &two, &three] {
         wait_weights(node, &[(1, 1), (2, 1), (3, 1)]);
-        wait_for("all to serve", || {
-            (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
-        });
+        wait_for("all to serve", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
         let value = client(&[node]).ask(&[b"GET", b"x"]).unwrap();
         assert_eq!(value, Reply::Bulk(b"2".to_vec()));
     }
@@ -179,11 +162,7 @@ impl Way {
                 }
             }
         });
-        Self {
-            address,
-            loses,
-            lost,
-        }
+        Self { address, loses, lost }
     }
 }
 
@@ -226,9 +205,7 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     let mut database = client(&[&one]);
     for key in 0..200 {
         let key = format!("k{key}");
-        database
-            .run(&[b"SET", key.as_bytes(), &[b'x'; 1000]])
-            .unwrap();
+        database.run(&[b"SET", key.as_bytes(), &[b'x'; 1000]]).unwrap();
     }
 
     // It has an id, and never hears of it.
@@ -236,14 +213,10 @@ fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     way.loses.store(true, Ordering::SeqCst);
     let astray = with(joiner.clone(), "--join", &way.address);
     let mut two = NodeProcess::spawn(astray.clone()).unwrap();
-    wait_for("the lost answer", || {
-        way.lost.load(Ordering::SeqCst).then_some(())
-    });
+    wait_for("the lost answer", || way.lost.load(Ordering::SeqCst).then_some(()));
     two.kill().unwrap();
     assert!(!joiner.data.join("identity").exists());
-    wait_for("the id", || {
-        (ids_in_book(&one.spec) == ["1", "2"]).then_some(())
-    });
+    wait_for("the id", || (ids_in_book(&one.spec) == ["1", "2"]).then_some(()));
 
     // At each line that it says.
     for step in ["got id 2", "peer connected", "node started", "caught up"] {
@@ -276,43 +249,24 @@ fn a_joiner_that_cannot_be_dialled_back_is_refused_with_the_reason() {
     let one = start(spec(folder.path(), "n1", &[]));
     let nobody = free_port();
     let joiner = spec(folder.path(), "n2", &[]);
-    let at = joiner
-        .flags
-        .iter()
-        .position(|flag| flag == "--peer")
-        .unwrap();
+    let at = joiner.flags.iter().position(|flag| flag == "--peer").unwrap();
     let (listens, says) = (joiner.flags[at + 1].clone(), format!("127.0.0.1:{nobody}"));
-    let way = Way::to(&one.ready.admin, move |request| {
-        request.replace(&listens, &says)
-    });
+    let way = Way::to(&one.ready.admin, move |request| request.replace(&listens, &says));
     let mut joiner = joiner;
-    joiner
-        .flags
-        .extend(["--join".to_owned(), way.address.clone()]);
+    joiner.flags.extend(["--join".to_owned(), way.address.clone()]);
     let mut two = NodeProcess::spawn(joiner.clone()).unwrap();
     assert_eq!(wait_end(&mut two).code(), Some(1));
     let text = fs::read_to_string(&joiner.stderr).unwrap();
     let reason = format!("node 1 cannot connect to it at 127.0.0.1:{nobody}: Connection refused");
     assert!(text.contains(&reason), "{text}");
-    assert!(
-        text.contains("hint: start it with a --peer address"),
-        "{text}"
-    );
+    assert!(text.contains("hint: start it with a --peer address"), "{text}");
 
     // Nor is it enough that somebody is there.
     let elsewhere = json!({"nonce": "77", "peer": one.ready.peer, "as": "voter"});
     let refused = post(&one.ready.admin, "/join", &elsewhere);
     assert_eq!(refused.status, 409);
-    assert!(
-        refused.body.contains("unreachable_peer"),
-        "{}",
-        refused.body
-    );
-    assert!(
-        refused.body.contains("another node listens there"),
-        "{}",
-        refused.body
-    );
+    assert!(refused.body.contains("unreachable_peer"), "{}", refused.body);
+    assert!(refused.body.contains("another node listens there"), "{}", refused.body);
     for body in [
         json!({"nonce": "x", "peer": "a:1", "as": "voter"}),
         json!({"nonce": "7", "peer": "a:1", "as": "king"}),
@@ -348,11 +302,7 @@ fn a_joiner_waits_until_there_is_a_cluster() {
     wait_weights(&three, &[(1, 1), (2, 1), (3, 1)]);
     one.kill().unwrap();
     three.kill().unwrap();
-    let joiner = spec(
-        folder.path(),
-        "4",
-        &["--join", &two.ready.admin, "--as", "learner"],
-    );
+    let joiner = spec(folder.path(), "4", &["--join", &two.ready.admin, "--as", "learner"]);
     let mut four = NodeProcess::spawn(joiner.clone()).unwrap();
     wait_said(&joiner, "waiting for an id: ");
     one.restart().unwrap();
@@ -360,10 +310,7 @@ fn a_joiner_waits_until_there_is_a_cluster() {
     wait_said(&joiner, "it learns");
     assert_eq!(four.ready.node, 4);
     let weight = |(node, weight): (u64, u64)| (node == 4).then_some(weight);
-    assert_eq!(
-        weights(&four).unwrap().into_iter().find_map(weight),
-        Some(0)
-    );
+    assert_eq!(weights(&four).unwrap().into_iter().find_map(weight), Some(0));
     signal(&four, Signal::TERM);
     assert_eq!(wait_end(&mut four).code(), Some(0));
 }
@@ -374,20 +321,14 @@ fn a_joiner_waits_until_there_is_a_cluster() {
 fn a_cluster_outlives_its_founder() {
     let folder = TempDir::new().unwrap();
     let port = free_port();
-    let everywhere = with(
-        spec(folder.path(), "n1", &["--insecure"]),
-        "--peer",
-        &format!("0.0.0.0:{port}"),
-    );
+    let everywhere =
+        with(spec(folder.path(), "n1", &["--insecure"]), "--peer", &format!("0.0.0.0:{port}"));
     let mut one = start(everywhere);
     let join = one.ready.admin.clone();
     let two = start(spec(folder.path(), "n2", &["--join", &join]));
     wait_weights(&two, &[(1, 1), (2, 1)]);
     let text = fs::read_to_string(two.spec.data.join("peers")).unwrap();
-    assert!(
-        text.contains(&format!("peer 1 127.0.0.1:{port}\n")),
-        "{text}"
-    );
+    assert!(text.contains(&format!("peer 1 127.0.0.1:{port}\n")), "{text}");
     let three = start(spec(folder.path(), "n3", &["--join", &join]));
     wait_weights(&three, &[(1, 1), (2, 1), (3, 1)]);
     client(&[&one]).run(&[b"SET", b"x", b"1"]).unwrap();
@@ -395,9 +336,7 @@ fn a_cluster_outlives_its_founder() {
     let nodes = [&one, &two, &three];
     wait_for("the removal", || {
         let leader = status(&two)?["leader"].as_u64()?;
-        let leader = nodes
-            .iter()
-            .find(|node| u64::from(node.ready.node) == leader)?;
+        let leader = nodes.iter().find(|node| u64::from(node.ready.node) == leader)?;
         let answer = post(&leader.ready.admin, "/members", &json!({"remove": 1}));
         (answer.status == 200).then_some(())
     });
@@ -410,10 +349,7 @@ fn a_cluster_outlives_its_founder() {
     let mut four = start(spec(folder.path(), "n4", &["--join", &two.ready.admin]));
     wait_weights(&four, &[(2, 1), (3, 1), (4, 1)]);
     let identity = fs::read_to_string(four.spec.data.join("identity")).unwrap();
-    assert!(
-        identity.contains("member 1 ") && !identity.contains("member 2 "),
-        "{identity}"
-    );
+    assert!(identity.contains("member 1 ") && !identity.contains("member 2 "), "{identity}");
     // Without a word of anybody, it finds the others again; also where it has to read its log anew.
     for store in ["kept", "lost"] {
         four.kill().unwrap();
@@ -421,17 +357,12 @@ fn a_cluster_outlives_its_founder() {
             fs::remove_dir_all(four.spec.data.join("kv")).unwrap();
         }
         four.restart().unwrap();
-        wait_for("it to serve", || {
-            (http(&four.ready.admin, "/ready")?.0 == 200).then_some(())
-        });
+        wait_for("it to serve", || (http(&four.ready.admin, "/ready")?.0 == 200).then_some(()));
         let value = client(&[&four]).ask(&[b"GET", b"x"]).unwrap();
         assert_eq!(value, Reply::Bulk(b"1".to_vec()));
     }
     let book = fs::read_to_string(four.spec.data.join("peers")).unwrap();
-    assert!(
-        book.contains("removed 1\n") && !book.contains("peer 1 "),
-        "{book}"
-    );
+    assert!(book.contains("removed 1\n") && !book.contains("peer 1 "), "{book}");
 }
 
 /// [member-1] It hears that it was removed, says so, and its folder is nobody's any more.

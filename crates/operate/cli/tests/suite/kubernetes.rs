@@ -71,13 +71,9 @@ fn every_flag_is_one_of_the_binary_and_is_understood() {
     // All of them together are refused for one reason: this machine's name, or else its folder.
     let arguments: Vec<String> = list(&container["args"]).into_iter().map(text).collect();
     let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let data = arguments
-        .iter_mut()
-        .find(|argument| argument.starts_with("--data="));
+    let data = arguments.iter_mut().find(|argument| argument.starts_with("--data="));
     *data.unwrap() = "--data=/dev/null/node";
-    let node = arguments
-        .iter_mut()
-        .find(|argument| argument.starts_with("--node="));
+    let node = arguments.iter_mut().find(|argument| argument.starts_with("--node="));
     assert_eq!(*node.as_deref().unwrap(), "--node=from-hostname");
     *node.unwrap() = "--node=1";
     let output = quorate(&arguments);
@@ -126,14 +122,8 @@ fn names_agree() {
     let replicas = text(&set["spec"]["replicas"]).parse().unwrap();
     let service = object("Service", &text(&set["spec"]["serviceName"]));
     assert_eq!(text(&service["spec"]["clusterIP"]), "None");
-    assert_eq!(
-        service["spec"]["publishNotReadyAddresses"].as_bool(),
-        Some(true)
-    );
-    let (name, service) = (
-        text(&set["metadata"]["name"]),
-        text(&service["metadata"]["name"]),
-    );
+    assert_eq!(service["spec"]["publishNotReadyAddresses"].as_bool(), Some(true));
+    let (name, service) = (text(&set["metadata"]["name"]), text(&service["metadata"]["name"]));
     let peers = (0..replicas)
         .map(|ordinal: u32| format!("{}={name}-{ordinal}.{service}:7451", ordinal + 1));
     let peers: Vec<String> = peers.collect();
@@ -160,10 +150,7 @@ fn names_agree() {
     let claim = &set["spec"]["volumeClaimTemplates"][0];
     assert_eq!(text(&mount["name"]), text(&claim["metadata"]["name"]));
     let data = &flags(&container)["--data"];
-    assert!(
-        data.starts_with(&format!("{}/", text(&mount["mountPath"]))),
-        "{data}"
-    );
+    assert!(data.starts_with(&format!("{}/", text(&mount["mountPath"]))), "{data}");
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(text(&container["image"]), format!("quorate:{version}"));
     assert_eq!(pod["securityContext"]["runAsNonRoot"].as_bool(), Some(true));

@@ -119,10 +119,7 @@ fn reply(replies: &mut impl io::BufRead) -> io::Result<Option<u64>> {
 }
 
 fn leased(cluster: &Cluster, node: u32) -> u64 {
-    cluster
-        .nodes
-        .metric(node, "quorate_reads_leased_total ")
-        .unwrap()
+    cluster.nodes.metric(node, "quorate_reads_leased_total ").unwrap()
 }
 
 fn set(cluster: &Cluster, from: u32, value: u64) {
@@ -144,9 +141,7 @@ fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
         for _ in 0..READERS {
             scope.spawn(|| round.read_on(&address, value + 1));
         }
-        wait_for("reads", || {
-            (round.answered.load(SeqCst) > 1000).then_some(())
-        });
+        wait_for("reads", || (round.answered.load(SeqCst) > 1000).then_some(()));
         // Its lease is what answers, unless leadership moved meanwhile, as it may on a busy machine.
         if leased(cluster, leader) == before {
             round.stop.store(true, SeqCst);
@@ -162,9 +157,7 @@ fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
             (round.behind.load(SeqCst) >= READERS * OUTSTANDING).then_some(())
         });
         cluster.nodes.resume(leader).unwrap();
-        wait_for("replies", || {
-            (round.settled.load(SeqCst) == READERS).then_some(())
-        });
+        wait_for("replies", || (round.settled.load(SeqCst) == READERS).then_some(()));
         round.stop.store(true, SeqCst);
     });
     if let Some(wrong) = round.wrong.into_inner().unwrap() {

@@ -117,12 +117,7 @@ impl Managed {
             .spawn()
             .unwrap();
         let stdout = node.stdout.take().map(BufReader::new);
-        Self {
-            node,
-            admin,
-            client,
-            stdout,
-        }
+        Self { node, admin, client, stdout }
     }
 
     /// The line that says where it listens.
@@ -157,17 +152,9 @@ fn a_node_says_when_it_is_ready_what_it_is_and_that_it_stops() {
     let mut node = Managed::start(&manager, folder.path(), &peer, log(folder.path()));
     let heard = manager.hear_until(|line| line == "READY=1");
     assert!(node.ready_line().starts_with("ready node=1 "));
-    assert!(
-        heard.iter().any(|line| line == "STATUS=opening the log"),
-        "{heard:#?}"
-    );
+    assert!(heard.iter().any(|line| line == "STATUS=opening the log"), "{heard:#?}");
     // A start that goes on gets the time that it needs.
-    assert!(
-        heard
-            .iter()
-            .any(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")),
-        "{heard:#?}"
-    );
+    assert!(heard.iter().any(|line| line.starts_with("EXTEND_TIMEOUT_USEC=")), "{heard:#?}");
     let heard = manager.hear_until(|line| line == "STATUS=node 1 leads");
     assert!(!heard.iter().any(|line| line == "READY=1"), "{heard:#?}");
     manager.hear_until(|line| line == "WATCHDOG=1");
@@ -224,9 +211,7 @@ fn a_reactor_that_hangs_is_not_said_to_turn() {
 
     thread::spawn(move || io::copy(&mut &unread, &mut io::sink()));
     manager.hear_until(|line| line == "WATCHDOG=1");
-    wait_for("a node that is alive", || {
-        (health() == Some(200)).then_some(())
-    });
+    wait_for("a node that is alive", || (health() == Some(200)).then_some(()));
 }
 
 /// Nothing can be written to the pipe any more. By another description of it: that of the node stays one that waits.
@@ -248,19 +233,8 @@ fn a_manager_that_is_gone_keeps_no_node_from_running() {
     let folder = tempfile::tempdir().unwrap();
     let nowhere = folder.path().join("nowhere");
     let mut node = process::command(&crate::common::program())
-        .args([
-            "start",
-            "--data",
-            folder.path().join("node").to_str().unwrap(),
-        ])
-        .args([
-            "--admin",
-            "127.0.0.1:0",
-            "--client",
-            "127.0.0.1:0",
-            "--peer",
-            "127.0.0.1:0",
-        ])
+        .args(["start", "--data", folder.path().join("node").to_str().unwrap()])
+        .args(["--admin", "127.0.0.1:0", "--client", "127.0.0.1:0", "--peer", "127.0.0.1:0"])
         .args(["--stream", "127.0.0.1:0"])
         .env("NOTIFY_SOCKET", &nowhere)
         .stdout(Stdio::piped())
@@ -268,9 +242,7 @@ fn a_manager_that_is_gone_keeps_no_node_from_running() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    BufReader::new(node.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    BufReader::new(node.stdout.take().unwrap()).read_line(&mut line).unwrap();
     kill_process(Pid::from_child(&node), Signal::TERM).unwrap();
     let output = node.wait_with_output().unwrap();
     assert!(line.starts_with("ready node=1 "), "{line}");

@@ -56,16 +56,10 @@ fn pages_of_all_commands_are_written() {
     assert_eq!(code, 0, "{text}");
     let page = |name: &str| fs::read_to_string(to.join(format!("{name}.1"))).unwrap();
     let first = page("quorate");
-    assert!(
-        first.contains(".TH quorate 1") && first.contains("quorate\\-start(1)"),
-        "{first}"
-    );
+    assert!(first.contains(".TH quorate 1") && first.contains("quorate\\-start(1)"), "{first}");
     assert!(page("quorate-start").contains("\\-\\-durability"));
     assert!(page("quorate-member-add").contains("quorate\\-member\\-add"));
-    assert!(
-        !to.join("quorate-p4.1").exists(),
-        "hidden ones have no page"
-    );
+    assert!(!to.join("quorate-p4.1").exists(), "hidden ones have no page");
     // The page itself is what is printed without a folder.
     let (code, printed) = said(&["man"]);
     assert_eq!((code, printed.trim_end()), (0, first.trim_end()));

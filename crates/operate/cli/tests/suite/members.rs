@@ -23,33 +23,19 @@ fn done(admin: &str, line: &str) -> Json {
 
 fn refused(admin: &str, line: &str, exit: i32, code: &str) {
     let (ended, json) = member(admin, line);
-    assert_eq!(
-        (ended, &json["error"]["code"]),
-        (exit, &json!(code)),
-        "{line}: {json}"
-    );
+    assert_eq!((ended, &json["error"]["code"]), (exit, &json!(code)), "{line}: {json}");
 }
 
 /// Node and weight of everybody who has one.
 fn weights(list: &Json) -> Vec<(u64, u64)> {
     let nodes = list["nodes"].as_array().unwrap().iter();
-    let weight = |node: &Json| {
-        (
-            node["node"].as_u64().unwrap(),
-            node["weight"].as_u64().unwrap(),
-        )
-    };
-    nodes
-        .map(weight)
-        .filter(|(_, weight)| *weight > 0)
-        .collect()
+    let weight = |node: &Json| (node["node"].as_u64().unwrap(), node["weight"].as_u64().unwrap());
+    nodes.map(weight).filter(|(_, weight)| *weight > 0).collect()
 }
 
 fn wait_leader(admin: &str, wanted: impl Fn(u64) -> bool) -> u64 {
     wait_for("the leader", || {
-        done(admin, "list")["leader"]
-            .as_u64()
-            .filter(|leader| wanted(*leader))
+        done(admin, "list")["leader"].as_u64().filter(|leader| wanted(*leader))
     })
 }
 
@@ -63,32 +49,20 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     // Whoever is asked finds the leader.
     let other = &admins[follower as usize - 1];
     let list = done(other, "list");
-    assert_eq!(
-        (&list["era"], weights(&list)),
-        (&json!(0), vec![(1, 1), (2, 1), (3, 1)])
-    );
+    assert_eq!((&list["era"], weights(&list)), (&json!(0), vec![(1, 1), (2, 1), (3, 1)]));
     assert_eq!(list["leader"], leader);
 
     // What is only shown changes nothing.
     let dry = done(other, &format!("remove {follower} --dry-run"));
-    assert_eq!(
-        (&dry["result"], &dry["plan"]),
-        (&json!("planned"), &Json::Null)
-    );
+    assert_eq!((&dry["result"], &dry["plan"]), (&json!("planned"), &Json::Null));
     assert!(dry["steps"].as_array().unwrap().len() >= 2, "{dry}");
     assert_eq!(done(other, "list")["era"], 0);
 
     let heavier = done(other, &format!("weight {follower} 2"));
-    assert_eq!(
-        (&heavier["result"], &heavier["era"]),
-        (&json!("reached"), &json!(1))
-    );
+    assert_eq!((&heavier["result"], &heavier["era"]), (&json!("reached"), &json!(1)));
     assert_eq!(heavier["eras"][0]["era"], 1);
     let again = done(other, &format!("weight {follower} 2"));
-    assert_eq!(
-        (&again["result"], &again["era"]),
-        (&json!("nothing_to_do"), &json!(1))
-    );
+    assert_eq!((&again["result"], &again["era"]), (&json!("nothing_to_do"), &json!(1)));
     let uneven = format!("replace {leader} {follower}");
     refused(other, &uneven, 1, "already_votes");
     done(other, &format!("weight {follower} 1"));
@@ -99,18 +73,9 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     let role = |list: &Json| list["nodes"][follower as usize - 1]["role"].clone();
     assert_eq!((role(&list), weights(&list).len()), (json!("learner"), 2));
     let status = cluster.status(follower as u32).unwrap();
-    assert_eq!(
-        (&status["role"], &status["removed"]),
-        (&json!("learner"), &json!(false))
-    );
-    assert_eq!(
-        done(other, &format!("demote {follower}"))["result"],
-        "nothing_to_do"
-    );
-    assert_eq!(
-        done(other, &format!("promote {follower}"))["result"],
-        "reached"
-    );
+    assert_eq!((&status["role"], &status["removed"]), (&json!("learner"), &json!(false)));
+    assert_eq!(done(other, &format!("demote {follower}"))["result"], "nothing_to_do");
+    assert_eq!(done(other, &format!("promote {follower}"))["result"], "reached");
     assert_eq!(role(&done(other, "list")), "voter");
 
     // What cannot be is refused with its reason, whoever is asked.
@@ -126,26 +91,16 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     }
     refused(other, &format!("replace {follower} 9"), 1, "unknown_node");
     let (code, json) = member(other, &format!("replace {follower} {follower}"));
-    assert_eq!(
-        (code, &json["error"]["code"]),
-        (2, &json!("bad_request")),
-        "{json}"
-    );
+    assert_eq!((code, &json["error"]["code"]), (2, &json!("bad_request")), "{json}");
     assert_eq!(done(other, "cancel")["result"], "nothing_to_do");
 
     // A node that leads leaves too, and says so; asked through itself.
     let leader = u64::from(cluster.leader());
     let own = &admins[leader as usize - 1];
     let removed = done(own, &format!("remove {leader}"));
-    assert_eq!(
-        (&removed["result"], &removed["settled"]),
-        (&json!("reached"), &json!(true))
-    );
+    assert_eq!((&removed["result"], &removed["settled"]), (&json!("reached"), &json!(true)));
     let list = done(other, "list");
-    assert_eq!(
-        (weights(&list).len(), &list["removed"]),
-        (2, &json!([leader]))
-    );
+    assert_eq!((weights(&list).len(), &list["removed"]), (2, &json!([leader])));
     assert_ne!(list["leader"], leader);
     let status = wait_for("the node to know", || {
         let status = cluster.status(leader as u32)?;
@@ -153,10 +108,7 @@ fn members_are_listed_weighed_demoted_promoted_and_removed() {
     });
     assert_eq!(status["error"], "this node was removed from the cluster");
     let again = done(other, &format!("remove {leader}"));
-    assert_eq!(
-        (&again["result"], &again["settled"]),
-        (&json!("nothing_to_do"), &json!(true))
-    );
+    assert_eq!((&again["result"], &again["settled"]), (&json!("nothing_to_do"), &json!(true)));
 
     // The last step leaves one, who may go on alone, but not fewer.
     let rest = weights(&list);
@@ -175,31 +127,19 @@ fn leadership_goes_by_priority_and_leaves_a_node_that_is_drained() {
     let admin = cluster.nodes.admin_addresses().join(",");
     let leader = u64::from(cluster.leader());
     let wanted = 1 + leader % 3;
-    assert_eq!(
-        done(&admin, &format!("priority {wanted} 5"))["result"],
-        "done"
-    );
+    assert_eq!(done(&admin, &format!("priority {wanted} 5"))["result"], "done");
     wait_leader(&admin, |leader| leader == wanted);
     let dry = done(&admin, &format!("drain {wanted} --dry-run"));
-    assert_eq!(
-        (&dry["leader"], &dry["priority_was"]),
-        (&json!(wanted), &json!(5))
-    );
+    assert_eq!((&dry["leader"], &dry["priority_was"]), (&json!(wanted), &json!(5)));
     let drained = done(&admin, &format!("drain {wanted}"));
-    assert_eq!(
-        (&drained["node"], &drained["priority_was"]),
-        (&json!(wanted), &json!(5))
-    );
+    assert_eq!((&drained["node"], &drained["priority_was"]), (&json!(wanted), &json!(5)));
     assert_ne!(drained["leader"], wanted);
     let list = done(&admin, "list");
     assert_eq!(list["nodes"][wanted as usize - 1]["priority"], 0);
     assert_ne!(list["leader"], wanted);
     // Again: it does not lead.
     let again = done(&admin, &format!("drain {wanted}"));
-    assert_eq!(
-        (&again["leader"], &again["priority_was"]),
-        (&list["leader"], &Json::Null)
-    );
+    assert_eq!((&again["leader"], &again["priority_was"]), (&list["leader"], &Json::Null));
 }
 
 /// Two operators at once: each hears what came of his own, and nobody of half a plan.
@@ -215,10 +155,7 @@ fn of_two_operators_one_wins_and_the_other_is_told() {
             scope.spawn(move || member(admin, &format!("weight {node} 3")))
         };
         let asked: Vec<_> = others.iter().map(|node| ask(*node)).collect();
-        asked
-            .into_iter()
-            .map(|asked| asked.join().unwrap())
-            .collect()
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
     });
     let won = ends.iter().filter(|(code, _)| *code == 0).count();
     assert!(won >= 1, "{ends:?}");
@@ -228,10 +165,7 @@ fn of_two_operators_one_wins_and_the_other_is_told() {
         assert!(told, "{json}");
     }
     let list = done(&admin, "list");
-    let heavy = weights(&list)
-        .iter()
-        .filter(|(_, weight)| *weight == 3)
-        .count();
+    let heavy = weights(&list).iter().filter(|(_, weight)| *weight == 3).count();
     assert_eq!(heavy, won, "{list}");
 }
 
@@ -273,11 +207,7 @@ fn a_plan_that_waits_is_cancelled() {
         let (code, json) = follower.join().unwrap();
         // It may have been quicker than the other operator.
         if ended["result"] == "done" {
-            assert_eq!(
-                (code, &json["error"]["code"]),
-                (1, &json!("cancelled")),
-                "{json}"
-            );
+            assert_eq!((code, &json["error"]["code"]), (1, &json!("cancelled")), "{json}");
         } else {
             assert_eq!(code, 0, "{json}");
         }
@@ -326,31 +256,13 @@ fn the_admin_address_takes_wishes_as_json() {
         (response.status, json)
     };
     let (status, json) = post(follower, "{\"raise\": true}");
-    assert_eq!(
-        (status, &json["error"]["code"]),
-        (409, &json!("not_leader")),
-        "{json}"
-    );
+    assert_eq!((status, &json["error"]["code"]), (409, &json!("not_leader")), "{json}");
     let (status, json) = post(leader, "{\"demote\": 9}");
-    assert_eq!(
-        (status, &json["error"]["code"]),
-        (409, &json!("unknown_node")),
-        "{json}"
-    );
+    assert_eq!((status, &json["error"]["code"]), (409, &json!("unknown_node")), "{json}");
     let (status, json) = post(leader, "{\"demote\": \"all\"}");
-    assert_eq!(
-        (status, &json["error"]["code"]),
-        (422, &json!("bad_request")),
-        "{json}"
-    );
-    let (status, json) = post(
-        leader,
-        &format!("{{\"demote\": {follower}, \"dry_run\": true}}"),
-    );
-    assert_eq!(
-        (status, &json["result"], &json["plan"]),
-        (200, &json!("planned"), &Json::Null)
-    );
+    assert_eq!((status, &json["error"]["code"]), (422, &json!("bad_request")), "{json}");
+    let (status, json) = post(leader, &format!("{{\"demote\": {follower}, \"dry_run\": true}}"));
+    assert_eq!((status, &json["result"], &json["plan"]), (200, &json!("planned"), &Json::Null));
     let body = format!("{{\"priority\": [{leader}, 1]}}");
     assert_eq!(post(follower, &body), (200, json!({"result": "done"})));
     let body = "{\"add\": {\"peer\": \"127.0.0.1:9\", \"as\": \"learner\"}}";
@@ -430,53 +342,32 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
         let (code, json) = member(&admin, "replace 2 4");
         (code == 0).then_some(json)
     });
-    assert_eq!(
-        (&replaced["result"], &replaced["settled"]),
-        (&json!("reached"), &json!(true))
-    );
+    assert_eq!((&replaced["result"], &replaced["settled"]), (&json!("reached"), &json!(true)));
     let list = done(&admin, "list");
-    assert_eq!(
-        (weights(&list), &list["removed"]),
-        (vec![(1, 1), (3, 1), (4, 1)], &json!([2]))
-    );
+    assert_eq!((weights(&list), &list["removed"]), (vec![(1, 1), (3, 1), (4, 1)], &json!([2])));
     assert_eq!(done(&admin, "replace 2 4")["result"], "nothing_to_do");
     let status = quorate(&["status", "--admin", &admin]);
     let text = String::from_utf8(status.stdout).unwrap();
     assert!(!text.contains("unreachable"), "{text}");
 
     // A machine moves: the others are told first.
-    let moved = with(
-        three.spec.clone(),
-        "--peer",
-        &format!("127.0.0.1:{}", free_port()),
-    );
+    let moved = with(three.spec.clone(), "--peer", &format!("127.0.0.1:{}", free_port()));
     let to = flag(&moved, "--peer").to_owned();
     assert_eq!(done(&admin, &format!("address 3 {to}"))["result"], "done");
     drop(three);
     let three = start(moved);
     wait_for("node 3 at its new place", || {
         let list = done(&admin, "list");
-        let node = list["nodes"]
-            .as_array()?
-            .iter()
-            .find(|node| node["node"] == 3)?
-            .clone();
+        let node = list["nodes"].as_array()?.iter().find(|node| node["node"] == 3)?.clone();
         (node["connected"] == true && node["peer"] == to.as_str()).then_some(())
     });
 
     // A place that was kept for a learner is taken by one.
     let five = spec(folder.path(), "n5", &["--join", &admin]);
-    let added = done(
-        &admin,
-        &format!("add --as learner --peer {}", flag(&five, "--peer")),
-    );
+    let added = done(&admin, &format!("add --as learner --peer {}", flag(&five, "--peer")));
     let five = start(five);
     assert_eq!(added["node"], five.ready.node);
-    assert!(
-        fs::read_to_string(five.spec.data.join("identity"))
-            .unwrap()
-            .contains("joins learner")
-    );
+    assert!(fs::read_to_string(five.spec.data.join("identity")).unwrap().contains("joins learner"));
     drop(three);
 }
 
@@ -489,10 +380,7 @@ fn the_feature_level_is_shown_held_back_and_raised() {
     let (away, other) = (1 + leader % 3, 1 + (leader + 1) % 3);
     let admin = &admins[other as usize - 1];
     let before = done(admin, "feature");
-    assert_eq!(
-        (&before["level"], &before["supports"]),
-        (&json!(8), &json!(10))
-    );
+    assert_eq!((&before["level"], &before["supports"]), (&json!(8), &json!(10)));
     assert_eq!(before["downgrade"], json!(true));
     cluster.nodes.kill(&[away]).unwrap();
     wait_for("what holds it back", || {
@@ -513,20 +401,13 @@ fn the_feature_level_is_shown_held_back_and_raised() {
     }
     // Its folder says so, for releases before levels, and it starts from that.
     wait_for("all to be there", || {
-        let level = |id| {
-            cluster
-                .status(id)
-                .map(|status| status["level"]["level"].clone())
-        };
+        let level = |id| cluster.status(id).map(|status| status["level"]["level"].clone());
         (1..=3).all(|id| level(id) == Some(json!(10))).then_some(())
     });
     cluster.nodes.terminate(&[away]).unwrap();
     let folder = cluster.node(away).spec.data.clone();
     let identity = fs::read_to_string(folder.join("identity")).unwrap();
-    assert!(
-        identity.starts_with("quorate identity 2\nlevel 10\n"),
-        "{identity}"
-    );
+    assert!(identity.starts_with("quorate identity 2\nlevel 10\n"), "{identity}");
     cluster.nodes.restart(&[away]).unwrap();
     cluster.wait_until_all_serve();
 }

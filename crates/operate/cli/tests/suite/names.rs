@@ -56,9 +56,7 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
     }
     // One port for each node, at whatever address it is; everything else stays where it is.
     let ports: Vec<u16> = (0..3).map(|_| process::free_port().unwrap()).collect();
-    let list = (1..)
-        .zip(&ports)
-        .map(|(node, port)| format!("{node}=q-{node}.test:{port}"));
+    let list = (1..).zip(&ports).map(|(node, port)| format!("{node}=q-{node}.test:{port}"));
     let list = list.collect::<Vec<_>>().join(",");
     let specs = (1..).zip(&ports).map(|(node, port): (u32, &u16)| {
         let free = || format!("127.0.0.1:{}", process::free_port().unwrap());
@@ -74,9 +72,7 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
         Spec {
             program: script.clone(),
             data: nodes.folder().join(format!("node-{node}")),
-            flags: flags
-                .flat_map(|(flag, value)| [flag.to_owned(), value])
-                .collect(),
+            flags: flags.flat_map(|(flag, value)| [flag.to_owned(), value]).collect(),
             variables: Vec::new(),
             stderr: nodes.folder().join(format!("node-{node}.log")),
             tied: true,
@@ -86,10 +82,7 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
     nodes.start(specs).unwrap();
     let mut cluster = Cluster { nodes };
     cluster.wait_until_all_serve();
-    assert_eq!(
-        cluster.node(1).ready.peer,
-        format!("127.0.0.1:{}", ports[0])
-    );
+    assert_eq!(cluster.node(1).ready.peer, format!("127.0.0.1:{}", ports[0]));
 
     // Others dial node 1; it comes by itself with one of the two connections only, seconds later.
     cluster.nodes.terminate(&[1]).unwrap();
@@ -99,10 +92,9 @@ fn a_node_whose_name_leads_elsewhere_is_found_there() {
     cluster.node(1).restart().unwrap();
     let moved = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 11), ports[0]);
     assert_eq!(cluster.node(1).ready.peer, moved.to_string());
-    wait_for(
-        "connections of nodes 2 and 3 to where node 1 is now",
-        || (connections_to(moved) >= 4).then_some(()),
-    );
+    wait_for("connections of nodes 2 and 3 to where node 1 is now", || {
+        (connections_to(moved) >= 4).then_some(())
+    });
     cluster.wait_until_all_serve();
     cluster.wait_until_equal();
 }

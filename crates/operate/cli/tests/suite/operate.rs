@@ -236,12 +236,7 @@ impl World {
 
     /// Waits until everybody who was started since serves.
     fn settle(&mut self) {
-        for Started {
-            name,
-            joins,
-            said_before,
-        } in std::mem::take(&mut self.started)
-        {
+        for Started { name, joins, said_before } in std::mem::take(&mut self.started) {
             let node = self.nodes.get_mut(&name).unwrap();
             node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
             // Whoever asks for more has to have a certificate.
@@ -344,9 +339,7 @@ impl World {
         let mut client = self.client();
         for _ in 0..KEYS {
             let (key, value) = pair(self.written);
-            client
-                .run(&[b"SET", key.as_bytes(), value.as_bytes()])
-                .unwrap();
+            client.run(&[b"SET", key.as_bytes(), value.as_bytes()]).unwrap();
             self.written += 1;
         }
     }

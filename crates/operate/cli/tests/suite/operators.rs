@@ -64,30 +64,13 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
             seen(*node),
             &["INFO peer disconnected: connection closed", &peer],
         );
-        wait_for_line(
-            &mut cluster,
-            *node,
-            seen(*node),
-            &["WARN leader lost: ", &gone],
-        );
+        wait_for_line(&mut cluster, *node, seen(*node), &["WARN leader lost: ", &gone]);
     }
     let own = format!("node={new}");
-    let leads = wait_for_line(
-        &mut cluster,
-        new,
-        seen(new),
-        &["INFO elected leader in ", &own],
-    );
-    let ballot = leads
-        .split_whitespace()
-        .find(|word| word.starts_with("ballot="));
+    let leads = wait_for_line(&mut cluster, new, seen(new), &["INFO elected leader in ", &own]);
+    let ballot = leads.split_whitespace().find(|word| word.starts_with("ballot="));
     let ballot = ballot.unwrap().to_owned();
-    wait_for_line(
-        &mut cluster,
-        new,
-        seen(new),
-        &["INFO starting an election: ", &ballot],
-    );
+    wait_for_line(&mut cluster, new, seen(new), &["INFO starting an election: ", &ballot]);
     let third = *others.iter().find(|node| **node != new).unwrap();
     let follows = format!("INFO following leader {new}: ");
     wait_for_line(&mut cluster, third, seen(third), &[&follows, &ballot]);
@@ -98,12 +81,7 @@ fn standard_error_tells_why_leadership_moved_and_who_came_and_went() {
     wait_for_line(&mut cluster, old, seen(old), &["INFO caught up: "]);
     for node in &others {
         let peer = format!("peer={old} boot=2");
-        wait_for_line(
-            &mut cluster,
-            *node,
-            seen(*node),
-            &["INFO peer connected", &peer],
-        );
+        wait_for_line(&mut cluster, *node, seen(*node), &["INFO peer connected", &peer]);
     }
     // Handed over: the old leader says to whom, and nobody is alarmed.
     let admin = cluster.node(new).ready.admin.clone();
@@ -137,10 +115,7 @@ fn a_leader_without_followers_is_not_ready_at_once() {
         signal(process, Signal::STOP);
         let stat = format!("/proc/{}/stat", process.id());
         wait_for("a process that is stopped", || {
-            fs::read_to_string(&stat)
-                .unwrap()
-                .contains(") T ")
-                .then_some(())
+            fs::read_to_string(&stat).unwrap().contains(") T ").then_some(())
         });
     }
     let (code, body) = http(&admin, "/ready").unwrap();
@@ -175,31 +150,11 @@ fn every_error_of_the_admin_address_is_the_same_document() {
     for (head, body, expected) in [
         ("GET /nowhere HTTP/1.0".to_owned(), "", (404, "not_found")),
         ("GET /transfer HTTP/1.0".to_owned(), "", (405, "bad_method")),
-        (
-            "POST /transfer HTTP/1.0".to_owned(),
-            "{}",
-            (415, "unsupported_media_type"),
-        ),
-        (
-            format!("POST /transfer HTTP/1.0\r\n{json}"),
-            "{",
-            (400, "bad_request"),
-        ),
-        (
-            format!("POST /transfer HTTP/1.0\r\n{json}"),
-            "{\"two\":2}",
-            (422, "bad_request"),
-        ),
-        (
-            format!("POST /tuning HTTP/1.0\r\n{json}"),
-            &" ".repeat(5000),
-            (413, "too_large"),
-        ),
-        (
-            format!("POST /transfer HTTP/1.0\r\n{json}"),
-            "{\"to\":9}",
-            (409, "no_target"),
-        ),
+        ("POST /transfer HTTP/1.0".to_owned(), "{}", (415, "unsupported_media_type")),
+        (format!("POST /transfer HTTP/1.0\r\n{json}"), "{", (400, "bad_request")),
+        (format!("POST /transfer HTTP/1.0\r\n{json}"), "{\"two\":2}", (422, "bad_request")),
+        (format!("POST /tuning HTTP/1.0\r\n{json}"), &" ".repeat(5000), (413, "too_large")),
+        (format!("POST /transfer HTTP/1.0\r\n{json}"), "{\"to\":9}", (409, "no_target")),
     ] {
         let (code, word) = ask(&head, body);
         assert_eq!((code, word.as_str()), expected, "{head}");
@@ -209,9 +164,7 @@ fn every_error_of_the_admin_address_is_the_same_document() {
 fn serve(folder: &tempfile::TempDir) -> NodeProcess {
     let mut node = NodeProcess::spawn(single(&folder.path().join("n"), &[])).unwrap();
     node.wait_ready().unwrap();
-    wait_for("a node that serves", || {
-        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
-    });
+    wait_for("a node that serves", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
     node
 }
 
@@ -252,11 +205,7 @@ fn watching_as_json_is_a_line_for_each_look() {
     let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
     let mut next = || {
         let line: Json = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-        assert_eq!(
-            (&line["leader"], &line["nodes"][0]["node"]),
-            (&1.into(), &1.into()),
-            "{line}"
-        );
+        assert_eq!((&line["leader"], &line["nodes"][0]["node"]), (&1.into(), &1.into()), "{line}");
         line["nodes"][0]["applied"].as_u64().unwrap()
     };
     let first = next();

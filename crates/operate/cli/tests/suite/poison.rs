@@ -48,15 +48,8 @@ fn keys_of_any_length_end_no_node() {
         wait_for("its deadline", || {
             (client.ask(&[b"EXISTS", &longest]) == Ok(Reply::Integer(0))).then_some(())
         });
-        for (key, value) in [
-            (&longest[..], &b"kept"[..]),
-            (b"", b"empty"),
-            (b"\0\r\n", b""),
-        ] {
-            assert_eq!(
-                client.ask(&[b"SET", key, value]),
-                Ok(Reply::Simple("OK".into()))
-            );
+        for (key, value) in [(&longest[..], &b"kept"[..]), (b"", b"empty"), (b"\0\r\n", b"")] {
+            assert_eq!(client.ask(&[b"SET", key, value]), Ok(Reply::Simple("OK".into())));
         }
         cluster.kill_all_at_once();
         cluster.restart_all();
@@ -69,11 +62,7 @@ fn keys_of_any_length_end_no_node() {
             assert_eq!(client.ask(&[b"DBSIZE"]), Ok(Reply::Integer(3)));
         }
         assert!(
-            cluster
-                .nodes
-                .all_mut()
-                .iter_mut()
-                .all(|node| node.child.try_wait().unwrap().is_none())
+            cluster.nodes.all_mut().iter_mut().all(|node| node.child.try_wait().unwrap().is_none())
         );
     }
 }

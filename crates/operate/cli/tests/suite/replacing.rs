@@ -67,21 +67,14 @@ fn the_command_that_replaces_a_node_is_killed_and_repeated() {
 
 #[test]
 fn a_leader_and_a_newcomer_are_killed_while_a_node_is_replaced() {
-    survives(&[
-        (Role::Leader, Moment::Era(2)),
-        (Role::Newcomer, Moment::Listed),
-    ]);
+    survives(&[(Role::Leader, Moment::Era(2)), (Role::Newcomer, Moment::Listed)]);
 }
 
 /// The demo of it, which says what happened.
 #[test]
 fn the_demo_replaces_every_node_and_loses_nothing() {
     let (code, json) = quorate_json(&["demo", "--replace", "--seconds", "3", "--json"]);
-    assert_eq!(
-        (code, &json["lost"], &json["errors"]),
-        (0, &0.into(), &0.into()),
-        "{json}"
-    );
+    assert_eq!((code, &json["lost"], &json["errors"]), (0, &0.into(), &0.into()), "{json}");
     let replaced = json["replaced"].as_array().unwrap();
     let ids = |side: &str| {
         let ids = replaced.iter().map(|one| one[side].as_u64().unwrap());
@@ -89,15 +82,8 @@ fn the_demo_replaces_every_node_and_loses_nothing() {
         ids.sort_unstable();
         ids
     };
-    assert_eq!(
-        (ids("old"), ids("new")),
-        (vec![1, 2, 3], vec![4, 5, 6]),
-        "{json}"
-    );
+    assert_eq!((ids("old"), ids("new")), (vec![1, 2, 3], vec![4, 5, 6]), "{json}");
     assert!(json["leader"].as_u64().unwrap() >= 4, "{json}");
     assert!(json["acknowledged"].as_u64().unwrap() > 0, "{json}");
-    assert!(
-        json["median"].as_u64() >= json["slowest"].as_u64(),
-        "{json}"
-    );
+    assert!(json["median"].as_u64() >= json["slowest"].as_u64(), "{json}");
 }

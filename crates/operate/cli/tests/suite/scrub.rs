@@ -24,11 +24,7 @@ const STREAM: u64 = 3 << 20;
 
 /// Turns a byte around, past the node that has the file open.
 fn flip(path: &Path, at: u64) {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[!byte[0]], at).unwrap();
@@ -50,10 +46,7 @@ fn scrub(admin: &str) -> (i32, Json) {
 /// Kinds of what was found, each once, and whether all of it is as good as new.
 fn found(json: &Json) -> (Vec<&str>, bool) {
     let places = json["found"].as_array().unwrap();
-    let mut kinds: Vec<&str> = places
-        .iter()
-        .map(|one| one["kind"].as_str().unwrap())
-        .collect();
+    let mut kinds: Vec<&str> = places.iter().map(|one| one["kind"].as_str().unwrap()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let fine = |one: &Json| ["repaired", "superseded"].contains(&one["fate"].as_str().unwrap());
@@ -62,34 +55,18 @@ fn found(json: &Json) -> (Vec<&str>, bool) {
 
 #[test]
 fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
-    let flags = [
-        "--store",
-        "memory",
-        "--log-ready",
-        "0",
-        "--scrub-every",
-        "off",
-    ];
+    let flags = ["--store", "memory", "--log-ready", "0", "--scrub-every", "off"];
     let mut cluster = Cluster::start(3, &flags);
-    let stream_at: Vec<String> = cluster
-        .nodes
-        .all()
-        .iter()
-        .map(|n| n.ready.stream.clone())
-        .collect();
-    let options = stream::Options {
-        patience: PATIENCE,
-        ..stream::Options::default()
-    };
+    let stream_at: Vec<String> =
+        cluster.nodes.all().iter().map(|n| n.ready.stream.clone()).collect();
+    let options = stream::Options { patience: PATIENCE, ..stream::Options::default() };
     let mut writer = StreamWriter::open(&stream_at, "s", How::Create, options.clone()).unwrap();
     writer.write_all(&bytes(0, 0, STREAM as usize)).unwrap();
     assert_eq!(writer.finish().unwrap(), STREAM);
     let mut link = Link::connect(&cluster.nodes.client_addresses()[0]).unwrap();
     for number in 0..40 {
         let value = number.to_string().repeat(20_000);
-        let reply = link
-            .ask(&["SET", &format!("key-{number}"), &value])
-            .unwrap();
+        let reply = link.ask(&["SET", &format!("key-{number}"), &value]).unwrap();
         assert_eq!(reply, Reply::Simple("OK".to_owned()));
     }
     let ill = cluster.leader() % 3 + 1;
@@ -124,11 +101,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     assert_eq!(kinds, ["files", "log", "snapshot", "streams"], "{json}");
     assert!(fine && code == 0, "{code} {json}");
     assert_eq!(fs::read(&identity).unwrap(), identity_was);
-    assert_ne!(
-        fs::read(&base).unwrap(),
-        base_was,
-        "it names another snapshot now"
-    );
+    assert_ne!(fs::read(&base).unwrap(), base_was, "it names another snapshot now");
     let said = cluster.nodes.log(ill);
     for (what, times) in [
         ("scrub: damaged log: segment 1, offset ", 2),
@@ -137,10 +110,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
     ] {
         assert_eq!(said.matches(what).count(), times, "{what}: {said}");
     }
-    let counted = cluster
-        .nodes
-        .metric(ill, "quorate_scrub_damaged_total ")
-        .unwrap();
+    let counted = cluster.nodes.metric(ill, "quorate_scrub_damaged_total ").unwrap();
     assert!(counted >= 5, "{counted}");
 
     // Nothing wrong is served, nothing is lost, and it starts by itself.
@@ -170,10 +140,7 @@ fn what_is_spoiled_under_a_running_node_is_found_named_and_repaired() {
         std::io::Read::read_to_end(&mut reader, &mut all).ok()?;
         Some(all)
     });
-    assert_eq!(
-        (read.len() as u64, first_other(0, 0, &read)),
-        (STREAM, None)
-    );
+    assert_eq!((read.len() as u64, first_other(0, 0, &read)), (STREAM, None));
 }
 
 /// Who asks wrongly is told how to ask.

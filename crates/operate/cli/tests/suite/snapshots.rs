@@ -98,10 +98,7 @@ fn the_log_is_trimmed_and_a_restart_reads_the_snapshot() {
     let found = (0..KEYS).map(|at| before[(VALUES + at) % KEYS].clone());
     assert!(found.eq(expected), "another value than the last");
     let log = cluster.nodes.log(1);
-    assert!(
-        log.contains("snapshot: loaded, the service continues at slot"),
-        "{log}"
-    );
+    assert!(log.contains("snapshot: loaded, the service continues at slot"), "{log}");
 }
 
 fn values(link: &mut Link) -> Vec<Reply> {
@@ -133,11 +130,7 @@ fn a_node_with_a_store_on_disk_takes_one_when_asked() {
     cluster.restart_all();
     cluster.wait_until_all_serve();
     let admin = cluster.nodes.admin_addresses().remove(0);
-    assert_eq!(
-        status(&admin).snapshot,
-        Some(held),
-        "it outlives the process"
-    );
+    assert_eq!(status(&admin).snapshot, Some(held), "it outlives the process");
 }
 
 /// The short form of `cargo xtask cluster snapshots`.

@@ -7,10 +7,7 @@ use std::{
     time::SystemTime,
 };
 
-#[expect(
-    clippy::module_inception,
-    reason = "the module under test has that name"
-)]
+#[expect(clippy::module_inception, reason = "the module under test has that name")]
 #[path = "../../build/stamp.rs"]
 mod stamp;
 
@@ -19,12 +16,7 @@ const SOURCE: &str = "crates/group/one/src/lib.rs";
 fn git(root: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@b"])
-        .args([
-            "-c",
-            "init.defaultBranch=main",
-            "-c",
-            "commit.gpgSign=false",
-        ])
+        .args(["-c", "init.defaultBranch=main", "-c", "commit.gpgSign=false"])
         .args(arguments)
         .current_dir(root)
         .output()
@@ -43,12 +35,7 @@ fn write(root: &Path, path: &str, text: &str) {
 fn tree() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
-    for path in [
-        "Cargo.toml",
-        "crates/group/one/Cargo.toml",
-        SOURCE,
-        "docs/a.md",
-    ] {
+    for path in ["Cargo.toml", "crates/group/one/Cargo.toml", SOURCE, "docs/a.md"] {
         write(&root, path, path);
     }
     (folder, root)
@@ -90,11 +77,7 @@ fn a_commit_is_named_with_changes_of_what_the_program_is_made_of() {
     git(&root, &["commit", "--quiet", "--message", "two"]);
     let second = git(&root, &["rev-parse", "--short=10", "HEAD"]);
     assert_eq!(stamp::commit(&root), Some(second.clone()));
-    write(
-        &root,
-        "crates/group/one/src/more.rs",
-        "a file that nobody added",
-    );
+    write(&root, "crates/group/one/src/more.rs", "a file that nobody added");
     assert_eq!(stamp::commit(&root), Some(format!("{second}+changes")));
     fs::remove_file(root.join("crates/group/one/src/more.rs")).unwrap();
     git(&root, &["checkout", "--quiet", "HEAD~1"]);
@@ -111,11 +94,7 @@ fn a_tarball_has_no_commit_wherever_it_lies() {
     let (_folder, other) = repository();
     let within = other.join("vendor/quorate");
     write(&within, SOURCE, "x");
-    assert_eq!(
-        stamp::commit(&within),
-        None,
-        "that commit is of something else"
-    );
+    assert_eq!(stamp::commit(&within), None, "that commit is of something else");
     let (_folder, unborn) = tree();
     git(&unborn, &["init", "--quiet"]);
     assert_eq!(stamp::commit(&unborn), None);
@@ -134,10 +113,7 @@ fn what_is_watched_exists_and_changes_with_the_commit() {
         assert!(all.contains(&root.join("crates/group/one/src")), "{all:?}");
         assert!(!all.iter().any(|path| path.ends_with("index")), "{all:?}");
         let before = newest(&all);
-        git(
-            &root,
-            &["commit", "--quiet", "--allow-empty", "--message", "x"],
-        );
+        git(&root, &["commit", "--quiet", "--allow-empty", "--message", "x"]);
         assert!(newest(&all) > before, "{what}");
     };
     commit_is_seen("a branch with a file");
@@ -156,8 +132,6 @@ fn newest(paths: &[PathBuf]) -> SystemTime {
         all.extend(entries.map(|entry| entry.path()));
         next += 1;
     }
-    let times = all
-        .iter()
-        .map(|path| path.metadata().unwrap().modified().unwrap());
+    let times = all.iter().map(|path| path.metadata().unwrap().modified().unwrap());
     times.max().unwrap()
 }

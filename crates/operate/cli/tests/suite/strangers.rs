@@ -41,10 +41,7 @@ fn intrude(cluster: &Cluster, says: &[Message]) -> TcpStream {
     encode(from, &Frame::Hello(hello), &mut bytes).unwrap();
     for message in says {
         let message = message.clone();
-        let frame = Frame::Protocol {
-            message,
-            bytes: None,
-        };
+        let frame = Frame::Protocol { message, bytes: None };
         encode(from, &frame, &mut bytes).unwrap();
     }
     stream.write_all(&bytes).unwrap();
@@ -72,11 +69,7 @@ fn said(node: &NodeProcess, what: &str) -> usize {
 fn a_promise_to_an_era_that_does_not_exist_is_told() {
     let mut cluster = Cluster::start(3, &[]);
     cluster.client_from(2).run(&[b"SET", b"x", b"1"]).unwrap();
-    let ballot = Ballot {
-        era: Era(1 << 31),
-        round: 1,
-        node: NodeId(2),
-    };
+    let ballot = Ballot { era: Era(1 << 31), round: 1, node: NodeId(2) };
     let from = Slot(1);
     let slot = Slot(cluster.status(1).unwrap()["decided"].as_u64().unwrap());
     let proposal = Phase2a {
@@ -89,10 +82,7 @@ fn a_promise_to_an_era_that_does_not_exist_is_told() {
         own_durable_to: Slot(0),
         with_bytes: false,
     };
-    let says = [
-        Message::Phase1a { ballot, from },
-        Message::Phase2a(proposal),
-    ];
+    let says = [Message::Phase1a { ballot, from }, Message::Phase2a(proposal)];
     drop(intrude(&cluster, &says));
     for restart in [false, true] {
         if restart {
@@ -132,10 +122,7 @@ fn a_held_hello_with_a_higher_boot_evicts_nobody() {
     }
     let status = cluster.status(1).unwrap();
     let members = status["members"].as_array().unwrap();
-    assert!(
-        members.iter().all(|member| member["connected"] == true),
-        "{status}"
-    );
+    assert!(members.iter().all(|member| member["connected"] == true), "{status}");
     let other = cluster.client_of(2).ask(&[b"GET", b"x"]);
     assert_eq!(other, Ok(Reply::Bulk(b"99".to_vec())));
 }

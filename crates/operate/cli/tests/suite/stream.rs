@@ -53,31 +53,21 @@ fn json(arguments: &[&str], nodes: &[String]) -> (i32, Json) {
 
 /// Runs with this on standard input.
 fn fed(arguments: &[&str], nodes: &[String], input: &[u8]) -> Output {
-    let mut child = stream(arguments, nodes)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = stream(arguments, nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     let input = input.to_vec();
     let feeding = thread::spawn(move || pipe.write_all(&input));
     let output = child.wait_with_output().unwrap();
     // A command that refuses may have ended before it read anything.
     let whole = feeding.join().unwrap().is_ok();
-    assert!(
-        whole || !output.status.success(),
-        "it read a part of its input"
-    );
+    assert!(whole || !output.status.success(), "it read a part of its input");
     output
 }
 
 #[track_caller]
 fn refused(arguments: &[&str], nodes: &[String], exit: i32, code: &str) -> String {
     let (ended, said) = json(arguments, nodes);
-    assert_eq!(
-        (ended, &said["error"]["code"]),
-        (exit, &code.into()),
-        "{said}"
-    );
+    assert_eq!((ended, &said["error"]["code"]), (exit, &code.into()), "{said}");
     said["error"]["message"].as_str().unwrap().to_owned()
 }
 
@@ -99,41 +89,22 @@ fn what_is_put_comes_out_again() {
     let output = fed(&["put", "--name", "a", "--json"], nodes, &data);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said: Json = serde_json::from_slice(&output.stdout).unwrap();
-    let mut keys: Vec<&str> = said
-        .as_object()
-        .unwrap()
-        .keys()
-        .map(String::as_str)
-        .collect();
+    let mut keys: Vec<&str> = said.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["bytes", "name", "position", "reconnects", "seconds"]);
-    assert_eq!(
-        (&said["name"], &said["bytes"]),
-        (&"a".into(), &700_000.into())
-    );
-    assert_eq!(
-        (&said["position"], &said["reconnects"]),
-        (&700_000.into(), &0.into())
-    );
+    assert_eq!((&said["name"], &said["bytes"]), (&"a".into(), &700_000.into()));
+    assert_eq!((&said["position"], &said["reconnects"]), (&700_000.into(), &0.into()));
     assert_eq!(played.stream("a"), Some((data.clone(), true)));
 
     for (arguments, expected) in [
         (&["cat", "a"][..], &data[..]),
         (&["cat", "a", "--follow"], &data),
         (&["cat", "a", "--from", "5"], &data[5..]),
-        (
-            &["cat", "a", "--from", "5", "--to", "300000"],
-            &data[5..300_000],
-        ),
+        (&["cat", "a", "--from", "5", "--to", "300000"], &data[5..300_000]),
         (&["cat", "a", "--from", "700000"], &[]),
     ] {
         let output = run(arguments, nodes);
-        assert_eq!(
-            output.status.code(),
-            Some(0),
-            "{arguments:?} {:?}",
-            output.stderr
-        );
+        assert_eq!(output.status.code(), Some(0), "{arguments:?} {:?}", output.stderr);
         assert!(output.stdout == expected, "{arguments:?}");
         assert!(output.stderr.is_empty(), "{arguments:?}");
     }
@@ -152,11 +123,7 @@ fn a_file_is_put_through_lost_connections_and_nodes() {
     let folder = tempfile::tempdir().unwrap();
     let data = bytes(500_000);
     let path = file(folder.path(), &data);
-    played.play(&[
-        Fault::CutIn(100_000),
-        Fault::CutOut(1),
-        Fault::CutIn(77_777),
-    ]);
+    played.play(&[Fault::CutIn(100_000), Fault::CutOut(1), Fault::CutIn(77_777)]);
     let (code, said) = json(&["put", &path, "--name", "a"], played.addresses());
     assert_eq!((code, &said["position"]), (0, &500_000.into()), "{said}");
     assert_eq!(said["reconnects"], 2, "{said}");
@@ -169,12 +136,7 @@ fn a_name_is_made_and_said_where_none_is_given() {
     let output = fed(&["put"], played.addresses(), b"abc");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let said = String::from_utf8(output.stderr).unwrap();
-    let name = said
-        .lines()
-        .next()
-        .unwrap()
-        .strip_prefix("stream ")
-        .unwrap();
+    let name = said.lines().next().unwrap().strip_prefix("stream ").unwrap();
     assert_eq!(played.stream(name), Some((b"abc".to_vec(), true)));
     let out = String::from_utf8(output.stdout).unwrap();
     assert!(out.starts_with(&format!("{name}: 3 B in ")), "{out}");
@@ -200,10 +162,8 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     assert_eq!(played.stream("a"), Some((b"abcdef".to_vec(), false)));
 
     // Somebody writes to it.
-    let mut child = stream(&["put", "--name", "a", "--append"], nodes)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        stream(&["put", "--name", "a", "--append"], nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     pipe.write_all(b"ghi").unwrap();
     assert!(played.wait_for("a", 9, PATIENCE));
@@ -212,12 +172,7 @@ fn an_existing_stream_is_written_only_as_the_user_says() {
     // Fenced, for good; it says how far it came.
     drop(pipe);
     let mut said = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
     assert!(said.contains("stream a is durable to position 9"), "{said}");
     assert_eq!(played.stream("a"), Some((b"abcdefghijkl".to_vec(), true)));
@@ -242,19 +197,13 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(
-        said.contains("stream a is durable to position 123456"),
-        "{said}"
-    );
+    assert!(said.contains("stream a is durable to position 123456"), "{said}");
     played.hold(u64::MAX);
 
     let (code, said) = json(&arguments, nodes);
     assert_eq!((code, &said["position"]), (0, &400_000.into()), "{said}");
     // What had been sent may have been decided after the interruption.
-    assert!(
-        said["bytes"].as_u64().unwrap() <= 400_000 - 123_456,
-        "{said}"
-    );
+    assert!(said["bytes"].as_u64().unwrap() <= 400_000 - 123_456, "{said}");
     assert!(played.stream("a") == Some((data.clone(), true)));
     let (code, said) = json(&arguments, nodes);
     assert_eq!((code, &said["bytes"]), (0, &0.into()), "{said}");
@@ -269,10 +218,7 @@ fn an_interrupted_file_is_resumed_where_it_is_the_same() {
     refused(&arguments, nodes, 1, "differs");
     played.put("b", &data[..1000], false);
     file(folder.path(), &data);
-    let (code, said) = json(
-        &["put", &path, "--name", "b", "--resume", "--takeover"],
-        nodes,
-    );
+    let (code, said) = json(&["put", &path, "--name", "b", "--resume", "--takeover"], nodes);
     assert_eq!((code, &said["bytes"]), (0, &399_000.into()), "{said}");
     assert!(played.stream("b") == Some((data, true)));
 }
@@ -288,10 +234,7 @@ fn what_was_decided_after_the_comparison_is_compared_as_well() {
     played.hold(50_000);
     let mut other = data.clone();
     other[50_000] ^= 1;
-    let mut child = stream(&["put", "--name", "a"], nodes)
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = stream(&["put", "--name", "a"], nodes).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     pipe.write_all(&other).unwrap();
     assert!(played.wait_for("a", 100_000, PATIENCE));
@@ -312,10 +255,7 @@ fn standard_input_is_not_read_past_what_the_buffer_holds() {
     let played = Played::start(1, 1).unwrap();
     played.hold(0);
     let arguments = ["put", "--name", "a", "--buffer", "100000"];
-    let mut child = stream(&arguments, played.addresses())
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = stream(&arguments, played.addresses()).stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     let data = bytes(600_000);
     let mut given = 0;
@@ -347,11 +287,7 @@ fn cat_gives_out_nothing_it_should_not() {
         (&["cat", "a"][..], 1, "trimmed"),
         (&["cat", "b"], 1, "unknown_stream"),
         (&["cat", "a", "--from", "5001"], 1, "behind_end"),
-        (
-            &["cat", "a", "--from", "9", "--to", "8"],
-            2,
-            "bad_configuration",
-        ),
+        (&["cat", "a", "--from", "9", "--to", "8"], 2, "bad_configuration"),
     ] {
         let output = run(&[arguments, &["--json"]].concat(), nodes);
         assert_eq!(output.status.code(), Some(exit), "{arguments:?}");
@@ -361,10 +297,7 @@ fn cat_gives_out_nothing_it_should_not() {
     }
     // What there is comes, and that it was not all is said.
     let output = run(&["cat", "a", "--from", "1000", "--to", "6000"], nodes);
-    assert_eq!(
-        (output.status.code(), output.stdout),
-        (Some(1), data[1000..].to_vec())
-    );
+    assert_eq!((output.status.code(), output.stdout), (Some(1), data[1000..].to_vec()));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("it ends at 5000, before --to 6000"), "{said}");
 
@@ -435,17 +368,11 @@ fn streams_are_listed_looked_at_trimmed_and_removed() {
     let (code, list) = json(&["ls"], nodes);
     let streams = list["streams"].as_array().unwrap();
     assert_eq!((code, streams.len(), &streams[0]), (0, 2, &a));
-    assert_eq!(
-        (&streams[1]["name"], &streams[1]["state"]),
-        (&"b".into(), &"closed".into())
-    );
+    assert_eq!((&streams[1]["name"], &streams[1]["state"]), (&"b".into(), &"closed".into()));
     assert_eq!(json(&["stat", "a"], nodes), (0, a));
     let table = String::from_utf8(run(&["ls"], nodes).stdout).unwrap();
     assert!(table.starts_with("name  state   start  durable"), "{table}");
-    assert_eq!(
-        json(&["rm", "a"], nodes),
-        (0, serde_json::json!({"name": "a"}))
-    );
+    assert_eq!(json(&["rm", "a"], nodes), (0, serde_json::json!({"name": "a"})));
     refused(&["rm", "a"], nodes, 1, "unknown_stream");
     refused(&["stat", "a"], nodes, 1, "unknown_stream");
 }
@@ -468,10 +395,7 @@ fn how_much_is_kept_is_said_by_bytes_by_age_or_both() {
     assert_eq!(retain(&["--bytes", "4096"]), (Some(4096), None));
     // What is not said stays.
     assert_eq!(retain(&["--age", "2h"]), (Some(4096), Some(7_200_000)));
-    assert_eq!(
-        retain(&["--bytes", "7", "--age", "1d"]),
-        (Some(7), Some(86_400_000))
-    );
+    assert_eq!(retain(&["--bytes", "7", "--age", "1d"]), (Some(7), Some(86_400_000)));
     let table = String::from_utf8(run(&["ls"], nodes).stdout).unwrap();
     assert!(table.contains("7 B, 1d"), "{table}");
     let line = String::from_utf8(run(&["stat", "a"], nodes).stdout).unwrap();
@@ -522,9 +446,7 @@ fn bad_usage_and_nobody_there_are_clear() {
 fn an_interrupt_before_the_stream_is_open_says_so() {
     let played = Played::start(1, 1).unwrap();
     played.play(&[Fault::Mute(1)]);
-    let child = stream(&["put", "--name", "a", "--json"], played.addresses())
-        .spawn()
-        .unwrap();
+    let child = stream(&["put", "--name", "a", "--json"], played.addresses()).spawn().unwrap();
     wait_for("the question", || played.stream("a"));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();

@@ -26,11 +26,7 @@ fn text(path: &Path) -> &str {
 }
 
 fn options() -> Options {
-    Options {
-        open: PATIENCE,
-        patience: PATIENCE,
-        ..Options::default()
-    }
+    Options { open: PATIENCE, patience: PATIENCE, ..Options::default() }
 }
 
 /// Writes a stream from where it ends to this position: the bytes of this writer.
@@ -53,9 +49,7 @@ fn stat(nodes: &[String], name: &str) -> Info {
 /// All that is kept of a stream is what its writer wrote.
 fn read(nodes: &[String], name: &str, writer: u16) {
     let Info { start, end, .. } = stat(nodes, name);
-    let mut reader = StreamReader::new(nodes, name, options())
-        .from(start)
-        .to(end);
+    let mut reader = StreamReader::new(nodes, name, options()).from(start).to(end);
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes.len() as u64, end - start, "{name}");
@@ -107,10 +101,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
     let mut streams = Streams::new(&nodes, options());
     streams.trim("trimmed", 300_001).unwrap();
     put(&nodes, "bounded", How::Create, 3, 100_000, false);
-    let keep = Keep {
-        bytes: Some(50 * MIB as u64),
-        age_ms: Some(3_600_000),
-    };
+    let keep = Keep { bytes: Some(50 * MIB as u64), age_ms: Some(3_600_000) };
     streams.retain("bounded", keep).unwrap();
     put(&nodes, "removed", How::Create, 4, MIB, true);
     streams.remove("removed").unwrap();
@@ -130,9 +121,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
             }
             grows.leave().unwrap()
         });
-        wait_for("some bytes", || {
-            (durable.load(Ordering::SeqCst) > MIB as u64).then_some(())
-        });
+        wait_for("some bytes", || (durable.load(Ordering::SeqCst) > MIB as u64).then_some(()));
         let before = durable.load(Ordering::SeqCst);
         // What was acknowledged anywhere is applied there now.
         assert!(stat(&nodes[1..2], "grows").end >= before);
@@ -140,17 +129,11 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
         stop.store(true, Ordering::SeqCst);
         (before, said, writing.join().unwrap())
     });
-    assert_eq!(
-        (&said["streams"], &said["streams_left_out"]),
-        (&4.into(), &0.into())
-    );
+    assert_eq!((&said["streams"], &said["streams_left_out"]), (&4.into(), &0.into()));
 
     // The same state without their bytes: that is said, and how to have them.
     let plain = backup(&admin, &without, &[]);
-    assert_eq!(
-        (&plain["streams"], &plain["streams_left_out"]),
-        (&0.into(), &4.into())
-    );
+    assert_eq!((&plain["streams"], &plain["streams_left_out"]), (&0.into(), &4.into()));
     let output = quorate(&["backup", "--to", text(&without), "--admin", &admin]);
     let human = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -177,38 +160,21 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
         for (name, writer) in [("bounded", 3), ("closed", 1), ("grows", 5), ("trimmed", 2)] {
             read(here, name, writer);
             let (new, old) = (stat(here, name), stat(&nodes, name));
-            assert_eq!(
-                (new.start, new.finished),
-                (old.start, old.finished),
-                "{name}"
-            );
+            assert_eq!((new.start, new.finished), (old.start, old.finished), "{name}");
             assert_eq!((new.keep, new.id), (old.keep, old.id), "{name}");
             assert!(new.end == old.end || name == "grows", "{name}");
         }
     };
     check_all(&here);
     let restored = stat(&here, "grows").end;
-    assert!(
-        (before..=after).contains(&restored),
-        "{before} {restored} {after}"
-    );
+    assert!((before..=after).contains(&restored), "{before} {restored} {after}");
 
     // It goes on from there, closed ones stay closed, and another node gets all of it.
-    put(
-        &here,
-        "grows",
-        How::Append,
-        5,
-        usize::try_from(restored).unwrap() + MIB,
-        false,
-    );
+    put(&here, "grows", How::Append, 5, usize::try_from(restored).unwrap() + MIB, false);
     assert!(StreamWriter::open(&here, "closed", How::Append, options()).is_err());
     node.kill().unwrap();
     node.restart().unwrap();
-    let second = start(
-        &folder.path().join("second"),
-        &["--join", &node.ready.admin],
-    );
+    let second = start(&folder.path().join("second"), &["--join", &node.ready.admin]);
     wait_for("all bytes on the second node", || {
         let (_, status) = http(&second.ready.admin, "/status")?;
         let status: Json = serde_json::from_str(&status).unwrap();
@@ -216,9 +182,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
         all.then_some(())
     });
     check_all(std::slice::from_ref(&second.ready.stream));
-    let kept = fs::read_dir(folder.path().join("second/stream"))
-        .unwrap()
-        .count();
+    let kept = fs::read_dir(folder.path().join("second/stream")).unwrap().count();
     assert!(kept > 0, "it has them itself");
 
     // Any damage in their bytes is found before anything is written.
@@ -230,11 +194,7 @@ fn streams_are_backed_up_at_one_moment_and_come_back() {
         spoilt[at] ^= 1;
         fs::write(&bad, &spoilt).unwrap();
         let (code, said) = restore(&bad, &data, "127.0.0.1:7451");
-        assert_eq!(
-            (code, &said["error"]["code"]),
-            (4, &"damaged_backup".into()),
-            "{said}"
-        );
+        assert_eq!((code, &said["error"]["code"]), (4, &"damaged_backup".into()), "{said}");
         assert!(!data.exists(), "something was written");
     }
     fs::write(&bad, &good[..good.len() - MIB]).unwrap();
@@ -258,8 +218,7 @@ fn what_is_removed_while_a_backup_is_read_is_in_it() {
     };
     let mut slow = TcpStream::connect(admin).unwrap();
     slow.set_read_timeout(Some(PATIENCE)).unwrap();
-    slow.write_all(b"GET /backup?streams HTTP/1.0\r\n\r\n")
-        .unwrap();
+    slow.write_all(b"GET /backup?streams HTTP/1.0\r\n\r\n").unwrap();
     let mut slow = BufReader::with_capacity(4096, slow);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -271,27 +230,16 @@ fn what_is_removed_while_a_backup_is_read_is_in_it() {
     streams.trim("long", 9 * MIB as u64).unwrap();
     // Room that is free is given out again: the new stream would take it.
     put(&here, "later", How::Create, 3, 30 * MIB, true);
-    assert!(
-        used().unwrap() >= 110 * MIB as u64,
-        "the old ones are there still"
-    );
+    assert!(used().unwrap() >= 110 * MIB as u64, "the old ones are there still");
     let mut all = Vec::new();
     slow.read_to_end(&mut all).unwrap();
     let checked = check(&all[..], &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
-    assert_eq!(
-        (checked.streams, checked.stream_bytes),
-        (2, 80 * MIB as u64)
-    );
-    wait_for("the room of what is gone", || {
-        (used()? <= 40 * MIB as u64).then_some(())
-    });
+    assert_eq!((checked.streams, checked.stream_bytes), (2, 80 * MIB as u64));
+    wait_for("the room of what is gone", || (used()? <= 40 * MIB as u64).then_some(()));
     read(&here, "later", 3);
 
     // Another query than is known, and a page that says whether streams are taken in.
     assert_eq!(http(admin, "/backup?stream").unwrap().0, 400);
-    assert_eq!(
-        http(admin, "/ready?streams").unwrap(),
-        (200, "ready\n".to_owned())
-    );
+    assert_eq!(http(admin, "/ready?streams").unwrap(), (200, "ready\n".to_owned()));
     assert_eq!(http(admin, "/ready?x").unwrap().0, 400);
 }

@@ -93,10 +93,7 @@ fn compare(address: &str, end: u64) {
         let count = bytes.len();
         std::io::BufRead::consume(&mut reader, count);
     }
-    let expected = End {
-        position: end,
-        finished: true,
-    };
+    let expected = End { position: end, finished: true };
     assert_eq!(reader.end(), Some(expected), "{address}");
 }
 

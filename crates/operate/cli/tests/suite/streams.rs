@@ -30,9 +30,7 @@ fn silent(data: &Path) -> Spec {
 fn serve(spec: Spec) -> NodeProcess {
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
-    wait_for("a node that serves", || {
-        (http(&node.ready.admin, "/ready")?.0 == 200).then_some(())
-    });
+    wait_for("a node that serves", || (http(&node.ready.admin, "/ready")?.0 == 200).then_some(()));
     node
 }
 
@@ -65,16 +63,9 @@ fn commands_and_streams_have_a_door_each() {
     let node = serve(single(&folder.path().join("n"), &[]));
     let mut hello = Vec::new();
     Ask::Hello { version: VERSION }.encode(&mut hello);
-    let welcome = Answer::Welcome {
-        version: VERSION,
-        node: NodeId(1),
-        leader: "",
-    };
+    let welcome = Answer::Welcome { version: VERSION, node: NodeId(1), leader: "" };
     let heard = told(&node.ready.stream, &hello);
-    assert_eq!(
-        decode_answer(&heard),
-        Ok(Found::Frame(welcome, heard.len()))
-    );
+    assert_eq!(decode_answer(&heard), Ok(Found::Frame(welcome, heard.len())));
 
     let heard = told(&node.ready.stream, b"*1\r\n$4\r\nPING\r\n");
     let Ok(Found::Frame(Answer::Error { code, hint, .. }, used)) = decode_answer(&heard) else {
@@ -176,10 +167,7 @@ fn send_raw(node: &NodeProcess, data: &[u8]) -> Vec<u32> {
     sent.join().unwrap();
     let (counts, rest) = heard.as_chunks();
     assert!(rest.is_empty(), "half a count");
-    counts
-        .iter()
-        .map(|count| u32::from_le_bytes(*count))
-        .collect()
+    counts.iter().map(|count| u32::from_le_bytes(*count)).collect()
 }
 
 fn total(counts: &[u32]) -> u64 {
@@ -211,10 +199,8 @@ fn each_connection_of_the_raw_port_is_a_stream() {
     assert_eq!(send_raw(&node, b"def"), [3]);
     let mut streams = Streams::new(std::slice::from_ref(&node.ready.stream), Options::default());
     let list = streams.list().unwrap();
-    let list: Vec<_> = list
-        .iter()
-        .map(|info| (info.name.as_str(), info.end, info.finished))
-        .collect();
+    let list: Vec<_> =
+        list.iter().map(|info| (info.name.as_str(), info.end, info.finished)).collect();
     let expected = [
         ("raw-1-1", data.len() as u64, true),
         ("raw-1-2", 0, true),
@@ -242,15 +228,11 @@ fn nc_puts_a_file() {
     fs::write(&path, &data).unwrap();
     let (host, port) = node.ready.stream_raw.rsplit_once(':').unwrap();
     let mut nc = Command::new("nc");
-    nc.args(["-N", host, port])
-        .stdin(fs::File::open(&path).unwrap());
+    nc.args(["-N", host, port]).stdin(fs::File::open(&path).unwrap());
     let output = nc.stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let (counts, _) = output.stdout.as_chunks();
-    let counts: Vec<u32> = counts
-        .iter()
-        .map(|count| u32::from_le_bytes(*count))
-        .collect();
+    let counts: Vec<u32> = counts.iter().map(|count| u32::from_le_bytes(*count)).collect();
     assert_eq!(total(&counts), data.len() as u64);
     assert!(read(&node, "raw-1-1", 0) == data);
 }
@@ -259,22 +241,12 @@ fn nc_puts_a_file() {
 #[test]
 fn a_raw_client_that_cannot_be_served_is_reset() {
     let folder = tempfile::tempdir().unwrap();
-    let others = [
-        "--node",
-        "1",
-        "--stream-raw",
-        "127.0.0.1:0",
-        "--client-timeout-ms",
-        "200",
-    ];
+    let others = ["--node", "1", "--stream-raw", "127.0.0.1:0", "--client-timeout-ms", "200"];
     let mut spec = single(&folder.path().join("n"), &others);
     let peer = format!("127.0.0.1:{}", crate::common::free_port());
     spec = crate::common::with(spec, "--peer", &peer);
     let nobody = [crate::common::free_port(), crate::common::free_port()];
-    let cluster = format!(
-        "1={peer},2=127.0.0.1:{},3=127.0.0.1:{}",
-        nobody[0], nobody[1]
-    );
+    let cluster = format!("1={peer},2=127.0.0.1:{},3=127.0.0.1:{}", nobody[0], nobody[1]);
     spec.flags.extend(["--cluster".to_owned(), cluster]);
     let mut node = NodeProcess::spawn(spec).unwrap();
     node.wait_ready().unwrap_or_else(|error| panic!("{error}"));
@@ -286,8 +258,5 @@ fn a_raw_client_that_cannot_be_served_is_reset() {
     assert!(said.contains("reset the connection of a client"), "{said}");
     assert!(said.contains("no leader was found in time"), "{said}");
     let (_, metrics) = http(&node.ready.admin, "/metrics").unwrap();
-    assert!(
-        metrics.contains("quorate_net_clients_reset_total 1\n"),
-        "{metrics}"
-    );
+    assert!(metrics.contains("quorate_net_clients_reset_total 1\n"), "{metrics}");
 }

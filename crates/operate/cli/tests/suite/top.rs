@@ -88,9 +88,8 @@ impl Shown {
 
     fn text(&self) -> String {
         let rows = self.rows.iter();
-        let rows: Vec<String> = rows
-            .map(|row| row.iter().collect::<String>().trim_end().to_owned())
-            .collect();
+        let rows: Vec<String> =
+            rows.map(|row| row.iter().collect::<String>().trim_end().to_owned()).collect();
         rows.join("\n")
     }
 }
@@ -112,12 +111,7 @@ impl Top {
         unlockpt(&ours).unwrap();
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let its = ioctl_tiocgptpeer(&ours, flags).unwrap();
-        let size = Winsize {
-            ws_row: HIGH as u16,
-            ws_col: WIDE as u16,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
+        let size = Winsize { ws_row: HIGH as u16, ws_col: WIDE as u16, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&ours, size).unwrap();
         let modes_before = modes(&its);
         let mut command = quorate_testbed::process::command(&program());
@@ -141,13 +135,7 @@ impl Top {
                 shows.lock().unwrap().take(&bytes[..count]);
             }
         });
-        Self {
-            child,
-            keys: ours,
-            its,
-            modes_before,
-            shown,
-        }
+        Self { child, keys: ours, its, modes_before, shown }
     }
 
     fn press(&mut self, keys: &str) {
@@ -270,9 +258,7 @@ fn without_a_terminal_there_is_an_error_with_a_hint() {
     let hint = json["error"]["hint"].as_str().unwrap();
     assert!(hint.contains("--json"), "{hint}");
     for every in ["0", "61", "x"] {
-        let output = Command::new(program())
-            .args(["top", "--every", every])
-            .output();
+        let output = Command::new(program()).args(["top", "--every", every]).output();
         assert_eq!(output.unwrap().status.code(), Some(2), "{every}");
     }
 }

@@ -60,20 +60,13 @@ fn a_setting_is_held_for_as_long_as_was_asked_and_no_longer() {
     // The client that asked may be gone.
     let (_, json) = post(&admin, &hold(4096, 7, 1));
     assert_eq!(json["held"], true);
-    wait_for("the end of the hold", || {
-        (tuning(&admin)["held"] == false).then_some(())
-    });
+    wait_for("the end of the hold", || (tuning(&admin)["held"] == false).then_some(()));
 
     // Nothing from outside is more than works.
     let (_, json) = post(&admin, &hold(u64::from(u32::MAX), 4096, 600_000));
     assert_eq!(json["chosen"]["window"], 64);
     assert!(json["chosen"]["batch_bytes"].as_u64().unwrap() < 1 << 28);
-    for bad in [
-        hold(0, 1, 5),
-        hold(1, 0, 5),
-        hold(1, 1, 0),
-        hold(1, 1, 600_001),
-    ] {
+    for bad in [hold(0, 1, 5), hold(1, 0, 5), hold(1, 1, 0), hold(1, 1, 600_001)] {
         assert_eq!(post(&admin, &bad).0, 422, "{bad}");
     }
 }
@@ -85,20 +78,9 @@ fn a_sweep_measures_the_grid_and_lets_go() {
     let ready = cluster.nodes.all()[0].ready.clone();
     let mut client = Client::new(std::slice::from_ref(&ready.client), Options::default());
     client.run(&[b"SET", b"mine", b"1"]).unwrap();
-    let sweep = [
-        "tune",
-        "--admin",
-        &ready.admin,
-        "--sweep",
-        "--point-ms",
-        "50",
-        "--json",
-    ];
+    let sweep = ["tune", "--admin", &ready.admin, "--sweep", "--point-ms", "50", "--json"];
     let (code, json) = quorate_json(&sweep);
-    assert_eq!(
-        (code, &json["error"]["code"]),
-        (1, &json!("clients_connected"))
-    );
+    assert_eq!((code, &json["error"]["code"]), (1, &json!("clients_connected")));
     assert!(json["error"]["hint"].as_str().unwrap().contains("--yes"));
 
     let page = tempfile::NamedTempFile::new().unwrap();

@@ -30,9 +30,7 @@ fn runs(process: u32) -> u64 {
 
 fn wait_for_more(writers: &Writers) {
     let from = writers.acknowledged();
-    wait_for("more acknowledged writes", || {
-        (writers.acknowledged() >= from + STEP).then_some(())
-    });
+    wait_for("more acknowledged writes", || (writers.acknowledged() >= from + STEP).then_some(()));
 }
 
 #[test]

@@ -46,12 +46,7 @@ impl Guarded {
         };
         all.extend(["--json", "--admin", &admin]);
         if let Some(login) = login {
-            all.extend([
-                "--login",
-                login,
-                "--login-file",
-                self.secret.to_str().unwrap(),
-            ]);
+            all.extend(["--login", login, "--login-file", self.secret.to_str().unwrap()]);
         }
         let output = quorate(&all);
         let text = String::from_utf8(output.stdout).unwrap();
@@ -62,15 +57,7 @@ impl Guarded {
 
     fn set(&self, login: Option<&str>, name: &str, role: &str) -> (i32, Json) {
         let secret = self.secret.to_str().unwrap();
-        let words = [
-            "user",
-            "set",
-            name,
-            "--role",
-            role,
-            "--password-file",
-            secret,
-        ];
+        let words = ["user", "set", name, "--role", role, "--password-file", secret];
         self.run(login, &words)
     }
 
@@ -158,10 +145,7 @@ impl Resp {
     }
 
     fn say(&mut self, line: &str) -> String {
-        self.0
-            .get_mut()
-            .write_all(format!("{line}\r\n").as_bytes())
-            .unwrap();
+        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
         let mut heard = String::new();
         self.0.read_line(&mut heard).unwrap();
         // The text of a bulk string.
@@ -201,12 +185,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     assert_eq!((exit, code(&json)), (1, "refused"), "{json}");
     let (exit, json) = cluster.run(None, &["user", "set", "ann", "--role", "admin"]);
     assert_eq!((exit, code(&json)), (1, "refused"), "{json}");
-    assert!(
-        json["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("no admin has a password")
-    );
+    assert!(json["error"]["message"].as_str().unwrap().contains("no admin has a password"));
     for bad in [
         &["user", "set", "Ann", "--role", "admin"][..],
         &["user", "set", "ann", "--role", "root"],
@@ -242,10 +221,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         assert_eq!(client.say(&format!("SET k{node} v")), "+OK");
         assert!(client.say("FLUSHALL").starts_with("-NOPERM User web "));
     }
-    assert!(
-        early.say("GET k").starts_with("-NOAUTH"),
-        "who was connected before, too"
-    );
+    assert!(early.say("GET k").starts_with("-NOAUTH"), "who was connected before, too");
 
     cluster.passwords_for_streams_and_bench();
 
@@ -256,11 +232,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         (Some("eye"), &["transfer"], false),
         (Some("eye"), &["user", "list"], false),
         (Some("ops"), &["snapshot"], true),
-        (
-            Some("ops"),
-            &["member", "add", "--peer", "127.0.0.1:1"],
-            false,
-        ),
+        (Some("ops"), &["member", "add", "--peer", "127.0.0.1:1"], false),
         (Some("ops"), &["audit"], false),
         (Some("nobody"), &["status"], false),
         (Some("ann"), &["user", "list"], true),
@@ -269,12 +241,8 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
         assert_eq!(exit == 0, done, "{login:?}: {words:?}: {json}");
     }
     let address = &cluster.nodes.admin_addresses()[0];
-    for (path, answer) in [
-        ("/health", "200"),
-        ("/ready", "200"),
-        ("/", "401"),
-        ("/metrics", "401"),
-    ] {
+    for (path, answer) in [("/health", "200"), ("/ready", "200"), ("/", "401"), ("/metrics", "401")]
+    {
         let mut stream = TcpStream::connect(address).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
         let mut lines = BufReader::new(stream).lines();
@@ -307,10 +275,7 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut client = Resp(BufReader::new(stream));
     let heard = client.say("SET stolen 1");
-    assert!(
-        heard.starts_with("-NOAUTH") || heard.starts_with("-NOQUORUM"),
-        "{heard}"
-    );
+    assert!(heard.starts_with("-NOAUTH") || heard.starts_with("-NOQUORUM"), "{heard}");
     wait_for("node 3 to know the reader", || {
         (client.say(&format!("AUTH eye {SECRET}")) == "+OK").then_some(())
     });
@@ -321,24 +286,16 @@ fn the_first_user_is_an_admin_and_from_then_on_roles_count_at_every_node() {
     // [access-2] What is taken away is gone.
     let (exit, _) = cluster.run(Some("ann"), &["user", "remove", "eye"]);
     assert_eq!(exit, 0);
-    wait_for("the reader to be gone", || {
-        client.say("GET k").starts_with("-NOPERM").then_some(())
-    });
+    wait_for("the reader to be gone", || client.say("GET k").starts_with("-NOPERM").then_some(()));
     let (exit, json) = cluster.run(Some("ann"), &["user", "remove", "ann"]);
     assert_eq!((exit, code(&json)), (1, "refused"), "{json}");
     let (exit, json) = cluster.run(Some("ann"), &["user", "open", "--yes"]);
     assert_eq!((exit, &json["open"]), (0, &Json::Bool(true)));
-    wait_for("everybody to be let in", || {
-        (client.say("SET k w") == "+OK").then_some(())
-    });
+    wait_for("everybody to be let in", || (client.say("SET k w") == "+OK").then_some(()));
 
     // What was refused is counted.
     let text = metrics(&cluster.nodes.admin_addresses()[0]).unwrap();
-    for name in [
-        "client_forbidden",
-        "client_wrong_passwords",
-        "admin_refused",
-    ] {
+    for name in ["client_forbidden", "client_wrong_passwords", "admin_refused"] {
         let begins = format!("quorate_{name}_total ");
         let mut lines = text.lines();
         let count = lines.find_map(|line| line.strip_prefix(&begins)?.parse::<u64>().ok());
@@ -382,11 +339,7 @@ fn users_survive_restarts_of_all_and_move_with_a_backup() {
     assert_eq!(exit, 0, "{json}");
     let data = cluster.nodes.folder().join("restored");
     let restored = quorate(&["restore", file, "--data", data.to_str().unwrap(), "--json"]);
-    assert!(
-        restored.status.success(),
-        "{}",
-        String::from_utf8_lossy(&restored.stdout)
-    );
+    assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stdout));
 }
 
 /// [access-4] Who is away would let everybody in for a while after coming back, and nothing there knows better.
@@ -397,10 +350,7 @@ fn the_first_user_is_refused_while_a_node_is_away() {
     wait_for("the others to notice", || {
         let sees = |node| {
             let members = cluster.nodes.view(node)?.members;
-            members
-                .iter()
-                .any(|peer| peer.node == 3 && !peer.connected)
-                .then_some(())
+            members.iter().any(|peer| peer.node == 3 && !peer.connected).then_some(())
         };
         sees(1).and(sees(2))
     });
@@ -413,15 +363,7 @@ fn the_first_user_is_refused_while_a_node_is_away() {
     assert_eq!(json["open"], true, "nothing has changed");
 
     let secret = cluster.secret.to_str().unwrap();
-    let words = [
-        "user",
-        "set",
-        "ann",
-        "--role",
-        "admin",
-        "--password-file",
-        secret,
-    ];
+    let words = ["user", "set", "ann", "--role", "admin", "--password-file", secret];
     let (exit, json) = cluster.run(None, &[&words[..], &["--yes"]].concat());
     assert_eq!(exit, 0, "{json}");
     // Only the first is asked about.

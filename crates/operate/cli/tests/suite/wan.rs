@@ -8,9 +8,7 @@ use serde_json::Value as Json;
 /// Why there is nothing to look at here, if so; printed.
 fn is_skipped(document: &Json) -> bool {
     let notes = document["notes"].as_array().unwrap().iter();
-    let skipped = notes
-        .filter_map(Json::as_str)
-        .find(|note| note.starts_with("skipped: "));
+    let skipped = notes.filter_map(Json::as_str).find(|note| note.starts_with("skipped: "));
     if let Some(why) = skipped {
         eprintln!("{why}");
     }
@@ -19,12 +17,8 @@ fn is_skipped(document: &Json) -> bool {
 
 fn note<'a>(document: &'a Json, words: &str) -> &'a str {
     let notes = document["notes"].as_array().unwrap().iter();
-    let mut found = notes
-        .filter_map(Json::as_str)
-        .filter(|note| note.contains(words));
-    found
-        .next()
-        .unwrap_or_else(|| panic!("{words}: {document}"))
+    let mut found = notes.filter_map(Json::as_str).filter(|note| note.contains(words));
+    found.next().unwrap_or_else(|| panic!("{words}: {document}"))
 }
 
 /// Whatever else the machine does, a link is never faster than it should be.
@@ -36,9 +30,7 @@ fn links_are_as_slow_and_as_narrow_as_they_say() {
     if is_skipped(&document) {
         return;
     }
-    let [trip, rate] = &document["ceilings"].as_array().unwrap()[..] else {
-        panic!("{document}")
-    };
+    let [trip, rate] = &document["ceilings"].as_array().unwrap()[..] else { panic!("{document}") };
     assert!(trip["p50_us"].as_f64().unwrap() >= 50_000.0, "{trip}");
     let rate = rate["value"].as_f64().unwrap();
     // 1448 of 1500 bytes of a packet are the connection's own.
@@ -59,11 +51,7 @@ fn commands_by_frames_are_executed() {
     }
     let row = &document["rows"][0];
     assert_eq!(row["plane"], "tcp + packet, clients by frames");
-    assert_eq!(
-        (&row["lost"], &row["errors"]),
-        (&0.into(), &0.into()),
-        "{row}"
-    );
+    assert_eq!((&row["lost"], &row["errors"]), (&0.into(), &0.into()), "{row}");
     assert!(row["achieved_per_s"].as_f64().unwrap() > 0.0, "{row}");
 }
 
@@ -78,10 +66,7 @@ fn a_cluster_over_the_network_waits_for_it() {
     }
     let row = &document["rows"][0];
     assert_eq!(row["wan"], "half");
-    assert_eq!(
-        (row["errors"].as_u64(), row["lost"].as_u64()),
-        (Some(0), Some(0))
-    );
+    assert_eq!((row["errors"].as_u64(), row["lost"].as_u64()), (Some(0), Some(0)));
     assert!(row["p50_us"].as_f64().unwrap() >= 50_000.0, "{row}");
     assert!(row["dropped_packets"].as_u64().is_some(), "{row}");
 }
@@ -98,15 +83,9 @@ fn bare_senders_reach_bare_receivers_on_a_segment() {
     }
     let rows = document["rows"].as_array().unwrap();
     let groups = rows.iter().map(|row| &row["segment"]);
-    let groups: Vec<(&Json, &Json)> = groups
-        .map(|segment| (&segment["way"], &segment["receivers"]))
-        .collect();
-    let wanted = [
-        ("multicast", 1),
-        ("unicast", 1),
-        ("multicast", 25),
-        ("unicast", 25),
-    ];
+    let groups: Vec<(&Json, &Json)> =
+        groups.map(|segment| (&segment["way"], &segment["receivers"])).collect();
+    let wanted = [("multicast", 1), ("unicast", 1), ("multicast", 25), ("unicast", 25)];
     for (group, (way, receivers)) in groups.iter().zip(wanted) {
         assert!(*group.0 == way && *group.1 == receivers, "{document}");
     }
@@ -121,10 +100,7 @@ fn bare_senders_reach_bare_receivers_on_a_segment() {
     }
     let published = &document["published"][0];
     assert_eq!(published["published"].as_f64(), Some(10.0));
-    assert!(
-        published["ours"].is_null(),
-        "a quick run has no 10 receivers"
-    );
+    assert!(published["ours"].is_null(), "a quick run has no 10 receivers");
     assert!(note(&document, "emulated segment").contains("100 Mbit/s"));
 }
 
@@ -169,10 +145,7 @@ fn planes_and_devices_stand_beside_published_figures() {
             assert_eq!(ends, !beside["ours"].is_null(), "{beside}");
         }
     }
-    note(
-        &document,
-        "context switches, tcp, 1000 B, outstanding 8: leader ",
-    );
+    note(&document, "context switches, tcp, 1000 B, outstanding 8: leader ");
 }
 
 /// Six echoes; those in the kernel only where it takes programs.
@@ -206,14 +179,7 @@ fn echoes_in_user_space_and_in_the_kernel_are_measured() {
 #[test]
 #[ignore = "two minutes: cargo test -p quorate-cli --test wan -- --include-ignored"]
 fn a_table_is_measured_with_fixed_batches_beside_its_model() {
-    let arguments = [
-        "bench",
-        "paper",
-        "jpaxos-table2",
-        "--quick",
-        "--wan",
-        "half",
-    ];
+    let arguments = ["bench", "paper", "jpaxos-table2", "--quick", "--wan", "half"];
     let short = ["--duration", "1s", "--warmup", "1s", "--json"];
     let (code, document) = quorate_json(&[&arguments[..], &short].concat());
     if is_skipped(&document) {
@@ -221,17 +187,9 @@ fn a_table_is_measured_with_fixed_batches_beside_its_model() {
     }
     assert_eq!(code, 0, "{document}");
     let rows = document["rows"].as_array().unwrap();
-    assert_eq!(
-        rows.len(),
-        6,
-        "the smallest and the largest batch of each size"
-    );
+    assert_eq!(rows.len(), 6, "the smallest and the largest batch of each size");
     for row in rows {
-        assert_eq!(
-            (row["errors"].as_u64(), row["lost"].as_u64()),
-            (Some(0), Some(0)),
-            "{row}"
-        );
+        assert_eq!((row["errors"].as_u64(), row["lost"].as_u64()), (Some(0), Some(0)), "{row}");
         assert_eq!(row["wan"], "half");
         let held = row["commands_per_batch"].as_f64().unwrap();
         let most = row["batch_bytes"].as_f64().unwrap() / row["value_bytes"].as_f64().unwrap();

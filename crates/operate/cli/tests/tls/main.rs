@@ -84,26 +84,18 @@ impl Cluster {
     }
 
     fn client(&self) -> Client {
-        let options = Options {
-            deadline: PATIENCE,
-            tls: Some(ann()),
-            ..Options::default()
-        };
+        let options = Options { deadline: PATIENCE, tls: Some(ann()), ..Options::default() };
         Client::new(&self.nodes.client_addresses(), options)
     }
 
     /// All that another node has decided by now is on this one's disk.
     fn wait_until_durable(&self, id: u32) {
         let decided = wait_for("a status", || Some(self.nodes.view(1)?.decided));
-        wait_for("the rest", || {
-            (self.nodes.view(id)?.durable >= decided).then_some(())
-        });
+        wait_for("the rest", || (self.nodes.view(id)?.durable >= decided).then_some(()));
     }
 
     fn refused(&self, id: u32) -> u64 {
-        self.nodes
-            .metric(id, "quorate_net_tls_failures_total")
-            .unwrap()
+        self.nodes.metric(id, "quorate_net_tls_failures_total").unwrap()
     }
 }
 
@@ -135,23 +127,14 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     let mut cluster = Cluster::start(3, &["--store", "memory"]);
     let mut client = cluster.client();
     let large = vec![b'x'; 1 << 20];
-    for (key, value) in [
-        (&b"small"[..], &b"1"[..]),
-        (b"large", &large),
-        (b"empty", b""),
-    ] {
+    for (key, value) in [(&b"small"[..], &b"1"[..]), (b"large", &large), (b"empty", b"")] {
         client.run(&[b"SET", key, value]).unwrap();
-        assert_eq!(
-            client.run(&[b"GET", key]).unwrap(),
-            Reply::Bulk(value.to_vec())
-        );
+        assert_eq!(client.run(&[b"GET", key]).unwrap(), Reply::Bulk(value.to_vec()));
     }
     // Votes, values and decisions reach a node that was away.
     cluster.nodes.node(3).unwrap().kill().unwrap();
     for number in 0..200 {
-        client
-            .run(&[b"SET", format!("k{number}").as_bytes(), &large[..9000]])
-            .unwrap();
+        client.run(&[b"SET", format!("k{number}").as_bytes(), &large[..9000]]).unwrap();
     }
     cluster.nodes.node(3).unwrap().restart().unwrap();
     wait_for("all nodes to have applied the same", || {
@@ -166,18 +149,11 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     assert!(status.status.success(), "{}", text(&status));
     let view = cluster.nodes.view(1).unwrap();
     assert_eq!(view.certificates.len(), 4);
-    assert!(
-        view.certificates.iter().all(|one| one.days_left >= 89),
-        "{:?}",
-        view.certificates
-    );
+    assert!(view.certificates.iter().all(|one| one.days_left >= 89), "{:?}", view.certificates);
     assert!(
         cluster
             .nodes
-            .metric(
-                1,
-                "quorate_certificate_ends_unix_seconds{what=\"node\",number=\"0\"}"
-            )
+            .metric(1, "quorate_certificate_ends_unix_seconds{what=\"node\",number=\"0\"}")
             .unwrap()
             > 0
     );
@@ -187,9 +163,8 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     let file = cluster.nodes.folder().join("file");
     fs::write(&file, &large).unwrap();
     let file = file.to_str().unwrap();
-    let put = quorate(&[
-        "stream", "put", file, "--name", "notes", "--stream", &stream, "--tls", own,
-    ]);
+    let put =
+        quorate(&["stream", "put", file, "--name", "notes", "--stream", &stream, "--tls", own]);
     assert!(put.status.success(), "{}", text(&put));
     let stream = cluster.node(3).ready.stream.clone();
     let cat = quorate(&["stream", "cat", "notes", "--stream", &stream, "--tls", own]);
@@ -210,22 +185,8 @@ fn a_load_is_offered_by_who_belongs_to_the_cluster() {
         let cluster = Cluster::start(3, &["--store", store, "--durability", "volatile"]);
         let connect = cluster.nodes.client_addresses().join(",");
         let bench = |certificate: Option<&Path>| {
-            let mut words = vec![
-                "bench",
-                service,
-                "--connect",
-                &connect,
-                "--outstanding",
-                "8",
-            ];
-            words.extend([
-                "--value-size",
-                values,
-                "--duration",
-                "200ms",
-                "--warmup",
-                "50ms",
-            ]);
+            let mut words = vec!["bench", service, "--connect", &connect, "--outstanding", "8"];
+            words.extend(["--value-size", values, "--duration", "200ms", "--warmup", "50ms"]);
             words.extend(["--repeat", "2", "--json"]);
             if service == "kv" {
                 words.extend(["--reads", "50"]);
@@ -238,15 +199,8 @@ fn a_load_is_offered_by_who_belongs_to_the_cluster() {
         let (code, document) = once_answered(|| bench(Some(&certs().join("client-ann"))));
         assert_eq!(code, 0, "{document}");
         let row = &document["rows"][0];
-        assert_eq!(
-            (&row["valid"], &row["errors"]),
-            (&true.into(), &0.into()),
-            "{row}"
-        );
-        assert_eq!(
-            row["durability"], "volatile",
-            "the nodes said so themselves"
-        );
+        assert_eq!((&row["valid"], &row["errors"]), (&true.into(), &0.into()), "{row}");
+        assert_eq!(row["durability"], "volatile", "the nodes said so themselves");
         assert!(document["notes"].to_string().contains("TLS"), "{document}");
         let stranger = others.path().join("client-ann");
         for certificate in [None, Some(&*stranger)] {
@@ -281,9 +235,7 @@ fn says_nothing(heard: &[u8]) -> bool {
 fn shakes_hands(address: &str, session: quorate_tls::session::Session) -> Result<(), String> {
     let socket = TcpStream::connect(address).unwrap();
     let stream = Stream::new(socket, Some(session));
-    stream
-        .handshake_within(PATIENCE)
-        .map_err(|error| error.to_string())?;
+    stream.handshake_within(PATIENCE).map_err(|error| error.to_string())?;
     // The one who came hears only with the first read that it was refused.
     match (&stream).read(&mut [0; 64]) {
         Ok(0) => Err("it was ended".to_owned()),
@@ -307,13 +259,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     let cluster = Cluster::start(1, &["--store", "memory", "--stream-raw", "127.0.0.1:0"]);
     cluster.client().run(&[b"SET", b"secret", b"42"]).unwrap();
     let ready = cluster.node(1).ready.clone();
-    let doors = [
-        &ready.peer,
-        &ready.client,
-        &ready.admin,
-        &ready.stream,
-        &ready.stream_raw,
-    ];
+    let doors = [&ready.peer, &ready.client, &ready.admin, &ready.stream, &ready.stream_raw];
     let mut attempts = 0;
 
     // Those who speak plainly.
@@ -331,19 +277,11 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     let mut greeting = Vec::new();
     encode(Member::first(2), &Frame::Hello(hello), &mut greeting).unwrap();
     let mut joining = Vec::new();
-    let join = Join {
-        node: NodeId(2),
-        nonce: 1,
-        list_hash: 0,
-    };
+    let join = Join { node: NodeId(2), nonce: 1, list_hash: 0 };
     encode(Member::first(2), &Frame::Join(join), &mut joining).unwrap();
     // The head of a record of the handshake that is longer than any may be, and one that never ends.
     let oversized = [&[0x16, 3, 1, 0xff, 0xff][..], &[1; 20_000]].concat();
-    let endless = [
-        &[0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..],
-        &[0; 0x4000 - 4],
-    ]
-    .concat();
+    let endless = [&[0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[0; 0x4000 - 4]].concat();
     // A hello of SSL 3, and a session of TLS 1.0 that asks to be renegotiated.
     let old = [0x16, 3, 0, 0, 4, 1, 0, 0, 0];
     let renegotiation = [0x16, 3, 1, 0, 4, 0, 0, 0, 0];
@@ -361,11 +299,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     for door in doors {
         for says in plain {
             let heard = heard(door, says);
-            assert!(
-                says_nothing(&heard),
-                "{door}: {:?}",
-                String::from_utf8_lossy(&heard)
-            );
+            assert!(says_nothing(&heard), "{door}: {:?}", String::from_utf8_lossy(&heard));
             attempts += 1;
         }
     }
@@ -408,9 +342,7 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     authority::client(late.path(), "late", 0, false).unwrap();
     authority::node(late.path(), 2, &["127.0.0.1".to_owned()], 0, false).unwrap();
     let made = SystemTime::now();
-    wait_for("it to end", || {
-        (made.elapsed().ok()? > Duration::from_millis(1100)).then_some(())
-    });
+    wait_for("it to end", || (made.elapsed().ok()? > Duration::from_millis(1100)).then_some(()));
     let client = as_client(&late.path().join("client-late"));
     for door in &doors[1..] {
         shakes_hands(door, client()).unwrap_err();
@@ -429,19 +361,13 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     let stream = Stream::new(socket, Some(two.peer_out(Some(1))));
     stream.handshake_within(PATIENCE).unwrap();
     let mut lie = Vec::new();
-    let as_three = Hello {
-        from: Member::first(3),
-        ..hello
-    };
+    let as_three = Hello { from: Member::first(3), ..hello };
     encode(Member::first(3), &Frame::Hello(as_three), &mut lie).unwrap();
     (&stream).write_all(&lie).unwrap();
     let mut answer = Vec::new();
     (&stream).read_to_end(&mut answer).unwrap();
     let answer = String::from_utf8_lossy(&answer);
-    assert!(
-        answer.contains("greets as node 3, and its certificate names node 2"),
-        "{answer}"
-    );
+    assert!(answer.contains("greets as node 3, and its certificate names node 2"), "{answer}");
     attempts += 1;
 
     assert!(attempts >= 40, "{attempts}");
@@ -450,19 +376,13 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     let expected = attempts - 1 - 9 - 4 - 1;
     assert!(refused >= expected, "{refused} of {expected} were counted");
     // It serves on, and lost nothing.
-    assert_eq!(
-        cluster.client().run(&[b"GET", b"secret"]).unwrap(),
-        Reply::Bulk(b"42".to_vec())
-    );
+    assert_eq!(cluster.client().run(&[b"GET", b"secret"]).unwrap(), Reply::Bulk(b"42".to_vec()));
     // Nothing that proves who somebody is was written down.
     let log = fs::read_to_string(&cluster.node(1).spec.stderr).unwrap();
     for file in ["node.key", "server.key"] {
         let key = fs::read_to_string(cluster.folder(1).join(file)).unwrap();
         let secret = key.lines().nth(1).unwrap();
-        assert!(
-            !log.contains(secret) && !log.contains("PRIVATE KEY"),
-            "{log}"
-        );
+        assert!(!log.contains(secret) && !log.contains("PRIVATE KEY"), "{log}");
     }
 }
 
@@ -487,10 +407,7 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
         quorate(&all)
     };
     for (name, role) in [("ann", "admin"), ("web", "writer"), ("eye", "reader")] {
-        let set = run(
-            "ann",
-            &["user", "set", name, "--role", role, "--admin", &admin],
-        );
+        let set = run("ann", &["user", "set", name, "--role", role, "--admin", &admin]);
         assert!(set.status.success(), "{}", text(&set));
     }
     let client = |who: &str, node: u32| {
@@ -503,21 +420,13 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
     };
     for node in 1..=3 {
         let mut web = client("web", node);
-        wait_for("the writer to be known", || {
-            web.run(&[b"SET", b"k", b"v"]).ok()
-        });
+        wait_for("the writer to be known", || web.run(&[b"SET", b"k", b"v"]).ok());
         let refused = web.run(&[b"FLUSHALL"]).unwrap_err().to_string();
         assert!(refused.contains("NOPERM User web "), "{refused}");
         let mut eye = client("eye", node);
-        assert_eq!(
-            eye.ask(&[b"GET", b"k"]).unwrap(),
-            Reply::Bulk(b"v".to_vec())
-        );
+        assert_eq!(eye.ask(&[b"GET", b"k"]).unwrap(), Reply::Bulk(b"v".to_vec()));
         for who in ["eye", "eve"] {
-            let refused = client(who, node)
-                .ask(&[b"SET", b"k", b"w"])
-                .unwrap_err()
-                .to_string();
+            let refused = client(who, node).ask(&[b"SET", b"k", b"w"]).unwrap_err().to_string();
             assert!(refused.contains("NOPERM"), "{who}: {refused}");
         }
     }
@@ -527,10 +436,7 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
     let file = file.to_str().unwrap();
     let stream = &cluster.node(2).ready.stream;
     for (who, done) in [("eye", false), ("eve", false), ("web", true)] {
-        let put = run(
-            who,
-            &["stream", "put", file, "--name", "notes", "--stream", stream],
-        );
+        let put = run(who, &["stream", "put", file, "--name", "notes", "--stream", stream]);
         assert_eq!(put.status.success(), done, "{who}: {}", text(&put));
     }
     for (who, done) in [("eve", false), ("eye", true)] {
@@ -546,12 +452,7 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
         ("web", &["user", "list"], false),
     ] {
         let output = run(who, &[words, &["--admin", &admin]].concat());
-        assert_eq!(
-            output.status.success(),
-            done,
-            "{who} {words:?}: {}",
-            text(&output)
-        );
+        assert_eq!(output.status.success(), done, "{who} {words:?}: {}", text(&output));
     }
     let one = &cluster.node(1).ready.admin;
     for (who, status) in [("eye", 403), ("web", 403), ("ann", 200)] {
@@ -569,10 +470,7 @@ fn a_certificate_is_a_user_with_a_role_at_every_door() {
         let mut answer = Vec::new();
         let _ = (&stream).read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer);
-        assert!(
-            answer.starts_with(&format!("HTTP/1.0 {status} ")),
-            "{who}: {answer}"
-        );
+        assert!(answer.starts_with(&format!("HTTP/1.0 {status} ")), "{who}: {answer}");
     }
     let audit = run("ann", &["audit", "--admin", &admin]);
     let audit = text(&audit);
@@ -617,19 +515,11 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
     let mut client = cluster.client();
     client.run(&[b"SET", b"x", b"1"]).unwrap();
     let connected = |cluster: &Cluster| -> u64 {
-        let of = |node| {
-            cluster
-                .nodes
-                .metric(node, "quorate_net_peers_connected_total")
-                .unwrap()
-        };
+        let of = |node| cluster.nodes.metric(node, "quorate_net_peers_connected_total").unwrap();
         (1..=3).map(of).sum()
     };
     let before = connected(&cluster);
-    let accepted = cluster
-        .nodes
-        .metric(1, "quorate_net_clients_accepted_total")
-        .unwrap();
+    let accepted = cluster.nodes.metric(1, "quorate_net_clients_accepted_total").unwrap();
 
     // A new authority beside the old one; nodes are certified by it one after the other.
     let all = folder.path().join("all");
@@ -656,15 +546,8 @@ fn authorities_and_certificates_are_exchanged_while_all_run() {
         });
     }
     client.run(&[b"SET", b"x", b"2"]).unwrap();
-    assert_eq!(
-        connected(&cluster),
-        before,
-        "no connection of peers was lost"
-    );
-    let now = cluster
-        .nodes
-        .metric(1, "quorate_net_clients_accepted_total")
-        .unwrap();
+    assert_eq!(connected(&cluster), before, "no connection of peers was lost");
+    let now = cluster.nodes.metric(1, "quorate_net_clients_accepted_total").unwrap();
     assert!(now <= accepted + 1, "{accepted}, {now}");
     // A node that comes back meets the others with what it has now.
     cluster.nodes.node(3).unwrap().kill().unwrap();
@@ -748,10 +631,7 @@ fn a_folder_that_was_set_back_is_noticed_by_peers_with_certificates() {
     cluster.nodes.restart(&[3]).unwrap();
     write(100);
     cluster.wait_until_durable(3);
-    assert!(
-        !cluster.nodes.log(3).contains(" remembers write "),
-        "a restart is no lie"
-    );
+    assert!(!cluster.nodes.log(3).contains(" remembers write "), "a restart is no lie");
     cluster.nodes.kill(&[3]).unwrap();
     fs::remove_dir_all(&data).unwrap();
     fs::rename(&yesterday, &data).unwrap();
@@ -790,26 +670,15 @@ fn a_node_with_the_certificate_of_another_does_not_start() {
     };
     let two = certs().join("node-2");
     let said = start(&["--node", "1", "--tls", two.to_str().unwrap()]);
-    assert!(
-        said.contains("this is node 1, but its certificate is for node 2"),
-        "{said}"
-    );
+    assert!(said.contains("this is node 1, but its certificate is for node 2"), "{said}");
     let said = start(&["--tls", folder.path().to_str().unwrap()]);
-    assert!(
-        said.contains("node.crt") && said.contains("quorate cert"),
-        "{said}"
-    );
+    assert!(said.contains("node.crt") && said.contains("quorate cert"), "{said}");
     let said = start(&["--tls", two.to_str().unwrap(), "--insecure"]);
     assert!(said.contains("exclude each other"), "{said}");
     let said = start(&["--tls-cert", "x"]);
     assert!(said.contains("--tls-key"), "{said}");
     let client = certs().join("client-ann/client.crt");
-    let said = start(&[
-        "--tls",
-        two.to_str().unwrap(),
-        "--tls-cert",
-        client.to_str().unwrap(),
-    ]);
+    let said = start(&["--tls", two.to_str().unwrap(), "--tls-cert", client.to_str().unwrap()]);
     assert!(said.contains("does not name a node"), "{said}");
 }
 
@@ -820,11 +689,7 @@ fn without_certificates_a_node_listens_on_this_machine_alone() {
     for door in ["--peer", "--client", "--admin", "--stream", "--stream-raw"] {
         let mut flags = vec!["start", "--data", data.to_str().unwrap()];
         for other in ["--peer", "--client", "--admin", "--stream"] {
-            let address = if other == door {
-                "0.0.0.0:0"
-            } else {
-                "127.0.0.1:0"
-            };
+            let address = if other == door { "0.0.0.0:0" } else { "127.0.0.1:0" };
             flags.extend([other, address]);
         }
         if door == "--stream-raw" {
@@ -833,10 +698,7 @@ fn without_certificates_a_node_listens_on_this_machine_alone() {
         let output = quorate(&flags);
         let said = text(&output);
         assert!(!output.status.success(), "{said}");
-        assert!(
-            said.contains(door) && said.contains("there is no authentication"),
-            "{said}"
-        );
+        assert!(said.contains(door) && said.contains("there is no authentication"), "{said}");
         assert!(said.contains("--insecure"), "{said}");
     }
 }

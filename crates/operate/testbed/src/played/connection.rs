@@ -59,16 +59,9 @@ pub(super) fn serve(shared: &Arc<Shared>, node: usize, socket: TcpStream, fault:
     let (Ok(input), Ok(())) = (socket.try_clone(), socket.set_nodelay(true)) else {
         return;
     };
-    let out = Out {
-        socket,
-        fault,
-        frames: 0,
-    };
-    let connection = Connection {
-        shared: Arc::clone(shared),
-        node,
-        out: Arc::new(Mutex::new(out)),
-    };
+    let out = Out { socket, fault, frames: 0 };
+    let connection =
+        Connection { shared: Arc::clone(shared), node, out: Arc::new(Mutex::new(out)) };
     let mut writing = None;
     let _ = connection.take(&input, fault, &mut writing);
     let _ = input.shutdown(Shutdown::Both);
@@ -202,10 +195,7 @@ impl Connection {
             }
             (Ask::List { after }, None) => {
                 let world = self.shared.lock();
-                let behind = world
-                    .streams
-                    .iter()
-                    .filter(|(name, _)| name.as_str() > after);
+                let behind = world.streams.iter().filter(|(name, _)| name.as_str() > after);
                 let names: Vec<_> = behind.map(|(name, _)| name.clone()).collect();
                 drop(world);
                 for name in names {
@@ -238,15 +228,9 @@ impl Connection {
                 self.shared.changed.notify_all();
                 self.done(removed.map(|_| 0).ok_or((Code::Unknown, 0)))
             }
-            (
-                Ask::Read {
-                    from,
-                    to,
-                    follow,
-                    name,
-                },
-                None,
-            ) => self.read(name, from, to, follow, fault),
+            (Ask::Read { from, to, follow, name }, None) => {
+                self.read(name, from, to, follow, fault)
+            }
             // What was sent before the client heard that somebody else ended it.
             (Ask::Data(_) | Ask::Close { .. }, None) => Ok(()),
             _ => {
@@ -259,10 +243,7 @@ impl Connection {
     /// Whether the client of a read has gone.
     fn is_gone(&self) -> bool {
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        let peeked = out
-            .socket
-            .set_nonblocking(true)
-            .and_then(|()| out.socket.peek(&mut [0]));
+        let peeked = out.socket.set_nonblocking(true).and_then(|()| out.socket.peek(&mut [0]));
         let _ = out.socket.set_nonblocking(false);
         match peeked {
             Ok(count) => count == 0,
@@ -290,12 +271,7 @@ impl Connection {
             Ok(opened) => opened,
             Err(code) => return self.refuse(code, 0).map(|()| None),
         };
-        let writing = Writing {
-            name: name.to_owned(),
-            piece,
-            offered: 0,
-            fault,
-        };
+        let writing = Writing { name: name.to_owned(), piece, offered: 0, fault };
         // The piece is there, whether the client hears that or not.
         let position = first.saturating_add_signed(fault.misplaced());
         if let Err(gone) = self.say(Answer::Opened { position }) {
@@ -380,11 +356,7 @@ impl Connection {
             }
             let stream = world.streams.get_mut(&writing.name);
             let stream = stream.expect("it is written");
-            if stream
-                .piece
-                .as_ref()
-                .is_some_and(|piece| piece.offered.is_empty())
-            {
+            if stream.piece.as_ref().is_some_and(|piece| piece.offered.is_empty()) {
                 stream.piece = None;
                 stream.finished = finish;
                 let position = stream.end();
@@ -423,10 +395,7 @@ impl Connection {
             if at == to || (at == end && (finished || !follow)) {
                 drop(world);
                 let finished = finished && at == end;
-                return self.say(Answer::End {
-                    position: at,
-                    finished,
-                });
+                return self.say(Answer::End { position: at, finished });
             }
             if at >= end {
                 if self.is_gone() {
@@ -446,10 +415,7 @@ impl Connection {
                 Fault::Skip(by) if parts == 1 => at + by,
                 _ => at,
             };
-            self.say(Answer::Bytes {
-                position,
-                bytes: &bytes,
-            })?;
+            self.say(Answer::Bytes { position, bytes: &bytes })?;
             at += bytes.len() as u64;
             parts += 1;
             world = self.shared.lock();

@@ -80,11 +80,7 @@ impl Lie {
         let mut told = history.clone();
         let last = told.takes.iter().max_by_key(|take| take.end)?.clone();
         match self {
-            Self::Twice => told.takes.push(Take {
-                call: last.end + 1,
-                end: last.end + 2,
-                ..last
-            }),
+            Self::Twice => told.takes.push(Take { call: last.end + 1, end: last.end + 2, ..last }),
             Self::Lost => {
                 let acknowledged: BTreeSet<String> = told.acknowledged(last.queue);
                 let mut more = told.unanswered.get(last.queue)? + 1;
@@ -105,10 +101,7 @@ impl Lie {
                 let take = takes.find(|take| take.element == first)?;
                 (take.call, take.end) = (last.end + 1, last.end + 2);
             }
-            Self::Invented => told.takes.push(Take {
-                element: "nobody's".to_owned(),
-                ..last
-            }),
+            Self::Invented => told.takes.push(Take { element: "nobody's".to_owned(), ..last }),
         }
         Some(told)
     }
@@ -117,11 +110,7 @@ impl Lie {
 impl History {
     /// Of nothing, in so many queues.
     pub fn new(queues: usize) -> Self {
-        Self {
-            unanswered: vec![0; queues],
-            left: vec![Vec::new(); queues],
-            ..Self::default()
-        }
+        Self { unanswered: vec![0; queues], left: vec![Vec::new(); queues], ..Self::default() }
     }
 
     pub(super) fn add(&mut self, other: Self) {
@@ -158,17 +147,13 @@ impl History {
         // What is left is taken last, one after the other.
         let last = self.takes.iter().map(|take| take.end).max().unwrap_or(0);
         let left = self.left.get(queue).into_iter().flatten();
-        let left = (last + 1..)
-            .zip(left)
-            .map(|(at, element)| (element, at, at));
+        let left = (last + 1..).zip(left).map(|(at, element)| (element, at, at));
         let takes = self.takes.iter().filter(|take| take.queue == queue);
         let takes = takes.map(|take| (&take.element, take.call, take.end));
         let mut went: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for (element, call, end) in takes.chain(left) {
             let Some(push) = pushes.get(element.as_str()) else {
-                return Err(format!(
-                    "{element} came out of queue {queue}, and nobody pushed it"
-                ));
+                return Err(format!("{element} came out of queue {queue}, and nobody pushed it"));
             };
             if end < push.call {
                 return Err(format!("{element} was taken before it was pushed"));
@@ -192,12 +177,7 @@ impl History {
         }
         in_order(queue, &pushes, &went)?;
         let left = self.left.get(queue).map_or(0, Vec::len);
-        Ok(Sum {
-            pushed: known.count(),
-            taken: went.len() - left,
-            left,
-            gone: missing.len(),
-        })
+        Ok(Sum { pushed: known.count(), taken: went.len() - left, left, gone: missing.len() })
     }
 }
 
@@ -213,10 +193,7 @@ fn in_order(
         Some((*push, *call, *end))
     });
     let both: Vec<(&Push, u64, u64)> = both.collect();
-    let mut sure: Vec<_> = both
-        .iter()
-        .filter(|(push, ..)| push.end.is_some())
-        .collect();
+    let mut sure: Vec<_> = both.iter().filter(|(push, ..)| push.end.is_some()).collect();
     sure.sort_by_key(|(push, ..)| push.end);
     let mut begun: Vec<_> = both.iter().collect();
     begun.sort_by_key(|(push, ..)| push.call);
@@ -245,21 +222,11 @@ mod tests {
     use super::*;
 
     fn push(element: &str, call: u64, end: Option<u64>) -> Push {
-        Push {
-            queue: 0,
-            element: element.to_owned(),
-            call,
-            end,
-        }
+        Push { queue: 0, element: element.to_owned(), call, end }
     }
 
     fn take(element: &str, call: u64, end: u64) -> Take {
-        Take {
-            queue: 0,
-            element: element.to_owned(),
-            call,
-            end,
-        }
+        Take { queue: 0, element: element.to_owned(), call, end }
     }
 
     /// a before b before d; of c nobody knows.
@@ -279,12 +246,7 @@ mod tests {
 
     #[test]
     fn a_history_without_faults_is_taken() {
-        let sum = Sum {
-            pushed: 3,
-            taken: 2,
-            left: 1,
-            gone: 0,
-        };
+        let sum = Sum { pushed: 3, taken: 2, left: 1, gone: 0 };
         assert_eq!(history().judge(), Ok(sum));
         // A push without an answer may have been done.
         let mut more = history();

@@ -20,10 +20,7 @@ use crate::relay::link::{Nanos, SECOND};
 
 /// The token of the timer among those of an epoll; nobody else's.
 const TOKEN: u64 = u64::MAX;
-const NOTHING: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
+const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// A timer in an epoll.
 #[derive(Debug)]
@@ -54,10 +51,7 @@ impl Alarm {
                 tv_sec: i64::try_from(nanos / SECOND).unwrap_or(i64::MAX),
                 tv_nsec: i64::try_from(nanos % SECOND).expect("below a second"),
             };
-            let once = Itimerspec {
-                it_interval: NOTHING,
-                it_value,
-            };
+            let once = Itimerspec { it_interval: NOTHING, it_value };
             timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)?;
             None
         };

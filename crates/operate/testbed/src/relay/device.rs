@@ -50,16 +50,9 @@ impl Device {
             ));
         }
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag");
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(flags)
-            .open("/dev/net/tun")?;
-        let mut request = Request {
-            name: [0; NAME_BYTES],
-            flags: FLAGS,
-            rest: [0; 22],
-        };
+        let file =
+            File::options().read(true).write(true).custom_flags(flags).open("/dev/net/tun")?;
+        let mut request = Request { name: [0; NAME_BYTES], flags: FLAGS, rest: [0; 22] };
         request.name[..name.len()].copy_from_slice(name.as_bytes());
         // SAFETY: TUNSETIFF reads a `struct ifreq` of 40 bytes from its argument and writes one
         // back; `request` has that size and layout, any bytes are valid in it, and it outlives the

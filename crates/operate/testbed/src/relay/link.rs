@@ -57,10 +57,7 @@ impl Link {
         if self.waiting_bytes(now).saturating_add(bytes) > self.law.queue_bytes {
             return None;
         }
-        let sent = self
-            .free_at
-            .max(now)
-            .saturating_add(self.law.sending(bytes));
+        let sent = self.free_at.max(now).saturating_add(self.law.sending(bytes));
         self.free_at = sent;
         Some(sent.saturating_add(self.law.one_way))
     }
@@ -74,11 +71,7 @@ mod tests {
 
     /// 10 Mbit/s, 50 ms: a byte takes 800 ns, a packet of 1500 bytes 1.2 ms.
     fn law(queue_bytes: u64) -> Law {
-        Law {
-            bits_per_second: 10_000_000,
-            one_way: 50 * MS,
-            queue_bytes,
-        }
+        Law { bits_per_second: 10_000_000, one_way: 50 * MS, queue_bytes }
     }
 
     #[test]
@@ -134,11 +127,7 @@ mod tests {
 
     #[test]
     fn a_link_without_a_limit_only_delays() {
-        let fast = Law {
-            bits_per_second: u64::MAX,
-            queue_bytes: u64::MAX,
-            ..law(0)
-        };
+        let fast = Law { bits_per_second: u64::MAX, queue_bytes: u64::MAX, ..law(0) };
         let mut link = Link::new(fast);
         for _ in 0..3 {
             assert!(link.take(5, 65_535).unwrap() <= 5 + 50 * MS + 3);

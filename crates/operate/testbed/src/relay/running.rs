@@ -65,22 +65,17 @@ impl Relay {
         let mut running = Running::new(nodes, law)?;
         let shared = Arc::new(Shared::default());
         let told = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("wan".to_owned())
-            .spawn(move || {
-                // Otherwise the kernel adds up to 50 us to every wait.
-                let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-                if getpriority_process(None).is_ok_and(|now| now > PRIORITY) {
-                    // Linux gives a priority to a thread; `None` is this one.
-                    let _ = setpriority_process(None, PRIORITY);
-                }
-                // A device that fails is gone with its namespace, and so is the network.
-                let _ = running.run(&told);
-            })?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+        let thread = thread::Builder::new().name("wan".to_owned()).spawn(move || {
+            // Otherwise the kernel adds up to 50 us to every wait.
+            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+            if getpriority_process(None).is_ok_and(|now| now > PRIORITY) {
+                // Linux gives a priority to a thread; `None` is this one.
+                let _ = setpriority_process(None, PRIORITY);
+            }
+            // A device that fails is gone with its namespace, and so is the network.
+            let _ = running.run(&told);
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     /// What all links took and dropped so far.

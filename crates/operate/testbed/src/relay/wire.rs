@@ -37,15 +37,9 @@ pub struct Wire {
 impl Wire {
     /// Equal links between all nodes.
     pub fn new(nodes: usize, law: Law) -> Self {
-        let path = Path {
-            link: Link::new(law),
-            in_flight: VecDeque::new(),
-            counts: Counts::default(),
-        };
-        Self {
-            nodes,
-            paths: vec![path; nodes * nodes],
-        }
+        let path =
+            Path { link: Link::new(law), in_flight: VecDeque::new(), counts: Counts::default() };
+        Self { nodes, paths: vec![path; nodes * nodes] }
     }
 
     /// A packet leaves a node, from 0, for another one. Calls come in the order of time.
@@ -79,9 +73,7 @@ impl Wire {
 
     fn first(&self) -> Option<(Nanos, usize)> {
         let heads = self.paths.iter().enumerate();
-        heads
-            .filter_map(|(index, path)| Some((path.in_flight.front()?.0, index)))
-            .min()
+        heads.filter_map(|(index, path)| Some((path.in_flight.front()?.0, index))).min()
     }
 
     /// All links together.
@@ -104,11 +96,7 @@ mod tests {
     const MS: Nanos = 1_000_000;
 
     fn wire() -> Wire {
-        let law = Law {
-            bits_per_second: 10_000_000,
-            one_way: 50 * MS,
-            queue_bytes: 3000,
-        };
+        let law = Law { bits_per_second: 10_000_000, one_way: 50 * MS, queue_bytes: 3000 };
         Wire::new(3, law)
     }
 
@@ -137,20 +125,9 @@ mod tests {
             arrivals.push((at, to));
         }
         let (first, second) = (51_200_000, 52_400_000);
-        let wanted = [
-            (first, 1),
-            (first, 2),
-            (first, 0),
-            (second, 1),
-            (second, 2),
-            (second, 0),
-        ];
+        let wanted = [(first, 1), (first, 2), (first, 0), (second, 1), (second, 2), (second, 0)];
         assert_eq!(arrivals, wanted);
-        let wanted = Counts {
-            packets: 6,
-            bytes: 9000,
-            dropped: 3,
-        };
+        let wanted = Counts { packets: 6, bytes: 9000, dropped: 3 };
         assert_eq!(wire.counts(), wanted);
     }
 }

@@ -30,14 +30,8 @@ pub enum Role {
 
 impl Role {
     /// Everybody.
-    pub const ALL: [Self; 6] = [
-        Self::Leader,
-        Self::Old,
-        Self::OldLeader,
-        Self::Newcomer,
-        Self::Other,
-        Self::Command,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Leader, Self::Old, Self::OldLeader, Self::Newcomer, Self::Other, Self::Command];
 }
 
 /// When it is killed.
@@ -79,13 +73,7 @@ pub struct Killed {
 
 impl fmt::Display for Killed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            old,
-            new,
-            eras,
-            seen,
-            ..
-        } = self;
+        let Self { old, new, eras, seen, .. } = self;
         write!(f, "{old} by {new}, after {seen} of {eras} eras")?;
         if !self.outlived {
             f.write_str(", command repeated")?;
@@ -127,16 +115,7 @@ pub fn one(
         _ => (first, second),
     };
     let new = join(nodes, spec)?;
-    let mut trial = Trial {
-        nodes,
-        program,
-        leader,
-        old,
-        other,
-        new,
-        role,
-        from: 0,
-    };
+    let mut trial = Trial { nodes, program, leader, old, other, new, role, from: 0 };
     trial.from = trial.members().map_or(0, |members| members.era);
     let mut seen = 0;
     let joining = Moment::JOINING.contains(&at);
@@ -181,13 +160,7 @@ pub fn one(
     trial.check_members()?;
     trial.check_old_is_out()?;
     trial.nodes.leave(old);
-    Ok(Killed {
-        old,
-        new,
-        eras,
-        seen,
-        outlived: ended.is_ok(),
-    })
+    Ok(Killed { old, new, eras, seen, outlived: ended.is_ok() })
 }
 
 impl Trial<'_> {
@@ -274,10 +247,7 @@ impl Trial<'_> {
         staying.retain(|id| *id != self.old);
         let all = self.nodes.all().len() as u32;
         let right = |members: &MembersView| {
-            let weights = members
-                .nodes
-                .iter()
-                .map(|listed| (listed.node, listed.weight));
+            let weights = members.nodes.iter().map(|listed| (listed.node, listed.weight));
             let mut ids: Vec<u32> = members.removed.clone();
             ids.extend(members.nodes.iter().map(|listed| listed.node));
             ids.sort_unstable();

@@ -51,14 +51,7 @@ pub struct Client {
 impl Client {
     /// The client of this number, of one node.
     pub fn new(number: usize, node: usize, shared: Arc<Shared>) -> Self {
-        Self {
-            number,
-            node,
-            written: 0,
-            link: None,
-            shared,
-            seen: Seen::default(),
-        }
+        Self { number, node, written: 0, link: None, shared, seen: Seen::default() }
     }
 
     /// A value that nobody else ever writes.
@@ -80,12 +73,9 @@ impl Client {
             thread::sleep(RETRY);
             return vec![Outcome::Refused; commands.len()];
         };
-        let answers = link.send(commands).and_then(|()| {
-            commands
-                .iter()
-                .map(|_| link.receive())
-                .collect::<Result<Vec<_>, _>>()
-        });
+        let answers = link
+            .send(commands)
+            .and_then(|()| commands.iter().map(|_| link.receive()).collect::<Result<Vec<_>, _>>());
         match answers {
             Ok(replies) => replies.into_iter().map(outcome).collect(),
             Err(error) => {
@@ -148,9 +138,7 @@ impl Client {
         let outcome = self.ask(&[&["GET", key]]);
         let answered = matches!(outcome, Outcome::Known(_));
         let open = What::Read { found: None };
-        self.note(key, call, outcome, open, |reply| {
-            held(reply).map(|found| What::Read { found })
-        });
+        self.note(key, call, outcome, open, |reply| held(reply).map(|found| What::Read { found }));
         answered
     }
 
@@ -173,18 +161,13 @@ impl Client {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["SET", key, &value]]);
         let what = What::Write { value: Some(value) };
-        self.note(key, call, outcome, what.clone(), |reply| {
-            is_ok(&reply).then_some(what)
-        });
+        self.note(key, call, outcome, what.clone(), |reply| is_ok(&reply).then_some(what));
     }
 
     pub(crate) fn delete(&mut self, key: &str) {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["GETDEL", key]]);
-        let open = What::Swap {
-            value: None,
-            found: None,
-        };
+        let open = What::Swap { value: None, found: None };
         self.note(key, call, outcome, open, |reply| {
             held(reply).map(|found| What::Swap { value: None, found })
         });
@@ -194,13 +177,8 @@ impl Client {
         let value = self.value();
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["SET", key, &value, "GET"]]);
-        let swap = |found| What::Swap {
-            value: Some(value.clone()),
-            found,
-        };
-        self.note(key, call, outcome, swap(None), |reply| {
-            held(reply).map(swap)
-        });
+        let swap = |found| What::Swap { value: Some(value.clone()), found };
+        self.note(key, call, outcome, swap(None), |reply| held(reply).map(swap));
     }
 
     /// The same as two commands that happen at one moment.
@@ -209,10 +187,7 @@ impl Client {
         let call = self.shared.clock.now();
         let commands: [&[&str]; 4] = [&["MULTI"], &["GET", key], &["SET", key, &value], &["EXEC"]];
         let outcome = self.ask(&commands);
-        let swap = |found| What::Swap {
-            value: Some(value.clone()),
-            found,
-        };
+        let swap = |found| What::Swap { value: Some(value.clone()), found };
         self.note(key, call, outcome, swap(None), |reply| match reply {
             Reply::Array(replies) => match <[Reply; 2]>::try_from(replies).ok()? {
                 [found, set] => is_ok(&set).then(|| held(found).map(swap)).flatten(),
@@ -233,9 +208,7 @@ impl Client {
             _ => None,
         };
         let open = What::Read { found: None };
-        self.note(key, call, get, open, |reply| {
-            held(reply).map(|found| What::Read { found })
-        });
+        self.note(key, call, get, open, |reply| held(reply).map(|found| What::Read { found }));
         let (Outcome::Known(_), Some(expected)) = (watch, expected) else {
             // A watch that got no answer, or half of one, is not left behind.
             self.ask(&[&["UNWATCH"]]);
@@ -246,24 +219,12 @@ impl Client {
         let call = self.shared.clock.now();
         let word = value.clone().unwrap_or_default();
         let outcome = self.ask(&[&["MULTI"], &["SET", key, &word], &["EXEC"]]);
-        let cas = |done| What::Cas {
-            expected,
-            value,
-            done,
-        };
-        self.note(
-            key,
-            call,
-            outcome,
-            cas.clone()(false),
-            |reply| match reply {
-                Reply::Nothing => Some(cas(false)),
-                Reply::Array(replies) => {
-                    matches!(&replies[..], [set] if is_ok(set)).then(|| cas(true))
-                }
-                _ => None,
-            },
-        );
+        let cas = |done| What::Cas { expected, value, done };
+        self.note(key, call, outcome, cas.clone()(false), |reply| match reply {
+            Reply::Nothing => Some(cas(false)),
+            Reply::Array(replies) => matches!(&replies[..], [set] if is_ok(set)).then(|| cas(true)),
+            _ => None,
+        });
     }
 
     pub(crate) fn add(&mut self, key: &str, by: u64) {
@@ -280,12 +241,7 @@ impl Client {
         let (a, b) = (format!("{pair}a"), format!("{pair}b"));
         let call = self.shared.clock.now();
         let outcome = if in_transaction {
-            self.ask(&[
-                &["MULTI"],
-                &["SET", &a, &value],
-                &["SET", &b, &value],
-                &["EXEC"],
-            ])
+            self.ask(&[&["MULTI"], &["SET", &a, &value], &["SET", &b, &value], &["EXEC"]])
         } else {
             self.ask(&[&["MSET", &a, &value, &b, &value]])
         };
@@ -315,11 +271,7 @@ impl Client {
             };
             let [a, b] = <[Reply; 2]>::try_from(replies).ok()?;
             let (a, b) = (held(a)?, held(b)?);
-            let found = if a == b {
-                a
-            } else {
-                Some(format!("torn:{a:?}|{b:?}"))
-            };
+            let found = if a == b { a } else { Some(format!("torn:{a:?}|{b:?}")) };
             Some(What::Read { found })
         });
         answered
@@ -335,8 +287,7 @@ impl Client {
                 Fate::Acknowledged
             }
             Outcome::Known(reply) => {
-                self.shared
-                    .strange(format!("{reply:?} for a new key: executed twice?"));
+                self.shared.strange(format!("{reply:?} for a new key: executed twice?"));
                 Fate::Unknown
             }
             Outcome::Refused => Fate::Refused,
@@ -351,9 +302,7 @@ impl Client {
 
     /// Values of these keys, if they are told.
     pub fn values(&mut self, keys: &[&str]) -> Option<Vec<Held>> {
-        let command: Vec<&str> = std::iter::once("MGET")
-            .chain(keys.iter().copied())
-            .collect();
+        let command: Vec<&str> = std::iter::once("MGET").chain(keys.iter().copied()).collect();
         match self.ask(&[&command]) {
             Outcome::Known(Reply::Array(replies)) => replies.into_iter().map(held).collect(),
             _ => None,
@@ -367,10 +316,7 @@ pub fn is_ok(reply: &Reply) -> bool {
 }
 
 /// What a key holds, by the reply to a read; `None` if it is no such reply.
-#[allow(
-    clippy::option_option,
-    reason = "no reply of this kind is not an absent key"
-)]
+#[allow(clippy::option_option, reason = "no reply of this kind is not an absent key")]
 pub(crate) fn held(reply: Reply) -> Option<Held> {
     match reply {
         Reply::Nothing => Some(None),

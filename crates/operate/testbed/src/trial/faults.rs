@@ -80,13 +80,8 @@ const DURABLE: [Harm; 9] = [
 ];
 
 /// [volatile-1] A node that is killed has forgotten votes and does not get them back: no kills.
-const VOLATILE: [Harm; 5] = [
-    Harm::PauseLeader,
-    Harm::PauseFollower,
-    Harm::PauseTwo,
-    Harm::StopLeader,
-    Harm::StopFollower,
-];
+const VOLATILE: [Harm; 5] =
+    [Harm::PauseLeader, Harm::PauseFollower, Harm::PauseTwo, Harm::StopLeader, Harm::StopFollower];
 
 const RUPTURES: [Rupture; 8] = [
     Rupture::IsolateLeader,
@@ -168,22 +163,11 @@ impl Plan {
     /// Without links that can be cut there are no ruptures.
     pub fn new(durable: bool, links: bool, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let mut harms = if durable {
-            DURABLE.to_vec()
-        } else {
-            VOLATILE.to_vec()
-        };
+        let mut harms = if durable { DURABLE.to_vec() } else { VOLATILE.to_vec() };
         let mut ruptures = if links { RUPTURES.to_vec() } else { Vec::new() };
         dice.shuffle(&mut harms);
         dice.shuffle(&mut ruptures);
-        Self {
-            harms,
-            ruptures,
-            only: None,
-            voters: u32::MAX,
-            steps: 0,
-            dice,
-        }
+        Self { harms, ruptures, only: None, voters: u32::MAX, steps: 0, dice }
     }
 
     /// What else may happen where there are devices, first; or not.
@@ -225,10 +209,7 @@ impl Plan {
         self.steps += 1;
         let harm = |at: usize| self.harms.get(at % self.harms.len()).copied();
         if self.ruptures.is_empty() {
-            return Step {
-                harm: harm(at),
-                rupture: None,
-            };
+            return Step { harm: harm(at), rupture: None };
         }
         // Two of three steps have one.
         let turn = at / 3 * 2 + usize::from(at % 3 == 2);
@@ -271,9 +252,7 @@ impl Plan {
         }
         self.wait(LASTS_MS);
         // A node that is started again has to find its address.
-        let unplugs = step
-            .rupture
-            .is_some_and(|one| RUPTURES_OF_DEVICES.contains(&one));
+        let unplugs = step.rupture.is_some_and(|one| RUPTURES_OF_DEVICES.contains(&one));
         let heals_first = self.dice.chance(1, 2) || unplugs;
         if heals_first && let Some(network) = network {
             network.heal()?;
@@ -310,20 +289,17 @@ impl Roles {
             Harm::KillLeader | Harm::PauseLeader | Harm::StopLeader => vec![self.leader],
             Harm::KillFollower | Harm::PauseFollower | Harm::StopFollower => vec![follower],
             Harm::KillTwo | Harm::PauseTwo => vec![self.leader, follower],
-            Harm::KillAll => std::iter::once(self.leader)
-                .chain(self.followers.iter().copied())
-                .collect(),
+            Harm::KillAll => {
+                std::iter::once(self.leader).chain(self.followers.iter().copied()).collect()
+            }
         }
     }
 
     /// Pairs whose first does not reach the second any more.
     fn lost(&self, rupture: Rupture) -> Vec<(u32, u32)> {
         let all = || std::iter::once(self.leader).chain(self.followers.iter().copied());
-        let from = |one: u32| {
-            all()
-                .filter(move |other| *other != one)
-                .map(move |other| (one, other))
-        };
+        let from =
+            |one: u32| all().filter(move |other| *other != one).map(move |other| (one, other));
         let to = |one: u32| from(one).map(|(one, other)| (other, one));
         match rupture {
             Rupture::IsolateLeader => from(self.leader).chain(to(self.leader)).collect(),
@@ -406,10 +382,7 @@ mod tests {
             assert!(steps.iter().any(|step| step.harm == Some(harm)), "{harm:?}");
         }
         for rupture in RUPTURES {
-            assert!(
-                steps.iter().any(|step| step.rupture == Some(rupture)),
-                "{rupture:?}"
-            );
+            assert!(steps.iter().any(|step| step.rupture == Some(rupture)), "{rupture:?}");
         }
     }
 
@@ -425,15 +398,13 @@ mod tests {
         plan.with_devices(true);
         plan.with_boxes(true);
         let steps: Vec<Step> = (0..4).map(|_| plan.draw()).collect();
-        assert!(steps.iter().any(|step| {
-            step.rupture
-                .is_some_and(|one| RUPTURES_OF_BOXES.contains(&one))
-        }));
-        plan.with_boxes(false);
-        assert_eq!(
-            plan.ruptures.len(),
-            RUPTURES.len() + RUPTURES_OF_DEVICES.len()
+        assert!(
+            steps
+                .iter()
+                .any(|step| { step.rupture.is_some_and(|one| RUPTURES_OF_BOXES.contains(&one)) })
         );
+        plan.with_boxes(false);
+        assert_eq!(plan.ruptures.len(), RUPTURES.len() + RUPTURES_OF_DEVICES.len());
         let mut plan = Plan::new(true, false, 1);
         plan.with_devices(true);
         assert!((0..50).all(|_| plan.draw().rupture.is_none()));
@@ -442,11 +413,7 @@ mod tests {
     #[test]
     fn a_volatile_cluster_is_not_killed() {
         let mut plan = Plan::new(false, false, 1);
-        assert!((0..50).all(|_| {
-            plan.draw()
-                .harm
-                .is_some_and(|harm| VOLATILE.contains(&harm))
-        }));
+        assert!((0..50).all(|_| { plan.draw().harm.is_some_and(|harm| VOLATILE.contains(&harm)) }));
     }
 
     #[test]
@@ -459,10 +426,7 @@ mod tests {
 
     #[test]
     fn ruptures_cut_what_they_say() {
-        let roles = Roles {
-            leader: 2,
-            followers: vec![3, 1],
-        };
+        let roles = Roles { leader: 2, followers: vec![3, 1] };
         assert_eq!(roles.lost(Rupture::MuteLeader), [(2, 3), (2, 1)]);
         assert_eq!(roles.lost(Rupture::DeafenLeader), [(3, 2), (1, 2)]);
         assert_eq!(roles.lost(Rupture::OneLink), [(2, 3), (3, 2)]);

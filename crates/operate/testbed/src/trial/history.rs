@@ -130,10 +130,7 @@ impl Lie {
 
     /// `None` if the history has nothing that could be twisted this way.
     pub fn told_in(self, operations: &[Operation]) -> Option<Vec<Operation>> {
-        let last = operations
-            .iter()
-            .filter_map(|one| one.end.max(Some(one.call)))
-            .max()?;
+        let last = operations.iter().filter_map(|one| one.end.max(Some(one.call))).max()?;
         let after = |key: &str, what, step| Operation {
             client: usize::MAX >> 32,
             key: key.to_owned(),
@@ -150,30 +147,16 @@ impl Lie {
                     };
                     let later =
                         |other: &&Operation| other.key == one.key && Some(other.call) > one.end;
-                    let new = returned()
-                        .filter(later)
-                        .find_map(|other| match &other.what {
-                            What::Write { value: Some(new) } => Some(new),
-                            _ => None,
-                        })?;
+                    let new = returned().filter(later).find_map(|other| match &other.what {
+                        What::Write { value: Some(new) } => Some(new),
+                        _ => None,
+                    })?;
                     Some((&one.key, old, new))
                 })?;
                 // Whatever the key holds by now, these are two writes in this order.
                 vec![
-                    after(
-                        key,
-                        What::Write {
-                            value: Some(new.clone() + "!"),
-                        },
-                        2,
-                    ),
-                    after(
-                        key,
-                        What::Read {
-                            found: Some(old.clone()),
-                        },
-                        4,
-                    ),
+                    after(key, What::Write { value: Some(new.clone() + "!") }, 2),
+                    after(key, What::Read { found: Some(old.clone()) }, 4),
                 ]
             }
             Self::LostWrite => {
@@ -182,20 +165,8 @@ impl Lie {
                     _ => None,
                 })?;
                 vec![
-                    after(
-                        key,
-                        What::Write {
-                            value: Some(found.clone() + "!"),
-                        },
-                        2,
-                    ),
-                    after(
-                        key,
-                        What::Read {
-                            found: Some(found.clone()),
-                        },
-                        4,
-                    ),
+                    after(key, What::Write { value: Some(found.clone() + "!") }, 2),
+                    after(key, What::Read { found: Some(found.clone()) }, 4),
                 ]
             }
             Self::CountedOnce => {
@@ -204,16 +175,11 @@ impl Lie {
                     _ => None,
                 })?;
                 // Both give one sum: the second did not count.
-                let add = What::Add {
-                    by,
-                    result: result + (1 << 40),
-                };
+                let add = What::Add { by, result: result + (1 << 40) };
                 vec![
                     after(
                         key,
-                        What::Write {
-                            value: Some((result + (1 << 40) - by).to_string()),
-                        },
+                        What::Write { value: Some((result + (1 << 40) - by).to_string()) },
                         2,
                     ),
                     after(key, add.clone(), 4),
@@ -236,11 +202,7 @@ mod tests {
         let operation = Operation {
             client: 7,
             key: "r1.2".to_owned(),
-            what: What::Cas {
-                expected: None,
-                value: Some("a\"b\n".to_owned()),
-                done: true,
-            },
+            what: What::Cas { expected: None, value: Some("a\"b\n".to_owned()), done: true },
             call: 5,
             end: None,
         };
@@ -255,21 +217,14 @@ mod tests {
         let write = |value: &str, call| Operation {
             client: 1,
             key: "k".to_owned(),
-            what: What::Write {
-                value: Some(value.to_owned()),
-            },
+            what: What::Write { value: Some(value.to_owned()) },
             call,
             end: Some(call + 1),
         };
         let history = [write("a", 1), write("b", 3)];
         let twisted = Lie::StaleRead.told_in(&history).unwrap();
         assert!(twisted[2..].iter().all(|one| one.call > 4));
-        assert_eq!(
-            twisted[3].what,
-            What::Read {
-                found: Some("a".to_owned())
-            }
-        );
+        assert_eq!(twisted[3].what, What::Read { found: Some("a".to_owned()) });
         assert_eq!(Lie::CountedOnce.told_in(&history), None);
     }
 }

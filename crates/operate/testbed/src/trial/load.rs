@@ -36,10 +36,7 @@ impl Load {
     /// Some of every kind on every node.
     pub fn start(addresses: Vec<String>, seed: u64) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(addresses));
-        let mut load = Self {
-            shared: Arc::clone(&shared),
-            clients: Vec::new(),
-        };
+        let mut load = Self { shared: Arc::clone(&shared), clients: Vec::new() };
         for node in 0..shared.addresses.len() {
             for kind in 0..MIXED + READING + INSERTING + SESSIONS {
                 let number = load.clients.len() + 1;

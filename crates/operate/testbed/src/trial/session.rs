@@ -29,15 +29,7 @@ pub(super) struct Session {
 
 impl Session {
     pub(super) fn new(client: usize, node: usize, shared: Arc<Shared>) -> Self {
-        Self {
-            client,
-            node,
-            id: None,
-            next: 1,
-            link: None,
-            shared,
-            seen: Seen::default(),
-        }
+        Self { client, node, id: None, next: 1, link: None, shared, seen: Seen::default() }
     }
 
     /// Works until the run ends.
@@ -60,10 +52,7 @@ impl Session {
         let reply = self.repeat(&["INCRBY", key, &by.to_string()]);
         let by = i64::try_from(by).unwrap_or(i64::MAX);
         let result = reply.as_ref().and_then(Reply::number);
-        let what = What::Add {
-            by,
-            result: result.unwrap_or(0),
-        };
+        let what = What::Add { by, result: result.unwrap_or(0) };
         self.note(key, call, what, reply, result.is_some());
     }
 
@@ -73,10 +62,7 @@ impl Session {
         let reply = self.repeat(&["SET", key, &value, "GET"]);
         let found = reply.clone().and_then(held);
         let fits = found.is_some();
-        let what = What::Swap {
-            value: Some(value),
-            found: found.flatten(),
-        };
+        let what = What::Swap { value: Some(value), found: found.flatten() };
         self.note(key, call, what, reply, fits);
     }
 
@@ -94,8 +80,7 @@ impl Session {
     fn note(&mut self, key: &str, call: u64, what: What, reply: Option<Reply>, fits: bool) {
         let end = reply.as_ref().map(|_| self.shared.clock.now());
         if let (Some(reply), false) = (&reply, fits) {
-            self.shared
-                .strange(format!("{reply:?} for {what:?} of {key}"));
+            self.shared.strange(format!("{reply:?} for {what:?} of {key}"));
             return;
         }
         if end.is_some() {
@@ -120,8 +105,7 @@ impl Session {
             match self.attempt(number, command) {
                 Outcome::Known(reply) => return Some(reply),
                 Outcome::Strange(text) => {
-                    self.shared
-                        .strange(format!("{text} for {command:?} in a session"));
+                    self.shared.strange(format!("{text} for {command:?} in a session"));
                     return None;
                 }
                 // The same number again, elsewhere.

@@ -45,11 +45,8 @@ impl Node {
             let same = run.ballot == question.ballot && run.from < question.to;
             // [disk-9] Of a log that failed nobody will hear again what is in memory.
             if same && !self.pending.failed() && self.sum_at(question.to) == Some(question.check) {
-                let reply = Message::EarlyReply {
-                    ballot: run.ballot,
-                    from: run.from,
-                    to: question.to,
-                };
+                let reply =
+                    Message::EarlyReply { ballot: run.ballot, from: run.from, to: question.to };
                 effects.send(to, reply);
             }
         }
@@ -69,10 +66,8 @@ impl Node {
         };
         let reached = eras.current().reached(Phase::Two, of);
         // [less-3] Behind a change that is not decided another configuration may judge.
-        let change = self
-            .acceptor
-            .votes()
-            .find(|vote| matches!(vote.value, Value::Reconfigure { .. }));
+        let change =
+            self.acceptor.votes().find(|vote| matches!(vote.value, Value::Reconfigure { .. }));
         reached.min(change.map_or(run.to, |vote| vote.range.from.next()))
     }
 

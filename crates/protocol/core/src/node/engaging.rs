@@ -51,11 +51,7 @@ impl Node {
         // A broken connection is an early hint; one that is back at once is none.
         let short_us = self.options.election_min_ms * 1000;
         let heard = self.full_replicas(configuration, |peer| {
-            let within_us = if peer.connected {
-                patience_us
-            } else {
-                short_us
-            };
+            let within_us = if peer.connected { patience_us } else { short_us };
             peer.heard.is_some_and(|at| now.since_us(at) <= within_us)
         });
         let enough = configuration.is_quorum(Phase::Two, heard) && late_us < patience_us;

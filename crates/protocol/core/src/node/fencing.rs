@@ -60,11 +60,7 @@ impl Node {
         let floor = self.device_floor();
         self.fence.arm(ballot, floor);
         let position = u8::try_from(position).unwrap_or(u8::MAX);
-        effects.push(Effect::Device(Order::Arm {
-            ballot,
-            position,
-            floor,
-        }));
+        effects.push(Effect::Device(Order::Arm { ballot, position, floor }));
     }
 
     /// [offload-3], [offload-14] Below this slot no vote is needed here: decided, and held at the group's class.
@@ -140,10 +136,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         // What comes late is below the promise, or was read out. A leader votes itself for what is given out.
-        let own = self
-            .leading
-            .as_ref()
-            .is_some_and(|leading| leading.ballot() == ballot);
+        let own = self.leading.as_ref().is_some_and(|leading| leading.ballot() == ballot);
         if self.fence.armed() != Some(ballot) || own {
             return;
         }
@@ -207,11 +200,7 @@ impl Node {
             return;
         }
         let range = SlotRange::one(slot);
-        let record = Record::Vote {
-            ballot,
-            range,
-            value,
-        };
+        let record = Record::Vote { ballot, range, value };
         let record = self.append_about(range, record, effects);
         self.acceptor.cast(ballot, range, value, record);
     }
@@ -223,11 +212,7 @@ impl Node {
             return;
         }
         let mut run = *self.voted.run();
-        let vote_at = |slot| {
-            self.acceptor
-                .vote(slot)
-                .filter(|vote| vote.ballot == ballot)
-        };
+        let vote_at = |slot| self.acceptor.vote(slot).filter(|vote| vote.ballot == ballot);
         let begun = run.ballot == ballot && run.from < run.to;
         if !begun || vote_at(run.to).is_none() {
             // As with a proposal: everything before it is decided.
@@ -237,12 +222,7 @@ impl Node {
             let Some(begin) = begin.filter(|begin| !begun || begin.slot > run.to) else {
                 return;
             };
-            run = Run {
-                ballot,
-                from: begin.slot,
-                to: begin.slot,
-                check: begin.prefix,
-            };
+            run = Run { ballot, from: begin.slot, to: begin.slot, check: begin.prefix };
         }
         let mut record = None;
         while let Some(vote) = vote_at(run.to) {

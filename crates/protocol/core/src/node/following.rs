@@ -72,9 +72,7 @@ impl Node {
             return;
         }
         let mut each = |range, value| effects.push(Effect::Decided { range, value });
-        let all = self
-            .learner
-            .follow(ballot, decided_to, &self.acceptor, &mut each);
+        let all = self.learner.follow(ballot, decided_to, &self.acceptor, &mut each);
         self.acceptor.advance_floor(self.learner.decided_to());
         if !all {
             self.catchup.note(decided_to, ballot.node);
@@ -167,11 +165,7 @@ impl Node {
         if let Some(leading) = &self.leading {
             // What a leader says of its ballot is taken by others as true of their votes in it
             // ([decide-2]): a decision from elsewhere must be the value that it proposed itself.
-            let own = leading
-                .tally
-                .proposals_from(self.learner.decided_to())
-                .next()
-                .copied();
+            let own = leading.tally.proposals_from(self.learner.decided_to()).next().copied();
             let slot = range.from;
             match own.filter(|own| own.value == value) {
                 Some(own) => range.to = range.to.min(own.range.to),

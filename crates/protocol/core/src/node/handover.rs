@@ -73,10 +73,8 @@ impl Node {
             let lately = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
             lately && peer.promised == ballot && !peer.unfit
         };
-        let target = self
-            .successors()
-            .filter(lives)
-            .max_by_key(|peer| (peer.voted_to, peer.decided_to));
+        let target =
+            self.successors().filter(lives).max_by_key(|peer| (peer.voted_to, peer.decided_to));
         if let Some(target) = target.map(|peer| peer.member.node) {
             self.begin_transfer(now, target, effects);
         }
@@ -86,9 +84,7 @@ impl Node {
     fn successors(&self) -> impl Iterator<Item = &Peer> {
         let configuration = self.learner.eras().current();
         let able = |member: Member| {
-            configuration
-                .position(member)
-                .is_some_and(|at| !configuration.members()[at].auxiliary)
+            configuration.position(member).is_some_and(|at| !configuration.members()[at].auxiliary)
         };
         let peers = self.peers.iter();
         peers.filter(move |peer| peer.connected && able(peer.member))
@@ -96,8 +92,7 @@ impl Node {
 
     /// The one of them that has most; rather one that is fit.
     pub(super) fn best_successor(&self) -> Option<&Peer> {
-        self.successors()
-            .max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
+        self.successors().max_by_key(|peer| (!peer.unfit, peer.voted_to, peer.decided_to))
     }
 
     fn transfer_patience_us(&self) -> u64 {
@@ -198,9 +193,7 @@ impl Node {
     /// only wait behind it.
     pub(super) fn records_by_token(&self, now: Time) -> bool {
         let stage = self.phase1.as_ref().map(|phase1| phase1.stage);
-        let asked = self
-            .election
-            .was_told_within(now, self.transfer_patience_us());
+        let asked = self.election.was_told_within(now, self.transfer_patience_us());
         asked && matches!(stage, Some(Stage::Recording(_)))
     }
 }

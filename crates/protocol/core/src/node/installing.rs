@@ -30,9 +30,7 @@ impl Node {
                 voter.is_none_or(|voter| !voter.auxiliary)
             };
             let peers: Vec<NodeId> = self.peers.connected().filter(full).collect();
-            let nobody = self
-                .catchup
-                .on_below_start(from, log_start, decided_to, &peers);
+            let nobody = self.catchup.on_below_start(from, log_start, decided_to, &peers);
             match nobody {
                 Some(log_start) => self.need_snapshot(now, from, log_start, effects),
                 None => self.ask_for_missing(now, effects),

@@ -114,11 +114,7 @@ mod tests {
     const LEADER: Member = Member::first(3);
 
     fn ballot(round: u32) -> Ballot {
-        Ballot {
-            era: Era(0),
-            round,
-            node: LEADER.node,
-        }
+        Ballot { era: Era(0), round, node: LEADER.node }
     }
 
     /// Another value for slot 1 in each ballot.
@@ -126,10 +122,7 @@ mod tests {
         Message::Phase2a(Phase2a {
             ballot: ballot(round),
             range: SlotRange::one(Slot(1)),
-            value: Value::Batch(BatchName {
-                counter: round.into(),
-                ..BatchName::default()
-            }),
+            value: Value::Batch(BatchName { counter: round.into(), ..BatchName::default() }),
             prefix: 0,
             decided_to: Slot(1),
             own_volatile_to: Slot(0),
@@ -153,11 +146,7 @@ mod tests {
 
     fn hear(node: &mut Node, message: Message) -> Vec<Message> {
         let held = true;
-        let input = Input::Message {
-            from: LEADER,
-            message,
-            held,
-        };
+        let input = Input::Message { from: LEADER, message, held };
         says(node, input)
     }
 

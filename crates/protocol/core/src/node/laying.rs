@@ -40,10 +40,7 @@ impl Node {
                 self.lay_members(now, Vec::new(), effects);
             } else if self.laying.is_stuck(now, open) {
                 self.laying.breaks(now);
-                effects.explain(Explanation::RingBreaks {
-                    ballot,
-                    slot: decided_to,
-                });
+                effects.explain(Explanation::RingBreaks { ballot, slot: decided_to });
                 self.lay_members(now, Vec::new(), effects);
             } else if !self.may_lay() || *self.laying.wished() == Route::Star {
                 self.lay_members(now, Vec::new(), effects);
@@ -90,11 +87,7 @@ impl Node {
     pub(super) fn ring_said(&self) -> Option<Message> {
         let ballot = self.leading.as_ref()?.ballot();
         let (number, members) = self.laying.laid();
-        (number > 0).then(|| Message::Lay {
-            ballot,
-            number,
-            members: members.to_vec(),
-        })
+        (number > 0).then(|| Message::Lay { ballot, number, members: members.to_vec() })
     }
 
     /// [ring-1], [ring-10] Whether there may be a ring: one configuration judges everything that is open, and nobody
@@ -123,10 +116,7 @@ impl Node {
         if member == self.options.member {
             return self.own_voted_to();
         }
-        let peer = self
-            .peers
-            .peer(member.node)
-            .filter(|peer| peer.member == member);
+        let peer = self.peers.peer(member.node).filter(|peer| peer.member == member);
         peer.map_or(Slot(0), |peer| peer.voted_to.max(peer.decided_to))
     }
 
@@ -183,10 +173,8 @@ impl Node {
     /// said lately.
     fn keeps_up(&self, now: Time, member: Member) -> bool {
         let lately_us = LATELY_HEARTBEATS * self.options.heartbeat_ms * 1000;
-        let peer = self
-            .peers
-            .peer(member.node)
-            .filter(|peer| peer.member == member && peer.connected);
+        let peer =
+            self.peers.peer(member.node).filter(|peer| peer.member == member && peer.connected);
         peer.is_some_and(|peer| {
             let lately = peer.heard.is_some_and(|at| now.since_us(at) <= lately_us);
             lately && peer.level && self.is_asked(member)

@@ -30,9 +30,7 @@ impl Node {
         let (ballot, decided_to) = (leading.ballot(), self.learner.decided_to());
         self.peers.announced(decided_to);
         let read_round = self.reads.round();
-        let held = self
-            .peers
-            .held(self.learner.eras(), self.options.member, self.held_to());
+        let held = self.peers.held(self.learner.eras(), self.options.member, self.held_to());
         self.note_held(held);
         let Held { all, quorum } = self.held;
         let lease = self.lease_wanted(now);
@@ -82,11 +80,7 @@ impl Node {
         };
         let (ballot, next) = (leading.ballot(), leading.tally.next());
         self.saw(from.node, reply.promised);
-        let Some(peer) = self
-            .peers
-            .find(from.node)
-            .filter(|peer| peer.member == from)
-        else {
+        let Some(peer) = self.peers.find(from.node).filter(|peer| peer.member == from) else {
             return;
         };
         peer.heard = Some(now);
@@ -106,10 +100,7 @@ impl Node {
         }
         // Everything below `sent_to` was sent before the question. What the answer does not show
         // as voted for or decided was lost, or refused for a while.
-        let resume = reply
-            .voted_to
-            .max(reply.decided_to)
-            .max(self.learner.decided_to());
+        let resume = reply.voted_to.max(reply.decided_to).max(self.learner.decided_to());
         let spared = self.engaging.idle().contains(from.node);
         if !spared
             && resume < reply.sent_to
@@ -163,10 +154,7 @@ impl Node {
             && phase1.asks(member.node)
             && !phase1.promised(member)
         {
-            let message = Message::Phase1a {
-                ballot: phase1.ballot,
-                from: phase1.from,
-            };
+            let message = Message::Phase1a { ballot: phase1.ballot, from: phase1.from };
             effects.send(member.node, message);
         }
     }
@@ -180,12 +168,7 @@ impl Node {
             return;
         }
         let ballot = leading.ballot();
-        let stray = self
-            .peers
-            .iter()
-            .map(|peer| peer.promised)
-            .max()
-            .unwrap_or_default();
+        let stray = self.peers.iter().map(|peer| peer.promised).max().unwrap_or_default();
         let own_stray = self.acceptor.promised();
         if stray <= ballot && own_stray <= ballot {
             return;

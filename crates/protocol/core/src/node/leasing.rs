@@ -34,10 +34,7 @@ impl Node {
         let own = self.options.member;
         let holds = |member: Member| member == own || self.holder.holds(ballot, member, now);
         // The set is looked at anew each time: eras begin, changes are proposed.
-        self.blocks_others(holds).then(|| LeasedRead {
-            ballot,
-            slot: leading.tally.next(),
-        })
+        self.blocks_others(holds).then(|| LeasedRead { ballot, slot: leading.tally.next() })
     }
 
     /// What a heartbeat of this leader asks for.
@@ -97,20 +94,12 @@ mod tests {
         let mut node = Node::new(options, Recovered::founded(founding));
         let mut effects = Effects::default();
         let mut hear = |now, from: u32, message| {
-            let input = Input::Message {
-                from: Member::first(from),
-                message,
-                held: true,
-            };
+            let input = Input::Message { from: Member::first(from), message, held: true };
             node.step(Time(now), input, &mut effects);
             let _ = effects.drain().count();
             node.acceptor().vote(Slot::FIRST).is_some()
         };
-        let ballot = |round, node| Ballot {
-            era: Era(0),
-            round,
-            node: NodeId(node),
-        };
+        let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };
         let beat = Heartbeat {
             ballot: ballot(1, 1),
             decided_to: Slot::FIRST,
@@ -118,10 +107,7 @@ mod tests {
             read_round: 0,
             held_by_all: Slot(0),
             held_by_quorum: Slot(0),
-            lease: Lease {
-                asked_at: Time(5),
-                us: 50_000,
-            },
+            lease: Lease { asked_at: Time(5), us: 50_000 },
             auxiliary: false,
             clock_ms: 0,
             late_us: 0,

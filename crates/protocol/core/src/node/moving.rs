@@ -42,11 +42,8 @@ impl Node {
             return;
         }
         let configuration = eras.current();
-        let reachable = |member: Member| {
-            self.peers
-                .iter()
-                .any(|peer| peer.member == member && peer.connected)
-        };
+        let reachable =
+            |member: Member| self.peers.iter().any(|peer| peer.member == member && peer.connected);
         match &self.phase1 {
             None => {
                 // Of those who promised more, nobody would answer. Whether the others are enough to

@@ -31,28 +31,16 @@ impl Node {
     pub(super) fn on_word(&mut self, now: Time, word: Word, effects: &mut Effects) {
         match word {
             Word::Armed { ballot } => self.on_armed_here(ballot, effects),
-            Word::Voted {
-                ballot,
-                slot,
-                value,
-            } => self.on_voted(now, ballot, slot, value, effects),
+            Word::Voted { ballot, slot, value } => self.on_voted(now, ballot, slot, value, effects),
             Word::Fenced { ballot, votes } => self.on_fenced(now, ballot, &votes, effects),
             Word::Started { ballot } => {
                 if self.offload.stage == Stage::Starting(ballot) {
                     self.offload.stage = Stage::There(ballot);
                 }
             }
-            Word::Given {
-                ballot,
-                slot,
-                value,
-            } => self.on_given(now, ballot, slot, value, effects),
+            Word::Given { ballot, slot, value } => self.on_given(now, ballot, slot, value, effects),
             Word::Counted { ballot, range } => self.on_counted(ballot, range, effects),
-            Word::Told {
-                ballot,
-                slot,
-                value,
-            } => self.on_told(now, ballot, slot, value, effects),
+            Word::Told { ballot, slot, value } => self.on_told(now, ballot, slot, value, effects),
             Word::TakenBack { ballot, from, rest } => {
                 self.on_taken_back(now, ballot, from, &rest, effects);
             }
@@ -126,10 +114,7 @@ impl Node {
         }
         let may = self.may_offload() && now >= self.offload.rests_until;
         let decided_to = self.learner.decided_to();
-        let open = self
-            .leading
-            .as_ref()
-            .is_some_and(|leading| !leading.tally.is_empty());
+        let open = self.leading.as_ref().is_some_and(|leading| !leading.tally.is_empty());
         // [offload-19] A device that gives nothing out gets nowhere, either.
         let open = open || (self.offload.is_out() && self.offload.waiting > 0);
         let stuck_us = STUCK_HEARTBEATS * self.options.heartbeat_ms * 1000;
@@ -156,16 +141,8 @@ impl Node {
         let Some(prefix) = leading.tally.prefix_at(slot) else {
             return;
         };
-        let begin = Begin {
-            ballot: leading.ballot(),
-            slot,
-            prefix,
-        };
-        let message = Message::Arm {
-            ballot: begin.ballot,
-            slot,
-            prefix,
-        };
+        let begin = Begin { ballot: leading.ballot(), slot, prefix };
+        let message = Message::Arm { ballot: begin.ballot, slot, prefix };
         effects.send_all(self.peers.connected(), &message);
         self.on_arm(now, self.options.member.node, begin, effects);
     }
@@ -182,14 +159,7 @@ impl Node {
         self.offload.waiting = 0;
         self.offload.stage = Stage::Starting(ballot);
         let hint = self.pending.class() == Class::Durable;
-        effects.push(Effect::Device(Order::Start {
-            ballot,
-            first,
-            limit,
-            quorum,
-            members,
-            hint,
-        }));
+        effects.push(Effect::Device(Order::Start { ballot, first, limit, quorum, members, hint }));
         effects.explain(Explanation::Offloads { ballot });
     }
 

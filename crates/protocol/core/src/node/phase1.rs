@@ -241,10 +241,7 @@ impl Node {
         }
         // [era-6] A ballot proposes only behind the slot that began its era: it started after that
         // slot was decided here, and starts at the first undecided one.
-        assert!(
-            ballot.era <= self.learner.eras().era(),
-            "ballot {ballot} of an era to come"
-        );
+        assert!(ballot.era <= self.learner.eras().era(), "ballot {ballot} of an era to come");
         let before = self.leading.take().map(|leading| leading.tally);
         let again = before.is_some();
         let inherited = phase1.inheritance(decided_to, before.as_ref());
@@ -263,12 +260,7 @@ impl Node {
         self.offload.restart(now, decided_to);
         self.election.lead(self.options.member.node, ballot);
         effects.explain(Explanation::Leads { ballot });
-        for Inherited {
-            range,
-            value,
-            reporter,
-        } in inherited
-        {
+        for Inherited { range, value, reporter } in inherited {
             let own_vote = self
                 .acceptor
                 .vote(range.from)

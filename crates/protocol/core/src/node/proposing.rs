@@ -27,10 +27,7 @@ impl Node {
         slots: u64,
         effects: &mut Effects,
     ) {
-        assert!(
-            slots == 1 || (slots > 1 && value.may_span()),
-            "{slots} slots of {value}"
-        );
+        assert!(slots == 1 || (slots > 1 && value.may_span()), "{slots} slots of {value}");
         let refusal = self
             .refusal()
             .or_else(|| self.change_refusal(&value))
@@ -58,10 +55,7 @@ impl Node {
         let casting = self.acceptor.promised() > leading.ballot();
         let full = leading.tally.len() >= self.options.inflight_max;
         // [offload-12] Nobody gives out slots until the device was read out.
-        let away = matches!(
-            self.offload.stage,
-            Stage::TakingBack(_) | Stage::Stopping(_)
-        );
+        let away = matches!(self.offload.stage, Stage::TakingBack(_) | Stage::Stopping(_));
         (casting || full || away).then_some(Refusal::Busy)
     }
 
@@ -147,8 +141,7 @@ impl Node {
             })
         });
         effects.send_all(level, &Message::Phase2a(message));
-        self.laying
-            .proposed(now, proposal.range, message.decided_to);
+        self.laying.proposed(now, proposal.range, message.decided_to);
         if self.waiting.is_empty() {
             self.vote(now, source, message, (held, held), effects);
         } else {
@@ -157,20 +150,12 @@ impl Node {
         let voted = self.voted.run().voted_to(message.ballot) >= proposal.range.to;
         if with_bytes && value.has_bytes() && !voted {
             // [value-3] The own vote comes later, and nobody else may have the bytes by then.
-            effects.push(Effect::Fetch {
-                from: source,
-                value,
-                range: proposal.range,
-            });
+            effects.push(Effect::Fetch { from: source, value, range: proposal.range });
         }
     }
 
     fn phase2a(&self, proposal: &Proposal, with_bytes: bool) -> Phase2a {
-        let ballot = self
-            .leading
-            .as_ref()
-            .map(Leading::ballot)
-            .unwrap_or_default();
+        let ballot = self.leading.as_ref().map(Leading::ballot).unwrap_or_default();
         let (own_volatile_to, own_durable_to) = self.voted.in_ballot(ballot);
         Phase2a {
             ballot,
@@ -214,21 +199,14 @@ impl Node {
             return self.offload.keep_early(from, vote);
         }
         if let Err(mismatch) = tally.vote(from, &vote, class) {
-            let alarm = Alarm::ConflictingVotes {
-                from: from.node,
-                ballot: vote.ballot,
-                to: mismatch.to,
-            };
+            let alarm =
+                Alarm::ConflictingVotes { from: from.node, ballot: vote.ballot, to: mismatch.to };
             return self.alarm(alarm, effects);
         }
         if vote.ballot == leading.tally.ballot()
             && let Some(peer) = self.peers.find(from.node)
         {
-            let to = if class == Class::Volatile {
-                vote.volatile_to
-            } else {
-                vote.durable_to
-            };
+            let to = if class == Class::Volatile { vote.volatile_to } else { vote.durable_to };
             peer.voted_to = peer.voted_to.max(to);
             // [value-3], [decide-2] It voted for what this ballot proposed, bytes included, and what
             // of that is decided was decided so.
@@ -261,8 +239,7 @@ impl Node {
         if let Some(tally) = leading.before.as_mut() {
             self.learner.count(tally, &self.acceptor, &mut each);
         }
-        self.learner
-            .count(&mut leading.tally, &self.acceptor, &mut each);
+        self.learner.count(&mut leading.tally, &self.acceptor, &mut each);
         let more = self.learner.decided_to() > before;
         if more {
             self.drop_decided();
@@ -277,11 +254,7 @@ impl Node {
             return false;
         };
         let ballot = leading.ballot();
-        let voted_to = self
-            .voted
-            .run()
-            .voted_to(ballot)
-            .max(self.learner.decided_to());
+        let voted_to = self.voted.run().voted_to(ballot).max(self.learner.decided_to());
         let casting = self.acceptor.promised() > ballot;
         if voted_to >= leading.tally.next() || casting || !self.waiting.is_empty() {
             return false;

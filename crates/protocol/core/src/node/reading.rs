@@ -19,8 +19,7 @@ impl Node {
             self.look_next(Reader::Local(token), effects)
         } else if let Some(leading) = &self.leading {
             // [read-1] Followers acknowledge clients too, so all that was proposed may be known.
-            self.reads
-                .gather(Reader::Local(token), leading.tally.next())
+            self.reads.gather(Reader::Local(token), leading.tally.next())
         } else if self.is_auxiliary() {
             // [aux-1] It executes nothing, so no index is of use to it.
             false
@@ -44,9 +43,7 @@ impl Node {
             let _ = self.look_next(Reader::Remote(from, id), effects);
         } else if let Some(leading) = &self.leading {
             // Without room the question is dropped, and asked again.
-            let _ = self
-                .reads
-                .gather(Reader::Remote(from, id), leading.tally.next());
+            let _ = self.reads.gather(Reader::Remote(from, id), leading.tally.next());
         }
     }
 

@@ -84,11 +84,8 @@ impl Recovered {
 
     /// A node at the beginning of the log, with the founding configuration ([era-11]).
     pub fn founded(configuration: Configuration) -> Self {
-        let hard = HardState {
-            decided_to: Slot::FIRST,
-            voted_to: Slot::FIRST,
-            ..HardState::default()
-        };
+        let hard =
+            HardState { decided_to: Slot::FIRST, voted_to: Slot::FIRST, ..HardState::default() };
         Self {
             hard,
             log_start: Slot::FIRST,
@@ -110,18 +107,12 @@ mod tests {
     /// [snap-3] A node crashed when it had just installed a snapshot: its log tells of before.
     #[test]
     fn snapshot_counts_whatever_the_log_says_of_before() {
-        let change = |era| Value::Reconfigure {
-            era: Era(era),
-            change: Change::Multiply(2),
-        };
+        let change = |era| Value::Reconfigure { era: Era(era), change: Change::Multiply(2) };
         let founding = Configuration::simple([1, 2, 3].map(Member::first), Class::Durable);
         let mut base = Eras::founded(founding.expect("three members"));
         base.decide(Slot(20), &change(0));
         base.decide(Slot(30), &change(1));
-        let hard = |to| HardState {
-            decided_to: Slot(to),
-            ..HardState::default()
-        };
+        let hard = |to| HardState { decided_to: Slot(to), ..HardState::default() };
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));
         // The change of era 2 is below the snapshot, undecided, and was never decided there.
         let changes = [(Slot(40), change(2)), (Slot(60), change(2))];

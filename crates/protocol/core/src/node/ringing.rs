@@ -149,10 +149,7 @@ mod tests {
     const OWN: Member = Member::first(1);
     const OTHER: Member = Member::first(3);
     /// Node 2 came back with nothing, and was let in again.
-    const AGAIN: Member = Member {
-        node: NodeId(2),
-        incarnation: Incarnation(1),
-    };
+    const AGAIN: Member = Member { node: NodeId(2), incarnation: Incarnation(1) };
 
     fn step(node: &mut Node, now: u64, input: Input) -> Vec<Effect> {
         let mut effects = Effects::default();
@@ -162,11 +159,7 @@ mod tests {
 
     fn hear(node: &mut Node, from: Member, message: Message) -> Vec<Effect> {
         let held = true;
-        let input = Input::Message {
-            from,
-            message,
-            held,
-        };
+        let input = Input::Message { from, message, held };
         step(node, 200_002, input)
     }
 
@@ -194,27 +187,15 @@ mod tests {
         step(&mut node, 1, Input::Tick);
         let asked = step(&mut node, 200_000, Input::Tick);
         let ballot = asked.iter().find_map(|effect| {
-            let Effect::Send {
-                message: Message::PreVote { ballot },
-                ..
-            } = effect
-            else {
+            let Effect::Send { message: Message::PreVote { ballot }, .. } = effect else {
                 return None;
             };
             Some(*ballot)
         });
         let ballot = ballot.expect("it asks whether it may");
-        let granted = Message::PreVoteReply {
-            ballot,
-            granted: true,
-            promised: Ballot::ZERO,
-        };
+        let granted = Message::PreVoteReply { ballot, granted: true, promised: Ballot::ZERO };
         hear(&mut node, OTHER, granted);
-        step(
-            &mut node,
-            200_002,
-            Input::Persisted(crate::record::RecordSeq(1)),
-        );
+        step(&mut node, 200_002, Input::Persisted(crate::record::RecordSeq(1)));
         let promise = Message::Phase1b(Phase1b {
             ballot,
             from: Slot::FIRST,
@@ -244,10 +225,7 @@ mod tests {
                 durable_to: Slot(1),
                 check,
             };
-            let vote = RingVote {
-                ballot,
-                entries: [entry].to_vec(),
-            };
+            let vote = RingVote { ballot, entries: [entry].to_vec() };
             hear(&mut node, OTHER, Message::RingVote(vote));
             node.decided_to()
         };

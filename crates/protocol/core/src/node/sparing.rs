@@ -39,11 +39,7 @@ impl Node {
     /// for its votes there.
     pub(super) fn announced(&self) -> Slot {
         let (decided_to, announced) = (self.learner.decided_to(), self.spared.announced());
-        if announced > decided_to && self.is_auxiliary() {
-            announced
-        } else {
-            decided_to
-        }
+        if announced > decided_to && self.is_auxiliary() { announced } else { decided_to }
     }
 
     /// [aux-3], [trim-1] Begins to forget what full replicas hold: everything that this node kept, or what

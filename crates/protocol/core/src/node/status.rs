@@ -76,10 +76,7 @@ impl Node {
     /// The ballot that this node's device votes in, by its own word; and whether it gives out slots.
     pub fn device(&self) -> (Option<Ballot>, bool) {
         let armed = self.fence.armed();
-        (
-            armed.filter(|ballot| self.fence.votes_in(*ballot)),
-            self.offload.is_out(),
-        )
+        (armed.filter(|ballot| self.fence.votes_in(*ballot)), self.offload.is_out())
     }
 
     /// Whether this node leads, and hands that over.
@@ -89,9 +86,7 @@ impl Node {
 
     /// The ballot that this node leads or follows.
     pub fn ballot(&self) -> Ballot {
-        self.election
-            .leader_ballot()
-            .unwrap_or_else(|| self.acceptor.promised())
+        self.election.leader_ballot().unwrap_or_else(|| self.acceptor.promised())
     }
 
     /// The era that `decided_to` is in.
@@ -241,11 +236,7 @@ impl Node {
         let one = |peer: &Peer| {
             let heard = peer.heard.is_some_and(|at| now.since_us(at) <= patience);
             let at = peer.voted_to.max(peer.decided_to);
-            (
-                peer.member.node,
-                peer.connected && heard,
-                next.0.saturating_sub(at.0),
-            )
+            (peer.member.node, peer.connected && heard, next.0.saturating_sub(at.0))
         };
         self.peers.iter().map(one).collect()
     }

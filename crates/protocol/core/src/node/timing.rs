@@ -71,10 +71,7 @@ impl Node {
         while let Some(token) = self.asked.overdue(now, patience) {
             effects.push(Effect::ReadFailed { token });
         }
-        if self
-            .transfer
-            .is_some_and(|transfer| now >= transfer.deadline)
-        {
+        if self.transfer.is_some_and(|transfer| now >= transfer.deadline) {
             self.transfer = None;
             effects.push(Effect::TransferEnded(Err(Refusal::TimedOut)));
         }
@@ -83,18 +80,12 @@ impl Node {
     fn tick_leading(&mut self, now: Time, effects: &mut Effects) {
         let patience = self.election.patience_us();
         let configuration = self.learner.eras().current();
-        if !self
-            .peers
-            .quorum_heard(configuration, self.options.member, now, patience)
-        {
+        if !self.peers.quorum_heard(configuration, self.options.member, now, patience) {
             return self.step_down(now, End::QuorumSilent, effects);
         }
         // [value-4] Nobody delivers the bytes of an inherited value: a new ballot, whose quorum may
         // do without who reported it.
-        let stuck = self
-            .waiting
-            .since()
-            .is_some_and(|at| now.since_us(at) > patience);
+        let stuck = self.waiting.since().is_some_and(|at| now.since_us(at) > patience);
         // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: who was asked for
         // a promise has lost votes there, and answers when it has learned what stands in the slot.
         let promised_soon = self.phase1.as_ref().is_some_and(|phase1| {
@@ -181,14 +172,7 @@ impl Node {
         let content = self.leading.is_some() || self.election.leader_is_fresh(now);
         let bound = self.lease_refuses(now, ballot);
         let granted = ballot > promised && !content && !bound;
-        effects.send(
-            from,
-            Message::PreVoteReply {
-                ballot,
-                granted,
-                promised,
-            },
-        );
+        effects.send(from, Message::PreVoteReply { ballot, granted, promised });
     }
 
     pub(super) fn on_pre_vote_reply(
@@ -237,24 +221,16 @@ impl Node {
         };
         let phase1a = self.is_asking().then_some(self.timers.phase1a());
         let behind = self.is_behind();
-        let catchup = self
-            .catchup
-            .wake_at(self.catchup_retry_us())
-            .filter(|_| behind);
+        let catchup = self.catchup.wake_at(self.catchup_retry_us()).filter(|_| behind);
         let leads = self.leading.is_some();
         let transfer = self.transfer.map(|transfer| transfer.wake_at(leads));
-        let open = self
-            .leading
-            .as_ref()
-            .map(|leading| !leading.tally.is_empty());
+        let open = self.leading.as_ref().map(|leading| !leading.tally.is_empty());
         let ring = open.and_then(|open| self.laying.wake_at(open));
         let relay = self.relay.wake_at();
         let asked = self.asked.wake_at(patience);
         let lasting = self.lasting.wake_at(self.catchup_retry_us());
         let early = self.early.wake_at(self.catchup_retry_us());
-        let others = [
-            phase1a, catchup, transfer, ring, relay, asked, lasting, early,
-        ];
+        let others = [phase1a, catchup, transfer, ring, relay, asked, lasting, early];
         others.into_iter().flatten().fold(turn, Time::min)
     }
 }

@@ -13,11 +13,7 @@ pub(super) struct Told {
 
 impl Default for Told {
     fn default() -> Self {
-        Self {
-            role: (Role::Follower, None),
-            wake: Time(0),
-            heard: true,
-        }
+        Self { role: (Role::Follower, None), wake: Time(0), heard: true }
     }
 }
 

@@ -83,8 +83,7 @@ impl Node {
             decided_to: self.learner.decided_to(),
             extents: self.acceptor.report(from, self.pending.persisted_to()),
         };
-        self.pending
-            .park_promise(self.acceptor.promised_by(), to, promise);
+        self.pending.park_promise(self.acceptor.promised_by(), to, promise);
     }
 
     /// "Vote for this."
@@ -105,13 +104,7 @@ impl Node {
         self.saw(from, m.ballot);
         let promised = self.acceptor.promised();
         if m.ballot < promised {
-            effects.send(
-                from,
-                Message::Preempted {
-                    ballot: m.ballot,
-                    promised,
-                },
-            );
+            effects.send(from, Message::Preempted { ballot: m.ballot, promised });
             return;
         }
         // Bytes stay here that came for a slot within the window. What is decided with this may bring a farther one
@@ -120,11 +113,7 @@ impl Node {
         self.follow_leader(now, m.ballot, effects);
         self.spared.announce(m.decided_to);
         self.follow(m.ballot, m.decided_to, effects);
-        if self
-            .waiting
-            .ballot()
-            .is_some_and(|ballot| ballot != m.ballot)
-        {
+        if self.waiting.ballot().is_some_and(|ballot| ballot != m.ballot) {
             self.waiting.clear();
         }
         if !self.waiting.is_empty() {
@@ -163,20 +152,11 @@ impl Node {
                 return;
             }
             Step::Conflict(slot) => {
-                return self.alarm(
-                    Alarm::ConflictingProposals {
-                        ballot: m.ballot,
-                        slot,
-                    },
-                    effects,
-                );
+                return self.alarm(Alarm::ConflictingProposals { ballot: m.ballot, slot }, effects);
             }
         };
         let announced = self.announced();
-        let range = match self
-            .acceptor
-            .may_vote(m.ballot, wanted, &m.value, announced)
-        {
+        let range = match self.acceptor.may_vote(m.ballot, wanted, &m.value, announced) {
             Ok(range) => range,
             Err(Refused::Decided) => return,
             Err(Refused::Busy) => {
@@ -184,22 +164,10 @@ impl Node {
                 return;
             }
             Err(Refused::Preempted(promised)) => {
-                return effects.send(
-                    from,
-                    Message::Preempted {
-                        ballot: m.ballot,
-                        promised,
-                    },
-                );
+                return effects.send(from, Message::Preempted { ballot: m.ballot, promised });
             }
             Err(Refused::Conflict(slot)) => {
-                return self.alarm(
-                    Alarm::ConflictingProposals {
-                        ballot: m.ballot,
-                        slot,
-                    },
-                    effects,
-                );
+                return self.alarm(Alarm::ConflictingProposals { ballot: m.ballot, slot }, effects);
             }
         };
         if m.value.has_bytes() && !held {
@@ -211,11 +179,7 @@ impl Node {
             // What lies below is decided, but not by a vote of ours in this ballot.
             run.from = range.from;
         }
-        let record = Record::Vote {
-            ballot: m.ballot,
-            range,
-            value: m.value,
-        };
+        let record = Record::Vote { ballot: m.ballot, range, value: m.value };
         let record = self.append_about(range, record, effects);
         effects.slow.rewrites += u64::from(self.acceptor.cast(m.ballot, range, m.value, record));
         self.runs_to(now, run, record, effects);
@@ -274,11 +238,7 @@ impl Node {
         let held = held && self.is_near(&m);
         self.waiting.push(now, m, held, self.options.inflight_max);
         if m.value.has_bytes() && !held {
-            effects.push(Effect::Fetch {
-                from: source,
-                value: m.value,
-                range: m.range,
-            });
+            effects.push(Effect::Fetch { from: source, value: m.value, range: m.range });
         }
     }
 
@@ -381,18 +341,11 @@ mod tests {
 
     /// A proposal of node 2, whose batch is named after its slot.
     fn proposal(slot: u64, decided_to: u64) -> Message {
-        let ballot = Ballot {
-            era: Era(0),
-            round: 1,
-            node: NodeId(2),
-        };
+        let ballot = Ballot { era: Era(0), round: 1, node: NodeId(2) };
         Message::Phase2a(Phase2a {
             ballot,
             range: SlotRange::one(Slot(slot)),
-            value: Value::Batch(BatchName {
-                counter: slot,
-                ..BatchName::default()
-            }),
+            value: Value::Batch(BatchName { counter: slot, ..BatchName::default() }),
             prefix: 0,
             decided_to: Slot(decided_to),
             own_volatile_to: Slot(0),
@@ -423,11 +376,7 @@ mod tests {
         let mut effects = Effects::default();
         let mut found = Vec::new();
         for message in [proposal(1, 1), proposal(slot, 2)] {
-            let input = Input::Message {
-                from: members[1],
-                message,
-                held: true,
-            };
+            let input = Input::Message { from: members[1], message, held: true };
             node.step(Time(1_000), input, &mut effects);
             for effect in effects.drain() {
                 if let Effect::Fetch { range, .. } = effect {

@@ -9,11 +9,7 @@ use quorate_core::{
 };
 
 fn voter(node: u32, weight: u32) -> Voter {
-    Voter {
-        member: Member::first(node),
-        weight,
-        auxiliary: false,
-    }
+    Voter { member: Member::first(node), weight, auxiliary: false }
 }
 
 fn weighted(weights: &[u32], rule: QuorumRule) -> Result<Configuration, Invalid> {
@@ -63,33 +59,15 @@ fn two_steps_at_once_may_lose_the_overlap() {
 #[test]
 fn weight_arithmetic_is_checked() {
     let one = majority(&[1]);
-    assert_eq!(
-        one.changed(Change::Decrement(Member::first(1))),
-        Err(Invalid::Empty)
-    );
-    assert_eq!(
-        one.changed(Change::Decrement(Member::first(2))),
-        Err(Invalid::Unknown(NodeId(2)))
-    );
+    assert_eq!(one.changed(Change::Decrement(Member::first(1))), Err(Invalid::Empty));
+    assert_eq!(one.changed(Change::Decrement(Member::first(2))), Err(Invalid::Unknown(NodeId(2))));
     assert_eq!(one.changed(Change::Multiply(0)), Err(Invalid::Factor));
     assert_eq!(one.changed(Change::Divide(0)), Err(Invalid::Factor));
-    assert_eq!(
-        majority(&[2, 3]).changed(Change::Divide(2)),
-        Err(Invalid::Factor)
-    );
-    assert_eq!(
-        majority(&[u32::MAX / 4]).changed(Change::Multiply(8)),
-        Err(Invalid::Weight)
-    );
-    assert_eq!(
-        majority(&[1 << 30, 1 << 30]).changed(Change::Multiply(2)),
-        Err(Invalid::Weight)
-    );
+    assert_eq!(majority(&[2, 3]).changed(Change::Divide(2)), Err(Invalid::Factor));
+    assert_eq!(majority(&[u32::MAX / 4]).changed(Change::Multiply(8)), Err(Invalid::Weight));
+    assert_eq!(majority(&[1 << 30, 1 << 30]).changed(Change::Multiply(2)), Err(Invalid::Weight));
     let full = majority(&[1 << 31]);
-    assert_eq!(
-        full.changed(Change::Increment(Member::first(1))),
-        Err(Invalid::Weight)
-    );
+    assert_eq!(full.changed(Change::Increment(Member::first(1))), Err(Invalid::Weight));
     let many: Vec<Voter> = (1..=17).map(|node| voter(node, 1)).collect();
     let many = Configuration::new(many, QuorumRule::Majority, Class::Durable);
     assert_eq!(many, Err(Invalid::TooMany));
@@ -99,15 +77,9 @@ fn weight_arithmetic_is_checked() {
 /// [volatile-2] Swapping incarnations in one step would make a node a member twice.
 #[test]
 fn a_node_is_a_member_in_one_incarnation_at_a_time() {
-    let again = Member {
-        node: NodeId(1),
-        incarnation: Incarnation(1),
-    };
+    let again = Member { node: NodeId(1), incarnation: Incarnation(1) };
     let change = Change::Increment(again);
-    assert_eq!(
-        majority(&[1, 1, 1]).changed(change),
-        Err(Invalid::Twice(NodeId(1)))
-    );
+    assert_eq!(majority(&[1, 1, 1]).changed(change), Err(Invalid::Twice(NodeId(1))));
     let without = majority(&[1, 1, 1]).changed(Change::Decrement(Member::first(1)));
     assert!(without.expect("leaves").changed(change).is_ok());
 }
@@ -120,16 +92,8 @@ fn rules_whose_quorums_do_not_meet_are_refused() {
     assert!(flexible(3, 2).is_ok());
     assert!(flexible(4, 1).is_ok());
     assert_eq!(flexible(2, 2), Err(Invalid::Quorums));
-    assert_eq!(
-        flexible(5, 1),
-        Err(Invalid::Quorums),
-        "a quorum that nobody can form"
-    );
-    assert_eq!(
-        flexible(4, 0),
-        Err(Invalid::Quorums),
-        "an empty quorum meets nothing"
-    );
+    assert_eq!(flexible(5, 1), Err(Invalid::Quorums), "a quorum that nobody can form");
+    assert_eq!(flexible(4, 0), Err(Invalid::Quorums), "an empty quorum meets nothing");
     let grid = |columns| weighted(&[1, 1, 1, 1, 1, 1], QuorumRule::Grid { columns });
     assert!(grid(3).is_ok() && grid(2).is_ok());
     assert_eq!(grid(4), Err(Invalid::Quorums), "rows of unequal length");
@@ -139,15 +103,9 @@ fn rules_whose_quorums_do_not_meet_are_refused() {
 /// [era-4] A flexible rule is checked between configurations too.
 #[test]
 fn a_change_under_another_rule_needs_the_exact_check() {
-    let rule = QuorumRule::Flexible {
-        phase1: 3,
-        phase2: 2,
-    };
+    let rule = QuorumRule::Flexible { phase1: 3, phase2: 2 };
     let four = weighted(&[1, 1, 1, 1], rule).expect("valid");
-    assert_eq!(
-        four.changed(Change::Increment(Member::first(5))),
-        Err(Invalid::Quorums)
-    );
+    assert_eq!(four.changed(Change::Increment(Member::first(5))), Err(Invalid::Quorums));
     assert!(four.changed(Change::Decrement(Member::first(4))).is_ok());
 }
 
@@ -155,18 +113,12 @@ fn a_change_under_another_rule_needs_the_exact_check() {
 #[test]
 fn blocking_sets_meet_every_phase1_quorum() {
     let five = majority(&[1, 1, 1, 1, 1]);
-    let set = |indexes: &[usize]| {
-        indexes
-            .iter()
-            .fold(MemberSet::default(), |set, at| set.with(*at))
-    };
+    let set =
+        |indexes: &[usize]| indexes.iter().fold(MemberSet::default(), |set, at| set.with(*at));
     assert!(!five.blocks_phase1(set(&[0, 1])));
     assert!(five.blocks_phase1(set(&[0, 1, 2])));
     let four = majority(&[1, 1, 1, 1]);
-    assert!(
-        four.blocks_phase1(set(&[0, 1])),
-        "half of an even weight blocks, and is no quorum"
-    );
+    assert!(four.blocks_phase1(set(&[0, 1])), "half of an even weight blocks, and is no quorum");
     assert!(!four.is_quorum(Phase::One, set(&[0, 1])));
 }
 
@@ -217,13 +169,5 @@ fn casting_splits_follow_the_published_example() {
     }
     // Somebody who cannot be reached is in neither set.
     let three = majority(&[1, 1, 1]);
-    assert_eq!(
-        split(
-            &three,
-            Member::first(1),
-            |member| member.node != NodeId(3),
-            |_| true
-        ),
-        None
-    );
+    assert_eq!(split(&three, Member::first(1), |member| member.node != NodeId(3), |_| true), None);
 }

@@ -13,10 +13,7 @@ use quorate_core::{
 
 /// The round that a node alone starts with, having forgotten everything.
 fn first_round(incarnation: u32) -> Option<u32> {
-    let member = Member {
-        node: NodeId(1),
-        incarnation: Incarnation(incarnation),
-    };
+    let member = Member { node: NodeId(1), incarnation: Incarnation(incarnation) };
     let configuration = Configuration::simple([member], Class::Durable).expect("one member");
     let options = Options {
         member,
@@ -35,10 +32,7 @@ fn first_round(incarnation: u32) -> Option<u32> {
     let mut effects = Effects::default();
     node.step(Time(0), Input::Tick, &mut effects);
     effects.drain().find_map(|effect| match effect {
-        Effect::Persist {
-            record: Record::Round { ballot },
-            ..
-        } => Some(ballot.round),
+        Effect::Persist { record: Record::Round { ballot }, .. } => Some(ballot.round),
         _ => None,
     })
 }
@@ -47,10 +41,7 @@ fn first_round(incarnation: u32) -> Option<u32> {
 fn incarnations_do_not_share_rounds() {
     let rounds: Vec<u32> = (0..4).filter_map(first_round).collect();
     assert_eq!(rounds[0], 1);
-    assert!(
-        rounds.windows(2).all(|pair| pair[1] - pair[0] >= 1 << 20),
-        "{rounds:?}"
-    );
+    assert!(rounds.windows(2).all(|pair| pair[1] - pair[0] >= 1 << 20), "{rounds:?}");
 }
 
 /// [ballot-1] Overflow: the node stops campaigning instead of starting over.

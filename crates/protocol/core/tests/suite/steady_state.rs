@@ -121,11 +121,7 @@ impl Cluster {
         while !self.letters.is_empty() {
             std::mem::swap(&mut self.letters, &mut self.reading);
             while let Some((from, to, message)) = self.reading.pop() {
-                let input = Input::Message {
-                    from,
-                    message,
-                    held: true,
-                };
+                let input = Input::Message { from, message, held: true };
                 self.step(to.0 as usize - 1, now, input);
             }
         }
@@ -139,19 +135,12 @@ impl Cluster {
 }
 
 fn batch(counter: u64) -> Value {
-    Value::Batch(BatchName {
-        counter,
-        ..BatchName::default()
-    })
+    Value::Batch(BatchName { counter, ..BatchName::default() })
 }
 
 fn steady(class: Class) {
     let mut cluster = Cluster::new(class);
-    let stream = StreamName {
-        owner: NodeId(1),
-        boot: 1,
-        number: 1,
-    };
+    let stream = StreamName { owner: NodeId(1), boot: 1, number: 1 };
     for counter in 0..100 {
         cluster.propose(batch(counter), 1);
     }
@@ -161,24 +150,11 @@ fn steady(class: Class) {
     for counter in 100..1100 {
         cluster.propose(batch(counter), 1);
         // A run of a stream: however many slots, one range per list.
-        cluster.propose(
-            Value::Content {
-                stream,
-                offset: counter,
-            },
-            1 << 16,
-        );
+        cluster.propose(Value::Content { stream, offset: counter }, 1 << 16);
     }
     let during = allocations() - before;
-    assert_eq!(
-        cluster.decided,
-        3 * (1000 + (1000 << 16)),
-        "everything is decided everywhere"
-    );
-    assert_eq!(
-        during, 0,
-        "allocations in 2000 proposals of a {class:?} group"
-    );
+    assert_eq!(cluster.decided, 3 * (1000 + (1000 << 16)), "everything is decided everywhere");
+    assert_eq!(during, 0, "allocations in 2000 proposals of a {class:?} group");
     assert_eq!(cluster.effects.slow, SlowPaths::default());
 }
 
@@ -197,14 +173,7 @@ fn steady_state_allocates_nothing_and_takes_no_slow_path_volatile() {
 fn a_lost_proposal_is_counted() {
     let mut cluster = Cluster::new(Class::Durable);
     cluster.effects.slow = SlowPaths::default();
-    cluster.step(
-        0,
-        Time(100_001),
-        Input::Propose {
-            value: batch(1),
-            slots: 1,
-        },
-    );
+    cluster.step(0, Time(100_001), Input::Propose { value: batch(1), slots: 1 });
     cluster.letters.clear();
     cluster.propose(batch(2), 1);
     assert!(cluster.effects.slow.gaps > 0);

@@ -25,11 +25,7 @@ fn parse(text: &str) -> Vec<Block> {
                 commands.push(line.to_owned());
             }
         }
-        blocks.push(Block {
-            head,
-            commands,
-            expected: answer.trim().to_owned(),
-        });
+        blocks.push(Block { head, commands, expected: answer.trim().to_owned() });
     }
     blocks
 }

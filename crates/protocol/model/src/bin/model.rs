@@ -95,14 +95,7 @@ fn replay(profile: &str, seed: &str, mode: Mode) -> ExitCode {
         println!("no such profile, or not a seed");
         return ExitCode::from(2);
     };
-    let outcome = run(
-        profile,
-        seed,
-        Mode {
-            trace: true,
-            ..mode
-        },
-    );
+    let outcome = run(profile, seed, Mode { trace: true, ..mode });
     for line in &outcome.trace {
         println!("{line}");
     }
@@ -164,9 +157,5 @@ fn explore(profile: &str, arguments: &Arguments) -> ExitCode {
         cpu_seconds() - started
     );
     println!("{seen:?}");
-    if found {
-        ExitCode::from(4)
-    } else {
-        ExitCode::SUCCESS
-    }
+    if found { ExitCode::from(4) } else { ExitCode::SUCCESS }
 }

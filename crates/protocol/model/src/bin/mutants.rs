@@ -19,12 +19,7 @@ struct Workshop {
 }
 
 /// Those that change, and what they are made of and tested with.
-const COPIED: [&str; 4] = [
-    "protocol/core",
-    "protocol/model",
-    "storage/log",
-    "storage/stream",
-];
+const COPIED: [&str; 4] = ["protocol/core", "protocol/model", "storage/log", "storage/stream"];
 
 impl Workshop {
     fn new() -> io::Result<Self> {
@@ -36,14 +31,10 @@ impl Workshop {
         let shop = Self { folder, crates };
         fs::create_dir_all(&shop.folder)?;
         let manifest = fs::read_to_string(root.join("Cargo.toml"))?;
-        let members = format!(
-            "members = [{}]",
-            COPIED.map(|name| format!("\"crates/{name}\"")).join(", ")
-        );
+        let members =
+            format!("members = [{}]", COPIED.map(|name| format!("\"crates/{name}\"")).join(", "));
         let from = manifest.find("members = [").unwrap_or(0);
-        let to = manifest[from..]
-            .find("\n]")
-            .map_or(from, |at| from + at + 2);
+        let to = manifest[from..].find("\n]").map_or(from, |at| from + at + 2);
         let manifest = format!("{}{members}{}", &manifest[..from], &manifest[to..]);
         write(&shop.folder.join("Cargo.toml"), &manifest)?;
         let lock = fs::read_to_string(root.join("Cargo.lock"))?;
@@ -55,10 +46,7 @@ impl Workshop {
     /// Brings the copy level with the source tree. Files that are equal are not touched.
     fn restore(&self) -> io::Result<()> {
         for name in COPIED {
-            copy(
-                &self.crates.join(name),
-                &self.folder.join("crates").join(name),
-            )?;
+            copy(&self.crates.join(name), &self.folder.join("crates").join(name))?;
         }
         Ok(())
     }
@@ -126,14 +114,8 @@ impl Workshop {
         if let Some((kind, name, place)) = test {
             return self.test(kind, name, place);
         }
-        let output = self.cargo(&[
-            "build",
-            "--release",
-            "--package",
-            "quorate-model",
-            "--bin",
-            "model",
-        ]);
+        let output =
+            self.cargo(&["build", "--release", "--package", "quorate-model", "--bin", "model"]);
         let output = output.map_err(|e| e.to_string())?;
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
@@ -247,11 +229,7 @@ fn run(words: &[String]) -> Result<bool, String> {
             mutant.name,
             mutant.rules.join(" "),
             if mutant.caught { "violation" } else { "none" },
-            if judgement.caught {
-                "violation"
-            } else {
-                "none"
-            },
+            if judgement.caught { "violation" } else { "none" },
             if as_expected { "" } else { " **UNEXPECTED**" },
             judgement.report,
             judgement.seconds,

@@ -57,9 +57,7 @@ impl Run {
                 let sites = &self.world.sites;
                 let asked = (0..sites.len()).filter(|at| !sites[*at].serves.is_empty());
                 let asked: Vec<_> = asked.collect();
-                (!asked.is_empty()).then(|| Event::Serve {
-                    site: self.dice.pick(&asked),
-                })
+                (!asked.is_empty()).then(|| Event::Serve { site: self.dice.pick(&asked) })
             }
             Some(12) if site != peer => Some(if self.dice.percent(60) {
                 Event::Connect { site, peer }
@@ -122,9 +120,8 @@ impl Run {
         if let Some(event) = self.propose() {
             self.apply(&event, shared)?;
         }
-        let inside: Vec<bool> = (0..self.world.sites.len())
-            .map(|at| at == site || self.dice.percent(80))
-            .collect();
+        let inside: Vec<bool> =
+            (0..self.world.sites.len()).map(|at| at == site || self.dice.percent(80)).collect();
         self.among(&inside, next, shared)
     }
 
@@ -155,9 +152,7 @@ impl Run {
     fn persist(&mut self, site: usize) -> Option<Event> {
         let sites = &self.world.sites;
         let busy = |at: &usize| sites[*at].disk.waiting() > 0 && sites[*at].node.is_some();
-        let site = (0..sites.len())
-            .map(|step| (site + step) % sites.len())
-            .find(busy)?;
+        let site = (0..sites.len()).map(|step| (site + step) % sites.len()).find(busy)?;
         self.persist_at(site)
     }
 
@@ -265,9 +260,8 @@ impl Run {
 
     /// A leader asks for leases; perhaps the others find another one; then it reads.
     fn leased(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
-        let leaders: Vec<usize> = (0..self.world.sites.len())
-            .filter(|at| self.world.leads(*at))
-            .collect();
+        let leaders: Vec<usize> =
+            (0..self.world.sites.len()).filter(|at| self.world.leads(*at)).collect();
         if leaders.is_empty() {
             return Ok(());
         }
@@ -305,12 +299,9 @@ impl Run {
     /// An auxiliary that asked for it forgets.
     fn forget(&mut self) -> Option<Event> {
         let sites = &self.world.sites;
-        let asked: Vec<usize> = (0..sites.len())
-            .filter(|at| sites[*at].forgets.is_some())
-            .collect();
-        (!asked.is_empty()).then(|| Event::Forget {
-            site: self.dice.pick(&asked),
-        })
+        let asked: Vec<usize> =
+            (0..sites.len()).filter(|at| sites[*at].forgets.is_some()).collect();
+        (!asked.is_empty()).then(|| Event::Forget { site: self.dice.pick(&asked) })
     }
 
     /// A full replica crashes, or is cut off, while a leader lives on: for as long as it takes to
@@ -403,9 +394,8 @@ impl Run {
     /// heartbeats of before the question.
     fn late_answers(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let newest = self.world.leader();
-        let mut leaders: Vec<usize> = (0..self.world.sites.len())
-            .filter(|at| self.world.leads(*at))
-            .collect();
+        let mut leaders: Vec<usize> =
+            (0..self.world.sites.len()).filter(|at| self.world.leads(*at)).collect();
         if leaders.len() > 1 {
             leaders.retain(|at| Some(*at) != newest);
         }
@@ -487,30 +477,15 @@ impl Run {
         let value = match self.dice.below(8) {
             0 if spans => Value::NoOp,
             1..=4 if spans => {
-                let stream = StreamName {
-                    owner: origin,
-                    boot: 1,
-                    number: 1,
-                };
-                Value::Content {
-                    stream,
-                    offset: number,
-                }
+                let stream = StreamName { owner: origin, boot: 1, number: 1 };
+                Value::Content { stream, offset: number }
             }
-            5 => Value::RegisterSession {
-                origin,
-                boot: 1,
-                number,
-            },
+            5 => Value::RegisterSession { origin, boot: 1, number },
             6 if !again.is_empty() => self.dice.pick(&again),
             7 if let Some(ms) = self.stamp(site, number) => Value::Now { ms },
-            _ => Value::Batch(BatchName {
-                origin,
-                boot: 1,
-                counter: number,
-                length: 1,
-                checksum: 0,
-            }),
+            _ => {
+                Value::Batch(BatchName { origin, boot: 1, counter: number, length: 1, checksum: 0 })
+            }
         };
         let slots = if value.may_span() { slots } else { 1 };
         Some(Event::Propose { site, value, slots })
@@ -549,11 +524,7 @@ impl Run {
             change
         };
         let removes = self.plan.rates.wipe > 0 && self.dice.percent(15);
-        let change = if removes {
-            Change::Remove(member.node)
-        } else {
-            change
-        };
+        let change = if removes { Change::Remove(member.node) } else { change };
         let light = current
             .changed(change)
             .is_ok_and(|next| next.members().iter().all(|voter| voter.weight <= 4));
@@ -562,11 +533,7 @@ impl Run {
         }
         self.changes += 1;
         let value = Value::Reconfigure { era, change };
-        Some(Event::Propose {
-            site,
-            value,
-            slots: 1,
-        })
+        Some(Event::Propose { site, value, slots: 1 })
     }
 
     fn trim(&mut self, site: usize) -> Option<Event> {
@@ -583,12 +550,10 @@ impl Run {
     fn install(&mut self) -> Option<Event> {
         let sites = &self.world.sites;
         let up = |at: &usize| sites[*at].node.is_some();
-        let wanting: Vec<usize> = (0..sites.len())
-            .filter(|at| up(at) && sites[*at].needs.is_some())
-            .collect();
-        let having: Vec<usize> = (0..sites.len())
-            .filter(|at| up(at) && sites[*at].disk.snapshot().is_some())
-            .collect();
+        let wanting: Vec<usize> =
+            (0..sites.len()).filter(|at| up(at) && sites[*at].needs.is_some()).collect();
+        let having: Vec<usize> =
+            (0..sites.len()).filter(|at| up(at) && sites[*at].disk.snapshot().is_some()).collect();
         if having.is_empty() {
             return None;
         }
@@ -603,16 +568,11 @@ impl Run {
 
     fn start(&mut self) -> Option<Event> {
         let sites = &self.world.sites;
-        let down: Vec<_> = (0..sites.len())
-            .filter(|at| sites[*at].node.is_none())
-            .collect();
+        let down: Vec<_> = (0..sites.len()).filter(|at| sites[*at].node.is_none()).collect();
         if down.is_empty() {
             return None;
         }
-        Some(Event::Start {
-            site: self.dice.pick(&down),
-            forget: self.dice.percent(70),
-        })
+        Some(Event::Start { site: self.dice.pick(&down), forget: self.dice.percent(70) })
     }
 
     fn fetch(&mut self) -> Option<Event> {
@@ -622,9 +582,6 @@ impl Run {
         if asked.is_empty() {
             return None;
         }
-        Some(Event::Fetch {
-            site: self.dice.pick(&asked),
-            found: self.dice.percent(70),
-        })
+        Some(Event::Fetch { site: self.dice.pick(&asked), found: self.dice.percent(70) })
     }
 }

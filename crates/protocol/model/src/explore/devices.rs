@@ -27,9 +27,7 @@ impl Run {
             13..=14 => Event::Told { site },
             15..=17 => Event::Tap {
                 site,
-                which: self
-                    .dice
-                    .below(self.world.sites[site].device.tap.len().max(1)),
+                which: self.dice.below(self.world.sites[site].device.tap.len().max(1)),
                 lost: self.dice.percent(20),
             },
             18 => {
@@ -47,9 +45,8 @@ impl Run {
         &mut self,
         shared: &std::cell::RefCell<Outcome>,
     ) -> Result<(), Violation> {
-        let inside: Vec<bool> = (0..self.world.sites.len())
-            .map(|_| self.dice.percent(75))
-            .collect();
+        let inside: Vec<bool> =
+            (0..self.world.sites.len()).map(|_| self.dice.percent(75)).collect();
         let mut next = self.world.frames.len().saturating_sub(self.dice.below(6));
         // Asked to arm, armed, started: a heartbeat each.
         for _ in 0..self.dice.below(4) {

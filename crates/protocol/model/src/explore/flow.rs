@@ -76,19 +76,9 @@ impl Run {
         self.opens += 1;
         let few = |run: &mut Self| u8::try_from(run.dice.below(FEW)).expect("few");
         let (name, writer) = (few(self), few(self));
-        let how = self.dice.pick(&[
-            How::Create,
-            How::Create,
-            How::Append,
-            How::Takeover,
-            How::Continue,
-        ]);
-        let open = Event::Open {
-            site,
-            name,
-            how,
-            writer,
-        };
+        let how =
+            self.dice.pick(&[How::Create, How::Create, How::Append, How::Takeover, How::Continue]);
+        let open = Event::Open { site, name, how, writer };
         self.apply(&open, shared)?;
         self.newest(shared)
     }
@@ -106,14 +96,10 @@ impl Run {
 
     /// The newest command is proposed, mostly.
     fn newest(&mut self, shared: &Shared) -> Result<(), Violation> {
-        let newest = self
-            .world
-            .clients
-            .commands()
-            .max_by_key(|value| match value {
-                Value::Batch(name) => name.counter,
-                _ => 0,
-            });
+        let newest = self.world.clients.commands().max_by_key(|value| match value {
+            Value::Batch(name) => name.counter,
+            _ => 0,
+        });
         let newest = newest.copied();
         match (newest, self.some_leader()) {
             (Some(value), Some(site)) if self.dice.percent(80) => {
@@ -153,11 +139,7 @@ impl Run {
         }
         let stream = self.dice.pick(&owned);
         let count = 1 + self.dice.below(4) as u64;
-        Some(Event::Give {
-            site,
-            stream,
-            count,
-        })
+        Some(Event::Give { site, stream, count })
     }
 
     /// Mostly what is next, some of it.
@@ -172,18 +154,9 @@ impl Run {
         let next = self.world.sites[site].applied.table().next(stream);
         let first = next.filter(|_| self.dice.percent(80)).unwrap_or(0);
         let below = |run: &mut Self, end: u64| run.dice.next() % (end + 1);
-        let from = if self.dice.percent(70) {
-            first
-        } else {
-            below(self, end)
-        };
+        let from = if self.dice.percent(70) { first } else { below(self, end) };
         let to = from + below(self, end.saturating_sub(from));
-        (to > from).then_some(Event::Carry {
-            site,
-            stream,
-            from,
-            to,
-        })
+        (to > from).then_some(Event::Carry { site, stream, from, to })
     }
 
     fn offer(&mut self) -> Option<Event> {

@@ -31,11 +31,7 @@ impl Hash for Applied {
 
 impl Default for Applied {
     fn default() -> Self {
-        Self {
-            to: Slot::FIRST,
-            table: Table::default(),
-            done: BTreeSet::new(),
-        }
+        Self { to: Slot::FIRST, table: Table::default(), done: BTreeSet::new() }
     }
 }
 

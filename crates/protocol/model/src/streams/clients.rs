@@ -26,11 +26,7 @@ impl Clients {
     /// batch that asks for it.
     pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: How, writer: u8) -> Value {
         self.numbers += 1;
-        let stream = StreamName {
-            owner,
-            boot,
-            number: self.numbers,
-        };
+        let stream = StreamName { owner, boot, number: self.numbers };
         let command = Command::Open {
             name: named(name),
             how,

@@ -114,9 +114,7 @@ impl Judge {
         let byte = own.is_some().then_some((stream, at));
         if done.appended != byte {
             let table = done.appended;
-            return Err(format!(
-                "slot {slot}: the table appends {table:?}, the rule {byte:?}"
-            ));
+            return Err(format!("slot {slot}: the table appends {table:?}, the rule {byte:?}"));
         }
         let Some(name) = own else {
             self.seen.skipped += 1;
@@ -124,14 +122,10 @@ impl Judge {
         };
         let given = clients.given(stream);
         if at >= given {
-            return Err(format!(
-                "slot {slot}: byte {at} of a stream of {given} bytes"
-            ));
+            return Err(format!("slot {slot}: byte {at} of a stream of {given} bytes"));
         }
-        if let Some((member, ..)) = self
-            .hollow
-            .iter()
-            .find(|(_, hollow, what)| *hollow == slot && what == value)
+        if let Some((member, ..)) =
+            self.hollow.iter().find(|(_, hollow, what)| *hollow == slot && what == value)
         {
             return Err(format!(
                 "slot {slot}: {member} took {value} for a no-op, and it is appended"
@@ -156,9 +150,7 @@ impl Judge {
                     && !done.closed.iter().any(|(closed, _)| closed == before)
                 {
                     // [stream-10]
-                    return Err(format!(
-                        "{name} is open twice: for {before:?}, and {stream:?}"
-                    ));
+                    return Err(format!("{name} is open twice: for {before:?}, and {stream:?}"));
                 }
                 self.seen.takeovers += u64::from(before.is_some() && how == How::Takeover);
                 self.open.insert(stream, name.clone());
@@ -204,10 +196,9 @@ impl Judge {
     pub fn applied(&self, slot: Slot, done: &applied::Done) -> Verdict {
         let known = self.appended(slot);
         match slot < self.judged_to() && done.appended != known {
-            true => Err(format!(
-                "slot {slot}: a node appends {:?}, others {known:?}",
-                done.appended
-            )),
+            true => {
+                Err(format!("slot {slot}: a node appends {:?}, others {known:?}", done.appended))
+            }
             false => Ok(()),
         }
     }
@@ -217,9 +208,7 @@ impl Judge {
         self.seen.acknowledged += 1;
         let kept = self.count(stream);
         match kept < count {
-            true => Err(format!(
-                "{count} bytes of {stream:?} acknowledged, {kept} are kept"
-            )),
+            true => Err(format!("{count} bytes of {stream:?} acknowledged, {kept} are kept")),
             false => Ok(()),
         }
     }
@@ -233,9 +222,7 @@ impl Judge {
             Value::Content { stream, offset }
                 if self.appended(slot) == Some(byte(offset, stream)) =>
             {
-                Err(format!(
-                    "slot {slot}: {member} takes {value} for a no-op, and it is appended"
-                ))
+                Err(format!("slot {slot}: {member} takes {value} for a no-op, and it is appended"))
             }
             _ => Ok(()),
         }
@@ -254,9 +241,9 @@ impl Judge {
         let before = (*offered).max(next);
         *offered = (*offered).max(to);
         match from > before {
-            true => Err(format!(
-                "ballot {ballot}: offers byte {from} of {stream:?} after {before}"
-            )),
+            true => {
+                Err(format!("ballot {ballot}: offers byte {from} of {stream:?} after {before}"))
+            }
             false => Ok(()),
         }
     }
@@ -265,8 +252,6 @@ impl Judge {
 fn check_end(name: &Name, told: u64, own: u64) -> Verdict {
     match told == own {
         true => Ok(()),
-        false => Err(format!(
-            "{name} is said to end at {told}, and has {own} bytes"
-        )),
+        false => Err(format!("{name} is said to end at {told}, and has {own} bytes")),
     }
 }

@@ -91,10 +91,7 @@ impl Offering {
 
     /// The run is proposed in these slots.
     pub fn proposed(&mut self, run: &NextRun, range: SlotRange) {
-        let fresh = Offer {
-            proposed_to: run.position,
-            slots: range,
-        };
+        let fresh = Offer { proposed_to: run.position, slots: range };
         let offer = self.offers.entry(run.stream).or_insert(fresh);
         if offer.proposed_to != run.position {
             offer.slots.from = range.from;

@@ -66,9 +66,9 @@ impl World {
 
     fn carry_out(&mut self, at: usize, effect: Effect) -> Result<(), Violation> {
         match effect {
-            Effect::Send { to, message } => to
-                .iter()
-                .try_for_each(|to| self.send(at, to, message.clone())),
+            Effect::Send { to, message } => {
+                to.iter().try_for_each(|to| self.send(at, to, message.clone()))
+            }
             Effect::Persist { seq, record } => self.append(at, seq, record),
             Effect::Decided { range, value } => {
                 let site = &mut self.sites[at];
@@ -77,9 +77,7 @@ impl World {
                 self.observer.judge(Property::DecidedInOrder, verdict)?;
                 // What is on record was judged when it was recorded.
                 let slots = (range.from.0..range.to.0).map(Slot);
-                let recorded = slots
-                    .into_iter()
-                    .all(|slot| site.disk.speaks_of(slot, &value));
+                let recorded = slots.into_iter().all(|slot| site.disk.speaks_of(slot, &value));
                 let held = recorded || site.learns_bare || site.holds(&value, range);
                 site.forget_fetches(range.to);
                 let verdict = invariants::bytes_are_held(range.from, &value, held);
@@ -129,9 +127,7 @@ impl World {
                 self.sites[at].wake = self.moment(at, time);
                 Ok(())
             }
-            Effect::Alarm(alarm) => self
-                .observer
-                .judge(Property::Alarm, Err(format!("{alarm:?}"))),
+            Effect::Alarm(alarm) => self.observer.judge(Property::Alarm, Err(format!("{alarm:?}"))),
             Effect::Explain(Explanation::Engages { .. }) => {
                 self.seen.engaged += 1;
                 Ok(())
@@ -160,10 +156,7 @@ impl World {
                 site.offering.restart(next);
                 Ok(())
             }
-            Effect::Refused {
-                value: Value::Content { stream, .. },
-                ..
-            } => {
+            Effect::Refused { value: Value::Content { stream, .. }, .. } => {
                 self.sites[at].offering.refused(stream);
                 Ok(())
             }
@@ -179,12 +172,7 @@ impl World {
         let class = self.class();
         let site = &mut self.sites[at];
         let member = site.member;
-        if let Record::Vote {
-            ballot,
-            range,
-            value,
-        } = record
-        {
+        if let Record::Vote { ballot, range, value } = record {
             let before = site.voted_before();
             self.observer.casts(member, before, ballot, range, value)?;
             if class == Class::Volatile {

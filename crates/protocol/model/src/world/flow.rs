@@ -60,9 +60,7 @@ impl World {
             return Ok(());
         };
         let undecided = self.clients.given(stream) - next;
-        let from = self
-            .clients
-            .give(stream, count.min(WINDOW - undecided.min(WINDOW)));
+        let from = self.clients.give(stream, count.min(WINDOW - undecided.min(WINDOW)));
         let to = self.clients.given(stream);
         self.carry(at, stream, from, to)
     }
@@ -198,10 +196,8 @@ impl World {
         {
             site.lack.extend(bytes_of(value, SlotRange::one(slot)));
         } else if done.appended.is_some() && !site.can_give(value, slot) {
-            let seen = Err(format!(
-                "slot {slot}: node {} has no byte of {value} to append",
-                at + 1
-            ));
+            let seen =
+                Err(format!("slot {slot}: node {} has no byte of {value} to append", at + 1));
             self.observer.judge(Property::Bytes, seen)?;
         }
         if done.appended.is_some() && self.owned(at).contains(&stream) {
@@ -223,14 +219,7 @@ impl World {
         self.tell_lack(at, true)?;
         self.sites[at].learns_bare = true;
         let held = true;
-        self.step(
-            at,
-            Input::Message {
-                from,
-                message,
-                held,
-            },
-        )?;
+        self.step(at, Input::Message { from, message, held })?;
         self.sites[at].learns_bare = false;
         self.tell(at)
     }
@@ -276,9 +265,7 @@ impl World {
     ) -> Result<Slot, Violation> {
         let member = self.sites[at].member;
         let Some(from) = self.sites[at].recorded(&value, range) else {
-            let seen = Err(format!(
-                "{member} has not all bytes of {value} for slot {range}"
-            ));
+            let seen = Err(format!("{member} has not all bytes of {value} for slot {range}"));
             self.observer.judge(Property::Bytes, seen)?;
             return Ok(range.to);
         };
@@ -334,12 +321,9 @@ impl World {
         }
         for proposal in leading.tally.proposals() {
             for slot in (proposal.range.from.0..proposal.range.to.0).map(Slot) {
-                let own = before
-                    .into_iter()
-                    .flat_map(|tally| tally.proposals_from(slot));
-                let own = own
-                    .take(1)
-                    .any(|old| old.range.contains(slot) && old.value == proposal.value);
+                let own = before.into_iter().flat_map(|tally| tally.proposals_from(slot));
+                let own =
+                    own.take(1).any(|old| old.range.contains(slot) && old.value == proposal.value);
                 let known = own
                     || proposal.value == Value::NoOp
                     || self.observer.was_proposed(slot, &proposal.value);

@@ -132,10 +132,7 @@ fn votes_take_any_ring() {
 fn devices_vote_for_nothing_that_their_owners_would_not() {
     let seen = explore(Profile::Devices, 6000);
     assert!(seen.device_votes > 3000 && seen.given > 1000, "{seen:?}");
-    assert!(
-        seen.device_counted > 500 && seen.taken_back > 500,
-        "{seen:?}"
-    );
+    assert!(seen.device_counted > 500 && seen.taken_back > 500, "{seen:?}");
     assert!(seen.fenced > 200 && seen.device_forgot > 50, "{seen:?}");
 }
 
@@ -167,10 +164,7 @@ fn what_is_said_to_be_in_memory_is_decided_unless_memory_is_lost() {
 /// One seed is one run, to the last event.
 #[test]
 fn a_seed_replays() {
-    let mode = Mode {
-        trace: true,
-        ..Mode::FULL
-    };
+    let mode = Mode { trace: true, ..Mode::FULL };
     let once = run(Profile::Mixed, 7, mode).trace;
     assert!(!once.is_empty());
     assert_eq!(once, run(Profile::Mixed, 7, mode).trace);

@@ -65,10 +65,8 @@ impl Agreement {
     ) -> Verdict {
         self.cut(range);
         for (from, extent) in self.extents.range_mut(range.from..range.to) {
-            let votes = extent.votes.entry(ballot).or_insert_with(|| Votes {
-                value,
-                by: BTreeSet::new(),
-            });
+            let votes =
+                extent.votes.entry(ballot).or_insert_with(|| Votes { value, by: BTreeSet::new() });
             if votes.value != value {
                 let detail = format!("slot {from}, ballot {ballot}: {} and {value}", votes.value);
                 return Err(Violation::new("agreement", detail));

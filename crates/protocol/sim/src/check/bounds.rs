@@ -10,9 +10,6 @@ pub fn within(what: &str, node: usize, bytes: usize, bytes_max: usize) -> Verdic
     if bytes <= bytes_max {
         return Ok(());
     }
-    let detail = format!(
-        "node {}: {what} holds {bytes} bytes of at most {bytes_max}",
-        node + 1
-    );
+    let detail = format!("node {}: {what} holds {bytes} bytes of at most {bytes_max}", node + 1);
     Err(Violation::new("bounds", detail))
 }

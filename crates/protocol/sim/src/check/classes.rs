@@ -44,10 +44,7 @@ pub struct Classes {
 impl Classes {
     /// Somebody asks. `losses`: how often a memory or a disk lost anything so far.
     pub fn asked(&mut self, command: u64, losses: u64) {
-        let fate = Fate {
-            losses,
-            ..Fate::default()
-        };
+        let fate = Fate { losses, ..Fate::default() };
         self.fates.insert(command, fate);
     }
 
@@ -82,10 +79,7 @@ impl Classes {
             self.owed.remove(&(slot, command));
         }
         if first != id {
-            let detail = format!(
-                "a command was executed in slots {} and {}",
-                first.slot, id.slot
-            );
+            let detail = format!("a command was executed in slots {} and {}", first.slot, id.slot);
             return Err(Violation::new("classes", detail));
         }
         fate.judge(losses)
@@ -143,10 +137,7 @@ impl Classes {
             let detail = "a client was told that a command lasts which nobody executed";
             return Err(Violation::new("classes", detail));
         };
-        let full = configuration
-            .members()
-            .iter()
-            .filter(|voter| !voter.auxiliary);
+        let full = configuration.members().iter().filter(|voter| !voter.auxiliary);
         let disks = full.filter_map(|voter| self.disks.get(&index(voter)));
         let words = disks.filter_map(|disk| disk.words.get(&slot));
         let has = |value: Option<&Value>, disk: &OnDisk| {

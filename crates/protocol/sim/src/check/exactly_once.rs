@@ -86,10 +86,6 @@ impl ExactlyOnce {
 
     /// Every counter that was touched.
     pub fn keys(&self) -> Vec<String> {
-        self.counters
-            .keys()
-            .chain(self.sessions.keys())
-            .cloned()
-            .collect()
+        self.counters.keys().chain(self.sessions.keys()).cloned().collect()
     }
 }

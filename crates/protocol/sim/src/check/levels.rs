@@ -41,9 +41,7 @@ impl Levels {
             Err(Violation::new("levels", detail))
         };
         if level > release {
-            return broken(format!(
-                "is at level {level}, in a release that supports {release}"
-            ));
+            return broken(format!("is at level {level}, in a release that supports {release}"));
         }
         let (first, last) = self.seen.entry(level).or_insert((applied_to, applied_to));
         (*first, *last) = ((*first).min(applied_to), (*last).max(applied_to));

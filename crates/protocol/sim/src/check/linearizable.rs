@@ -22,18 +22,12 @@ struct State {
 impl State {
     /// The state after an operation with this answer; `None` if it cannot be.
     fn after(self, act: Act, answer: Answer) -> Option<Self> {
-        let plain = |value| {
-            Some(Self {
-                value,
-                expires: false,
-            })
-        };
+        let plain = |value| Some(Self { value, expires: false });
         match (act, answer) {
             (Act::Set(value), Answer::Ok | Answer::Unknown) => plain(Some(value)),
-            (Act::SetExpiring(value), Answer::Ok | Answer::Unknown) => Some(Self {
-                value: Some(value),
-                expires: true,
-            }),
+            (Act::SetExpiring(value), Answer::Ok | Answer::Unknown) => {
+                Some(Self { value: Some(value), expires: true })
+            }
             (Act::Delete, Answer::Removed(removed)) => {
                 let possible = self.value.is_some() == removed || (self.expires && !removed);
                 possible.then_some(Self::default())
@@ -99,10 +93,7 @@ fn relevant<'a>(operations: &[&'a Operation]) -> Vec<&'a Operation> {
             _ => {}
         }
         others |= matches!(operation.act, Act::Increment | Act::Delete);
-        if let Act::Swap {
-            seen: Some(value), ..
-        } = operation.act
-        {
+        if let Act::Swap { seen: Some(value), .. } = operation.act {
             seen.insert(value);
         }
     }
@@ -140,11 +131,7 @@ fn broken(key: &str, operations: &[&Operation]) -> Violation {
     let skipped = shown.len().saturating_sub(24);
     let mut detail = format!("the history of {key} is not linearizable:");
     for o in &shown[skipped..] {
-        let end = if o.returned == u64::MAX {
-            "…".to_owned()
-        } else {
-            o.returned.to_string()
-        };
+        let end = if o.returned == u64::MAX { "…".to_owned() } else { o.returned.to_string() };
         detail += &format!(
             "\n    {}..{end} client {}: {:?} -> {:?}",
             o.called, o.client, o.act, o.answer
@@ -184,12 +171,8 @@ impl Events {
         }
         Self {
             events,
-            next: (1..=count)
-                .map(|at| if at == count { 0 } else { at })
-                .collect(),
-            previous: (0..count)
-                .map(|at| if at == 0 { count - 1 } else { at - 1 })
-                .collect(),
+            next: (1..=count).map(|at| if at == count { 0 } else { at }).collect(),
+            previous: (0..count).map(|at| if at == 0 { count - 1 } else { at - 1 }).collect(),
             answer_of,
         }
     }
@@ -277,14 +260,7 @@ mod tests {
     use super::*;
 
     fn op(called: u64, returned: u64, act: Act, answer: Answer) -> Operation {
-        Operation {
-            key: "k".into(),
-            client: 0,
-            act,
-            called,
-            returned,
-            answer,
-        }
+        Operation { key: "k".into(), client: 0, act, called, returned, answer }
     }
 
     const NEVER: u64 = u64::MAX;
@@ -306,10 +282,7 @@ mod tests {
 
     #[test]
     fn stale_read_and_lost_write_are_found() {
-        let stale = [
-            op(1, 2, Act::Set(1), Answer::Ok),
-            op(3, 4, Act::Get, Answer::Value(None)),
-        ];
+        let stale = [op(1, 2, Act::Set(1), Answer::Ok), op(3, 4, Act::Get, Answer::Value(None))];
         assert!(verdict(&stale).is_err());
         let lost = [
             op(1, 2, Act::Increment, Answer::Number(1)),
@@ -331,11 +304,8 @@ mod tests {
             op(4, 5, Act::Get, Answer::Value(Some(5))),
         ];
         assert!(verdict(&late).is_ok());
-        let gone_again = [
-            late[0].clone(),
-            late[2].clone(),
-            op(6, 7, Act::Get, Answer::Value(None)),
-        ];
+        let gone_again =
+            [late[0].clone(), late[2].clone(), op(6, 7, Act::Get, Answer::Value(None))];
         assert!(verdict(&gone_again).is_err());
     }
 
@@ -348,10 +318,7 @@ mod tests {
         assert!(verdict(&[set.clone(), gone.clone(), back]).is_err());
         let kept = op(3, 4, Act::Set(2), Answer::Ok);
         let lost = op(5, 6, Act::Get, Answer::Value(None));
-        assert!(
-            verdict(&[set, kept, lost]).is_err(),
-            "the deadline was taken away"
-        );
+        assert!(verdict(&[set, kept, lost]).is_err(), "the deadline was taken away");
     }
 
     #[test]
@@ -377,12 +344,6 @@ mod tests {
                 ));
             }
         }
-        assert_eq!(
-            check(&operations),
-            Ok(Judged {
-                keys: 1,
-                undecided: 0
-            })
-        );
+        assert_eq!(check(&operations), Ok(Judged { keys: 1, undecided: 0 }));
     }
 }

@@ -23,9 +23,7 @@ struct Life {
 impl Lives {
     /// The incarnation in which a node ran last.
     pub fn incarnation(&self, node: usize) -> Incarnation {
-        self.last
-            .get(&node)
-            .map_or(Incarnation(0), |life| life.incarnation)
+        self.last.get(&node).map_or(Incarnation(0), |life| life.incarnation)
     }
 
     /// A process runs.
@@ -87,10 +85,7 @@ impl Lives {
                 "has a log of incarnation {log}, and an identity of {identity}"
             ));
         }
-        let same = self
-            .last
-            .get(&node)
-            .is_some_and(|last| last.incarnation == member.incarnation);
+        let same = self.last.get(&node).is_some_and(|last| last.incarnation == member.incarnation);
         if lost > 0 && same {
             return broken(format!(
                 "lost {lost} writes of its log, and goes on as incarnation {}",

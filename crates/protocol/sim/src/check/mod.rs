@@ -34,10 +34,7 @@ pub struct Violation {
 impl Violation {
     /// Names the property and what contradicts it.
     pub fn new(property: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            property,
-            detail: detail.into(),
-        }
+        Self { property, detail: detail.into() }
     }
 }
 

@@ -30,10 +30,9 @@ impl Prefix {
                 "prefix",
                 format!("node {who} executed another command: {place}"),
             )),
-            Some((_, known)) if *known != reply => Err(Violation::new(
-                "prefix",
-                format!("node {who} got another reply: {place}"),
-            )),
+            Some((_, known)) if *known != reply => {
+                Err(Violation::new("prefix", format!("node {who} got another reply: {place}")))
+            }
             Some(_) => Ok(()),
             None if id.slot < self.seen_to => {
                 let detail = format!("node {who} executed what nobody else did: {place}");

@@ -33,10 +33,7 @@ impl Rounds {
         if known == life {
             return Ok(());
         }
-        Err(Violation::new(
-            "rounds",
-            format!("ballot {ballot} was used in two lives of its node"),
-        ))
+        Err(Violation::new("rounds", format!("ballot {ballot} was used in two lives of its node")))
     }
 
     /// What a node says of itself.
@@ -54,10 +51,7 @@ impl Rounds {
         *known = era;
         let known = self.decided.entry((node, life)).or_default();
         if decided_to < *known {
-            let detail = format!(
-                "node {} went back to slot {decided_to} from {known}",
-                node + 1
-            );
+            let detail = format!("node {} went back to slot {decided_to} from {known}", node + 1);
             return Err(Violation::new("rounds", detail));
         }
         *known = decided_to;

@@ -201,10 +201,7 @@ impl Streams {
         match note {
             Note::Keyed(piece, key) => {
                 self.opened += 1;
-                let written = Written {
-                    key: *key,
-                    ..Written::default()
-                };
+                let written = Written { key: *key, ..Written::default() };
                 if self.written.insert(*piece, written).is_some() {
                     return Err(broken(node, format!("{piece:?} was opened twice")));
                 }
@@ -221,8 +218,7 @@ impl Streams {
                     Question::Look => self.acknowledged.clone(),
                     Question::Read(..) | Question::Wait(..) => BTreeMap::new(),
                 };
-                self.questions
-                    .insert(*tag, (question.clone(), acknowledged));
+                self.questions.insert(*tag, (question.clone(), acknowledged));
                 Ok(())
             }
             Note::Removing(name) => {

@@ -103,22 +103,13 @@ impl Watch {
     /// A log write is whole on a disk; with it, it and those that waited for it are released.
     pub(crate) fn wrote(&mut self, node: usize, id: NodeId, write: LogWrite) -> Verdict {
         let released = self.released[node].complete(write);
-        released
-            .iter()
-            .try_for_each(|write| self.released(node, id, write))
+        released.iter().try_for_each(|write| self.released(node, id, write))
     }
 
     /// A log write of a node's log is on stable storage with all before it.
     pub(crate) fn released(&mut self, node: usize, id: NodeId, write: &LogWrite) -> Verdict {
-        let LogWrite {
-            incarnation,
-            records,
-            ..
-        } = write;
-        let member = Member {
-            node: id,
-            incarnation: *incarnation,
-        };
+        let LogWrite { incarnation, records, .. } = write;
+        let member = Member { node: id, incarnation: *incarnation };
         for record in records {
             self.classes.released(node, record);
             if let Some(steps) = &mut self.steps {
@@ -126,11 +117,7 @@ impl Watch {
             }
             match *record {
                 Record::Promise { ballot } => self.promises.wrote(member, ballot)?,
-                Record::Vote {
-                    ballot,
-                    range,
-                    value,
-                } => {
+                Record::Vote { ballot, range, value } => {
                     self.promises.wrote(member, ballot)?;
                     self.agreement.vote(member, ballot, range, value)?;
                 }

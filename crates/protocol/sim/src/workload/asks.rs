@@ -56,16 +56,8 @@ impl Client {
 
     fn ask_counter(&mut self, books: &mut Books, out: &mut Vec<u8>) {
         let key = books.key(1, &mut self.dice);
-        let act = if self.dice.chance(3, 4) {
-            Act::Increment
-        } else {
-            Act::Get
-        };
-        let word: &[u8] = if act == Act::Increment {
-            b"INCR"
-        } else {
-            b"GET"
-        };
+        let act = if self.dice.chance(3, 4) { Act::Increment } else { Act::Get };
+        let word: &[u8] = if act == Act::Increment { b"INCR" } else { b"GET" };
         request(&[word, key.as_bytes()], out);
         self.on_key(books, key, act);
     }
@@ -86,24 +78,12 @@ impl Client {
             self.ready = true;
         }
         if self.dice.chance(1, 4) && self.sequence > 1 {
-            request(
-                &[b"QUORATE", b"ACK", self.sequence.to_string().as_bytes()],
-                out,
-            );
+            request(&[b"QUORATE", b"ACK", self.sequence.to_string().as_bytes()], out);
             self.waiting.push_back(Waiting::Word);
         }
         let (key, number) = (self.session_key(), self.sequence.to_string());
         for _ in 0..self.dice.pick(&[1, 1, 1, 2]) {
-            request(
-                &[
-                    b"QUORATE",
-                    b"SEQ",
-                    number.as_bytes(),
-                    b"INCR",
-                    key.as_bytes(),
-                ],
-                out,
-            );
+            request(&[b"QUORATE", b"SEQ", number.as_bytes(), b"INCR", key.as_bytes()], out);
             self.waiting.push_back(Waiting::Sequence(self.sequence));
         }
     }
@@ -116,12 +96,7 @@ impl Client {
             request(&[b"EXEC"], out);
             self.waiting.extend([Waiting::Word, Waiting::Word]);
             let called = books.history.moment();
-            self.waiting.push_back(Waiting::Exec {
-                key,
-                seen,
-                new,
-                called,
-            });
+            self.waiting.push_back(Waiting::Exec { key, seen, new, called });
             return;
         }
         let key = books.key(3, &mut self.dice);
@@ -192,16 +167,7 @@ impl Client {
         match act {
             Act::SetExpiring(value) => {
                 let (value, wait) = (value.to_string(), self.dice.between(1, 60).to_string());
-                request(
-                    &[
-                        b"SET",
-                        key.as_bytes(),
-                        value.as_bytes(),
-                        b"PX",
-                        wait.as_bytes(),
-                    ],
-                    out,
-                );
+                request(&[b"SET", key.as_bytes(), value.as_bytes(), b"PX", wait.as_bytes()], out);
             }
             Act::Set(value) => {
                 request(&[b"SET", key.as_bytes(), value.to_string().as_bytes()], out)
@@ -215,10 +181,7 @@ impl Client {
         let value = books.value().to_string();
         match self.dice.below(4) {
             0 => {
-                request(
-                    &[b"MSET", b"pa", value.as_bytes(), b"pb", value.as_bytes()],
-                    out,
-                );
+                request(&[b"MSET", b"pa", value.as_bytes(), b"pb", value.as_bytes()], out);
                 self.waiting.push_back(Waiting::PairSet);
             }
             1 => {

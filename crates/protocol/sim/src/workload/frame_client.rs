@@ -135,9 +135,7 @@ impl FrameClient {
 
     /// How often it believed that two frames contradicted each other, or that a node lied.
     pub fn conflicts(&self) -> u64 {
-        self.machine
-            .as_ref()
-            .map_or(0, |machine| machine.counts().conflicts)
+        self.machine.as_ref().map_or(0, |machine| machine.counts().conflicts)
     }
 
     /// Batches that it knew by frames alone to be executed, since the last call.
@@ -256,10 +254,7 @@ impl FrameClient {
     /// They executed something else, or nothing.
     pub fn check_places(&self, executed: &dyn Fn(CommandId) -> Option<u64>) -> Verdict {
         for (slot, command) in &self.placed {
-            let found = executed(CommandId {
-                slot: *slot,
-                index: 0,
-            });
+            let found = executed(CommandId { slot: *slot, index: 0 });
             if found != Some(*command) {
                 let detail = format!("client {}: not its command in slot {slot}", self.index);
                 return Err(Violation::new("frame clients", detail));
@@ -272,9 +267,6 @@ impl FrameClient {
 /// As the front writes it into the log.
 pub(crate) fn increment(key: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Encoder(&mut bytes)
-        .byte(Op::IncrBy as u8)
-        .signed(1)
-        .bytes(key.as_bytes());
+    Encoder(&mut bytes).byte(Op::IncrBy as u8).signed(1).bytes(key.as_bytes());
     bytes
 }

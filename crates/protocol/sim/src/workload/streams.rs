@@ -177,11 +177,7 @@ impl Streamer {
         node: usize,
         audits: VecDeque<(Name, u64)>,
     ) -> Self {
-        Self {
-            home: Some(node),
-            audits,
-            ..Self::new(index, Role::Auditor, load, dice)
-        }
+        Self { home: Some(node), audits, ..Self::new(index, Role::Auditor, load, dice) }
     }
 
     /// A number that tells writers apart for good.
@@ -388,12 +384,7 @@ impl Streamer {
         self.patience_at = None;
         match &heard {
             Heard::Done(_, Done::Opened { stream, at }) => {
-                self.piece = Some(Piece {
-                    stream: *stream,
-                    first: *at,
-                    given: *at,
-                    durable: *at,
-                });
+                self.piece = Some(Piece { stream: *stream, first: *at, given: *at, durable: *at });
                 self.owes = true;
                 self.how = How::Continue;
             }

@@ -46,9 +46,7 @@ impl World {
             }
         }
         let whole = self.becomes_whole();
-        let stuck = whole
-            .as_ref()
-            .is_err_and(|violation| violation.property == "convergence");
+        let stuck = whole.as_ref().is_err_and(|violation| violation.property == "convergence");
         if stuck && self.settings.losses == Losses::Beyond && self.lost_quorum() {
             // Damage that is found late makes forget late.
             return self.stands_still();
@@ -74,9 +72,7 @@ impl World {
             let error = running.replica().error();
             error.is_some_and(|error| error.contains("none of the other nodes has it"))
         };
-        whole
-            .clone()
-            .all(|running| running.replica().node().decided_to() <= slot)
+        whole.clone().all(|running| running.replica().node().decided_to() <= slot)
             && (whole.count() <= self.settings.nodes / 2
                 || replicas().any(|running| lost(&running) && leads(running)))
             && replicas().filter(lost).all(said)
@@ -142,9 +138,7 @@ impl World {
     /// Whether every node has applied what the farthest one has decided.
     pub fn is_level(&self) -> bool {
         let farthest = self.nodes.iter().filter_map(|node| node.running.as_ref());
-        let farthest = farthest
-            .map(|running| running.replica().node().decided_to())
-            .max();
+        let farthest = farthest.map(|running| running.replica().node().decided_to()).max();
         let members = self.nodes.iter().filter(|node| self.belongs(node.index));
         members.into_iter().all(|node| {
             let running = node.running.as_ref();
@@ -228,10 +222,7 @@ impl World {
         let answered = self.watch.commands();
         self.run_for(3_000_000)?;
         if self.watch.commands() != answered {
-            return Err(Violation::new(
-                "durability",
-                "a group that forgot goes on executing",
-            ));
+            return Err(Violation::new("durability", "a group that forgot goes on executing"));
         }
         for node in &self.nodes {
             let running = node.running.as_ref().expect("healed");
@@ -241,11 +232,8 @@ impl World {
             let taken_back = configuration.position(node.member()).is_some();
             let forgot = node.member().incarnation.0 > 0 && !taken_back;
             if forgot && status.role != Role::Learner {
-                let detail = format!(
-                    "node {} forgot votes and is {:?}",
-                    node.index + 1,
-                    status.role
-                );
+                let detail =
+                    format!("node {} forgot votes and is {:?}", node.index + 1, status.role);
                 return Err(Violation::new("durability", detail));
             }
         }

@@ -214,11 +214,7 @@ impl World {
         let wait = self.dice.between(1_000, wait);
         self.nodes[node].paused = true;
         self.nodes[node].turn_at = None;
-        self.line(
-            &name(node),
-            "paused",
-            format_args!("for {} ms", wait / 1000),
-        );
+        self.line(&name(node), "paused", format_args!("for {} ms", wait / 1000));
         let life = self.nodes[node].life;
         self.after(wait, Event::Resume { node, life });
     }
@@ -229,22 +225,8 @@ impl World {
         }
         let wait = self.dice.pick(&[20_000, 300_000, 2_000_000]);
         let wait = self.dice.between(1_000, wait);
-        self.at(
-            self.now,
-            Event::Block {
-                from,
-                to,
-                blocked: true,
-            },
-        );
-        self.after(
-            wait,
-            Event::Block {
-                from,
-                to,
-                blocked: false,
-            },
-        );
+        self.at(self.now, Event::Block { from, to, blocked: true });
+        self.after(wait, Event::Block { from, to, blocked: false });
     }
 
     fn partition(&mut self) {
@@ -255,22 +237,8 @@ impl World {
         let breaks = self.dice.chance(1, 2);
         for from in 0..count {
             for to in (0..count).filter(|to| side[*to] != side[from]) {
-                self.at(
-                    self.now,
-                    Event::Block {
-                        from,
-                        to,
-                        blocked: true,
-                    },
-                );
-                self.after(
-                    wait,
-                    Event::Block {
-                        from,
-                        to,
-                        blocked: false,
-                    },
-                );
+                self.at(self.now, Event::Block { from, to, blocked: true });
+                self.after(wait, Event::Block { from, to, blocked: false });
                 if breaks && from < to {
                     self.break_connection(from, to, wait);
                 }
@@ -281,9 +249,8 @@ impl World {
     /// Links clog one by one and unclog in another order.
     fn clog(&mut self) {
         let count = self.nodes.len();
-        let mut links: Vec<(usize, usize)> = (0..count)
-            .flat_map(|from| (0..count).map(move |to| (from, to)))
-            .collect();
+        let mut links: Vec<(usize, usize)> =
+            (0..count).flat_map(|from| (0..count).map(move |to| (from, to))).collect();
         links.retain(|(from, to)| from != to);
         for blocked in [true, false] {
             self.dice.shuffle(&mut links);
@@ -351,11 +318,7 @@ impl World {
     fn log_failed(&self, node: usize) -> bool {
         let running = self.nodes[node].running.as_ref();
         let error = running.and_then(|running| running.replica().error());
-        let fatal = [
-            "the log failed",
-            "the log could not be read back",
-            "its device forgot",
-        ];
+        let fatal = ["the log failed", "the log could not be read back", "its device forgot"];
         error.is_some_and(|error| fatal.iter().any(|start| error.starts_with(start)))
     }
 
@@ -545,14 +508,7 @@ impl World {
                     self.after(2, Event::Dial(a, b));
                 }
                 if a != b {
-                    self.at(
-                        Time(0),
-                        Event::Block {
-                            from: a,
-                            to: b,
-                            blocked: false,
-                        },
-                    );
+                    self.at(Time(0), Event::Block { from: a, to: b, blocked: false });
                 }
             }
         }

@@ -87,13 +87,10 @@ impl World {
                     let vote = replica.node().acceptor().vote(slot).map(|vote| vote.value);
                     let has = |voter: &Voter| {
                         let running = self.nodes[index(voter)].running.as_ref();
-                        running
-                            .map(|running| running.replica().node())
-                            .is_some_and(|node| {
-                                let same =
-                                    node.acceptor().vote(slot).map(|vote| vote.value) == vote;
-                                node.decided_to() > slot || same
-                            })
+                        running.map(|running| running.replica().node()).is_some_and(|node| {
+                            let same = node.acceptor().vote(slot).map(|vote| vote.value) == vote;
+                            node.decided_to() > slot || same
+                        })
                     };
                     // It has decided by now what it tells of.
                     let decided = replica.node().decided_to() > slot;

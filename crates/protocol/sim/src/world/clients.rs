@@ -37,15 +37,7 @@ impl World {
     pub(super) fn client_sends(&mut self, node: usize, connection: ConnectionId, bytes: Vec<u8>) {
         let life = self.nodes[node].life;
         let at = self.client_delay(connection);
-        self.at(
-            at,
-            Event::ToNode {
-                node,
-                life,
-                connection,
-                bytes,
-            },
-        );
+        self.at(at, Event::ToNode { node, life, connection, bytes });
     }
 
     /// Plans what a client does that asked for something: it loses its patience, or asks for more.
@@ -78,11 +70,7 @@ impl World {
             !self.settings.is_auxiliary(node) && (self.chaos.goes_on() || self.belongs(node));
         let process = &self.nodes[node];
         let (up, life) = (known && process.running.is_some(), process.life);
-        let wait = if up {
-            100
-        } else {
-            self.dice.between(500, 20_000)
-        };
+        let wait = if up { 100 } else { self.dice.between(500, 20_000) };
         if up {
             let connection = self.wires.open();
             self.clients[client].connection = Some((connection, node));
@@ -97,10 +85,7 @@ impl World {
         connection: ConnectionId,
         bytes: &[u8],
     ) -> Verdict {
-        if self.clients[client]
-            .connection
-            .is_none_or(|(known, _)| known != connection)
-        {
+        if self.clients[client].connection.is_none_or(|(known, _)| known != connection) {
             return Ok(());
         }
         if self.trace.frames {
@@ -121,10 +106,7 @@ impl World {
     }
 
     pub(crate) fn client_down(&mut self, client: usize, connection: ConnectionId) {
-        if self.clients[client]
-            .connection
-            .is_none_or(|(known, _)| known != connection)
-        {
+        if self.clients[client].connection.is_none_or(|(known, _)| known != connection) {
             return;
         }
         self.clients[client].disconnected(&mut self.books);

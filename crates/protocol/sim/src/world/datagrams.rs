@@ -24,10 +24,7 @@ pub(super) struct Flights {
 
 impl Flights {
     pub(super) fn new(seed: u64, nodes: usize) -> Self {
-        Self {
-            dice: Dice::new(!seed ^ 0x466c_6967_6874_7321),
-            deaf: vec![false; nodes],
-        }
+        Self { dice: Dice::new(!seed ^ 0x466c_6967_6874_7321), deaf: vec![false; nodes] }
     }
 
     fn reach(weather: &Weather) -> Option<Reach> {
@@ -81,12 +78,7 @@ impl World {
         let counts = &mut self.counts.packets;
         let arrivals = self.settings.air.fly(weather, dice, datagram, counts);
         for (us, bytes) in arrivals {
-            let event = Event::Datagram {
-                from,
-                to,
-                by_group,
-                bytes,
-            };
+            let event = Event::Datagram { from, to, by_group, bytes };
             self.after(us, event);
         }
     }
@@ -98,10 +90,7 @@ impl World {
             self.counts.packets.blocked += 1;
             return;
         }
-        let running = self
-            .nodes
-            .get_mut(to)
-            .and_then(|node| node.running.as_mut());
+        let running = self.nodes.get_mut(to).and_then(|node| node.running.as_mut());
         let packets = running.and_then(|running| running.packets.as_mut());
         if packets.is_some_and(|packets| packets.arrive(bytes)) {
             self.wake(to);

@@ -24,10 +24,7 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(seed: u64) -> Self {
-        Self {
-            dice: Dice::new(!seed ^ 0x4672_616d_6573_2121),
-            sent: VecDeque::new(),
-        }
+        Self { dice: Dice::new(!seed ^ 0x4672_616d_6573_2121), sent: VecDeque::new() }
     }
 }
 
@@ -39,9 +36,7 @@ impl World {
         };
         let seed = self.settings.seed;
         let process = &mut self.nodes[node];
-        let device = process
-            .device
-            .get_or_insert_with(|| Device::new(seed, node, faults));
+        let device = process.device.get_or_insert_with(|| Device::new(seed, node, faults));
         let owning = device.owning(process.life, boot);
         if let Some(running) = &mut process.running {
             running.host.lend_device(Box::new(owning));
@@ -214,11 +209,7 @@ impl World {
         if let Some(device) = &self.nodes[node].device {
             device.take_away();
             self.counts.devices_taken += 1;
-            self.line(
-                &name(node),
-                "device",
-                format_args!("is taken from its place"),
-            );
+            self.line(&name(node), "device", format_args!("is taken from its place"));
         }
     }
 

@@ -19,8 +19,7 @@ impl World {
         let mut dice = Dice::new(self.settings.seed ^ 0x4672_616d_6543_6c69);
         for index in 0..self.settings.frame_clients {
             let wait = dice.between(1, 10_000);
-            self.frame_clients
-                .push(FrameClient::new(index, dice.fork()));
+            self.frame_clients.push(FrameClient::new(index, dice.fork()));
             self.frame_client_looks(index, self.now.plus_us(wait));
         }
     }
@@ -90,12 +89,7 @@ impl World {
             client.patience_at = client.patience_at.or(Some(patience_at));
         }
         let wait = self.frames.dice.between(20, 200);
-        let event = Event::ToDesk {
-            node,
-            life,
-            client: index,
-            ask,
-        };
+        let event = Event::ToDesk { node, life, client: index, ask };
         self.after(wait, event);
     }
 
@@ -106,11 +100,7 @@ impl World {
         let answers = running.map(|running| std::mem::take(&mut running.desk_answers));
         for (client, answer) in answers.unwrap_or_default() {
             let wait = self.frames.dice.between(20, 200);
-            let event = Event::FromDesk {
-                client,
-                desk: (node, life),
-                answer,
-            };
+            let event = Event::FromDesk { client, desk: (node, life), answer };
             self.after(wait, event);
         }
     }

@@ -116,12 +116,7 @@ impl World {
     fn started(&mut self, node: usize, started: Started) -> Verdict {
         let before = self.watch.released_to(node);
         let Started { recovery, lost } = started;
-        let identity = self.nodes[node]
-            .running
-            .as_ref()
-            .expect("just started")
-            .host
-            .identity();
+        let identity = self.nodes[node].running.as_ref().expect("just started").host.identity();
         let (member, boot) = (identity.member(), identity.boot());
         let cluster = identity.founding().cluster;
         self.open_packets(node, member, boot, cluster);
@@ -141,11 +136,7 @@ impl World {
             ),
         );
         let release = self.nodes[node].release_running;
-        if recovery
-            .votes
-            .iter()
-            .any(|vote| Level::of(&vote.value) > release)
-        {
+        if recovery.votes.iter().any(|vote| Level::of(&vote.value) > release) {
             return Levels::cannot_read(node, release);
         }
         let next = recovery.next_seq;
@@ -154,9 +145,7 @@ impl World {
             false => before.saturating_sub(next),
         };
         self.watch.lives().belongs(node, cluster)?;
-        self.watch
-            .lives()
-            .opened(node, member, recovery.incarnation, gone)?;
+        self.watch.lives().opened(node, member, recovery.incarnation, gone)?;
         if self.watch.lives().incarnation(node) != member.incarnation {
             self.counts.forgot += 1;
             self.watch.classes().forgot(node);
@@ -169,9 +158,7 @@ impl World {
         if !self.nodes[node].unnoticed {
             self.watch.lives().started(node, boot, member.incarnation)?;
         }
-        self.watch
-            .promises()
-            .recovered(member, recovery.hard.promised)?;
+        self.watch.promises().recovered(member, recovery.hard.promised)?;
         for batch in scan(&self.nodes[node].disk, before..next) {
             self.watch.released(node, self.nodes[node].id(), &batch)?;
         }
@@ -228,11 +215,7 @@ impl World {
         process.disk.complete(operation);
         if fails {
             self.counts.disk_errors += 1;
-            self.line(
-                &name(node),
-                "disk",
-                format_args!("a write fails at {}", pending.at),
-            );
+            self.line(&name(node), "disk", format_args!("a write fails at {}", pending.at));
         } else if write {
             let batch = crate::disk::read(&self.nodes[node].disk, pending.at);
             let detail = match &batch {
@@ -268,14 +251,7 @@ impl World {
         for operation in fresh {
             self.nodes[node].planned.insert(operation);
             let wait = self.dice.between(least, most) * factor;
-            self.after(
-                wait,
-                Event::Disk {
-                    node,
-                    life,
-                    operation,
-                },
-            );
+            self.after(wait, Event::Disk { node, life, operation });
         }
     }
 
@@ -302,31 +278,11 @@ impl World {
         }
         let connection = self.network.connect(a, b);
         for (node, peer) in [(a, b), (b, a)] {
-            let identity = self.nodes[peer]
-                .running
-                .as_ref()
-                .expect("ready")
-                .host
-                .identity();
+            let identity = self.nodes[peer].running.as_ref().expect("ready").host.identity();
             let (member, boot) = (identity.member(), identity.boot());
-            let levels = self.nodes[peer]
-                .running
-                .as_ref()
-                .expect("ready")
-                .host
-                .levels();
+            let levels = self.nodes[peer].running.as_ref().expect("ready").host.levels();
             let life = self.nodes[node].life;
-            self.arrive(
-                node,
-                life,
-                Arrival::PeerUp {
-                    peer,
-                    connection,
-                    member,
-                    boot,
-                    levels,
-                },
-            );
+            self.arrive(node, life, Arrival::PeerUp { peer, connection, member, boot, levels });
         }
         self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
     }
@@ -357,11 +313,7 @@ impl World {
         }
         let id = self.nodes[low].id();
         let unknown = book(high).is_some_and(|book| !book.peers.contains_key(&id));
-        if unknown {
-            Admission::Unknown
-        } else {
-            Admission::LetIn
-        }
+        if unknown { Admission::Unknown } else { Admission::LetIn }
     }
 
     /// What a node has heard of the group changed: those that were removed are sent away after a while.
@@ -397,15 +349,7 @@ impl World {
         for (node, peer) in [(a, b), (b, a)] {
             let life = self.nodes[node].life;
             let wait = self.dice.below(late_us + 1);
-            self.after(
-                wait,
-                Event::Down {
-                    node,
-                    life,
-                    peer,
-                    connection,
-                },
-            );
+            self.after(wait, Event::Down { node, life, peer, connection });
         }
         let (a, b) = pair(a, b);
         self.line("net", "reset", format_args!("{} and {}", a + 1, b + 1));

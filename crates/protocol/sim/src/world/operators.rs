@@ -85,9 +85,7 @@ impl World {
         self.operators.answer = None;
         let (life, asked) = (self.nodes[node].life, self.operators.asked);
         self.arrive(node, life, Arrival::Ask(asked, ask));
-        self.run_until("an answer of the group", |world| {
-            world.operators.answer.is_some()
-        })?;
+        self.run_until("an answer of the group", |world| world.operators.answer.is_some())?;
         Ok(self.operators.answer.take().expect("just seen"))
     }
 
@@ -112,16 +110,10 @@ impl World {
                 role: As::Voter,
             }),
             3..6 => Some(Ask::Promote(one)),
-            6 | 7 => Some(Ask::Replace {
-                old: one,
-                new: other,
-            }),
+            6 | 7 => Some(Ask::Replace { old: one, new: other }),
             8 if !forgets && dice.chance(1, 2) => Some(Ask::Demote(one)),
             8 if !forgets => Some(Ask::Remove(one)),
-            9 if !forgets => Some(Ask::Weight(
-                one,
-                1 + u32::try_from(dice.below(3)).unwrap_or(0),
-            )),
+            9 if !forgets => Some(Ask::Weight(one, 1 + u32::try_from(dice.below(3)).unwrap_or(0))),
             10 if dice.chance(1, 3) => Some(Ask::Address(one, format!("m{one}:1"))),
             10 => Some(Ask::Priority(one, dice.pick(&[0, 3]))),
             11 if !forgets => Some(Ask::Cancel),
@@ -170,12 +162,7 @@ impl World {
         let Charter { founded, book, .. } = asked.host.charter();
         let known = asked.replica().group().known(given);
         let role = known.map_or(As::Voter, |known| known.role);
-        let joined = Joined {
-            node: given,
-            founded,
-            book,
-            learns: role == As::Learner,
-        };
+        let joined = Joined { node: given, founded, book, learns: role == As::Learner };
         if let Err(error) = self.nodes[index].join(index as u64 + 1, role, joined) {
             // It asks again, and gets the same id.
             self.line(&name(index), "waits", format_args!("{error}"));
@@ -231,8 +218,7 @@ impl World {
 
     /// Whether everything that was planned is reached, or was cancelled.
     pub fn has_no_plan(&self) -> bool {
-        self.farthest()
-            .is_some_and(|farthest| farthest.replica().group().plan().is_none())
+        self.farthest().is_some_and(|farthest| farthest.replica().group().plan().is_none())
     }
 
     /// Whether a client visits this node and no other, and it was switched off for good.

@@ -38,11 +38,7 @@ impl World {
         let node = self.dice.index(self.nodes.len());
         let back = self.dice.chance(1, releases.back_of);
         let laggard = releases.laggard == Some(node);
-        let release = if back || laggard {
-            Level::BASE
-        } else {
-            Level::NEWEST
-        };
+        let release = if back || laggard { Level::BASE } else { Level::NEWEST };
         self.install(node, release);
     }
 
@@ -71,11 +67,7 @@ impl World {
     pub(super) fn refused_release(&mut self, node: usize) {
         self.counts.too_old += 1;
         self.nodes[node].release = Level::NEWEST;
-        self.line(
-            &name(node),
-            "refused",
-            format_args!("its folder needs a newer release"),
-        );
+        self.line(&name(node), "refused", format_args!("its folder needs a newer release"));
         self.starts_within(node, 100_000);
     }
 
@@ -114,10 +106,7 @@ impl World {
         let (level, applied_to) = (replica.level(), replica.applied_to());
         if level > Level::BASE && !self.watch.levels().is_raised() {
             self.counts.raised += 1;
-            let come = replica
-                .group()
-                .nodes()
-                .filter(|(_, known)| known.has_come());
+            let come = replica.group().nodes().filter(|(_, known)| known.has_come());
             let indices = come.map(|(id, _)| id.0 as usize - 1);
             let unasked = indices
                 .filter_map(|index| self.nodes.get(index))
@@ -128,10 +117,7 @@ impl World {
         }
         let release = process.release_running;
         // The oldest release, as it was built, does not get as far: it cannot read such a log.
-        if release < Level::NEWEST
-            && replica
-                .error()
-                .is_some_and(|why| why.contains("is at level"))
+        if release < Level::NEWEST && replica.error().is_some_and(|why| why.contains("is at level"))
         {
             return Levels::cannot_read(node, release);
         }

@@ -98,16 +98,9 @@ impl World {
             return;
         };
         if self.trace.frames {
-            let words: Vec<_> = words
-                .iter()
-                .map(|word| String::from_utf8_lossy(word))
-                .collect();
+            let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
             let who = format!("c{}", client + 1);
-            self.line(
-                &who,
-                "asks",
-                format_args!("node {}: {}", node + 1, words.join(" ")),
-            );
+            self.line(&who, "asks", format_args!("node {}: {}", node + 1, words.join(" ")));
         }
         let bytes = self.clients[client].say(words);
         self.client_sends(node, connection, bytes);
@@ -130,8 +123,7 @@ impl World {
         let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
         let client = self.client(node);
         self.say(client, &words);
-        self.reply(client)?
-            .ok_or_else(|| Violation::new("scene", "the connection broke"))
+        self.reply(client)?.ok_or_else(|| Violation::new("scene", "the connection broke"))
     }
 
     /// A process is killed.
@@ -179,22 +171,8 @@ impl World {
     /// Nothing passes between a node and the others, or everything does again.
     pub fn isolate(&mut self, node: usize, isolated: bool) {
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            self.after(
-                0,
-                Event::Block {
-                    from: node,
-                    to: other,
-                    blocked: isolated,
-                },
-            );
-            self.after(
-                0,
-                Event::Block {
-                    from: other,
-                    to: node,
-                    blocked: isolated,
-                },
-            );
+            self.after(0, Event::Block { from: node, to: other, blocked: isolated });
+            self.after(0, Event::Block { from: other, to: node, blocked: isolated });
             if isolated {
                 self.break_connection(node, other, 0);
             }

@@ -74,9 +74,8 @@ impl World {
         let process = &mut self.nodes[node];
         let (rotted, running) = (process.rotted, process.running.as_mut());
         let now = (status.now.is_some(), status.found_total);
-        let (scrubbed, found) = running.map_or(now, |running| {
-            std::mem::replace(&mut running.seen.scrubs, now)
-        });
+        let (scrubbed, found) =
+            running.map_or(now, |running| std::mem::replace(&mut running.seen.scrubs, now));
         if scrubbed && !now.0 {
             process.scrubs += 1;
             process.scrubbed.clone_from(&status);
@@ -85,11 +84,7 @@ impl World {
         if now.1 > found {
             self.counts.scrubs_found += now.1 - found;
             let places: Vec<&str> = status.found.iter().map(|found| &*found.what).collect();
-            self.line(
-                &name(node),
-                "scrub",
-                format_args!("found {}", places.join("; ")),
-            );
+            self.line(&name(node), "scrub", format_args!("found {}", places.join("; ")));
         }
         match rotted {
             true => Ok(()),
@@ -119,9 +114,7 @@ impl World {
     }
 
     fn all_belonging(&self, holds: impl Fn(usize) -> bool) -> bool {
-        (0..self.nodes.len())
-            .filter(|node| self.belongs(*node))
-            .all(holds)
+        (0..self.nodes.len()).filter(|node| self.belongs(*node)).all(holds)
     }
 
     fn all_scrub(&mut self) -> Verdict {

@@ -10,12 +10,8 @@ use crate::{
 };
 
 /// Those that are written anew, and whether a node starts without them.
-const FILES: [(&str, bool); 4] = [
-    ("identity", false),
-    ("base", false),
-    ("peers", true),
-    ("catalogue", true),
-];
+const FILES: [(&str, bool); 4] =
+    [("identity", false), ("base", false), ("peers", true), ("catalogue", true)];
 
 impl World {
     /// A bit flips in one of them, if none is damaged already.
@@ -38,11 +34,7 @@ impl World {
         let process = &mut self.nodes[node];
         process.disk.put_small(file, &damaged);
         process.rotted = true;
-        process.spoiled = Some(Spoiled {
-            name: file,
-            sound,
-            damaged,
-        });
+        process.spoiled = Some(Spoiled { name: file, sound, damaged });
         self.counts.files_rotted += 1;
         self.line(&name(node), "rot", format_args!("{file}, bit {bit}"));
         if scrubs {

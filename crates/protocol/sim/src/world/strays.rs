@@ -67,10 +67,6 @@ impl World {
             Family::Log => "of the log",
             _ => "of another kind",
         };
-        self.line(
-            &name(node),
-            "stray",
-            format_args!("what was for {from} went to {to} {what}"),
-        );
+        self.line(&name(node), "stray", format_args!("what was for {from} went to {to} {what}"));
     }
 }

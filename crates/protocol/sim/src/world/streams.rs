@@ -21,10 +21,7 @@ pub(crate) struct Streaming {
 
 impl Streaming {
     pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            dice: Dice::new(seed ^ 0x5374_7265_616d_6572),
-            tags: 0,
-        }
+        Self { dice: Dice::new(seed ^ 0x5374_7265_616d_6572), tags: 0 }
     }
 }
 
@@ -35,11 +32,7 @@ impl World {
             return;
         };
         for number in 0..load.writers + load.readers {
-            let role = if number < load.writers {
-                Role::Writer
-            } else {
-                Role::Reader
-            };
+            let role = if number < load.writers { Role::Writer } else { Role::Reader };
             let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
             self.add_streamer(Streamer::new(index, role, load, dice));
         }
@@ -96,13 +89,7 @@ impl World {
         }
         let life = self.nodes[node].life;
         let at = self.stream_delay(connection);
-        let event = Event::ToStreams {
-            node,
-            life,
-            connection,
-            tag,
-            ask,
-        };
+        let event = Event::ToStreams { node, life, connection, tag, ask };
         self.at(at, event);
         tag
     }
@@ -143,10 +130,7 @@ impl World {
 
     pub(super) fn streamer_down(&mut self, index: usize, connection: ConnectionId) {
         let streamer = &mut self.streamers[index];
-        if streamer
-            .connection
-            .is_none_or(|(known, _)| known != connection)
-        {
+        if streamer.connection.is_none_or(|(known, _)| known != connection) {
             return;
         }
         streamer.disconnected();
@@ -161,10 +145,7 @@ impl World {
         heard: Heard,
     ) -> Verdict {
         let streamer = &mut self.streamers[index];
-        if streamer
-            .connection
-            .is_none_or(|(known, _)| known != connection)
-        {
+        if streamer.connection.is_none_or(|(known, _)| known != connection) {
             return Ok(());
         }
         if self.trace.frames {
@@ -173,8 +154,7 @@ impl World {
                 heard => format!("{heard:?}"),
             };
             let who = format!("s{}", index + 1);
-            self.trace
-                .line(self.now, &who, "hears", format_args!("{what}"));
+            self.trace.line(self.now, &who, "hears", format_args!("{what}"));
         }
         let waited = streamer.waiting.is_some();
         let goes_on = matches!(heard, Heard::Durable(..));
@@ -224,20 +204,14 @@ impl World {
         let (at, table) = (replica.applied_to(), replica.streams());
         let streams = &mut self.stream_check;
         // What was given is known before a table may hold it; all else is looked at when the table was.
-        for note in notes
-            .iter()
-            .filter(|note| matches!(note, Note::Keyed(..) | Note::Given(..)))
-        {
+        for note in notes.iter().filter(|note| matches!(note, Note::Keyed(..) | Note::Given(..))) {
             streams.note(node, table, note)?;
         }
         if at != running.seen.streams_to && at > Slot(0) {
             running.seen.streams_to = at;
             streams.applied(node, at, table)?;
         }
-        for note in notes
-            .iter()
-            .filter(|note| !matches!(note, Note::Keyed(..) | Note::Given(..)))
-        {
+        for note in notes.iter().filter(|note| !matches!(note, Note::Keyed(..) | Note::Given(..))) {
             streams.note(node, table, note)?;
         }
         self.count_streams();
@@ -249,11 +223,7 @@ impl World {
                 |client: &Streamer| client.connection.is_some_and(|(id, _)| id == connection);
             if let Some(client) = self.streamers.iter().position(owner) {
                 let at = self.stream_delay(connection);
-                let event = Event::ToStreamer {
-                    client,
-                    connection,
-                    heard,
-                };
+                let event = Event::ToStreamer { client, connection, heard };
                 self.at(at, event);
             }
         }
@@ -275,10 +245,7 @@ impl World {
         let Some(load) = self.settings.streams else {
             return Ok(());
         };
-        self.run_until(
-            "writers of streams have finished",
-            Self::streamers_are_through,
-        )?;
+        self.run_until("writers of streams have finished", Self::streamers_are_through)?;
         for node in serving {
             let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
             self.add_streamer(Streamer::visit(index, load, dice, *node));
@@ -301,17 +268,11 @@ impl World {
                 continue;
             };
             self.stream_check.ends(*node, table)?;
-            let audits = table
-                .infos(None)
-                .map(|info| (info.name, info.start))
-                .collect();
+            let audits = table.infos(None).map(|info| (info.name, info.start)).collect();
             let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
             self.add_streamer(Streamer::audit(index, load, dice, *node, audits));
         }
-        self.run_until(
-            "every byte is read on every node",
-            Self::streamers_are_through,
-        )
+        self.run_until("every byte is read on every node", Self::streamers_are_through)
     }
 
     fn streamers_are_through(&self) -> bool {
@@ -325,8 +286,7 @@ impl World {
     pub fn streamer(&mut self, node: usize) -> usize {
         let (index, dice) = (self.streamers.len(), self.streaming.dice.fork());
         let load = self.settings.streams.unwrap_or_else(Load::scripted);
-        self.streamers
-            .push(Streamer::new(index, Role::Script, load, dice));
+        self.streamers.push(Streamer::new(index, Role::Script, load, dice));
         self.connect_streamer(index, node);
         index
     }

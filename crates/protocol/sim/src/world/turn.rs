@@ -62,11 +62,7 @@ impl Outgoing<'_> {
         // A connection that this side has not heard of yet, or still believes in.
         let known = self.up.get(&to)?;
         let stands = self.network.connection(self.from, to) == Some(*known);
-        let link = Link {
-            from: self.from,
-            to,
-            lane: lane.index(),
-        };
+        let link = Link { from: self.from, to, lane: lane.index() };
         stands.then_some(link)
     }
 }
@@ -92,10 +88,7 @@ impl Plane for Outgoing<'_> {
         };
         // Whom packets do not reach, and what their window has no room for.
         let rest = to.filtered(|node| !sent.contains(node));
-        for node in rest
-            .filtered(|node| self.has_stream_room(node, lane, bytes))
-            .iter()
-        {
+        for node in rest.filtered(|node| self.has_stream_room(node, lane, bytes)).iter() {
             if let Some(link) = self.link(node, lane) {
                 self.network.write(link, header, body.bytes());
                 let _ = sent.insert(node);
@@ -112,13 +105,9 @@ impl Plane for Outgoing<'_> {
 
     fn voters(&mut self, configuration: &Configuration) {
         if let Some(packets) = &mut self.packets {
-            packets.plane().voters(
-                configuration
-                    .members()
-                    .iter()
-                    .map(|voter| voter.member.node)
-                    .collect(),
-            );
+            packets
+                .plane()
+                .voters(configuration.members().iter().map(|voter| voter.member.node).collect());
         }
     }
 }
@@ -143,9 +132,7 @@ impl World {
         }
         process.turn_at = None;
         let shown = process.now(self.now);
-        process
-            .reading
-            .store(shown.time.0, std::sync::atomic::Ordering::Relaxed);
+        process.reading.store(shown.time.0, std::sync::atomic::Ordering::Relaxed);
         let now = process.stalled.take().unwrap_or(shown);
         self.bury(node);
         let process = &mut self.nodes[node];
@@ -243,11 +230,7 @@ impl World {
         self.orphan_device(node);
         self.watch.ended(node);
         self.counts.stops += 1;
-        self.line(
-            &name(node),
-            "stopped",
-            format_args!("{}", if clean { "cleanly" } else { "" }),
-        );
+        self.line(&name(node), "stopped", format_args!("{}", if clean { "cleanly" } else { "" }));
         self.starts_within(node, 200_000);
     }
 
@@ -259,11 +242,7 @@ impl World {
         }
         for peer in self.network.peers(node) {
             for lane in 0..Lane::ALL.len() {
-                let link = Link {
-                    from: peer,
-                    to: node,
-                    lane,
-                };
+                let link = Link { from: peer, to: node, lane };
                 for at in self.network.flush(self.now, link) {
                     self.at(at, Event::Piece(link));
                 }
@@ -273,21 +252,15 @@ impl World {
 
     /// Looks at what the replica wrote to its peers, and sends it.
     fn send_frames(&mut self, node: usize) -> Verdict {
-        let packets = self.nodes[node]
-            .running
-            .as_mut()
-            .and_then(|running| running.packets.as_mut());
+        let packets =
+            self.nodes[node].running.as_mut().and_then(|running| running.packets.as_mut());
         for (to, frame) in packets.map_or_else(Vec::new, Side::take_fresh) {
             let to: Vec<String> = to.iter().map(|node| node.to_string()).collect();
             self.look_at(node, format_args!("{} by packets", to.join(", ")), &frame)?;
         }
         for peer in self.network.peers(node) {
             for lane in 0..Lane::ALL.len() {
-                let link = Link {
-                    from: node,
-                    to: peer,
-                    lane,
-                };
+                let link = Link { from: node, to: peer, lane };
                 let frames = self.network.take_fresh(link);
                 self.look_at(node, format_args!("{}", peer + 1), &frames)?;
                 let now = self.now;
@@ -336,14 +309,7 @@ impl World {
         }
         for (client, connection, bytes, closing) in out {
             let at = self.client_delay(connection);
-            self.at(
-                at,
-                Event::ToClient {
-                    client,
-                    connection,
-                    bytes,
-                },
-            );
+            self.at(at, Event::ToClient { client, connection, bytes });
             if closing {
                 self.at(at, Event::ClientDown { client, connection });
             }
@@ -370,11 +336,7 @@ impl World {
             front.closed(connection, &mut requests);
             drop(requests);
             self.counts.shed += 1;
-            self.line(
-                &name(node),
-                "sheds",
-                format_args!("a client of {bytes} bytes"),
-            );
+            self.line(&name(node), "sheds", format_args!("a client of {bytes} bytes"));
             let owner = |client: &Client| client.connection.is_some_and(|(id, _)| id == connection);
             if let Some(client) = self.clients.iter().position(owner) {
                 let wait = self.dice.between(50, 1000);
@@ -399,10 +361,7 @@ impl World {
             if core.role() == Role::Leader {
                 self.counts.elections += 1;
             }
-            lines.push((
-                "role",
-                format!("{} in ballot {}", role.to_lowercase(), core.ballot()),
-            ));
+            lines.push(("role", format!("{} in ballot {}", role.to_lowercase(), core.ballot())));
             seen.role = role;
         }
         if core.decided_to() != seen.decided_to {
@@ -412,13 +371,8 @@ impl World {
         let now = host.replica().counters();
         let before = std::mem::replace(&mut seen.counters, now);
         if let Some(device) = host.replica().device() {
-            let told = [
-                device.given,
-                device.counted,
-                device.taken_back,
-                device.outgrown,
-                device.offered,
-            ];
+            let told =
+                [device.given, device.counted, device.taken_back, device.outgrown, device.offered];
             let before = std::mem::replace(&mut seen.device, told);
             self.counts.device_given += told[0] - before[0];
             self.counts.device_counted += told[1] - before[1];
@@ -433,24 +387,14 @@ impl World {
         counts.overtaken += now.reads_overtaken - before.reads_overtaken;
         counts.stream_bytes_placed += now.stream_bytes_placed - before.stream_bytes_placed;
         for (count, more, what, slot) in [
-            (
-                &mut counts.snapshots,
-                now.snapshots_taken - before.snapshots_taken,
-                "takes",
-                own,
-            ),
+            (&mut counts.snapshots, now.snapshots_taken - before.snapshots_taken, "takes", own),
             (
                 &mut counts.installs,
                 now.snapshots_installed - before.snapshots_installed,
                 "installs",
                 own,
             ),
-            (
-                &mut counts.loads,
-                now.snapshots_loaded - before.snapshots_loaded,
-                "loads",
-                own,
-            ),
+            (&mut counts.loads, now.snapshots_loaded - before.snapshots_loaded, "loads", own),
             (&mut counts.trims, now.trims - before.trims, "trims", start),
         ] {
             *count += more;
@@ -506,10 +450,8 @@ impl World {
         let Some(running) = &self.nodes[node].running else {
             return Ok(());
         };
-        let (era, decided_to) = (
-            running.replica().node().era(),
-            running.replica().node().decided_to(),
-        );
+        let (era, decided_to) =
+            (running.replica().node().era(), running.replica().node().decided_to());
         self.watch.status(node, life, era, decided_to)
     }
 
@@ -546,11 +488,7 @@ fn held_bytes(running: &Running) -> usize {
 /// What a turn costs, as the node's tuner sees it: mostly little, at times very much.
 fn turn_us(now: Time, node: usize) -> u64 {
     let drawn = mix(now.0 ^ (node as u64) << 48);
-    if drawn.is_multiple_of(64) {
-        drawn % 20_000
-    } else {
-        drawn % 200
-    }
+    if drawn.is_multiple_of(64) { drawn % 20_000 } else { drawn % 200 }
 }
 
 impl Turn<'_> {
@@ -571,23 +509,9 @@ impl Turn<'_> {
     fn take_arrivals(&mut self, running: &mut Running) {
         let now = self.now;
         while let Some(arrival) = running.inbox.pop_front() {
-            let Running {
-                host,
-                up,
-                partial,
-                requests,
-                packets,
-                desk_answers,
-                ..
-            } = running;
+            let Running { host, up, partial, requests, packets, desk_answers, .. } = running;
             match arrival {
-                Arrival::PeerUp {
-                    peer,
-                    connection,
-                    member,
-                    boot,
-                    levels,
-                } => {
+                Arrival::PeerUp { peer, connection, member, boot, levels } => {
                     up.insert(peer, connection);
                     partial.retain(|(from, _), _| *from != peer);
                     let me = host.identity().member();
@@ -602,15 +526,7 @@ impl Turn<'_> {
                         self.network.write(Link { from, to, lane }, header, body);
                     }
                     let addresses = Addresses::default();
-                    host.peer_up(
-                        now,
-                        &PeerUp {
-                            member,
-                            boot,
-                            levels,
-                            addresses,
-                        },
-                    );
+                    host.peer_up(now, &PeerUp { member, boot, levels, addresses });
                 }
                 Arrival::PeerDown { peer, connection } => {
                     if up.get(&peer) == Some(&connection) {
@@ -652,14 +568,9 @@ impl Turn<'_> {
                 Arrival::Transfer(to) => host.order(now, Order::Transfer(to)),
                 Arrival::Stop => host.stop(now),
                 Arrival::Scrub(pace) => host.order(now, Order::Scrub(pace)),
-                Arrival::Ask(asked, ask) => host.order(
-                    now,
-                    Order::Group {
-                        asked,
-                        ask,
-                        dry_run: false,
-                    },
-                ),
+                Arrival::Ask(asked, ask) => {
+                    host.order(now, Order::Group { asked, ask, dry_run: false })
+                }
             }
         }
     }
@@ -668,11 +579,7 @@ impl Turn<'_> {
     fn take_pieces(&mut self, running: &mut Running) {
         for (peer, connection) in running.up.clone() {
             for lane in 0..Lane::ALL.len() {
-                let link = Link {
-                    from: peer,
-                    to: self.index,
-                    lane,
-                };
+                let link = Link { from: peer, to: self.index, lane };
                 while self.network.connection(self.index, peer) == Some(connection)
                     && let Some(bytes) = self.network.arrived(self.world_now, link)
                 {
@@ -740,9 +647,7 @@ impl Turn<'_> {
         frame: Frame<'_>,
         bytes: &[u8],
     ) {
-        let Running {
-            host, up, packets, ..
-        } = running;
+        let Running { host, up, packets, .. } = running;
         if self.trace.frames && matches!(frame, Frame::Forward { .. }) {
             let text = crate::words::frame(&frame);
             let (now, who) = (self.world_now, name(self.index));
@@ -793,9 +698,7 @@ impl Turn<'_> {
         // A completion may let a connection go on, which asks for something new.
         for _ in 0..4 {
             let now = self.now;
-            let Running {
-                host, up, packets, ..
-            } = &mut *running;
+            let Running { host, up, packets, .. } = &mut *running;
             host.poll(&mut now.turn(&mut self.plane(up, packets)));
             if !self.take_requests(running) {
                 return;
@@ -807,10 +710,7 @@ impl Turn<'_> {
 impl Node {
     /// What the node's clocks show.
     pub(super) fn now(&self, world: Time) -> Now {
-        Now {
-            time: self.time(world),
-            wall_ms: self.clock.wall_ms(world),
-        }
+        Now { time: self.time(world), wall_ms: self.clock.wall_ms(world) }
     }
 
     /// Whether a process runs and is not paused.

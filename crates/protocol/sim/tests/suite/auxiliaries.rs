@@ -23,10 +23,7 @@ fn world(
     rule: QuorumRule,
 ) -> Result<World, Violation> {
     World::elected(Settings {
-        terms: Terms {
-            auxiliaries: auxiliaries.iter().map(|index| id(*index)).collect(),
-            rule,
-        },
+        terms: Terms { auxiliaries: auxiliaries.iter().map(|index| id(*index)).collect(), rule },
         ..Settings::calm(seed, nodes, Class::Durable)
     })
 }
@@ -70,11 +67,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         set(&mut world, other, 40..50)?;
         world.run_for(500_000)?;
         for from in [leader, other] {
-            assert_eq!(
-                payload_to(&world, from, AUXILIARY),
-                0,
-                "nothing while both are up"
-            );
+            assert_eq!(payload_to(&world, from, AUXILIARY), 0, "nothing while both are up");
         }
         assert_eq!(engaged(&world), Some(false));
 
@@ -83,15 +76,8 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         let before = world.now;
         assert_eq!(world.ask(leader, "SET x alone")?, ok());
         let election_us = 200_000;
-        assert!(
-            world.now.since_us(before) < 2 * election_us,
-            "{}",
-            world.now.since_us(before)
-        );
-        assert_eq!(
-            (world.leader(), engaged(&world)),
-            (Some(leader), Some(true))
-        );
+        assert!(world.now.since_us(before) < 2 * election_us, "{}", world.now.since_us(before));
+        assert_eq!((world.leader(), engaged(&world)), (Some(leader), Some(true)));
         set(&mut world, leader, 50..80)?;
         assert!(payload_to(&world, leader, AUXILIARY) > 0);
 
@@ -135,10 +121,7 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
 #[test]
 fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
     let mut world = World::elected(Settings {
-        terms: Terms {
-            auxiliaries: [id(AUXILIARY)].into(),
-            rule: QuorumRule::Majority,
-        },
+        terms: Terms { auxiliaries: [id(AUXILIARY)].into(), rule: QuorumRule::Majority },
         tiny_queues: true,
         ..Settings::calm(11, 3, Class::Durable)
     })?;
@@ -168,10 +151,7 @@ fn two_auxiliaries_of_five() -> Outcome {
     let leader = world.wait_for_leader()?;
     let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
     set(&mut world, leader, 0..20)?;
-    assert_eq!(
-        payload_to(&world, leader, 3) + payload_to(&world, leader, 4),
-        0
-    );
+    assert_eq!(payload_to(&world, leader, 3) + payload_to(&world, leader, 4), 0);
     world.kill_now(others[0]);
     set(&mut world, leader, 20..40)?;
     world.kill_now(others[1]);
@@ -198,10 +178,7 @@ fn auxiliary_takes_no_commands() -> Outcome {
 /// [era-4] Three promises, one vote: a leader decides alone, and an election needs everybody.
 #[test]
 fn flexible_quorums_count() -> Outcome {
-    let rule = QuorumRule::Flexible {
-        phase1: 3,
-        phase2: 1,
-    };
+    let rule = QuorumRule::Flexible { phase1: 3, phase2: 1 };
     let mut world = world(5, 3, &[], rule)?;
     let leader = world.wait_for_leader()?;
     for node in (0..3).filter(|node| *node != leader) {
@@ -233,20 +210,12 @@ fn thrifty_leader_falls_back() -> Outcome {
         running.replica().node().proposes_to(NodeId(id(node).0))
     };
     let others: Vec<usize> = (0..3).filter(|node| *node != leader).collect();
-    let quorum: Vec<usize> = others
-        .iter()
-        .copied()
-        .filter(|node| asked(&world, *node))
-        .collect();
+    let quorum: Vec<usize> = others.iter().copied().filter(|node| asked(&world, *node)).collect();
     assert_eq!(quorum.len(), 1);
     world.pause_now(quorum[0]);
     let before = world.now;
     assert_eq!(world.ask(leader, "SET x 1")?, ok());
-    assert!(
-        world.now.since_us(before) < 100_000,
-        "{}",
-        world.now.since_us(before)
-    );
+    assert!(world.now.since_us(before) < 100_000, "{}", world.now.since_us(before));
     assert!(others.iter().all(|node| asked(&world, *node)));
     world.resume_now(quorum[0]);
     world.run_for(4_000_000)?;

@@ -58,15 +58,9 @@ impl Deadlines {
                 other => panic!("seed {seed}: {other:?}"),
             };
             let (key, (from, to)) = (&held.key, held.set);
-            assert!(
-                !(found && held.gone),
-                "seed {seed}: {key} came back at node {node}"
-            );
+            assert!(!(found && held.gone), "seed {seed}: {key} came back at node {node}");
             let latest = to + held.lives_us + OFF_US + LATE_US;
-            assert!(
-                !found || asked <= latest,
-                "seed {seed}: {key} lives on, {asked} {latest}"
-            );
+            assert!(!found || asked <= latest, "seed {seed}: {key} lives on, {asked} {latest}");
             let earliest = (from + held.lives_us).saturating_sub(OFF_US);
             assert!(
                 found || world.now.0 >= earliest,
@@ -126,10 +120,7 @@ fn one_wrong_clock_ends_and_prolongs_nothing_by_more_than_its_bound() -> Outcome
             deadlines.look(&mut world, round % NODES)?;
             for (node, highest) in highest.iter_mut().enumerate() {
                 let time = group_ms(&world, node);
-                assert!(
-                    time >= *highest,
-                    "seed {seed}: time goes back at node {node}"
-                );
+                assert!(time >= *highest, "seed {seed}: time goes back at node {node}");
                 *highest = time;
             }
         }
@@ -185,18 +176,12 @@ fn whose_clock_is_off_is_said() -> Outcome {
     let notices = |world: &World, node: usize| -> Vec<String> {
         let running = world.nodes[node].running.as_ref().expect("it runs");
         let status = running.replica().status(world.nodes[node].time(world.now));
-        let clocks = status
-            .notices
-            .into_iter()
-            .filter(|notice| notice.starts_with("clock"));
+        let clocks = status.notices.into_iter().filter(|notice| notice.starts_with("clock"));
         clocks.collect()
     };
     for node in [leader, wrong] {
         let said = notices(&world, node);
-        assert!(
-            said.len() == 1 && said[0].contains("90.0 s ahead"),
-            "{said:?}"
-        );
+        assert!(said.len() == 1 && said[0].contains("90.0 s ahead"), "{said:?}");
         assert!(said[0].contains(&format!("node {}", wrong + 1)), "{said:?}");
     }
     assert!(notices(&world, (leader + 2) % NODES).is_empty());
@@ -224,10 +209,7 @@ fn nothing_is_written_while_nothing_is_due() -> Outcome {
     assert_eq!(decided(&world), before);
     world.run_for(20_000_000)?;
     let after = decided(&world);
-    assert!(
-        after.0 - before.0 <= 4,
-        "time, and a removal: {before} {after}"
-    );
+    assert!(after.0 - before.0 <= 4, "time, and a removal: {before} {after}");
     world.run_for(60_000_000)?;
     assert_eq!(decided(&world), after);
     Ok(())

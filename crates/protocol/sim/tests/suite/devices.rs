@@ -109,12 +109,7 @@ fn a_learner_submits_and_learns_by_frames() {
         settings.spares = 1;
         let mut world = elected(settings);
         let leader = world.leader().unwrap();
-        let ask = Ask::Join {
-            nonce: 1,
-            node: None,
-            peer: "n4:1".to_owned(),
-            role: As::Learner,
-        };
+        let ask = Ask::Join { nonce: 1, node: None, peer: "n4:1".to_owned(), role: As::Learner };
         world.ask_group(leader, ask).unwrap().unwrap();
         let runs = |world: &World| world.nodes[3].running.is_some();
         world.run_until("it has joined, and runs", runs).unwrap();
@@ -203,15 +198,8 @@ fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
         let leader = world.leader().unwrap();
         let client = world.client((leader + 1) % 3);
         slowest_write_us(&mut world, client);
-        let was = world
-            .nodes
-            .iter()
-            .map(|node| node.member())
-            .collect::<Vec<_>>();
-        let sent = world
-            .device_frames()
-            .map(<[u8]>::to_vec)
-            .collect::<Vec<_>>();
+        let was = world.nodes.iter().map(|node| node.member()).collect::<Vec<_>>();
+        let sent = world.device_frames().map(<[u8]>::to_vec).collect::<Vec<_>>();
         let (before, mut dice) = (world.history().len(), Dice::new(7));
         let mut submitted = 0;
         for old in sent.iter().rev().take(200) {
@@ -229,9 +217,7 @@ fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
         assert_eq!(world.leader().unwrap(), leader, "{class:?}");
         world.settle().unwrap();
         let history = world.history();
-        let none = history[before..]
-            .iter()
-            .filter(|(_, value)| *value == Value::NoOp);
+        let none = history[before..].iter().filter(|(_, value)| *value == Value::NoOp);
         assert!(none.count() >= submitted, "{class:?}: {history:?}");
         for (node, was) in world.nodes.iter().zip(was) {
             let running = node.running.as_ref().unwrap();
@@ -249,24 +235,12 @@ fn old_frames_of_its_own_take_nothing_from_a_node() {
         let leader = world.leader().unwrap();
         let client = world.client((leader + 1) % 3);
         slowest_write_us(&mut world, client);
-        let sent = world
-            .device_frames()
-            .map(<[u8]>::to_vec)
-            .collect::<Vec<_>>();
+        let sent = world.device_frames().map(<[u8]>::to_vec).collect::<Vec<_>>();
         // Another device, at the same place, with another boot.
         world.nodes[leader].device.as_ref().unwrap().take_away();
         world.run_for(3_000_000).unwrap();
         slowest_write_us(&mut world, client);
-        assert!(
-            world.nodes[leader]
-                .running
-                .as_ref()
-                .unwrap()
-                .replica()
-                .device()
-                .unwrap()
-                .used
-        );
+        assert!(world.nodes[leader].running.as_ref().unwrap().replica().device().unwrap().used);
         let leader = world.leader().unwrap();
         for (number, old) in sent.iter().enumerate() {
             world.deliver_frame(number % 3, old);

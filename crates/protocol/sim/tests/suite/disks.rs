@@ -51,14 +51,8 @@ impl Trouble {
             Self::WriteFails => process.disk_error = true,
             // Five seconds a write.
             Self::WriteHangs => process.disk_factor = 100_000,
-            Self::StoreFull => process.store.set(StoreDisk {
-                full: true,
-                ..StoreDisk::default()
-            }),
-            Self::StoreGone => process.store.set(StoreDisk {
-                gone: true,
-                ..StoreDisk::default()
-            }),
+            Self::StoreFull => process.store.set(StoreDisk { full: true, ..StoreDisk::default() }),
+            Self::StoreGone => process.store.set(StoreDisk { gone: true, ..StoreDisk::default() }),
         }
     }
 
@@ -104,9 +98,7 @@ fn role(world: &World, node: usize) -> Option<Role> {
 
 fn error(world: &World, node: usize) -> String {
     let running = world.nodes[node].running.as_ref();
-    running
-        .and_then(|running| running.replica().error())
-        .unwrap_or_default()
+    running.and_then(|running| running.replica().error()).unwrap_or_default()
 }
 
 fn settings(seed: u64, class: Class) -> Settings {
@@ -145,10 +137,7 @@ fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
             write_for(&mut world, writer, 50_000)?;
             trouble.begin(&mut world, leader);
             let (longest, _) = write_for(&mut world, writer, 3_000_000)?;
-            assert!(
-                longest <= LONGEST_US,
-                "{what}: {longest} us without a write"
-            );
+            assert!(longest <= LONGEST_US, "{what}: {longest} us without a write");
             assert_ne!(role(&world, leader), Some(Role::Leader), "{what}");
             let why = error(&world, leader);
             assert!(why.contains(trouble.word()), "{what}: it says why: {why}");
@@ -180,10 +169,7 @@ fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
                 write_for(&mut world, leader, 50_000)?;
                 trouble.begin(&mut world, follower);
                 let (longest, _) = write_for(&mut world, leader, 1_500_000)?;
-                assert!(
-                    longest <= LONGEST_US,
-                    "{what}: {longest} us without a write"
-                );
+                assert!(longest <= LONGEST_US, "{what}: {longest} us without a write");
                 assert_eq!(role(&world, leader), Some(Role::Leader), "{what}: it stays");
                 trouble.end(&mut world, follower);
                 world.run_for(2_000_000)?;
@@ -210,26 +196,13 @@ fn leadership_goes_to_who_can_write() -> Outcome {
             trouble.begin(&mut world, node);
         }
         let (longest, _) = write_for(&mut world, writer, 4_000_000)?;
-        assert!(
-            longest <= LONGEST_US,
-            "{trouble:?}: {longest} us without a write"
-        );
+        assert!(longest <= LONGEST_US, "{trouble:?}: {longest} us without a write");
         let second = world.wait_for_leader()?;
-        assert!(
-            !broken.contains(&second),
-            "{trouble:?}: node {second} leads"
-        );
+        assert!(!broken.contains(&second), "{trouble:?}: node {second} leads");
         world.kill_now(second);
-        let writer = if writer == second {
-            (first + 3) % 7
-        } else {
-            writer
-        };
+        let writer = if writer == second { (first + 3) % 7 } else { writer };
         let (longest, _) = write_for(&mut world, writer, 4_000_000)?;
-        assert!(
-            longest <= LONGEST_US,
-            "{trouble:?}: {longest} us without a write"
-        );
+        assert!(longest <= LONGEST_US, "{trouble:?}: {longest} us without a write");
         let third = world.wait_for_leader()?;
         assert!(!broken.contains(&third), "{trouble:?}: node {third} leads");
     }
@@ -280,10 +253,7 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
         let name: Name = "s".parse().expect("a name");
         let writer = world.streamers[client].writer();
         let opened = world.ask_streams(client, Ask::Open(name, How::Create, writer))?;
-        assert!(
-            matches!(opened, Some(Heard::Done(_, Done::Opened { .. }))),
-            "{opened:?}"
-        );
+        assert!(matches!(opened, Some(Heard::Done(_, Done::Opened { .. }))), "{opened:?}");
         trouble.begin(&mut world, leader);
         let (begun, mut last, mut longest) = (world.now, world.now, 0);
         while world.now.since_us(begun) < 4_000_000 {
@@ -297,10 +267,7 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
             last = world.now;
             world.run_for(20_000)?;
         }
-        assert!(
-            longest <= LONGEST_US,
-            "{trouble:?}: {longest} us without a byte"
-        );
+        assert!(longest <= LONGEST_US, "{trouble:?}: {longest} us without a byte");
         assert_ne!(role(&world, leader), Some(Role::Leader), "{trouble:?}");
         trouble.end(&mut world, leader);
         world.run_for(2_000_000)?;

@@ -17,10 +17,7 @@ const STEPS: u64 = 20_000;
 /// The faults of the seed, and releases on top.
 fn settings(seed: u64) -> Settings {
     let drawn = Settings::draw(seed);
-    Settings {
-        releases: Some(Releases::draw(seed, drawn.nodes)),
-        ..drawn
-    }
+    Settings { releases: Some(Releases::draw(seed, drawn.nodes)), ..drawn }
 }
 
 #[test]
@@ -29,12 +26,7 @@ fn releases_change_under_faults_and_nobody_uses_what_others_do_not_know() {
     for seed in SEEDS {
         let report = run_with(settings(seed), STEPS);
         assert!(report.holds(), "\n{report}\n");
-        let Counts {
-            installed,
-            too_old,
-            raised,
-            ..
-        } = report.counts;
+        let Counts { installed, too_old, raised, .. } = report.counts;
         all.installed += installed;
         all.too_old += too_old;
         all.raised += raised;
@@ -51,16 +43,8 @@ fn level(world: &World, node: usize) -> Option<Level> {
 
 /// Nodes of the oldest release, in a group where nothing rises by itself for long.
 fn old(seed: u64) -> Result<World, Violation> {
-    let releases = Releases {
-        mean_us: 1 << 50,
-        back_of: 2,
-        laggard: None,
-        raise_ms: 3_600_000,
-    };
-    World::elected(Settings {
-        releases: Some(releases),
-        ..Settings::calm(seed, 3, Class::Durable)
-    })
+    let releases = Releases { mean_us: 1 << 50, back_of: 2, laggard: None, raise_ms: 3_600_000 };
+    World::elected(Settings { releases: Some(releases), ..Settings::calm(seed, 3, Class::Durable) })
 }
 
 fn upgrade(world: &mut World, node: usize, release: Level) -> Outcome {
@@ -70,10 +54,7 @@ fn upgrade(world: &mut World, node: usize, release: Level) -> Outcome {
         process.running.is_some() && process.release_running == release
     })?;
     world.run_until("it follows", |world| {
-        let replica = world.nodes[node]
-            .running
-            .as_ref()
-            .map(|running| running.replica());
+        let replica = world.nodes[node].running.as_ref().map(|running| running.replica());
         replica.is_some_and(|replica| replica.node().leader().is_some()) && world.leader().is_some()
     })
 }
@@ -88,10 +69,7 @@ fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcom
             if node < 2 {
                 let leader = world.wait_for_leader()?;
                 let refused = world.ask_group(leader, Ask::Raise)?;
-                assert!(
-                    refused.is_err() || refused == Ok(Answer::Already),
-                    "{refused:?}"
-                );
+                assert!(refused.is_err() || refused == Ok(Answer::Already), "{refused:?}");
             }
         }
         upgrade(&mut world, 1, Level::BASE)?;

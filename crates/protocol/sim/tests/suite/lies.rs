@@ -18,9 +18,7 @@ fn incarnation(world: &World, node: usize) -> Incarnation {
 
 fn error(world: &World, node: usize) -> String {
     let running = world.nodes[node].running.as_ref();
-    running
-        .and_then(|running| running.replica().error())
-        .unwrap_or_default()
+    running.and_then(|running| running.replica().error()).unwrap_or_default()
 }
 
 /// Writes by way of a node, one after the other.
@@ -70,9 +68,7 @@ fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
 /// It is connected again, and somebody remembers more.
 fn is_told(world: &mut World, liar: usize) -> Outcome {
     world.isolate(liar, false);
-    world.run_until("it is told", |world| {
-        error(world, liar).contains("remembers")
-    })
+    world.run_until("it is told", |world| error(world, liar).contains("remembers"))
 }
 
 /// [lie-1] [lie-3] [lie-4] Followers and leaders, one log write or many.
@@ -94,10 +90,7 @@ fn a_log_without_its_end_is_noticed() -> Outcome {
             world.settle()?;
             let running = world.nodes[liar].running.as_ref().expect("it runs");
             let role = running.replica().node().role();
-            assert!(
-                matches!(role, Role::Follower | Role::Leader),
-                "{what}: {role:?}"
-            );
+            assert!(matches!(role, Role::Follower | Role::Leader), "{what}: {role:?}");
             write(&mut world, liar, 3)?;
         }
     }
@@ -161,13 +154,7 @@ fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     assert_eq!(incarnation(&world, liar), Incarnation(0), "nobody told it");
     is_told(&mut world, liar)?;
     let running = world.nodes[liar].running.as_ref().expect("it runs");
-    assert!(
-        running
-            .replica()
-            .error()
-            .expect("one")
-            .starts_with("the log failed: the disk lost")
-    );
+    assert!(running.replica().error().expect("one").starts_with("the log failed: the disk lost"));
     world.kill_now(liar);
     world.isolate(liar, true);
     world.run_for(1_000)?;

@@ -9,12 +9,8 @@ const CARRIERS: [Carrier; 5] = [
     Carrier::Streams,
     Carrier::Datagrams,
     Carrier::Packets { reach: Reach::Each },
-    Carrier::Packets {
-        reach: Reach::Chain,
-    },
-    Carrier::Packets {
-        reach: Reach::Group,
-    },
+    Carrier::Packets { reach: Reach::Chain },
+    Carrier::Packets { reach: Reach::Group },
 ];
 
 /// One client, one command at a time, nothing goes wrong: what is decided, and what planes of packets did.
@@ -43,16 +39,10 @@ fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>,
 /// The same commands give the same log, slot by slot and bit by bit, on every plane.
 #[test]
 fn one_history_on_every_plane() {
-    for (class, nodes) in [
-        (Class::Durable, 3),
-        (Class::Volatile, 3),
-        (Class::Durable, 5),
-    ] {
+    for (class, nodes) in [(Class::Durable, 3), (Class::Volatile, 3), (Class::Durable, 5)] {
         let (expected, packets) = history(Carrier::Streams, class, nodes);
         assert_eq!(packets, Counts::default());
-        let batches = expected
-            .iter()
-            .filter(|(_, value)| matches!(value, Value::Batch { .. }));
+        let batches = expected.iter().filter(|(_, value)| matches!(value, Value::Batch { .. }));
         assert!(batches.count() >= 60, "{expected:?}");
         for carrier in CARRIERS {
             let (history, packets) = history(carrier, class, nodes);
@@ -67,11 +57,7 @@ fn one_history_on_every_plane() {
             assert_eq!(planes.frames_to_group >= 60, once, "{packets}");
             let handed_on = planes.relayed >= 60;
             assert_eq!(handed_on, reach == Reach::Chain, "{packets}");
-            assert_eq!(
-                (planes.given_up, planes.frames_refused),
-                (0, 0),
-                "{packets}"
-            );
+            assert_eq!((planes.given_up, planes.frames_refused), (0, 0), "{packets}");
         }
     }
 }
@@ -81,12 +67,9 @@ fn one_history_on_every_plane() {
 #[test]
 fn fixed_seeds_reach_every_counter() {
     let mut all = Counts::default();
-    for seed in (1..=300).filter(|seed| {
-        matches!(
-            Settings::draw(*seed).weather.carrier,
-            Carrier::Packets { .. }
-        )
-    }) {
+    for seed in (1..=300)
+        .filter(|seed| matches!(Settings::draw(*seed).weather.carrier, Carrier::Packets { .. }))
+    {
         let report = run(seed, 8_000);
         assert!(report.holds(), "\n{report}\n");
         all.add(&report.counts.packets);
@@ -126,10 +109,6 @@ fn fixed_seeds_reach_every_counter() {
             assert_eq!(count, 0, "{}: {all}", reason.name());
             continue;
         }
-        assert!(
-            count > 0,
-            "no datagram was refused as {}: {all}",
-            reason.name()
-        );
+        assert!(count > 0, "no datagram was refused as {}: {all}", reason.name());
     }
 }

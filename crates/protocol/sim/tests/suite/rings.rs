@@ -16,10 +16,7 @@ const BROKEN_US: u64 = 60_000;
 fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Settings {
     let mut settings = Settings::calm(11, nodes, class);
     settings.votes = votes.clone();
-    settings.weather = Weather {
-        carrier,
-        ..settings.weather
-    };
+    settings.weather = Weather { carrier, ..settings.weather };
     settings
 }
 
@@ -56,19 +53,12 @@ fn one_history_whatever_way_votes_take() {
             Carrier::Streams,
             Carrier::Datagrams,
             Carrier::Packets { reach: Reach::Each },
-            Carrier::Packets {
-                reach: Reach::Chain,
-            },
-            Carrier::Packets {
-                reach: Reach::Group,
-            },
+            Carrier::Packets { reach: Reach::Chain },
+            Carrier::Packets { reach: Reach::Group },
         ] {
             let (history, relayed) = history(settings(&Route::Ring, carrier, class, 5));
             assert_eq!(history, expected, "{carrier:?}, {class:?}");
-            assert!(
-                relayed >= 30,
-                "{relayed} votes relayed, {carrier:?}, {class:?}"
-            );
+            assert!(relayed >= 30, "{relayed} votes relayed, {carrier:?}, {class:?}");
         }
     }
 }
@@ -95,21 +85,9 @@ fn ring(world: &World) -> Vec<usize> {
 fn no_member_of_a_ring_is_waited_for() {
     type Harm = fn(&mut World, usize);
     let harms: [(&str, Harm, Harm); 3] = [
-        (
-            "pause",
-            |world, node| world.pause_now(node),
-            |world, node| world.resume_now(node),
-        ),
-        (
-            "cut",
-            |world, node| world.isolate(node, true),
-            |world, node| world.isolate(node, false),
-        ),
-        (
-            "kill",
-            |world, node| world.kill_now(node),
-            |world, node| world.start_now(node),
-        ),
+        ("pause", |world, node| world.pause_now(node), |world, node| world.resume_now(node)),
+        ("cut", |world, node| world.isolate(node, true), |world, node| world.isolate(node, false)),
+        ("kill", |world, node| world.kill_now(node), |world, node| world.start_now(node)),
     ];
     let mut seen = BTreeMap::new();
     for class in [Class::Durable, Class::Volatile] {
@@ -119,9 +97,7 @@ fn no_member_of_a_ring_is_waited_for() {
                 continue;
             }
             for place in 0..2 {
-                let carrier = Carrier::Packets {
-                    reach: Reach::Group,
-                };
+                let carrier = Carrier::Packets { reach: Reach::Group };
                 let mut world = elected(settings(&Route::Ring, carrier, class, 5));
                 let leader = world.leader().unwrap();
                 let client = world.client(leader);
@@ -131,20 +107,14 @@ fn no_member_of_a_ring_is_waited_for() {
                 let slow = before[place];
                 harm(&mut world, slow);
                 let took = time_of_a_command(&mut world, client);
-                assert!(
-                    took < BROKEN_US,
-                    "{name} {class:?}: {took} µs, {usual} µs before"
-                );
+                assert!(took < BROKEN_US, "{name} {class:?}: {took} µs, {usual} µs before");
                 world.run_for(100_000).unwrap();
                 let after = ring(&world);
                 assert_eq!(after.len(), 3, "{name} {class:?}: a ring again");
                 assert!(!after.contains(&slow), "{name} {class:?}: {after:?}");
                 assert_eq!(world.leader(), Some(leader));
                 let again = time_of_a_command(&mut world, client);
-                assert!(
-                    again <= 2 * usual,
-                    "{name} {class:?}: {again} µs, {usual} µs before"
-                );
+                assert!(again <= 2 * usual, "{name} {class:?}: {again} µs, {usual} µs before");
                 mend(&mut world, slow);
                 world.settle().unwrap();
                 *seen.entry(name).or_insert(0) += 1;

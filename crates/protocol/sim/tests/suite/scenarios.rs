@@ -27,16 +27,11 @@ fn ok() -> Reply {
 }
 
 fn others(world: &World, node: usize) -> Vec<usize> {
-    (0..world.nodes.len())
-        .filter(|other| *other != node)
-        .collect()
+    (0..world.nodes.len()).filter(|other| *other != node).collect()
 }
 
 fn role(world: &World, node: usize) -> Option<Role> {
-    world.nodes[node]
-        .running
-        .as_ref()
-        .map(|running| running.replica().node().role())
+    world.nodes[node].running.as_ref().map(|running| running.replica().node().role())
 }
 
 fn decided_to(world: &World, node: usize) -> Slot {
@@ -48,9 +43,7 @@ fn decided_to(world: &World, node: usize) -> Slot {
 
 fn error(world: &World, node: usize) -> String {
     let running = world.nodes[node].running.as_ref();
-    running
-        .and_then(|running| running.replica().error())
-        .unwrap_or_default()
+    running.and_then(|running| running.replica().error()).unwrap_or_default()
 }
 
 /// G1 A proposer crashes after a partial phase 2, restarts and proposes again: its rounds are
@@ -61,9 +54,7 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
         let mut world = World::calm(seed, 3, Class::Durable)?;
         world.ask(0, "SET before 1")?;
         let leader = world.wait_for_leader()?;
-        let [near, far] = others(&world, leader)[..] else {
-            unreachable!("three nodes")
-        };
+        let [near, far] = others(&world, leader)[..] else { unreachable!("three nodes") };
         // The proposal reaches one node; its vote does not come back.
         world.block_now(leader, far, true);
         world.block_now(near, leader, true);
@@ -76,18 +67,11 @@ fn g1_proposer_crashes_after_partial_phase_2() -> Outcome {
             world.block_now(node, leader, false);
         }
         world.start_now(leader);
-        assert_eq!(
-            world.reply(client)?,
-            None,
-            "nobody may have said that it was done"
-        );
+        assert_eq!(world.reply(client)?, None, "nobody may have said that it was done");
         world.wait_for_leader()?;
         // Some value won; it is the same everywhere and stays.
         let first = world.ask(near, "GET x")?;
-        assert!(
-            [bulk("old"), Reply::Bulk(None)].contains(&first),
-            "{first:?}"
-        );
+        assert!([bulk("old"), Reply::Bulk(None)].contains(&first), "{first:?}");
         assert_eq!(world.ask(far, "GET x")?, first);
         assert_eq!(world.ask(leader, "SET x new")?, ok());
         assert_eq!(world.ask(near, "GET x")?, bulk("new"));
@@ -102,21 +86,14 @@ fn g2_same_ballot_with_different_values() -> Outcome {
     let mut world = World::calm(2, 3, Class::Durable)?;
     world.ask(0, "SET x 1")?;
     let leader = world.wait_for_leader()?;
-    let [liar, silent] = others(&world, leader)[..] else {
-        unreachable!("three nodes")
-    };
+    let [liar, silent] = others(&world, leader)[..] else { unreachable!("three nodes") };
     world.isolate(silent, true);
     // Its own vote is late.
     world.nodes[liar].disk_factor = 1000;
     let client = world.client(leader);
     world.say(client, &[b"SET", b"x", b"2"]);
     world.run_for(2_000)?;
-    let node = world.nodes[leader]
-        .running
-        .as_ref()
-        .expect("runs")
-        .replica()
-        .node();
+    let node = world.nodes[leader].running.as_ref().expect("runs").replica().node();
     let next = node.leading().expect("leads").tally.next();
     let vote = quorate_core::message::Phase2b {
         ballot: node.ballot(),
@@ -133,17 +110,9 @@ fn g2_same_ballot_with_different_values() -> Outcome {
     quorate_wire::encode(world.nodes[liar].member(), &frame, &mut bytes).expect("it fits");
     world.forge(liar, leader, &bytes);
     world.run_for(1_000)?;
-    let replica = &world.nodes[leader]
-        .running
-        .as_ref()
-        .expect("runs")
-        .replica();
+    let replica = &world.nodes[leader].running.as_ref().expect("runs").replica();
     assert_eq!(replica.counters().alarms, 1);
-    assert!(
-        error(&world, leader).contains("rule"),
-        "status says so: {}",
-        error(&world, leader)
-    );
+    assert!(error(&world, leader).contains("rule"), "status says so: {}", error(&world, leader));
     Ok(())
 }
 
@@ -178,9 +147,7 @@ fn g11_follower_falls_behind_all_caches() -> Outcome {
     settings.segment_bytes = 32 << 10;
     let mut world = World::elected(settings)?;
     let leader = world.wait_for_leader()?;
-    let [late, other] = others(&world, leader)[..] else {
-        unreachable!("three nodes")
-    };
+    let [late, other] = others(&world, leader)[..] else { unreachable!("three nodes") };
     world.pause_now(late);
     for number in 0..300 {
         assert_eq!(world.ask(leader, &format!("SET k{number} {number}"))?, ok());
@@ -190,11 +157,7 @@ fn g11_follower_falls_behind_all_caches() -> Outcome {
     world.resume_now(late);
     world.run_until("it has caught up", World::is_level)?;
     world.kill_now(other);
-    assert_eq!(
-        world.ask(leader, "SET after 1")?,
-        ok(),
-        "its vote is needed now"
-    );
+    assert_eq!(world.ask(leader, "SET after 1")?, ok(), "its vote is needed now");
     assert_eq!(world.ask(late, "GET k7")?, bulk("7"));
     world.start_now(other);
     world.settle()
@@ -222,15 +185,8 @@ fn g13_back_pressure_loses_nothing() -> Outcome {
         .filter_map(|node| node.running.as_ref())
         .map(|running| running.replica().counters().sends_dropped)
         .sum();
-    assert!(
-        dropped > 0,
-        "the network was never full: nothing was tested"
-    );
-    assert!(
-        world.network.queue_bytes_seen <= 8 << 10,
-        "{}",
-        world.network.queue_bytes_seen
-    );
+    assert!(dropped > 0, "the network was never full: nothing was tested");
+    assert!(world.network.queue_bytes_seen <= 8 << 10, "{}", world.network.queue_bytes_seen);
     world.act_two()
 }
 
@@ -280,10 +236,7 @@ fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
             }
         }
         world.nodes[target].disk_factor = 1;
-        assert!(
-            longest <= 300_000,
-            "seed {seed}: {longest} us without a write"
-        );
+        assert!(longest <= 300_000, "seed {seed}: {longest} us without a write");
         assert_eq!(world.counts.elections, 2, "seed {seed}: one election more");
         assert_eq!(world.ask(elsewhere, "SET after 1")?, ok());
     }
@@ -325,9 +278,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
             world.block_now(stray, other, true);
         }
         world.transfer_now(leader, stray);
-        world.run_until("a campaign", |world| {
-            role(world, stray) == Some(Role::Candidate)
-        })?;
+        world.run_until("a campaign", |world| role(world, stray) == Some(Role::Candidate))?;
         world.run_for(100_000)?;
         world.kill_now(stray);
         for other in others(&world, stray) {
@@ -341,10 +292,7 @@ fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
             running.is_some_and(|running| running.replica().node().leader() == Some(id))
         };
         while !follows(&world) {
-            assert!(
-                world.now.since_us(begun) < 4_000_000,
-                "seed {seed}: it is left alone"
-            );
+            assert!(world.now.since_us(begun) < 4_000_000, "seed {seed}: it is left alone");
             world.say(client, &[b"GET", b"x"]);
             assert_eq!(world.reply(client)?, Some(bulk("1")));
         }
@@ -400,10 +348,8 @@ fn g17_commands_reach_the_leader_that_is_named() -> Outcome {
                 continue;
             }
             assert_eq!(world.ask(node, &format!("SET from{node} {round}"))?, ok());
-            let named = world.nodes[node]
-                .running
-                .as_ref()
-                .and_then(|r| r.replica().node().leader());
+            let named =
+                world.nodes[node].running.as_ref().and_then(|r| r.replica().node().leader());
             assert_eq!(named, Some(world.nodes[leader].id()), "node {}", node + 1);
         }
         if round < 2 {
@@ -421,23 +367,14 @@ fn g18_oversized_and_malformed_input() -> Outcome {
     let client = world.client(leader);
     world.say(client, &[b"SET", b"x", &[b'x'; 5000]]);
     let reply = world.reply(client)?;
-    assert!(
-        matches!(&reply, Some(Reply::Error(text)) if text.starts_with("TOOBIG")),
-        "{reply:?}"
-    );
+    assert!(matches!(&reply, Some(Reply::Error(text)) if text.starts_with("TOOBIG")), "{reply:?}");
     world.say(client, &[b"SET", b"x", b"fits"]);
     assert_eq!(world.reply(client)?, Some(ok()));
-    let [liar, other] = others(&world, leader)[..] else {
-        unreachable!("three nodes")
-    };
+    let [liar, other] = others(&world, leader)[..] else { unreachable!("three nodes") };
     let resets = world.counts.resets;
     world.forge(liar, leader, &[0xff; 500]);
     world.run_for(10_000)?;
-    assert_eq!(
-        world.counts.resets,
-        resets + 1,
-        "the connection is of no use any more"
-    );
+    assert_eq!(world.counts.resets, resets + 1, "the connection is of no use any more");
     assert_eq!(world.ask(other, "GET x")?, bulk("fits"));
     world.settle()
 }
@@ -470,10 +407,7 @@ fn g19_every_byte_survives() -> Outcome {
 fn g20_deaf_client_is_held_back() -> Outcome {
     let mut world = World::calm(20, 3, Class::Durable)?;
     let leader = world.wait_for_leader()?;
-    world.ask(
-        leader,
-        "SET x aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-    )?;
+    world.ask(leader, "SET x aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa")?;
     let deaf = world.client(leader);
     world.clients[deaf].deaf = true;
     for _ in 0..20_000 {
@@ -494,10 +428,7 @@ fn g20_deaf_client_is_held_back() -> Outcome {
 /// the others go on.
 #[test]
 fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
-    let settings = Settings {
-        client_memory: 1 << 20,
-        ..Settings::calm(21, 3, Class::Durable)
-    };
+    let settings = Settings { client_memory: 1 << 20, ..Settings::calm(21, 3, Class::Durable) };
     let mut world = World::elected(settings)?;
     let leader = world.wait_for_leader()?;
     let value = "x".repeat(1500);
@@ -534,11 +465,7 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
         let leader = world.wait_for_leader()?;
         world.ask(leader, "SET x 1")?;
         world.run_for(50_000)?;
-        let failing = if seed % 2 == 0 {
-            leader
-        } else {
-            others(&world, leader)[0]
-        };
+        let failing = if seed % 2 == 0 { leader } else { others(&world, leader)[0] };
         world.nodes[failing].disk_error = true;
         let healthy = others(&world, failing)[0];
         let mut sure = None;
@@ -549,9 +476,7 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
             }
         }
         assert!(sure.is_some(), "the group goes on");
-        world.run_until("it says why", |world| {
-            error(world, failing).contains("the log failed")
-        })?;
+        world.run_until("it says why", |world| error(world, failing).contains("the log failed"))?;
         world.run_for(500_000)?;
         assert_ne!(role(&world, failing), Some(Role::Leader));
         let client = world.client(failing);
@@ -565,11 +490,7 @@ fn g23_failed_disk_stops_votes_but_not_reads() -> Outcome {
         let third = others(&world, failing)[1];
         world.kill_now(third);
         world.wait_for_leader()?;
-        assert_eq!(
-            world.ask(failing, "SET x 3")?,
-            ok(),
-            "its vote is needed now"
-        );
+        assert_eq!(world.ask(failing, "SET x 3")?, ok(), "its vote is needed now");
     }
     Ok(())
 }
@@ -681,17 +602,10 @@ fn volatile_group_killed_at_once_stops_and_says_so() -> Outcome {
     world.run_for(5_000_000)?;
     for node in 0..3 {
         assert_eq!(role(&world, node), Some(Role::Learner));
-        assert!(
-            error(&world, node).contains("forgotten"),
-            "{}",
-            error(&world, node)
-        );
+        assert!(error(&world, node).contains("forgotten"), "{}", error(&world, node));
     }
     let reply = world.ask(0, "GET x")?;
-    assert!(
-        matches!(&reply, Reply::Error(text) if text.starts_with("NOQUORUM")),
-        "{reply:?}"
-    );
+    assert!(matches!(&reply, Reply::Error(text) if text.starts_with("NOQUORUM")), "{reply:?}");
     Ok(())
 }
 
@@ -704,9 +618,7 @@ fn volatile_group_stopped_cleanly_loses_nothing() -> Outcome {
         world.stop_now(node);
     }
     world.run_until("all have stopped once", |world| world.counts.stops >= 3)?;
-    world.run_until("all run again", |world| {
-        world.nodes.iter().all(|n| n.running.is_some())
-    })?;
+    world.run_until("all run again", |world| world.nodes.iter().all(|n| n.running.is_some()))?;
     world.wait_for_leader()?;
     assert_eq!(world.ask(1, "GET x")?, bulk("1"));
     world.settle()
@@ -728,9 +640,7 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
             world.block_now(node, deposed, true);
         }
         world.run_until("another leads", |world| {
-            others(world, deposed)
-                .iter()
-                .any(|node| role(world, *node) == Some(Role::Leader))
+            others(world, deposed).iter().any(|node| role(world, *node) == Some(Role::Leader))
         })?;
         assert_eq!(world.ask(other, "SET x new")?, ok());
         believers += u32::from(role(&world, deposed) == Some(Role::Leader));
@@ -742,10 +652,7 @@ fn deposed_leader_does_not_answer_from_the_past() -> Outcome {
         }
         assert_eq!(world.reply(client)?, Some(bulk("new")), "seed {seed}");
     }
-    assert!(
-        believers > 2,
-        "{believers} times only did two believe to lead"
-    );
+    assert!(believers > 2, "{believers} times only did two believe to lead");
     Ok(())
 }
 
@@ -756,18 +663,13 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
         let mut world = World::calm(30, 3, class)?;
         let leader = world.wait_for_leader()?;
-        let [near, late] = others(&world, leader)[..] else {
-            unreachable!("three nodes")
-        };
+        let [near, late] = others(&world, leader)[..] else { unreachable!("three nodes") };
         world.isolate(late, true);
         assert_eq!(world.ask(near, "PUBLISH ch old")?, Reply::Integer(0));
         let listener = world.client(late);
         world.say(listener, &[b"SUBSCRIBE", b"ch"]);
         world.run_for(100_000)?;
-        assert!(
-            world.clients[listener].replies.is_empty(),
-            "it is not known what is old"
-        );
+        assert!(world.clients[listener].replies.is_empty(), "it is not known what is old");
         world.isolate(late, false);
         let answer =
             |kind: &str, last: Reply| Some(Reply::Array(Some(vec![bulk(kind), bulk("ch"), last])));
@@ -959,10 +861,7 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
             while world.counts.kills == 0 {
                 world.inflict(Fault::IncarnationKill);
             }
-            let struck = world
-                .nodes
-                .iter()
-                .position(|node| node.dies_after.is_some());
+            let struck = world.nodes.iter().position(|node| node.dies_after.is_some());
             let node = struck.expect("one of them");
             world.nodes[node].dies_after = Some(steps);
             let died = |world: &World| world.counts.start_kills + world.counts.kills > 1;
@@ -1024,10 +923,7 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
                 let snapshot = replica.snapshot().map_or(0, |own| own.bytes.max(DATA));
                 let due = (snapshot * u64::from(ratio)).max(48 << 10);
                 let most = 2 * due + pool + 3 * snapshot;
-                assert!(
-                    log + parts <= most.max(2 * DATA + pool),
-                    "{log} + {parts} > {most}"
-                );
+                assert!(log + parts <= most.max(2 * DATA + pool), "{log} + {parts} > {most}");
                 largest = largest.max(log + parts);
             }
         }
@@ -1092,11 +988,7 @@ fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     world.isolate(node, true);
     world.run_for(1_000)?;
     assert_eq!(world.ask(leader, "SET key two")?, ok());
-    assert_eq!(
-        ask(&mut world, "GET key")?,
-        Some(bulk("one")),
-        "within 100 ms"
-    );
+    assert_eq!(ask(&mut world, "GET key")?, Some(bulk("one")), "within 100 ms");
     world.run_for(200_000)?;
     let refused = ask(&mut world, "GET key")?;
     assert!(

@@ -19,10 +19,7 @@ fn writes_to_wrong_places_and_small_files_that_rot_are_found_and_mended() {
         all.files_rotted += report.counts.files_rotted;
         all.files_refused += report.counts.files_refused;
     }
-    assert!(
-        all.strays > 100 && all.files_rotted > 80 && all.files_refused > 40,
-        "{all:?}"
-    );
+    assert!(all.strays > 100 && all.files_rotted > 80 && all.files_refused > 40, "{all:?}");
 }
 
 #[test]
@@ -31,13 +28,7 @@ fn scrubs_find_what_rots_and_nothing_else() {
     for seed in SEEDS.filter(|seed| Settings::draw(*seed).scrubs.is_some()) {
         let report = run(seed, STEPS);
         assert!(report.holds(), "\n{report}\n");
-        let Counts {
-            rotted,
-            stores_rotted,
-            scrubs,
-            scrubs_found,
-            ..
-        } = report.counts;
+        let Counts { rotted, stores_rotted, scrubs, scrubs_found, .. } = report.counts;
         all.rotted += rotted;
         all.stores_rotted += stores_rotted;
         all.scrubs += scrubs;

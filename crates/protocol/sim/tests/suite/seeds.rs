@@ -51,15 +51,9 @@ fn check(seeds: impl Iterator<Item = u64>) -> Counts {
 fn check_half(odd: bool) {
     let all = check(SEEDS.filter(|seed| (seed % 2 == 1) == odd));
     assert!(all.start_kills > 100, "{all:?}");
-    assert!(
-        all.snapshots > 100 && all.loads > 100 && all.trims > 100,
-        "{all:?}"
-    );
+    assert!(all.snapshots > 100 && all.loads > 100 && all.trims > 100, "{all:?}");
     assert!(all.installs > 10, "{all:?}");
-    assert!(
-        all.joins > 50 && all.plans > 30 && all.retired > 5,
-        "{all:?}"
-    );
+    assert!(all.joins > 50 && all.plans > 30 && all.retired > 5, "{all:?}");
     // Leases let reads run, and a node stands still while it has one. That a lease ends between the look and the
     // answer is rare in drawn runs: a test of the replica makes it so (`tests/reads.rs`).
     assert!(all.leased > 300 && all.stalls > 100, "{all:?}");
@@ -86,9 +80,7 @@ fn fixed_seeds_hold_second_half() {
 #[test]
 fn seeds_of_this_commit_hold() {
     let head = commit().unwrap_or_else(|| "no repository".into());
-    let seed = head
-        .bytes()
-        .fold(0, |state, byte| mix(state ^ u64::from(byte)));
+    let seed = head.bytes().fold(0, |state, byte| mix(state ^ u64::from(byte)));
     check((0..3).map(|index| mix(seed + index)));
 }
 
@@ -121,26 +113,11 @@ fn fixed_seeds_cover_every_profile() {
     let of =
         |name: &dyn Fn(&Settings) -> String| settings.iter().map(name).collect::<BTreeSet<_>>();
     // 1, 3 and 5 nodes in both classes, the volatile ones within their budget and beyond.
-    count(
-        "groups",
-        of(&|s| format!("{} {:?} {:?}", s.nodes, s.class, s.losses)),
-        9,
-    );
-    count(
-        "carriers",
-        of(&|s| format!("{:?} {:?}", s.weather.carrier, s.class)),
-        10,
-    );
+    count("groups", of(&|s| format!("{} {:?} {:?}", s.nodes, s.class, s.losses)), 9);
+    count("carriers", of(&|s| format!("{:?} {:?}", s.weather.carrier, s.class)), 10);
     count("depths", of(&|s| format!("{} {:?}", s.depth, s.class)), 6);
-    count(
-        "queues",
-        of(&|s| format!("{} {}", s.tiny_queues, s.inflight_max)),
-        6,
-    );
-    let faults: BTreeSet<_> = settings
-        .iter()
-        .flat_map(|s| s.faults.iter().map(|f| f.0))
-        .collect();
+    count("queues", of(&|s| format!("{} {}", s.tiny_queues, s.inflight_max)), 6);
+    let faults: BTreeSet<_> = settings.iter().flat_map(|s| s.faults.iter().map(|f| f.0)).collect();
     assert_eq!(faults.len(), quorate_sim::faults::Fault::ALL.len());
 }
 
@@ -152,20 +129,8 @@ fn mutants_apply() {
     for entry in fs::read_dir(home.join("mutants")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
-        let file = text
-            .split("file = \"")
-            .nth(1)
-            .unwrap()
-            .split('"')
-            .next()
-            .unwrap();
-        let find = text
-            .split("find = '''\n")
-            .nth(1)
-            .unwrap()
-            .split("\n'''")
-            .next()
-            .unwrap();
+        let file = text.split("file = \"").nth(1).unwrap().split('"').next().unwrap();
+        let find = text.split("find = '''\n").nth(1).unwrap().split("\n'''").next().unwrap();
         let source = fs::read_to_string(home.join("../../..").join(file)).unwrap();
         assert_eq!(source.matches(find).count(), 1, "{}", path.display());
         count += 1;

@@ -32,17 +32,12 @@ fn check(name: &str, title: &str, world: &World) {
         story += line;
         story.push('\n');
     }
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("testdata")
-        .join(name);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name);
     if env::var_os("REWRITE").is_some() {
         fs::write(&file, &story).expect("testdata can be written");
     }
     let told = fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        told == story,
-        "{name} is told differently now; REWRITE=1 tells it again:\n{story}"
-    );
+    assert!(told == story, "{name} is told differently now; REWRITE=1 tells it again:\n{story}");
 }
 
 #[test]
@@ -50,10 +45,7 @@ fn life_of_a_command() -> Result<(), Violation> {
     let mut world = begin(1, 3000)?;
     let leader = world.wait_for_leader()?;
     let follower = (leader + 1) % 3;
-    assert_eq!(
-        world.ask(follower, "SET greeting hello")?,
-        Reply::Simple("OK".into())
-    );
+    assert_eq!(world.ask(follower, "SET greeting hello")?, Reply::Simple("OK".into()));
     world.run_until("all have applied it", World::is_level)?;
     let title = "Life of a command: a client sets a key at a follower. The follower forwards its batch, the leader\n\
                  proposes it and sends before it writes, votes leave when they are on stable storage, two of\n\
@@ -143,9 +135,7 @@ fn a_stream_is_taken_over() -> Result<(), Violation> {
     let name = "log".parse().expect("a name");
     world.ask_streams(second, Ask::Open(name, How::Takeover, writer))?;
     give(&mut world, second, 500)?;
-    world.run_until("the first is told", |world| {
-        world.streamers[client].piece.is_none()
-    })?;
+    world.run_until("the first is told", |world| world.streamers[client].piece.is_none())?;
     let title = "A stream is taken over while its first writer has bytes on their way. One value ends the old piece and\n\
                  begins the next at the exact position ([stream-10]); whoever owned the old one is told where it\n\
                  ended, and what is decided of it later is a no-op ([stream-4]).";

@@ -48,9 +48,7 @@ fn name() -> Name {
 
 fn counters(world: &World, node: usize) -> Counters {
     let running = world.nodes[node].running.as_ref();
-    running
-        .map(|running| running.replica().counters())
-        .unwrap_or_default()
+    running.map(|running| running.replica().counters()).unwrap_or_default()
 }
 
 /// What a node says that the stream's end is.
@@ -92,9 +90,8 @@ fn durable(world: &World, client: usize) -> Option<u64> {
 fn write(world: &mut World, client: usize, bytes: u64) -> Outcome {
     world.give_streams(client, bytes);
     let piece = world.streamers[client].piece.expect("it is open");
-    world.run_until("what was given is durable", |world| {
-        durable(world, client) == Some(piece.given)
-    })
+    world
+        .run_until("what was given is durable", |world| durable(world, client) == Some(piece.given))
 }
 
 fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
@@ -153,11 +150,7 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
         let client = world.streamer(leader);
         let mut acknowledged = 0;
         for round in 0..6 {
-            let how = if round == 0 {
-                How::Create
-            } else {
-                How::Continue
-            };
+            let how = if round == 0 { How::Create } else { How::Continue };
             let at = open(&mut world, client, (leader + round) % 3, how)?;
             assert!(at >= acknowledged, "seed {seed}: {at} of {acknowledged}");
             write(&mut world, client, 20_000)?;
@@ -266,18 +259,11 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     world.run_until("it has the table", |world| end(world, late) >= written)?;
     assert_eq!(counters(&world, late).snapshots_installed, 1);
     let running = world.nodes[late].running.as_ref().expect("it runs");
-    assert_ne!(
-        running.replica().stream_bytes_missing(),
-        Some(0),
-        "it has none of the bytes yet"
-    );
+    assert_ne!(running.replica().stream_bytes_missing(), Some(0), "it has none of the bytes yet");
     // What it does not have, it says that it has not.
     let reader = world.streamer(late);
     let asked = world.ask_streams(reader, Ask::Read(name(), 50_000, 1000))?;
-    assert!(
-        matches!(asked, Some(Heard::Failed(..) | Heard::Bytes(..))),
-        "{asked:?}"
-    );
+    assert!(matches!(asked, Some(Heard::Failed(..) | Heard::Bytes(..))), "{asked:?}");
     check_all(&mut world, written)?;
     // Now it counts: with it and without the other the stream goes on.
     world.kill_now(other);
@@ -298,10 +284,7 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     world.isolate(late, true);
     write(&mut world, client, 100_000)?;
     let trimmed = world.ask_streams(client, Ask::Trim(name(), 150_001))?;
-    assert!(matches!(
-        trimmed,
-        Some(Heard::Done(_, Done::Trimmed { start: 150_001 }))
-    ));
+    assert!(matches!(trimmed, Some(Heard::Done(_, Done::Trimmed { start: 150_001 }))));
     while log_start(&world, leader) < 300_000 {
         write(&mut world, client, 100_000)?;
     }
@@ -341,10 +324,7 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
                 role: As::Learner,
             };
             assert_eq!(world.ask_group(through, join)?, Ok(Answer::Node(id(new))));
-            let plan = GroupAsk::Replace {
-                old: id(old),
-                new: id(new),
-            };
+            let plan = GroupAsk::Replace { old: id(old), new: id(new) };
             let mut begun = false;
             for _ in 0..200 {
                 world.give_streams(client, 5_000);

@@ -14,11 +14,7 @@ use quorate_sim::{
 type Outcome = Result<(), Violation>;
 
 fn set(name: &str, role: Role) -> Ask {
-    Ask::Users(Command::Set {
-        name: name.to_owned(),
-        role: Some(role),
-        password: Password::None,
-    })
+    Ask::Users(Command::Set { name: name.to_owned(), role: Some(role), password: Password::None })
 }
 
 /// The table that a node goes by, if it does.
@@ -57,12 +53,7 @@ impl Seen {
             if (0..3).all(has) {
                 return Ok(());
             }
-            assert!(
-                world.now < deadline,
-                "seed {}: {:?}",
-                world.settings.seed,
-                self.0
-            );
+            assert!(world.now < deadline, "seed {}: {:?}", world.settings.seed, self.0);
             world.step()?;
         }
     }
@@ -75,15 +66,9 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
         let mut dice = Dice::new(seed);
         let mut seen = Seen::default();
         let leader = world.wait_for_leader()?;
-        assert_eq!(
-            world.ask_group(leader, set("ops", Role::Admin))?,
-            Ok(Answer::Done)
-        );
+        assert_eq!(world.ask_group(leader, set("ops", Role::Admin))?, Ok(Answer::Done));
         // Those of the run have said nothing.
-        assert_eq!(
-            world.ask_group(leader, set(DEFAULT, Role::Writer))?,
-            Ok(Answer::Done)
-        );
+        assert_eq!(world.ask_group(leader, set(DEFAULT, Role::Writer))?, Ok(Answer::Done));
         seen.until(&mut world, 2)?;
         for round in 0..6 {
             let victim = dice.index(3);
@@ -130,21 +115,13 @@ fn no_node_goes_by_an_older_table_than_before() -> Outcome {
 fn what_is_refused_is_refused_by_the_log() -> Outcome {
     let mut world = World::elected(Settings::calm(7, 3, Class::Durable))?;
     let leader = world.wait_for_leader()?;
-    let refused = world
-        .ask_group(leader, set("bob", Role::Reader))?
-        .unwrap_err();
+    let refused = world.ask_group(leader, set("bob", Role::Reader))?.unwrap_err();
     assert_eq!(refused.code, "last_admin");
     // A follower asks the leader.
     let follower = (leader + 1) % 3;
-    assert_eq!(
-        world.ask_group(follower, set("ann", Role::Admin))?,
-        Ok(Answer::Done)
-    );
+    assert_eq!(world.ask_group(follower, set("ann", Role::Admin))?, Ok(Answer::Done));
     let reply = world.ask(follower, "SET k v")?;
-    assert!(
-        matches!(&reply, Reply::Error(text) if text.starts_with("NOAUTH")),
-        "{reply:?}"
-    );
+    assert!(matches!(&reply, Reply::Error(text) if text.starts_with("NOAUTH")), "{reply:?}");
     let open = Ask::Users(Command::Open);
     assert_eq!(world.ask_group(leader, open)?, Ok(Answer::Done));
     assert_eq!(world.ask(leader, "SET k v")?, Reply::Simple("OK".into()));
@@ -161,14 +138,8 @@ fn a_node_that_joins_lets_nobody_in_before_it_knows_who_may() -> Outcome {
         let mut dice = Dice::new(seed);
         let leader = world.wait_for_leader()?;
         // Something about the group that it applies before it comes to the users.
-        assert_eq!(
-            world.ask_group(leader, Ask::Priority(id(0), 1))?,
-            Ok(Answer::Done)
-        );
-        assert_eq!(
-            world.ask_group(leader, set("ops", Role::Admin))?,
-            Ok(Answer::Done)
-        );
+        assert_eq!(world.ask_group(leader, Ask::Priority(id(0), 1))?, Ok(Answer::Done));
+        assert_eq!(world.ask_group(leader, set("ops", Role::Admin))?, Ok(Answer::Done));
         let join = Ask::Join {
             nonce: 4,
             node: None,

@@ -50,9 +50,7 @@ fn settings(seed: u64, spares: usize) -> Settings {
 
 fn counters(world: &World, node: usize) -> Counters {
     let running = world.nodes[node].running.as_ref();
-    running
-        .map(|running| running.replica().counters())
-        .unwrap_or_default()
+    running.map(|running| running.replica().counters()).unwrap_or_default()
 }
 
 fn decided_to(world: &World, node: usize) -> u64 {
@@ -80,17 +78,11 @@ fn weights(world: &World) -> Vec<(usize, u32)> {
 }
 
 fn join(world: &mut World, through: usize, spare: usize, role: As) -> Outcome {
-    let ask = Ask::Join {
-        nonce: spare as u64 + 1,
-        node: None,
-        peer: format!("n{}:1", spare + 1),
-        role,
-    };
+    let ask =
+        Ask::Join { nonce: spare as u64 + 1, node: None, peer: format!("n{}:1", spare + 1), role };
     let answer = world.ask_group(through, ask)?;
     assert_eq!(answer, Ok(Answer::Node(id(spare))));
-    world.run_until("it has joined, and runs", |world| {
-        world.nodes[spare].running.is_some()
-    })
+    world.run_until("it has joined, and runs", |world| world.nodes[spare].running.is_some())
 }
 
 /// The leader is asked, again while it has not heard that everybody is level.
@@ -139,10 +131,7 @@ fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
         }
         world.run_for(100_000)?;
     }
-    panic!(
-        "the log begins at {}, not behind {beyond}",
-        log_start(world, node)
-    );
+    panic!("the log begins at {}, not behind {beyond}", log_start(world, node));
 }
 
 /// G8 Quorums that would not meet are refused: when a group is founded, and when it is changed; the group goes
@@ -226,16 +215,9 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     for round in 0..4u32 {
         for (node, weight) in [(0, 3), (1, 2), (2, 3), (0, 1), (2, 1), (1, 1)] {
             let key = format!("k{node}");
-            world.say(
-                client,
-                &[b"SET", key.as_bytes(), round.to_string().as_bytes()],
-            );
+            world.say(client, &[b"SET", key.as_bytes(), round.to_string().as_bytes()]);
             carry_out(&mut world, &Ask::Weight(id(node), weight))?;
-            assert!(
-                weights(&world).contains(&(node, weight)),
-                "{:?}",
-                weights(&world)
-            );
+            assert!(weights(&world).contains(&(node, weight)), "{:?}", weights(&world));
         }
         for _ in 0..6 {
             assert_eq!(world.reply(client)?, Some(ok()));
@@ -272,10 +254,7 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
         let leader = world.wait_for_leader()?;
         join(&mut world, leader, 3, As::Learner)?;
         fill_until_trimmed(&mut world, leader, 20)?;
-        let ask = Ask::Replace {
-            old: id((leader + 1) % 3),
-            new: id(3),
-        };
+        let ask = Ask::Replace { old: id((leader + 1) % 3), new: id(3) };
         let mut goal = vec![(leader, 1), ((leader + 2) % 3, 1), (3, 1)];
         goal.sort_unstable();
         let mut number = 0;
@@ -291,10 +270,7 @@ fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
             let eras: Vec<u32> = (0..4).filter_map(|node| known_era(&world, node)).collect();
             world.inflict(Fault::CrashAll);
             let now = world.wait_for_leader()?;
-            assert!(
-                era(&world, now) >= *eras.iter().max().expect("they ran"),
-                "{eras:?}"
-            );
+            assert!(era(&world, now) >= *eras.iter().max().expect("they ran"), "{eras:?}");
             assert_eq!(world.ask(now, "GET x")?, bulk(&number.to_string()));
         }
         world.run_until("the plan is carried through", World::has_no_plan)?;
@@ -370,18 +346,12 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     // Behind a little: nobody trims what they need, whatever snapshots there are.
     let value = "v".repeat(1 << 10);
     for number in 0..40 {
-        assert_eq!(
-            world.ask(leader, &format!("SET k{} {value}", number % 5))?,
-            ok()
-        );
+        assert_eq!(world.ask(leader, &format!("SET k{} {value}", number % 5))?, ok());
     }
     world.run_for(1_000_000)?;
     let behind = decided_to(&world, late).min(decided_to(&world, 3));
     assert!(decided_to(&world, leader) > behind + 30);
-    assert!(
-        counters(&world, leader).snapshots_taken > 0,
-        "it could have trimmed"
-    );
+    assert!(counters(&world, leader).snapshots_taken > 0, "it could have trimmed");
     for node in [leader, other] {
         assert!(log_start(&world, node) <= behind, "trimmed what is needed");
     }
@@ -403,12 +373,7 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     assert_eq!(refused, "not_caught_up");
     world.settle()?;
     for node in [late, 3] {
-        assert_eq!(
-            counters(&world, node).snapshots_installed,
-            1,
-            "node {}",
-            node + 1
-        );
+        assert_eq!(counters(&world, node).snapshots_installed, 1, "node {}", node + 1);
     }
     // It has the data: its vote is needed now, and it serves what it slept through.
     world.kill_now(other);
@@ -448,28 +413,19 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
                 }
             }
             let eras = era(&world, leader);
-            let plan = Ask::Replace {
-                old: id(old),
-                new: id(new),
-            };
+            let plan = Ask::Replace { old: id(old), new: id(new) };
             begin(&mut world, &plan)?;
             let (mut rest, mut handed) = (20, false);
             while rest > 0 {
                 // Some more after the plan is carried through.
                 rest -= usize::from(world.has_no_plan());
                 for client in &clients {
-                    assert_eq!(
-                        world.reply(*client)?,
-                        Some(ok()),
-                        "seed {seed}, {old} to {new}"
-                    );
+                    assert_eq!(world.reply(*client)?, Some(ok()), "seed {seed}, {old} to {new}");
                     say(&mut world, *client);
                 }
                 let amid = world.leader().filter(|_| !handed && !world.has_no_plan());
                 if let Some(leader) = amid.filter(|leader| era(&world, *leader) > eras + 2) {
-                    let to = (old + 1..new)
-                        .find(|node| *node != leader)
-                        .expect("two stay");
+                    let to = (old + 1..new).find(|node| *node != leader).expect("two stay");
                     world.transfer_now(leader, to);
                     handed = true;
                 }
@@ -508,10 +464,7 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
         world.isolate(late, true);
         world.run_for(3_000_000)?;
         join(&mut world, leader, 5, As::Learner)?;
-        let ask = Ask::Replace {
-            old: id(removed),
-            new: id(5),
-        };
+        let ask = Ask::Replace { old: id(removed), new: id(5) };
         carry_out(&mut world, &ask)?;
         let behind = decided_to(&world, late);
         fill_until_trimmed(&mut world, leader, behind)?;
@@ -530,10 +483,7 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
 
         // Three of the five that count are down: who was removed makes no quorum of the other two.
         let members = weights(&world);
-        let down = members
-            .iter()
-            .map(|(node, _)| *node)
-            .filter(|node| *node != leader);
+        let down = members.iter().map(|(node, _)| *node).filter(|node| *node != leader);
         for node in down.take(3) {
             world.kill_now(node);
         }

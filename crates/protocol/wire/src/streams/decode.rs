@@ -144,38 +144,21 @@ fn ask(kind: u8, body: &[u8]) -> Result<Ask<'_>, Malformed> {
             name: fields.name()?,
         },
         kind::DATA => Ask::Data(fields.rest()),
-        kind::CLOSE => Ask::Close {
-            finish: fields.flag("finish")?,
-        },
-        kind::STAT => Ask::Stat {
-            name: fields.name()?,
-        },
-        kind::LIST => Ask::List {
-            after: fields.name()?,
-        },
-        kind::TRIM => Ask::Trim {
-            before: fields.u64()?,
-            name: fields.name()?,
-        },
-        kind::REMOVE => Ask::Remove {
-            name: fields.name()?,
-        },
+        kind::CLOSE => Ask::Close { finish: fields.flag("finish")? },
+        kind::STAT => Ask::Stat { name: fields.name()? },
+        kind::LIST => Ask::List { after: fields.name()? },
+        kind::TRIM => Ask::Trim { before: fields.u64()?, name: fields.name()? },
+        kind::REMOVE => Ask::Remove { name: fields.name()? },
         kind::READ => Ask::Read {
             from: fields.u64()?,
             to: fields.u64()?,
             follow: fields.flag("follow")?,
             name: fields.name()?,
         },
-        kind::RETAIN => Ask::Retain {
-            keep: fields.keep()?,
-            name: fields.name()?,
-        },
+        kind::RETAIN => Ask::Retain { keep: fields.keep()?, name: fields.name()? },
         kind::LOGIN => {
             let length = usize::from(fields.u8()?);
-            Ask::Login {
-                name: fields.cut(length)?.name()?,
-                password: fields.password()?,
-            }
+            Ask::Login { name: fields.cut(length)?.name()?, password: fields.password()? }
         }
         unknown => return Err(Malformed::Kind(unknown)),
     };
@@ -190,18 +173,10 @@ fn answer(kind: u8, body: &[u8]) -> Result<Answer<'_>, Malformed> {
             node: NodeId(fields.u32()?),
             leader: fields.text("leader", TEXT_BYTES_MAX)?,
         },
-        kind::OPENED => Answer::Opened {
-            position: fields.u64()?,
-        },
-        kind::DURABLE => Answer::Durable {
-            position: fields.u64()?,
-        },
-        kind::CLOSED => Answer::Closed {
-            position: fields.u64()?,
-        },
-        kind::ENDED => Answer::Ended {
-            position: fields.u64()?,
-        },
+        kind::OPENED => Answer::Opened { position: fields.u64()? },
+        kind::DURABLE => Answer::Durable { position: fields.u64()? },
+        kind::CLOSED => Answer::Closed { position: fields.u64()? },
+        kind::ENDED => Answer::Ended { position: fields.u64()? },
         kind::INFO => Answer::Info(fields.info()?),
         kind::LIST_END => Answer::ListEnd,
         kind::BYTES => {
@@ -212,13 +187,8 @@ fn answer(kind: u8, body: &[u8]) -> Result<Answer<'_>, Malformed> {
             }
             Answer::Bytes { position, bytes }
         }
-        kind::END => Answer::End {
-            position: fields.u64()?,
-            finished: fields.flag("finished")?,
-        },
-        kind::DONE => Answer::Done {
-            position: fields.u64()?,
-        },
+        kind::END => Answer::End { position: fields.u64()?, finished: fields.flag("finished")? },
+        kind::DONE => Answer::Done { position: fields.u64()? },
         kind::ERROR => {
             let code = u16::from_le_bytes(fields.take()?);
             let position = fields.u64()?;
@@ -242,10 +212,7 @@ struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, rest) = self
-            .0
-            .split_first_chunk()
-            .ok_or(Malformed::Field("length"))?;
+        let (head, rest) = self.0.split_first_chunk().ok_or(Malformed::Field("length"))?;
         self.0 = rest;
         Ok(*head)
     }
@@ -271,10 +238,7 @@ impl<'a> Fields<'a> {
     }
 
     fn cut(&mut self, length: usize) -> Result<Self, Malformed> {
-        let (head, rest) = self
-            .0
-            .split_at_checked(length)
-            .ok_or(Malformed::Field("length"))?;
+        let (head, rest) = self.0.split_at_checked(length).ok_or(Malformed::Field("length"))?;
         self.0 = rest;
         Ok(Self(head))
     }
@@ -286,9 +250,7 @@ impl<'a> Fields<'a> {
     /// All that is left.
     fn text(&mut self, name: &'static str, bytes_max: usize) -> Result<&'a str, Malformed> {
         let text = core::str::from_utf8(self.rest()).map_err(|_| Malformed::Field(name))?;
-        (text.len() <= bytes_max)
-            .then_some(text)
-            .ok_or(Malformed::Field(name))
+        (text.len() <= bytes_max).then_some(text).ok_or(Malformed::Field(name))
     }
 
     fn name(&mut self) -> Result<&'a str, Malformed> {
@@ -308,10 +270,7 @@ impl<'a> Fields<'a> {
     }
 
     fn keep(&mut self) -> Result<Keep, Malformed> {
-        Ok(Keep {
-            bytes: self.bound()?,
-            age_ms: self.bound()?,
-        })
+        Ok(Keep { bytes: self.bound()?, age_ms: self.bound()? })
     }
 
     fn info(&mut self) -> Result<Info<'a>, Malformed> {
@@ -319,11 +278,8 @@ impl<'a> Fields<'a> {
         let pieces = self.u32()?;
         let finished = self.flag("finished")?;
         let is_written = self.flag("writing")?;
-        let writing = StreamName {
-            owner: NodeId(self.u32()?),
-            boot: self.u32()?,
-            number: self.u32()?,
-        };
+        let writing =
+            StreamName { owner: NodeId(self.u32()?), boot: self.u32()?, number: self.u32()? };
         if !is_written && writing != StreamName::default() {
             return Err(Malformed::Field("writing"));
         }
@@ -342,9 +298,6 @@ impl<'a> Fields<'a> {
 
     /// `frame`, if nothing is left over.
     fn end<T>(self, frame: T) -> Result<T, Malformed> {
-        self.0
-            .is_empty()
-            .then_some(frame)
-            .ok_or(Malformed::Field("length"))
+        self.0.is_empty().then_some(frame).ok_or(Malformed::Field("length"))
     }
 }

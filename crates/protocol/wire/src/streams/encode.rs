@@ -37,12 +37,7 @@ impl Ask<'_> {
                 put_name(name, out);
             }),
             Self::Remove { name } => frame(kind::REMOVE, out, |out| put_name(name, out)),
-            Self::Read {
-                from,
-                to,
-                follow,
-                name,
-            } => frame(kind::READ, out, |out| {
+            Self::Read { from, to, follow, name } => frame(kind::READ, out, |out| {
                 put64(from, out);
                 put64(to, out);
                 out.push(u8::from(follow));
@@ -74,11 +69,7 @@ impl Answer<'_> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let at = |kind, position, out| frame(kind, out, |out| put64(position, out));
         match *self {
-            Self::Welcome {
-                version,
-                node,
-                leader,
-            } => frame(kind::WELCOME, out, |out| {
+            Self::Welcome { version, node, leader } => frame(kind::WELCOME, out, |out| {
                 put32(version, out);
                 put32(node.0, out);
                 out.extend_from_slice(cut(leader).as_bytes());
@@ -98,12 +89,7 @@ impl Answer<'_> {
                 out.push(u8::from(finished));
             }),
             Self::Done { position } => at(kind::DONE, position, out),
-            Self::Error {
-                code,
-                position,
-                detail,
-                hint,
-            } => frame(kind::ERROR, out, |out| {
+            Self::Error { code, position, detail, hint } => frame(kind::ERROR, out, |out| {
                 let detail = cut(detail);
                 let length = u16::try_from(detail.len()).expect("cut to TEXT_BYTES_MAX");
                 out.extend_from_slice(&code.to_le_bytes());
@@ -164,11 +150,7 @@ fn put64(number: u64, out: &mut Vec<u8>) {
 }
 
 fn put_name(name: &str, out: &mut Vec<u8>) {
-    assert!(
-        name.len() <= NAME_BYTES_MAX,
-        "a name of {} bytes",
-        name.len()
-    );
+    assert!(name.len() <= NAME_BYTES_MAX, "a name of {} bytes", name.len());
     out.extend_from_slice(name.as_bytes());
 }
 

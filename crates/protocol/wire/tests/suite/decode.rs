@@ -58,10 +58,7 @@ fn frames_say_how_far_a_log_is() {
             assert_eq!(silent, 0);
         }
     }
-    assert_eq!(
-        says,
-        BTreeSet::from([16, 17, 19, 20, 21, 22, 30, 33, 37, 52])
-    );
+    assert_eq!(says, BTreeSet::from([16, 17, 19, 20, 21, 22, 30, 33, 37, 52]));
 }
 
 /// A node that knows nothing of byte streams, and one that serves none, say nothing of them.
@@ -73,10 +70,7 @@ fn a_hello_without_a_word_about_streams_is_understood() {
         panic!("{frame:?}");
     };
     let with = bytes_of(from, &frame);
-    let silent = Frame::Hello(Hello {
-        stream: "",
-        ..hello
-    });
+    let silent = Frame::Hello(Hello { stream: "", ..hello });
     let without = bytes_of(from, &silent);
     assert_eq!(with.len() - without.len(), 2 + hello.stream.len());
     let body = &without[HEADER_BYTES..];
@@ -95,31 +89,19 @@ fn a_hello_says_what_its_sender_supports() {
         panic!("{frame:?}");
     };
     let saying = |lowest, newest| {
-        let levels = Levels {
-            lowest: Level(lowest),
-            newest: Level(newest),
-        };
+        let levels = Levels { lowest: Level(lowest), newest: Level(newest) };
         bytes_of(from, &Frame::Hello(Hello { levels, ..hello }))
     };
     let (old, new) = (saying(8, 8), saying(8, 9));
     let differ: Vec<usize> = (0..new.len()).filter(|at| old[*at] != new[*at]).collect();
     // The sum of the header, and `number`.
-    assert!(
-        differ.iter().all(|at| (8..12).contains(at) || *at == 112),
-        "{differ:?}"
-    );
+    assert!(differ.iter().all(|at| (8..12).contains(at) || *at == 112), "{differ:?}");
     for (bytes, lowest, newest) in [(old, 8, 8), (new.clone(), 8, 9)] {
-        let Ok(Decoded::Frame {
-            frame: Frame::Hello(said),
-            ..
-        }) = decode(&bytes, BODY_BYTES_MAX)
+        let Ok(Decoded::Frame { frame: Frame::Hello(said), .. }) = decode(&bytes, BODY_BYTES_MAX)
         else {
             panic!("a hello");
         };
-        assert_eq!(
-            (said.levels.lowest.0, said.levels.newest.0),
-            (lowest, newest)
-        );
+        assert_eq!((said.levels.lowest.0, said.levels.newest.0), (lowest, newest));
     }
     for number in [8_u64, 1, 1 << 16, u64::MAX] {
         let mut odd = new.clone();
@@ -132,11 +114,7 @@ fn a_hello_says_what_its_sender_supports() {
 /// What names channels is bounded, and has one form.
 #[test]
 fn what_is_said_of_datagrams_is_looked_at_closely() {
-    let channel = |channel| DatagramChannel {
-        channel,
-        to_one: true,
-        next: 9,
-    };
+    let channel = |channel| DatagramChannel { channel, to_one: true, next: 9 };
     let said = |count: u8| {
         Frame::Datagrams(Datagrams {
             boot: 3,
@@ -164,10 +142,7 @@ fn what_is_said_of_datagrams_is_looked_at_closely() {
     assert!(!refused(&|_| {}), "as it was sent");
     assert!(refused(&|body| body[6] = 2), "neither one nor all");
     assert!(refused(&|body| body[7] = 1), "what is not used is zero");
-    assert!(
-        refused(&|body| body.truncate(body.len() - 1)),
-        "a channel without its end"
-    );
+    assert!(refused(&|body| body.truncate(body.len() - 1)), "a channel without its end");
     assert!(refused(&|body| body.extend([0; 16 * 16])), "seventeen");
     assert!(refused(&|body| body[0] = 200), "a text beyond the end");
 }
@@ -178,10 +153,7 @@ fn a_proposals_header_says_how_far_it_goes() {
         let bytes = bytes_of(from, frame);
         assert_eq!(proposed_to(&bytes[..HEADER_BYTES - 1]), None, "cut off");
         let expected = match frame {
-            Frame::Protocol {
-                message: Message::Phase2a(proposal),
-                ..
-            } => Some(proposal.range.to),
+            Frame::Protocol { message: Message::Phase2a(proposal), .. } => Some(proposal.range.to),
             _ => None,
         };
         assert_eq!(proposed_to(&bytes), expected);
@@ -196,11 +168,7 @@ fn every_frame_comes_back_as_it_was_sent() {
         assert_eq!(bytes.len(), 3 + encoded_len(frame));
         bytes.extend([9; 5]); // what follows is not touched
         let used = encoded_len(frame);
-        let expected = Decoded::Frame {
-            from,
-            frame: frame.clone(),
-            used,
-        };
+        let expected = Decoded::Frame { from, frame: frame.clone(), used };
         assert_eq!(decode(&bytes[3..], BODY_BYTES_MAX), Ok(expected));
     });
 }
@@ -236,10 +204,7 @@ fn a_frame_cut_anywhere_asks_for_more_and_never_for_too_much() {
         for cut in (0..bytes.len()).step_by(1 + usize::try_from(random.below(7)).unwrap()) {
             match decode(&bytes[..cut], BODY_BYTES_MAX) {
                 Ok(Decoded::NeedMore(more)) => {
-                    assert!(
-                        more >= 1 && cut + more <= bytes.len(),
-                        "cut {cut}, more {more}"
-                    );
+                    assert!(more >= 1 && cut + more <= bytes.len(), "cut {cut}, more {more}");
                 }
                 other => panic!("cut {cut}: {other:?}"),
             }
@@ -256,10 +221,7 @@ fn every_single_bit_flip_is_caught() {
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             // Not even `NeedMore`: a damaged length does not make a receiver wait.
-            assert!(
-                decode(&bytes, BODY_BYTES_MAX).is_err(),
-                "kind {kind}, bit {bit}"
-            );
+            assert!(decode(&bytes, BODY_BYTES_MAX).is_err(), "kind {kind}, bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -287,19 +249,12 @@ fn mutations_with_valid_checksums_never_panic_and_never_yield_a_frame_that_canno
             if let Ok(Decoded::Frame { from, frame, .. }) = decode(&bytes, BODY_BYTES_MAX) {
                 taken += 1;
                 let again = bytes_of(from, &frame);
-                let expected = Decoded::Frame {
-                    from,
-                    frame,
-                    used: again.len(),
-                };
+                let expected = Decoded::Frame { from, frame, used: again.len() };
                 assert_eq!(decode(&again, BODY_BYTES_MAX), Ok(expected));
             }
         }
     });
-    assert!(
-        taken > 1000,
-        "the mutations are too wild to test anything: {taken}"
-    );
+    assert!(taken > 1000, "the mutations are too wild to test anything: {taken}");
 }
 
 #[test]
@@ -341,10 +296,7 @@ fn a_stranger_is_recognised_by_the_first_wrong_byte() {
 
 #[test]
 fn another_format_is_told_by_its_number() {
-    let frame = Frame::Protocol {
-        message: Message::ReadRequest { id: 1 },
-        bytes: None,
-    };
+    let frame = Frame::Protocol { message: Message::ReadRequest { id: 1 }, bytes: None };
     let mut bytes = bytes_of(Member::first(1), &frame);
     bytes[4] = 2;
     assert_eq!(decode(&bytes, 0), Err(Malformed::Format(2)));
@@ -361,41 +313,22 @@ fn a_body_above_the_bound_is_refused_before_it_arrives() {
 /// [value-2] A name never travels with other bytes than its own.
 #[test]
 fn bytes_that_are_not_those_of_the_name_are_refused_on_both_sides() {
-    let name = BatchName {
-        length: 4,
-        checksum: checksum(b"abcd"),
-        ..BatchName::default()
-    };
+    let name = BatchName { length: 4, checksum: checksum(b"abcd"), ..BatchName::default() };
     let value = Value::Batch(name);
     let mut out = Vec::new();
-    let short = Frame::Forward {
-        value,
-        bytes: b"abc",
-    };
-    assert_eq!(
-        encode(Member::first(1), &short, &mut out),
-        Err(Unencodable::NotItsBytes)
-    );
+    let short = Frame::Forward { value, bytes: b"abc" };
+    assert_eq!(encode(Member::first(1), &short, &mut out), Err(Unencodable::NotItsBytes));
     assert!(out.is_empty());
 
     // Other bytes of the same length leave here, for checking them again costs a pass per peer;
     // the receiver sees the difference.
-    let other = bytes_of(
-        Member::first(1),
-        &Frame::Forward {
-            value,
-            bytes: b"abce",
-        },
-    );
+    let other = bytes_of(Member::first(1), &Frame::Forward { value, bytes: b"abce" });
     assert_eq!(decode(&other, BODY_BYTES_MAX), Err(Malformed::BodyCheck));
 
     // And when the body's checksum was made right for the other bytes:
     let mut sealed = other;
     seal(&mut sealed);
-    assert_eq!(
-        decode(&sealed, BODY_BYTES_MAX),
-        Err(Malformed::Field("bytes"))
-    );
+    assert_eq!(decode(&sealed, BODY_BYTES_MAX), Err(Malformed::Field("bytes")));
 }
 
 #[test]
@@ -404,14 +337,8 @@ fn values_without_bytes_carry_none() {
     let value = Value::NoOp;
     for frame in [
         Frame::Forward { value, bytes: b"x" },
-        Frame::FetchReply {
-            value,
-            bytes: Some(b""),
-        },
-        Frame::Protocol {
-            message: Message::ReadRequest { id: 1 },
-            bytes: Some(b"x"),
-        },
+        Frame::FetchReply { value, bytes: Some(b"") },
+        Frame::Protocol { message: Message::ReadRequest { id: 1 }, bytes: Some(b"x") },
     ] {
         let refused = encode(Member::first(1), &frame, &mut out);
         assert_eq!(refused, Err(Unencodable::NotItsBytes), "{frame:?}");
@@ -421,25 +348,13 @@ fn values_without_bytes_carry_none() {
 #[test]
 fn a_frame_that_no_receiver_would_take_is_not_sent() {
     let bytes = vec![0; BODY_BYTES_MAX + 1];
-    let name = BatchName {
-        length: u32::try_from(bytes.len()).unwrap(),
-        ..BatchName::default()
-    };
+    let name = BatchName { length: u32::try_from(bytes.len()).unwrap(), ..BatchName::default() };
     let mut out = Vec::new();
-    let frame = Frame::Forward {
-        value: Value::Batch(name),
-        bytes: &bytes,
-    };
-    assert_eq!(
-        encode(Member::first(1), &frame, &mut out),
-        Err(Unencodable::TooLong)
-    );
+    let frame = Frame::Forward { value: Value::Batch(name), bytes: &bytes };
+    assert_eq!(encode(Member::first(1), &frame, &mut out), Err(Unencodable::TooLong));
     let reason = "x".repeat(2000);
     let frame = Frame::Refused(RefusalCode::Version, &reason);
-    assert_eq!(
-        encode(Member::first(1), &frame, &mut out),
-        Err(Unencodable::TooLong)
-    );
+    assert_eq!(encode(Member::first(1), &frame, &mut out), Err(Unencodable::TooLong));
     assert!(out.is_empty());
 }
 
@@ -448,11 +363,7 @@ fn a_frame_that_no_receiver_would_take_is_not_sent() {
 fn extents_out_of_order_are_refused() {
     let extent = |from, to| Extent {
         range: SlotRange::new(Slot(from), Slot(to)),
-        ballot: Ballot {
-            era: Era(0),
-            round: 1,
-            node: NodeId(1),
-        },
+        ballot: Ballot { era: Era(0), round: 1, node: NodeId(1) },
         value: Value::NoOp,
         class: Class::Durable,
     };
@@ -469,14 +380,8 @@ fn extents_out_of_order_are_refused() {
     };
     let read = |extents| decode(&bytes_of(Member::first(1), &promise(extents)), 1000).map(drop);
     assert_eq!(read(vec![extent(1, 3), extent(3, 4)]), Ok(()));
-    assert_eq!(
-        read(vec![extent(3, 4), extent(1, 3)]),
-        Err(Malformed::Field("extents"))
-    );
-    assert_eq!(
-        read(vec![extent(1, 3), extent(2, 4)]),
-        Err(Malformed::Field("extents"))
-    );
+    assert_eq!(read(vec![extent(3, 4), extent(1, 3)]), Err(Malformed::Field("extents")));
+    assert_eq!(read(vec![extent(1, 3), extent(2, 4)]), Err(Malformed::Field("extents")));
     assert_eq!(read(vec![extent(2, 2)]), Err(Malformed::Field("range")));
     assert_eq!(read(vec![extent(0, 2)]), Err(Malformed::Field("range")));
 }
@@ -486,12 +391,8 @@ fn extents_out_of_order_are_refused() {
 #[test]
 fn a_piece_of_a_snapshot_is_bounded() {
     let bytes = vec![7; SNAPSHOT_PIECE_BYTES_MAX + 1];
-    let piece = |offset, bytes| Frame::SnapshotPiece {
-        at: Slot(9),
-        digest: 1 << 100,
-        offset,
-        bytes,
-    };
+    let piece =
+        |offset, bytes| Frame::SnapshotPiece { at: Slot(9), digest: 1 << 100, offset, bytes };
     let from = Member::first(1);
     let mut out = Vec::new();
     let refused = encode(from, &piece(0, &bytes), &mut out);
@@ -506,26 +407,17 @@ fn a_piece_of_a_snapshot_is_bounded() {
     let sealed = [&longer[..8], &longer[12..]].concat();
     longer[8..12].copy_from_slice(&checksum(&sealed).to_le_bytes());
     longer.extend_from_slice(&bytes);
-    assert_eq!(
-        decode(&longer, BODY_BYTES_MAX),
-        Err(Malformed::Field("body_length"))
-    );
+    assert_eq!(decode(&longer, BODY_BYTES_MAX), Err(Malformed::Field("body_length")));
     let beyond = bytes_of(from, &piece(u64::MAX - 2, &bytes[..3]));
-    assert_eq!(
-        decode(&beyond, BODY_BYTES_MAX),
-        Err(Malformed::Field("offset"))
-    );
+    assert_eq!(decode(&beyond, BODY_BYTES_MAX), Err(Malformed::Field("offset")));
 }
 
 /// A piece of a stream is bounded, is never empty, and its last position is a number of 64 bits.
 #[test]
 fn a_piece_of_a_stream_is_bounded() {
     let bytes = vec![7; STREAM_PIECE_BYTES_MAX + 1];
-    let piece = |position, bytes| Frame::StreamBytes {
-        stream: StreamName::default(),
-        position,
-        bytes,
-    };
+    let piece =
+        |position, bytes| Frame::StreamBytes { stream: StreamName::default(), position, bytes };
     let from = Member::first(1);
     let refused = encode(from, &piece(0, &bytes), &mut Vec::new());
     assert_eq!(refused, Err(Unencodable::TooLong));
@@ -540,17 +432,10 @@ fn a_piece_of_a_stream_is_bounded() {
 /// What nobody needs is of a stream, and has no body.
 #[test]
 fn needless_content_is_of_a_stream_and_brings_no_bytes() {
-    let frame = Frame::Needless {
-        stream: StreamName::default(),
-        below: u64::MAX,
-        from: Slot(7),
-    };
+    let frame = Frame::Needless { stream: StreamName::default(), below: u64::MAX, from: Slot(7) };
     let bytes = bytes_of(Member::first(1), &frame);
     assert!(decode(&bytes, 0).is_ok());
-    let question = Frame::FetchRequest {
-        value: Value::NoOp,
-        slot: Slot(7),
-    };
+    let question = Frame::FetchRequest { value: Value::NoOp, slot: Slot(7) };
     let mut other = bytes_of(Member::first(1), &question);
     other[5] = bytes[5];
     let sealed = [&other[..8], &other[12..160]].concat();
@@ -562,10 +447,7 @@ fn needless_content_is_of_a_stream_and_brings_no_bytes() {
 fn a_value_of_one_slot_never_covers_two() {
     let value = Value::AllocateNode { nonce: 1 };
     let range = SlotRange::new(Slot(1), Slot(3));
-    let frame = Frame::Protocol {
-        message: Message::Learn { range, value },
-        bytes: None,
-    };
+    let frame = Frame::Protocol { message: Message::Learn { range, value }, bytes: None };
     let bytes = bytes_of(Member::first(1), &frame);
     assert_eq!(decode(&bytes, 0), Err(Malformed::Field("range")));
 }

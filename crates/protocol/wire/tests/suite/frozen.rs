@@ -21,16 +21,8 @@ struct Released {
 /// Each level that was released. One is added here when it is released; none is ever changed: nodes in the field have these
 /// bytes in their logs, and send them.
 const RELEASED: [Released; 2] = [
-    Released {
-        level: 8,
-        frames: (0x95d2_4055, 72),
-        values: (0x457a_9d89, 12),
-    },
-    Released {
-        level: 9,
-        frames: (0x93a9_b760, 75),
-        values: (0x0ef6_a4a6, 13),
-    },
+    Released { level: 8, frames: (0x95d2_4055, 72), values: (0x457a_9d89, 12) },
+    Released { level: 9, frames: (0x93a9_b760, 75), values: (0x0ef6_a4a6, 13) },
 ];
 
 fn text(level: u16, file: &str) -> String {
@@ -40,19 +32,12 @@ fn text(level: u16, file: &str) -> String {
 
 fn bytes(hex: &str) -> Vec<u8> {
     let pairs = (0..hex.len() / 2).map(|at| &hex[at * 2..at * 2 + 2]);
-    pairs
-        .map(|pair| u8::from_str_radix(pair, 16).unwrap())
-        .collect()
+    pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
 }
 
 #[test]
 fn vectors_of_released_levels_are_as_they_were() {
-    for Released {
-        level,
-        frames,
-        values,
-    } in RELEASED
-    {
+    for Released { level, frames, values } in RELEASED {
         for (file, (sum, _)) in [("frames.txt", frames), ("values.txt", values)] {
             let now = checksum(text(level, file).as_bytes());
             assert_eq!(
@@ -69,12 +54,9 @@ fn frames_of_released_levels_are_read_and_written_as_ever() {
     for Released { level, frames, .. } in RELEASED {
         let mut known = 0;
         for block in text(level, "frames.txt").split("\n\n") {
-            let fields = block
-                .lines()
-                .filter(|line| line.as_bytes().get(4).is_some_and(u8::is_ascii_digit));
-            let joined: String = fields
-                .filter_map(|line| line.split_whitespace().nth(2))
-                .collect();
+            let fields =
+                block.lines().filter(|line| line.as_bytes().get(4).is_some_and(u8::is_ascii_digit));
+            let joined: String = fields.filter_map(|line| line.split_whitespace().nth(2)).collect();
             let released = bytes(&joined);
             let decoded = decode(&released, BODY_BYTES_MAX);
             let Ok(Decoded::Frame { from, frame, used }) = decoded else {

@@ -10,9 +10,7 @@ use quorate_core::value::Value;
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, decode, header::FIELDS};
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("vectors")
-        .join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("vectors").join(name)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -28,10 +26,7 @@ fn name(frame: &Frame<'_>) -> String {
         Frame::Protocol { message, .. } => format!("{message:?}"),
         other => format!("{other:?}"),
     };
-    text.split(|c: char| !c.is_alphanumeric())
-        .next()
-        .expect("split yields one")
-        .to_lowercase()
+    text.split(|c: char| !c.is_alphanumeric()).next().expect("split yields one").to_lowercase()
 }
 
 /// One block per frame: name, what it says, header field by field, body.
@@ -63,10 +58,7 @@ fn check(file: &str, actual: &str) {
         fs::write(path(file), actual).unwrap();
     }
     let expected = fs::read_to_string(path(file)).unwrap();
-    assert!(
-        expected == actual,
-        "{file} differs; REWRITE=1 writes it again\n{actual}"
-    );
+    assert!(expected == actual, "{file} differs; REWRITE=1 writes it again\n{actual}");
 }
 
 #[test]
@@ -81,16 +73,10 @@ fn golden_bytes_decode_to_what_they_say() {
     let text = fs::read_to_string(path("frames.txt")).unwrap();
     let mut frames = 0;
     for block in text.split("\n\n") {
-        let says = block
-            .lines()
-            .find_map(|line| line.strip_prefix("  says "))
-            .unwrap();
-        let fields = block
-            .lines()
-            .filter(|line| line.as_bytes().get(4).is_some_and(u8::is_ascii_digit));
-        let joined: String = fields
-            .filter_map(|line| line.split_whitespace().nth(2))
-            .collect();
+        let says = block.lines().find_map(|line| line.strip_prefix("  says ")).unwrap();
+        let fields =
+            block.lines().filter(|line| line.as_bytes().get(4).is_some_and(u8::is_ascii_digit));
+        let joined: String = fields.filter_map(|line| line.split_whitespace().nth(2)).collect();
         let bytes: Vec<u8> = (0..joined.len() / 2)
             .map(|at| u8::from_str_radix(&joined[at * 2..at * 2 + 2], 16).unwrap())
             .collect();
@@ -116,20 +102,14 @@ fn values_have_their_golden_bytes() {
             Value::Reconfigure { change, .. } => format!("Reconfigure {change:?}"),
             other => format!("{other:?}"),
         };
-        let name: String = name
-            .chars()
-            .take_while(|c| c.is_alphanumeric() || *c == ' ')
-            .collect();
+        let name: String = name.chars().take_while(|c| c.is_alphanumeric() || *c == ' ').collect();
         if !seen.iter().any(|(other, _)| *other == name) {
             seen.push((name, value));
         }
     }
     seen.sort_by_key(|(name, _)| name.clone());
     let lines = seen.iter().map(|(_, value)| {
-        format!(
-            "{}  {value:?}\n",
-            hex(&quorate_wire::value::value_to_bytes(value))
-        )
+        format!("{}  {value:?}\n", hex(&quorate_wire::value::value_to_bytes(value)))
     });
     check("values.txt", &lines.collect::<String>());
 }

@@ -27,10 +27,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            window: 256,
-            patience: Duration::from_secs(10),
-        }
+        Self { window: 256, patience: Duration::from_secs(10) }
     }
 }
 
@@ -189,11 +186,9 @@ impl FrameClient {
                     continue;
                 }
                 (Act::Ask, Some(desk)) => desk.ask(&Request::Stand(self.name)),
-                (Act::Offer(counter, bytes), Some(desk)) => desk.ask(&Request::Offer {
-                    name: self.name,
-                    counter,
-                    bytes,
-                }),
+                (Act::Offer(counter, bytes), Some(desk)) => {
+                    desk.ask(&Request::Offer { name: self.name, counter, bytes })
+                }
                 (Act::Ask | Act::Offer(..), None) => break,
             };
             if asked.is_err() {
@@ -250,17 +245,11 @@ impl FrameClient {
     }
 
     fn wait(&mut self, patience: Duration) -> Result<(), Error> {
-        let wake = self
-            .machine
-            .wake_at()
-            .map(|at| at.saturating_sub(self.now()));
+        let wake = self.machine.wake_at().map(|at| at.saturating_sub(self.now()));
         let late = self.desk.as_ref().map_or(Some(self.dial_at), Desk::late_at);
         let late = late.map(|at| at.saturating_duration_since(Instant::now()));
         let wake = wake.map(Duration::from_micros);
-        let patience = [wake, late]
-            .into_iter()
-            .flatten()
-            .fold(patience, Duration::min);
+        let patience = [wake, late].into_iter().flatten().fold(patience, Duration::min);
         let mut waits = vec![PollFd::new(&self.station, PollFlags::IN)];
         if let Some(desk) = self.desk.as_ref().filter(|desk| desk.is_asked()) {
             let mut flags = PollFlags::IN;

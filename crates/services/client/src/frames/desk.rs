@@ -50,12 +50,7 @@ impl Desk {
         let stream = TcpStream::connect_timeout(&at, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self {
-            stream,
-            input: Vec::new(),
-            output: Vec::new(),
-            asked: VecDeque::new(),
-        })
+        Ok(Self { stream, input: Vec::new(), output: Vec::new(), asked: VecDeque::new() })
     }
 
     pub(super) fn ask(&mut self, request: &Request<'_>) -> io::Result<()> {

@@ -234,12 +234,7 @@ impl Machine {
         if bytes.len() > room.min(quorate_offload::header::ROOM_BYTES_MAX) {
             return Err(NotTaken::TooLong);
         }
-        self.open.push_back(Batch {
-            tag,
-            crc: checksum(&bytes),
-            bytes,
-            sent: None,
-        });
+        self.open.push_back(Batch { tag, crc: checksum(&bytes), bytes, sent: None });
         Ok(())
     }
 
@@ -256,10 +251,7 @@ impl Machine {
         let setup = Setup {
             group: place.group,
             room: place.room.into(),
-            own: Address {
-                mac: self.own,
-                ..Address::default()
-            },
+            own: Address { mac: self.own, ..Address::default() },
             heard: stations(place.group)[1].mac,
             owner: Address::default(),
         };
@@ -334,10 +326,7 @@ impl Machine {
     fn executed(&mut self, now: Micros, slot: Option<u64>) {
         self.progress_at = now;
         if let Some(batch) = self.open.pop_front() {
-            self.done.push_back(Done {
-                tag: batch.tag,
-                outcome: Outcome::Executed(slot),
-            });
+            self.done.push_back(Done { tag: batch.tag, outcome: Outcome::Executed(slot) });
         }
         self.first += 1;
         self.cursor = self.cursor.max(self.first);
@@ -454,10 +443,7 @@ impl Machine {
     fn end(&mut self) {
         self.is_over = true;
         while let Some(batch) = self.open.pop_front() {
-            self.done.push_back(Done {
-                tag: batch.tag,
-                outcome: Outcome::Unknown,
-            });
+            self.done.push_back(Done { tag: batch.tag, outcome: Outcome::Unknown });
         }
     }
 }

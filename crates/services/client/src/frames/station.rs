@@ -33,10 +33,7 @@ impl Station {
             either: [upper(Type::Decided), upper(Type::Refused)],
         })?;
         socket.join(Mac(stations(group)[1].mac))?;
-        Ok(Self {
-            socket,
-            bytes: vec![0; Form::Raw.room_at() + ROOM_BYTES_MAX + 1].into(),
-        })
+        Ok(Self { socket, bytes: vec![0; Form::Raw.room_at() + ROOM_BYTES_MAX + 1].into() })
     }
 
     pub(super) const fn own(&self) -> [u8; 6] {

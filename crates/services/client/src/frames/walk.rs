@@ -48,11 +48,7 @@ pub(super) struct Walk {
 impl Walk {
     /// All slots below are applied somewhere, in this era or an earlier one.
     pub(super) const fn new(next: u64, era: u32) -> Self {
-        Self {
-            era,
-            next,
-            heard: BTreeMap::new(),
-        }
+        Self { era, next, heard: BTreeMap::new() }
     }
 
     pub(super) const fn next(&self) -> u64 {
@@ -71,11 +67,7 @@ impl Walk {
         if ahead >= AHEAD {
             return Err(Unheard::Far);
         }
-        let heard = Heard {
-            value: said.value,
-            is_whole,
-            sum: said.sum,
-        };
+        let heard = Heard { value: said.value, is_whole, sum: said.sum };
         match self.heard.get(&slot) {
             Some(known) if *known == heard => Err(Unheard::Stale),
             Some(_) => Err(Unheard::Conflict),

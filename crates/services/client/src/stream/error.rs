@@ -107,10 +107,7 @@ impl fmt::Display for Error {
                 detail => f.write_str(detail),
             },
             Self::Unreachable(why) => write!(f, "no node did it in time; the last obstacle: {why}"),
-            Self::Lost {
-                acknowledged,
-                position,
-            } => write!(
+            Self::Lost { acknowledged, position } => write!(
                 f,
                 "data loss: all bytes below position {acknowledged} were acknowledged, but the \
                  stream goes on at {position}"
@@ -124,10 +121,9 @@ impl fmt::Display for Error {
                 "the stream was closed at position {position}, before the end of what was written, \
                  {written}"
             ),
-            Self::Skipped { expected, position } => write!(
-                f,
-                "a node sent what is at position {position} where {expected} was due"
-            ),
+            Self::Skipped { expected, position } => {
+                write!(f, "a node sent what is at position {position} where {expected} was due")
+            }
             Self::Replaced => {
                 f.write_str("the stream was removed, and there is another one of its name")
             }

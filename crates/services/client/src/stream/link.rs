@@ -49,11 +49,7 @@ impl Link {
         };
         link.say(&[Ask::Hello { version: VERSION }], wait)?;
         link.leader = match link.hear(wait)? {
-            Answer::Welcome {
-                version: VERSION,
-                leader,
-                ..
-            } => leader.to_owned(),
+            Answer::Welcome { version: VERSION, leader, .. } => leader.to_owned(),
             _ => return Err(Trouble::unexpected()),
         };
         if let Some(login) = login {
@@ -88,8 +84,7 @@ impl Link {
 
     /// The next frame that is no error. A node that says nothing for `wait` is given up.
     pub(super) fn hear(&mut self, wait: Duration) -> Result<Answer<'_>, Trouble> {
-        self.hear_within(wait)?
-            .ok_or_else(|| Trouble::Later("the node says nothing".to_owned()))
+        self.hear_within(wait)?.ok_or_else(|| Trouble::Later("the node says nothing".to_owned()))
     }
 
     /// The next frame that is no error; `None` if nothing comes for `wait`.
@@ -97,12 +92,9 @@ impl Link {
         let timeout = Some(wait.max(WAIT_MIN));
         self.socket.socket().set_read_timeout(timeout)?;
         match self.frames.next(&self.socket) {
-            Ok(Answer::Error {
-                code,
-                position,
-                detail,
-                hint,
-            }) => Err(Trouble::of(code, position, detail, hint)),
+            Ok(Answer::Error { code, position, detail, hint }) => {
+                Err(Trouble::of(code, position, detail, hint))
+            }
             Ok(answer) => Ok(Some(answer)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error.into()),
@@ -137,10 +129,7 @@ pub(super) struct Frames {
 
 impl Default for Frames {
     fn default() -> Self {
-        Self {
-            input: vec![0; INPUT_BYTES_MIN],
-            new: 0..0,
-        }
+        Self { input: vec![0; INPUT_BYTES_MIN], new: 0..0 }
     }
 }
 
@@ -184,10 +173,9 @@ impl Frames {
 
     fn fill(&mut self, mut socket: &Stream) -> io::Result<()> {
         match socket.read(&mut self.input[self.new.end..]) {
-            Ok(0) => Err(io::Error::new(
-                ErrorKind::UnexpectedEof,
-                "the node closed the connection",
-            )),
+            Ok(0) => {
+                Err(io::Error::new(ErrorKind::UnexpectedEof, "the node closed the connection"))
+            }
             Ok(count) => {
                 self.new.end += count;
                 Ok(())

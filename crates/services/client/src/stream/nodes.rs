@@ -134,9 +134,8 @@ mod tests {
         };
         let mut nodes = Nodes::new(&["a", "b"], options);
         nodes.met = true;
-        let waits: Vec<u128> = (0..8)
-            .map(|_| nodes.failed(String::new()).unwrap().as_millis())
-            .collect();
+        let waits: Vec<u128> =
+            (0..8).map(|_| nodes.failed(String::new()).unwrap().as_millis()).collect();
         assert_eq!(waits, [0, 10, 10, 20, 20, 35, 35, 35]);
         nodes.served();
         assert_eq!(nodes.failed(String::new()), Ok(Duration::ZERO));

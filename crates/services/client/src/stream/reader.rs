@@ -130,10 +130,7 @@ impl StreamReader {
         let due = self.position;
         let in_place = |position| match position == due {
             true => Ok(()),
-            false => Err(Error::Skipped {
-                expected: due,
-                position,
-            }),
+            false => Err(Error::Skipped { expected: due, position }),
         };
         let Some(answer) = link.hear_within(wait)? else {
             if !self.follow {
@@ -170,12 +167,8 @@ impl StreamReader {
         }
         let Options { stall, .. } = self.nodes.options;
         let mut link = self.nodes.dial()?;
-        let read = Ask::Read {
-            from: self.position,
-            to: self.to,
-            follow: self.follow,
-            name: &self.name,
-        };
+        let read =
+            Ask::Read { from: self.position, to: self.to, follow: self.follow, name: &self.name };
         link.say(&[Ask::Stat { name: &self.name }, read], stall)?;
         let Answer::Info(info) = link.hear(stall)? else {
             return Err(Trouble::unexpected());
@@ -226,9 +219,9 @@ impl Seek for StreamReader {
         let target = match to {
             SeekFrom::Start(position) => Some(position),
             SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
-            SeekFrom::End(distance) => requests::stat(&mut self.nodes, &self.name)?
-                .end
-                .checked_add_signed(distance),
+            SeekFrom::End(distance) => {
+                requests::stat(&mut self.nodes, &self.name)?.end.checked_add_signed(distance)
+            }
         };
         let position = target.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "no stream has such a position")

@@ -92,10 +92,7 @@ impl Window {
         self.forget(position, self.sent)?;
         match self.bytes.is_empty() {
             true => Ok(()),
-            false => Err(Error::Short {
-                written: self.written(),
-                position,
-            }),
+            false => Err(Error::Short { written: self.written(), position }),
         }
     }
 
@@ -104,10 +101,7 @@ impl Window {
             return Err(Error::Ahead { sent, position });
         }
         let Some(count) = position.checked_sub(self.durable) else {
-            return Err(Error::Lost {
-                acknowledged: self.durable,
-                position,
-            });
+            return Err(Error::Lost { acknowledged: self.durable, position });
         };
         let count = usize::try_from(count).expect("within the buffer");
         self.bytes.drain(..count);
@@ -149,23 +143,14 @@ mod tests {
         let mut window = Window::new(9, 10);
         window.write(b"abcde");
         sent(&mut window, 3);
-        let ahead = Error::Ahead {
-            sent: 13,
-            position: 14,
-        };
+        let ahead = Error::Ahead { sent: 13, position: 14 };
         assert_eq!(window.acknowledged(14), Err(ahead.clone()));
         assert_eq!(window.opened(14), Err(ahead));
         window.acknowledged(12).unwrap();
-        let lost = Error::Lost {
-            acknowledged: 12,
-            position: 11,
-        };
+        let lost = Error::Lost { acknowledged: 12, position: 11 };
         assert_eq!(window.acknowledged(11), Err(lost.clone()));
         assert_eq!(window.opened(11), Err(lost));
-        let short = Error::Short {
-            written: 15,
-            position: 13,
-        };
+        let short = Error::Short { written: 15, position: 13 };
         assert_eq!(window.closed(13), Err(short));
     }
 
@@ -176,10 +161,7 @@ mod tests {
         window.write(b"abcde");
         sent(&mut window, 5);
         window.opened(2).unwrap();
-        let ahead = Error::Ahead {
-            sent: 2,
-            position: 5,
-        };
+        let ahead = Error::Ahead { sent: 2, position: 5 };
         assert_eq!(window.acknowledged(5), Err(ahead));
         window.opened(5).unwrap();
         assert!(window.is_sent());

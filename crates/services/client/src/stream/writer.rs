@@ -218,11 +218,7 @@ impl Shared {
             callers_wait: 0,
             dropped: false,
         };
-        Self {
-            state: Mutex::new(state),
-            work: Condvar::new(),
-            news: Condvar::new(),
-        }
+        Self { state: Mutex::new(state), work: Condvar::new(), news: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -231,10 +227,7 @@ impl Shared {
 
     fn wait_for_news<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.callers_wait += 1;
-        let mut state = self
-            .news
-            .wait(state)
-            .expect("nobody panics while it is held");
+        let mut state = self.news.wait(state).expect("nobody panics while it is held");
         state.callers_wait -= 1;
         state
     }

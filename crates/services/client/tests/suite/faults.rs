@@ -55,10 +55,7 @@ impl Fake {
     fn listen(world: &Arc<Mutex<World>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let fake = Self {
-            world: Arc::clone(world),
-            address,
-        };
+        let fake = Self { world: Arc::clone(world), address };
         let node = fake.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -73,10 +70,8 @@ impl Fake {
         let mut session = String::new();
         let mut input = Vec::new();
         while let Some(arguments) = command(&mut stream, &mut input) {
-            let words: Vec<&str> = arguments
-                .iter()
-                .map(|word| std::str::from_utf8(word).unwrap())
-                .collect();
+            let words: Vec<&str> =
+                arguments.iter().map(|word| std::str::from_utf8(word).unwrap()).collect();
             match &words[..] {
                 ["QUORATE", "SESSION"] => {
                     let mut world = self.world.lock().unwrap();
@@ -90,11 +85,7 @@ impl Fake {
                     stream.write_all(b"+OK\r\n").unwrap();
                 }
                 ["QUORATE", "ACK", below] => {
-                    self.world
-                        .lock()
-                        .unwrap()
-                        .acknowledged
-                        .push(below.parse().unwrap());
+                    self.world.lock().unwrap().acknowledged.push(below.parse().unwrap());
                     stream.write_all(b"+OK\r\n").unwrap();
                 }
                 ["QUORATE", "SEQ", number, what] => {
@@ -123,9 +114,7 @@ impl Fake {
         }
         let key = (session.to_owned(), number);
         if !world.replies.contains_key(&key) {
-            world
-                .executed
-                .push((session.to_owned(), number, what.to_vec()));
+            world.executed.push((session.to_owned(), number, what.to_vec()));
             let reply = i64::try_from(world.executed.len()).unwrap();
             world.replies.insert(key.clone(), reply);
         }
@@ -160,16 +149,9 @@ fn command(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> 
 fn parse(input: &[u8]) -> Option<(Vec<Vec<u8>>, usize)> {
     let mut at = 0;
     let mut line = |prefix: u8| {
-        let end = at
-            + input
-                .get(at..)?
-                .windows(2)
-                .position(|pair| pair == b"\r\n")?;
+        let end = at + input.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;
         assert_eq!(input[at], prefix);
-        let number: usize = std::str::from_utf8(&input[at + 1..end])
-            .unwrap()
-            .parse()
-            .unwrap();
+        let number: usize = std::str::from_utf8(&input[at + 1..end]).unwrap().parse().unwrap();
         at = end + 2;
         if prefix == b'$' {
             at += number + 2;
@@ -206,12 +188,7 @@ fn a_command_runs_once_whatever_happens_to_its_connection() {
         &[DropAfter, DropAfter, DropBefore, Fine],
         &[Silent, Fine],
         &[Unknown, Unknown, Fine],
-        &[
-            Refuse("BUSY later"),
-            Refuse("NOQUORUM no leader"),
-            DropAfter,
-            Fine,
-        ],
+        &[Refuse("BUSY later"), Refuse("NOQUORUM no leader"), DropAfter, Fine],
     ];
     for faults in schedules {
         let fake = Fake::start(faults);
@@ -227,10 +204,7 @@ fn a_command_runs_once_whatever_happens_to_its_connection() {
 fn a_silent_node_is_left_for_another_one() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let fake = Fake::start(&[]);
-    let addresses = [
-        silent.local_addr().unwrap().to_string(),
-        fake.address.clone(),
-    ];
+    let addresses = [silent.local_addr().unwrap().to_string(), fake.address.clone()];
     let mut client = Client::new(&addresses, hasty());
     assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(1)));
 }
@@ -239,15 +213,7 @@ fn a_silent_node_is_left_for_another_one() {
 #[test]
 fn pipelined_commands_keep_their_replies() {
     use Fault::{DropAfter, Fine, Refuse};
-    let fake = Fake::start(&[
-        Fine,
-        Fine,
-        DropAfter,
-        Fine,
-        Refuse("BUSY later"),
-        Fine,
-        DropAfter,
-    ]);
+    let fake = Fake::start(&[Fine, Fine, DropAfter, Fine, Refuse("BUSY later"), Fine, DropAfter]);
     let mut client = Client::new(&[fake.address.as_str()], hasty());
     let names: Vec<String> = (0..50).map(|index| format!("c{index}")).collect();
     for name in &names {
@@ -258,10 +224,7 @@ fn pipelined_commands_keep_their_replies() {
     let world = fake.world.lock().unwrap();
     assert_eq!(world.executed.len(), 50);
     for (name, reply) in names.iter().zip(replies) {
-        let ran = world
-            .executed
-            .iter()
-            .position(|(_, _, what)| what == name.as_bytes());
+        let ran = world.executed.iter().position(|(_, _, what)| what == name.as_bytes());
         let place = i64::try_from(ran.unwrap()).unwrap() + 1;
         assert_eq!(reply, Ok(Reply::Integer(place)), "{name}");
     }
@@ -324,11 +287,7 @@ fn a_refusal_does_not_end_a_doubt() {
 
 #[test]
 fn a_deadline_without_a_node_says_that_nothing_ran() {
-    let nobody = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .to_string();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let mut client = Client::new(&[nobody], one_attempt());
     assert!(matches!(client.run(&[b"incr"]), Err(Error::NotExecuted(_))));
 }
@@ -339,16 +298,8 @@ fn a_lost_session_is_told_and_not_papered_over() {
     let lost = Fault::Refuse("NOSESSION expired");
     let fake = Fake::start(&[Fault::DropAfter, lost, lost]);
     let mut client = Client::new(&[fake.address.as_str()], hasty());
-    assert_eq!(
-        client.run(&[b"incr"]),
-        Err(Error::SessionLost { may_have_run: true })
-    );
-    assert_eq!(
-        client.run(&[b"incr"]),
-        Err(Error::SessionLost {
-            may_have_run: false
-        })
-    );
+    assert_eq!(client.run(&[b"incr"]), Err(Error::SessionLost { may_have_run: true }));
+    assert_eq!(client.run(&[b"incr"]), Err(Error::SessionLost { may_have_run: false }));
     assert_eq!(client.run(&[b"incr"]), Ok(Reply::Integer(2)));
     assert_eq!(client.session(), Some("3.0"));
     assert_eq!(fake.executed(), 2);
@@ -357,10 +308,7 @@ fn a_lost_session_is_told_and_not_papered_over() {
 /// [session-2] A number that was given up would fill the session forever.
 #[test]
 fn what_was_given_up_is_acknowledged() {
-    let short = Options {
-        deadline: Duration::from_millis(50),
-        ..hasty()
-    };
+    let short = Options { deadline: Duration::from_millis(50), ..hasty() };
     let busy = Fake::start(&[Fault::Refuse("BUSY later"); 10_000]);
     let mut client = Client::new(&[busy.address.as_str()], short);
     assert!(matches!(client.run(&[b"incr"]), Err(Error::NotExecuted(_))));
@@ -388,11 +336,7 @@ fn a_reply_too_many_is_noticed() {
             let mut stream = stream.unwrap();
             let mut input = Vec::new();
             while command(&mut stream, &mut input).is_some() {
-                let reply: &[u8] = if round == 0 {
-                    b":1\r\n:1\r\n"
-                } else {
-                    b":2\r\n"
-                };
+                let reply: &[u8] = if round == 0 { b":1\r\n:1\r\n" } else { b":2\r\n" };
                 if stream.write_all(reply).is_err() {
                     break;
                 }

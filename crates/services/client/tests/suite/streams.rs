@@ -58,11 +58,7 @@ fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> Played {
     let mut writer = create(&played, options()).unwrap();
     writer.write_all(data).unwrap();
     assert_eq!(finish(writer), Ok(data.len() as u64), "{faults:?}");
-    assert_eq!(
-        played.stream("s"),
-        Some((data.to_vec(), true)),
-        "{faults:?}"
-    );
+    assert_eq!(played.stream("s"), Some((data.to_vec(), true)), "{faults:?}");
     played
 }
 
@@ -80,11 +76,7 @@ fn a_lost_answer_loses_and_repeats_nothing() {
     let data = bytes(3000);
     for at in 0..4 {
         check(1, &[Fault::CutOut(at)], &data);
-        check(
-            3,
-            &[Fault::CutOut(at), Fault::CutOut(at), Fault::Mute(at)],
-            &data,
-        );
+        check(3, &[Fault::CutOut(at), Fault::CutOut(at), Fault::Mute(at)], &data);
     }
 }
 
@@ -125,9 +117,7 @@ fn a_connection_cut_anywhere_loses_and_repeats_nothing() {
         assert!(stream == data && finished, "{faults:?}");
 
         // Faults that nobody met are left to the reader.
-        let cuts: Vec<Fault> = (0..dice.index(6))
-            .map(|_| Fault::CutOut(dice.index(20)))
-            .collect();
+        let cuts: Vec<Fault> = (0..dice.index(6)).map(|_| Fault::CutOut(dice.index(20))).collect();
         played.play(&cuts);
         let mut read = Vec::new();
         let mut reader = StreamReader::new(played.addresses(), &name, options());
@@ -152,10 +142,7 @@ fn a_silent_node_is_left() {
 fn a_writer_whose_piece_was_ended_comes_back_at_once() {
     let played = Played::start(1, 1).unwrap();
     played.play(&[Fault::End(500)]);
-    let patient = Options {
-        stall: 2 * PATIENCE,
-        ..options()
-    };
+    let patient = Options { stall: 2 * PATIENCE, ..options() };
     let mut writer = create(&played, patient).unwrap();
     writer.write_all(&bytes(1000)).unwrap();
     assert_eq!(finish(writer), Ok(1000));
@@ -187,11 +174,8 @@ fn a_full_buffer_holds_the_caller_up_and_drops_nothing() {
     const BUFFER: u64 = 100_000;
     let played = Played::start(1, 1).unwrap();
     played.hold(7);
-    let patient = Options {
-        buffer: usize::try_from(BUFFER).unwrap(),
-        stall: PATIENCE,
-        ..options()
-    };
+    let patient =
+        Options { buffer: usize::try_from(BUFFER).unwrap(), stall: PATIENCE, ..options() };
     let mut writer = create(&played, patient).unwrap();
     let watch = writer.watch();
     let data = bytes(300_000);
@@ -260,26 +244,14 @@ fn positions_that_cannot_be_are_errors() {
         writer.write_all(b"e").unwrap();
         writer.finish()
     };
-    let error = Error::Lost {
-        acknowledged: 4,
-        position: 3,
-    };
+    let error = Error::Lost { acknowledged: 4, position: 3 };
     assert_eq!(lost(-1), Err(error));
     // One byte more than were ever sent; the fifth may be among these.
     assert!(matches!(lost(2), Err(Error::Ahead { position: 6, .. })));
-    assert!(matches!(
-        check_first(Fault::Misplace(1)),
-        Err(Error::Ahead {
-            sent: 0,
-            position: 1
-        })
-    ));
+    assert!(matches!(check_first(Fault::Misplace(1)), Err(Error::Ahead { sent: 0, position: 1 })));
     assert!(matches!(
         check_first(Fault::Exaggerate(1)),
-        Err(Error::Ahead {
-            sent: 3,
-            position: 4
-        })
+        Err(Error::Ahead { sent: 3, position: 4 })
     ));
 }
 
@@ -291,13 +263,8 @@ fn a_stream_that_was_closed_elsewhere_is_an_error() {
     assert!(
         matches!(
             short,
-            Err(Error::Short {
-                written: 3,
-                position: 2
-            } | Error::Lost {
-                acknowledged: 3,
-                position: 2
-            })
+            Err(Error::Short { written: 3, position: 2 }
+                | Error::Lost { acknowledged: 3, position: 2 })
         ),
         "{short:?}"
     );
@@ -307,15 +274,9 @@ fn a_stream_that_was_closed_elsewhere_is_an_error() {
         played.play(&[Fault::CutOut(2), Fault::Misplace(by)]);
         let opened = StreamWriter::open(played.addresses(), "s", How::Append, options());
         let expected = match by {
-            -1 => Err(Error::Lost {
-                acknowledged: 3,
-                position: 2,
-            }),
+            -1 => Err(Error::Lost { acknowledged: 3, position: 2 }),
             0 => Ok(3),
-            _ => Err(Error::Ahead {
-                sent: 3,
-                position: 4,
-            }),
+            _ => Err(Error::Ahead { sent: 3, position: 4 }),
         };
         assert_eq!(opened.unwrap().finish(), expected);
         assert_eq!(played.stream("s"), Some((b"abc".to_vec(), true)));
@@ -372,10 +333,7 @@ fn appending_goes_on_at_the_end() {
     // What the first one had sent may have been decided before that.
     let (stream, finished) = played.stream("s").unwrap();
     assert_eq!((stream.len() as u64, finished), (end, true));
-    assert!(
-        stream.starts_with(b"abc") && stream.ends_with(b"fg"),
-        "{stream:?}"
-    );
+    assert!(stream.starts_with(b"abc") && stream.ends_with(b"fg"), "{stream:?}");
     for how in [How::Append, How::Takeover] {
         assert_eq!(open(how).unwrap_err().code(), Some(Code::Finished));
     }
@@ -405,10 +363,7 @@ fn nobody_there_is_an_error_at_once_and_later_when_patience_ends() {
     assert!(matches!(listed, Err(Error::Unreachable(_))));
 
     let played = Played::start(2, 1).unwrap();
-    let hasty = Options {
-        patience: Duration::from_millis(30),
-        ..options()
-    };
+    let hasty = Options { patience: Duration::from_millis(30), ..options() };
     let mut writer = create(&played, hasty).unwrap();
     played.set_down(0, true);
     played.set_down(1, true);
@@ -437,10 +392,7 @@ fn a_reader_reads_from_anywhere_to_anywhere() {
     }
     reader.seek(SeekFrom::End(0)).unwrap();
     assert_eq!(reader.read(&mut some).unwrap(), 0);
-    let end = End {
-        position: 600_000,
-        finished: true,
-    };
+    let end = End { position: 600_000, finished: true };
     assert_eq!(reader.end(), Some(end));
     assert!(reader.seek(SeekFrom::Current(-600_001)).is_err());
 
@@ -455,10 +407,7 @@ fn a_reader_reads_from_anywhere_to_anywhere() {
 fn a_follower_goes_on_until_the_stream_is_closed_whatever_happens_to_its_nodes() {
     let played = Played::start(2, 1).unwrap();
     played.put("s", b"", false);
-    let quick = Options {
-        silence: Duration::from_millis(20),
-        ..options()
-    };
+    let quick = Options { silence: Duration::from_millis(20), ..options() };
     played.play(&[Fault::Mute(4), Fault::CutOut(3), Fault::CutOut(5)]);
     let data = bytes(50_000);
     let mut reader = StreamReader::new(played.addresses(), "s", quick).follow();
@@ -523,44 +472,25 @@ fn streams_are_looked_at_trimmed_and_removed_at_whatever_node_can() {
     }
     let mut streams = Streams::new(played.addresses(), options());
     // The list goes on behind the last name that came.
-    played.play(&[
-        Fault::CutOut(5),
-        Fault::Refuse(Code::NoQuorum),
-        Fault::CutOut(9),
-    ]);
+    played.play(&[Fault::CutOut(5), Fault::Refuse(Code::NoQuorum), Fault::CutOut(9)]);
     let list = streams.list().unwrap();
     assert!(list.iter().map(|info| &info.name).eq(&names));
     played.play(&[Fault::Refuse(Code::NoQuorum)]);
     let info = streams.stat("s03").unwrap();
-    assert_eq!(
-        (info.start, info.end, info.finished, info.writer),
-        (0, 3, false, None)
-    );
+    assert_eq!((info.start, info.end, info.finished, info.writer), (0, 3, false, None));
     played.play(&[Fault::CutOut(1)]);
     assert_eq!(streams.trim("s03", 2), Ok(2));
     assert_eq!(streams.stat("s03").unwrap().start, 2);
-    assert_eq!(
-        streams.trim("s03", 4).unwrap_err().code(),
-        Some(Code::BehindEnd)
-    );
-    let keep = Keep {
-        bytes: Some(1),
-        age_ms: None,
-    };
+    assert_eq!(streams.trim("s03", 4).unwrap_err().code(), Some(Code::BehindEnd));
+    let keep = Keep { bytes: Some(1), age_ms: None };
     assert_eq!(streams.retain("s03", keep), Ok(2));
     assert_eq!(streams.stat("s03").unwrap().keep, keep);
     assert_eq!(streams.stat("s04").unwrap().keep, Keep::default());
-    assert_eq!(
-        streams.retain("none", keep).unwrap_err().code(),
-        Some(Code::Unknown)
-    );
+    assert_eq!(streams.retain("none", keep).unwrap_err().code(), Some(Code::Unknown));
     // The answer is lost; the removal is not.
     played.play(&[Fault::CutOut(1)]);
     assert_eq!(streams.remove("s03"), Ok(()));
-    assert_eq!(
-        streams.remove("s03").unwrap_err().code(),
-        Some(Code::Unknown)
-    );
+    assert_eq!(streams.remove("s03").unwrap_err().code(), Some(Code::Unknown));
     assert_eq!(streams.stat("s03").unwrap_err().code(), Some(Code::Unknown));
     let long = "x".repeat(256);
     assert_eq!(streams.stat(&long).unwrap_err().code(), Some(Code::Name));

@@ -58,5 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The first line of every file says what it is for.
 fn say(file: &Path, what: &str) -> io::Result<()> {
     let text = fs::read_to_string(file)?;
-    fs::write(file, format!("//! {what}, made of `proto/*.proto` by `generate/`; do not edit.\n{text}"))
+    fs::write(
+        file,
+        format!("//! {what}, made of `proto/*.proto` by `generate/`; do not edit.\n{text}"),
+    )
 }

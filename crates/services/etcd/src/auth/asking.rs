@@ -141,10 +141,7 @@ impl Auth {
             Some(What::User(name)) => {
                 let user = self.users.get(name).ok_or(Refusal::UserNotFound);
                 let roles = user.map(|user| user.roles.clone());
-                reply(
-                    roles.map(|roles| AuthUserGetResponse { header, roles }),
-                    out,
-                );
+                reply(roles.map(|roles| AuthUserGetResponse { header, roles }), out);
             }
             Some(What::Role(name)) => {
                 let role = self.roles.get(name).ok_or(Refusal::RoleNotFound);
@@ -173,10 +170,6 @@ impl Auth {
 
 impl Credentials {
     fn without_secrets(self) -> Self {
-        Self {
-            secret: Bytes::new(),
-            hash: String::new(),
-            ..self
-        }
+        Self { secret: Bytes::new(), hash: String::new(), ..self }
     }
 }

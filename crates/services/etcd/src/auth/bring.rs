@@ -94,9 +94,7 @@ impl Brought {
             found.push(role.row()?);
         }
         for user in &self.users {
-            let hash = root_hash
-                .filter(|_| user.name == ROOT)
-                .unwrap_or(&user.hash);
+            let hash = root_hash.filter(|_| user.name == ROOT).unwrap_or(&user.hash);
             found.push(user.row(hash, revision)?);
         }
         let bytes = found.iter().map(|(key, row)| key.len() + row.len()).sum();
@@ -113,11 +111,7 @@ impl BroughtUser {
         roles.dedup();
         bounded("roles of a user", roles.len(), USER_ROLES_MAX)?;
         roles.iter().try_for_each(|role| named(role))?;
-        let row = UserRow {
-            hash: hash.to_owned(),
-            roles,
-            since: revision,
-        };
+        let row = UserRow { hash: hash.to_owned(), roles, since: revision };
         Ok((rows::user(&self.name), row.encode_to_vec()))
     }
 }
@@ -126,17 +120,10 @@ impl BroughtRole {
     fn row(&self) -> Result<Row, String> {
         named(&self.name)?;
         let mut permissions = self.permissions.clone();
-        bounded(
-            "permissions of a role",
-            permissions.len(),
-            ROLE_PERMISSIONS_MAX,
-        )?;
+        bounded("permissions of a role", permissions.len(), ROLE_PERMISSIONS_MAX)?;
         let sane = |one: &Permission| is_range(one) && Type::try_from(one.perm_type).is_ok();
         if !permissions.iter().all(sane) {
-            return Err(format!(
-                "a permission of the role '{}' is of no range of keys",
-                self.name
-            ));
+            return Err(format!("a permission of the role '{}' is of no range of keys", self.name));
         }
         permissions.sort_by(|a, b| (&a.key, &a.range_end).cmp(&(&b.key, &b.range_end)));
         permissions.dedup_by(|a, b| (&a.key, &a.range_end) == (&b.key, &b.range_end));

@@ -31,16 +31,8 @@ impl By {
             Self::User { name, revision } => {
                 // Names are of bounded length ([`super::NAME_BYTES_MAX`]); a longer one is nobody's.
                 let length = u16::try_from(name.len()).unwrap_or(0);
-                let name = name
-                    .as_bytes()
-                    .get(..usize::from(length))
-                    .unwrap_or_default();
-                let head = [
-                    &[USER],
-                    &revision.to_be_bytes()[..],
-                    &length.to_be_bytes(),
-                    name,
-                ];
+                let name = name.as_bytes().get(..usize::from(length)).unwrap_or_default();
+                let head = [&[USER], &revision.to_be_bytes()[..], &length.to_be_bytes(), name];
                 [&head.concat()[..], &bytes].concat()
             }
         }
@@ -70,21 +62,14 @@ mod tests {
 
     #[test]
     fn who_asks_comes_back() {
-        let user = |name: &str| By::User {
-            name: name.to_owned(),
-            revision: 7,
-        };
+        let user = |name: &str| By::User { name: name.to_owned(), revision: 7 };
         for by in [By::Nobody, By::Member, user(""), user("ann"), user("Ünal")] {
             let bytes = by.before(b"\x01rest".to_vec());
             assert_eq!(By::split(&bytes), Some((by, &b"\x01rest"[..])));
         }
         assert_eq!(By::split(b"\xfe123"), None);
         assert_eq!(By::split(b"\xfe\0\0\0\0\0\0\0\x01\0\x05abc"), None);
-        assert_eq!(
-            By::split(b"\xfe\0\0\0\0\0\0\0\x01\0\x01\xff"),
-            None,
-            "no text"
-        );
+        assert_eq!(By::split(b"\xfe\0\0\0\0\0\0\0\x01\0\x01\xff"), None, "no text");
         let long = user(&"x".repeat(70_000)).before(Vec::new());
         assert_eq!(By::split(&long), Some((user(""), &[][..])));
     }

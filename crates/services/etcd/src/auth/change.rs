@@ -24,10 +24,7 @@ use crate::{
 #[derive(Clone, PartialEq, Message)]
 pub struct AuthChange {
     /// Which.
-    #[prost(
-        oneof = "auth_change::What",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
-    )]
+    #[prost(oneof = "auth_change::What", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub what: Option<What>,
 }
 
@@ -149,8 +146,7 @@ impl Auth {
 
 impl Changing<'_> {
     fn put_state(&mut self) {
-        self.store
-            .put(STATE, self.auth.state.encode_to_vec().into());
+        self.store.put(STATE, self.auth.state.encode_to_vec().into());
     }
 
     /// Everything that was let in before is looked at again.
@@ -176,8 +172,7 @@ impl Changing<'_> {
         self.auth.bytes = self.auth.bytes.saturating_sub(old) + new;
         match row {
             Some(row) => {
-                self.store
-                    .put(&rows::user(name), row.encode_to_vec().into());
+                self.store.put(&rows::user(name), row.encode_to_vec().into());
                 self.auth.users.insert(name.to_owned(), row);
             }
             None => {
@@ -196,8 +191,7 @@ impl Changing<'_> {
         self.auth.bytes = self.auth.bytes.saturating_sub(old) + new;
         match row {
             Some(row) => {
-                self.store
-                    .put(&rows::role(name), row.encode_to_vec().into());
+                self.store.put(&rows::role(name), row.encode_to_vec().into());
                 self.auth.roles.insert(name.to_owned(), row);
             }
             None => {
@@ -209,19 +203,11 @@ impl Changing<'_> {
     }
 
     fn user(&self, name: &str) -> Result<UserRow, Refusal> {
-        self.auth
-            .users
-            .get(name)
-            .cloned()
-            .ok_or(Refusal::UserNotFound)
+        self.auth.users.get(name).cloned().ok_or(Refusal::UserNotFound)
     }
 
     fn role(&self, name: &str) -> Result<RoleRow, Refusal> {
-        self.auth
-            .roles
-            .get(name)
-            .cloned()
-            .ok_or(Refusal::RoleNotFound)
+        self.auth.roles.get(name).cloned().ok_or(Refusal::RoleNotFound)
     }
 
     fn enable(&mut self, secret: Bytes) -> Result<(), Refusal> {
@@ -261,11 +247,7 @@ impl Changing<'_> {
         if self.auth.users.len() >= NAMES_MAX {
             return Err(Refusal::AuthFull);
         }
-        let row = UserRow {
-            hash,
-            roles: Vec::new(),
-            since: self.auth.state.revision + 1,
-        };
+        let row = UserRow { hash, roles: Vec::new(), since: self.auth.state.revision + 1 };
         self.set_user(&name, Some(row))?;
         self.moved();
         Ok(())
@@ -349,9 +331,7 @@ impl Changing<'_> {
         self.set_role(name, None)?;
         let has = |row: &UserRow| row.roles.iter().any(|role| role == name);
         let users = self.auth.users.iter().filter(|(_, row)| has(row));
-        let users: Vec<_> = users
-            .map(|(user, row)| (user.clone(), row.clone()))
-            .collect();
+        let users: Vec<_> = users.map(|(user, row)| (user.clone(), row.clone())).collect();
         for (user, mut row) in users {
             row.roles.retain(|role| role != name);
             self.set_user(&user, Some(row))?;
@@ -389,8 +369,7 @@ impl Changing<'_> {
     fn role_revoke(&mut self, revoke: &AuthRoleRevokePermissionRequest) -> Result<(), Refusal> {
         let mut row = self.role(&revoke.role)?;
         let before = row.permissions.len();
-        row.permissions
-            .retain(|one| one.key != revoke.key || one.range_end != revoke.range_end);
+        row.permissions.retain(|one| one.key != revoke.key || one.range_end != revoke.range_end);
         if row.permissions.len() == before {
             return Err(Refusal::PermissionNotGranted);
         }

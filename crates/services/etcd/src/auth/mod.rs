@@ -70,10 +70,7 @@ pub struct Auth {
 impl Default for Auth {
     fn default() -> Self {
         Self {
-            state: StateRow {
-                revision: 1,
-                ..StateRow::default()
-            },
+            state: StateRow { revision: 1, ..StateRow::default() },
             users: BTreeMap::new(),
             roles: BTreeMap::new(),
             bytes: 0,
@@ -141,9 +138,6 @@ impl Auth {
 
     /// How far it is.
     pub const fn mark(&self) -> Mark {
-        Mark {
-            revision: self.state.revision,
-            enabled: self.state.enabled,
-        }
+        Mark { revision: self.state.revision, enabled: self.state.enabled }
     }
 }

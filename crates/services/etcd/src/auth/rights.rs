@@ -134,9 +134,7 @@ impl Auth {
         let all: Vec<_> = roles.flat_map(|role| &role.permissions).collect();
         let that = |wanted: [Type; 2]| {
             let some = all.iter().filter(move |one| {
-                wanted
-                    .into_iter()
-                    .any(|wanted| one.perm_type == i32::from(wanted))
+                wanted.into_iter().any(|wanted| one.perm_type == i32::from(wanted))
             });
             Spans::of(some.map(|one| (&*one.key, &*one.range_end)))
         };

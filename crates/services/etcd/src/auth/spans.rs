@@ -107,18 +107,14 @@ mod tests {
             if !within.is_empty() {
                 // Behind the last key there are others.
                 let last = vec![0xff];
-                let within = within
-                    .into_iter()
-                    .chain(Some(&last).filter(|last| asked.contain(last)));
-                let expected = within
-                    .into_iter()
-                    .all(|key| parts.iter().any(|part| contains(part, key)));
+                let within =
+                    within.into_iter().chain(Some(&last).filter(|last| asked.contain(last)));
+                let expected =
+                    within.into_iter().all(|key| parts.iter().any(|part| contains(part, key)));
                 assert_eq!(spans.cover(asked), expected, "{asked:?} of {parts:?}");
             }
             for key in &probes {
-                let gap = spans
-                    .gaps()
-                    .any(|(from, to)| Keys::Span(from, to).contain(key));
+                let gap = spans.gaps().any(|(from, to)| Keys::Span(from, to).contain(key));
                 assert_eq!(gap, !spans.cover(Keys::One(key)), "{key:?} of {parts:?}");
             }
         }

@@ -130,10 +130,7 @@ impl Asking {
 
     /// Whether there was a leader lately.
     pub(super) fn has_leader(&self) -> bool {
-        let since = self
-            .leaderless
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let since = self.leaderless.lock().unwrap_or_else(PoisonError::into_inner);
         since.is_none_or(|since| since.elapsed() < LEADERLESS_MAX)
     }
 
@@ -170,17 +167,12 @@ impl Asking {
 
     /// Whether the data may grow by so much. If not, everybody hears of it: an alarm is raised, which ends by itself for nobody.
     pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
-        let after = self
-            .bytes
-            .load(Ordering::Relaxed)
-            .saturating_add(bytes as u64);
+        let after = self.bytes.load(Ordering::Relaxed).saturating_add(bytes as u64);
         if self.quota_bytes == 0 || after <= self.quota_bytes {
             return Ok(());
         }
-        let mut alarm = AlarmRequest {
-            member_id: u64::from(self.node.0),
-            ..AlarmRequest::default()
-        };
+        let mut alarm =
+            AlarmRequest { member_id: u64::from(self.node.0), ..AlarmRequest::default() };
         alarm.set_action(AlarmAction::Activate);
         alarm.set_alarm(AlarmType::Nospace);
         let raised = self
@@ -243,9 +235,7 @@ impl Asking {
 
     /// How far the state is.
     pub(super) async fn figures(&self, freshness: Freshness) -> Result<Figures, Status> {
-        let (figures, _) = self
-            .query(&Asker::Member, &Query::Figures, freshness)
-            .await?;
+        let (figures, _) = self.query(&Asker::Member, &Query::Figures, freshness).await?;
         Ok(figures)
     }
 

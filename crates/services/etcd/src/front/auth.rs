@@ -44,10 +44,7 @@ impl Auth {
     /// Changes something; the answer's head.
     async fn change(&self, asker: &Asker, what: What) -> Result<Option<ResponseHeader>, Status> {
         let command = Command::Auth(AuthChange { what: Some(what) });
-        let done = self
-            .asking
-            .execute::<AuthEnableResponse>(asker, &command)
-            .await;
+        let done = self.asking.execute::<AuthEnableResponse>(asker, &command).await;
         let (mut done, _) = done?;
         // Whoever asked may go on at once, on this node, by what was changed.
         self.asking.credentials("").await?;
@@ -116,11 +113,7 @@ impl AuthService for Auth {
             if !before.enabled {
                 return Err(errors::auth_not_enabled());
             }
-            if !self
-                .passwords
-                .fits(before.hash.clone(), password.clone())
-                .await?
-            {
+            if !self.passwords.fits(before.hash.clone(), password.clone()).await? {
                 return Err(errors::auth_failed());
             }
             let now = self.asking.credentials(&name).await?;
@@ -147,15 +140,10 @@ impl AuthService for Auth {
         let no_password = request.options.is_some_and(|options| options.no_password);
         let hash = match no_password {
             true => String::new(),
-            false => {
-                self.hash(request.password, &request.hashed_password)
-                    .await?
-            }
+            false => self.hash(request.password, &request.hashed_password).await?,
         };
         let name = request.name;
-        let header = self
-            .change(&asker, What::UserAdd(NewUser { name, hash }))
-            .await?;
+        let header = self.change(&asker, What::UserAdd(NewUser { name, hash })).await?;
         Ok(Response::new(AuthUserAddResponse { header }))
     }
 
@@ -197,13 +185,9 @@ impl AuthService for Auth {
         let asker = self.asking.allow(&request, Role::Admin)?;
         let request = request.into_inner();
         self.needs_root(&asker).await?;
-        let hash = self
-            .hash(request.password, &request.hashed_password)
-            .await?;
+        let hash = self.hash(request.password, &request.hashed_password).await?;
         let name = request.name;
-        let header = self
-            .change(&asker, What::Password(NewPassword { name, hash }))
-            .await?;
+        let header = self.change(&asker, What::Password(NewPassword { name, hash })).await?;
         Ok(Response::new(AuthUserChangePasswordResponse { header }))
     }
 
@@ -212,9 +196,7 @@ impl AuthService for Auth {
         request: Request<AuthUserGrantRoleRequest>,
     ) -> Result<Response<AuthUserGrantRoleResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let header = self
-            .change(&asker, What::UserGrant(request.into_inner()))
-            .await?;
+        let header = self.change(&asker, What::UserGrant(request.into_inner())).await?;
         Ok(Response::new(AuthUserGrantRoleResponse { header }))
     }
 
@@ -223,9 +205,7 @@ impl AuthService for Auth {
         request: Request<AuthUserRevokeRoleRequest>,
     ) -> Result<Response<AuthUserRevokeRoleResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let header = self
-            .change(&asker, What::UserRevoke(request.into_inner()))
-            .await?;
+        let header = self.change(&asker, What::UserRevoke(request.into_inner())).await?;
         Ok(Response::new(AuthUserRevokeRoleResponse { header }))
     }
 
@@ -275,9 +255,7 @@ impl AuthService for Auth {
         request: Request<AuthRoleGrantPermissionRequest>,
     ) -> Result<Response<AuthRoleGrantPermissionResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let header = self
-            .change(&asker, What::RoleGrant(request.into_inner()))
-            .await?;
+        let header = self.change(&asker, What::RoleGrant(request.into_inner())).await?;
         Ok(Response::new(AuthRoleGrantPermissionResponse { header }))
     }
 
@@ -286,9 +264,7 @@ impl AuthService for Auth {
         request: Request<AuthRoleRevokePermissionRequest>,
     ) -> Result<Response<AuthRoleRevokePermissionResponse>, Status> {
         let asker = self.asking.allow(&request, Role::Admin)?;
-        let header = self
-            .change(&asker, What::RoleRevoke(request.into_inner()))
-            .await?;
+        let header = self.change(&asker, What::RoleRevoke(request.into_inner())).await?;
         Ok(Response::new(AuthRoleRevokePermissionResponse { header }))
     }
 }

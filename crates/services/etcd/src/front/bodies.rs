@@ -29,11 +29,7 @@ pub(super) struct Counting<B> {
 
 impl<B> Counting<B> {
     pub(super) const fn new(body: B, share: Counted, counters: Arc<Counters>) -> Self {
-        Self {
-            body,
-            share,
-            counters,
-        }
+        Self { body, share, counters }
     }
 }
 
@@ -89,12 +85,7 @@ impl<B> Sending<B> {
         under_way: Option<UnderWay>,
         counters: Arc<Counters>,
     ) -> Self {
-        Self {
-            body,
-            _share: share,
-            under_way,
-            counters,
-        }
+        Self { body, _share: share, under_way, counters }
     }
 }
 

@@ -45,13 +45,9 @@ fn peer_of(urls: &[String]) -> Result<String, Status> {
     let [url] = urls else {
         return Err(bad_urls());
     };
-    let stripped = ["http://", "https://"]
-        .iter()
-        .find_map(|scheme| url.strip_prefix(scheme));
+    let stripped = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme));
     let address = stripped.ok_or_else(bad_urls)?;
-    let port = address
-        .rsplit_once(':')
-        .filter(|(host, _)| !host.is_empty());
+    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
         Some(_) if !address.contains(['/', '?', '#', '@', ' ']) => Ok(address.to_owned()),
         _ => Err(bad_urls()),
@@ -59,13 +55,7 @@ fn peer_of(urls: &[String]) -> Result<String, Status> {
 }
 
 /// Why a member is not changed, as clients of etcd know it.
-fn refused(
-    Refused {
-        code,
-        message,
-        hint,
-    }: Refused,
-) -> Status {
+fn refused(Refused { code, message, hint }: Refused) -> Status {
     let said = format!("etcdserver: {message}; {hint}");
     match code {
         "unknown_node" | "removed" => not_found(),
@@ -123,11 +113,7 @@ impl Cluster {
             Member {
                 id: u64::from(node.0),
                 name,
-                peer_ur_ls: urls(if own.is_empty() {
-                    &listed.known.peer
-                } else {
-                    own
-                }),
+                peer_ur_ls: urls(if own.is_empty() { &listed.known.peer } else { own }),
                 client_ur_ls: urls(address.map_or("", |own| &own.client)),
                 is_learner: listed.weight == 0,
             }
@@ -137,10 +123,7 @@ impl Cluster {
 
     /// Asks the group, and waits until what it planned is done.
     async fn group(&self, ask: Ask) -> Result<Answer, Status> {
-        let answer = self
-            .0
-            .node_says(move |handle| handle.group(ask, false))
-            .await?;
+        let answer = self.0.node_says(move |handle| handle.group(ask, false)).await?;
         let answer = answer.map_err(asked)?;
         if let Answer::Planned(Some(plan), _) = answer {
             self.ended(plan).await?;
@@ -171,10 +154,7 @@ impl Cluster {
     async fn find(&self, id: u64) -> Result<Listed, Status> {
         self.up_to_date().await?;
         let known = self.known().await?;
-        let found = known
-            .nodes
-            .into_iter()
-            .find(|listed| u64::from(listed.node.0) == id);
+        let found = known.nodes.into_iter().find(|listed| u64::from(listed.node.0) == id);
         found.ok_or_else(not_found)
     }
 
@@ -197,9 +177,7 @@ impl ClusterService for Cluster {
         let peer = peer_of(&request.peer_ur_ls)?;
         let known = self.known().await?;
         if known.nodes.iter().any(|listed| listed.known.peer == peer) {
-            return Err(Status::failed_precondition(
-                "etcdserver: Peer URLs already exists",
-            ));
+            return Err(Status::failed_precondition("etcdserver: Peer URLs already exists"));
         }
         let role = match request.is_learner {
             true => As::Learner,
@@ -259,10 +237,7 @@ impl ClusterService for Cluster {
             self.up_to_date().await?;
         }
         let members = self.members().await?;
-        Ok(Response::new(MemberListResponse {
-            header: self.0.header(0),
-            members,
-        }))
+        Ok(Response::new(MemberListResponse { header: self.0.header(0), members }))
     }
 
     async fn member_promote(

@@ -83,14 +83,8 @@ pub(super) async fn serve(
     (memory, counters): (Memory, Arc<Counters>),
 ) {
     let places = Arc::new(Semaphore::new(limits.connections_max));
-    let serving = Arc::new(Serving {
-        router,
-        trust,
-        limits,
-        memory,
-        counters,
-        offered: Mutex::default(),
-    });
+    let serving =
+        Arc::new(Serving { router, trust, limits, memory, counters, offered: Mutex::default() });
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -190,10 +184,7 @@ impl Serving {
         });
         let limits = &self.limits;
         let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.head_wait);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.head_wait);
         builder
             .http2()
             .timer(TokioTimer::new())
@@ -202,8 +193,6 @@ impl Serving {
             .keep_alive_interval(limits.idle)
             .keep_alive_timeout(limits.idle_answer);
         // A connection that ends badly is its client's affair.
-        let _ = builder
-            .serve_connection(TokioIo::new(stream), service)
-            .await;
+        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
     }
 }

@@ -55,11 +55,7 @@ impl ElectionService for Election {
         let CampaignRequest { name, lease, value } = request.into_inner();
         let prefix = prefix_of(&name);
         let mut place = self.0.enter(&asker, &prefix, lease, value.clone()).await?;
-        if place
-            .before
-            .as_ref()
-            .is_some_and(|before| before.value != value)
-        {
+        if place.before.as_ref().is_some_and(|before| before.value != value) {
             // It was in the queue before, and says something else now.
             let put = PutRequest {
                 key: place.key.clone(),
@@ -92,12 +88,8 @@ impl ElectionService for Election {
         let asker = asking.allow(&request, Role::Writer)?;
         let ProclaimRequest { leader, value } = request.into_inner();
         let leader = leader.ok_or_else(missing_leader)?;
-        let put = PutRequest {
-            key: leader.key,
-            value,
-            lease: leader.lease,
-            ..PutRequest::default()
-        };
+        let put =
+            PutRequest { key: leader.key, value, lease: leader.lease, ..PutRequest::default() };
         let revision = put_created(asking, &asker, put, leader.rev).await?;
         Ok(Response::new(ProclaimResponse {
             header: asking.header(revision.ok_or_else(not_leader)?),
@@ -113,10 +105,7 @@ impl ElectionService for Election {
         let prefix = prefix_of(&request.get_ref().name);
         let (kv, revision) = self.0.first_now(&asker, &prefix).await?;
         let kv = kv.ok_or_else(|| Status::unknown("election: no leader"))?;
-        Ok(Response::new(LeaderResponse {
-            header: asking.header(revision),
-            kv: Some(kv),
-        }))
+        Ok(Response::new(LeaderResponse { header: asking.header(revision), kv: Some(kv) }))
     }
 
     async fn observe(
@@ -150,9 +139,7 @@ impl ElectionService for Election {
         let asker = asking.allow(&request, Role::Writer)?;
         let leader = request.into_inner().leader.ok_or_else(missing_leader)?;
         let revision = delete_created(asking, &asker, leader.key, leader.rev).await?;
-        Ok(Response::new(ResignResponse {
-            header: asking.header(revision),
-        }))
+        Ok(Response::new(ResignResponse { header: asking.header(revision) }))
     }
 }
 
@@ -176,15 +163,8 @@ async fn observe(
         let key = kv.key.clone();
         if kv.mod_revision != last {
             last = kv.mod_revision;
-            let own: Share = turns
-                .hub
-                .memory
-                .wait_for(kv.key.len() + kv.value.len())
-                .await;
-            let answer = LeaderResponse {
-                header: turns.asking.header(revision),
-                kv: Some(kv),
-            };
+            let own: Share = turns.hub.memory.wait_for(kv.key.len() + kv.value.len()).await;
+            let answer = LeaderResponse { header: turns.asking.header(revision), kv: Some(kv) };
             let queued = Queued::of(answer, own, None::<Arc<Share>>);
             if answers.send(queued).await.is_err() {
                 return Ok(());

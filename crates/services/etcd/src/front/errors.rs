@@ -42,9 +42,7 @@ pub(super) fn auth_failed() -> Status {
 /// Whether users and roles may have changed between the look at who asks and at what they may do: nothing was done.
 pub(super) fn is_auth_moved(status: &Status) -> bool {
     let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
-    moved
-        .iter()
-        .any(|moved| moved.code() == status.code() && moved.message() == status.message())
+    moved.iter().any(|moved| moved.code() == status.code() && moved.message() == status.message())
 }
 
 /// The status that an error was, wherever that is wrapped.
@@ -61,11 +59,7 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Option<Status>
 
 /// As an error of gRPC is written where there is no other way to say it.
 pub(super) fn written(status: &Status) -> String {
-    format!(
-        "rpc error: code = {:?} desc = {}",
-        status.code(),
-        status.message()
-    )
+    format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
 /// More at once than there is memory for.
@@ -92,14 +86,12 @@ pub(super) fn stopped() -> Status {
 pub(super) fn refused(refusal: Refusal) -> Status {
     let (code, text) = match refusal {
         Refusal::Malformed => (Code::Internal, "etcdserver: the command makes no sense"),
-        Refusal::Compacted => (
-            Code::OutOfRange,
-            "etcdserver: mvcc: required revision has been compacted",
-        ),
-        Refusal::FutureRevision => (
-            Code::OutOfRange,
-            "etcdserver: mvcc: required revision is a future revision",
-        ),
+        Refusal::Compacted => {
+            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted")
+        }
+        Refusal::FutureRevision => {
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision")
+        }
         Refusal::KeyNotFound => (Code::InvalidArgument, "etcdserver: key not found"),
         Refusal::LeaseNotFound => (Code::NotFound, "etcdserver: requested lease not found"),
         // etcd has no bound, and no words for it.
@@ -108,74 +100,59 @@ pub(super) fn refused(refusal: Refusal) -> Status {
             "etcdserver: the answer is too large; ask for less, with a limit or fewer keys",
         ),
         Refusal::EmptyKey => (Code::InvalidArgument, "etcdserver: key is not provided"),
-        Refusal::KeyTooLong => (
-            Code::InvalidArgument,
-            "etcdserver: key is too long; it may have 16384 bytes",
-        ),
+        Refusal::KeyTooLong => {
+            (Code::InvalidArgument, "etcdserver: key is too long; it may have 16384 bytes")
+        }
         Refusal::ValueProvided => (Code::InvalidArgument, "etcdserver: value is provided"),
         Refusal::LeaseProvided => (Code::InvalidArgument, "etcdserver: lease is provided"),
-        Refusal::TooManyOps => (
-            Code::InvalidArgument,
-            "etcdserver: too many operations in txn request",
-        ),
-        Refusal::DuplicateKey => (
-            Code::InvalidArgument,
-            "etcdserver: duplicate key given in txn request",
-        ),
+        Refusal::TooManyOps => {
+            (Code::InvalidArgument, "etcdserver: too many operations in txn request")
+        }
+        Refusal::DuplicateKey => {
+            (Code::InvalidArgument, "etcdserver: duplicate key given in txn request")
+        }
         Refusal::InvalidSortOption => (Code::InvalidArgument, "etcdserver: invalid sort option"),
         Refusal::LeaseExists => (Code::FailedPrecondition, "etcdserver: lease already exists"),
         Refusal::LeaseTooLong => (Code::OutOfRange, "etcdserver: too large lease TTL"),
         // Nor has it these bounds.
-        Refusal::TooManyLeases => (
-            Code::ResourceExhausted,
-            "etcdserver: too many leases; there may be 1000000 at a time",
-        ),
+        Refusal::TooManyLeases => {
+            (Code::ResourceExhausted, "etcdserver: too many leases; there may be 1000000 at a time")
+        }
         Refusal::LeaseFull => (
             Code::ResourceExhausted,
             "etcdserver: too many keys in one lease; there may be 100000, use several leases",
         ),
-        Refusal::NoSpace => (
-            Code::ResourceExhausted,
-            "etcdserver: mvcc: database space exceeded",
-        ),
-        Refusal::TooManyAlarms => (
-            Code::ResourceExhausted,
-            "etcdserver: too many alarms; disarm some first",
-        ),
+        Refusal::NoSpace => (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
+        Refusal::TooManyAlarms => {
+            (Code::ResourceExhausted, "etcdserver: too many alarms; disarm some first")
+        }
         Refusal::UserEmpty => (Code::InvalidArgument, "etcdserver: user name is empty"),
-        Refusal::AuthOldRevision => (
-            Code::InvalidArgument,
-            "etcdserver: revision of auth store is old",
-        ),
+        Refusal::AuthOldRevision => {
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old")
+        }
         Refusal::AuthBehind => (Code::Unavailable, "etcdserver: unhealthy cluster"),
         Refusal::PermissionDenied => (Code::PermissionDenied, "etcdserver: permission denied"),
-        Refusal::RootUserNotExist => (
-            Code::FailedPrecondition,
-            "etcdserver: root user does not exist",
-        ),
-        Refusal::RootRoleNotExist => (
-            Code::FailedPrecondition,
-            "etcdserver: root user does not have root role",
-        ),
-        Refusal::UserAlreadyExists => (
-            Code::FailedPrecondition,
-            "etcdserver: user name already exists",
-        ),
+        Refusal::RootUserNotExist => {
+            (Code::FailedPrecondition, "etcdserver: root user does not exist")
+        }
+        Refusal::RootRoleNotExist => {
+            (Code::FailedPrecondition, "etcdserver: root user does not have root role")
+        }
+        Refusal::UserAlreadyExists => {
+            (Code::FailedPrecondition, "etcdserver: user name already exists")
+        }
         Refusal::UserNotFound => (Code::FailedPrecondition, "etcdserver: user name not found"),
-        Refusal::RoleAlreadyExists => (
-            Code::FailedPrecondition,
-            "etcdserver: role name already exists",
-        ),
+        Refusal::RoleAlreadyExists => {
+            (Code::FailedPrecondition, "etcdserver: role name already exists")
+        }
         Refusal::RoleNotFound => (Code::FailedPrecondition, "etcdserver: role name not found"),
         Refusal::RoleEmpty => (Code::InvalidArgument, "etcdserver: role name is empty"),
-        Refusal::RoleNotGranted => (
-            Code::FailedPrecondition,
-            "etcdserver: role is not granted to the user",
-        ),
-        Refusal::PermissionNotGranted => (
-            Code::FailedPrecondition,
-            "etcdserver: permission is not granted to the role",
-        ),
+        Refusal::RoleNotGranted => {
+            (Code::FailedPrecondition, "etcdserver: role is not granted to the user")
+        }
+        Refusal::PermissionNotGranted => {
+            (Code::FailedPrecondition, "etcdserver: permission is not granted to the role")
+        }
         Refusal::PermissionNotGiven => (Code::InvalidArgument, "etcdserver: permission not given"),
         Refusal::InvalidAuthManagement => {
             (Code::InvalidArgument, "etcdserver: invalid auth management")

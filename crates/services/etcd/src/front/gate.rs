@@ -92,10 +92,7 @@ pub(super) struct Gate {
 
 impl Gate {
     pub(super) fn new() -> Self {
-        Self {
-            mark: watch::Sender::new(None),
-            sessions: Mutex::default(),
-        }
+        Self { mark: watch::Sender::new(None), sessions: Mutex::default() }
     }
 
     /// Auth is that far here, or was: what is told late changes nothing.
@@ -155,9 +152,7 @@ impl Gate {
 
     fn forget(&self, token: &str) {
         let sessions = self.sessions.lock();
-        sessions
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(token);
+        sessions.unwrap_or_else(PoisonError::into_inner).remove(token);
     }
 }
 
@@ -173,12 +168,7 @@ impl Asker {
             Some(Ok(text)) => Presented::Text(text.into()),
             Some(Err(_)) => Presented::Unreadable,
         };
-        Self::Client(Client {
-            who,
-            certified,
-            token,
-            stays: None,
-        })
+        Self::Client(Client { who, certified, token, stays: None })
     }
 }
 
@@ -193,19 +183,13 @@ impl Known {
     }
 
     fn by(&self) -> By {
-        By::User {
-            name: (*self.name).to_owned(),
-            revision: self.mark.revision,
-        }
+        By::User { name: (*self.name).to_owned(), revision: self.mark.revision }
     }
 }
 
 impl Credentials {
     const fn mark(&self) -> Mark {
-        Mark {
-            revision: self.revision,
-            enabled: self.enabled,
-        }
+        Mark { revision: self.revision, enabled: self.enabled }
     }
 }
 
@@ -267,13 +251,10 @@ impl Asking {
         }
         match self.known(client, mark).await? {
             Some(known) => Ok(known.by()),
-            None => Ok(client
-                .certified
-                .as_ref()
-                .map_or(By::Nobody, |name| By::User {
-                    name: (**name).to_owned(),
-                    revision: mark.revision,
-                })),
+            None => Ok(client.certified.as_ref().map_or(By::Nobody, |name| By::User {
+                name: (**name).to_owned(),
+                revision: mark.revision,
+            })),
         }
     }
 
@@ -317,8 +298,7 @@ impl Asking {
                     Tokens::Simple => (self.stated(token).await?, None),
                     Tokens::Jwt(jwt) => self.claimed(jwt, token).await?,
                 };
-                self.gate
-                    .remember(token, known.clone(), Instant::now(), ends);
+                self.gate.remember(token, known.clone(), Instant::now(), ends);
                 Ok(known)
             }
         }
@@ -391,12 +371,7 @@ mod tests {
     use super::*;
 
     fn known() -> Known {
-        Known {
-            name: "ann".into(),
-            since: 1,
-            epoch: 1,
-            mark: Mark::default(),
-        }
+        Known { name: "ann".into(), since: 1, epoch: 1, mark: Mark::default() }
     }
 
     #[test]
@@ -419,10 +394,7 @@ mod tests {
         let ends = now + Duration::from_secs(20);
         gate.remember(&"a".into(), known(), now, Some(ends));
         assert!(gate.recall("a", now + Duration::from_secs(19)).is_some());
-        let later = Known {
-            since: 2,
-            ..known()
-        };
+        let later = Known { since: 2, ..known() };
         gate.renew("a", later);
         let there = gate.recall("a", now + Duration::from_secs(19));
         assert_eq!(there.map(|known| known.since), Some(2));

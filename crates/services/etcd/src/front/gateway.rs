@@ -46,80 +46,24 @@ const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/lease/grant", "etcdserverpb.Lease", "LeaseGrant"),
     ("/v3/lease/revoke", "etcdserverpb.Lease", "LeaseRevoke"),
     ("/v3/kv/lease/revoke", "etcdserverpb.Lease", "LeaseRevoke"),
-    (
-        "/v3/lease/keepalive",
-        "etcdserverpb.Lease",
-        "LeaseKeepAlive",
-    ),
-    (
-        "/v3/lease/timetolive",
-        "etcdserverpb.Lease",
-        "LeaseTimeToLive",
-    ),
-    (
-        "/v3/kv/lease/timetolive",
-        "etcdserverpb.Lease",
-        "LeaseTimeToLive",
-    ),
+    ("/v3/lease/keepalive", "etcdserverpb.Lease", "LeaseKeepAlive"),
+    ("/v3/lease/timetolive", "etcdserverpb.Lease", "LeaseTimeToLive"),
+    ("/v3/kv/lease/timetolive", "etcdserverpb.Lease", "LeaseTimeToLive"),
     ("/v3/lease/leases", "etcdserverpb.Lease", "LeaseLeases"),
     ("/v3/kv/lease/leases", "etcdserverpb.Lease", "LeaseLeases"),
-    (
-        "/v3/cluster/member/add",
-        "etcdserverpb.Cluster",
-        "MemberAdd",
-    ),
-    (
-        "/v3/cluster/member/remove",
-        "etcdserverpb.Cluster",
-        "MemberRemove",
-    ),
-    (
-        "/v3/cluster/member/update",
-        "etcdserverpb.Cluster",
-        "MemberUpdate",
-    ),
-    (
-        "/v3/cluster/member/list",
-        "etcdserverpb.Cluster",
-        "MemberList",
-    ),
-    (
-        "/v3/cluster/member/promote",
-        "etcdserverpb.Cluster",
-        "MemberPromote",
-    ),
+    ("/v3/cluster/member/add", "etcdserverpb.Cluster", "MemberAdd"),
+    ("/v3/cluster/member/remove", "etcdserverpb.Cluster", "MemberRemove"),
+    ("/v3/cluster/member/update", "etcdserverpb.Cluster", "MemberUpdate"),
+    ("/v3/cluster/member/list", "etcdserverpb.Cluster", "MemberList"),
+    ("/v3/cluster/member/promote", "etcdserverpb.Cluster", "MemberPromote"),
     ("/v3/maintenance/alarm", "etcdserverpb.Maintenance", "Alarm"),
-    (
-        "/v3/maintenance/status",
-        "etcdserverpb.Maintenance",
-        "Status",
-    ),
-    (
-        "/v3/maintenance/defragment",
-        "etcdserverpb.Maintenance",
-        "Defragment",
-    ),
+    ("/v3/maintenance/status", "etcdserverpb.Maintenance", "Status"),
+    ("/v3/maintenance/defragment", "etcdserverpb.Maintenance", "Defragment"),
     ("/v3/maintenance/hash", "etcdserverpb.Maintenance", "HashKV"),
-    (
-        "/v3/maintenance/hashkv",
-        "etcdserverpb.Maintenance",
-        "HashKV",
-    ),
-    (
-        "/v3/maintenance/snapshot",
-        "etcdserverpb.Maintenance",
-        "Snapshot",
-    ),
-    (
-        "/v3/maintenance/transfer-leadership",
-        "etcdserverpb.Maintenance",
-        "MoveLeader",
-    ),
-    (
-        "/v3/maintenance/downgrade",
-        "etcdserverpb.Maintenance",
-        "Downgrade",
-    ),
+    ("/v3/maintenance/hashkv", "etcdserverpb.Maintenance", "HashKV"),
+    ("/v3/maintenance/snapshot", "etcdserverpb.Maintenance", "Snapshot"),
+    ("/v3/maintenance/transfer-leadership", "etcdserverpb.Maintenance", "MoveLeader"),
+    ("/v3/maintenance/downgrade", "etcdserverpb.Maintenance", "Downgrade"),
     ("/v3/auth/enable", "etcdserverpb.Auth", "AuthEnable"),
     ("/v3/auth/disable", "etcdserverpb.Auth", "AuthDisable"),
     ("/v3/auth/status", "etcdserverpb.Auth", "AuthStatus"),
@@ -128,31 +72,15 @@ const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/auth/user/get", "etcdserverpb.Auth", "UserGet"),
     ("/v3/auth/user/list", "etcdserverpb.Auth", "UserList"),
     ("/v3/auth/user/delete", "etcdserverpb.Auth", "UserDelete"),
-    (
-        "/v3/auth/user/changepw",
-        "etcdserverpb.Auth",
-        "UserChangePassword",
-    ),
+    ("/v3/auth/user/changepw", "etcdserverpb.Auth", "UserChangePassword"),
     ("/v3/auth/user/grant", "etcdserverpb.Auth", "UserGrantRole"),
-    (
-        "/v3/auth/user/revoke",
-        "etcdserverpb.Auth",
-        "UserRevokeRole",
-    ),
+    ("/v3/auth/user/revoke", "etcdserverpb.Auth", "UserRevokeRole"),
     ("/v3/auth/role/add", "etcdserverpb.Auth", "RoleAdd"),
     ("/v3/auth/role/get", "etcdserverpb.Auth", "RoleGet"),
     ("/v3/auth/role/list", "etcdserverpb.Auth", "RoleList"),
     ("/v3/auth/role/delete", "etcdserverpb.Auth", "RoleDelete"),
-    (
-        "/v3/auth/role/grant",
-        "etcdserverpb.Auth",
-        "RoleGrantPermission",
-    ),
-    (
-        "/v3/auth/role/revoke",
-        "etcdserverpb.Auth",
-        "RoleRevokePermission",
-    ),
+    ("/v3/auth/role/grant", "etcdserverpb.Auth", "RoleGrantPermission"),
+    ("/v3/auth/role/revoke", "etcdserverpb.Auth", "RoleRevokePermission"),
     ("/v3/lock/lock", "v3lockpb.Lock", "Lock"),
     ("/v3/lock/unlock", "v3lockpb.Lock", "Unlock"),
     ("/v3/election/campaign", "v3electionpb.Election", "Campaign"),
@@ -162,11 +90,7 @@ const ROUTES: [(&str, &str, &str); 55] = [
     ("/v3/election/resign", "v3electionpb.Election", "Resign"),
     // As older clients spell some.
     ("/v3/kv/lease/grant", "etcdserverpb.Lease", "LeaseGrant"),
-    (
-        "/v3/kv/lease/keepalive",
-        "etcdserverpb.Lease",
-        "LeaseKeepAlive",
-    ),
+    ("/v3/kv/lease/keepalive", "etcdserverpb.Lease", "LeaseKeepAlive"),
     ("/v3/kv/compact", "etcdserverpb.KV", "Compact"),
     ("/v3/kv/delete", "etcdserverpb.KV", "DeleteRange"),
 ];
@@ -194,11 +118,7 @@ pub(super) fn routes(asking: &Arc<Asking>, services: &Router) -> Router {
         let service = pool.get_service_by_name(service);
         let found = service.and_then(|service| service.methods().find(|one| one.name() == method));
         let Some(method) = found else { continue };
-        let gate = Gate {
-            asking: Arc::clone(asking),
-            services: services.clone(),
-            method,
-        };
+        let gate = Gate { asking: Arc::clone(asking), services: services.clone(), method };
         router = router.merge(Router::new().route(path, post(answer)).with_state(gate));
     }
     router
@@ -225,10 +145,7 @@ const fn http_code(code: Code) -> StatusCode {
 }
 
 fn respond(code: StatusCode, body: impl Into<Body>) -> Response {
-    let json = (
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
+    let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     (code, [json], body.into()).into_response()
 }
 
@@ -251,11 +168,7 @@ async fn answer(State(gate): State<Gate>, request: Request) -> Response {
 
 impl Gate {
     async fn answer(self, request: Request) -> Result<Response, Status> {
-        let caller = request
-            .extensions()
-            .get::<Caller>()
-            .cloned()
-            .unwrap_or_default();
+        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
         let token = request.headers().get(header::AUTHORIZATION).cloned();
         let body = to_bytes(request.into_body(), BODY_BYTES_MAX).await;
         let body = body.map_err(|error| match errors::cause(&error) {

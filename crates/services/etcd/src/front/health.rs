@@ -41,9 +41,7 @@ const SERVICES: [&str; 10] = [
 pub(super) struct Health(pub(super) Arc<Asking>);
 
 fn say(status: ServingStatus) -> HealthCheckResponse {
-    HealthCheckResponse {
-        status: status.into(),
-    }
+    HealthCheckResponse { status: status.into() }
 }
 
 /// It serves while there is a leader.

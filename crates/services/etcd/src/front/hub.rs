@@ -101,11 +101,8 @@ impl Hub {
     /// Passes on a batch behind `last`; how far it goes.
     async fn pass_on(&self, asking: &Asking, last: i64, revision: i64) -> i64 {
         let has_prev = self.wants_prev.load(Ordering::Relaxed) > 0;
-        let request = EventsRequest {
-            from: last + 1,
-            prev_kv: has_prev,
-            ..EventsRequest::default()
-        };
+        let request =
+            EventsRequest { from: last + 1, prev_kv: has_prev, ..EventsRequest::default() };
         let query = Query::Events(request);
         let asked =
             asking.query_within::<Events>(&Asker::Member, &self.memory, &query, Freshness::Local);

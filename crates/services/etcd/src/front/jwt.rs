@@ -144,9 +144,7 @@ pub struct Jwt {
 
 impl std::fmt::Debug for Jwt {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Jwt")
-            .field("algorithm", &self.algorithm)
-            .finish_non_exhaustive()
+        out.debug_struct("Jwt").field("algorithm", &self.algorithm).finish_non_exhaustive()
     }
 }
 
@@ -200,13 +198,7 @@ impl Jwt {
         // As etcd: what is over is over. Whose tokens are for somebody else signs them with another key.
         (validation.leeway, validation.validate_aud) = (0, false);
         validation.validate_nbf = true;
-        let jwt = Self {
-            signs,
-            checks,
-            algorithm,
-            validation,
-            life,
-        };
+        let jwt = Self { signs, checks, algorithm, validation, life };
         jwt.try_out(&options, method)?;
         Ok(jwt)
     }
@@ -251,11 +243,7 @@ impl Jwt {
 }
 
 fn unusable(path: &Path, method: &str, why: &dyn std::fmt::Display) -> BadTokens {
-    BadTokens::Key {
-        path: path.to_owned(),
-        method: method.to_owned(),
-        why: why.to_string(),
-    }
+    BadTokens::Key { path: path.to_owned(), method: method.to_owned(), why: why.to_string() }
 }
 
 fn keys(
@@ -267,10 +255,8 @@ fn keys(
         let path = options.private.ok_or(BadTokens::Missing("priv-key"))?;
         let secret = file(path)?;
         if secret.len() < SECRET_BYTES_MIN {
-            let why = format!(
-                "it has {} bytes; at least {SECRET_BYTES_MIN} are needed",
-                secret.len()
-            );
+            let why =
+                format!("it has {} bytes; at least {SECRET_BYTES_MIN} are needed", secret.len());
             return Err(unusable(Path::new(path), method, &why));
         }
         let signs = EncodingKey::from_secret(&secret);
@@ -305,10 +291,7 @@ fn file(path: &str) -> Result<Vec<u8>, BadTokens> {
             false => Err(io::Error::other("it is too long for a key")),
         }
     };
-    read().map_err(|error| BadTokens::File {
-        path: path.into(),
-        error,
-    })
+    read().map_err(|error| BadTokens::File { path: path.into(), error })
 }
 
 /// A time as Go writes it, such as `1h30m`: hours, minutes, seconds and milliseconds, in whole numbers.
@@ -339,21 +322,11 @@ mod tests {
     use super::*;
 
     fn credentials() -> Credentials {
-        Credentials {
-            enabled: true,
-            revision: 9,
-            epoch: 4,
-            since: 6,
-            ..Credentials::default()
-        }
+        Credentials { enabled: true, revision: 9, epoch: 4, since: 6, ..Credentials::default() }
     }
 
     fn claims(revision: u64) -> Claims {
-        Claims {
-            username: "ann".to_owned(),
-            revision,
-            exp: 0.0,
-        }
+        Claims { username: "ann".to_owned(), revision, exp: 0.0 }
     }
 
     /// From the login on until the password changes, or auth is turned off.
@@ -378,24 +351,12 @@ mod tests {
     #[test]
     fn times_are_written_as_go_does() {
         let ms = |text| duration(text).map(|time| time.as_millis());
-        for (text, expected) in [
-            ("10m", 600_000),
-            ("1h30m", 5_400_000),
-            ("90s", 90_000),
-            ("1s500ms", 1500),
-        ] {
+        for (text, expected) in
+            [("10m", 600_000), ("1h30m", 5_400_000), ("90s", 90_000), ("1s500ms", 1500)]
+        {
             assert_eq!(ms(text), Some(expected), "{text}");
         }
-        for text in [
-            "",
-            "10",
-            "m",
-            "-1s",
-            "1.5h",
-            "1d",
-            "99999999999999999999s",
-            "5m ",
-        ] {
+        for text in ["", "10", "m", "-1s", "1.5h", "1d", "99999999999999999999s", "5m "] {
             assert_eq!(ms(text), None, "{text}");
         }
     }

@@ -119,20 +119,11 @@ async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
         ids: all.iter().map(|wanted| wanted.id).collect(),
         now_ms: 0,
         // The oldest, if they are not all of one.
-        auth_revision: all
-            .iter()
-            .map(|wanted| wanted.auth_revision)
-            .min()
-            .unwrap_or(0),
+        auth_revision: all.iter().map(|wanted| wanted.auth_revision).min().unwrap_or(0),
     };
     let ask = || {
         let kept = kept.clone();
-        let make = move |now_ms| {
-            Command::KeepAlive(KeptAlive {
-                now_ms,
-                ..kept.clone()
-            })
-        };
+        let make = move |now_ms| Command::KeepAlive(KeptAlive { now_ms, ..kept.clone() });
         asking.execute_at::<Lasting>(&Asker::Member, make)
     };
     patiently(ask).await.map(|(lasting, _)| lasting)

@@ -35,10 +35,7 @@ impl LockService for Lock {
         let Some(revision) = self.0.wait(&asker, &mut place, &prefix).await? else {
             return Err(Status::unknown("mutex: session is expired"));
         };
-        Ok(Response::new(LockResponse {
-            header: asking.header(revision),
-            key: place.key.clone(),
-        }))
+        Ok(Response::new(LockResponse { header: asking.header(revision), key: place.key.clone() }))
     }
 
     async fn unlock(
@@ -47,10 +44,8 @@ impl LockService for Lock {
     ) -> Result<Response<UnlockResponse>, Status> {
         let asking = &self.0.asking;
         let asker = asking.allow(&request, Role::Writer)?;
-        let delete = DeleteRangeRequest {
-            key: request.into_inner().key,
-            ..DeleteRangeRequest::default()
-        };
+        let delete =
+            DeleteRangeRequest { key: request.into_inner().key, ..DeleteRangeRequest::default() };
         check::delete(&delete).map_err(errors::refused)?;
         let command = Command::Delete(delete);
         let (mut done, _): (DeleteRangeResponse, _) = asking.execute(&asker, &command).await?;

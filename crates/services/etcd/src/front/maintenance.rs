@@ -44,18 +44,11 @@ const fn fold(hash: u64) -> u32 {
 impl Maintenance {
     /// The last page of a hash of this node.
     async fn hash_at(&self, asker: &Asker, at: i64) -> Result<HashPage, Status> {
-        let first = HashRequestPage {
-            at,
-            ..HashRequestPage::default()
-        };
+        let first = HashRequestPage { at, ..HashRequestPage::default() };
         let (mut request, mut restarts) = (first.clone(), 0);
         loop {
             let query = Query::Hash(request.clone());
-            match self
-                .0
-                .query::<HashPage>(asker, &query, Freshness::Local)
-                .await
-            {
+            match self.0.query::<HashPage>(asker, &query, Freshness::Local).await {
                 Ok((page, _)) => match HashRequestPage::behind(&page) {
                     Some(next) => request = next,
                     None => return Ok(page),
@@ -95,9 +88,7 @@ impl MaintenanceService for Maintenance {
         let (mut answer, _): (AlarmResponse, _) = match action {
             AlarmAction::Get => {
                 let query = Query::Alarms(request);
-                self.0
-                    .query(&asker, &query, Freshness::Linearizable)
-                    .await?
+                self.0.query(&asker, &query, Freshness::Linearizable).await?
             }
             _ => self.0.execute(&asker, &Command::Alarm(request)).await?,
         };

@@ -70,10 +70,7 @@ impl Memory {
 
     /// Nothing of it yet.
     pub(super) fn share(&self) -> Share {
-        Share {
-            memory: self.clone(),
-            bytes: 0,
-        }
+        Share { memory: self.clone(), bytes: 0 }
     }
 
     fn largest(&self) -> usize {
@@ -82,13 +79,9 @@ impl Memory {
     }
 
     fn add(&self, bytes: usize) -> bool {
-        let Use {
-            used, most, whole, ..
-        } = &*self.0;
+        let Use { used, most, whole, .. } = &*self.0;
         let add = |now: usize| now.checked_add(bytes).filter(|after| after <= most);
-        let added = used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
-            .is_ok();
+        let added = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok();
         if !added {
             return false;
         }

@@ -186,11 +186,7 @@ impl UnderWay {
         let method = METHODS.iter().position(is_it)?;
         let requests = counters.methods.get(method)?;
         requests.started.fetch_add(1, Ordering::Relaxed);
-        Some(Self {
-            counters: Arc::clone(counters),
-            method,
-            code: 0,
-        })
+        Some(Self { counters: Arc::clone(counters), method, code: 0 })
     }
 }
 
@@ -198,12 +194,8 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         let requests = self.counters.methods.get(self.method);
         // A number that nobody knows is an unknown error.
-        let handled = requests.map(|requests| {
-            requests
-                .handled
-                .get(self.code)
-                .unwrap_or(&requests.handled[2])
-        });
+        let handled = requests
+            .map(|requests| requests.handled.get(self.code).unwrap_or(&requests.handled[2]));
         if let Some(handled) = handled {
             handled.fetch_add(1, Ordering::Relaxed);
         }
@@ -218,11 +210,7 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
         Ok::<_, tonic::Status>((status, figures))
     };
     let Ok(Ok((status, figures))) = timeout(WAIT, asked).await else {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the node does not answer\n",
-        )
-            .into_response();
+        return (StatusCode::SERVICE_UNAVAILABLE, "the node does not answer\n").into_response();
     };
     let mut text = Text(String::new());
     let leads = status.leader == Some(asking.node());
@@ -231,19 +219,11 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
         "Whether there is a leader",
         u64::from(status.leader.is_some()),
     );
-    text.gauge(
-        "etcd_server_is_leader",
-        "Whether this member leads",
-        u64::from(leads),
-    );
+    text.gauge("etcd_server_is_leader", "Whether this member leads", u64::from(leads));
     let mut peers = status.peers.iter();
     let own = peers.find(|peer| peer.member.node == asking.node());
     let is_learner = own.is_none_or(|own| own.weight == 0);
-    text.gauge(
-        "etcd_server_is_learner",
-        "Whether this member has no vote",
-        u64::from(is_learner),
-    );
+    text.gauge("etcd_server_is_learner", "Whether this member has no vote", u64::from(is_learner));
     let counters = &asking.counters;
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     text.counter(
@@ -267,64 +247,24 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
         status.applied_to.0,
     );
     let pending = status.decided_to.0.saturating_sub(status.applied_to.0);
-    text.gauge(
-        "etcd_server_proposals_pending",
-        "Slots that are decided and not applied",
-        pending,
-    );
-    text.gauge(
-        "etcd_server_quota_backend_bytes",
-        "The quota; 0 is none",
-        asking.quota_bytes,
-    );
-    text.gauge(
-        "etcd_server_term",
-        "The ballot as one number",
-        term_of(&status),
-    );
+    text.gauge("etcd_server_proposals_pending", "Slots that are decided and not applied", pending);
+    text.gauge("etcd_server_quota_backend_bytes", "The quota; 0 is none", asking.quota_bytes);
+    text.gauge("etcd_server_term", "The ballot as one number", term_of(&status));
     let bytes = figures.bytes;
-    text.gauge(
-        "etcd_mvcc_db_total_size_in_bytes",
-        "Bytes of all entries",
-        bytes,
-    );
-    text.gauge(
-        "etcd_mvcc_db_total_size_in_use_in_bytes",
-        "The same: nothing is unused",
-        bytes,
-    );
+    text.gauge("etcd_mvcc_db_total_size_in_bytes", "Bytes of all entries", bytes);
+    text.gauge("etcd_mvcc_db_total_size_in_use_in_bytes", "The same: nothing is unused", bytes);
     let revision = figures.revision.cast_unsigned();
-    text.gauge(
-        "etcd_debugging_mvcc_current_revision",
-        "The revision",
-        revision,
-    );
+    text.gauge("etcd_debugging_mvcc_current_revision", "The revision", revision);
     let compacted = u64::try_from(figures.compacted).unwrap_or(0);
-    text.gauge(
-        "etcd_debugging_mvcc_compact_revision",
-        "History before it is given up",
-        compacted,
-    );
+    text.gauge("etcd_debugging_mvcc_compact_revision", "History before it is given up", compacted);
     text.gauge("etcd_debugging_lease_total", "Leases", figures.leases);
     let at_least_none =
         |count: &AtomicI64| u64::try_from(count.load(Ordering::Relaxed)).unwrap_or(0);
-    text.gauge(
-        "etcd_debugging_mvcc_watcher_total",
-        "Watchers",
-        at_least_none(&counters.watchers),
-    );
+    text.gauge("etcd_debugging_mvcc_watcher_total", "Watchers", at_least_none(&counters.watchers));
     let streams = at_least_none(&counters.watch_streams);
-    text.gauge(
-        "etcd_debugging_mvcc_watch_stream_total",
-        "Streams of watchers",
-        streams,
-    );
+    text.gauge("etcd_debugging_mvcc_watch_stream_total", "Streams of watchers", streams);
     let received = load(&counters.received);
-    text.counter(
-        "etcd_network_client_grpc_received_bytes_total",
-        "Bytes of requests",
-        received,
-    );
+    text.counter("etcd_network_client_grpc_received_bytes_total", "Bytes of requests", received);
     text.counter(
         "etcd_network_client_grpc_sent_bytes_total",
         "Bytes of answers",
@@ -333,27 +273,11 @@ pub(super) async fn page(asking: Arc<Asking>) -> Response {
     disk_and_peers(&mut text, &status);
     process::render(&mut text);
     let memory = asking.memory.used() as u64;
-    text.gauge(
-        "quorate_etcd_client_memory_bytes",
-        "Memory that --client-memory counts",
-        memory,
-    );
-    text.head(
-        "etcd_server_version",
-        "gauge",
-        "The version of the interface",
-    );
-    text.line(
-        "etcd_server_version",
-        &format!("server_version=\"{VERSION}\""),
-        1,
-    );
+    text.gauge("quorate_etcd_client_memory_bytes", "Memory that --client-memory counts", memory);
+    text.head("etcd_server_version", "gauge", "The version of the interface");
+    text.line("etcd_server_version", &format!("server_version=\"{VERSION}\""), 1);
     text.head("etcd_server_id", "gauge", "The member");
-    text.line(
-        "etcd_server_id",
-        &format!("server_id=\"{:x}\"", asking.node().0),
-        1,
-    );
+    text.line("etcd_server_id", &format!("server_id=\"{:x}\"", asking.node().0), 1);
     let name = "grpc_server_started_total";
     text.head(name, "counter", "Requests that came");
     for (requests, method) in counters.methods.iter().zip(METHODS) {
@@ -397,10 +321,7 @@ fn disk_and_peers(text: &mut Text, status: &NodeStatus) {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "for people, and exact for centuries"
-)]
+#[expect(clippy::cast_precision_loss, reason = "for people, and exact for centuries")]
 fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }

@@ -107,31 +107,19 @@ impl Door {
             let address = listener.local_addr()?;
             Ok((listener, address))
         });
-        let (listener, bound) = bound.map_err(|source| BindError::Listen {
-            address: address.to_owned(),
-            source,
-        })?;
+        let (listener, bound) =
+            bound.map_err(|source| BindError::Listen { address: address.to_owned(), source })?;
         if protection == Protection::Loopback && !bound.ip().is_loopback() {
-            return Err(BindError::Unprotected {
-                address: address.to_owned(),
-            });
+            return Err(BindError::Unprotected { address: address.to_owned() });
         }
-        Ok(Self {
-            listener,
-            address: bound,
-            protection,
-        })
+        Ok(Self { listener, address: bound, protection })
     }
 
     /// One that is bound already, by somebody who knows who may reach it.
     pub fn on(listener: TcpListener, protection: Protection) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(Self {
-            listener,
-            address,
-            protection,
-        })
+        Ok(Self { listener, address, protection })
     }
 
     /// Where that is.
@@ -154,10 +142,7 @@ impl Door {
             .enable_io()
             .enable_time()
             .build()?;
-        let limits = Limits {
-            connections_max: settings.connections_max,
-            ..Limits::default()
-        };
+        let limits = Limits { connections_max: settings.connections_max, ..Limits::default() };
         let thread = thread::Builder::new().name("etcd".to_owned());
         let thread = thread.spawn(move || {
             runtime.block_on(async {
@@ -189,10 +174,7 @@ impl Door {
             // Whoever waits for an answer of the node would wait for as long as it likes.
             runtime.shutdown_background();
         })?;
-        Ok(Server {
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Server { stop, thread: Some(thread) })
     }
 }
 
@@ -245,45 +227,27 @@ fn reflection(services: Routes) -> Routes {
 }
 
 fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router {
-    let kv = KvServer::new(kv::Kv {
-        asking: Arc::clone(asking),
-    });
-    let kv = kv
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(usize::MAX);
+    let kv = KvServer::new(kv::Kv { asking: Arc::clone(asking) });
+    let kv = kv.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
     let cluster = ClusterServer::new(cluster::Cluster(Arc::clone(asking)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
     let maintenance = MaintenanceServer::new(maintenance::Maintenance(Arc::clone(asking)))
         .max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let watch = WatchServer::new(watch::Watch {
-        asking: Arc::clone(asking),
-        hub: Arc::clone(hub),
-    });
-    let watch = watch
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(usize::MAX);
-    let lease = LeaseServer::new(lease::Lease {
-        asking: Arc::clone(asking),
-        keeper,
-    });
-    let lease = lease
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(usize::MAX);
-    let turns = Turns {
-        asking: Arc::clone(asking),
-        hub: Arc::clone(hub),
-    };
+    let watch = WatchServer::new(watch::Watch { asking: Arc::clone(asking), hub: Arc::clone(hub) });
+    let watch =
+        watch.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
+    let lease = LeaseServer::new(lease::Lease { asking: Arc::clone(asking), keeper });
+    let lease =
+        lease.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
+    let turns = Turns { asking: Arc::clone(asking), hub: Arc::clone(hub) };
     let lock = LockServer::new(lock::Lock(turns.clone()));
     let lock = lock.max_decoding_message_size(MESSAGE_BYTES_MAX);
     let election = ElectionServer::new(election::Election(turns));
     let election = election.max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let auth = AuthServer::new(auth::Auth {
-        asking: Arc::clone(asking),
-        passwords: Passwords::new(),
-    });
-    let auth = auth
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .max_encoding_message_size(usize::MAX);
+    let auth =
+        AuthServer::new(auth::Auth { asking: Arc::clone(asking), passwords: Passwords::new() });
+    let auth =
+        auth.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX);
     let health = HealthServer::new(health::Health(Arc::clone(asking)));
     let services = Routes::new(kv).add_service(watch).add_service(lease);
     let services = services.add_service(cluster).add_service(maintenance);
@@ -291,7 +255,5 @@ fn router(asking: &Arc<Asking>, hub: &Arc<Hub>, keeper: Keeper) -> axum::Router 
     let services = services.add_service(auth).add_service(health);
     let services = reflection(services).into_axum_router();
     let gateway = gateway::routes(asking, &services);
-    services
-        .merge(gateway)
-        .merge(pages::routes(Arc::clone(asking)))
+    services.merge(gateway).merge(pages::routes(Arc::clone(asking)))
 }

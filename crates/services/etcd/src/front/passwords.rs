@@ -64,9 +64,7 @@ impl Passwords {
 
     /// The hash of a password, with salt of its own.
     pub(super) async fn hash(&self, password: String) -> Result<String, Status> {
-        let hash = self
-            .work(move || password::hash(password.as_bytes()))
-            .await?;
+        let hash = self.work(move || password::hash(password.as_bytes())).await?;
         hash.map_err(|unusable| match unusable {
             Unusable::Empty | Unusable::TooLong => {
                 Status::invalid_argument(format!("etcdserver: {unusable}"))
@@ -106,10 +104,7 @@ mod tests {
         assert!(!fits("", "").await);
         assert!(!fits("", "sesame").await);
         let long = passwords.hash("x".repeat(513)).await.unwrap_err();
-        assert_eq!(
-            long.message(),
-            "etcdserver: the password is longer than 512 bytes"
-        );
+        assert_eq!(long.message(), "etcdserver: the password is longer than 512 bytes");
         assert!(passwords.hash(String::new()).await.is_err());
     }
 

@@ -22,10 +22,7 @@ pub(super) struct Queued<T> {
 impl<T> Queued<T> {
     /// One with this memory of its own, and a part of what has the other.
     pub(super) const fn of(answer: T, own: Share, of: Option<Arc<Share>>) -> Self {
-        Self {
-            answer: Ok(answer),
-            _held: (Some(own), of),
-        }
+        Self { answer: Ok(answer), _held: (Some(own), of) }
     }
 }
 

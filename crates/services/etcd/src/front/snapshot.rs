@@ -84,10 +84,7 @@ pub(super) async fn stream(asking: &Arc<Asking>) -> Result<Answers<SnapshotRespo
     let at: Slot = asking.status().await?.applied_to;
     let (pieces, receiver) = mpsc::channel(PIECES_MAX + 1);
     // A place for the word that it is not whole, however slow the client is.
-    let last = pieces
-        .clone()
-        .try_reserve_owned()
-        .map_err(|_| errors::stopped())?;
+    let last = pieces.clone().try_reserve_owned().map_err(|_| errors::stopped())?;
     let mut reader = Reader {
         asking: Arc::clone(asking),
         revision: figures.revision,
@@ -104,8 +101,7 @@ pub(super) async fn stream(asking: &Arc<Asking>) -> Result<Answers<SnapshotRespo
         let sent = sent.map_err(|error| error.to_string()).and_then(|bytes| {
             let end = reader.hash_and_send(&padding(bytes));
             let sum = reader.hash.clone().finalize();
-            end.and_then(|()| reader.send(&sum))
-                .map_err(|error| error.to_string())
+            end.and_then(|()| reader.send(&sum)).map_err(|error| error.to_string())
         });
         if let Err(error) = sent {
             tracing::warn!(%error, "a snapshot was not sent as a whole");
@@ -128,10 +124,7 @@ mod tests {
             assert_eq!((bytes + end.len() as u64) % PAGE, 0);
             assert!(end.len() < 2 * 512);
             let (rest, word) = end.split_last_chunk::<8>().expect("long enough");
-            assert_eq!(
-                (word, &rest[rest.len() - 8..]),
-                (ENVELOPE_WORD, &bytes.to_be_bytes()[..])
-            );
+            assert_eq!((word, &rest[rest.len() - 8..]), (ENVELOPE_WORD, &bytes.to_be_bytes()[..]));
         }
     }
 }

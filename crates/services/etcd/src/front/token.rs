@@ -81,11 +81,7 @@ impl Signed {
             epoch: u64::from_be_bytes(*epoch),
             at_ms: u64::from_be_bytes(*at_ms),
         };
-        Some(Self {
-            statement,
-            bytes,
-            signature,
-        })
+        Some(Self { statement, bytes, signature })
     }
 
     /// Whether a member of this cluster said it of this user, and not too long ago.
@@ -93,12 +89,7 @@ impl Signed {
         let signature = sign(&now.secret, cluster, &self.bytes);
         // Takes as long for a wrong one as for the right one.
         let is_signed = signature.is_some_and(|signature| signature == self.signature);
-        let Statement {
-            since,
-            epoch,
-            at_ms,
-            ..
-        } = self.statement;
+        let Statement { since, epoch, at_ms, .. } = self.statement;
         is_signed
             && now.enabled
             && epoch == now.epoch
@@ -128,12 +119,7 @@ mod tests {
     }
 
     fn statement() -> Statement {
-        Statement {
-            name: "ann".to_owned(),
-            since: 3,
-            epoch: 4,
-            at_ms: 1_000_000,
-        }
+        Statement { name: "ann".to_owned(), since: 3, epoch: 4, at_ms: 1_000_000 }
     }
 
     fn token() -> String {
@@ -144,12 +130,9 @@ mod tests {
     fn a_token_holds_for_five_minutes_everywhere() {
         let signed = Signed::parse(&token()).unwrap();
         assert_eq!(signed.statement, statement());
-        for (at, holds) in [
-            (990_000, true),
-            (1_000_000, true),
-            (1_299_999, true),
-            (1_300_000, false),
-        ] {
+        for (at, holds) in
+            [(990_000, true), (1_000_000, true), (1_299_999, true), (1_300_000, false)]
+        {
             assert_eq!(signed.holds(&now(at), CLUSTER), holds, "{at}");
         }
         assert!(!signed.holds(&now(989_999), CLUSTER), "of the future");
@@ -158,10 +141,7 @@ mod tests {
     #[test]
     fn a_token_of_something_else_does_not_hold() {
         let signed = Signed::parse(&token()).unwrap();
-        assert!(
-            !signed.holds(&now(1_000_000), CLUSTER + 1),
-            "another cluster"
-        );
+        assert!(!signed.holds(&now(1_000_000), CLUSTER + 1), "another cluster");
         let others: [fn(&mut Credentials); 6] = [
             |now| now.secret = vec![6; SECRET_BYTES].into(),
             |now| now.secret = vec![5; SECRET_BYTES - 1].into(),
@@ -176,18 +156,9 @@ mod tests {
             assert!(!signed.holds(&other, CLUSTER), "{other:?}");
         }
         // Of nobody, though it be signed.
-        let nobody = Statement {
-            since: 0,
-            ..statement()
-        };
+        let nobody = Statement { since: 0, ..statement() };
         let signed = Signed::parse(&nobody.sign(&now(0).secret, CLUSTER).unwrap()).unwrap();
-        assert!(!signed.holds(
-            &Credentials {
-                since: 0,
-                ..now(1_000_000)
-            },
-            CLUSTER
-        ));
+        assert!(!signed.holds(&Credentials { since: 0, ..now(1_000_000) }, CLUSTER));
     }
 
     /// Every bit counts.

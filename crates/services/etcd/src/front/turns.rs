@@ -75,9 +75,7 @@ impl Drop for Place {
 }
 
 fn op(request: Request) -> RequestOp {
-    RequestOp {
-        request: Some(request),
-    }
+    RequestOp { request: Some(request) }
 }
 
 /// Whether the key was created by that transaction; by 0: it is not there.
@@ -140,10 +138,7 @@ pub(super) async fn delete_created(
     key: Bytes,
     created: i64,
 ) -> Result<i64, Status> {
-    let delete = DeleteRangeRequest {
-        key: key.clone(),
-        ..DeleteRangeRequest::default()
-    };
+    let delete = DeleteRangeRequest { key: key.clone(), ..DeleteRangeRequest::default() };
     let txn = TxnRequest {
         compare: vec![is_created(&key, created)],
         success: vec![op(Request::RequestDeleteRange(delete))],
@@ -169,16 +164,8 @@ impl Turns {
             lease => lease,
         };
         let key = Bytes::from([prefix, format!("{lease:x}").as_bytes()].concat());
-        let put = PutRequest {
-            key: key.clone(),
-            value,
-            lease,
-            ..PutRequest::default()
-        };
-        let get = RangeRequest {
-            key: key.clone(),
-            ..RangeRequest::default()
-        };
+        let put = PutRequest { key: key.clone(), value, lease, ..PutRequest::default() };
+        let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
         let txn = TxnRequest {
             compare: vec![is_created(&key, 0)],
             success: vec![op(Request::RequestPut(put))],
@@ -193,9 +180,7 @@ impl Turns {
         Ok(Place {
             asking: Arc::clone(&self.asking),
             key,
-            created: before
-                .as_ref()
-                .map_or(revision, |before| before.create_revision),
+            created: before.as_ref().map_or(revision, |before| before.create_revision),
             lease,
             gives_up: before.is_none(),
             _share: share,
@@ -209,11 +194,7 @@ impl Turns {
             let id = super::lease::some_id()?;
             let ttl = LEASE_TTL;
             let granted = move |now_ms| Command::Grant(Granted { id, ttl, now_ms });
-            match self
-                .asking
-                .execute_at::<LeaseGrantResponse>(asker, granted)
-                .await
-            {
+            match self.asking.execute_at::<LeaseGrantResponse>(asker, granted).await {
                 Err(status) if status.code() == Code::FailedPrecondition => {}
                 granted => return granted.map(|_| id),
             }
@@ -263,10 +244,7 @@ impl Turns {
         asker: &Asker,
         prefix: &[u8],
     ) -> Result<(Option<KeyValue>, i64), Status> {
-        let request = RangeRequest {
-            keys_only: false,
-            ..first_of(prefix)
-        };
+        let request = RangeRequest { keys_only: false, ..first_of(prefix) };
         self.find(asker, request).await
     }
 
@@ -276,11 +254,7 @@ impl Turns {
         asker: &Asker,
         prefix: &[u8],
     ) -> Result<(Option<KeyValue>, i64), Status> {
-        let request = RangeRequest {
-            keys_only: false,
-            serializable: false,
-            ..first_of(prefix)
-        };
+        let request = RangeRequest { keys_only: false, serializable: false, ..first_of(prefix) };
         self.find(asker, request).await
     }
 
@@ -346,11 +320,7 @@ mod tests {
     fn a_prefix_ends_where_other_keys_begin() {
         assert_eq!(prefix_end(b"a/"), &b"a0"[..]);
         assert_eq!(prefix_end(b"a\xff"), &b"b"[..]);
-        assert_eq!(
-            prefix_end(b"\xff\xff"),
-            &b"\0"[..],
-            "to the end of all keys"
-        );
+        assert_eq!(prefix_end(b"\xff\xff"), &b"\0"[..], "to the end of all keys");
         assert_eq!(prefix_of(b"name"), &b"name/"[..]);
     }
 }

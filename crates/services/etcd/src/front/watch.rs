@@ -264,10 +264,7 @@ impl WatchStream {
         let range = (request.key.clone(), request.range_end.clone());
         if let Err(status) = self.let_in(range).await {
             return match rights::is_refusal(&status) {
-                true => {
-                    self.send(refused(self.seen, &errors::written(&status)))
-                        .await
-                }
+                true => self.send(refused(self.seen, &errors::written(&status))).await,
                 false => Err(status.into()),
             };
         }
@@ -351,10 +348,8 @@ impl WatchStream {
         };
         let query = Query::Events(request);
         let memory = &self.hub.memory;
-        let ask = || {
-            self.asking
-                .query_within::<Events>(&Asker::Member, memory, &query, Freshness::Local)
-        };
+        let ask =
+            || self.asking.query_within::<Events>(&Asker::Member, memory, &query, Freshness::Local);
         let (page, share) = match patiently(ask).await {
             Ok(page) => page,
             Err(status) if status.code() == Code::OutOfRange => return self.end_compacted().await,

@@ -219,17 +219,10 @@ impl<'s> Trees<'s> {
         let meta = Meta::find(source)?.ok_or(Bad::NotASnapshot)?;
         let there = bytes / meta.page;
         if meta.pages > there {
-            return Err(Bad::Truncated {
-                bytes,
-                wanted: meta.pages.saturating_mul(meta.page),
-            });
+            return Err(Bad::Truncated { bytes, wanted: meta.pages.saturating_mul(meta.page) });
         }
         let words = usize::try_from(meta.pages.div_ceil(64)).map_err(|_| Bad::TooLarge)?;
-        Ok(Self {
-            source,
-            meta,
-            seen: vec![0; words],
-        })
+        Ok(Self { source, meta, seen: vec![0; words] })
     }
 
     /// The bucket of buckets.

@@ -110,10 +110,7 @@ fn revision(bytes: &[u8]) -> Option<(Revision, bool)> {
     };
     let (main, rest) = revision.split_first_chunk::<8>()?;
     let (_, sub) = rest.split_first()?;
-    let revision = Revision {
-        main: i64::from_be_bytes(*main),
-        sub: number(sub)?,
-    };
+    let revision = Revision { main: i64::from_be_bytes(*main), sub: number(sub)? };
     // Both are signed numbers to etcd.
     let counted = revision.makes_sense() && i64::try_from(revision.sub).is_ok();
     counted.then_some((revision, deletes))
@@ -133,17 +130,11 @@ impl<'s> Contents<'s> {
                 buckets.push((element.key.to_vec(), element.bucket()?));
                 return Ok(());
             }
-            Err(Bad::damaged(
-                element.at,
-                "its list of buckets makes no sense",
-            ))
+            Err(Bad::damaged(element.at, "its list of buckets makes no sense"))
         })?;
         let mut contents = Self {
             source,
-            status: Status {
-                total_size: trees.bytes(),
-                ..Status::default()
-            },
+            status: Status { total_size: trees.bytes(), ..Status::default() },
             keys: Vec::new(),
             changes: Vec::new(),
             by_key: Vec::new(),
@@ -211,10 +202,7 @@ impl<'s> Contents<'s> {
             return Err(wrong("a record contradicts its revision"));
         }
         if kv.key.len() > KEY_BYTES_MAX {
-            let what = format!(
-                "it has a key of {} bytes, more than {KEY_BYTES_MAX}",
-                kv.key.len()
-            );
+            let what = format!("it has a key of {} bytes, more than {KEY_BYTES_MAX}", kv.key.len());
             return Err(Bad::Unfit(what));
         }
         let lengths = (u32::try_from(kv.key.len()), u32::try_from(value.len()));
@@ -355,9 +343,7 @@ impl<'s> Contents<'s> {
     pub(super) fn by_key(&self, place: usize) -> Option<(usize, bool)> {
         let index = *self.by_key.get(place)?;
         let (_, deletes, key) = self.change_at(index)?;
-        let newer = place
-            .checked_sub(1)
-            .and_then(|before| self.by_key.get(before));
+        let newer = place.checked_sub(1).and_then(|before| self.by_key.get(before));
         let newer = newer.and_then(|newer| self.change_at(*newer));
         let is_newest = newer.is_none_or(|(_, _, of)| of != key);
         Some((index, is_newest && !deletes))

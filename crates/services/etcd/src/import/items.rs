@@ -65,9 +65,7 @@ impl<'c> Items<'c> {
             let what = format!("it has {} leases, more than {LEASES_MAX}", leases.len());
             return Err(Bad::Unfit(what));
         }
-        let auth = contents
-            .auth()
-            .rows(&settings.secret, settings.root_hash.as_deref());
+        let auth = contents.auth().rows(&settings.secret, settings.root_hash.as_deref());
         let auth = auth.map_err(Bad::Unfit)?;
         let begins_ms = settings.now_ms.saturating_add(LEASE_GRACE_MS);
         let deadline = |(id, ttl): &(i64, i64)| (deadline(begins_ms, *ttl), id.cast_unsigned());
@@ -150,9 +148,7 @@ impl<'c> Items<'c> {
 
     fn auth_row(&self, at: usize) -> Row {
         let row = self.auth.get(at);
-        row.map_or(Row::Over, |(key, value)| {
-            Row::One((key.clone(), value.clone().into()))
-        })
+        row.map_or(Row::Over, |(key, value)| Row::One((key.clone(), value.clone().into())))
     }
 
     fn current(&self, at: usize) -> Result<Row, Bad> {
@@ -162,9 +158,7 @@ impl<'c> Items<'c> {
             Some((index, true)) => {
                 let record = self.contents.record_at(index)?;
                 let change = self.contents.change_at(index);
-                Ok(change.map_or(Row::Over, |(_, _, key)| {
-                    Row::One(bring::current(key, &record))
-                }))
+                Ok(change.map_or(Row::Over, |(_, _, key)| Row::One(bring::current(key, &record))))
             }
         }
     }
@@ -186,9 +180,7 @@ impl<'c> Items<'c> {
 
     fn deadline(&self, at: usize) -> Row {
         let deadline = self.deadlines.get(at);
-        deadline.map_or(Row::Over, |(at, id)| {
-            Row::One(bring::deadline(*at, id.cast_signed()))
-        })
+        deadline.map_or(Row::Over, |(at, id)| Row::One(bring::deadline(*at, id.cast_signed())))
     }
 
     fn attached(&self, at: usize) -> Row {
@@ -214,9 +206,7 @@ impl<'c> Items<'c> {
 
     fn revision(&self, at: usize) -> Row {
         let change = self.contents.change_at(at);
-        change.map_or(Row::Over, |(at, deletes, key)| {
-            Row::One(bring::revision(at, deletes, key))
-        })
+        change.map_or(Row::Over, |(at, deletes, key)| Row::One(bring::revision(at, deletes, key)))
     }
 
     /// The state; where nothing ever happened there is none.

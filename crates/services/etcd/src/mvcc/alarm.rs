@@ -29,10 +29,7 @@ impl Mvcc {
                 if kind != AlarmType::None && i32::from(of) != i32::from(kind) {
                     return ControlFlow::Break(());
                 }
-                alarms.push(AlarmMember {
-                    member_id: member,
-                    alarm: of.into(),
-                });
+                alarms.push(AlarmMember { member_id: member, alarm: of.into() });
             }
             ControlFlow::Continue(())
         });
@@ -61,10 +58,7 @@ impl Mvcc {
             self.store.put(&place, Bytes::new());
             self.lacks_space |= kind == AlarmType::Nospace;
         }
-        Ok(vec![AlarmMember {
-            member_id: member,
-            alarm: kind.into(),
-        }])
+        Ok(vec![AlarmMember { member_id: member, alarm: kind.into() }])
     }
 
     /// Ends an alarm; says which, if there was one.
@@ -75,10 +69,7 @@ impl Mvcc {
         }
         self.store.remove(&place);
         self.lacks_space = self.has_alarm_of_space();
-        vec![AlarmMember {
-            member_id: member,
-            alarm: kind.into(),
-        }]
+        vec![AlarmMember { member_id: member, alarm: kind.into() }]
     }
 }
 

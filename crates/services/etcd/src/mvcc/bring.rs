@@ -25,11 +25,7 @@ pub(crate) fn revision(at: Revision, deletes: bool, key: &[u8]) -> Place {
 
 /// A lease.
 pub(crate) fn lease(id: i64, granted: i64, deadline: u64, keys: u64) -> Place {
-    let lease = Lease {
-        granted,
-        deadline,
-        keys,
-    };
+    let lease = Lease { granted, deadline, keys };
     (layout::lease(id), lease.encode())
 }
 
@@ -45,11 +41,6 @@ pub(crate) fn deadline(at: u64, id: i64) -> Place {
 
 /// The state: all that was given up before `scrubbed` is gone.
 pub(crate) fn state(revision: i64, compacted: i64, scrubbed: i64, leases: u64) -> Place {
-    let state = State {
-        revision,
-        compacted,
-        scrubbed: Revision::first_of(scrubbed),
-        leases,
-    };
+    let state = State { revision, compacted, scrubbed: Revision::first_of(scrubbed), leases };
     (STATE.to_vec(), state.encode())
 }

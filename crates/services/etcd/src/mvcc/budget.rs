@@ -25,15 +25,9 @@ pub struct Budget {
 
 impl Budget {
     /// That of a command.
-    pub const COMMAND: Self = Self {
-        bytes: COMMAND_BYTES_MAX,
-        visits: COMMAND_VISITS_MAX,
-    };
+    pub const COMMAND: Self = Self { bytes: COMMAND_BYTES_MAX, visits: COMMAND_VISITS_MAX };
     /// That of a query.
-    pub const QUERY: Self = Self {
-        bytes: QUERY_BYTES_MAX,
-        visits: u64::MAX,
-    };
+    pub const QUERY: Self = Self { bytes: QUERY_BYTES_MAX, visits: u64::MAX };
 
     /// One of this size, for tests.
     pub const fn of(bytes: u64, visits: u64) -> Self {

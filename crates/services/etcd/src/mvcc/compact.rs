@@ -57,10 +57,9 @@ impl Mvcc {
         });
         let mut state = self.state;
         state.scrubbed = match looked.last() {
-            Some((last, _)) if looked.len() == most => Revision {
-                main: last.main,
-                sub: last.sub.saturating_add(1),
-            },
+            Some((last, _)) if looked.len() == most => {
+                Revision { main: last.main, sub: last.sub.saturating_add(1) }
+            }
             // That was all.
             _ => before,
         };

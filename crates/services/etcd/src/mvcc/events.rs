@@ -52,21 +52,13 @@ impl Mvcc {
             }
             ControlFlow::Continue(())
         });
-        Ok(Events {
-            revision: self.state.revision,
-            next,
-            events,
-        })
+        Ok(Events { revision: self.state.revision, next, events })
     }
 
     fn event(&self, at: Revision, change: &Change, prev_kv: bool) -> Option<Event> {
         let key = &change.key;
         let kv = match change.deletes {
-            true => KeyValue {
-                key: key.clone(),
-                mod_revision: at.main,
-                ..KeyValue::default()
-            },
+            true => KeyValue { key: key.clone(), mod_revision: at.main, ..KeyValue::default() },
             false => {
                 let record = self.record_at(key, at)?;
                 let key = key.clone();
@@ -85,11 +77,7 @@ impl Mvcc {
             true => EventType::Delete,
             false => EventType::Put,
         };
-        Some(Event {
-            r#type: kind.into(),
-            kv: Some(kv),
-            prev_kv,
-        })
+        Some(Event { r#type: kind.into(), kv: Some(kv), prev_kv })
     }
 
     /// The record that this change made.

@@ -41,13 +41,7 @@ impl Hashing {
         number(at.sub);
         number(u64::from(record.is_some()));
         if let Some(record) = record {
-            let Record {
-                revision,
-                created,
-                version,
-                lease,
-                ..
-            } = record;
+            let Record { revision, created, version, lease, .. } = record;
             number(revision.sub);
             for part in [revision.main, *created, *version, *lease] {
                 number(part.cast_unsigned());
@@ -81,11 +75,7 @@ impl Mvcc {
         if at < compacted || has_moved {
             return Err(Refusal::Compacted);
         }
-        let mut hashing = Hashing {
-            hash: request.hash,
-            visits: 0,
-            bytes: 0,
-        };
+        let mut hashing = Hashing { hash: request.hash, visits: 0, bytes: 0 };
         let next = match request.of_changes {
             false => self.hash_keys(&request.from, compacted, &mut hashing),
             true => None,
@@ -125,9 +115,7 @@ impl Mvcc {
 
     /// What happened behind the compacted revision; where to go on, or nothing.
     fn hash_changes(&self, request: &HashRequest, at: i64, hashing: &mut Hashing) -> Bytes {
-        let first = revision(Revision::first_of(
-            self.state.compacted.max(0).saturating_add(1),
-        ));
+        let first = revision(Revision::first_of(self.state.compacted.max(0).saturating_add(1)));
         let from = match request.of_changes {
             true => &request.from[..],
             false => &first[..],

@@ -76,10 +76,7 @@ impl Revision {
         let number = u128::from_be_bytes(bytes);
         #[expect(clippy::cast_possible_truncation, reason = "the halves of 128 bits")]
         let (main, sub) = ((number >> 64) as u64, number as u64);
-        Self {
-            main: main.cast_signed(),
-            sub,
-        }
+        Self { main: main.cast_signed(), sub }
     }
 }
 
@@ -187,10 +184,7 @@ impl Change {
             1 => true,
             _ => return None,
         };
-        Some(Self {
-            deletes,
-            key: bytes.slice(1..),
-        })
+        Some(Self { deletes, key: bytes.slice(1..) })
     }
 }
 
@@ -366,12 +360,8 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) const EMPTY: Self = Self {
-        revision: 1,
-        compacted: -1,
-        scrubbed: Revision { main: 0, sub: 0 },
-        leases: 0,
-    };
+    pub(super) const EMPTY: Self =
+        Self { revision: 1, compacted: -1, scrubbed: Revision { main: 0, sub: 0 }, leases: 0 };
     const BYTES: usize = 40;
 
     pub(super) fn encode(&self) -> Bytes {
@@ -417,9 +407,7 @@ pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
         }
         Some(&REVISIONS) => {
             parse_revision(place).is_some_and(Revision::makes_sense)
-                && value
-                    .split_first()
-                    .is_some_and(|(what, key)| *what <= 1 && fits(key))
+                && value.split_first().is_some_and(|(what, key)| *what <= 1 && fits(key))
         }
         Some(&LEASES) => parse_lease(place).is_some() && Lease::decode(value).is_some(),
         Some(&ATTACHED) => parse_attached(place).is_some_and(fits) && value.is_empty(),
@@ -436,9 +424,8 @@ mod tests {
     /// History sorts by key, then from the newest revision to the oldest, whatever bytes keys have.
     #[test]
     fn history_sorts_by_key_and_then_backwards() {
-        let keys: [&[u8]; 9] = [
-            b"", b"\0", b"\0\0", b"\0\x01", b"\0\xff", b"\x01", b"a", b"a\0", b"ab",
-        ];
+        let keys: [&[u8]; 9] =
+            [b"", b"\0", b"\0\0", b"\0\x01", b"\0\xff", b"\x01", b"a", b"a\0", b"ab"];
         let revisions = [(9, 0), (3, 7), (3, 6), (1, u64::MAX), (0, 0)];
         let mut places = Vec::new();
         for key in keys {

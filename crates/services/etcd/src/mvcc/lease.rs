@@ -47,8 +47,7 @@ pub(super) struct Ends {
 
 /// Behind all leases with this deadline.
 fn behind(at: u64) -> Vec<u8> {
-    at.checked_add(1)
-        .map_or_else(|| deadlines_end().to_vec(), deadlines)
+    at.checked_add(1).map_or_else(|| deadlines_end().to_vec(), deadlines)
 }
 
 impl Mvcc {
@@ -76,18 +75,17 @@ impl Mvcc {
     /// page begins.
     pub fn leases(&self, from: i64) -> (Vec<i64>, Option<i64>) {
         let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
-        self.store
-            .scan(&lease(from), &leases_end(), &mut |place, bytes| {
-                let id = parse_lease(place);
-                if looked == LEASES_PAGE {
-                    next = id;
-                    return ControlFlow::Break(());
-                }
-                looked += 1;
-                let lease = Lease::decode(bytes).filter(|lease| lease.deadline > self.time);
-                found.extend(lease.and(id));
-                ControlFlow::Continue(())
-            });
+        self.store.scan(&lease(from), &leases_end(), &mut |place, bytes| {
+            let id = parse_lease(place);
+            if looked == LEASES_PAGE {
+                next = id;
+                return ControlFlow::Break(());
+            }
+            looked += 1;
+            let lease = Lease::decode(bytes).filter(|lease| lease.deadline > self.time);
+            found.extend(lease.and(id));
+            ControlFlow::Continue(())
+        });
         (found, next)
     }
 
@@ -151,11 +149,7 @@ impl Mvcc {
         // One that ended a moment ago takes its keys along.
         self.end_lease(id);
         let granted = ttl.max(TTL_MIN);
-        let new = Lease {
-            granted,
-            deadline: self.deadline_of(granted, now_ms),
-            keys: 0,
-        };
+        let new = Lease { granted, deadline: self.deadline_of(granted, now_ms), keys: 0 };
         self.store.put(&lease(id), new.encode());
         self.put_deadline(new.deadline, id);
         self.count_leases(|leases| leases.saturating_add(1));

@@ -123,12 +123,7 @@ impl Paging {
     /// The answer.
     pub fn finish(mut self) -> RangeResponse {
         let more = arrange(&self.request, &mut self.found);
-        RangeResponse {
-            header: header(self.now),
-            kvs: self.found,
-            more,
-            count: self.count,
-        }
+        RangeResponse { header: header(self.now), kvs: self.found, more, count: self.count }
     }
 }
 
@@ -177,12 +172,6 @@ impl Mvcc {
             next = Bytes::new();
         }
         sort(request, &mut kvs);
-        Ok(Page {
-            revision: now,
-            at,
-            kvs,
-            count,
-            next,
-        })
+        Ok(Page { revision: now, at, kvs, count, next })
     }
 }

@@ -87,15 +87,8 @@ pub(super) fn is_wanted(request: &RangeRequest, found: &super::Record) -> bool {
     let within = |revision: i64, min: i64, max: i64| {
         (min == 0 || revision >= min) && (max == 0 || revision <= max)
     };
-    within(
-        found.revision.main,
-        request.min_mod_revision,
-        request.max_mod_revision,
-    ) && within(
-        found.created,
-        request.min_create_revision,
-        request.max_create_revision,
-    )
+    within(found.revision.main, request.min_mod_revision, request.max_mod_revision)
+        && within(found.created, request.min_create_revision, request.max_create_revision)
 }
 
 /// A key with its record as the answer has it, at most: values that will be left out are not kept.
@@ -126,14 +119,7 @@ struct Taking<'t> {
 
 impl<'t> Taking<'t> {
     fn new(request: &'t RangeRequest, budget: &'t mut Budget) -> Self {
-        Self {
-            most: most(request),
-            request,
-            budget,
-            count: 0,
-            kvs: Vec::new(),
-            bytes: 0,
-        }
+        Self { most: most(request), request, budget, count: 0, kvs: Vec::new(), bytes: 0 }
     }
 
     fn take(&mut self, key: &[u8], record: Option<super::Record>) -> Result<(), Refusal> {
@@ -207,11 +193,6 @@ impl Mvcc {
         for kv in &kvs {
             budget.answer(kv.key.len(), kv.value.len())?;
         }
-        Ok(RangeResponse {
-            header: header(now),
-            kvs,
-            more,
-            count,
-        })
+        Ok(RangeResponse { header: header(now), kvs, more, count })
     }
 }

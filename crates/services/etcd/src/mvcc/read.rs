@@ -87,13 +87,8 @@ impl Mvcc {
 
     /// The same among what is history.
     fn past(&self, key: &[u8], revision: i64) -> Option<Record> {
-        let newest = Revision {
-            main: revision,
-            sub: u64::MAX,
-        };
-        let (_, bytes) = self
-            .store
-            .first(&history_at(key, newest), &history_end_of(key))?;
+        let newest = Revision { main: revision, sub: u64::MAX };
+        let (_, bytes) = self.store.first(&history_at(key, newest), &history_end_of(key))?;
         Record::decode(&bytes)
     }
 

@@ -47,10 +47,7 @@ impl Mvcc {
     /// Does a transaction that changes nothing ([`is_readonly`]).
     pub fn read_txn(&self, txn: &TxnRequest, mut budget: Budget) -> Result<TxnResponse, Refusal> {
         let succeeded = self.all_hold(&txn.compare, &mut budget)?;
-        let path = Path {
-            succeeded,
-            inner: Vec::new(),
-        };
+        let path = Path { succeeded, inner: Vec::new() };
         self.check(txn, &path)?;
         let now = self.state.revision;
         let mut responses = Vec::new();
@@ -65,11 +62,7 @@ impl Mvcc {
             };
             responses.push(ResponseOp { response });
         }
-        Ok(TxnResponse {
-            header: header(now),
-            succeeded,
-            responses,
-        })
+        Ok(TxnResponse { header: header(now), succeeded, responses })
     }
 
     /// Does a transaction.
@@ -90,10 +83,7 @@ impl Mvcc {
     }
 
     fn path(&self, txn: &TxnRequest, budget: &mut Budget) -> Result<Path, Refusal> {
-        let mut path = Path {
-            succeeded: self.all_hold(&txn.compare, budget)?,
-            inner: Vec::new(),
-        };
+        let mut path = Path { succeeded: self.all_hold(&txn.compare, budget)?, inner: Vec::new() };
         for op in path.branch(txn) {
             if let Some(Request::RequestTxn(txn)) = &op.request {
                 path.inner.push(self.path(txn, budget)?);

@@ -21,10 +21,7 @@ const DELETED_MAX: usize = 1000;
 
 /// The revision of a part's answer.
 pub(super) fn header(revision: i64) -> Option<ResponseHeader> {
-    Some(ResponseHeader {
-        revision,
-        ..ResponseHeader::default()
-    })
+    Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
 /// A transaction that changes something, perhaps. It counts once it is finished.
@@ -40,20 +37,12 @@ pub(super) struct Writing<'m> {
 impl<'m> Writing<'m> {
     /// One that can be taken back.
     pub(super) const fn new(mvcc: &'m mut Mvcc) -> Self {
-        Self {
-            mvcc,
-            changes: 0,
-            undo: Some(Vec::new()),
-        }
+        Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
     /// One request by itself, which is never taken back: however much it deletes, nothing is kept of that.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
-        Self {
-            mvcc,
-            changes: 0,
-            undo: None,
-        }
+        Self { mvcc, changes: 0, undo: None }
     }
 
     /// The revision of its changes.
@@ -96,10 +85,7 @@ impl<'m> Writing<'m> {
 
     /// The number of the next change.
     fn next(&mut self) -> Revision {
-        let next = Revision {
-            main: self.revision(),
-            sub: self.changes,
-        };
+        let next = Revision { main: self.revision(), sub: self.changes };
         self.changes += 1;
         next
     }
@@ -199,10 +185,7 @@ impl<'m> Writing<'m> {
             let key = request.key.clone();
             Found { key, record }.into()
         });
-        Ok(PutResponse {
-            header: header(self.now()),
-            prev_kv,
-        })
+        Ok(PutResponse { header: header(self.now()), prev_kv })
     }
 
     pub(super) fn delete(

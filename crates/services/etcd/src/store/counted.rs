@@ -41,11 +41,7 @@ impl Deref for Counted {
 
 impl Counted {
     pub(crate) fn new(store: Box<dyn Store>) -> Self {
-        let mut counted = Self {
-            store,
-            bytes: 0,
-            stored: None,
-        };
+        let mut counted = Self { store, bytes: 0, stored: None };
         counted.read();
         counted
     }

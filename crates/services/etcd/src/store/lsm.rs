@@ -24,23 +24,10 @@ const _: () = assert!(PLACE_BYTES_MAX <= NAME_BYTES_MAX);
 /// The one key of the engine: images and loads go from key to key, and find the rows from this one.
 const KEY: &[u8; 4] = b"etcd";
 const VERSION: Version = Version { slot: 1, index: 0 };
-const ROWS: Id = Id {
-    version: VERSION,
-    number: 0,
-};
+const ROWS: Id = Id { version: VERSION, number: 0 };
 /// Nobody counts the rows.
-const HEADER: Header = Header {
-    id: ROWS,
-    count: 1,
-    bytes: 0,
-    first: 0,
-    timed: None,
-};
-const STAMP: Stamp = Stamp {
-    version: VERSION,
-    deadline: None,
-    kind: Kind::Hash,
-};
+const HEADER: Header = Header { id: ROWS, count: 1, bytes: 0, first: 0, timed: None };
+const STAMP: Stamp = Stamp { version: VERSION, deadline: None, kind: Kind::Hash };
 
 /// Entries in a tree on disk.
 #[derive(Debug)]
@@ -53,10 +40,7 @@ pub struct LsmStore {
 impl LsmStore {
     /// In this engine, which nobody else uses.
     pub const fn new(engine: Engine) -> Self {
-        Self {
-            engine,
-            has_key: false,
-        }
+        Self { engine, has_key: false }
     }
 
     fn need_key(&mut self) {
@@ -80,14 +64,8 @@ impl Store for LsmStore {
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) {
-        let span = Span {
-            from,
-            to: Some(to),
-            back: false,
-        };
-        self.engine.rows(ROWS, span, &mut |key, value| {
-            visit(key, &Bytes::copy_from_slice(value))
-        });
+        let span = Span { from, to: Some(to), back: false };
+        self.engine.rows(ROWS, span, &mut |key, value| visit(key, &Bytes::copy_from_slice(value)));
     }
 
     fn put(&mut self, key: &[u8], value: Bytes) {

@@ -15,27 +15,17 @@ use quorate_etcd::{
 use crate::common::{apply, ask, image, loaded, service};
 
 fn alarm(action: AlarmAction, kind: AlarmType, member_id: u64) -> Command {
-    Command::Alarm(AlarmRequest {
-        action: action.into(),
-        alarm: kind.into(),
-        member_id,
-    })
+    Command::Alarm(AlarmRequest { action: action.into(), alarm: kind.into(), member_id })
 }
 
 fn alarms(service: &Service, kind: AlarmType) -> Vec<AlarmMember> {
-    let request = AlarmRequest {
-        alarm: kind.into(),
-        ..AlarmRequest::default()
-    };
+    let request = AlarmRequest { alarm: kind.into(), ..AlarmRequest::default() };
     let answer: AlarmResponse = ask(service, &Query::Alarms(request)).unwrap();
     answer.alarms
 }
 
 fn put() -> PutRequest {
-    PutRequest {
-        key: "a".into(),
-        ..PutRequest::default()
-    }
+    PutRequest { key: "a".into(), ..PutRequest::default() }
 }
 
 fn refused<M: Message + Default + PartialEq + std::fmt::Debug>(
@@ -55,28 +45,15 @@ fn without_space_nothing_grows() {
     // It is a part of the state.
     let mut service = loaded(&image(&mut service, 100));
     refused::<PutResponse>(&mut service, &Command::Put(put()));
-    let granted = Granted {
-        id: 1,
-        ttl: 5,
-        now_ms: 0,
-    };
+    let granted = Granted { id: 1, ttl: 5, now_ms: 0 };
     refused::<LeaseGrantResponse>(&mut service, &Command::Grant(granted));
-    let op = |request| RequestOp {
-        request: Some(request),
-    };
-    let within = TxnRequest {
-        failure: vec![op(Request::RequestPut(put()))],
-        ..TxnRequest::default()
-    };
-    let txn = TxnRequest {
-        success: vec![op(Request::RequestTxn(within))],
-        ..TxnRequest::default()
-    };
+    let op = |request| RequestOp { request: Some(request) };
+    let within =
+        TxnRequest { failure: vec![op(Request::RequestPut(put()))], ..TxnRequest::default() };
+    let txn =
+        TxnRequest { success: vec![op(Request::RequestTxn(within))], ..TxnRequest::default() };
     refused::<TxnResponse>(&mut service, &Command::Txn(txn));
-    let delete = DeleteRangeRequest {
-        key: "a".into(),
-        ..DeleteRangeRequest::default()
-    };
+    let delete = DeleteRangeRequest { key: "a".into(), ..DeleteRangeRequest::default() };
     let deletes = TxnRequest {
         success: vec![op(Request::RequestDeleteRange(delete.clone()))],
         ..TxnRequest::default()
@@ -85,10 +62,7 @@ fn without_space_nothing_grows() {
     let deleted: DeleteRangeResponse = apply(&mut service, &Command::Delete(delete)).unwrap();
     assert_eq!(deleted.deleted, 0);
     let other = alarm(AlarmAction::Deactivate, AlarmType::Nospace, 1);
-    assert_eq!(
-        apply::<AlarmResponse>(&mut service, &other).unwrap().alarms,
-        []
-    );
+    assert_eq!(apply::<AlarmResponse>(&mut service, &other).unwrap().alarms, []);
     refused::<PutResponse>(&mut service, &Command::Put(put()));
     let disarm = alarm(AlarmAction::Deactivate, AlarmType::Nospace, 2);
     let ended: AlarmResponse = apply(&mut service, &disarm).unwrap();

@@ -28,12 +28,7 @@ use crate::{
 
 /// Everything of every key, at this revision.
 fn all(revision: i64) -> RangeRequest {
-    RangeRequest {
-        key: "\0".into(),
-        range_end: "\0".into(),
-        revision,
-        ..RangeRequest::default()
-    }
+    RangeRequest { key: "\0".into(), range_end: "\0".into(), revision, ..RangeRequest::default() }
 }
 
 fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
@@ -56,11 +51,7 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             let request = random::put(dice);
             if check::put(&request).is_ok() {
                 let expected = model.put(&request);
-                assert_eq!(
-                    apply(service, &Command::Put(request.clone())),
-                    expected,
-                    "{request:?}"
-                );
+                assert_eq!(apply(service, &Command::Put(request.clone())), expected, "{request:?}");
             }
         }
         3 => {
@@ -73,25 +64,15 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             let request = random::txn(dice, revision, 2);
             if check::txn(&request).is_ok() {
                 let expected = model.txn(&request);
-                assert_eq!(
-                    apply(service, &Command::Txn(request.clone())),
-                    expected,
-                    "{request:?}"
-                );
+                assert_eq!(apply(service, &Command::Txn(request.clone())), expected, "{request:?}");
             }
         }
         7 if dice.one_in(6) => {
             let revision = dice.between(model.compacted.max(revision - 8), revision + 1);
-            let request = CompactionRequest {
-                revision,
-                physical: false,
-            };
+            let request = CompactionRequest { revision, physical: false };
             let expected = model.compact(revision);
             let answer = apply::<CompactionResponse>(service, &Command::Compact(request));
-            assert_eq!(
-                answer.map(|answer| answer.header.unwrap().revision),
-                expected
-            );
+            assert_eq!(answer.map(|answer| answer.header.unwrap().revision), expected);
         }
         7 => {
             // What the leader would propose.
@@ -113,10 +94,7 @@ fn step(dice: &mut Dice, service: &mut Service, model: &mut Model) {
         }
     }
     let figures: Figures = ask(service, &Query::Figures).unwrap();
-    assert_eq!(
-        (figures.revision, figures.compacted),
-        (model.revision, model.compacted)
-    );
+    assert_eq!((figures.revision, figures.compacted), (model.revision, model.compacted));
 }
 
 fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
@@ -128,23 +106,14 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
             let ttl = dice.between(-1, 4);
             let command = Command::Grant(Granted { id, ttl, now_ms });
             let answer = apply::<LeaseGrantResponse>(service, &command);
-            assert_eq!(
-                answer.map(|answer| answer.ttl),
-                model.grant(id, ttl, now_ms)
-            );
+            assert_eq!(answer.map(|answer| answer.ttl), model.grant(id, ttl, now_ms));
         }
         2 => {
             // Several in one command, some of which are not there.
             let ids: Vec<i64> = (0..1 + dice.below(3)).map(|_| dice.between(1, 5)).collect();
-            let expected: Vec<i64> = ids
-                .iter()
-                .map(|id| model.keep_alive(*id, now_ms).unwrap_or(0))
-                .collect();
-            let command = Command::KeepAlive(KeptAlive {
-                ids,
-                now_ms,
-                auth_revision: 0,
-            });
+            let expected: Vec<i64> =
+                ids.iter().map(|id| model.keep_alive(*id, now_ms).unwrap_or(0)).collect();
+            let command = Command::KeepAlive(KeptAlive { ids, now_ms, auth_revision: 0 });
             let answer = apply::<Lasting>(service, &command).unwrap();
             assert_eq!((answer.ttls, answer.revision), (expected, model.revision));
         }
@@ -161,11 +130,7 @@ fn lease(dice: &mut Dice, service: &mut Service, model: &mut Model) {
 fn all_events(service: &Service, from: i64) -> Result<Vec<Event>, Refusal> {
     let (mut events, mut next) = (Vec::new(), from);
     loop {
-        let request = EventsRequest {
-            from: next,
-            prev_kv: true,
-            ..EventsRequest::default()
-        };
+        let request = EventsRequest { from: next, prev_kv: true, ..EventsRequest::default() };
         let page: Events = ask(service, &Query::Events(request))?;
         assert!(page.next > next || page.next > page.revision);
         events.extend(page.events);
@@ -190,21 +155,12 @@ fn compare_leases_and_events(service: &Service, model: &Model) {
     }
     assert_eq!(leases, model.leases());
     let first = model.compacted.max(1);
-    for from in [
-        first - 1,
-        first,
-        i64::midpoint(first, model.revision),
-        model.revision + 1,
-    ] {
+    for from in [first - 1, first, i64::midpoint(first, model.revision), model.revision + 1] {
         assert_eq!(all_events(service, from), model.events(from), "{from}");
     }
     // Of some keys alone.
-    let request = EventsRequest {
-        from: first,
-        prev_kv: true,
-        key: "a".into(),
-        range_end: "b".into(),
-    };
+    let request =
+        EventsRequest { from: first, prev_kv: true, key: "a".into(), range_end: "b".into() };
     let page: Events = ask(service, &Query::Events(request)).unwrap();
     let mut expected = model.events(first).unwrap();
     expected.retain(|event| {
@@ -222,11 +178,7 @@ fn compare_history(service: &Service, model: &Model) {
         let expected = model.range(&request, model.revision);
         assert_eq!(range(service, request, 3), expected);
         for key in model.keys() {
-            let request = RangeRequest {
-                key: key.into(),
-                revision,
-                ..RangeRequest::default()
-            };
+            let request = RangeRequest { key: key.into(), revision, ..RangeRequest::default() };
             let expected = model.range(&request, model.revision);
             assert_eq!(range(service, request, 1), expected);
         }
@@ -292,10 +244,7 @@ fn compaction_removes_what_nobody_can_see_in_small_steps() {
     }
     let revision = model.revision - 5;
     model.compact(revision).unwrap();
-    let request = CompactionRequest {
-        revision,
-        physical: true,
-    };
+    let request = CompactionRequest { revision, physical: true };
     apply::<CompactionResponse>(&mut service, &Command::Compact(request)).unwrap();
     let mut steps = 0;
     while service.mvcc().has_scrap() {

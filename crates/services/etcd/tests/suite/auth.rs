@@ -62,20 +62,12 @@ fn auth(what: Ask) -> Query {
 }
 
 fn credentials(service: &Service, name: &str) -> Credentials {
-    ask(
-        service,
-        &By::Member,
-        &auth(Ask::Credentials(name.to_owned())),
-    )
-    .unwrap()
+    ask(service, &By::Member, &auth(Ask::Credentials(name.to_owned()))).unwrap()
 }
 
 /// A user as whoever looks now knows them.
 fn user(service: &Service, name: &str) -> By {
-    By::User {
-        name: name.to_owned(),
-        revision: credentials(service, "").revision,
-    }
+    By::User { name: name.to_owned(), revision: credentials(service, "").revision }
 }
 
 fn change_by(service: &mut Service, by: &By, what: What) -> Result<(), Refusal> {
@@ -87,24 +79,15 @@ fn change(service: &mut Service, what: What) -> Result<(), Refusal> {
 }
 
 fn user_add(name: &str, hash: &str) -> What {
-    What::UserAdd(NewUser {
-        name: name.to_owned(),
-        hash: hash.to_owned(),
-    })
+    What::UserAdd(NewUser { name: name.to_owned(), hash: hash.to_owned() })
 }
 
 fn grant(user: &str, role: &str) -> What {
-    What::UserGrant(AuthUserGrantRoleRequest {
-        user: user.to_owned(),
-        role: role.to_owned(),
-    })
+    What::UserGrant(AuthUserGrantRoleRequest { user: user.to_owned(), role: role.to_owned() })
 }
 
 fn revoke(name: &str, role: &str) -> What {
-    What::UserRevoke(AuthUserRevokeRoleRequest {
-        name: name.to_owned(),
-        role: role.to_owned(),
-    })
+    What::UserRevoke(AuthUserRevokeRoleRequest { name: name.to_owned(), role: role.to_owned() })
 }
 
 fn permit(role: &str, perm_type: Type, key: &[u8], range_end: &[u8]) -> What {
@@ -148,11 +131,7 @@ fn with_ann() -> Service {
 }
 
 fn put(key: &str) -> PutRequest {
-    PutRequest {
-        key: key.to_owned().into(),
-        value: "v".into(),
-        ..PutRequest::default()
-    }
+    PutRequest { key: key.to_owned().into(), value: "v".into(), ..PutRequest::default() }
 }
 
 fn get(key: &str, end: &str) -> RangeRequest {
@@ -173,31 +152,19 @@ fn page(key: &str, end: &str) -> Query {
 }
 
 fn delete(key: &str, end: &str, prev_kv: bool) -> DeleteRangeRequest {
-    DeleteRangeRequest {
-        key: key.to_owned().into(),
-        range_end: end.to_owned().into(),
-        prev_kv,
-    }
+    DeleteRangeRequest { key: key.to_owned().into(), range_end: end.to_owned().into(), prev_kv }
 }
 
 fn op(request: Request) -> RequestOp {
-    RequestOp {
-        request: Some(request),
-    }
+    RequestOp { request: Some(request) }
 }
 
 fn then(request: Request) -> TxnRequest {
-    TxnRequest {
-        success: vec![op(request)],
-        ..TxnRequest::default()
-    }
+    TxnRequest { success: vec![op(request)], ..TxnRequest::default() }
 }
 
 fn otherwise(request: Request) -> TxnRequest {
-    TxnRequest {
-        failure: vec![op(request)],
-        ..TxnRequest::default()
-    }
+    TxnRequest { failure: vec![op(request)], ..TxnRequest::default() }
 }
 
 fn compares(key: &str, end: &str) -> TxnRequest {
@@ -218,25 +185,15 @@ fn requests_need_the_ranges_that_they_touch() {
     let ann = user(&service, "ann");
     // A lease of a key that ann may not write, one of a key that she may, and one of none.
     for (id, key) in [(1, Some("a")), (2, Some("c")), (3, None)] {
-        let granted = Command::Grant(Granted {
-            id,
-            ttl: 100,
-            now_ms: 1000,
-        });
+        let granted = Command::Grant(Granted { id, ttl: 100, now_ms: 1000 });
         apply(&mut service, &By::Member, &granted).unwrap();
         if let Some(key) = key {
-            let put = PutRequest {
-                lease: id,
-                ..put(key)
-            };
+            let put = PutRequest { lease: id, ..put(key) };
             apply(&mut service, &By::Member, &Command::Put(put)).unwrap();
         }
     }
     let leased = |key, lease| PutRequest { lease, ..put(key) };
-    let prev = |key| PutRequest {
-        prev_kv: true,
-        ..put(key)
-    };
+    let prev = |key| PutRequest { prev_kv: true, ..put(key) };
     let commands = [
         (Command::Put(put("b")), Ok(())),
         (Command::Put(put("c")), Ok(())),
@@ -257,66 +214,20 @@ fn requests_need_the_ranges_that_they_touch() {
         (Command::Txn(otherwise(Request::RequestPut(put("a")))), NO),
         (Command::Txn(then(Request::RequestPut(prev("c")))), NO),
         (Command::Txn(then(Request::RequestPut(leased("b", 1)))), NO),
-        (
-            Command::Txn(otherwise(Request::RequestRange(get("c", "")))),
-            NO,
-        ),
-        (
-            Command::Txn(then(Request::RequestRange(get("a", "\0")))),
-            NO,
-        ),
-        (
-            Command::Txn(then(Request::RequestDeleteRange(delete("b", "\0", false)))),
-            NO,
-        ),
-        (
-            Command::Txn(then(Request::RequestDeleteRange(delete("b", "d", true)))),
-            NO,
-        ),
+        (Command::Txn(otherwise(Request::RequestRange(get("c", "")))), NO),
+        (Command::Txn(then(Request::RequestRange(get("a", "\0")))), NO),
+        (Command::Txn(then(Request::RequestDeleteRange(delete("b", "\0", false)))), NO),
+        (Command::Txn(then(Request::RequestDeleteRange(delete("b", "d", true)))), NO),
         (Command::Txn(compares("a", "c")), Ok(())),
         (Command::Txn(compares("a", "\0")), NO),
         (Command::Txn(compares("c", "")), NO),
-        (
-            Command::Txn(then(Request::RequestTxn(otherwise(Request::RequestPut(
-                put("a"),
-            ))))),
-            NO,
-        ),
-        (
-            Command::Txn(then(Request::RequestTxn(then(Request::RequestPut(put(
-                "b",
-            )))))),
-            Ok(()),
-        ),
+        (Command::Txn(then(Request::RequestTxn(otherwise(Request::RequestPut(put("a")))))), NO),
+        (Command::Txn(then(Request::RequestTxn(then(Request::RequestPut(put("b")))))), Ok(())),
         (Command::Compact(CompactionRequest::default()), NO),
-        (
-            Command::Alarm(AlarmRequest {
-                action: 1,
-                alarm: 1,
-                member_id: 1,
-            }),
-            NO,
-        ),
-        (
-            Command::Auth(AuthChange {
-                what: Some(What::RoleAdd("mine".to_owned())),
-            }),
-            NO,
-        ),
-        (
-            Command::Auth(AuthChange {
-                what: Some(grant("ann", "root")),
-            }),
-            NO,
-        ),
-        (
-            Command::Grant(Granted {
-                id: 9,
-                ttl: 10,
-                now_ms: 1000,
-            }),
-            Ok(()),
-        ),
+        (Command::Alarm(AlarmRequest { action: 1, alarm: 1, member_id: 1 }), NO),
+        (Command::Auth(AuthChange { what: Some(What::RoleAdd("mine".to_owned())) }), NO),
+        (Command::Auth(AuthChange { what: Some(grant("ann", "root")) }), NO),
+        (Command::Grant(Granted { id: 9, ttl: 10, now_ms: 1000 }), Ok(())),
         (Command::Revoke(LeaseRevokeRequest { id: 1 }), NO),
         (Command::Revoke(LeaseRevokeRequest { id: 2 }), Ok(())),
         (Command::Scrub, Ok(())),
@@ -325,21 +236,14 @@ fn requests_need_the_ranges_that_they_touch() {
     for (command, expected) in commands {
         // Whatever is allowed to her is so to others alike, and refused to those who say nothing.
         if !matches!(command, Command::Scrub | Command::Expire) {
-            assert_eq!(
-                apply(&mut service, &By::Nobody, &command),
-                Err(Refusal::UserEmpty)
-            );
+            assert_eq!(apply(&mut service, &By::Nobody, &command), Err(Refusal::UserEmpty));
             let eve = user(&service, "eve");
             let unknown = apply(&mut service, &eve, &command);
             if !matches!(command, Command::Grant(_)) {
                 assert!(unknown.is_err(), "{command:?}");
             } else {
-                apply(
-                    &mut service,
-                    &By::Member,
-                    &Command::Revoke(LeaseRevokeRequest { id: 9 }),
-                )
-                .unwrap();
+                apply(&mut service, &By::Member, &Command::Revoke(LeaseRevokeRequest { id: 9 }))
+                    .unwrap();
             }
         }
         assert_eq!(apply(&mut service, &ann, &command), expected, "{command:?}");
@@ -351,10 +255,7 @@ fn requests_need_the_ranges_that_they_touch() {
         (page("a", "c\0"), NO),
         (page("a", "\0"), NO),
         (page("c", ""), NO),
-        (
-            Query::Txn(then(Request::RequestRange(get("a", "")))),
-            Ok(()),
-        ),
+        (Query::Txn(then(Request::RequestRange(get("a", "")))), Ok(())),
         (Query::Txn(then(Request::RequestRange(get("c", "")))), NO),
         (Query::Txn(compares("c", "")), NO),
         (Query::Figures, Ok(())),
@@ -382,26 +283,18 @@ fn requests_need_the_ranges_that_they_touch() {
         if query != Query::Figures {
             assert!(asked(&service, &By::Nobody, &query).is_err(), "{query:?}");
         }
-        let of_node = [
-            auth(Ask::Credentials("root".to_owned())),
-            Query::Events(EventsRequest::default()),
-        ];
+        let of_node =
+            [auth(Ask::Credentials("root".to_owned())), Query::Events(EventsRequest::default())];
         if !of_node.contains(&query) && query != auth(Ask::Role("root".to_owned())) {
             assert_ne!(asked(&service, &root, &query), NO, "{query:?}");
         }
     }
     // A key under a lease that she may not read.
-    let put = PutRequest {
-        lease: 3,
-        ..put("x")
-    };
+    let put = PutRequest { lease: 3, ..put("x") };
     apply(&mut service, &By::Member, &Command::Put(put)).unwrap();
     assert_eq!(asked(&service, &ann, &lease(3, true)), NO);
     assert_eq!(asked(&service, &ann, &lease(3, false)), Ok(()));
-    assert_eq!(
-        asked(&service, &ann, &Query::Leases(LeasesRequest::default())),
-        NO
-    );
+    assert_eq!(asked(&service, &ann, &Query::Leases(LeasesRequest::default())), NO);
 }
 
 /// Whatever roles say of single keys.
@@ -431,9 +324,7 @@ fn ranges_are_allowed_as_their_keys_are() {
                 let from = key(&mut dice);
                 let to = end(&mut dice, &from);
                 let kind = [Type::Read, Type::Write, Type::Readwrite][dice.below(3)];
-                let again = all
-                    .iter_mut()
-                    .find(|(of, f, t, _)| (of, f, t) == (&role, &from, &to));
+                let again = all.iter_mut().find(|(of, f, t, _)| (of, f, t) == (&role, &from, &to));
                 match again {
                     Some((.., there)) => *there = kind,
                     None => all.push((role.clone(), from.clone(), to.clone(), kind)),
@@ -463,25 +354,15 @@ fn ranges_are_allowed_as_their_keys_are() {
                 prev_kv: false,
             });
             let may_write = apply(&mut service, &ann, &delete).is_ok();
-            assert_eq!(
-                may_write,
-                expected(&from, &to, Type::Read),
-                "{from:?} {to:?} {all:?}"
-            );
+            assert_eq!(may_write, expected(&from, &to, Type::Read), "{from:?} {to:?} {all:?}");
             let range = WatchCreateRequest {
                 key: from.clone().into(),
                 range_end: to.clone().into(),
                 ..WatchCreateRequest::default()
             };
-            let read = auth(Ask::Read(Ranges {
-                ranges: vec![range],
-            }));
+            let read = auth(Ask::Read(Ranges { ranges: vec![range] }));
             let may_read = asked(&service, &ann, &read).is_ok();
-            assert_eq!(
-                may_read,
-                expected(&from, &to, Type::Write),
-                "{from:?} {to:?} {all:?}"
-            );
+            assert_eq!(may_read, expected(&from, &to, Type::Write), "{from:?} {to:?} {all:?}");
         }
     }
 }
@@ -494,79 +375,44 @@ fn a_request_of_an_older_auth_revision_is_refused() {
     assert_eq!(apply(&mut service, &ann, &put), Ok(()));
     // Anything of users and roles, though it be of others.
     change(&mut service, What::RoleAdd("other".to_owned())).unwrap();
-    assert_eq!(
-        apply(&mut service, &ann, &put),
-        Err(Refusal::AuthOldRevision)
-    );
-    assert_eq!(
-        asked(&service, &ann, &page("a", "")),
-        Err(Refusal::AuthOldRevision)
-    );
+    assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::AuthOldRevision));
+    assert_eq!(asked(&service, &ann, &page("a", "")), Err(Refusal::AuthOldRevision));
     let ann = user(&service, "ann");
     assert_eq!(apply(&mut service, &ann, &put), Ok(()));
     // Root's as well.
     let root = user(&service, "root");
     change(&mut service, revoke("ann", "some")).unwrap();
     let compact = Command::Compact(CompactionRequest::default());
-    assert_eq!(
-        apply(&mut service, &root, &compact),
-        Err(Refusal::AuthOldRevision)
-    );
+    assert_eq!(apply(&mut service, &root, &compact), Err(Refusal::AuthOldRevision));
     let ann = user(&service, "ann");
-    assert_eq!(
-        apply(&mut service, &ann, &put),
-        Err(Refusal::PermissionDenied)
-    );
+    assert_eq!(apply(&mut service, &ann, &put), Err(Refusal::PermissionDenied));
     // One who was let in later than this node knows of.
-    let early = By::User {
-        name: "root".to_owned(),
-        revision: credentials(&service, "").revision + 1,
-    };
-    assert_eq!(
-        asked(&service, &early, &page("a", "")),
-        Err(Refusal::AuthBehind)
-    );
+    let early =
+        By::User { name: "root".to_owned(), revision: credentials(&service, "").revision + 1 };
+    assert_eq!(asked(&service, &early, &page("a", "")), Err(Refusal::AuthBehind));
     // Let in where auth was on already.
     let mut before = common::service();
     for what in [user_add("root", "h"), grant("root", "root")] {
         change(&mut before, what).unwrap();
     }
     let root = user(&before, "root");
-    assert_eq!(
-        asked(&before, &root, &page("a", "")),
-        Err(Refusal::AuthBehind)
-    );
+    assert_eq!(asked(&before, &root, &page("a", "")), Err(Refusal::AuthBehind));
     assert_eq!(asked(&before, &By::Nobody, &page("a", "")), Ok(()));
     change(&mut before, enable()).unwrap();
     assert_eq!(asked(&before, &root, &page("a", "")), Ok(()));
-    assert_eq!(
-        asked(&before, &By::Nobody, &page("a", "")),
-        Err(Refusal::UserEmpty)
-    );
+    assert_eq!(asked(&before, &By::Nobody, &page("a", "")), Err(Refusal::UserEmpty));
     change(&mut before, What::Disable(true)).unwrap();
-    assert_eq!(
-        asked(&before, &root, &page("a", "")),
-        Ok(()),
-        "it was let in before that"
-    );
+    assert_eq!(asked(&before, &root, &page("a", "")), Ok(()), "it was let in before that");
 }
 
 #[test]
 fn keep_alives_name_the_auth_revision() {
     let mut service = with_ann();
-    let granted = Granted {
-        id: 5,
-        ttl: 10,
-        now_ms: 1000,
-    };
+    let granted = Granted { id: 5, ttl: 10, now_ms: 1000 };
     apply(&mut service, &By::Member, &Command::Grant(granted)).unwrap();
     let now = credentials(&service, "").revision;
     let mut keep = |auth_revision| {
-        let kept = KeptAlive {
-            ids: vec![5],
-            now_ms: 1000,
-            auth_revision,
-        };
+        let kept = KeptAlive { ids: vec![5], now_ms: 1000, auth_revision };
         let bytes = By::Member.before(Command::KeepAlive(kept).encode());
         read_reply::<Lasting>(apply_bytes(&mut service, &bytes)).unwrap()
     };
@@ -591,16 +437,10 @@ fn changes_are_refused_as_etcd_refuses_them() {
             range_end: end.into(),
         })
     };
-    let no_permission = What::RoleGrant(AuthRoleGrantPermissionRequest {
-        name: "r".to_owned(),
-        perm: None,
-    });
-    let password = |name: &str| {
-        What::Password(NewPassword {
-            name: name.to_owned(),
-            hash: "new".to_owned(),
-        })
-    };
+    let no_permission =
+        What::RoleGrant(AuthRoleGrantPermissionRequest { name: "r".to_owned(), perm: None });
+    let password =
+        |name: &str| What::Password(NewPassword { name: name.to_owned(), hash: "new".to_owned() });
     // What is asked for, what comes of it, and by how much the revision moves.
     let steps: Vec<(What, Result<(), Refusal>, u64)> = vec![
         (enable(), Err(Refusal::RootUserNotExist), 0),
@@ -617,21 +457,9 @@ fn changes_are_refused_as_etcd_refuses_them() {
         (role_add("r"), Err(Refusal::RoleAlreadyExists), 0),
         (role_delete("s"), Err(Refusal::RoleNotFound), 0),
         (no_permission, Err(Refusal::PermissionNotGiven), 0),
-        (
-            permit("s", Type::Read, b"a", b""),
-            Err(Refusal::RoleNotFound),
-            0,
-        ),
-        (
-            permit("r", Type::Read, b"", b""),
-            Err(Refusal::InvalidAuthManagement),
-            0,
-        ),
-        (
-            permit("r", Type::Read, b"b", b"a"),
-            Err(Refusal::InvalidAuthManagement),
-            0,
-        ),
+        (permit("s", Type::Read, b"a", b""), Err(Refusal::RoleNotFound), 0),
+        (permit("r", Type::Read, b"", b""), Err(Refusal::InvalidAuthManagement), 0),
+        (permit("r", Type::Read, b"b", b"a"), Err(Refusal::InvalidAuthManagement), 0),
         (permit("r", Type::Read, b"a", b"\0"), Ok(()), 1),
         (unpermit("a", ""), Err(Refusal::PermissionNotGranted), 0),
         (unpermit("a", "\0"), Ok(()), 1),
@@ -645,11 +473,7 @@ fn changes_are_refused_as_etcd_refuses_them() {
         (enable(), Ok(()), 0),
         (enable(), Ok(()), 0),
         (user_delete("root"), Err(Refusal::InvalidAuthManagement), 0),
-        (
-            revoke("root", "root"),
-            Err(Refusal::InvalidAuthManagement),
-            0,
-        ),
+        (revoke("root", "root"), Err(Refusal::InvalidAuthManagement), 0),
         (role_delete("root"), Err(Refusal::InvalidAuthManagement), 0),
         (user_delete("eve"), Err(Refusal::UserNotFound), 0),
         (grant("ann", "r"), Ok(()), 1),
@@ -665,19 +489,12 @@ fn changes_are_refused_as_etcd_refuses_them() {
         assert_eq!(change(&mut service, what.clone()), expected, "{what:?}");
         assert_eq!(revision(&service), before + moved, "{what:?}");
     }
-    assert_eq!(
-        credentials(&service, "ann").hash,
-        "",
-        "who has no password gets none"
-    );
+    assert_eq!(credentials(&service, "ann").hash, "", "who has no password gets none");
     let roles: AuthUserGetResponse =
         ask(&service, &By::Member, &auth(Ask::User("ann".to_owned()))).unwrap();
     assert!(roles.roles.is_empty(), "the role was deleted");
     let status: AuthStatusResponse = ask(&service, &By::Member, &auth(Ask::Status(true))).unwrap();
-    assert_eq!(
-        (status.enabled, status.auth_revision),
-        (false, revision(&service))
-    );
+    assert_eq!((status.enabled, status.auth_revision), (false, revision(&service)));
 }
 
 #[test]
@@ -701,29 +518,17 @@ fn the_role_root_is_told_as_everything() {
 fn credentials_are_of_one_password_and_one_enabling() {
     let mut service = with_ann();
     let first = credentials(&service, "ann");
-    assert_eq!(
-        (first.since > 0, first.now_ms, &first.secret[..]),
-        (true, 1000, &[7; 32][..])
-    );
+    assert_eq!((first.since > 0, first.now_ms, &first.secret[..]), (true, 1000, &[7; 32][..]));
     change(&mut service, What::RoleAdd("other".to_owned())).unwrap();
     assert_eq!(credentials(&service, "ann").since, first.since);
     change(&mut service, grant("ann", "other")).unwrap();
     assert_eq!(credentials(&service, "ann").since, first.since);
-    let password = NewPassword {
-        name: "ann".to_owned(),
-        hash: "new".to_owned(),
-    };
+    let password = NewPassword { name: "ann".to_owned(), hash: "new".to_owned() };
     change(&mut service, What::Password(password)).unwrap();
     let second = credentials(&service, "ann");
     assert_ne!(second.since, first.since);
     change(&mut service, What::UserDelete("ann".to_owned())).unwrap();
-    assert_eq!(
-        (
-            credentials(&service, "ann").since,
-            &*credentials(&service, "ann").hash
-        ),
-        (0, "")
-    );
+    assert_eq!((credentials(&service, "ann").since, &*credentials(&service, "ann").hash), (0, ""));
     change(&mut service, user_add("ann", "new")).unwrap();
     assert_ne!(credentials(&service, "ann").since, second.since);
     change(&mut service, What::Disable(true)).unwrap();
@@ -742,40 +547,22 @@ fn an_image_has_users_and_roles() {
     let ann = user(&copy, "ann");
     assert_eq!(ann, user(&service, "ann"));
     assert_eq!(apply(&mut copy, &ann, &Command::Put(put("b"))), Ok(()));
-    assert_eq!(
-        apply(&mut copy, &ann, &Command::Put(put("a"))),
-        Err(Refusal::PermissionDenied)
-    );
-    assert_eq!(
-        asked(&copy, &By::Nobody, &page("a", "")),
-        Err(Refusal::UserEmpty)
-    );
+    assert_eq!(apply(&mut copy, &ann, &Command::Put(put("a"))), Err(Refusal::PermissionDenied));
+    assert_eq!(asked(&copy, &By::Nobody, &page("a", "")), Err(Refusal::UserEmpty));
     assert_eq!(credentials(&copy, "ann"), credentials(&service, "ann"));
     // Another password is another state.
-    let password = NewPassword {
-        name: "ann".to_owned(),
-        hash: "new".to_owned(),
-    };
+    let password = NewPassword { name: "ann".to_owned(), hash: "new".to_owned() };
     change(&mut service, What::Password(password)).unwrap();
     assert_ne!(service.digest(), digest);
     let cut = |kind: u8| {
         let mut items = items.clone();
-        let at = items
-            .iter()
-            .position(|item| item.get(4) == Some(&kind))
-            .unwrap();
+        let at = items.iter().position(|item| item.get(4) == Some(&kind)).unwrap();
         items[at].push(0xff);
         let mut service = common::service();
         service.begin_load().unwrap();
-        items
-            .iter()
-            .try_for_each(|item| service.load(item))
-            .is_err()
+        items.iter().try_for_each(|item| service.load(item)).is_err()
     };
-    assert!(
-        b"AUR".iter().all(|kind| cut(*kind)),
-        "what makes no sense is refused"
-    );
+    assert!(b"AUR".iter().all(|kind| cut(*kind)), "what makes no sense is refused");
 }
 
 /// However much root makes.
@@ -795,11 +582,7 @@ fn tables_are_bounded() {
         let role = format!("role{at}");
         change(&mut service, What::RoleAdd(role.clone())).unwrap();
         change(&mut service, grant("root", &role)).unwrap_or_else(|refusal| {
-            assert_eq!(
-                (refusal, at),
-                (Refusal::AuthFull, 127),
-                "root is one of them"
-            );
+            assert_eq!((refusal, at), (Refusal::AuthFull, 127), "root is one of them");
         });
     }
     let huge = permit("role0", Type::Read, &vec![b'x'; 16 << 20], b"");

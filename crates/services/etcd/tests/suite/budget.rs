@@ -11,11 +11,7 @@ use quorate_etcd::{
 };
 
 fn put(key: u8) -> PutRequest {
-    PutRequest {
-        key: vec![key].into(),
-        value: vec![0; 1000].into(),
-        ..PutRequest::default()
-    }
+    PutRequest { key: vec![key].into(), value: vec![0; 1000].into(), ..PutRequest::default() }
 }
 
 fn filled() -> Mvcc {
@@ -27,17 +23,11 @@ fn filled() -> Mvcc {
 }
 
 fn everything() -> RangeRequest {
-    RangeRequest {
-        key: vec![0].into(),
-        range_end: vec![0].into(),
-        ..RangeRequest::default()
-    }
+    RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..RangeRequest::default() }
 }
 
 fn op(request: Request) -> RequestOp {
-    RequestOp {
-        request: Some(request),
-    }
+    RequestOp { request: Some(request) }
 }
 
 /// All entries of the store.
@@ -54,19 +44,14 @@ fn entries(mvcc: &Mvcc) -> Vec<(Vec<u8>, Vec<u8>)> {
 fn a_range_ends_where_the_budget_does() {
     let mvcc = filled();
     let ask = |range, bytes, visits| {
-        let txn = TxnRequest {
-            success: vec![op(Request::RequestRange(range))],
-            ..TxnRequest::default()
-        };
+        let txn =
+            TxnRequest { success: vec![op(Request::RequestRange(range))], ..TxnRequest::default() };
         mvcc.read_txn(&txn, Budget::of(bytes, visits)).map(drop)
     };
     assert_eq!(ask(everything(), 20_000, 10), Ok(()));
     assert_eq!(ask(everything(), 10_000, 10), Err(Refusal::TooMuch));
     assert_eq!(ask(everything(), 20_000, 9), Err(Refusal::TooMuch));
-    let keys = RangeRequest {
-        keys_only: true,
-        ..everything()
-    };
+    let keys = RangeRequest { keys_only: true, ..everything() };
     assert_eq!(ask(keys, 1000, 10), Ok(()));
 }
 
@@ -74,11 +59,8 @@ fn a_range_ends_where_the_budget_does() {
 fn a_transaction_beyond_its_budget_leaves_no_trace() {
     let mut mvcc = filled();
     let before = entries(&mvcc);
-    let delete = DeleteRangeRequest {
-        key: vec![3].into(),
-        range_end: vec![6].into(),
-        prev_kv: true,
-    };
+    let delete =
+        DeleteRangeRequest { key: vec![3].into(), range_end: vec![6].into(), prev_kv: true };
     let txn = TxnRequest {
         compare: Vec::new(),
         success: vec![
@@ -89,10 +71,7 @@ fn a_transaction_beyond_its_budget_leaves_no_trace() {
         ],
         failure: Vec::new(),
     };
-    assert_eq!(
-        mvcc.txn(&txn, Budget::of(10_000, 100)),
-        Err(Refusal::TooMuch)
-    );
+    assert_eq!(mvcc.txn(&txn, Budget::of(10_000, 100)), Err(Refusal::TooMuch));
     assert_eq!(entries(&mvcc), before);
     assert_eq!(mvcc.revision(), 11);
     assert!(mvcc.txn(&txn, Budget::of(20_000, 100)).is_ok());
@@ -109,19 +88,13 @@ fn comparing_counts_too() {
         range_end: vec![0].into(),
         ..Compare::default()
     };
-    let txn = TxnRequest {
-        compare: vec![compare.clone(), compare],
-        ..TxnRequest::default()
-    };
+    let txn = TxnRequest { compare: vec![compare.clone(), compare], ..TxnRequest::default() };
     assert_eq!(mvcc.txn(&txn, Budget::of(0, 19)), Err(Refusal::TooMuch));
     assert!(mvcc.txn(&txn, Budget::of(0, 20)).unwrap().succeeded);
 }
 
 fn at(revision: i64) -> RangeRequest {
-    RangeRequest {
-        revision,
-        ..everything()
-    }
+    RangeRequest { revision, ..everything() }
 }
 
 /// Looking at a key takes as long if it was not there then.
@@ -129,10 +102,7 @@ fn at(revision: i64) -> RangeRequest {
 fn keys_that_were_not_there_yet_count_too() {
     let mut mvcc = filled();
     mvcc.delete(
-        &DeleteRangeRequest {
-            key: vec![4].into(),
-            ..DeleteRangeRequest::default()
-        },
+        &DeleteRangeRequest { key: vec![4].into(), ..DeleteRangeRequest::default() },
         Budget::COMMAND,
     )
     .unwrap();
@@ -147,18 +117,12 @@ fn keys_that_were_not_there_yet_count_too() {
         mvcc.page(&request).unwrap()
     };
     let first = page(2, 3);
-    assert_eq!(
-        (first.count, &first.next[..]),
-        (0, &[4, 0][..]),
-        "2, 3 and 4 were looked at"
-    );
+    assert_eq!((first.count, &first.next[..]), (0, &[4, 0][..]), "2, 3 and 4 were looked at");
     assert_eq!(page(1, 1).count, 1);
     assert!(page(8, 3).next == [10, 0][..] && page(8, 4).next.is_empty());
     let ask = |visits| {
-        let txn = TxnRequest {
-            success: vec![op(Request::RequestRange(at(2)))],
-            ..TxnRequest::default()
-        };
+        let txn =
+            TxnRequest { success: vec![op(Request::RequestRange(at(2)))], ..TxnRequest::default() };
         mvcc.read_txn(&txn, Budget::of(20_000, visits)).map(drop)
     };
     assert_eq!((ask(9), ask(10)), (Err(Refusal::TooMuch), Ok(())));
@@ -169,27 +133,16 @@ fn keys_that_were_not_there_yet_count_too() {
 fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
     let mvcc = filled();
     let ask = |limit, bytes| {
-        let range = RangeRequest {
-            sort_order: 2,
-            sort_target: 3,
-            limit,
-            ..everything()
-        };
-        let txn = TxnRequest {
-            success: vec![op(Request::RequestRange(range))],
-            ..TxnRequest::default()
-        };
+        let range = RangeRequest { sort_order: 2, sort_target: 3, limit, ..everything() };
+        let txn =
+            TxnRequest { success: vec![op(Request::RequestRange(range))], ..TxnRequest::default() };
         let answer = mvcc.read_txn(&txn, Budget::of(bytes, 10))?;
         let Some(quorate_etcd::proto::etcdserverpb::response_op::Response::ResponseRange(range)) =
             answer.responses[0].response.clone()
         else {
             panic!("it was a range");
         };
-        Ok(range
-            .kvs
-            .iter()
-            .map(|kv| kv.mod_revision)
-            .collect::<Vec<_>>())
+        Ok(range.kvs.iter().map(|kv| kv.mod_revision).collect::<Vec<_>>())
     };
     assert_eq!(ask(1, 5000), Ok(vec![11]));
     assert_eq!(ask(2, 7000), Ok(vec![11, 10]));
@@ -200,11 +153,7 @@ fn a_sorted_range_with_a_limit_may_look_at_more_than_it_answers() {
 /// What may have to be taken back is kept meanwhile; a deletion by itself keeps nothing.
 #[test]
 fn deleting_within_a_transaction_counts() {
-    let all = DeleteRangeRequest {
-        key: vec![0].into(),
-        range_end: vec![0].into(),
-        prev_kv: false,
-    };
+    let all = DeleteRangeRequest { key: vec![0].into(), range_end: vec![0].into(), prev_kv: false };
     let txn = TxnRequest {
         success: vec![op(Request::RequestDeleteRange(all.clone()))],
         ..TxnRequest::default()
@@ -223,17 +172,12 @@ fn deleting_within_a_transaction_counts() {
 fn many_keys_are_deleted_in_one_revision() {
     let mut mvcc = Mvcc::new(Box::new(MemoryStore::new()));
     for key in 0..2500_u16 {
-        let request = PutRequest {
-            key: key.to_be_bytes().to_vec().into(),
-            ..PutRequest::default()
-        };
+        let request =
+            PutRequest { key: key.to_be_bytes().to_vec().into(), ..PutRequest::default() };
         mvcc.put(&request, Budget::COMMAND).unwrap();
     }
-    let most = DeleteRangeRequest {
-        key: vec![0, 1].into(),
-        range_end: vec![0].into(),
-        prev_kv: false,
-    };
+    let most =
+        DeleteRangeRequest { key: vec![0, 1].into(), range_end: vec![0].into(), prev_kv: false };
     let done = mvcc.delete(&most, Budget::COMMAND).unwrap();
     assert_eq!((done.deleted, done.header.unwrap().revision), (2499, 2502));
     assert_eq!(mvcc.delete(&most, Budget::COMMAND).unwrap().deleted, 0);
@@ -242,18 +186,9 @@ fn many_keys_are_deleted_in_one_revision() {
 /// Only reads say that any node may answer.
 #[test]
 fn a_transaction_that_only_compares_is_not_serializable() {
-    let compare = TxnRequest {
-        compare: vec![Compare::default()],
-        ..TxnRequest::default()
-    };
+    let compare = TxnRequest { compare: vec![Compare::default()], ..TxnRequest::default() };
     assert!(!is_serializable(&compare));
-    let range = RangeRequest {
-        serializable: true,
-        ..everything()
-    };
-    let reads = TxnRequest {
-        success: vec![op(Request::RequestRange(range))],
-        ..compare
-    };
+    let range = RangeRequest { serializable: true, ..everything() };
+    let reads = TxnRequest { success: vec![op(Request::RequestRange(range))], ..compare };
     assert!(is_serializable(&reads));
 }

@@ -116,11 +116,7 @@ impl Node {
         set(&mut settings);
         let local = replica.local().clone();
         let server = door.serve(local, replica.handle().clone(), settings);
-        Self {
-            server: Some(server.expect("serves")),
-            replica: Some(replica),
-            address,
-        }
+        Self { server: Some(server.expect("serves")), replica: Some(replica), address }
     }
 
     fn alone(folder: &Path) -> Self {
@@ -157,9 +153,7 @@ impl Busy {
             tell.send(()).expect("the test waits");
             let _ = released.recv();
         };
-        local
-            .submit_query_local("", stand_still)
-            .expect("there is room");
+        local.submit_query_local("", stand_still).expect("there is room");
         told.recv().expect("it stands still");
         while local.submit_query_local("", drop).is_ok() {}
         Self { _release: release }
@@ -195,39 +189,24 @@ fn three_with(folder: &Path, tokens: &[Tokens]) -> Vec<Node> {
                 })
             })
             .collect();
-        starts
-            .into_iter()
-            .map(|start| start.join().expect("starts"))
-            .collect()
+        starts.into_iter().map(|start| start.join().expect("starts")).collect()
     })
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime")
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 fn put(key: &'static str, value: &'static str) -> PutRequest {
-    PutRequest {
-        key: key.into(),
-        value: value.into(),
-        ..PutRequest::default()
-    }
+    PutRequest { key: key.into(), value: value.into(), ..PutRequest::default() }
 }
 
 fn get(key: &'static str) -> RangeRequest {
-    RangeRequest {
-        key: key.into(),
-        ..RangeRequest::default()
-    }
+    RangeRequest { key: key.into(), ..RangeRequest::default() }
 }
 
 fn op(request: Request) -> RequestOp {
-    RequestOp {
-        request: Some(request),
-    }
+    RequestOp { request: Some(request) }
 }
 
 fn check<T: std::fmt::Debug>(refused: Result<T, Status>, code: Code, text: &str) {
@@ -241,19 +220,10 @@ fn a_client_puts_gets_and_deletes() {
     let node = Node::alone(folder.path());
     runtime().block_on(async {
         let mut kv = node.kv();
-        let header = kv
-            .put(put("a", "1"))
-            .await
-            .unwrap()
-            .into_inner()
-            .header
-            .unwrap();
+        let header = kv.put(put("a", "1")).await.unwrap().into_inner().header.unwrap();
         assert_eq!((header.member_id, header.revision), (1, 2));
         assert!(header.cluster_id > 0);
-        let again = PutRequest {
-            prev_kv: true,
-            ..put("a", "2")
-        };
+        let again = PutRequest { prev_kv: true, ..put("a", "2") };
         let before = kv.put(again).await.unwrap().into_inner().prev_kv.unwrap();
         assert_eq!(&before.value[..], b"1");
         let found = kv.range(get("a")).await.unwrap().into_inner();
@@ -261,27 +231,13 @@ fn a_client_puts_gets_and_deletes() {
         assert_eq!((found.count, found.more, header.revision), (1, false, 3));
         assert!(header.raft_term > 0 || node.replica().status().unwrap().ballot.round == 0);
         let kv_found = &found.kvs[0];
-        assert_eq!(
-            (
-                kv_found.create_revision,
-                kv_found.mod_revision,
-                kv_found.version
-            ),
-            (2, 3, 2)
-        );
-        let delete = DeleteRangeRequest {
-            key: "a".into(),
-            ..DeleteRangeRequest::default()
-        };
+        assert_eq!((kv_found.create_revision, kv_found.mod_revision, kv_found.version), (2, 3, 2));
+        let delete = DeleteRangeRequest { key: "a".into(), ..DeleteRangeRequest::default() };
         let deleted = kv.delete_range(delete.clone()).await.unwrap().into_inner();
         assert_eq!((deleted.deleted, deleted.header.unwrap().revision), (1, 4));
         let deleted = kv.delete_range(delete).await.unwrap().into_inner();
         assert_eq!((deleted.deleted, deleted.header.unwrap().revision), (0, 4));
-        let past = RangeRequest {
-            revision: 3,
-            serializable: true,
-            ..get("a")
-        };
+        let past = RangeRequest { revision: 3, serializable: true, ..get("a") };
         assert_eq!(kv.range(past).await.unwrap().into_inner().count, 1);
     });
 }
@@ -305,10 +261,7 @@ fn a_transaction_compares_and_chooses() {
         let first = kv.txn(txn.clone()).await.unwrap().into_inner();
         assert!(first.succeeded);
         let second = kv.txn(txn).await.unwrap().into_inner();
-        assert_eq!(
-            (second.succeeded, second.header.unwrap().revision),
-            (false, 2)
-        );
+        assert_eq!((second.succeeded, second.header.unwrap().revision), (false, 2));
         let Some(Response::ResponseRange(found)) = &second.responses[0].response else {
             panic!("it was a range");
         };
@@ -334,56 +287,23 @@ fn what_is_refused_is_refused_in_the_words_of_etcd() {
             let mut kv = node.kv();
             async move { kv.range(request).await }
         };
-        check(
-            range(get("")).await,
-            invalid,
-            "etcdserver: key is not provided",
-        );
-        let sorted = RangeRequest {
-            sort_order: 7,
-            ..get("a")
-        };
-        check(
-            range(sorted).await,
-            invalid,
-            "etcdserver: invalid sort option",
-        );
-        let future = RangeRequest {
-            revision: 9,
-            ..get("a")
-        };
+        check(range(get("")).await, invalid, "etcdserver: key is not provided");
+        let sorted = RangeRequest { sort_order: 7, ..get("a") };
+        check(range(sorted).await, invalid, "etcdserver: invalid sort option");
+        let future = RangeRequest { revision: 9, ..get("a") };
         let text = "etcdserver: mvcc: required revision is a future revision";
         check(range(future).await, Code::OutOfRange, text);
-        let ignoring = PutRequest {
-            ignore_value: true,
-            ..put("a", "")
-        };
-        check(
-            kv.put(ignoring.clone()).await,
-            invalid,
-            "etcdserver: key not found",
-        );
-        let both = PutRequest {
-            value: "1".into(),
-            ..ignoring
-        };
+        let ignoring = PutRequest { ignore_value: true, ..put("a", "") };
+        check(kv.put(ignoring.clone()).await, invalid, "etcdserver: key not found");
+        let both = PutRequest { value: "1".into(), ..ignoring };
         check(kv.put(both).await, invalid, "etcdserver: value is provided");
-        let lease = PutRequest {
-            lease: 5,
-            ..put("a", "1")
-        };
+        let lease = PutRequest { lease: 5, ..put("a", "1") };
         let text = "etcdserver: requested lease not found";
         check(kv.put(lease.clone()).await, Code::NotFound, text);
-        let both = PutRequest {
-            ignore_lease: true,
-            ..lease
-        };
+        let both = PutRequest { ignore_lease: true, ..lease };
         check(kv.put(both).await, invalid, "etcdserver: lease is provided");
         let twice = vec![op(Request::RequestPut(put("a", "1"))); 2];
-        let txn = TxnRequest {
-            success: twice,
-            ..TxnRequest::default()
-        };
+        let txn = TxnRequest { success: twice, ..TxnRequest::default() };
         let text = "etcdserver: duplicate key given in txn request";
         check(kv.txn(txn).await, invalid, text);
         let many = TxnRequest {
@@ -394,18 +314,12 @@ fn what_is_refused_is_refused_in_the_words_of_etcd() {
         check(kv.txn(many).await, invalid, text);
         kv.put(put("a", "1")).await.unwrap();
         kv.put(put("a", "2")).await.unwrap();
-        let compact = |revision| CompactionRequest {
-            revision,
-            physical: true,
-        };
+        let compact = |revision| CompactionRequest { revision, physical: true };
         let done = kv.compact(compact(3)).await.unwrap().into_inner();
         assert_eq!(done.header.unwrap().revision, 3);
         let text = "etcdserver: mvcc: required revision has been compacted";
         check(kv.compact(compact(3)).await, Code::OutOfRange, text);
-        let past = RangeRequest {
-            revision: 2,
-            ..get("a")
-        };
+        let past = RangeRequest { revision: 2, ..get("a") };
         check(range(past).await, Code::OutOfRange, text);
     });
 }
@@ -416,10 +330,7 @@ fn a_request_that_is_too_large_is_refused() {
     let node = Node::alone(folder.path());
     runtime().block_on(async {
         let mut kv = node.kv();
-        let of = |bytes: usize| PutRequest {
-            value: vec![7; bytes].into(),
-            ..put("a", "")
-        };
+        let of = |bytes: usize| PutRequest { value: vec![7; bytes].into(), ..put("a", "") };
         kv.put(of((1536 << 10) - 100)).await.unwrap();
         let text = "etcdserver: request is too large";
         check(kv.put(of(1536 << 10)).await, Code::InvalidArgument, text);
@@ -437,25 +348,16 @@ fn memory_for_answers_is_bounded() {
     runtime().block_on(async {
         let mut kv = node.kv();
         for key in ["a", "b", "c", "d"] {
-            let large = PutRequest {
-                value: vec![7; 1 << 20].into(),
-                ..put(key, "")
-            };
+            let large = PutRequest { value: vec![7; 1 << 20].into(), ..put(key, "") };
             kv.put(large).await.unwrap();
         }
-        let all = RangeRequest {
-            range_end: "e".into(),
-            ..get("a")
-        };
+        let all = RangeRequest { range_end: "e".into(), ..get("a") };
         // One after the other, whatever they add up to.
         for _ in 0..12 {
             assert_eq!(kv.range(all.clone()).await.unwrap().into_inner().count, 4);
         }
         let ranges = vec![op(Request::RequestRange(all)); 10];
-        let txn = TxnRequest {
-            success: ranges,
-            ..TxnRequest::default()
-        };
+        let txn = TxnRequest { success: ranges, ..TxnRequest::default() };
         let text = "etcdserver: too many requests";
         check(kv.txn(txn).await, Code::ResourceExhausted, text);
     });
@@ -476,12 +378,7 @@ fn three_nodes_tell_one_story() {
         }
         let mut cluster = ClusterClient::new(nodes[1].channel());
         let list = MemberListRequest { linearizable: true };
-        let members = cluster
-            .member_list(list)
-            .await
-            .unwrap()
-            .into_inner()
-            .members;
+        let members = cluster.member_list(list).await.unwrap().into_inner().members;
         let ids: Vec<u64> = members.iter().map(|member| member.id).collect();
         assert_eq!(ids, [1, 2, 3]);
         for (member, node) in members.iter().zip(&nodes) {
@@ -498,18 +395,12 @@ fn three_nodes_tell_one_story() {
             statuses.push(status.unwrap().into_inner());
         }
         let leader = statuses[0].leader;
-        assert!(
-            statuses
-                .iter()
-                .all(|status| status.leader == leader && leader > 0)
-        );
+        assert!(statuses.iter().all(|status| status.leader == leader && leader > 0));
         assert_eq!(statuses[0].version, "3.6.0");
         let target_id = leader % 3 + 1;
         for (node, id) in nodes.iter().zip(1..) {
             let mut maintenance = MaintenanceClient::new(node.channel());
-            let moved = maintenance
-                .move_leader(MoveLeaderRequest { target_id })
-                .await;
+            let moved = maintenance.move_leader(MoveLeaderRequest { target_id }).await;
             if id == leader {
                 moved.unwrap();
                 break;
@@ -522,14 +413,7 @@ fn three_nodes_tell_one_story() {
     drop(third);
     runtime().block_on(async {
         let mut kv = nodes[0].kv();
-        let revision = kv
-            .put(put("d", "1"))
-            .await
-            .unwrap()
-            .into_inner()
-            .header
-            .unwrap()
-            .revision;
+        let revision = kv.put(put("d", "1")).await.unwrap().into_inner().header.unwrap().revision;
         assert_eq!(revision, 5);
     });
 }
@@ -555,10 +439,7 @@ fn a_node_remembers_and_comes_back_from_a_snapshot() {
         let mut kv = node.kv();
         let found = kv.range(get("a")).await.unwrap().into_inner();
         assert_eq!((found.kvs[0].version, found.kvs[0].mod_revision), (4, 5));
-        let past = RangeRequest {
-            revision: 3,
-            ..get("a")
-        };
+        let past = RangeRequest { revision: 3, ..get("a") };
         let found = kv.range(past).await.unwrap().into_inner();
         assert_eq!(&found.kvs[0].value[..], b"2");
     });
@@ -566,14 +447,8 @@ fn a_node_remembers_and_comes_back_from_a_snapshot() {
 
 fn page(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("listens");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("set");
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    )
-    .expect("sent");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("answered");
     text
@@ -584,17 +459,11 @@ fn pages_say_version_and_health() {
     let folder = tempfile::tempdir().expect("a folder");
     let node = Node::alone(folder.path());
     let version = page(&node.address, "/version");
-    assert!(
-        version.contains(r#""etcdserver":"3.6.0","etcdcluster":"3.6.0""#),
-        "{version}"
-    );
+    assert!(version.contains(r#""etcdserver":"3.6.0","etcdcluster":"3.6.0""#), "{version}");
     for path in ["/health", "/health?serializable=true"] {
         let health = page(&node.address, path);
         assert!(health.starts_with("HTTP/1.1 200"), "{health}");
-        assert!(
-            health.ends_with(r#"{"health":"true","reason":""}"#),
-            "{health}"
-        );
+        assert!(health.ends_with(r#"{"health":"true","reason":""}"#), "{health}");
     }
     assert!(page(&node.address, "/readyz").ends_with("ok\n"));
     assert!(page(&node.address, "/livez").ends_with("ok\n"));
@@ -612,15 +481,12 @@ fn strangers_do_not_disturb_clients() {
     ] {
         let mut stream = TcpStream::connect(&node.address).expect("listens");
         stream.write_all(nonsense).expect("sent");
-        stream
-            .shutdown(std::net::Shutdown::Write)
-            .expect("half-closed");
+        stream.shutdown(std::net::Shutdown::Write).expect("half-closed");
         let _ = stream.read_to_end(&mut Vec::new());
     }
     // More than there are places for, all of them idle.
-    let idle: Vec<_> = (0..40)
-        .map(|_| TcpStream::connect(&node.address).expect("listens"))
-        .collect();
+    let idle: Vec<_> =
+        (0..40).map(|_| TcpStream::connect(&node.address).expect("listens")).collect();
     drop(idle);
     runtime().block_on(async {
         let mut kv = node.kv();

@@ -21,10 +21,7 @@ pub fn service() -> Service {
 
 /// Little is held above the tree, so that most is read from it.
 pub fn limits() -> Limits {
-    Limits {
-        held_bytes: 500,
-        ..Limits::default()
-    }
+    Limits { held_bytes: 500, ..Limits::default() }
 }
 
 /// A store on disk in this folder.
@@ -41,10 +38,7 @@ pub struct Home {
 
 impl Home {
     pub fn in_memory() -> Self {
-        Self {
-            service: Some(service()),
-            folder: None,
-        }
+        Self { service: Some(service()), folder: None }
     }
 
     pub fn on_disk() -> Self {
@@ -88,10 +82,7 @@ pub fn both() -> [Home; 2] {
 }
 
 pub fn apply_bytes(service: &mut Service, command: &[u8]) -> Vec<u8> {
-    let id = CommandId {
-        slot: Slot(1),
-        index: 0,
-    };
+    let id = CommandId { slot: Slot(1), index: 0 };
     let mut reply = Vec::new();
     service.apply(id, command, &mut reply);
     service.commit(Slot(2), &[]);

@@ -15,10 +15,7 @@ use crate::{
 };
 
 pub fn hash(service: &Service, at: i64) -> Result<(u64, u32), Refusal> {
-    let mut request = HashRequest {
-        at,
-        ..HashRequest::default()
-    };
+    let mut request = HashRequest { at, ..HashRequest::default() };
     let mut pages = 0;
     loop {
         let page: HashPage = ask(service, &Query::Hash(request))?;
@@ -31,18 +28,12 @@ pub fn hash(service: &Service, at: i64) -> Result<(u64, u32), Refusal> {
 }
 
 fn compact(service: &mut Service, revision: i64) {
-    let request = CompactionRequest {
-        revision,
-        physical: false,
-    };
+    let request = CompactionRequest { revision, physical: false };
     apply::<CompactionResponse>(service, &Command::Compact(request)).unwrap();
 }
 
 fn put(service: &mut Service, key: Vec<u8>) {
-    let request = PutRequest {
-        key: key.into(),
-        ..PutRequest::default()
-    };
+    let request = PutRequest { key: key.into(), ..PutRequest::default() };
     apply::<PutResponse>(service, &Command::Put(request)).unwrap();
 }
 
@@ -99,10 +90,7 @@ fn a_hash_is_made_in_pages_and_not_across_a_compaction() {
     let first: HashPage = ask(&service, &Query::Hash(HashRequest::default())).unwrap();
     compact(&mut service, 11_000);
     let next = HashRequest::behind(&first).unwrap();
-    assert_eq!(
-        ask::<HashPage>(&service, &Query::Hash(next)),
-        Err(Refusal::Compacted)
-    );
+    assert_eq!(ask::<HashPage>(&service, &Query::Hash(next)), Err(Refusal::Compacted));
     let (_, pages) = hash(&service, 0).unwrap();
     assert_eq!(pages, 3, "keys, and then changes");
 }

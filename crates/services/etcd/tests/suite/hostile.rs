@@ -48,10 +48,7 @@ fn any_bytes_may_be_committed() {
             2 => command.extend((0..dice.below(20)).map(|at| u8::try_from(at * 13).unwrap())),
             _ => {}
         }
-        assert_eq!(
-            apply_bytes(&mut one, &command),
-            apply_bytes(&mut other, &command)
-        );
+        assert_eq!(apply_bytes(&mut one, &command), apply_bytes(&mut other, &command));
         let mut answer = Vec::new();
         one.query(&command, 0, &mut answer);
         assert!(!answer.is_empty());
@@ -105,17 +102,11 @@ fn nested_transactions_are_as_deep_as_their_answers_can_be_read() {
         _ => panic!("it is a transaction"),
     };
     let mut service = service();
-    let put = PutRequest {
-        key: "a".into(),
-        ..PutRequest::default()
-    };
+    let put = PutRequest { key: "a".into(), ..PutRequest::default() };
     apply_bytes(&mut service, &Command::Put(put).encode());
     let deepest = txn(check::TXN_DEPTH_MAX);
     assert_eq!(check::txn(&deepest), Ok(()));
     let answer = apply::<TxnResponse>(&mut service, &Command::Txn(deepest));
     assert!(answer.unwrap().succeeded);
-    assert_eq!(
-        check::txn(&txn(check::TXN_DEPTH_MAX + 1)),
-        Err(Refusal::TooDeep)
-    );
+    assert_eq!(check::txn(&txn(check::TXN_DEPTH_MAX + 1)), Err(Refusal::TooDeep));
 }

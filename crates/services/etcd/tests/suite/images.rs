@@ -42,10 +42,7 @@ fn an_image_is_of_the_moment_at_which_it_began() {
 fn an_image_is_not_begun_in_the_middle_of_a_batch() {
     let mut service = filled(1, 3);
     let command = Command::Scrub.encode();
-    let id = quorate::CommandId {
-        slot: Slot(9),
-        index: 0,
-    };
+    let id = quorate::CommandId { slot: Slot(9), index: 0 };
     service.apply(id, &command, &mut Vec::new());
     assert!(!service.begin_image());
     service.commit(Slot(10), &[]);
@@ -98,11 +95,7 @@ fn an_image_with_revisions_without_end_is_refused() {
     // The state, a current record, and what a revision did.
     for kind in *b"scr" {
         let mut items = items.clone();
-        let item = items
-            .iter_mut()
-            .skip(1)
-            .find(|item| begins(item, kind))
-            .unwrap();
+        let item = items.iter_mut().skip(1).find(|item| begins(item, kind)).unwrap();
         let length = usize::try_from(u32::from_le_bytes(item[..4].try_into().unwrap())).unwrap();
         // It is in the place of a revision, and at the begin of the others.
         let at = if kind == b'r' { 5 } else { 4 + length };
@@ -115,9 +108,6 @@ fn an_image_with_revisions_without_end_is_refused() {
         service.begin_load().unwrap();
         let load = items.iter().try_for_each(|item| service.load(item));
         let done = load.and_then(|()| service.finish_load(Slot(2), &[]));
-        assert!(
-            matches!(done, Err(LoadError::Malformed(_))),
-            "{kind}: {done:?}"
-        );
+        assert!(matches!(done, Err(LoadError::Malformed(_))), "{kind}: {done:?}");
     }
 }

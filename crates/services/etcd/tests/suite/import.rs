@@ -19,11 +19,8 @@ pub fn import(file: &Vec<u8>) -> Result<Vec<Vec<u8>>, Bad> {
 pub fn import_with(file: &Vec<u8>, root_hash: Option<&str>) -> Result<Vec<Vec<u8>>, Bad> {
     let (bytes, _) = verify(file)?;
     let contents = Contents::read(file, bytes)?;
-    let settings = Settings {
-        now_ms: NOW_MS,
-        secret: [7; 32],
-        root_hash: root_hash.map(str::to_owned),
-    };
+    let settings =
+        Settings { now_ms: NOW_MS, secret: [7; 32], root_hash: root_hash.map(str::to_owned) };
     let mut items = Items::new(&contents, &settings)?;
     let (mut all, mut item) = (Vec::new(), Vec::new());
     while items.next(&mut item)? {

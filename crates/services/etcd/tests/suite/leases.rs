@@ -20,11 +20,8 @@ fn grant(service: &mut Service, id: i64, ttl: i64) -> Result<LeaseGrantResponse,
 }
 
 fn put(service: &mut Service, key: &str, lease: i64) -> Result<PutResponse, Refusal> {
-    let request = PutRequest {
-        key: Bytes::copy_from_slice(key.as_bytes()),
-        lease,
-        ..PutRequest::default()
-    };
+    let request =
+        PutRequest { key: Bytes::copy_from_slice(key.as_bytes()), lease, ..PutRequest::default() };
     apply(service, &Command::Put(request))
 }
 
@@ -93,12 +90,7 @@ fn leases_with_many_keys_end_in_bounded_steps() {
         range_end: "\0".into(),
         ..Default::default()
     };
-    assert_eq!(
-        crate::common::range(&service, everything, 100)
-            .unwrap()
-            .count,
-        0
-    );
+    assert_eq!(crate::common::range(&service, everything, 100).unwrap().count, 0);
     for id in 1..=3 {
         assert_eq!(service.mvcc().keys_of(id, Budget::QUERY), Ok(Vec::new()));
     }
@@ -128,11 +120,7 @@ fn keeping_a_lease_alive_never_ends_it_earlier() {
     let mut service = service();
     service.mvcc();
     grant(&mut service, 1, 10).unwrap();
-    let kept = quorate_etcd::command::KeptAlive {
-        ids: vec![1],
-        now_ms: 200,
-        auth_revision: 0,
-    };
+    let kept = quorate_etcd::command::KeptAlive { ids: vec![1], now_ms: 200, auth_revision: 0 };
     apply_bytes(&mut service, &Command::KeepAlive(kept).encode());
     assert_eq!(service.next_deadline(u64::MAX), Some(11_000));
 }

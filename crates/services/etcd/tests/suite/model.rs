@@ -32,10 +32,7 @@ pub struct Model {
 }
 
 fn header(revision: i64) -> Option<ResponseHeader> {
-    Some(ResponseHeader {
-        revision,
-        ..ResponseHeader::default()
-    })
+    Some(ResponseHeader { revision, ..ResponseHeader::default() })
 }
 
 fn is_in(key: &[u8], from: &[u8], end: &[u8]) -> bool {
@@ -52,11 +49,8 @@ fn step(keys: &mut Keys, (main, key, value): &Change) {
         keys.remove(key);
         return;
     };
-    let new = || KeyValue {
-        key: key.clone().into(),
-        create_revision: *main,
-        ..KeyValue::default()
-    };
+    let new =
+        || KeyValue { key: key.clone().into(), create_revision: *main, ..KeyValue::default() };
     let kv = keys.entry(key.clone()).or_insert_with(new);
     kv.mod_revision = *main;
     kv.version += 1;
@@ -66,13 +60,7 @@ fn step(keys: &mut Keys, (main, key, value): &Change) {
 
 impl Model {
     pub const fn new() -> Self {
-        Self {
-            revision: 1,
-            compacted: -1,
-            time: 0,
-            log: Vec::new(),
-            leases: BTreeMap::new(),
-        }
+        Self { revision: 1, compacted: -1, time: 0, log: Vec::new(), leases: BTreeMap::new() }
     }
 
     /// All keys at the end of this revision.
@@ -86,11 +74,7 @@ impl Model {
 
     /// Revisions that are to be kept once all that was given up is removed.
     pub fn kept(&self) -> usize {
-        let below: Vec<_> = self
-            .log
-            .iter()
-            .filter(|change| change.0 < self.compacted)
-            .collect();
+        let below: Vec<_> = self.log.iter().filter(|change| change.0 < self.compacted).collect();
         let last: BTreeMap<_, _> = below.iter().map(|(_, key, value)| (key, value)).collect();
         let living = last.values().filter(|value| value.is_some());
         self.log.len() - below.len() + living.count()
@@ -106,18 +90,13 @@ impl Model {
         if request.revision > now {
             return Err(Refusal::FutureRevision);
         }
-        let revision = if request.revision > 0 {
-            request.revision
-        } else {
-            now
-        };
+        let revision = if request.revision > 0 { request.revision } else { now };
         if revision < self.compacted {
             return Err(Refusal::Compacted);
         }
         let all = self.at(revision).into_values();
-        let all: Vec<_> = all
-            .filter(|kv| is_in(&kv.key, &request.key, &request.range_end))
-            .collect();
+        let all: Vec<_> =
+            all.filter(|kv| is_in(&kv.key, &request.key, &request.range_end)).collect();
         let count = i64::try_from(all.len()).unwrap();
         let mut kvs = all;
         if request.count_only {
@@ -125,19 +104,16 @@ impl Model {
         }
         let bound = |bound: i64, holds: bool| bound == 0 || holds;
         kvs.retain(|kv| {
-            bound(
-                request.min_mod_revision,
-                kv.mod_revision >= request.min_mod_revision,
-            ) && bound(
-                request.max_mod_revision,
-                kv.mod_revision <= request.max_mod_revision,
-            ) && bound(
-                request.min_create_revision,
-                kv.create_revision >= request.min_create_revision,
-            ) && bound(
-                request.max_create_revision,
-                kv.create_revision <= request.max_create_revision,
-            )
+            bound(request.min_mod_revision, kv.mod_revision >= request.min_mod_revision)
+                && bound(request.max_mod_revision, kv.mod_revision <= request.max_mod_revision)
+                && bound(
+                    request.min_create_revision,
+                    kv.create_revision >= request.min_create_revision,
+                )
+                && bound(
+                    request.max_create_revision,
+                    kv.create_revision <= request.max_create_revision,
+                )
         });
         if request.sort_order == 2 {
             // Reversed twice, those that are equal stay in order.
@@ -162,12 +138,7 @@ impl Model {
         if request.keys_only {
             kvs.iter_mut().for_each(|kv| kv.value.clear());
         }
-        Ok(RangeResponse {
-            header: header(now),
-            kvs,
-            more,
-            count,
-        })
+        Ok(RangeResponse { header: header(now), kvs, more, count })
     }
 
     fn put_within(&mut self, request: &PutRequest, begun: i64) -> Result<PutResponse, Refusal> {
@@ -185,17 +156,13 @@ impl Model {
         };
         let change = Some((value, lease));
         self.log.push((begun + 1, request.key.to_vec(), change));
-        Ok(PutResponse {
-            header: header(begun + 1),
-            prev_kv: before.filter(|_| request.prev_kv),
-        })
+        Ok(PutResponse { header: header(begun + 1), prev_kv: before.filter(|_| request.prev_kv) })
     }
 
     fn delete_within(&mut self, request: &DeleteRangeRequest, begun: i64) -> DeleteRangeResponse {
         let keys = self.at(i64::MAX).into_values();
-        let gone: Vec<_> = keys
-            .filter(|kv| is_in(&kv.key, &request.key, &request.range_end))
-            .collect();
+        let gone: Vec<_> =
+            keys.filter(|kv| is_in(&kv.key, &request.key, &request.range_end)).collect();
         for kv in &gone {
             self.log.push((begun + 1, kv.key.to_vec(), None));
         }
@@ -242,9 +209,8 @@ impl Model {
 
     fn holds(&self, compare: &Compare) -> bool {
         let keys = self.at(i64::MAX).into_values();
-        let mut kvs: Vec<_> = keys
-            .filter(|kv| is_in(&kv.key, &compare.key, &compare.range_end))
-            .collect();
+        let mut kvs: Vec<_> =
+            keys.filter(|kv| is_in(&kv.key, &compare.key, &compare.range_end)).collect();
         if kvs.is_empty() {
             if compare.target == 3 {
                 return false;
@@ -335,11 +301,7 @@ impl Model {
             let response = Some(response);
             responses.push(ResponseOp { response });
         }
-        Ok(TxnResponse {
-            header: header(0),
-            succeeded,
-            responses,
-        })
+        Ok(TxnResponse { header: header(0), succeeded, responses })
     }
 
     pub fn txn(&mut self, txn: &TxnRequest) -> Result<TxnResponse, Refusal> {
@@ -448,11 +410,8 @@ impl Model {
             if *main < from {
                 continue;
             }
-            let deleted = KeyValue {
-                key: key.clone().into(),
-                mod_revision: *main,
-                ..KeyValue::default()
-            };
+            let deleted =
+                KeyValue { key: key.clone().into(), mod_revision: *main, ..KeyValue::default() };
             let kv = keys.get(key).cloned().unwrap_or(deleted);
             let created = kv.create_revision == kv.mod_revision;
             let known = *main > self.compacted && !created;
@@ -472,9 +431,5 @@ impl Model {
 }
 
 fn branch(txn: &TxnRequest, succeeded: bool) -> &[RequestOp] {
-    if succeeded {
-        &txn.success
-    } else {
-        &txn.failure
-    }
+    if succeeded { &txn.success } else { &txn.failure }
 }

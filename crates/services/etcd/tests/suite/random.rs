@@ -8,17 +8,8 @@ use quorate_etcd::proto::etcdserverpb::{
 
 use crate::dice::Dice;
 
-const KEYS: [&[u8]; 9] = [
-    b"a",
-    b"a\0",
-    b"a\0\xff",
-    b"a\x01",
-    b"ab",
-    b"b",
-    b"b\xff",
-    b"\0",
-    b"\xff\xff",
-];
+const KEYS: [&[u8]; 9] =
+    [b"a", b"a\0", b"a\0\xff", b"a\x01", b"ab", b"b", b"b\xff", b"\0", b"\xff\xff"];
 const VALUES: [&[u8]; 4] = [b"", b"1", b"2", b"a longer value"];
 
 fn key(dice: &mut Dice) -> Bytes {
@@ -46,16 +37,8 @@ pub fn range(dice: &mut Dice, revision: i64) -> RangeRequest {
     RangeRequest {
         key: key(dice),
         range_end: end(dice),
-        limit: if dice.one_in(2) {
-            0
-        } else {
-            dice.between(-1, 4)
-        },
-        revision: if dice.one_in(2) {
-            0
-        } else {
-            dice.between(-2, revision + 2)
-        },
+        limit: if dice.one_in(2) { 0 } else { dice.between(-1, 4) },
+        revision: if dice.one_in(2) { 0 } else { dice.between(-2, revision + 2) },
         sort_order: i32::try_from(dice.below(3)).unwrap(),
         sort_target: i32::try_from(dice.below(5)).unwrap(),
         serializable: false,
@@ -76,11 +59,7 @@ pub fn put(dice: &mut Dice) -> PutRequest {
             true => Bytes::new(),
             false => Bytes::from_static(dice.of(&VALUES)),
         },
-        lease: if dice.one_in(4) {
-            dice.between(1, 4)
-        } else {
-            0
-        },
+        lease: if dice.one_in(4) { dice.between(1, 4) } else { 0 },
         prev_kv: dice.one_in(2),
         ignore_value,
         ignore_lease: dice.one_in(40),
@@ -90,11 +69,7 @@ pub fn put(dice: &mut Dice) -> PutRequest {
 pub fn delete(dice: &mut Dice) -> DeleteRangeRequest {
     DeleteRangeRequest {
         key: key(dice),
-        range_end: if dice.one_in(3) {
-            end(dice)
-        } else {
-            Bytes::new()
-        },
+        range_end: if dice.one_in(3) { end(dice) } else { Bytes::new() },
         prev_kv: dice.one_in(2),
     }
 }
@@ -121,11 +96,7 @@ fn compare(dice: &mut Dice, revision: i64) -> Compare {
         target: if dice.one_in(8) { 1 } else { fitting },
         key: key(dice),
         target_union: union,
-        range_end: if dice.one_in(4) {
-            end(dice)
-        } else {
-            Bytes::new()
-        },
+        range_end: if dice.one_in(4) { end(dice) } else { Bytes::new() },
     }
 }
 
@@ -137,9 +108,7 @@ fn ops(dice: &mut Dice, revision: i64, depth: usize) -> Vec<RequestOp> {
         3 if depth > 0 => Request::RequestTxn(txn(dice, revision, depth - 1)),
         _ => Request::RequestRange(range(dice, revision)),
     };
-    let ops = (0..count).map(|_| RequestOp {
-        request: Some(op(dice)),
-    });
+    let ops = (0..count).map(|_| RequestOp { request: Some(op(dice)) });
     ops.collect()
 }
 

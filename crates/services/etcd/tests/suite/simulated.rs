@@ -136,12 +136,7 @@ fn key(key: usize) -> String {
 }
 
 fn put(key: String, value: String, lease: i64) -> PutRequest {
-    PutRequest {
-        key: key.into(),
-        value: value.into(),
-        lease,
-        ..PutRequest::default()
-    }
+    PutRequest { key: key.into(), value: value.into(), lease, ..PutRequest::default() }
 }
 
 impl World {
@@ -193,9 +188,7 @@ impl World {
         self.values += 1;
         let value = format!("v{}", self.values);
         let last = self.history.values().rev().flatten();
-        let seen = last
-            .filter_map(|event| event.kv.as_ref())
-            .find(|kv| kv.key == self::key(key));
+        let seen = last.filter_map(|event| event.kv.as_ref()).find(|kv| kv.key == self::key(key));
         let seen = seen.map_or(0, |kv| kv.mod_revision);
         match self.dice.below(20) {
             0..6 => Asked::Put { key, value },
@@ -220,24 +213,17 @@ impl World {
                 key: self::key(key).into(),
                 ..DeleteRangeRequest::default()
             }),
-            Asked::Compact if self.told > 30 => Command::Compact(CompactionRequest {
-                revision: self.told - 20,
-                physical: false,
-            }),
-            Asked::Grant(id) => Command::Grant(Granted {
-                id,
-                ttl: TTL,
-                now_ms,
-            }),
+            Asked::Compact if self.told > 30 => {
+                Command::Compact(CompactionRequest { revision: self.told - 20, physical: false })
+            }
+            Asked::Grant(id) => Command::Grant(Granted { id, ttl: TTL, now_ms }),
             Asked::Leased { lease } => {
                 let value = format!("of {lease}");
                 Command::Put(put(format!("l{lease}"), value, lease))
             }
-            Asked::KeepAlive(id) => Command::KeepAlive(KeptAlive {
-                ids: vec![id],
-                now_ms,
-                auth_revision: 0,
-            }),
+            Asked::KeepAlive(id) => {
+                Command::KeepAlive(KeptAlive { ids: vec![id], now_ms, auth_revision: 0 })
+            }
             Asked::Compact | Asked::Range { .. } => {
                 let Asked::Range { key } = asked else { return };
                 let tag = self.cluster.read(node, &page(key).encode());
@@ -250,13 +236,7 @@ impl World {
 
     fn open(&mut self, client: usize, node: NodeId, tag: Tag, asked: Asked) {
         let (at_us, told) = (self.now_us(), self.told);
-        self.clients[client] = Some(Open {
-            node,
-            tag,
-            asked,
-            at_us,
-            told,
-        });
+        self.clients[client] = Some(Open { node, tag, asked, at_us, told });
     }
 
     fn hears(&mut self, client: usize) {
@@ -287,9 +267,7 @@ impl World {
     }
 
     fn answered(&mut self, open: Open, bytes: Vec<u8>) {
-        let Open {
-            asked, told, at_us, ..
-        } = open;
+        let Open { asked, told, at_us, .. } = open;
         let (mut done, mut found) = (true, None);
         let revision = match &asked {
             Asked::Put { .. } => read::<PutResponse>(bytes).unwrap().header.unwrap().revision,
@@ -342,13 +320,7 @@ impl World {
             }
         };
         self.told = self.told.max(revision);
-        self.answers.push(Answer {
-            asked,
-            revision,
-            told,
-            done,
-            found,
-        });
+        self.answers.push(Answer { asked, revision, told, done, found });
     }
 
     // --- Watchers.
@@ -410,12 +382,8 @@ impl World {
 
     fn strike(&mut self) {
         let now_us = self.now_us();
-        let back: Vec<NodeId> = self
-            .down
-            .iter()
-            .filter(|(_, at)| **at <= now_us)
-            .map(|(node, _)| *node)
-            .collect();
+        let back: Vec<NodeId> =
+            self.down.iter().filter(|(_, at)| **at <= now_us).map(|(node, _)| *node).collect();
         for node in back {
             self.down.remove(&node);
             self.cluster.start(node);
@@ -431,8 +399,7 @@ impl World {
         {
             self.cluster.crash(node);
             let gone = self.dice.between(1_000, 400_000);
-            self.down
-                .insert(node, now_us + u64::try_from(gone).unwrap());
+            self.down.insert(node, now_us + u64::try_from(gone).unwrap());
             for client in &mut self.clients {
                 if client.as_ref().is_some_and(|open| open.node == node) {
                     *client = None;
@@ -468,10 +435,7 @@ fn swap(key: usize, value: String, seen: i64) -> TxnRequest {
 }
 
 fn page(key: usize) -> Query {
-    let request = RangeRequest {
-        key: self::key(key).into(),
-        ..RangeRequest::default()
-    };
+    let request = RangeRequest { key: self::key(key).into(), ..RangeRequest::default() };
     Query::Page(Paging::new(request).next(1_000))
 }
 
@@ -520,29 +484,19 @@ impl World {
                 assert!(service.mvcc().lease(id).is_none(), "{node}, lease {id}");
             }
         }
-        let digests: Vec<u128> = nodes()
-            .map(|node| self.cluster.replica(node).service().digest())
-            .collect();
+        let digests: Vec<u128> =
+            nodes().map(|node| self.cluster.replica(node).service().digest()).collect();
         assert!(digests.iter().all(|digest| *digest == digests[0]));
     }
 
     /// The last change of a key, at this revision.
     fn last(&self, key: usize, at: i64) -> Option<(String, i64)> {
         let key = self::key(key);
-        let events = self
-            .history
-            .range(..=at)
-            .rev()
-            .flat_map(|(_, events)| events);
+        let events = self.history.range(..=at).rev().flat_map(|(_, events)| events);
         let mut of_key = events.filter(|event| event.kv.as_ref().is_some_and(|kv| kv.key == key));
-        let last = of_key
-            .next()
-            .filter(|event| event.r#type() == EventType::Put)?;
+        let last = of_key.next().filter(|event| event.r#type() == EventType::Put)?;
         let kv = last.kv.as_ref()?;
-        Some((
-            String::from_utf8(kv.value.to_vec()).unwrap(),
-            kv.mod_revision,
-        ))
+        Some((String::from_utf8(kv.value.to_vec()).unwrap(), kv.mod_revision))
     }
 
     /// Whether all that was answered follows from the history, in an order that respects who knew what before.
@@ -552,20 +506,13 @@ impl World {
         assert_eq!(numbers, (2..=last).collect::<Vec<_>>(), "somebody saw each");
         let puts = |value: &str| {
             let all = self.history.values().flatten();
-            all.filter(|event| event.kv.as_ref().is_some_and(|kv| kv.value == value))
-                .count()
+            all.filter(|event| event.kv.as_ref().is_some_and(|kv| kv.value == value)).count()
         };
         for value in &self.refused {
             assert_eq!(puts(value), 0, "{value} was refused");
         }
         for answer in &self.answers {
-            let Answer {
-                asked,
-                revision,
-                told,
-                done,
-                found,
-            } = answer;
+            let Answer { asked, revision, told, done, found } = answer;
             let before = revision - 1;
             assert!(revision >= told && *revision <= last, "{answer:?}");
             let (key, value) = match asked {
@@ -618,9 +565,7 @@ fn a_cluster_has_one_history() {
         answers += world.answers.len();
         jumps += world.jumps;
         let counters = nodes().map(|node| world.cluster.replica(node).counters());
-        loads += counters
-            .map(|counters| counters.snapshots_loaded)
-            .sum::<u64>();
+        loads += counters.map(|counters| counters.snapshots_loaded).sum::<u64>();
     }
     assert!(answers > 10_000 && jumps > 0 && loads > 0);
 }

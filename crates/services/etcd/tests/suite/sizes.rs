@@ -31,11 +31,7 @@ pub fn summed(service: &Service) -> u64 {
 }
 
 fn put(key: Vec<u8>) -> PutRequest {
-    PutRequest {
-        key: key.into(),
-        value: "value".into(),
-        ..PutRequest::default()
-    }
+    PutRequest { key: key.into(), value: "value".into(), ..PutRequest::default() }
 }
 
 #[test]
@@ -59,44 +55,28 @@ fn an_image_of_an_earlier_version_has_no_size_and_gets_one() {
 fn a_lease_that_is_gone_is_only_a_number() {
     let mut service = service();
     for id in [1, 2] {
-        let granted = Granted {
-            id,
-            ttl: 60,
-            now_ms: 0,
-        };
+        let granted = Granted { id, ttl: 60, now_ms: 0 };
         apply::<LeaseGrantResponse>(&mut service, &Command::Grant(granted)).unwrap();
     }
-    let with = |key: &str, lease| PutRequest {
-        lease,
-        ..put(key.into())
-    };
+    let with = |key: &str, lease| PutRequest { lease, ..put(key.into()) };
     let command = Command::Put(with("a", 1));
     apply::<PutResponse>(&mut service, &command).unwrap();
     let mut items = image(&mut service, 100);
     let of_lease_1 = |item: &[u8]| {
         let id = 1_i64.to_be_bytes();
-        [b"l", b"k"]
-            .iter()
-            .any(|kind| item.starts_with(&[&kind[..], &id].concat()))
+        [b"l", b"k"].iter().any(|kind| item.starts_with(&[&kind[..], &id].concat()))
             || (item.starts_with(b"d") && item.ends_with(&id))
     };
     items.retain(|item| !of_lease_1(&item[4..]) && item.get(4) != Some(&b'z'));
     // The other one takes no more keys.
-    let full = items
-        .iter_mut()
-        .find(|item| item.get(4) == Some(&b'l'))
-        .unwrap();
+    let full = items.iter_mut().find(|item| item.get(4) == Some(&b'l')).unwrap();
     let end = full.len() - 8;
     full[end..].copy_from_slice(&LEASE_KEYS_MAX.to_be_bytes());
     let mut service = loaded(&items);
     let before = service.digest();
-    let ops = [with("a", 0), with("b", 2)].map(|put| RequestOp {
-        request: Some(Request::RequestPut(put)),
-    });
-    let txn = TxnRequest {
-        success: ops.into(),
-        ..TxnRequest::default()
-    };
+    let ops = [with("a", 0), with("b", 2)]
+        .map(|put| RequestOp { request: Some(Request::RequestPut(put)) });
+    let txn = TxnRequest { success: ops.into(), ..TxnRequest::default() };
     let refused = apply::<TxnResponse>(&mut service, &Command::Txn(txn));
     assert_eq!(refused, Err(Refusal::LeaseFull));
     assert_eq!(service.digest(), before, "it is taken back");
@@ -120,13 +100,9 @@ fn keys_are_bounded_over_every_store() {
             assert_eq!(check::put(&long), Err(Refusal::KeyTooLong));
             let refused = apply::<PutResponse>(&mut service, &Command::Put(long.clone()));
             assert_eq!(refused, Err(Refusal::KeyTooLong));
-            let ops = [put(b"a".to_vec()), long].map(|put| RequestOp {
-                request: Some(Request::RequestPut(put)),
-            });
-            let txn = TxnRequest {
-                success: ops.into(),
-                ..TxnRequest::default()
-            };
+            let ops = [put(b"a".to_vec()), long]
+                .map(|put| RequestOp { request: Some(Request::RequestPut(put)) });
+            let txn = TxnRequest { success: ops.into(), ..TxnRequest::default() };
             assert_eq!(check::txn(&txn), Err(Refusal::KeyTooLong));
             let refused = apply::<TxnResponse>(&mut service, &Command::Txn(txn));
             assert_eq!(refused, Err(Refusal::KeyTooLong));
@@ -160,20 +136,11 @@ fn longer_keys_are_not_found_over_every_store() {
             assert_eq!(count(&longest, &long, at), there);
             assert_eq!(count(b"\0", &long, at), there);
         }
-        let compare = Compare {
-            key: long.clone().into(),
-            ..Compare::default()
-        };
-        let txn = TxnRequest {
-            compare: vec![compare],
-            ..TxnRequest::default()
-        };
+        let compare = Compare { key: long.clone().into(), ..Compare::default() };
+        let txn = TxnRequest { compare: vec![compare], ..TxnRequest::default() };
         let answer = apply::<TxnResponse>(&mut service, &Command::Txn(txn)).unwrap();
         assert!(answer.succeeded, "its version is 0");
-        let delete = DeleteRangeRequest {
-            key: long.into(),
-            ..DeleteRangeRequest::default()
-        };
+        let delete = DeleteRangeRequest { key: long.into(), ..DeleteRangeRequest::default() };
         let answer = apply::<DeleteRangeResponse>(&mut service, &Command::Delete(delete));
         assert_eq!(answer.unwrap().deleted, 0);
     }

@@ -33,19 +33,11 @@ fn command(dice: &mut Dice, revision: i64) -> Command {
             physical: false,
         }),
         9 => Command::Scrub,
-        10 => Command::Grant(Granted {
-            id,
-            ttl: dice.between(1, 3),
-            now_ms: 0,
-        }),
+        10 => Command::Grant(Granted { id, ttl: dice.between(1, 3), now_ms: 0 }),
         _ => match dice.below(3) {
             0 => Command::Revoke(LeaseRevokeRequest { id }),
             1 => Command::Expire,
-            _ => Command::KeepAlive(KeptAlive {
-                ids: vec![id],
-                now_ms: 0,
-                auth_revision: 0,
-            }),
+            _ => Command::KeepAlive(KeptAlive { ids: vec![id], now_ms: 0, auth_revision: 0 }),
         },
     }
 }
@@ -83,10 +75,7 @@ impl Log {
         let mut same = true;
         for at in range.clone() {
             let (time, command, expected) = &mut self.0[at];
-            let id = CommandId {
-                slot: slot(at),
-                index: 0,
-            };
+            let id = CommandId { slot: slot(at), index: 0 };
             service.set_time(*time);
             let mut reply = Vec::new();
             service.apply(id, command, &mut reply);

@@ -109,10 +109,7 @@ impl Watched {
     fn new() -> Self {
         let tree = Tree::default();
         let visits = Arc::clone(&tree.visits);
-        Self {
-            service: Service::new(Box::new(tree)),
-            visits,
-        }
+        Self { service: Service::new(Box::new(tree)), visits }
     }
 
     /// What this looks at.
@@ -123,27 +120,19 @@ impl Watched {
     }
 
     fn put(&mut self, key: &'static str) {
-        let request = PutRequest {
-            key: key.into(),
-            ..PutRequest::default()
-        };
+        let request = PutRequest { key: key.into(), ..PutRequest::default() };
         apply::<PutResponse>(&mut self.service, &Command::Put(request)).unwrap();
     }
 
     fn delete(&mut self, key: &'static str) {
-        let request = DeleteRangeRequest {
-            key: key.into(),
-            ..DeleteRangeRequest::default()
-        };
+        let request = DeleteRangeRequest { key: key.into(), ..DeleteRangeRequest::default() };
         apply::<DeleteRangeResponse>(&mut self.service, &Command::Delete(request)).unwrap();
     }
 
     /// Gives up all history and removes it; what that looks at.
     fn compact(&mut self) -> usize {
-        let request = CompactionRequest {
-            revision: self.service.mvcc().revision(),
-            physical: true,
-        };
+        let request =
+            CompactionRequest { revision: self.service.mvcc().revision(), physical: true };
         apply::<CompactionResponse>(&mut self.service, &Command::Compact(request)).unwrap();
         self.of(|service| {
             while service.mvcc().has_scrap() {
@@ -180,11 +169,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
     let mut now_ms = 1000;
     watched.service.set_time(now_ms);
     for id in 1..=leases {
-        let granted = Granted {
-            id,
-            ttl: 10,
-            now_ms,
-        };
+        let granted = Granted { id, ttl: 10, now_ms };
         let command = Command::Grant(granted);
         apply::<LeaseGrantResponse>(&mut watched.service, &command).unwrap();
     }
@@ -194,11 +179,7 @@ fn leases_that_are_kept_alive_are_looked_at_once() {
         for id in 1..=leases {
             now_ms += 10;
             watched.service.set_time(now_ms);
-            let kept = KeptAlive {
-                ids: vec![id],
-                now_ms,
-                auth_revision: 0,
-            };
+            let kept = KeptAlive { ids: vec![id], now_ms, auth_revision: 0 };
             let command = Command::KeepAlive(kept);
             apply::<Lasting>(&mut watched.service, &command).unwrap();
             looked += watched.of(|service| {
@@ -231,11 +212,7 @@ fn leases_that_ended_are_looked_at_once() {
     let mut watched = Watched::new();
     watched.service.set_time(1000);
     for id in (1..=2000).chain([-3]) {
-        let granted = Granted {
-            id,
-            ttl: 10,
-            now_ms: 1000,
-        };
+        let granted = Granted { id, ttl: 10, now_ms: 1000 };
         let command = Command::Grant(granted);
         apply::<LeaseGrantResponse>(&mut watched.service, &command).unwrap();
     }

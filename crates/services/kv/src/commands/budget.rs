@@ -27,10 +27,7 @@ impl Default for Budget {
 
 impl Budget {
     const fn of(slot: u64) -> Self {
-        Self {
-            slot,
-            left: COPIED_BYTES_MAX,
-        }
+        Self { slot, left: COPIED_BYTES_MAX }
     }
 
     /// A command of the batch in this slot is next.

@@ -131,9 +131,7 @@ fn encode_publish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal>
 }
 
 fn encode_spublish(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    out.byte(Op::PublishShard as u8)
-        .bytes(r.at(0))
-        .bytes(r.at(1));
+    out.byte(Op::PublishShard as u8).bytes(r.at(0)).bytes(r.at(1));
     Ok(())
 }
 

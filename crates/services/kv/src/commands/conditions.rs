@@ -15,10 +15,7 @@ use crate::{
 /// The family.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
-    operations: &[
-        Operation::read(Op::ValueDigest, digest),
-        Operation::write(Op::DelIf, del_if),
-    ],
+    operations: &[Operation::read(Op::ValueDigest, digest), Operation::write(Op::DelIf, del_if)],
 };
 
 const COMMANDS: &[Spec] = &[

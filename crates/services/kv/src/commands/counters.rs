@@ -95,9 +95,7 @@ pub(super) const TOO_LARGE_SUM: &str = "ERR increment would produce NaN or Infin
 pub(super) fn is_not_finite(text: &[u8]) -> bool {
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let text = text.strip_prefix(b"-").unwrap_or(text);
-    [&b"inf"[..], b"infinity", b"nan"]
-        .iter()
-        .any(|word| text.eq_ignore_ascii_case(word))
+    [&b"inf"[..], b"infinity", b"nan"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 fn write_incr(delta: i64, r: &Request<'_>, out: &mut Encoder<'_>) {
@@ -120,10 +118,7 @@ fn encode_incrby(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 }
 
 fn encode_decrby(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    let delta = r
-        .integer(1)?
-        .checked_neg()
-        .ok_or("ERR decrement would overflow")?;
+    let delta = r.integer(1)?.checked_neg().ok_or("ERR decrement would overflow")?;
     write_incr(delta, r, out);
     Ok(())
 }
@@ -162,9 +157,7 @@ fn encode_incrbyfloat(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refu
         return Err(TOO_LARGE_SUM.into());
     }
     Decimal::parse(r.at(1)).ok_or(NOT_A_FLOAT)?;
-    out.byte(Op::IncrByFloat as u8)
-        .bytes(r.at(0))
-        .bytes(r.at(1));
+    out.byte(Op::IncrByFloat as u8).bytes(r.at(0)).bytes(r.at(1));
     Ok(())
 }
 
@@ -219,9 +212,8 @@ impl Decimal {
 
     /// Digits, perhaps with a sign, a point and an exponent.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(text)
-            .ok()
-            .filter(|text| text.len() <= Self::TEXT_BYTES_MAX)?;
+        let text =
+            std::str::from_utf8(text).ok().filter(|text| text.len() <= Self::TEXT_BYTES_MAX)?;
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => (mantissa, exponent.parse::<i16>().ok()?),
             None => (text, 0),
@@ -252,11 +244,7 @@ impl Decimal {
             return Some(0);
         };
         let up = digits.as_bytes()[kept] >= b'5';
-        let whole = if kept == 0 {
-            0
-        } else {
-            digits[..kept].parse::<i128>().ok()?
-        };
+        let whole = if kept == 0 { 0 } else { digits[..kept].parse::<i128>().ok()? };
         whole.checked_add(i128::from(up))
     }
 }

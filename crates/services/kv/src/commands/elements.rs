@@ -23,10 +23,7 @@ use crate::{
 /// The family: no commands of its own.
 pub(super) const FAMILY: Family = Family {
     commands: &[],
-    operations: &[
-        Operation::read(Op::Count, count),
-        Operation::read(Op::ScanRows, scan),
-    ],
+    operations: &[Operation::read(Op::Count, count), Operation::read(Op::ScanRows, scan)],
 };
 
 /// Most elements that one HSCAN, SSCAN or ZSCAN looks at, whatever COUNT says.
@@ -204,11 +201,7 @@ impl Random {
             }
             _ => {}
         }
-        Ok(Self {
-            count,
-            values,
-            seed: r.seed,
-        })
+        Ok(Self { count, values, seed: r.seed })
     }
 
     /// Whether values or scores are asked for, too.
@@ -231,11 +224,7 @@ impl Random {
             1 => Some(from.signed()?),
             _ => return Err(Malformed),
         };
-        Ok(Self {
-            count,
-            values,
-            seed,
-        })
+        Ok(Self { count, values, seed })
     }
 }
 
@@ -302,11 +291,7 @@ pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: 
         return;
     };
     let mut items = Items::default();
-    let times = if count >= 0 {
-        count.min(1)
-    } else {
-        count.saturating_neg()
-    };
+    let times = if count >= 0 { count.min(1) } else { count.saturating_neg() };
     for (member, value) in (0..times).map_while(|_| one) {
         items.next().bulk(member);
         if wanted.values {
@@ -352,11 +337,7 @@ pub(super) fn remove(
 pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {
-        if at < 0 {
-            at.saturating_add(length)
-        } else {
-            at
-        }
+        if at < 0 { at.saturating_add(length) } else { at }
     };
     let (start, stop) = (place(start).max(0), place(stop).min(length - 1));
     if start > stop || start >= length {

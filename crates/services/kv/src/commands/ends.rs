@@ -81,11 +81,7 @@ impl View<'_> {
             Some(later) => by_time(later, b""),
             None => BEHIND.to_vec(),
         };
-        let span = Span {
-            from: &from,
-            to: Some(&behind),
-            back: false,
-        };
+        let span = Span { from: &from, to: Some(&behind), back: false };
         self.rows(span, &mut |name, _| visit(name));
     }
 
@@ -102,11 +98,7 @@ impl View<'_> {
     /// The first deadline from one on, or the last.
     fn outermost(&self, from: u64, back: bool) -> Option<u64> {
         let from = by_time(from, b"");
-        let span = Span {
-            from: &from,
-            to: Some(&BEHIND),
-            back,
-        };
+        let span = Span { from: &from, to: Some(&BEHIND), back };
         let mut found = None;
         self.rows(span, &mut |name, _| {
             found = Some(parse(name).0);
@@ -168,20 +160,13 @@ pub(super) fn settled(
     let first = (timed.fields > 0).then(|| view.outermost(timed.next, false));
     let timed = match first.flatten() {
         Some(next) => Timed { next, ..timed },
-        None => Timed {
-            fields: 0,
-            next: 0,
-            ..timed
-        },
+        None => Timed { fields: 0, next: 0, ..timed },
     };
     // Without a field that stays, the hash ends with its last one.
     let all = timed.fields > 0 && timed.fields >= header.count;
     let last = all.then(|| view.outermost(timed.next, true)).flatten();
     let end = [own, last].into_iter().flatten().min();
-    let timed = Timed {
-        deadline: own,
-        ..timed
-    };
+    let timed = Timed { deadline: own, ..timed };
     let is_timed = timed.fields > 0 || timed.removed > 0;
     let timed = is_timed.then_some(timed);
     (Header { timed, ..header }, end)
@@ -190,9 +175,7 @@ pub(super) fn settled(
 /// What WATCH sees of a key. A field that ends is a change, and its removal is none.
 pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     let entry = store.get(key);
-    let version = entry
-        .as_ref()
-        .map_or(Version::ABSENT, |entry| entry.version);
+    let version = entry.as_ref().map_or(Version::ABSENT, |entry| entry.version);
     let mut ended = 0_u64;
     if let Some(entry) = entry
         && entry.kind == Kind::Hash
@@ -201,10 +184,7 @@ pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     {
         ended = View { store, header }.ended().saturating_add(timed.removed);
     }
-    Seen {
-        slot: version.slot,
-        index: u64::from(version.index) | ended << u32::BITS,
-    }
+    Seen { slot: version.slot, index: u64::from(version.index) | ended << u32::BITS }
 }
 
 /// Removes up to `most` fields that do not exist any more, of the hashes first whose fields ended first; says how many.
@@ -273,11 +253,7 @@ fn remove_ended_of(state: &mut Writing<'_>, key: Key<'_>, most: usize) -> usize 
     if header.count == 0 {
         store.take(key);
     } else {
-        let stamp = Stamp {
-            version,
-            deadline,
-            kind,
-        };
+        let stamp = Stamp { version, deadline, kind };
         store.set(key, &header.to_bytes(), stamp);
     }
     if !ended.is_empty() {

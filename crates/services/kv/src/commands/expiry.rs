@@ -40,12 +40,7 @@ const COMMANDS: &[Spec] = &[
         WRITES,
         (1, 1, 1),
         encode_expire,
-        Doc::new(
-            "generic",
-            "1.0.0",
-            "O(1)",
-            "Sets the expiration time of a key in seconds.",
-        ),
+        Doc::new("generic", "1.0.0", "O(1)", "Sets the expiration time of a key in seconds."),
     ),
     Spec::data(
         "pexpire",
@@ -53,12 +48,7 @@ const COMMANDS: &[Spec] = &[
         WRITES,
         (1, 1, 1),
         encode_pexpire,
-        Doc::new(
-            "generic",
-            "2.6.0",
-            "O(1)",
-            "Sets the expiration time of a key in milliseconds.",
-        ),
+        Doc::new("generic", "2.6.0", "O(1)", "Sets the expiration time of a key in milliseconds."),
     ),
     Spec::data(
         "expireat",
@@ -92,12 +82,7 @@ const COMMANDS: &[Spec] = &[
         READS,
         (1, 1, 1),
         encode_ttl,
-        Doc::new(
-            "generic",
-            "1.0.0",
-            "O(1)",
-            "Returns the expiration time in seconds of a key.",
-        ),
+        Doc::new("generic", "1.0.0", "O(1)", "Returns the expiration time in seconds of a key."),
     ),
     Spec::data(
         "pttl",
@@ -144,12 +129,7 @@ const COMMANDS: &[Spec] = &[
         WRITES,
         (1, 1, 1),
         encode_persist,
-        Doc::new(
-            "generic",
-            "2.2.0",
-            "O(1)",
-            "Removes the expiration time of a key.",
-        ),
+        Doc::new("generic", "2.2.0", "O(1)", "Removes the expiration time of a key."),
     ),
 ];
 
@@ -161,22 +141,10 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    pub(crate) const SECONDS: Self = Self {
-        milliseconds: false,
-        absolute: false,
-    };
-    pub(crate) const MILLISECONDS: Self = Self {
-        milliseconds: true,
-        absolute: false,
-    };
-    pub(super) const UNIX_SECONDS: Self = Self {
-        milliseconds: false,
-        absolute: true,
-    };
-    pub(super) const UNIX_MILLISECONDS: Self = Self {
-        milliseconds: true,
-        absolute: true,
-    };
+    pub(crate) const SECONDS: Self = Self { milliseconds: false, absolute: false };
+    pub(crate) const MILLISECONDS: Self = Self { milliseconds: true, absolute: false };
+    pub(super) const UNIX_SECONDS: Self = Self { milliseconds: false, absolute: true };
+    pub(super) const UNIX_MILLISECONDS: Self = Self { milliseconds: true, absolute: true };
 
     /// EX, PX, EXAT, PXAT.
     pub(super) fn of_option(word: &[u8]) -> Option<Self> {
@@ -186,10 +154,7 @@ impl Unit {
             (b"exat", Self::UNIX_SECONDS),
             (b"pxat", Self::UNIX_MILLISECONDS),
         ];
-        options
-            .iter()
-            .find(|(name, _)| word.eq_ignore_ascii_case(name))
-            .map(|(_, unit)| *unit)
+        options.iter().find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|(_, unit)| *unit)
     }
 
     pub(super) const fn byte(self) -> u8 {
@@ -198,10 +163,7 @@ impl Unit {
 
     /// The same backwards.
     pub(super) const fn from_byte(byte: u8) -> Self {
-        Self {
-            milliseconds: byte & 1 != 0,
-            absolute: byte & 2 != 0,
-        }
+        Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }
 
     /// A deadline as this says it, now being `now_ms`; so many milliseconds make a second full.
@@ -221,17 +183,9 @@ impl Unit {
 /// A time as an absolute deadline. This is where the front's clock enters a command, and the
 /// only place: what the log carries means the same whenever and wherever it is applied.
 pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
-    let ms = if unit.milliseconds {
-        time
-    } else {
-        time.checked_mul(1000)?
-    };
+    let ms = if unit.milliseconds { time } else { time.checked_mul(1000)? };
     let now = i64::try_from(r.wall_ms).ok()?;
-    let at = if unit.absolute {
-        ms
-    } else {
-        ms.checked_add(now)?
-    };
+    let at = if unit.absolute { ms } else { ms.checked_add(now)? };
     match u64::try_from(at) {
         Ok(at) if at > r.wall_ms => Some(Deadline::At(at)),
         _ => Some(Deadline::Past),
@@ -272,9 +226,7 @@ pub(super) mod condition {
     /// The one with this name; 0: there is none.
     pub(in crate::commands) fn of(name: &[u8]) -> u8 {
         let names = [(&b"nx"[..], NX), (b"xx", XX), (b"gt", GT), (b"lt", LT)];
-        let found = names
-            .iter()
-            .find(|(word, _)| name.eq_ignore_ascii_case(word));
+        let found = names.iter().find(|(word, _)| name.eq_ignore_ascii_case(word));
         found.map_or(0, |(_, flag)| *flag)
     }
 
@@ -401,10 +353,7 @@ pub(super) fn persist(
 ) -> Result<(), Fault> {
     let key = from.key()?;
     from.end()?;
-    let had = state
-        .store
-        .get(key)
-        .is_some_and(|entry| entry.own_deadline().is_some());
+    let had = state.store.get(key).is_some_and(|entry| entry.own_deadline().is_some());
     if had {
         change(state, key, Deadline::Never)?;
     }
@@ -414,10 +363,7 @@ pub(super) fn persist(
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) {
     // The time of asking goes along for a TTL inside EXEC, where no node may look at its clock.
-    out.byte(Op::Ttl as u8)
-        .byte(unit.byte())
-        .word(r.wall_ms)
-        .bytes(r.at(0));
+    out.byte(Op::Ttl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
 }
 
 fn encode_ttl(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
@@ -510,10 +456,7 @@ pub(super) fn expired(
 ) -> Result<(), Fault> {
     let (deadline, key) = (from.word()?, from.key()?);
     from.end()?;
-    let same = state
-        .store
-        .get(key)
-        .is_some_and(|entry| entry.deadline == Some(deadline));
+    let same = state.store.get(key).is_some_and(|entry| entry.deadline == Some(deadline));
     if same {
         state.store.remove(key);
         state.event(class::EXPIRED, "expired", key);

@@ -42,18 +42,12 @@ impl Operation {
     /// An operation that changes nothing.
     pub const fn read(op: Op, run: Read) -> Self {
         assert!(op.is_read(), "a write");
-        Self {
-            op,
-            run: Run::Read(run),
-        }
+        Self { op, run: Run::Read(run) }
     }
 
     /// One that may change something.
     pub const fn write(op: Op, run: Write) -> Self {
         assert!(!op.is_read(), "a read");
-        Self {
-            op,
-            run: Run::Write(run),
-        }
+        Self { op, run: Run::Write(run) }
     }
 }

@@ -17,10 +17,8 @@ use crate::{
 };
 
 /// The family.
-pub const FAMILY: Family = Family {
-    commands: COMMANDS,
-    operations: &[Operation::read(Op::Inspect, inspect)],
-};
+pub const FAMILY: Family =
+    Family { commands: COMMANDS, operations: &[Operation::read(Op::Inspect, inspect)] };
 
 const COMMANDS: &[Spec] = &[
     Spec {
@@ -29,13 +27,10 @@ const COMMANDS: &[Spec] = &[
             "object",
             -2,
             Local::Object,
-            Doc::new(
-                "generic",
-                "2.2.3",
-                "O(1)",
-                "A container for object introspection commands.",
-            )
-            .differs("encodings are guessed; neither frequency nor idle time; not within MULTI"),
+            Doc::new("generic", "2.2.3", "O(1)", "A container for object introspection commands.")
+                .differs(
+                    "encodings are guessed; neither frequency nor idle time; not within MULTI",
+                ),
         )
     },
     Spec {
@@ -44,13 +39,8 @@ const COMMANDS: &[Spec] = &[
             "memory",
             -2,
             Local::Memory,
-            Doc::new(
-                "server",
-                "4.0.0",
-                "O(1)",
-                "A container for memory diagnostics commands.",
-            )
-            .differs("only `USAGE`, an estimate; not within MULTI"),
+            Doc::new("server", "4.0.0", "O(1)", "A container for memory diagnostics commands.")
+                .differs("only `USAGE`, an estimate; not within MULTI"),
         )
     },
 ];
@@ -121,9 +111,7 @@ pub fn encode_memory(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refus
         },
         _ => return Err(SYNTAX.into()),
     }
-    out.byte(Op::Inspect as u8)
-        .byte(What::Memory as u8)
-        .bytes(r.at(1));
+    out.byte(Op::Inspect as u8).byte(What::Memory as u8).bytes(r.at(1));
     Ok(())
 }
 

@@ -276,18 +276,12 @@ pub(super) fn type_of(
 }
 
 fn encode_rename(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    out.byte(Op::Rename as u8)
-        .byte(0)
-        .bytes(r.at(0))
-        .bytes(r.at(1));
+    out.byte(Op::Rename as u8).byte(0).bytes(r.at(0)).bytes(r.at(1));
     Ok(())
 }
 
 fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    out.byte(Op::Rename as u8)
-        .byte(1)
-        .bytes(r.at(0))
-        .bytes(r.at(1));
+    out.byte(Op::Rename as u8).byte(1).bytes(r.at(0)).bytes(r.at(1));
     Ok(())
 }
 
@@ -303,11 +297,7 @@ fn contents(state: &mut Writing<'_>, key: Key<'_>) -> Result<Option<Contents>, F
         return Ok(None);
     };
     state.budget.take(entry.value.len())?;
-    Ok(Some(Contents {
-        value: entry.value.to_vec(),
-        deadline: entry.deadline,
-        kind: entry.kind,
-    }))
+    Ok(Some(Contents { value: entry.value.to_vec(), deadline: entry.deadline, kind: entry.kind }))
 }
 
 pub(super) fn rename(
@@ -361,10 +351,7 @@ fn encode_copy(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     if r.at(0) == r.at(1) {
         return Err("ERR source and destination objects are the same".into());
     }
-    out.byte(Op::Copy as u8)
-        .byte(u8::from(replace))
-        .bytes(r.at(0))
-        .bytes(r.at(1));
+    out.byte(Op::Copy as u8).byte(u8::from(replace)).bytes(r.at(0)).bytes(r.at(1));
     Ok(())
 }
 
@@ -440,11 +427,7 @@ pub(super) fn keys(
         if entry.exists_at(state.store.time()) && glob::matches(pattern, key) {
             page.next().bulk(key);
         }
-        if page.are_too_many() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
+        if page.are_too_many() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     page.write(reply, Reply::array);
     Ok(())
@@ -496,9 +479,7 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     // No cursor is the first one, as in Redis.
     let cursor = match r.at(0) {
         b"" => Some(0),
-        text => std::str::from_utf8(text)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok()),
+        text => std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()),
     };
     let cursor = cursor.ok_or("ERR invalid cursor")?;
     let (mut pattern, mut count, mut wanted) = (&b"*"[..], 10, Wanted::All);
@@ -519,10 +500,7 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
         }
         at += 2;
     }
-    let count = u64::try_from(count)
-        .ok()
-        .filter(|&count| count > 0)
-        .ok_or(SYNTAX)?;
+    let count = u64::try_from(count).ok().filter(|&count| count > 0).ok_or(SYNTAX)?;
     out.byte(Op::Scan as u8)
         .word(cursor)
         .count(count)

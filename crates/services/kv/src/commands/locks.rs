@@ -177,9 +177,7 @@ pub(crate) fn write_set_all<'k>(
     deadline: Deadline,
     out: &mut Encoder<'_>,
 ) {
-    out.byte(Op::SetAll as u8)
-        .byte(u8::from(absent))
-        .bytes(value);
+    out.byte(Op::SetAll as u8).byte(u8::from(absent)).bytes(value);
     deadline.encode(out);
     write_keys(keys, out);
 }
@@ -284,9 +282,7 @@ pub(crate) struct Unlock<'a> {
 
 impl<'a> Unlock<'a> {
     pub(crate) fn write(&self, out: &mut Encoder<'_>) {
-        out.byte(Op::Unlock as u8)
-            .bytes(self.key.bytes())
-            .bytes(self.holder);
+        out.byte(Op::Unlock as u8).bytes(self.key.bytes()).bytes(self.holder);
         self.deadline.encode(out);
         out.byte(u8::from(self.latch.is_some()));
         if let Some((key, deadline)) = self.latch {
@@ -304,13 +300,7 @@ impl<'a> Unlock<'a> {
             _ => return Err(Fault::Malformed),
         };
         let tell = read_tell(from)?;
-        Ok(Self {
-            key,
-            holder,
-            deadline,
-            latch,
-            tell,
-        })
+        Ok(Self { key, holder, deadline, latch, tell })
     }
 }
 
@@ -365,10 +355,7 @@ pub(super) fn unlock(
         state.delete(asked.key);
         channels::tell(state, asked.tell);
     } else {
-        let lock = Lock {
-            count: left,
-            holder: asked.holder,
-        };
+        let lock = Lock { count: left, holder: asked.holder };
         hold(state, asked.key, lock, asked.deadline);
     }
     match asked.latch {

@@ -157,14 +157,7 @@ impl<'w, 'a> Change<'w, 'a> {
             Some((header, deadline))
         });
         if let Some((header, deadline)) = found {
-            return Ok(Self {
-                state,
-                key,
-                kind,
-                header,
-                deadline,
-                existed: true,
-            });
+            return Ok(Self { state, key, kind, header, deadline, existed: true });
         }
         Ok(Self::new(state, key, kind))
     }
@@ -178,14 +171,7 @@ impl<'w, 'a> Change<'w, 'a> {
             first: if kind == Kind::List { 1 << 63 } else { 0 },
             timed: None,
         };
-        Self {
-            state,
-            key,
-            kind,
-            header,
-            deadline: None,
-            existed: false,
-        }
+        Self { state, key, kind, header, deadline: None, existed: false }
     }
 
     /// When it ends.
@@ -206,10 +192,7 @@ impl<'w, 'a> Change<'w, 'a> {
 
     /// As it stands.
     pub(super) fn view(&self) -> View<'_> {
-        View {
-            store: self.state.store,
-            header: self.header,
-        }
+        View { store: self.state.store, header: self.header }
     }
 
     /// Sets the row of an element, which has no deadline then; says whether it is new.
@@ -268,19 +251,9 @@ impl<'w, 'a> Change<'w, 'a> {
 
     /// Writes the header; without elements the key is gone.
     pub(super) fn close(self) {
-        let Self {
-            state,
-            key,
-            kind,
-            header,
-            deadline,
-            existed,
-        } = self;
+        let Self { state, key, kind, header, deadline, existed } = self;
         if header.count > 0 {
-            let timed = header.timed.map(|timed| Timed {
-                removed: 0,
-                ..timed
-            });
+            let timed = header.timed.map(|timed| Timed { removed: 0, ..timed });
             let header = Header { timed, ..header };
             let (header, end) = settled(state.store, header, deadline);
             state.set(key, &header.to_bytes(), end, kind);
@@ -306,13 +279,8 @@ pub(super) fn copy_rows(state: &mut Writing<'_>, header: Header) -> Result<Heade
     let deadlines = header.timed.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
     let rows = header.count.saturating_add(deadlines).saturating_mul(2);
-    state
-        .budget
-        .take(cost(rows, header.bytes.saturating_mul(times)))?;
-    let copy = Header {
-        id: state.begin(),
-        ..header
-    };
+    state.budget.take(cost(rows, header.bytes.saturating_mul(times)))?;
+    let copy = Header { id: state.begin(), ..header };
     let mut from = Vec::new();
     loop {
         let mut rows: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
@@ -348,8 +316,7 @@ pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
 
 /// The field or member of such a row.
 pub(super) fn member_of<'n>(prefix: &[u8], name: &'n [u8]) -> &'n [u8] {
-    name.get(prefix.len() + Position::BYTES..)
-        .unwrap_or_default()
+    name.get(prefix.len() + Position::BYTES..).unwrap_or_default()
 }
 
 /// What none of these rows reaches.
@@ -374,10 +341,6 @@ pub(super) fn each_stored(view: &View<'_>, prefix: &[u8], from: Position, each: 
     // What stands before the first position are no elements.
     let from = [prefix, &from.max(Position::FIRST).to_bytes()].concat();
     let behind = behind(prefix);
-    let span = Span {
-        from: &from,
-        to: behind.as_deref(),
-        back: false,
-    };
+    let span = Span { from: &from, to: behind.as_deref(), back: false };
     view.rows(span, each);
 }

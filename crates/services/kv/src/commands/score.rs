@@ -70,11 +70,7 @@ impl Score {
     pub(super) fn from_order(order: [u8; Self::BYTES]) -> Option<Self> {
         const SIGN: u64 = 1 << 63;
         let ordered = u64::from_be_bytes(order);
-        let bits = if ordered & SIGN == 0 {
-            !ordered
-        } else {
-            ordered & !SIGN
-        };
+        let bits = if ordered & SIGN == 0 { !ordered } else { ordered & !SIGN };
         Self::new(f64::from_bits(bits))
     }
 
@@ -180,9 +176,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(said(text).as_deref(), Some(expected), "{text}");
         }
-        for text in [
-            "", " 1", "1 ", "nan", "-nan", "1e400", "1e-400", "x", "1,5", "--1", "1e",
-        ] {
+        for text in ["", " 1", "1 ", "nan", "-nan", "1e400", "1e-400", "x", "1,5", "--1", "1e"] {
             assert_eq!(said(text), None, "{text}");
         }
     }
@@ -193,20 +187,15 @@ mod tests {
             "-inf", "-1e300", "-2.5", "-1", "-1e-300", "0", "1e-300", "0.5", "1", "2", "1e300",
             "inf",
         ];
-        let scores: Vec<Score> = texts
-            .iter()
-            .map(|text| Score::parse(text.as_bytes()).unwrap())
-            .collect();
+        let scores: Vec<Score> =
+            texts.iter().map(|text| Score::parse(text.as_bytes()).unwrap()).collect();
         for pair in scores.windows(2) {
             assert!(pair[0].order() < pair[1].order(), "{pair:?}");
             assert!(pair[0] < pair[1]);
         }
         let minus_zero = Score::parse(b"-0").unwrap();
         assert_eq!(minus_zero.order(), Score::ZERO.order());
-        assert_eq!(
-            Score::from_bytes(&minus_zero.to_bytes()).unwrap().text(),
-            "-0"
-        );
+        assert_eq!(Score::from_bytes(&minus_zero.to_bytes()).unwrap().text(), "-0");
         assert_eq!(minus_zero.kept().text(), "0");
         for score in scores {
             assert_eq!(Score::from_bytes(&score.to_bytes()), Some(score));

@@ -6,10 +6,7 @@ use crate::{
 };
 
 /// The family.
-pub const FAMILY: Family = Family {
-    commands: COMMANDS,
-    operations: &[],
-};
+pub const FAMILY: Family = Family { commands: COMMANDS, operations: &[] };
 
 const COMMANDS: &[Spec] = &[
     Spec {

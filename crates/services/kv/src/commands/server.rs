@@ -27,12 +27,7 @@ const COMMANDS: &[Spec] = &[
         "ping",
         -1,
         Local::Ping,
-        Doc::new(
-            "connection",
-            "1.0.0",
-            "O(1)",
-            "Returns the server's liveliness response.",
-        ),
+        Doc::new("connection", "1.0.0", "O(1)", "Returns the server's liveliness response."),
     ),
     Spec::local(
         "echo",
@@ -50,13 +45,8 @@ const COMMANDS: &[Spec] = &[
         "select",
         2,
         Local::Select,
-        Doc::new(
-            "connection",
-            "1.0.0",
-            "O(1)",
-            "Changes the selected database.",
-        )
-        .differs("there is one database"),
+        Doc::new("connection", "1.0.0", "O(1)", "Changes the selected database.")
+            .differs("there is one database"),
     ),
     Spec::local(
         "quit",
@@ -74,12 +64,7 @@ const COMMANDS: &[Spec] = &[
         "auth",
         -2,
         Local::Auth,
-        Doc::new(
-            "connection",
-            "1.0.0",
-            "O(1)",
-            "Authenticates the connection.",
-        ),
+        Doc::new("connection", "1.0.0", "O(1)", "Authenticates the connection."),
     ),
     Spec::local(
         "acl",
@@ -121,13 +106,8 @@ const COMMANDS: &[Spec] = &[
         "info",
         -1,
         Local::Info,
-        Doc::new(
-            "server",
-            "1.0.0",
-            "O(1)",
-            "Returns information and statistics about the server.",
-        )
-        .differs("other fields"),
+        Doc::new("server", "1.0.0", "O(1)", "Returns information and statistics about the server.")
+            .differs("other fields"),
     ),
     Spec::local(
         "config",
@@ -157,13 +137,8 @@ const COMMANDS: &[Spec] = &[
         "readwrite",
         1,
         Local::ReadWrite,
-        Doc::new(
-            "cluster",
-            "3.0.0",
-            "O(1)",
-            "Makes reads on this connection linearizable again.",
-        )
-        .differs("the opposite of `READONLY`"),
+        Doc::new("cluster", "3.0.0", "O(1)", "Makes reads on this connection linearizable again.")
+            .differs("the opposite of `READONLY`"),
     ),
     Spec::local(
         "wait",
@@ -280,9 +255,7 @@ pub(super) fn keyspace(
         deadlines
     });
     let keys = state.store.len();
-    reply.simple(&format!(
-        "keys={keys},expires={expires},avg_ttl=0,subexpiry={subexpiry}"
-    ));
+    reply.simple(&format!("keys={keys},expires={expires},avg_ttl=0,subexpiry={subexpiry}"));
     Ok(())
 }
 

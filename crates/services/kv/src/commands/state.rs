@@ -94,11 +94,7 @@ impl Writing<'_> {
 
     /// Sets a key to a value of some kind.
     pub fn set(&mut self, key: Key<'_>, value: &[u8], deadline: Option<u64>, kind: Kind) {
-        let stamp = Stamp {
-            version: self.version,
-            deadline,
-            kind,
-        };
+        let stamp = Stamp { version: self.version, deadline, kind };
         self.about_to_change(key, true);
         self.store.set(key, value, stamp);
         // Whatever gives a key elements comes by here: those who wait may have their turn.
@@ -111,20 +107,12 @@ impl Writing<'_> {
     pub fn begin(&mut self) -> Id {
         let number = self.begun;
         self.begun += 1;
-        Id {
-            version: self.version,
-            number,
-        }
+        Id { version: self.version, number }
     }
 
     /// The same state, for reading.
     pub fn reading(&self) -> Reading<'_> {
-        Reading {
-            store: self.store,
-            applied_to: self.applied_to,
-            wall_ms: None,
-            waits: self.waits,
-        }
+        Reading { store: self.store, applied_to: self.applied_to, wall_ms: None, waits: self.waits }
     }
 }
 

@@ -320,13 +320,7 @@ fn encode_set(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 }
 
 fn encode_setnx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    write_set(
-        out,
-        set_flag::NX | set_flag::COUNTED,
-        Deadline::Never,
-        r.at(0),
-        r.at(1),
-    );
+    write_set(out, set_flag::NX | set_flag::COUNTED, Deadline::Never, r.at(0), r.at(1));
     Ok(())
 }
 
@@ -357,11 +351,7 @@ pub(super) fn set(
     let deadline = Deadline::decode(from)?;
     let (key, value) = (from.key()?, from.bytes()?);
     let has = |flag| flags & flag != 0;
-    let condition = if has(set_flag::IF) {
-        Some(Condition::decode(from)?)
-    } else {
-        None
-    };
+    let condition = if has(set_flag::IF) { Some(Condition::decode(from)?) } else { None };
     from.end()?;
     let needs_old =
         has(set_flag::NX | set_flag::XX | set_flag::GET | set_flag::KEEP_TTL | set_flag::IF);
@@ -391,9 +381,7 @@ pub(super) fn set(
     } else {
         reply.ok();
     }
-    let kept = old
-        .filter(|_| has(set_flag::KEEP_TTL))
-        .and_then(|entry| entry.deadline);
+    let kept = old.filter(|_| has(set_flag::KEEP_TTL)).and_then(|entry| entry.deadline);
     match deadline {
         _ if refused => {}
         Deadline::Never => {
@@ -462,9 +450,7 @@ fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
             at += 1;
         } else {
             let unit = expiry::Unit::of_option(r.at(at)).ok_or(SYNTAX)?;
-            let other = time
-                .replace((unit, at + 1))
-                .is_some_and(|(other, _)| other != unit);
+            let other = time.replace((unit, at + 1)).is_some_and(|(other, _)| other != unit);
             if other || at + 1 >= r.arguments.len() {
                 return Err(SYNTAX.into());
             }
@@ -535,10 +521,7 @@ pub(super) fn get_ex(
 }
 
 fn encode_append(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    out.byte(Op::Append as u8)
-        .length(r.value_bytes_max)
-        .bytes(r.at(0))
-        .bytes(r.at(1));
+    out.byte(Op::Append as u8).length(r.value_bytes_max).bytes(r.at(0)).bytes(r.at(1));
     Ok(())
 }
 
@@ -596,11 +579,7 @@ pub(super) fn get_range(
 fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
     let length = i64::try_from(value.len()).unwrap_or(i64::MAX);
     let place = |at: i64| {
-        if at < 0 {
-            at.saturating_add(length).max(0)
-        } else {
-            at
-        }
+        if at < 0 { at.saturating_add(length).max(0) } else { at }
     };
     if start < 0 && end < 0 && start > end {
         return &[];
@@ -614,16 +593,11 @@ fn encode_setrange(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     let Ok(offset) = u64::try_from(r.integer(1)?) else {
         return Err("ERR offset is out of range".into());
     };
-    let end = usize::try_from(offset)
-        .unwrap_or(usize::MAX)
-        .saturating_add(r.at(2).len());
+    let end = usize::try_from(offset).unwrap_or(usize::MAX).saturating_add(r.at(2).len());
     if end > r.value_bytes_max && !r.at(2).is_empty() {
         return Err(SET_RANGE_TOO_LONG.into());
     }
-    out.byte(Op::SetRange as u8)
-        .count(offset)
-        .bytes(r.at(0))
-        .bytes(r.at(2));
+    out.byte(Op::SetRange as u8).count(offset).bytes(r.at(0)).bytes(r.at(2));
     Ok(())
 }
 
@@ -702,9 +676,7 @@ fn write_mset(nx: bool, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Re
     if !r.arguments.len().is_multiple_of(2) {
         return Err(Refusal::Arity);
     }
-    out.byte(Op::Mset as u8)
-        .byte(u8::from(nx))
-        .length(r.arguments.len());
+    out.byte(Op::Mset as u8).byte(u8::from(nx)).length(r.arguments.len());
     for argument in r.arguments.iter() {
         out.bytes(argument);
     }

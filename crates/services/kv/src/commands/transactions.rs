@@ -11,10 +11,8 @@ use crate::{
 };
 
 /// The family.
-pub const FAMILY: Family = Family {
-    commands: COMMANDS,
-    operations: &[Operation::read(Op::Versions, versions)],
-};
+pub const FAMILY: Family =
+    Family { commands: COMMANDS, operations: &[Operation::read(Op::Versions, versions)] };
 
 const COMMANDS: &[Spec] = &[
     Spec::local(
@@ -63,12 +61,7 @@ const COMMANDS: &[Spec] = &[
         "unwatch",
         1,
         Local::Unwatch,
-        Doc::new(
-            "transactions",
-            "2.2.0",
-            "O(1)",
-            "Forgets about watched keys of a transaction.",
-        ),
+        Doc::new("transactions", "2.2.0", "O(1)", "Forgets about watched keys of a transaction."),
     ),
 ];
 

@@ -48,10 +48,7 @@ pub(super) struct Login {
 
 impl Login {
     pub(super) fn new(who: Who) -> Self {
-        Self {
-            who,
-            ..Self::default()
-        }
+        Self { who, ..Self::default() }
     }
 
     /// [access-2] What it may do now. Asked for each request; looked up when the table has changed.
@@ -194,9 +191,7 @@ mod tests {
         for name in ["get", "mget", "scan", "ttl", "dbsize"] {
             assert!(readers.contains(&name), "{name}");
         }
-        for name in [
-            "set", "del", "publish", "getdel", "getex", "flushall", "expire",
-        ] {
+        for name in ["set", "del", "publish", "getdel", "getex", "flushall", "expire"] {
             assert!(!readers.contains(&name), "{name}");
         }
     }

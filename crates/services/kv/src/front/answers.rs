@@ -39,17 +39,10 @@ pub(super) fn config(
     ];
     match (&*sub, arguments.len()) {
         (b"get", 3..) => {
-            let patterns: Vec<Vec<u8>> = arguments
-                .from(2)
-                .iter()
-                .take(64)
-                .map(<[u8]>::to_ascii_lowercase)
-                .collect();
-            let wanted = |name: &str| {
-                patterns
-                    .iter()
-                    .any(|pattern| glob::matches(pattern, name.as_bytes()))
-            };
+            let patterns: Vec<Vec<u8>> =
+                arguments.from(2).iter().take(64).map(<[u8]>::to_ascii_lowercase).collect();
+            let wanted =
+                |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
             let found = || settings.iter().filter(|(name, _)| wanted(name));
             r.map(found().count());
             for (name, value) in found() {
@@ -91,9 +84,7 @@ fn config_set(
     let (mut seen, mut classes) = (Vec::new(), None);
     for at in (0..wanted.len()).step_by(2) {
         let (name, value) = (wanted.at(at), wanted.at(at + 1));
-        let known = settings
-            .iter()
-            .find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
+        let known = settings.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes()));
         let Some((known, is)) = known else {
             let name = name.iter().take(64).map(|&byte| printable(byte));
             let name: String = name.collect();
@@ -132,11 +123,7 @@ pub(super) fn function(arguments: &Arguments<'_>, r: &mut Reply<'_>) {
             (2, _) | (3, b"sync" | b"async") => r.ok(),
             (3, _) => r.error("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
             _ => {
-                let sub: String = arguments
-                    .at(1)
-                    .iter()
-                    .map(|&byte| printable(byte))
-                    .collect();
+                let sub: String = arguments.at(1).iter().map(|&byte| printable(byte)).collect();
                 r.error(&format!(
                     "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try FUNCTION HELP."
                 ));
@@ -191,17 +178,9 @@ pub(super) fn script(arguments: &Arguments<'_>, scripts: &mut Scripts, r: &mut R
 
 /// WAIT: what was acknowledged is at a quorum, so it reached the others of a majority.
 pub(super) fn wait(arguments: &Arguments<'_>, requests: &dyn Requests, r: &mut Reply<'_>) {
-    match (
-        parse_integer(arguments.at(1)),
-        parse_integer(arguments.at(2)),
-    ) {
+    match (parse_integer(arguments.at(1)), parse_integer(arguments.at(2))) {
         (Some(_), Some(timeout)) if timeout >= 0 => {
-            let voters = requests
-                .status()
-                .peers
-                .iter()
-                .filter(|peer| peer.weight > 0)
-                .count();
+            let voters = requests.status().peers.iter().filter(|peer| peer.weight > 0).count();
             r.count(voters / 2);
         }
         (Some(_), Some(_)) => r.error("ERR timeout is negative"),

@@ -40,12 +40,7 @@ pub(super) struct Read {
 impl Read {
     /// One whose answer is the reply.
     pub(super) const fn plain(query: Vec<u8>, fresh: Freshness) -> Self {
-        Self {
-            query,
-            fresh,
-            alone: false,
-            what: Query::Reply,
-        }
+        Self { query, fresh, alone: false, what: Query::Reply }
     }
 }
 
@@ -55,11 +50,7 @@ pub(super) enum How {
     /// As it is, perhaps within a session.
     Plain(Option<Sequenced>),
     /// As a transaction of `count` commands, with what was watched in this epoch.
-    Exec {
-        epoch: u64,
-        count: usize,
-        at: Option<Sequenced>,
-    },
+    Exec { epoch: u64, count: usize, at: Option<Sequenced> },
     /// As the registration of a session; there is no command.
     Register,
 }
@@ -79,10 +70,6 @@ impl Write {
     }
 
     pub(super) const fn new(command: Vec<u8>, how: How) -> Self {
-        Self {
-            command,
-            how,
-            lasting: false,
-        }
+        Self { command, how, lasting: false }
     }
 }

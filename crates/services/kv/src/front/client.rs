@@ -123,9 +123,6 @@ fn list(arguments: &Arguments<'_>, shared: &Shared, now_ms: u64, r: &mut Reply<'
             && listens.is_none_or(|listens| listens == guest.is_listening())
     };
     let guests = shared.roster.all();
-    let lines = guests
-        .into_iter()
-        .filter(wanted)
-        .map(|guest| guest.line(now_ms));
+    let lines = guests.into_iter().filter(wanted).map(|guest| guest.line(now_ms));
     r.verbatim(&lines.collect::<String>());
 }

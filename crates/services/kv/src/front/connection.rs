@@ -42,14 +42,8 @@ const PLACES_MAX: usize = 1024;
 /// Most bytes of them; a single request may be larger.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
 /// What somebody who listens may still ask for, besides PING, QUIT and RESET.
-const LISTENS: [&str; 6] = [
-    "subscribe",
-    "unsubscribe",
-    "psubscribe",
-    "punsubscribe",
-    "ssubscribe",
-    "sunsubscribe",
-];
+const LISTENS: [&str; 6] =
+    ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
 /// Who gives a waiting client its element answers for itself, and not for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
@@ -183,14 +177,7 @@ impl Connection {
             return false;
         }
         let name = arguments.at(0);
-        let greets = [
-            &b"hello"[..],
-            b"quit",
-            b"reset",
-            b"ping",
-            b"client",
-            b"info",
-        ];
+        let greets = [&b"hello"[..], b"quit", b"reset", b"ping", b"client", b"info"];
         let waits = !greets.iter().any(|one| name.eq_ignore_ascii_case(one))
             && shared.has_patience(requests.wall_ms());
         if waits {
@@ -460,9 +447,7 @@ impl Connection {
     /// A session was registered: it is this connection's.
     pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
         self.attached.to(session);
-        shared
-            .fresh_reply()
-            .bulk(format!("{}.{}", session.slot, session.index).as_bytes());
+        shared.fresh_reply().bulk(format!("{}.{}", session.slot, session.index).as_bytes());
         self.order.written(number, &shared.reply, &mut shared.tally);
     }
 
@@ -592,16 +577,8 @@ impl Connection {
             if is_of_http(arguments.at(0)) {
                 return self.end_foreign(HTTP, shared, requests);
             }
-            let name: String = arguments
-                .at(0)
-                .iter()
-                .take(64)
-                .map(|&b| printable(b))
-                .collect();
-            self.refuse(
-                &format!("ERR unknown command '{name}', see docs/commands.md"),
-                shared,
-            );
+            let name: String = arguments.at(0).iter().take(64).map(|&b| printable(b)).collect();
+            self.refuse(&format!("ERR unknown command '{name}', see docs/commands.md"), shared);
             return;
         };
         if let Err(refusal) = spec.check(arguments) {
@@ -714,11 +691,9 @@ impl Connection {
             self.advance_to_write(shared, requests);
         }
         if self.order.may_write() {
-            self.order
-                .write_now(self.id, command, returning, self.version, shared, requests);
+            self.order.write_now(self.id, command, returning, self.version, shared, requests);
         } else {
-            self.order
-                .push_write(Write::plain(command.to_vec()), returning, self.version);
+            self.order.push_write(Write::plain(command.to_vec()), returning, self.version);
         }
     }
 
@@ -740,12 +715,8 @@ impl Connection {
             waiting::encode_await(owner, number, &shared.command, &mut Encoder(&mut command));
         debug_assert!(waits, "it says how long it waits");
         shared.waiting.keep(number, &command);
-        self.parked = Some(Parked {
-            number,
-            place,
-            bytes: command.len() + WAIT_BYTES,
-            crowded: false,
-        });
+        self.parked =
+            Some(Parked { number, place, bytes: command.len() + WAIT_BYTES, crowded: false });
         self.write(&command, true, shared, requests);
         if !self.order.is_open(place) {
             // It was refused at once.
@@ -823,10 +794,7 @@ impl Connection {
                  may have tried to send commands"
             );
         }
-        self.end_with(
-            &format!("ERR Protocol error: {what} is not spoken here"),
-            shared,
-        );
+        self.end_with(&format!("ERR Protocol error: {what} is not spoken here"), shared);
     }
 
     /// An error, in its place among the replies; then the connection closes.
@@ -896,9 +864,5 @@ const fn is_of_http(word: &[u8]) -> bool {
 }
 
 pub(super) fn printable(byte: u8) -> char {
-    if byte.is_ascii_graphic() && byte != b'\'' {
-        char::from(byte)
-    } else {
-        '?'
-    }
+    if byte.is_ascii_graphic() && byte != b'\'' { char::from(byte) } else { '?' }
 }

@@ -17,16 +17,8 @@ use crate::{
 pub(super) const REDIS_VERSION: &str = "7.2.0";
 
 /// The sections, in the order of printing.
-const SECTIONS: [&str; 8] = [
-    "server",
-    "clients",
-    "memory",
-    "stats",
-    "replication",
-    "commandstats",
-    "cluster",
-    "keyspace",
-];
+const SECTIONS: [&str; 8] =
+    ["server", "clients", "memory", "stats", "replication", "commandstats", "cluster", "keyspace"];
 
 pub(super) fn info(
     arguments: &Arguments<'_>,
@@ -75,17 +67,10 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
         0 => 0,
         started_ms => now_ms.saturating_sub(started_ms) / 1000,
     };
-    write!(
-        text,
-        "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n"
-    )?;
+    write!(text, "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n")?;
     write!(text, "quorate_version:{}\r\n", shared.settings.version)?;
     write!(text, "quorate_store:{}\r\n", shared.settings.store)?;
-    write!(
-        text,
-        "run_id:{:032x}{:08x}\r\n",
-        status.cluster, status.member.node.0
-    )?;
+    write!(text, "run_id:{:032x}{:08x}\r\n", status.cluster, status.member.node.0)?;
     write!(text, "arch_bits:64\r\nos:{}\r\n", std::env::consts::OS)?;
     write!(text, "process_id:{}\r\n", std::process::id())?;
     write!(text, "tcp_port:{}\r\n", shared.settings.tcp_port)?;
@@ -109,11 +94,7 @@ fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     }
     write!(text, "maxmemory_policy:noeviction\r\n")?;
     write!(text, "mem_clients_normal:{}\r\n", shared.held_bytes)?;
-    write!(
-        text,
-        "client_memory_max:{}\r\n",
-        shared.settings.client_bytes_max
-    )
+    write!(text, "client_memory_max:{}\r\n", shared.settings.client_bytes_max)
 }
 
 /// Bytes as Redis shows them.
@@ -145,11 +126,7 @@ fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result 
 }
 
 fn clients(text: &mut String, shared: &Shared) -> std::fmt::Result {
-    write!(
-        text,
-        "# Clients\r\nconnected_clients:{}\r\n",
-        shared.roster.len()
-    )?;
+    write!(text, "# Clients\r\nconnected_clients:{}\r\n", shared.roster.len())?;
     let blocked = shared.waiting.len();
     write!(text, "blocked_clients:{blocked}\r\n")?;
     write!(text, "monitor_clients:{}\r\n", shared.monitors.count())?;
@@ -174,15 +151,9 @@ fn stats(text: &mut String, shared: &Shared) -> std::fmt::Result {
 /// `role:master` on every node, since every node takes writes; clients that look for a master
 /// would go elsewhere otherwise. The node's own role is `quorate_role`.
 fn replication(text: &mut String, status: &Status) -> std::fmt::Result {
-    let others = status
-        .peers
-        .iter()
-        .filter(|peer| peer.member != status.member);
+    let others = status.peers.iter().filter(|peer| peer.member != status.member);
     let connected = others.filter(|peer| peer.connected).count();
-    write!(
-        text,
-        "# Replication\r\nrole:master\r\nconnected_slaves:{connected}\r\n"
-    )?;
+    write!(text, "# Replication\r\nrole:master\r\nconnected_slaves:{connected}\r\n")?;
     quorate(text, status, "quorate_", "\r\n")
 }
 
@@ -193,9 +164,7 @@ pub(super) fn quorate(
     prefix: &str,
     end: &str,
 ) -> std::fmt::Result {
-    let leader = status
-        .leader
-        .map_or_else(|| "none".to_owned(), |node| node.to_string());
+    let leader = status.leader.map_or_else(|| "none".to_owned(), |node| node.to_string());
     let error = status.error.as_deref().unwrap_or("none");
     let lines: [(&str, &dyn std::fmt::Display); 11] = [
         ("cluster", &format_args!("{:032x}", status.cluster)),
@@ -207,19 +176,10 @@ pub(super) fn quorate(
         ("decided", &status.decided_to),
         ("applied", &status.applied_to),
         ("durable", &status.durable_to),
-        (
-            "durability",
-            &if status.class == Class::Durable {
-                "durable"
-            } else {
-                "volatile"
-            },
-        ),
+        ("durability", &if status.class == Class::Durable { "durable" } else { "volatile" }),
         ("error", &error),
     ];
-    lines
-        .iter()
-        .try_for_each(|(name, value)| write!(text, "{prefix}{name}:{value}{end}"))
+    lines.iter().try_for_each(|(name, value)| write!(text, "{prefix}{name}:{value}{end}"))
 }
 
 const fn role(role: Role) -> &'static str {

@@ -37,12 +37,7 @@ struct Event {
 
 impl Event {
     const fn new(name: &'static str, what: &'static str) -> Self {
-        Self {
-            name,
-            what,
-            samples: VecDeque::new(),
-            most_ms: 0,
-        }
+        Self { name, what, samples: VecDeque::new(), most_ms: 0 }
     }
 
     fn add(&mut self, ms: u64, now_ms: u64) {
@@ -79,14 +74,8 @@ impl Default for Latency {
     fn default() -> Self {
         Self([
             Event::new("command", "from arrival to reply"),
-            Event::new(
-                "command-queued",
-                "waiting for earlier commands of its connection",
-            ),
-            Event::new(
-                "command-sent",
-                "waiting for the leader, a quorum or the disk",
-            ),
+            Event::new("command-queued", "waiting for earlier commands of its connection"),
+            Event::new("command-sent", "waiting for the leader, a quorum or the disk"),
         ])
     }
 }
@@ -110,16 +99,10 @@ impl Latency {
                 let named = arguments.from(2);
                 let wanted = |event: &Event| {
                     named.is_empty()
-                        || named
-                            .iter()
-                            .any(|name| name.eq_ignore_ascii_case(event.name.as_bytes()))
+                        || named.iter().any(|name| name.eq_ignore_ascii_case(event.name.as_bytes()))
                 };
                 let events = self.0.iter_mut().filter(|event| wanted(event));
-                r.count(
-                    events
-                        .filter_map(|event| event.reset().then_some(()))
-                        .count(),
-                );
+                r.count(events.filter_map(|event| event.reset().then_some(())).count());
             }
             b"doctor" => r.verbatim(&self.report()),
             b"graph" => r.error(NO_GRAPH),
@@ -158,12 +141,7 @@ impl Latency {
     fn report(&self) -> String {
         let mut text = String::new();
         for event in self.0.iter().filter(|event| !event.samples.is_empty()) {
-            let Event {
-                name,
-                what,
-                samples,
-                most_ms,
-            } = event;
+            let Event { name, what, samples, most_ms } = event;
             let total: u64 = samples.iter().map(|sample| sample.ms).sum();
             let seconds = samples.len();
             let average_ms = total / u64::try_from(seconds).unwrap_or(1).max(1);

@@ -59,10 +59,7 @@ pub struct RespFront {
 impl RespFront {
     /// A front without connections.
     pub fn new(settings: Settings) -> Self {
-        Self {
-            connections: FxHashMap::default(),
-            shared: Shared::new(settings),
-        }
+        Self { connections: FxHashMap::default(), shared: Shared::new(settings) }
     }
 
     /// It checks passwords with this.
@@ -118,8 +115,7 @@ impl Front for RespFront {
             protocol: 2,
             ..Guest::default()
         });
-        self.connections
-            .insert(connection, Connection::new(connection, seat, login));
+        self.connections.insert(connection, Connection::new(connection, seat, login));
     }
 
     fn received(
@@ -144,9 +140,7 @@ impl Front for RespFront {
     }
 
     fn ready(&self, connection: ConnectionId) -> bool {
-        self.connections
-            .get(&connection)
-            .is_some_and(Connection::ready)
+        self.connections.get(&connection).is_some_and(Connection::ready)
     }
 
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests) {
@@ -210,10 +204,8 @@ impl Front for RespFront {
     }
 
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
-        let Some(Owner {
-            connection,
-            target: Target::Place(number),
-        }) = self.shared.tags.get(tag).copied()
+        let Some(Owner { connection, target: Target::Place(number) }) =
+            self.shared.tags.get(tag).copied()
         else {
             return;
         };
@@ -283,10 +275,7 @@ impl Front for RespFront {
     }
 
     fn refused(&self) -> Refused {
-        Refused {
-            forbidden: self.shared.forbidden,
-            wrong_passwords: self.shared.wrong_passwords,
-        }
+        Refused { forbidden: self.shared.forbidden, wrong_passwords: self.shared.wrong_passwords }
     }
 
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {
@@ -295,9 +284,7 @@ impl Front for RespFront {
     }
 
     fn closing(&self, connection: ConnectionId) -> bool {
-        self.connections
-            .get(&connection)
-            .is_none_or(Connection::closing)
+        self.connections.get(&connection).is_none_or(Connection::closing)
     }
 
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
@@ -378,10 +365,7 @@ fn receive(
                 used += more;
                 client.refuse_unread(&refusals::too_big(bytes_max), shared);
             }
-            Ok(Parsed::Request {
-                arguments,
-                used: more,
-            }) => {
+            Ok(Parsed::Request { arguments, used: more }) => {
                 if client.must_wait(&arguments, shared, requests) {
                     break;
                 }

@@ -118,12 +118,7 @@ pub(super) fn show(seat: Seat, spec: &Spec, arguments: &Arguments<'_>, shared: &
     if is_hidden(spec) || inner(spec, arguments, shared).is_some_and(is_hidden) {
         return;
     }
-    let Shared {
-        roster,
-        monitors,
-        tally,
-        ..
-    } = shared;
+    let Shared { roster, monitors, tally, .. } = shared;
     let guest = roster.guest(seat);
     let peer = guest.map_or("", |guest| &guest.endpoints.peer);
     monitors.add(peer, tally.now_ms, arguments);

@@ -131,10 +131,7 @@ pub(super) struct Order {
 
 impl Order {
     pub(super) fn new(seat: Seat) -> Self {
-        Self {
-            seat,
-            ..Self::default()
-        }
+        Self { seat, ..Self::default() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -184,8 +181,7 @@ impl Order {
     }
 
     fn place(&mut self, number: u64) -> Option<&mut Place> {
-        self.places
-            .get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+        self.places.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
     /// Whether this request has a place and is not answered.
@@ -247,10 +243,7 @@ impl Order {
         let bytes = write.command.len();
         self.held += 1;
         self.kept_bytes += bytes;
-        let write = Write {
-            lasting: self.lasting,
-            ..write
-        };
+        let write = Write { lasting: self.lasting, ..write };
         self.push(State::Held(write), version, bytes, returning);
     }
 
@@ -362,11 +355,7 @@ impl Order {
 
     /// Moves finished replies from the front of the line into the output.
     fn flush(&mut self) {
-        while let Some(Place {
-            state: State::Done(reply),
-            ..
-        }) = self.places.front_mut()
-        {
+        while let Some(Place { state: State::Done(reply), .. }) = self.places.front_mut() {
             let reply = std::mem::take(reply);
             self.make_room(reply.len());
             self.output.extend_from_slice(&reply);
@@ -376,10 +365,8 @@ impl Order {
     }
 
     fn fail(&mut self, number: u64, failure: Failure, shared: &mut Shared) {
-        if let Some(Place {
-            state: State::Reading(read) | State::InOrder(_, read),
-            ..
-        }) = self.place(number)
+        if let Some(Place { state: State::Reading(read) | State::InOrder(_, read), .. }) =
+            self.place(number)
         {
             let bytes = std::mem::take(&mut read.query).len();
             self.kept_bytes -= bytes;
@@ -396,9 +383,7 @@ impl Order {
         shared: &mut Shared,
         state: &dyn Moment,
     ) {
-        self.answer(number, own, shared, &mut |query, reply| {
-            state.query(query, reply)
-        });
+        self.answer(number, own, shared, &mut |query, reply| state.query(query, reply));
     }
 
     /// It has run, and so have the writes before it.
@@ -588,12 +573,7 @@ impl Order {
     ) -> bool {
         let tag = shared.tag(own.id, Target::Run);
         let fresh = self.strictest(run.clone());
-        self.runs.push_back(Run {
-            tag,
-            from: run.start,
-            to: run.end,
-            reads,
-        });
+        self.runs.push_back(Run { tag, from: run.start, to: run.end, reads });
         let taken = match fresh {
             Some(most_ms) => requests.read_within(tag, most_ms),
             None => requests.read(tag),
@@ -612,11 +592,7 @@ impl Order {
     fn strictest(&mut self, run: Range<u64>) -> Option<u64> {
         let mut most_ms = None;
         for number in run {
-            let Some(Place {
-                state: State::Reading(read),
-                ..
-            }) = self.place(number)
-            else {
+            let Some(Place { state: State::Reading(read), .. }) = self.place(number) else {
                 continue;
             };
             most_ms = match read.fresh {
@@ -678,9 +654,7 @@ impl Order {
         shared: &mut Shared,
         requests: &mut dyn Requests,
     ) {
-        self.answer(number, own, shared, &mut |query, reply| {
-            requests.query(query, reply)
-        });
+        self.answer(number, own, shared, &mut |query, reply| requests.query(query, reply));
     }
 
     /// Answers a read; `false` if it has to be asked for again.
@@ -712,8 +686,7 @@ impl Order {
             (Some(text), _) => Some(text),
             (None, Query::Listen(of, listen)) => {
                 let channels = &mut shared.channels;
-                own.subscriptions
-                    .change(own.id, (of, listen), &query, channels, r);
+                own.subscriptions.change(own.id, (of, listen), &query, channels, r);
                 None
             }
             (None, _) => match ask(&query, r.0) {
@@ -740,10 +713,8 @@ impl Order {
     /// A read that was not answered waits with its query.
     fn put_back(&mut self, number: u64, query: Vec<u8>) {
         self.kept_bytes += query.len();
-        if let Some(Place {
-            state: State::Reading(read) | State::InOrder(_, read),
-            ..
-        }) = self.place(number)
+        if let Some(Place { state: State::Reading(read) | State::InOrder(_, read), .. }) =
+            self.place(number)
         {
             read.query = query;
         }
@@ -768,11 +739,7 @@ impl Order {
             return;
         };
         for number in run.from..run.to {
-            let Some(Place {
-                state: State::Reading(read),
-                ..
-            }) = self.place(number)
-            else {
+            let Some(Place { state: State::Reading(read), .. }) = self.place(number) else {
                 continue;
             };
             if let Query::Watch(epoch) = read.what {
@@ -786,11 +753,7 @@ impl Order {
 /// Remembers what a WATCH saw; its reply takes the place of the versions.
 fn watch(watching: &mut Watching, epoch: u64, query: &[u8], refused: bool, reply: &mut Vec<u8>) {
     let mut keys = Decoder(query);
-    let versions = if refused {
-        None
-    } else {
-        decode_versions(Decoder(reply)).ok()
-    };
+    let versions = if refused { None } else { decode_versions(Decoder(reply)).ok() };
     match (keys.byte(), keys.list(), versions) {
         (Ok(op), Ok(keys), Some(versions))
             if op == Op::Versions as u8 && keys.len() == versions.len() =>

@@ -21,10 +21,7 @@ pub(super) struct Returning {
 
 impl Default for Returning {
     fn default() -> Self {
-        Self {
-            open: 0,
-            allowed: LEAST,
-        }
+        Self { open: 0, allowed: LEAST }
     }
 }
 
@@ -41,11 +38,7 @@ impl Returning {
     /// One has its reply, of `bytes`.
     pub(super) fn closes(&mut self, bytes: usize) {
         self.open -= 1;
-        self.allowed = if bytes < LARGE {
-            (self.allowed + 1).min(MOST)
-        } else {
-            LEAST
-        };
+        self.allowed = if bytes < LARGE { (self.allowed + 1).min(MOST) } else { LEAST };
     }
 }
 

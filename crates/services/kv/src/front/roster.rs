@@ -65,9 +65,7 @@ impl Guest {
         if flags.is_empty() {
             flags.push('N');
         }
-        let queued = self
-            .queued
-            .map_or_else(|| "-1".to_owned(), |count| count.to_string());
+        let queued = self.queued.map_or_else(|| "-1".to_owned(), |count| count.to_string());
         format!(
             "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={flags} db=0 sub={} psub={} ssub={} \
              multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} \

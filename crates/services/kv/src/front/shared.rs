@@ -93,9 +93,7 @@ impl Shared {
         let specs = (0..).zip(tally::commands());
         Self {
             tags: Tags::default(),
-            table: specs
-                .map(|(number, spec)| (spec.name.as_bytes(), (number, spec)))
-                .collect(),
+            table: specs.map(|(number, spec)| (spec.name.as_bytes(), (number, spec))).collect(),
             command: Vec::new(),
             reply: Vec::new(),
             spare: Vec::new(),
@@ -147,11 +145,7 @@ impl Shared {
     pub(super) fn take_patient(&mut self, requests: &dyn Requests) -> Vec<ConnectionId> {
         let over = !self.patient.is_empty()
             && (requests.users().is_some() || !self.has_patience(requests.wall_ms()));
-        if over {
-            std::mem::take(&mut self.patient)
-        } else {
-            Vec::new()
-        }
+        if over { std::mem::take(&mut self.patient) } else { Vec::new() }
     }
 
     pub(super) fn tag(&mut self, connection: ConnectionId, target: Target) -> Tag {

@@ -48,11 +48,7 @@ pub(super) struct Note(pub(super) Vec<Vec<u8>>);
 impl Note {
     pub(super) fn of(arguments: &Arguments<'_>) -> Self {
         let count = arguments.len();
-        let whole = if count > ARGUMENTS_MAX {
-            ARGUMENTS_MAX - 1
-        } else {
-            count
-        };
+        let whole = if count > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { count };
         let mut words: Vec<Vec<u8>> = arguments.iter().take(whole).map(shortened).collect();
         if count > whole {
             words.push(format!("... ({} more arguments)", count - whole).into_bytes());
@@ -67,10 +63,7 @@ impl Note {
 
     /// Memory of it.
     fn held_bytes(&self) -> usize {
-        let words = self
-            .0
-            .iter()
-            .map(|word| word.capacity() + size_of_val(word));
+        let words = self.0.iter().map(|word| word.capacity() + size_of_val(word));
         words.sum()
     }
 }

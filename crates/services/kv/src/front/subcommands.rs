@@ -41,19 +41,9 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
         ),
         Local::Command => (
             "command",
-            &[
-                ("count", 2),
-                ("docs", -2),
-                ("getkeys", -3),
-                ("help", 2),
-                ("info", -2),
-                ("list", -2),
-            ],
+            &[("count", 2), ("docs", -2), ("getkeys", -3), ("help", 2), ("info", -2), ("list", -2)],
         ),
-        Local::Config => (
-            "config",
-            &[("get", -3), ("help", 2), ("resetstat", 2), ("set", -4)],
-        ),
+        Local::Config => ("config", &[("get", -3), ("help", 2), ("resetstat", 2), ("set", -4)]),
         Local::Function => ("function", &[("flush", -2), ("help", 2), ("list", -2)]),
         Local::Latency => (
             "latency",
@@ -70,13 +60,7 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
         Local::Memory => ("memory", &[("help", 2), ("usage", -3)]),
         Local::Object => (
             "object",
-            &[
-                ("encoding", 3),
-                ("freq", 3),
-                ("help", 2),
-                ("idletime", 3),
-                ("refcount", 3),
-            ],
+            &[("encoding", 3), ("freq", 3), ("help", 2), ("idletime", 3), ("refcount", 3)],
         ),
         Local::Pubsub => (
             "pubsub",
@@ -89,20 +73,10 @@ const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str
                 ("shardnumsub", -2),
             ],
         ),
-        Local::Slowlog => (
-            "slowlog",
-            &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)],
-        ),
-        Local::Script => (
-            "script",
-            &[
-                ("exists", -3),
-                ("flush", -2),
-                ("help", 2),
-                ("kill", 2),
-                ("load", 3),
-            ],
-        ),
+        Local::Slowlog => ("slowlog", &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)]),
+        Local::Script => {
+            ("script", &[("exists", -3), ("flush", -2), ("help", 2), ("kill", 2), ("load", 3)])
+        }
         _ => return None,
     })
 }
@@ -113,24 +87,15 @@ pub(super) fn check(local: Local, arguments: &Arguments<'_>) -> Result<(), Strin
     let (Some((name, words)), Some(word)) = (words_of(local), arguments.iter().nth(1)) else {
         return Ok(());
     };
-    let known = words
-        .iter()
-        .find(|(known, _)| word.eq_ignore_ascii_case(known.as_bytes()));
+    let known = words.iter().find(|(known, _)| word.eq_ignore_ascii_case(known.as_bytes()));
     let Some((known, arity)) = known else {
-        let word: String = word
-            .iter()
-            .take(64)
-            .map(|&byte| super::connection::printable(byte))
-            .collect();
+        let word: String =
+            word.iter().take(64).map(|&byte| super::connection::printable(byte)).collect();
         let name = name.to_ascii_uppercase();
         return Err(format!("ERR unknown subcommand '{word}'. Try {name} HELP."));
     };
     let least = usize::from(arity.unsigned_abs());
-    let fits = if *arity < 0 {
-        arguments.len() >= least
-    } else {
-        arguments.len() == least
-    };
+    let fits = if *arity < 0 { arguments.len() >= least } else { arguments.len() == least };
     if fits {
         Ok(())
     } else {

@@ -39,11 +39,7 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
             // As in Redis, a name that is not known is left out. Each is told once, so that the reply
             // is bounded.
             let mut known: Vec<&Spec> = Vec::new();
-            for spec in arguments
-                .from(2)
-                .iter()
-                .filter_map(|name| shared.lookup(name))
-            {
+            for spec in arguments.from(2).iter().filter_map(|name| shared.lookup(name)) {
                 if !known.iter().any(|told| told.name == spec.name) {
                     known.push(spec);
                 }
@@ -63,29 +59,18 @@ fn describe(spec: &Spec, r: &mut Reply<'_>) {
     r.integer(spec.arity.into());
     r.array(spec.flags.len());
     spec.flags.iter().for_each(|flag| r.simple(flag));
-    [first, last, step]
-        .into_iter()
-        .for_each(|place| r.integer(place.into()));
+    [first, last, step].into_iter().for_each(|place| r.integer(place.into()));
     // Categories, tips, key specifications, subcommands.
     (0..4).for_each(|_| r.array(0));
 }
 
 fn document(spec: &Spec, r: &mut Reply<'_>) {
-    let Doc {
-        group,
-        since,
-        complexity,
-        summary,
-        ..
-    } = spec.doc;
+    let Doc { group, since, complexity, summary, .. } = spec.doc;
     r.bulk(spec.name.as_bytes());
     r.map(4);
-    for (name, value) in [
-        ("summary", summary),
-        ("since", since),
-        ("group", group),
-        ("complexity", complexity),
-    ] {
+    for (name, value) in
+        [("summary", summary), ("since", since), ("group", group), ("complexity", complexity)]
+    {
         r.bulk(name.as_bytes());
         r.bulk(value.as_bytes());
     }
@@ -110,9 +95,7 @@ fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
         _ => return r.error(SYNTAX),
     };
     r.array(found.len());
-    found
-        .into_iter()
-        .for_each(|spec| r.bulk(spec.name.as_bytes()));
+    found.into_iter().for_each(|spec| r.bulk(spec.name.as_bytes()));
 }
 
 /// Whether Redis would count the command to that category: by its group, or by what it does.

@@ -25,11 +25,7 @@ pub(super) struct Stamp {
 
 impl Stamp {
     /// Of what is no command, or was refused before it was executed.
-    pub(super) const NOBODY: Self = Self {
-        command: u16::MAX,
-        waited_ms: 0,
-        at_ms: 0,
-    };
+    pub(super) const NOBODY: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
     /// The client has waited because it wanted to: the request counts from now on.
     pub(super) const fn begins_again(&mut self, now_ms: u64) {
@@ -76,10 +72,7 @@ pub(super) struct Tally {
 impl Default for Tally {
     fn default() -> Self {
         let commands = FAMILIES.iter().map(|family| family.commands.len()).sum();
-        assert!(
-            commands < usize::from(u16::MAX),
-            "the last number is nobody's"
-        );
+        assert!(commands < usize::from(u16::MAX), "the last number is nobody's");
         Self {
             counts: vec![Count::default(); commands],
             now_ms: 0,
@@ -100,11 +93,7 @@ impl Tally {
         if let Some(count) = self.count(command) {
             count.calls += 1;
         }
-        Stamp {
-            command,
-            waited_ms: 0,
-            at_ms: lower(self.now_ms),
-        }
+        Stamp { command, waited_ms: 0, at_ms: lower(self.now_ms) }
     }
 
     /// A command is not executed: it is not permitted, or its arguments cannot be right.
@@ -139,13 +128,9 @@ impl Tally {
     pub(super) fn notes(&mut self, seat: Seat, number: u64, stamp: Stamp, slow_ms: Option<u64>) {
         let note = self.slow.take_note(seat, number);
         let Some(took_ms) = slow_ms else { return };
-        let split = Split {
-            took_ms,
-            waited_ms: took_ms.min(stamp.waited_ms.into()),
-        };
+        let split = Split { took_ms, waited_ms: took_ms.min(stamp.waited_ms.into()) };
         self.latency.add(split, self.now_ms);
-        self.slow
-            .add(seat, note, Self::name(stamp), split, self.now_ms);
+        self.slow.add(seat, note, Self::name(stamp), split, self.now_ms);
     }
 
     /// The name of the command.
@@ -167,12 +152,7 @@ impl Tally {
     pub(super) fn tell(&self, text: &mut String) -> std::fmt::Result {
         write!(text, "# Commandstats\r\n")?;
         for (spec, count) in commands().zip(&self.counts) {
-            let Count {
-                calls,
-                rejected,
-                failed,
-                took_ms,
-            } = *count;
+            let Count { calls, rejected, failed, took_ms } = *count;
             if calls + rejected + failed == 0 {
                 continue;
             }

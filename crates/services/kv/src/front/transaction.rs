@@ -97,13 +97,7 @@ impl Watching {
     pub(super) fn saw(&mut self, epoch: u64, key: &[u8], seen: Seen) {
         // Everything of earlier epochs is sent by now: a WATCH waits for it.
         self.seen.retain(|(seen, _)| *seen >= epoch);
-        self.seen.push((
-            epoch,
-            Watched {
-                key: key.to_vec(),
-                seen,
-            },
-        ));
+        self.seen.push((epoch, Watched { key: key.to_vec(), seen }));
     }
 
     pub(super) const fn failed(&mut self, epoch: u64) {
@@ -125,9 +119,8 @@ impl Watching {
 
     /// What was seen in an epoch that ended; `None` if a WATCH got no answer.
     pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
-        let (taken, kept) = std::mem::take(&mut self.seen)
-            .into_iter()
-            .partition(|(seen, _)| *seen <= epoch);
+        let (taken, kept) =
+            std::mem::take(&mut self.seen).into_iter().partition(|(seen, _)| *seen <= epoch);
         self.seen = kept;
         let taken: Vec<(u64, Watched)> = taken;
         let of_epoch = taken.into_iter().filter(|(seen, _)| *seen == epoch);

@@ -108,10 +108,9 @@ impl Waiting {
         requests: &dyn Requests,
     ) -> (Owner, u64) {
         let now_ms = requests.wall_ms();
-        let owner = *self.owner.get_or_insert_with(|| Owner {
-            node: requests.status().member.node.0,
-            life: now_ms,
-        });
+        let owner = *self
+            .owner
+            .get_or_insert_with(|| Owner { node: requests.status().member.node.0, life: now_ms });
         self.last += 1;
         let client = Client {
             connection,
@@ -139,10 +138,8 @@ impl Waiting {
         if let Some(client) = self.clients.get_mut(&number) {
             client.stage = Stage::InLine;
             let unblock = client.unblock.take();
-            self.unblocks
-                .extend(unblock.map(|(how, asker)| (client.connection, how, asker)));
-            self.ends
-                .extend(client.until_ms.map(|until| (until, number)));
+            self.unblocks.extend(unblock.map(|(how, asker)| (client.connection, how, asker)));
+            self.ends.extend(client.until_ms.map(|until| (until, number)));
             self.news = true;
         }
     }
@@ -150,11 +147,9 @@ impl Waiting {
     /// It does not wait any more; whether it is in line or not is to be seen to.
     fn forget(&mut self, number: u64) -> Option<Client> {
         let client = self.clients.remove(&number)?;
-        self.ends
-            .retain_one(client.until_ms.map(|until| (until, number)));
+        self.ends.retain_one(client.until_ms.map(|until| (until, number)));
         // It got what it waited for, or is gone: nobody ended its wait.
-        self.unblocked
-            .extend(client.unblock.map(|(_, asker)| (asker, false)));
+        self.unblocked.extend(client.unblock.map(|(_, asker)| (asker, false)));
         Some(client)
     }
 
@@ -194,8 +189,7 @@ impl Waiting {
         let Some(client) = self.clients.get_mut(&number) else {
             return;
         };
-        self.ends
-            .retain_one(client.until_ms.map(|until| (until, number)));
+        self.ends.retain_one(client.until_ms.map(|until| (until, number)));
         client.until_ms = Some(0);
         if client.stage == Stage::InLine {
             self.ends.insert((0, number));
@@ -270,9 +264,7 @@ impl Waiting {
     }
 
     fn client(&self, number: u64, stage: Stage) -> Option<&Client> {
-        self.clients
-            .get(&number)
-            .filter(|client| client.stage == stage)
+        self.clients.get(&number).filter(|client| client.stage == stage)
     }
 }
 
@@ -496,10 +488,7 @@ fn unknown() -> Vec<u8> {
 impl Shared {
     /// A command about the line whose reply matters to nobody.
     fn tell_line(&mut self, command: &[u8], requests: &mut dyn Requests) {
-        let owner = TagOwner {
-            connection: ConnectionId::default(),
-            target: Target::Line,
-        };
+        let owner = TagOwner { connection: ConnectionId::default(), target: Target::Line };
         let tag = self.tags.give(owner);
         if requests.write(tag, command).is_err() {
             self.tags.take(tag);

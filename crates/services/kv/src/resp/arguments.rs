@@ -34,35 +34,25 @@ impl<'a> Arguments<'a> {
 
     /// One of them; beyond the end it is empty.
     pub fn at(&self, index: usize) -> &'a [u8] {
-        self.spans
-            .get(index)
-            .map_or(&[], |span| &self.bytes[span.from..span.to])
+        self.spans.get(index).map_or(&[], |span| &self.bytes[span.from..span.to])
     }
 
     /// Without the first `count`.
     pub fn from(&self, count: usize) -> Self {
-        Self {
-            bytes: self.bytes,
-            spans: self.spans.get(count..).unwrap_or(&[]),
-        }
+        Self { bytes: self.bytes, spans: self.spans.get(count..).unwrap_or(&[]) }
     }
 
     /// All of them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
-        self.spans
-            .iter()
-            .map(move |span| &bytes[span.from..span.to])
+        self.spans.iter().map(move |span| &bytes[span.from..span.to])
     }
 }
 
 impl fmt::Debug for Arguments<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
-            .entries(
-                self.iter()
-                    .map(|argument| argument.escape_ascii().to_string()),
-            )
+            .entries(self.iter().map(|argument| argument.escape_ascii().to_string()))
             .finish()
     }
 }

@@ -20,11 +20,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
         }
         number = number.checked_mul(10)?.checked_sub(i64::from(digit))?;
     }
-    if negative {
-        Some(number)
-    } else {
-        number.checked_neg()
-    }
+    if negative { Some(number) } else { number.checked_neg() }
 }
 
 #[cfg(test)]

@@ -122,10 +122,7 @@ impl Reply<'_> {
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.0.push(kind);
         // A line break would start another reply.
-        self.0.extend(
-            text.iter()
-                .map(|&byte| if byte < b' ' { b' ' } else { byte }),
-        );
+        self.0.extend(text.iter().map(|&byte| if byte < b' ' { b' ' } else { byte }));
         self.0.extend_from_slice(b"\r\n");
     }
 
@@ -135,8 +132,7 @@ impl Reply<'_> {
 
     fn number(&mut self, kind: u8, value: i64) {
         if let Ok(digit @ 0..=9) = u8::try_from(value) {
-            self.0
-                .extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
+            self.0.extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
         } else {
             write!(self.0, "{}{value}\r\n", char::from(kind)).expect("a vector takes all bytes");
         }
@@ -297,22 +293,12 @@ mod tests {
             "~1\r\n$1\r\na\r\n",
         );
         check(|r| r.0.extend_from_slice(b"#t\r\n"), ":1\r\n", "#t\r\n");
-        check(
-            |r| r.0.extend_from_slice(b",1.5\r\n"),
-            "$3\r\n1.5\r\n",
-            ",1.5\r\n",
-        );
+        check(|r| r.0.extend_from_slice(b",1.5\r\n"), "$3\r\n1.5\r\n", ",1.5\r\n");
     }
 
     #[test]
     fn a_reply_that_is_none_becomes_an_error() {
-        for bad in [
-            &b""[..],
-            b"*2\r\n:1\r\n",
-            b"*1\r\n$9\r\nx\r\n",
-            b"?",
-            b"*99999999999999\r\n",
-        ] {
+        for bad in [&b""[..], b"*2\r\n:1\r\n", b"*1\r\n$9\r\nx\r\n", b"?", b"*99999999999999\r\n"] {
             let mut out = Vec::new();
             render(bad, Version::Resp2, &mut out);
             assert!(out.windows(5).any(|window| window == b"-ERR "), "{out:?}");

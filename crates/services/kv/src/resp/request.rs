@@ -131,9 +131,7 @@ impl Parser {
                 None => return Ok(Parsed::Incomplete { used: 0 }),
                 Some(b'*') => match self.array_header(input)? {
                     Some(0) => {
-                        return Ok(Parsed::Nothing {
-                            used: self.restart(),
-                        });
+                        return Ok(Parsed::Nothing { used: self.restart() });
                     }
                     Some(_) => {}
                     None => return Ok(Parsed::Incomplete { used: 0 }),
@@ -179,25 +177,19 @@ impl Parser {
             match self.stage {
                 Stage::Body(length) => {
                     if !self.body(input, length)? {
-                        return Ok(Parsed::Incomplete {
-                            used: self.skipped(),
-                        });
+                        return Ok(Parsed::Incomplete { used: self.skipped() });
                     }
                 }
                 Stage::Start | Stage::Inline | Stage::Length => {
                     let Some(length) = self.bulk_length(input)? else {
-                        return Ok(Parsed::Incomplete {
-                            used: self.skipped(),
-                        });
+                        return Ok(Parsed::Incomplete { used: self.skipped() });
                     };
                     self.stage = Stage::Body(length);
                     self.payload = self.payload.saturating_add(length);
                     if self.payload > bytes_max && !self.skipping {
                         self.skipping = true;
                         self.spans = Vec::new();
-                        return Ok(Parsed::TooBig {
-                            used: self.skipped(),
-                        });
+                        return Ok(Parsed::TooBig { used: self.skipped() });
                     }
                 }
             }
@@ -207,10 +199,7 @@ impl Parser {
         if skipped {
             return Ok(Parsed::Nothing { used });
         }
-        Ok(Parsed::Request {
-            arguments: Arguments::new(input, &self.spans),
-            used,
-        })
+        Ok(Parsed::Request { arguments: Arguments::new(input, &self.spans), used })
     }
 
     /// `$<length>`.
@@ -238,20 +227,14 @@ impl Parser {
             self.stage = Stage::Body(length - taken);
             return Ok(taken == length);
         }
-        let Some(end) = input
-            .get(self.position + length..)
-            .and_then(|rest| rest.get(..2))
-        else {
+        let Some(end) = input.get(self.position + length..).and_then(|rest| rest.get(..2)) else {
             return Ok(false);
         };
         if end != b"\r\n" {
             return Err(ProtocolError::Unterminated);
         }
         if !self.skipping {
-            self.spans.push(Span {
-                from: self.position,
-                to: self.position + length,
-            });
+            self.spans.push(Span { from: self.position, to: self.position + length });
         }
         self.position += length + 2;
         self.arguments_left -= 1;
@@ -268,11 +251,7 @@ impl Parser {
         }
         let window = &line[..line.len().min(NUMBER_BYTES_MAX)];
         let Some(end) = window.iter().position(|&byte| byte == b'\r') else {
-            return if line.len() >= NUMBER_BYTES_MAX {
-                Err(error)
-            } else {
-                Ok(None)
-            };
+            return if line.len() >= NUMBER_BYTES_MAX { Err(error) } else { Ok(None) };
         };
         match line.get(end + 1) {
             None => Ok(None),
@@ -290,10 +269,7 @@ impl Parser {
         input: &'a [u8],
         bytes_max: usize,
     ) -> Result<Parsed<'a>, ProtocolError> {
-        let Some(end) = input[self.position..]
-            .iter()
-            .position(|&byte| byte == b'\n')
-        else {
+        let Some(end) = input[self.position..].iter().position(|&byte| byte == b'\n') else {
             self.position = input.len();
             return match input.len() {
                 0..=INLINE_BYTES_MAX => Ok(Parsed::Incomplete { used: 0 }),
@@ -316,10 +292,7 @@ impl Parser {
         if self.spans.is_empty() {
             return Ok(Parsed::Nothing { used });
         }
-        Ok(Parsed::Request {
-            arguments: Arguments::new(&self.words, &self.spans),
-            used,
-        })
+        Ok(Parsed::Request { arguments: Arguments::new(&self.words, &self.spans), used })
     }
 
     /// No request is asked for now: one with very many arguments must not hold its memory.
@@ -361,11 +334,7 @@ impl Parser {
 
     /// While skipping, what was understood is of no further interest.
     fn skipped(&mut self) -> usize {
-        if self.skipping {
-            std::mem::take(&mut self.position)
-        } else {
-            0
-        }
+        if self.skipping { std::mem::take(&mut self.position) } else { 0 }
     }
 }
 

@@ -34,10 +34,7 @@ pub(super) fn split(
             }
             at += 1;
         }
-        spans.push(Span {
-            from,
-            to: words.len(),
-        });
+        spans.push(Span { from, to: words.len() });
     }
 }
 
@@ -77,9 +74,6 @@ const fn unescaped(byte: u8, quote: u8) -> u8 {
 /// Two hexadecimal digits.
 fn hex(line: &[u8], at: usize) -> Option<u8> {
     let digits = std::str::from_utf8(line.get(at..at + 2)?).ok()?;
-    digits
-        .bytes()
-        .all(|digit| digit.is_ascii_hexdigit())
-        .then_some(())?;
+    digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then_some(())?;
     u8::from_str_radix(digits, 16).ok()
 }

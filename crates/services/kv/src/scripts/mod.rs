@@ -98,19 +98,14 @@ pub fn encode(
     request: &Request<'_>,
     out: &mut Encoder<'_>,
 ) -> Result<(), Refusal> {
-    let count = request
-        .integer(0)
-        .map_err(|_| Refusal::from(NOT_AN_INTEGER))?;
+    let count = request.integer(0).map_err(|_| Refusal::from(NOT_AN_INTEGER))?;
     let Ok(count) = usize::try_from(count) else {
         return Err("ERR Number of keys can't be negative".into());
     };
     if count >= request.arguments.len() {
         return Err("ERR Number of keys can't be greater than number of args".into());
     }
-    let rest = Request {
-        arguments: request.arguments.from(1),
-        ..*request
-    };
+    let rest = Request { arguments: request.arguments.from(1), ..*request };
     table::encode(meaning, &rest, count, out)
 }
 
@@ -126,15 +121,9 @@ mod tests {
             return redis.call(\"del\", KEYS[1]);\n else --[[ not\n ours ]] return 0\n end\n";
         let hash = hash_of(written.as_bytes());
         assert_eq!(scripts.find(hash.as_bytes()), None);
-        assert_eq!(
-            scripts.learn(written.as_bytes()),
-            Some(Meaning::DeleteEqual)
-        );
+        assert_eq!(scripts.learn(written.as_bytes()), Some(Meaning::DeleteEqual));
         assert_eq!(scripts.find(hash.as_bytes()), Some(Meaning::DeleteEqual));
-        assert_eq!(
-            scripts.find(hash.to_uppercase().as_bytes()),
-            Some(Meaning::DeleteEqual)
-        );
+        assert_eq!(scripts.find(hash.to_uppercase().as_bytes()), Some(Meaning::DeleteEqual));
         assert_eq!(scripts.learn(plain.as_bytes()), Some(Meaning::DeleteEqual));
         scripts.flush();
         assert_eq!(scripts.find(hash.as_bytes()), None);

@@ -258,9 +258,7 @@ pub(super) fn encode(
                 key: key(0)?,
                 holder: arg(2),
                 deadline: ms(1)?,
-                latch: latch
-                    .map(|deadline| key(2).map(|key| (key, deadline)))
-                    .transpose()?,
+                latch: latch.map(|deadline| key(2).map(|key| (key, deadline))).transpose()?,
                 tell: Some((r.at(1), arg(0))),
             };
             unlock.write(out);
@@ -272,9 +270,7 @@ pub(super) fn encode(
                 key: key(0)?,
                 holder: arg(1),
                 deadline: ms(0)?,
-                latch: latch
-                    .map(|deadline| key(1).map(|key| (key, deadline)))
-                    .transpose()?,
+                latch: latch.map(|deadline| key(1).map(|key| (key, deadline))).transpose()?,
                 tell: None,
             };
             unlock.write(out);

@@ -72,19 +72,14 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> String {
-        String::from_utf8(canonical(text.as_bytes()))
-            .unwrap()
-            .replace('\0', "|")
+        String::from_utf8(canonical(text.as_bytes())).unwrap().replace('\0', "|")
     }
 
     #[test]
     fn words_signs_and_strings_are_told_apart() {
         assert_eq!(words("a  b;c"), "a|b|c|");
         assert_eq!(words("x=='Y z'"), "x|=|=|\"y z|");
-        assert_eq!(
-            words("#KEYS[1] ~= \"q'\" -- c\nend"),
-            "#|KEYS|[|1|]|~|=|\"q'|end|"
-        );
+        assert_eq!(words("#KEYS[1] ~= \"q'\" -- c\nend"), "#|KEYS|[|1|]|~|=|\"q'|end|");
         assert_eq!(words("a--[[ b\n c ]]d"), "a|d|");
         assert_eq!(words(r"'a\'b' c"), r#""a\'b|c|"#);
         assert_ne!(words("'a'"), words("a"));

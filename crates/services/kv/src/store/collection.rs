@@ -95,10 +95,7 @@ impl Id {
             return None;
         };
         Some(Self {
-            version: Version {
-                slot: u64::from_be_bytes(*slot),
-                index: u32::from_be_bytes(*index),
-            },
+            version: Version { slot: u64::from_be_bytes(*slot), index: u32::from_be_bytes(*index) },
             number: u32::from_be_bytes(*number),
         })
     }
@@ -250,13 +247,7 @@ mod tests {
     use super::*;
 
     const HEADER: Header = Header {
-        id: Id {
-            version: Version {
-                slot: 0x0102,
-                index: 3,
-            },
-            number: 4,
-        },
+        id: Id { version: Version { slot: 0x0102, index: 3 }, number: 4 },
         count: 5,
         bytes: 6,
         first: 1 << 63,
@@ -276,16 +267,8 @@ mod tests {
         assert_eq!(id_in(Kind::Hash, &expected), Some(HEADER.id));
         assert_eq!(id_in(Kind::String, &expected), None);
         assert_eq!(next_in(Kind::Hash, &expected), None);
-        let timed = Timed {
-            fields: 2,
-            next: 7,
-            deadline: None,
-            removed: 3,
-        };
-        let header = Header {
-            timed: Some(timed),
-            ..HEADER
-        };
+        let timed = Timed { fields: 2, next: 7, deadline: None, removed: 3 };
+        let header = Header { timed: Some(timed), ..HEADER };
         for number in [2, 7, u64::MAX, 3] {
             expected.extend_from_slice(&number.to_le_bytes());
         }

@@ -33,7 +33,6 @@ impl Dead {
         let counted_to = self.counted_to.get();
         let is_counted = |deadline: Option<u64>| deadline.is_some_and(|at| at < counted_to);
         let keys = self.keys.get() + u64::from(is_counted(new));
-        self.keys
-            .set(keys.saturating_sub(u64::from(is_counted(old))));
+        self.keys.set(keys.saturating_sub(u64::from(is_counted(old))));
     }
 }

@@ -106,11 +106,7 @@ pub(super) struct Turn {
 impl Turn {
     /// It may give about this many bytes.
     pub(super) const fn of(bytes: usize) -> Self {
-        Self {
-            cost: 0,
-            most: bytes,
-            given: false,
-        }
+        Self { cost: 0, most: bytes, given: false }
     }
 
     fn passed(&mut self) {
@@ -253,10 +249,7 @@ pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
 /// Writes the item of a client in line.
 pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
     item.clear();
-    Encoder(item)
-        .byte(kind::WAIT)
-        .count(since.slot)
-        .count(since.index.into());
+    Encoder(item).byte(kind::WAIT).count(since.slot).count(since.index.into());
     item.extend_from_slice(wait);
 }
 
@@ -359,21 +352,13 @@ impl Items {
                 .filter(|header| header.count > 0 && header.id.version.slot <= slot)
                 .filter(|header| can_be(kind, header));
             let header = header.ok_or(LoadError::Malformed("a collection makes no sense"))?;
-            self.rows = Some(Rows {
-                id: header.id,
-                left: header.rows(kind),
-                last: None,
-            });
+            self.rows = Some(Rows { id: header.id, left: header.rows(kind), last: None });
         }
         let position = Position::of(key.bytes());
         if self.last.has_passed(position, key.bytes()) {
             return Err(LoadError::Malformed("keys are out of order"));
         }
-        self.last = Cursor {
-            position,
-            key: Some(key.bytes().into()),
-            within: None,
-        };
+        self.last = Cursor { position, key: Some(key.bytes().into()), within: None };
         self.newest = self.newest.max(slot);
         let entry = Entry {
             value: Bytes::Borrowed(value),
@@ -422,9 +407,7 @@ impl Items {
             return Err(LoadError::Malformed("it does not begin with a head"));
         }
         if from.byte()? != FORMAT {
-            return Err(LoadError::Malformed(
-                "this version does not know its format",
-            ));
+            return Err(LoadError::Malformed("this version does not know its format"));
         }
         self.keys_left = Some(from.count()?);
         Ok(from.end()?)
@@ -479,17 +462,8 @@ mod tests {
     /// The same of some kind, which says this of deadlines.
     fn timed_item(key: &[u8], count: u64, begun: u64, of: (Kind, Option<Timed>)) -> Vec<u8> {
         let (kind, timed) = of;
-        let version = Version {
-            slot: begun,
-            index: 0,
-        };
-        let header = Header {
-            id: Id { version, number: 0 },
-            count,
-            bytes: 2,
-            first: 0,
-            timed,
-        };
+        let version = Version { slot: begun, index: 0 };
+        let header = Header { id: Id { version, number: 0 }, count, bytes: 2, first: 0, timed };
         let mut item = Vec::new();
         let entry = Entry {
             value: Bytes::Borrowed(&header.to_bytes()),
@@ -577,12 +551,7 @@ mod tests {
 
     #[test]
     fn deadlines_of_fields_are_rows_too() {
-        let timed = |fields, next, removed| Timed {
-            fields,
-            next,
-            deadline: None,
-            removed,
-        };
+        let timed = |fields, next, removed| Timed { fields, next, deadline: None, removed };
         let check = |of: (Kind, Option<Timed>), rows: u8| {
             let mut state = Items::default();
             state.take(&head(1))?;
@@ -614,10 +583,7 @@ mod tests {
     #[test]
     fn what_is_no_image_is_refused() {
         let [first, second] = two();
-        let (first, second) = (
-            key_item(first, 5, None, b"1"),
-            key_item(second, 9, Some(7), b"2"),
-        );
+        let (first, second) = (key_item(first, 5, None, b"1"), key_item(second, 9, Some(7), b"2"));
         let check = |items: &[&[u8]], at: u64| {
             let mut state = Items::default();
             for item in items {

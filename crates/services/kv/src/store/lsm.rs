@@ -104,11 +104,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            held_bytes: 16 << 20,
-            written_bytes: 64 << 20,
-            files_max: 256,
-        }
+        Self { held_bytes: 16 << 20, written_bytes: 64 << 20, files_max: 256 }
     }
 }
 
@@ -125,20 +121,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            limits: Limits::default(),
-            delays: Delays::default(),
-            disk: Arc::new(RealDisk),
-        }
+        Self { limits: Limits::default(), delays: Delays::default(), disk: Arc::new(RealDisk) }
     }
 }
 
 impl From<Limits> for Options {
     fn from(limits: Limits) -> Self {
-        Self {
-            limits,
-            ..Self::default()
-        }
+        Self { limits, ..Self::default() }
     }
 }
 
@@ -223,9 +212,7 @@ pub struct LsmStore {
 
 impl fmt::Debug for LsmStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LsmStore")
-            .field("state", &self.state)
-            .finish_non_exhaustive()
+        f.debug_struct("LsmStore").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
@@ -245,15 +232,8 @@ impl LsmStore {
         options: impl Into<Options>,
     ) -> Result<(Self, Option<String>), StoreError> {
         let options = options.into();
-        let error = |failure| StoreError {
-            path: path.to_owned(),
-            failure,
-        };
-        let Options {
-            limits,
-            delays,
-            disk,
-        } = options;
+        let error = |failure| StoreError { path: path.to_owned(), failure };
+        let Options { limits, delays, disk } = options;
         let home = Home {
             path: path.to_owned(),
             disk,
@@ -266,14 +246,9 @@ impl LsmStore {
             Err(failure) => return Err(error(failure)),
         };
         let (tree, state, newest_generation, collections, note) = match opened {
-            Some(Opened {
-                tree,
-                state,
-                newest_generation,
-                has_rows,
-                note,
-                aside: _,
-            }) => (Some(tree), state, newest_generation, has_rows, note),
+            Some(Opened { tree, state, newest_generation, has_rows, note, aside: _ }) => {
+                (Some(tree), state, newest_generation, has_rows, note)
+            }
             None => (None, State::EMPTY, 0, false, None),
         };
         let given = tree.clone().map(|tree| (tree, state, newest_generation));
@@ -324,10 +299,7 @@ impl LsmStore {
             (Some(tree), Condition::Well) => tree.sync(),
             (_, condition) => Err(Failure::Unwell(condition.to_string())),
         };
-        synced.map_err(|failure| StoreError {
-            path: self.path.clone(),
-            failure,
-        })
+        synced.map_err(|failure| StoreError { path: self.path.clone(), failure })
     }
 
     /// Number of entries of all kinds in the tree, for looking at what takes space; 0 if it cannot be
@@ -351,8 +323,7 @@ impl LsmStore {
     }
 
     fn above(&self, position: Position, key: &[u8]) -> Option<&Record> {
-        self.layers()
-            .find_map(|layer| layer.data.get(position, key))
+        self.layers().find_map(|layer| layer.data.get(position, key))
     }
 
     fn in_tree(&self, position: Position, key: &[u8]) -> Option<Slice> {
@@ -382,10 +353,7 @@ impl LsmStore {
 
     /// What the tree has in a range.
     fn tree_range(&self, range: Range<Vec<u8>>) -> impl Iterator<Item = (Slice, Slice)> {
-        let found = self
-            .tree
-            .iter()
-            .flat_map(move |tree| tree.range(range.clone()));
+        let found = self.tree.iter().flat_map(move |tree| tree.range(range.clone()));
         found.map_while(|read| self.must_read(read))
     }
 
@@ -697,10 +665,7 @@ impl Store for LsmStore {
         for layer in self.layers() {
             merge.add(records(&layer.data, from));
         }
-        let (first, before) = (
-            data_key(generation, from, b""),
-            prefix(kind::DATA, generation + 1),
-        );
+        let (first, before) = (data_key(generation, from, b""), prefix(kind::DATA, generation + 1));
         merge.add(self.tree_range(first..before).map_while(|(key, value)| {
             let (position, key) = self.must_make_sense(parse_data_key(&key))?;
             let entry = self.must_make_sense(entry(value))?;

@@ -194,8 +194,7 @@ impl Store for MemoryStore {
         let to = self.time.saturating_add(1);
         if let Some(from) = self.dead.uncounted(to) {
             let range = (from, Box::default())..(to, Box::default());
-            self.dead
-                .counted(to, self.deadlines[0].range(range).count() as u64);
+            self.dead.counted(to, self.deadlines[0].range(range).count() as u64);
         }
         self.table.len() - self.dead.keys()
     }
@@ -268,11 +267,7 @@ impl Store for MemoryStore {
     }
 
     fn begin_load(&mut self) -> Result<(), LoadError> {
-        *self = Self {
-            time: self.time,
-            images: self.images,
-            ..Self::default()
-        };
+        *self = Self { time: self.time, images: self.images, ..Self::default() };
         Ok(())
     }
 
@@ -365,10 +360,7 @@ mod tests {
             }
         }
         assert_eq!(left, Imaged::End);
-        assert!(
-            waited > 100 && most > MAX / 2 && most <= MAX,
-            "{waited} {most}"
-        );
+        assert!(waited > 100 && most > MAX / 2 && most <= MAX, "{waited} {most}");
         assert_eq!(seen.len() as u64, KEYS);
         assert!(seen.values().all(|value| *value == VALUE));
         assert_eq!(store.health(), Health::Well);
@@ -383,11 +375,7 @@ mod tests {
             store.put((&key).into(), b"", VERSION, None);
         }
         assert_eq!(store.next_image(1, &mut |_| {}), Imaged::Failed);
-        assert_eq!(
-            store.health(),
-            Health::Well,
-            "nothing holds it back any more"
-        );
+        assert_eq!(store.health(), Health::Well, "nothing holds it back any more");
     }
 
     #[test]

@@ -10,10 +10,7 @@ pub(super) struct Merge<'a, K, T> {
 impl<'a, K: Ord, T> Merge<'a, K, T> {
     /// Of nothing.
     pub(super) fn new() -> Self {
-        Self {
-            streams: Vec::new(),
-            heads: Vec::new(),
-        }
+        Self { streams: Vec::new(), heads: Vec::new() }
     }
 
     /// Adds a stream below the others.

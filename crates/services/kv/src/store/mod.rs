@@ -36,10 +36,7 @@ impl Version {
 
 impl From<CommandId> for Version {
     fn from(id: CommandId) -> Self {
-        Self {
-            slot: id.slot.0,
-            index: id.index,
-        }
+        Self { slot: id.slot.0, index: id.index }
     }
 }
 
@@ -68,11 +65,7 @@ impl Position {
 
     /// A cursor as a client gave it; `None` if no key can be there.
     pub const fn from_cursor(cursor: u64) -> Option<Self> {
-        if cursor <= Self::MAX {
-            Some(Self(cursor))
-        } else {
-            None
-        }
+        if cursor <= Self::MAX { Some(Self(cursor)) } else { None }
     }
 
     /// As a cursor.
@@ -82,11 +75,7 @@ impl Position {
 
     /// From its six bytes.
     fn from_bytes(bytes: [u8; 6]) -> Self {
-        Self(
-            bytes
-                .iter()
-                .fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
-        )
+        Self(bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
     /// Six bytes that sort alike.
@@ -132,11 +121,7 @@ pub struct Entry<'a> {
 impl Entry<'_> {
     /// All that it has besides the value.
     pub const fn stamp(&self) -> Stamp {
-        Stamp {
-            version: self.version,
-            deadline: self.deadline,
-            kind: self.kind,
-        }
+        Stamp { version: self.version, deadline: self.deadline, kind: self.kind }
     }
 
     /// The deadline that the key was given, and not one that it has because all fields of its hash have one.
@@ -169,11 +154,7 @@ pub struct Stamp {
 impl Stamp {
     /// A string's.
     pub const fn string(version: Version, deadline: Option<u64>) -> Self {
-        Self {
-            version,
-            deadline,
-            kind: Kind::String,
-        }
+        Self { version, deadline, kind: Kind::String }
     }
 
     /// What a layer says of a key that was removed.
@@ -193,19 +174,11 @@ struct Old {
 impl Old {
     /// Of a string.
     const fn string(deadline: Option<u64>) -> Self {
-        Self {
-            deadline,
-            next: None,
-            id: None,
-        }
+        Self { deadline, next: None, id: None }
     }
 
     fn new(value: &[u8], deadline: Option<u64>, kind: Kind) -> Self {
-        Self {
-            deadline,
-            next: next_in(kind, value),
-            id: id_in(kind, value),
-        }
+        Self { deadline, next: next_in(kind, value), id: id_in(kind, value) }
     }
 
     /// Both deadlines.
@@ -254,11 +227,7 @@ pub struct Span<'a> {
 
 impl<'a> Span<'a> {
     /// All rows.
-    pub const ALL: Self = Self {
-        from: &[],
-        to: None,
-        back: false,
-    };
+    pub const ALL: Self = Self { from: &[], to: None, back: false };
 
     /// Rows from a name on.
     pub const fn from(from: &'a [u8]) -> Self {
@@ -351,8 +320,7 @@ pub trait Store: Send {
     /// Removes `key`; says whether it was there.
     fn remove(&mut self, key: Key<'_>) -> bool {
         let group_ms = self.time();
-        self.take(key)
-            .is_some_and(|deadline| exists_at(deadline, group_ms))
+        self.take(key).is_some_and(|deadline| exists_at(deadline, group_ms))
     }
 
     /// The same for a key that is known to be stored with this deadline.

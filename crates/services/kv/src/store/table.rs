@@ -66,10 +66,7 @@ impl Item {
 
 impl Default for Table {
     fn default() -> Self {
-        Self {
-            shards: (0..1 << SHARD_BITS).map(|_| Shard::default()).collect(),
-            keys: 0,
-        }
+        Self { shards: (0..1 << SHARD_BITS).map(|_| Shard::default()).collect(), keys: 0 }
     }
 }
 
@@ -114,9 +111,8 @@ impl Table {
 
     /// All records from `from` on, in order.
     pub(super) fn from(&self, from: Position) -> impl Iterator<Item = (Position, &Record)> {
-        let (first, rest) = self.shards[shard_of(from)..]
-            .split_first()
-            .expect("every position has a shard");
+        let (first, rest) =
+            self.shards[shard_of(from)..].split_first().expect("every position has a shard");
         let rest = rest.iter().flat_map(|shard| shard.from(Position::START));
         first.from(from).chain(rest)
     }
@@ -125,10 +121,7 @@ impl Table {
     /// hashes and so say what the others are like.
     pub(super) fn bytes_about(&self) -> u64 {
         let step = (self.keys / COUNTED_MAX).clamp(1, STEP_MAX);
-        let looked_at = self
-            .shards
-            .iter()
-            .step_by(usize::try_from(step).unwrap_or(1));
+        let looked_at = self.shards.iter().step_by(usize::try_from(step).unwrap_or(1));
         let bytes: usize = looked_at.flat_map(Shard::records).map(Record::bytes).sum();
         (bytes as u64).saturating_mul(step)
     }
@@ -162,9 +155,7 @@ impl Table {
             let shard = &self.shards[shard_of(*position)];
             shard.slots.get(shard.place(*position))?.as_ref()
         };
-        let slots = positions
-            .iter()
-            .filter(|position| place(position).is_some());
+        let slots = positions.iter().filter(|position| place(position).is_some());
         black_box(slots.count());
         let records = positions.iter().filter_map(|position| {
             let shard = &self.shards[shard_of(*position)];
@@ -188,11 +179,7 @@ impl Shard {
 
     /// The first item that is not before `position`, if it is at it.
     fn first(&self, position: Position) -> Option<&Item> {
-        let run = self
-            .slots
-            .get(self.place(position)..)?
-            .iter()
-            .map_while(Option::as_ref);
+        let run = self.slots.get(self.place(position)..)?.iter().map_while(Option::as_ref);
         let mut rest = run.skip_while(|item| item.position < position);
         rest.next().filter(|item| item.position == position)
     }
@@ -290,11 +277,7 @@ impl Shard {
     }
 
     fn capacity(&self) -> usize {
-        if self.slots.is_empty() {
-            0
-        } else {
-            1 << self.bits
-        }
+        if self.slots.is_empty() { 0 } else { 1 << self.bits }
     }
 
     /// What is spilled stays so: a client that chose those keys must not be able to have them moved
@@ -323,9 +306,7 @@ impl Shard {
     fn from(&self, from: Position) -> impl Iterator<Item = (Position, &Record)> {
         let slots = self.slots.get(self.place(from)..).unwrap_or_default();
         let items = slots.iter().flatten();
-        let mut items = items
-            .skip_while(move |item| item.position < from)
-            .peekable();
+        let mut items = items.skip_while(move |item| item.position < from).peekable();
         let spilled = self
             .spilled
             .range(from..)
@@ -384,9 +365,8 @@ mod tests {
                 seen.push((record.key().to_vec(), record.entry().value.to_vec()));
             }
             let expected = model.range((start, Vec::new())..);
-            let expected: Vec<_> = expected
-                .map(|((_, key), value)| (key.clone(), value.clone()))
-                .collect();
+            let expected: Vec<_> =
+                expected.map(|((_, key), value)| (key.clone(), value.clone())).collect();
             assert_eq!(seen, expected);
         }
         for shard in &table.shards {
@@ -399,11 +379,7 @@ mod tests {
                 items += 1;
             }
             assert_eq!(items, shard.items);
-            assert!(
-                items * FULL.1 <= shard.capacity() * FULL.0,
-                "{items} of {}",
-                shard.capacity()
-            );
+            assert!(items * FULL.1 <= shard.capacity() * FULL.0, "{items} of {}", shard.capacity());
         }
     }
 
@@ -417,9 +393,7 @@ mod tests {
                 let value = vec![b'v'; usize::try_from(draws.below(3)).unwrap()];
                 let key = name.to_le_bytes();
                 assert_eq!(
-                    table
-                        .get(position, &key)
-                        .map(|record| record.entry().value.to_vec()),
+                    table.get(position, &key).map(|record| record.entry().value.to_vec()),
                     model.get(&(position, key.to_vec())).cloned()
                 );
                 // It grows in the first rounds, and shrinks in the last.
@@ -442,12 +416,7 @@ mod tests {
                 compare(&table, &model, position);
             }
         }
-        assert!(
-            table
-                .shards
-                .iter()
-                .all(|shard| shard.slots.len() <= 8 + REACH)
-        );
+        assert!(table.shards.iter().all(|shard| shard.slots.len() <= 8 + REACH));
         spilled
     }
 

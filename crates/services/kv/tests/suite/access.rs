@@ -200,10 +200,7 @@ fn each_role_may_do_what_it_may_and_no_more() {
                 let refused = heard.starts_with("-NOPERM User ");
                 assert_eq!(refused, role < needs, "{name}: {command}: {heard}");
                 if refused {
-                    assert!(
-                        heard.contains(&format!("User {name} has no permissions")),
-                        "{heard}"
-                    );
+                    assert!(heard.contains(&format!("User {name} has no permissions")), "{heard}");
                     assert_eq!(guarded.node.world.service.digest(), digest, "{command}");
                 }
             }
@@ -215,15 +212,7 @@ fn each_role_may_do_what_it_may_and_no_more() {
 fn who_has_not_said_who_it_is_may_only_say_so() {
     let mut guarded = Guarded::new();
     let client = guarded.connect(Who::Nobody);
-    for command in [
-        "PING",
-        "GET k",
-        "SET k v",
-        "INFO",
-        "QUORATE STATUS",
-        "MULTI",
-        "ACL WHOAMI",
-    ] {
+    for command in ["PING", "GET k", "SET k v", "INFO", "QUORATE STATUS", "MULTI", "ACL WHOAMI"] {
         assert_eq!(guarded.say(client, command), NO_AUTH, "{command}");
     }
     let heard = guarded.say(client, "HELLO 3");
@@ -261,10 +250,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
     assert_eq!(guarded.say(web, "SET k v"), "+OK|");
     let eve = guarded.client("eve");
     let heard = guarded.say(eve, "GET k");
-    assert!(
-        heard.starts_with("-NOPERM User eve of this certificate has no role"),
-        "{heard}"
-    );
+    assert!(heard.starts_with("-NOPERM User eve of this certificate has no role"), "{heard}");
     let node = guarded.connect(Who::Node(2));
     assert_eq!(guarded.say(node, "FLUSHALL"), "+OK|");
     // Everybody who says nothing may read from now on.
@@ -274,11 +260,7 @@ fn a_certificate_is_a_name_and_nodes_may_do_everything() {
         assert_eq!(guarded.say(client, "GET k"), "$-1|");
         assert!(guarded.say(client, "SET k v").starts_with("-NOPERM User "));
     }
-    assert_eq!(
-        guarded.say(nobody, "AUTH whatever"),
-        "+OK|",
-        "it needs none"
-    );
+    assert_eq!(guarded.say(nobody, "AUTH whatever"), "+OK|", "it needs none");
     assert_eq!(guarded.say(nobody, "ACL WHOAMI"), "$7|default|");
 }
 
@@ -294,25 +276,13 @@ fn what_is_taken_away_is_gone_at_the_next_request() {
     let heard = guarded.say(client, "EXEC");
     assert!(heard.starts_with("-EXECABORT "), "{heard}");
     assert_eq!(guarded.say(client, "GET k"), "$1|v|");
-    let removed = Command::Remove {
-        name: "writer".to_owned(),
-    };
+    let removed = Command::Remove { name: "writer".to_owned() };
     guarded.change(removed);
-    assert_eq!(
-        guarded.say(client, "GET k"),
-        "-NOPERM User writer was removed|"
-    );
+    assert_eq!(guarded.say(client, "GET k"), "-NOPERM User writer was removed|");
     guarded.change(Command::Open);
-    assert_eq!(
-        guarded.say(client, "SET k x"),
-        "+OK|",
-        "everybody may everything again"
-    );
+    assert_eq!(guarded.say(client, "SET k x"), "+OK|", "everybody may everything again");
     let heard = guarded.say(client, "AUTH x");
-    assert!(
-        heard.starts_with("-ERR AUTH <password> called without"),
-        "{heard}"
-    );
+    assert!(heard.starts_with("-ERR AUTH <password> called without"), "{heard}");
 }
 
 /// A number of a session asks for a writer, and so does what stands behind it.
@@ -320,10 +290,7 @@ fn what_is_taken_away_is_gone_at_the_next_request() {
 fn numbered_commands_and_transactions_hide_nothing() {
     let mut guarded = Guarded::new();
     let client = guarded.logged_in("writer");
-    assert_eq!(
-        guarded.say(client, "QUORATE SESSION").chars().next(),
-        Some('$')
-    );
+    assert_eq!(guarded.say(client, "QUORATE SESSION").chars().next(), Some('$'));
     assert_eq!(guarded.say(client, "QUORATE SEQ 1 SET k v"), "+OK|");
     let heard = guarded.say(client, "QUORATE SEQ 2 FLUSHALL");
     assert!(heard.starts_with("-NOPERM "), "{heard}");
@@ -332,23 +299,12 @@ fn numbered_commands_and_transactions_hide_nothing() {
     assert!(guarded.say(client, "EXEC").starts_with("-EXECABORT "));
     assert_eq!(guarded.say(client, "GET k"), "$1|v|");
     let reader = guarded.logged_in("reader");
-    for command in [
-        "QUORATE SESSION 1.0",
-        "QUORATE SEQ 1 SET k w",
-        "QUORATE SEQ 1 GET k",
-    ] {
-        assert!(
-            guarded.say(reader, command).starts_with("-NOPERM "),
-            "{command}"
-        );
+    for command in ["QUORATE SESSION 1.0", "QUORATE SEQ 1 SET k w", "QUORATE SEQ 1 GET k"] {
+        assert!(guarded.say(reader, command).starts_with("-NOPERM "), "{command}");
     }
     assert_eq!(guarded.say(reader, "MULTI"), "+OK|");
     assert!(guarded.say(reader, "SET k w").starts_with("-NOPERM "));
-    assert!(
-        guarded
-            .say(reader, "QUORATE SEQ 1 EXEC")
-            .starts_with("-NOPERM ")
-    );
+    assert!(guarded.say(reader, "QUORATE SEQ 1 EXEC").starts_with("-NOPERM "));
     assert_eq!(guarded.say(client, "GET k"), "$1|v|");
 }
 
@@ -370,9 +326,7 @@ fn what_comes_behind_a_password_waits_for_it() {
     guarded.judge();
     assert_eq!(guarded.node.take(client), format!("{WRONG}$1|v|"));
     // Whoever leaves is not waited for, and a verdict for nobody harms nobody.
-    guarded
-        .node
-        .feed(client, &request(&["AUTH", "reader", "reader"]));
+    guarded.node.feed(client, &request(&["AUTH", "reader", "reader"]));
     guarded.node.front.closed(client, &mut guarded.node.world);
     guarded.judge();
 }
@@ -381,9 +335,7 @@ fn what_comes_behind_a_password_waits_for_it() {
 fn a_password_that_changes_while_it_is_checked_does_not_fit() {
     let mut guarded = Guarded::new();
     let client = guarded.connect(Who::Nobody);
-    guarded
-        .node
-        .feed(client, &request(&["AUTH", "writer", "writer"]));
+    guarded.node.feed(client, &request(&["AUTH", "writer", "writer"]));
     guarded.change(Command::Set {
         name: "writer".to_owned(),
         role: None,
@@ -400,10 +352,7 @@ fn guessing_ends_the_connection_and_a_full_desk_says_so() {
     let client = guarded.connect(Who::Nobody);
     guarded.desk.lock().full = true;
     let heard = guarded.say(client, "AUTH writer writer");
-    assert_eq!(
-        heard,
-        "-BUSY too many passwords are being checked; try again|"
-    );
+    assert_eq!(heard, "-BUSY too many passwords are being checked; try again|");
     guarded.desk.lock().full = false;
     for guess in 0..10 {
         assert!(!guarded.node.front.closing(client), "after {guess}");
@@ -438,10 +387,7 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     guarded.node.world.wall_ms += 1;
     guarded.turn();
     let heard = guarded.node.take(client);
-    assert!(
-        heard.starts_with("-NOQUORUM not executed: this node does not know yet"),
-        "{heard}"
-    );
+    assert!(heard.starts_with("-NOQUORUM not executed: this node does not know yet"), "{heard}");
     assert_eq!(guarded.say(client, "GET k"), heard, "and at once");
     assert_eq!(guarded.say(client, "AUTH writer writer"), heard);
     // Known at last, and it is not for everybody.
@@ -515,9 +461,7 @@ fn a_subscription_ends_with_the_role() {
     for client in [reader, other] {
         assert!(guarded.node.take(client).contains("message"));
     }
-    guarded.change(Command::Remove {
-        name: "reader".to_owned(),
-    });
+    guarded.change(Command::Remove { name: "reader".to_owned() });
     guarded.turn();
     assert!(guarded.node.take(reader).contains("NOPERM"));
     assert!(guarded.node.front.closing(reader));
@@ -541,18 +485,13 @@ fn a_monitor_ends_with_the_role() {
     // Not even what is said before the front has seen the change.
     guarded.node.say(writer, "SET k secret");
     let heard = guarded.node.take(ann);
-    assert!(
-        heard.starts_with("-NOPERM User ann ") && !heard.contains("secret"),
-        "{heard}"
-    );
+    assert!(heard.starts_with("-NOPERM User ann ") && !heard.contains("secret"), "{heard}");
     assert!(guarded.node.front.closing(ann));
     let eve = guarded.logged_in("ann");
     assert!(guarded.say(eve, "MONITOR").starts_with("-NOPERM "));
     guarded.set("ann", Role::Admin, true);
     assert_eq!(guarded.say(eve, "MONITOR"), "+OK|");
-    guarded.change(Command::Remove {
-        name: "ann".to_owned(),
-    });
+    guarded.change(Command::Remove { name: "ann".to_owned() });
     guarded.turn();
     assert!(guarded.node.take(eve).contains("-NOPERM "));
     assert!(guarded.node.front.closing(eve));

@@ -429,18 +429,13 @@ fn info_has_sections() {
     let mut node = Node::memory();
     let client = node.connect();
     let all = node.say(client, "INFO");
-    for part in [
-        "# Server|redis_version:7.2.0",
-        "# Clients|connected_clients:1",
-        "quorate_role:leader",
-    ] {
+    for part in
+        ["# Server|redis_version:7.2.0", "# Clients|connected_clients:1", "quorate_role:leader"]
+    {
         assert!(all.contains(part), "{all}");
     }
     let one = node.say(client, "INFO replication");
-    assert!(
-        one.contains("role:master") && !one.contains("# Server"),
-        "{one}"
-    );
+    assert!(one.contains("role:master") && !one.contains("# Server"), "{one}");
     assert!(node.say(client, "QUORATE STATUS").contains("leader:1\n"));
     assert!(node.say(client, "INFO none").starts_with("$0||"));
 }
@@ -449,10 +444,7 @@ fn info_has_sections() {
 fn inline_requests_are_understood() {
     let mut node = Node::memory();
     let client = node.connect();
-    node.feed(
-        client,
-        b"SET a \"x y\\n\\x41\"\r\n\r\nGET a\nPING 'it\\'s'\r\n",
-    );
+    node.feed(client, b"SET a \"x y\\n\\x41\"\r\n\r\nGET a\nPING 'it\\'s'\r\n");
     node.settle();
     assert_eq!(node.take(client), "+OK|$5|x y\nA|$4|it's|");
 }
@@ -477,10 +469,7 @@ fn garbage_gets_one_error_and_the_connection_closes() {
         node.feed(client, bytes);
         node.feed(client, b"*1\r\n$4\r\nPING\r\n");
         node.settle();
-        assert_eq!(
-            node.take(client),
-            format!("+PONG|-ERR Protocol error: {error}|")
-        );
+        assert_eq!(node.take(client), format!("+PONG|-ERR Protocol error: {error}|"));
         assert!(node.front.closing(client));
         assert!(!node.front.ready(client));
     }
@@ -495,10 +484,7 @@ fn a_request_beyond_the_limit_is_refused_without_being_kept() {
         bytes.extend(request(&["SET", "b", "ok"]));
         for piece in bytes.chunks(700) {
             node.feed(client, piece);
-            assert!(
-                node.input[&client].len() < 700 + 64,
-                "skipped bytes are not kept"
-            );
+            assert!(node.input[&client].len() < 700 + 64, "skipped bytes are not kept");
         }
         node.settle();
         let refused = "-TOOBIG not executed: a command may have 1000 bytes (--command-max)|";
@@ -506,14 +492,8 @@ fn a_request_beyond_the_limit_is_refused_without_being_kept() {
         // Values do not grow beyond it either.
         let many = "y".repeat(900);
         assert_eq!(node.ask(client, &["APPEND", "c", &many]), ":900|");
-        assert!(
-            node.ask(client, &["APPEND", "c", &many])
-                .starts_with("-ERR string exceeds")
-        );
-        assert!(
-            node.say(client, "SETRANGE c 1000 z")
-                .starts_with("-ERR string exceeds")
-        );
+        assert!(node.ask(client, &["APPEND", "c", &many]).starts_with("-ERR string exceeds"));
+        assert!(node.say(client, "SETRANGE c 1000 z").starts_with("-ERR string exceeds"));
         // A transaction that is too large is refused as a whole.
         assert_eq!(node.say(client, "MULTI"), "+OK|");
         assert_eq!(node.ask(client, &["SET", "d", &many]), "+QUEUED|");
@@ -553,13 +533,7 @@ fn scan_returns_every_key_that_stays_exactly_once() {
             let reply = node.say(client, &format!("SCAN {cursor} MATCH key:* COUNT 7"));
             let parts: Vec<&str> = reply.split('|').collect();
             cursor = parts[2].to_owned();
-            seen.extend(
-                parts[4..]
-                    .iter()
-                    .skip(1)
-                    .step_by(2)
-                    .map(|key| (*key).to_owned()),
-            );
+            seen.extend(parts[4..].iter().skip(1).step_by(2).map(|key| (*key).to_owned()));
             // Keys come and go meanwhile; another connection goes on with the cursor.
             node.say(client, &format!("SET other:{pages} x"));
             node.say(client, &format!("DEL other:{}", pages / 2));
@@ -595,17 +569,11 @@ fn clients_are_told_apart() {
     let list = node.say(one, "CLIENT LIST");
     let lines: Vec<&str> = list.lines().collect();
     let fields = |line: &str| -> std::collections::BTreeMap<String, String> {
-        let line =
-            line.split_once('|').map_or(
-                line,
-                |(head, rest)| {
-                    if head.starts_with('$') { rest } else { line }
-                },
-            );
+        let line = line
+            .split_once('|')
+            .map_or(line, |(head, rest)| if head.starts_with('$') { rest } else { line });
         let pairs = line.split(' ').filter_map(|pair| pair.split_once('='));
-        pairs
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect()
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     };
     let expected = [
         [
@@ -623,21 +591,7 @@ fn clients_are_told_apart() {
             "redis-py",
             "6.4.0",
         ],
-        [
-            "2",
-            "10.0.0.2:5000",
-            "10.0.0.1:7450",
-            "",
-            "7",
-            "0",
-            "Pxr",
-            "1",
-            "2",
-            "set",
-            "3",
-            "",
-            "",
-        ],
+        ["2", "10.0.0.2:5000", "10.0.0.1:7450", "", "7", "0", "Pxr", "1", "2", "set", "3", "", ""],
     ];
     let names = [
         "id", "addr", "laddr", "name", "age", "idle", "flags", "sub", "multi", "cmd", "resp",
@@ -674,10 +628,7 @@ fn clients_are_told_apart() {
     node.front.closed(two, &mut node.world);
     assert!(!node.say(one, "CLIENT LIST").contains("id=2 "));
     let three = node.connect();
-    assert!(
-        node.say(three, "CLIENT INFO")
-            .contains("id=3 addr=10.0.0.3:5000")
-    );
+    assert!(node.say(three, "CLIENT INFO").contains("id=3 addr=10.0.0.3:5000"));
     node.say(one, "RESET");
     assert_eq!(node.say(one, "CLIENT GETNAME"), "$-1|");
 }
@@ -754,10 +705,7 @@ fn options_may_be_repeated_and_an_absent_key_hides_a_bad_time() {
 fn info_tells_memory_time_and_keys() {
     on_both_stores(|node| {
         let client = node.connect();
-        assert!(
-            !node.say(client, "INFO keyspace").contains("db0"),
-            "no keys, no line"
-        );
+        assert!(!node.say(client, "INFO keyspace").contains("db0"), "no keys, no line");
         node.say(client, "SET a 1 EX 100");
         node.say(client, "SET b 1");
         let all = node.say(client, "INFO");

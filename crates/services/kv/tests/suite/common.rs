@@ -132,10 +132,7 @@ impl World {
 
     /// Applies one command in a slot of its own and commits.
     pub(crate) fn apply(&mut self, command: &[u8]) -> Vec<u8> {
-        let id = CommandId {
-            slot: Slot(self.slot),
-            index: 0,
-        };
+        let id = CommandId { slot: Slot(self.slot), index: 0 };
         self.log.push((id, command.to_vec()));
         let mut reply = Vec::new();
         self.service.prefetch(&mut std::iter::once(command));
@@ -154,10 +151,7 @@ impl World {
             Asked::Write(tag, None, command) => Told::Written(tag, self.apply(&command)),
             Asked::Write(tag, Some(at), command) => self.apply_once(tag, at, &command),
             Asked::Register(tag) => {
-                let session = SessionId {
-                    slot: self.slot,
-                    index: 0,
-                };
+                let session = SessionId { slot: self.slot, index: 0 };
                 self.slot += 1;
                 self.sessions.insert(session, BTreeMap::new());
                 Told::Registered(tag, session)
@@ -180,10 +174,7 @@ impl World {
             return Told::Written(tag, reply.clone());
         }
         let reply = self.apply(command);
-        self.sessions
-            .get_mut(&at.session)
-            .unwrap()
-            .insert(at.sequence, reply.clone());
+        self.sessions.get_mut(&at.session).unwrap().insert(at.sequence, reply.clone());
         Told::Written(tag, reply)
     }
 
@@ -198,11 +189,7 @@ impl World {
     }
 
     fn check_size(&self, command: &[u8]) -> Result<(), Failure> {
-        if command.len() > self.command_bytes_max + 64 {
-            Err(Failure::TooBig)
-        } else {
-            Ok(())
-        }
+        if command.len() > self.command_bytes_max + 64 { Err(Failure::TooBig) } else { Ok(()) }
     }
 }
 
@@ -537,9 +524,7 @@ impl Node {
 
     /// [time-1] The group's time comes up to the clock, if a deadline is due; says whether it did.
     pub(crate) fn pass(&mut self) -> bool {
-        let World {
-            service, wall_ms, ..
-        } = &mut self.world;
+        let World { service, wall_ms, .. } = &mut self.world;
         let due = service.next_deadline(*wall_ms).is_some();
         if due {
             service.set_time(*wall_ms);
@@ -550,14 +535,10 @@ impl Node {
     /// Proposes the housekeeping that is due, as a leader does; says how many keys that removed.
     pub(crate) fn sweep(&mut self) -> usize {
         let mut commands = Vec::new();
-        self.world
-            .service
-            .due(&mut |command| commands.push(command.to_vec()));
+        self.world.service.due(&mut |command| commands.push(command.to_vec()));
         let removed = commands.iter().map(|command| {
             let reply = String::from_utf8(self.world.apply(command)).unwrap();
-            let count = reply
-                .strip_prefix(':')
-                .and_then(|rest| rest.strip_suffix("\r\n"));
+            let count = reply.strip_prefix(':').and_then(|rest| rest.strip_suffix("\r\n"));
             count.unwrap().parse::<usize>().unwrap()
         });
         removed.sum()
@@ -580,10 +561,7 @@ pub(crate) fn request<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
 pub(crate) fn on_both_stores(test: impl Fn(&mut Node)) {
     test(&mut Node::memory());
     let folder = tempfile::tempdir().unwrap();
-    let limits = Limits {
-        held_bytes: 200,
-        ..Limits::default()
-    };
+    let limits = Limits { held_bytes: 200, ..Limits::default() };
     let (store, damage) = LsmStore::open_with(&folder.path().join("kv"), limits).unwrap();
     assert_eq!(damage, None);
     test(&mut Node::new(World::new(Box::new(store))));
@@ -598,10 +576,8 @@ pub(crate) fn check(script: &str) {
                 continue;
             }
             let (command, expected) = line.split_once("=>").expect("command => reply");
-            let words: Vec<String> = command
-                .split_whitespace()
-                .map(|word| word.replace("''", ""))
-                .collect();
+            let words: Vec<String> =
+                command.split_whitespace().map(|word| word.replace("''", "")).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let reply = node.ask(client, &words).replace('\n', "^");
             assert_eq!(reply, expected.trim(), "{command}");
@@ -621,15 +597,9 @@ pub(crate) fn copy(from: &Path, to: &Path) {
             continue;
         }
         let bytes = std::fs::read(entry.path()).unwrap();
-        let used = bytes
-            .iter()
-            .rposition(|&byte| byte != 0)
-            .map_or(0, |last| last + 1);
+        let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         std::fs::write(&target, &bytes[..used]).unwrap();
-        let file = std::fs::OpenOptions::new()
-            .write(true)
-            .open(target)
-            .unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open(target).unwrap();
         file.set_len(bytes.len().try_into().unwrap()).unwrap();
     }
 }

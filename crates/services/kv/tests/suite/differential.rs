@@ -28,9 +28,7 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
             let line = any_write(&mut random);
             node.feed(client, format!("{line}\r\n").as_bytes());
             for asked in node.world.asked.drain(..) {
-                let Asked::Write(_, _, command) = asked else {
-                    panic!("{line} is a write")
-                };
+                let Asked::Write(_, _, command) = asked else { panic!("{line} is a write") };
                 batch.push(command);
             }
             // Nobody answers: a new connection has room again.
@@ -39,10 +37,7 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
             }
         }
         if random.below(4) == 0 {
-            batch.push(vec![
-                Op::Sweep as u8,
-                u8::try_from(random.below(4)).unwrap(),
-            ]);
+            batch.push(vec![Op::Sweep as u8, u8::try_from(random.below(4)).unwrap()]);
         }
         slots.push(batch);
     }
@@ -112,21 +107,14 @@ struct Side {
 impl Side {
     fn new(mut service: Service) -> Self {
         let (applied_to, _) = service.recovered();
-        Self {
-            service,
-            applied_to: applied_to.0,
-            replies: Vec::new(),
-        }
+        Self { service, applied_to: applied_to.0, replies: Vec::new() }
     }
 
     fn apply(&mut self, slot: u64, batch: &[Vec<u8>]) {
         assert_eq!(slot, self.applied_to, "each slot once");
         self.service.set_time(time_of(slot));
         for (index, command) in batch.iter().enumerate() {
-            let id = CommandId {
-                slot: Slot(slot),
-                index: u32::try_from(index).unwrap(),
-            };
+            let id = CommandId { slot: Slot(slot), index: u32::try_from(index).unwrap() };
             let mut reply = Vec::new();
             self.service.apply(id, command, &mut reply);
             self.replies.push(reply);
@@ -137,18 +125,14 @@ impl Side {
     fn commit(&mut self) {
         let key = b"session".to_vec();
         let value = Some(self.applied_to.to_le_bytes().to_vec());
-        self.service
-            .commit(Slot(self.applied_to), &[MetaChange { key, value }]);
+        self.service.commit(Slot(self.applied_to), &[MetaChange { key, value }]);
     }
 }
 
 /// Every few commits go to the tree. A folder that was copied while a commit was written may have
 /// damage at its end; the store then starts empty.
 fn lsm(path: &Path) -> Service {
-    let limits = Limits {
-        held_bytes: 700,
-        ..Limits::default()
-    };
+    let limits = Limits { held_bytes: 700, ..Limits::default() };
     let (store, _) = LsmStore::open_with(path, limits).unwrap();
     Service::new(Box::new(store))
 }
@@ -172,11 +156,7 @@ fn memory_and_lsm_agree_whatever_restarts() {
             assert_eq!(disk.service.store().len(), memory.service.store().len());
             match random.below(12) {
                 0..5 => disk.commit(),
-                5 => assert_eq!(
-                    disk.service.digest(),
-                    memory.service.digest(),
-                    "seed {seed}"
-                ),
+                5 => assert_eq!(disk.service.digest(), memory.service.digest(), "seed {seed}"),
                 6 => {
                     // Stopped without warning: what is on disk now is all there is.
                     copy(&path(life), &path(life + 1));
@@ -191,11 +171,7 @@ fn memory_and_lsm_agree_whatever_restarts() {
                 _ => {}
             }
         }
-        assert_eq!(
-            disk.service.digest(),
-            memory.service.digest(),
-            "seed {seed}"
-        );
+        assert_eq!(disk.service.digest(), memory.service.digest(), "seed {seed}");
         assert!(life > 0, "seed {seed} stopped without warning");
     }
 }
@@ -207,10 +183,7 @@ fn restart(service: Service, slots: &[Vec<Vec<u8>>], to: u64, replies: &[Vec<u8>
     let (_, meta) = side.service.recovered();
     if from > 0 {
         // The replica's metadata is of the same moment as the data.
-        assert_eq!(
-            meta,
-            [(b"session".to_vec(), side.applied_to.to_le_bytes().to_vec())]
-        );
+        assert_eq!(meta, [(b"session".to_vec(), side.applied_to.to_le_bytes().to_vec())]);
     }
     let before: usize = slots[..from].iter().map(Vec::len).sum();
     side.replies = replies[..before].to_vec();

@@ -160,10 +160,8 @@ fn commands_make_the_events_that_redis_makes() {
         let (hears, one) = (listener(node, "EAn"), node.connect());
         for line in OF_COMMANDS.lines().filter(|line| !line.is_empty()) {
             let (command, expected) = line.split_once("=>").unwrap();
-            let words: Vec<String> = command
-                .split_whitespace()
-                .map(|word| word.replace("''", ""))
-                .collect();
+            let words: Vec<String> =
+                command.split_whitespace().map(|word| word.replace("''", "")).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             node.ask(one, &words);
             assert_eq!(events(&node.take(hears)), expected.trim(), "{command}");
@@ -271,14 +269,7 @@ fn a_setting_chooses_what_is_told_and_how() {
 fn a_transaction_tells_what_it_did_and_nothing_if_it_was_not_executed() {
     let mut node = Node::memory();
     let (hears, one, other) = (listener(&mut node, "EA"), node.connect(), node.connect());
-    for command in [
-        "WATCH w",
-        "MULTI",
-        "SET a 1",
-        "LPUSH l 1",
-        "INCR l",
-        "DEL a",
-    ] {
+    for command in ["WATCH w", "MULTI", "SET a 1", "LPUSH l 1", "INCR l", "DEL a"] {
         node.say(one, command);
     }
     assert_eq!(node.take(hears), "", "nothing is executed yet");
@@ -297,9 +288,7 @@ fn a_transaction_tells_what_it_did_and_nothing_if_it_was_not_executed() {
 #[test]
 fn each_node_tells_its_own_listeners() {
     let mut group = Group::memory(3);
-    let hears: Vec<_> = (0..2)
-        .map(|node| (node, listener(&mut group.nodes[node], "EA")))
-        .collect();
+    let hears: Vec<_> = (0..2).map(|node| (node, listener(&mut group.nodes[node], "EA"))).collect();
     let deaf = group.connect(2);
     group.say(deaf, "PSUBSCRIBE __key*");
     let (waits, pushes) = (group.connect(0), group.connect(1));

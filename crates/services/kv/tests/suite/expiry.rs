@@ -94,11 +94,9 @@ fn a_new_value_of_a_key_that_ended_is_a_new_key() {
 fn a_watched_key_that_ends_has_changed_and_its_removal_changes_nothing() {
     on_both_stores(|node| {
         let one = node.connect();
-        for (before, after, runs) in [
-            (false, false, true),
-            (false, true, false),
-            (true, true, true),
-        ] {
+        for (before, after, runs) in
+            [(false, false, true), (false, true, false), (true, true, true)]
+        {
             node.say(one, "FLUSHALL");
             node.say(one, "SET a 1 PX 10");
             node.world.wall_ms += 10;
@@ -211,10 +209,7 @@ fn an_image_has_what_ended_too_and_both_stores_go_on_alike_behind_it() {
     assert!(from.begin_image());
     let mut items = Vec::new();
     while from.next_image(100, &mut |item| items.push(item.to_vec())) == Imaged::More {}
-    let mut sides = [
-        Service::new(Box::new(MemoryStore::new())),
-        Service::new(Box::new(lsm)),
-    ];
+    let mut sides = [Service::new(Box::new(MemoryStore::new())), Service::new(Box::new(lsm))];
     for side in &mut sides {
         side.begin_load().unwrap();
         for item in &items {

@@ -101,9 +101,7 @@ fn key(random: &mut Random) -> Vec<u8> {
 fn value(random: &mut Random) -> Vec<u8> {
     match random.below(12) {
         0..10 => random.pick(&VALUES).as_bytes().to_vec(),
-        10 => (0..random.below(400))
-            .map(|_| random.next().to_le_bytes()[0])
-            .collect(),
+        10 => (0..random.below(400)).map(|_| random.next().to_le_bytes()[0]).collect(),
         _ => vec![b'v'; 70_000],
     }
 }
@@ -153,28 +151,20 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
             out.bytes(&key(random));
         }
         Op::Inspect => {
-            out.byte(random.below(6).to_le_bytes()[0])
-                .bytes(&key(random));
+            out.byte(random.below(6).to_le_bytes()[0]).bytes(&key(random));
         }
         Op::Mget | Op::Exists | Op::Versions | Op::Del => list(random, out, key),
         Op::GetRange => {
-            out.bytes(&key(random))
-                .signed(*random.pick(&SIGNED))
-                .signed(*random.pick(&SIGNED));
+            out.bytes(&key(random)).signed(*random.pick(&SIGNED)).signed(*random.pick(&SIGNED));
         }
         Op::Ttl => {
-            out.byte(random.next().to_le_bytes()[0])
-                .word(*random.pick(&WORDS))
-                .bytes(&key(random));
+            out.byte(random.next().to_le_bytes()[0]).word(*random.pick(&WORDS)).bytes(&key(random));
         }
         Op::Keys => {
             out.bytes(&value(random));
         }
         Op::Scan => {
-            out.word(*random.pick(&WORDS))
-                .count(number(random))
-                .byte(1)
-                .bytes(&value(random));
+            out.word(*random.pick(&WORDS)).count(number(random)).byte(1).bytes(&value(random));
         }
         Op::RandomKey => {
             out.word(*random.pick(&WORDS));
@@ -193,11 +183,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
             deadline(random, out);
         }
         Op::Append => {
-            let max = if random.below(2) == 0 {
-                1 << 23
-            } else {
-                number(random)
-            };
+            let max = if random.below(2) == 0 { 1 << 23 } else { number(random) };
             out.count(max).bytes(&key(random)).bytes(&value(random));
         }
         Op::SetRange => {
@@ -224,9 +210,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
             });
         }
         Op::Rename | Op::Copy => {
-            out.byte(random.below(2).to_le_bytes()[0])
-                .bytes(&key(random))
-                .bytes(&key(random));
+            out.byte(random.below(2).to_le_bytes()[0]).bytes(&key(random)).bytes(&key(random));
         }
         Op::Expire => {
             out.byte(random.next().to_le_bytes()[0]).bytes(&key(random));
@@ -239,9 +223,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
             let watched = random.below(3);
             out.length(watched);
             for _ in 0..watched {
-                out.bytes(&key(random))
-                    .word(number(random) % 40)
-                    .count(number(random));
+                out.bytes(&key(random)).word(number(random) % 40).count(number(random));
             }
             list(random, out, |random| command(random, depth + 1));
         }
@@ -288,15 +270,7 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
         0 => value(random),
         1 => f64::NAN.to_bits().to_be_bytes().to_vec(),
         _ => {
-            let scores = [
-                0.0,
-                -0.0,
-                1.0,
-                -2.5,
-                1e300,
-                f64::INFINITY,
-                f64::NEG_INFINITY,
-            ];
+            let scores = [0.0, -0.0, 1.0, -2.5, 1e300, f64::INFINITY, f64::NEG_INFINITY];
             random.pick(&scores).to_bits().to_be_bytes().to_vec()
         }
     };
@@ -337,9 +311,7 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
         Op::HAll | Op::Count => _ = out.bytes(&key(random)).byte(byte(random, 6)),
         Op::HStrlen => _ = out.bytes(&key(random)).bytes(&member(random)),
         Op::HRandField | Op::SRandMember | Op::ZRandMember => {
-            out.bytes(&key(random))
-                .byte(byte(random, 2))
-                .word(number(random));
+            out.bytes(&key(random)).byte(byte(random, 2)).word(number(random));
             match random.below(2) {
                 0 => _ = out.byte(0),
                 _ => _ = out.byte(1).signed(signed(random)),
@@ -354,32 +326,22 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
             pairs(random, out, false);
         }
         Op::HIncrBy => {
-            out.bytes(&key(random))
-                .bytes(&member(random))
-                .signed(signed(random));
+            out.bytes(&key(random)).bytes(&member(random)).signed(signed(random));
         }
         Op::HIncrByFloat => {
-            out.bytes(&key(random))
-                .bytes(&member(random))
-                .bytes(&value(random));
+            out.bytes(&key(random)).bytes(&member(random)).bytes(&value(random));
         }
         Op::LIndex => _ = out.bytes(&key(random)).signed(signed(random)),
         Op::LRange | Op::LTrim => {
-            out.bytes(&key(random))
-                .signed(signed(random))
-                .signed(signed(random));
+            out.bytes(&key(random)).signed(signed(random)).signed(signed(random));
         }
         Op::LPos => {
-            out.bytes(&key(random))
-                .bytes(&member(random))
-                .signed(signed(random));
+            out.bytes(&key(random)).bytes(&member(random)).signed(signed(random));
             out.count(number(random));
             optional(random, out);
         }
         Op::LPush => {
-            out.bytes(&key(random))
-                .byte(byte(random, 3))
-                .byte(byte(random, 2));
+            out.bytes(&key(random)).byte(byte(random, 3)).byte(byte(random, 2));
             list(random, out, member);
         }
         Op::LPop | Op::ZPop => {
@@ -387,9 +349,7 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
             optional(random, out);
         }
         Op::LSet | Op::LRem => {
-            out.bytes(&key(random))
-                .signed(signed(random))
-                .bytes(&member(random));
+            out.bytes(&key(random)).signed(signed(random)).bytes(&member(random));
         }
         Op::LInsert => {
             out.bytes(&key(random)).byte(byte(random, 2));
@@ -417,9 +377,7 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
             list(random, out, key);
         }
         Op::SMove => {
-            out.bytes(&key(random))
-                .bytes(&key(random))
-                .bytes(&member(random));
+            out.bytes(&key(random)).bytes(&key(random)).bytes(&member(random));
         }
         Op::SPop => {
             out.bytes(&key(random)).word(number(random));
@@ -434,9 +392,7 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
             pairs(random, out, true);
         }
         Op::ZRank => {
-            out.bytes(&key(random))
-                .byte(byte(random, 2))
-                .byte(byte(random, 2));
+            out.bytes(&key(random)).byte(byte(random, 2)).byte(byte(random, 2));
             out.bytes(&member(random));
         }
         Op::ZCount | Op::ZRemRange => {
@@ -449,17 +405,13 @@ fn collection_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) -> boo
                 out.bytes(&key(random));
             }
             range(random, out);
-            out.byte(byte(random, 4))
-                .signed(signed(random))
-                .signed(signed(random));
+            out.byte(byte(random, 4)).signed(signed(random)).signed(signed(random));
         }
         Op::ZCombine | Op::ZStore => {
             if op == Op::ZStore {
                 out.bytes(&key(random));
             }
-            out.byte(byte(random, 4))
-                .byte(byte(random, 4))
-                .byte(byte(random, 2));
+            out.byte(byte(random, 4)).byte(byte(random, 4)).byte(byte(random, 2));
             let mut keys = false;
             list(random, out, |random| {
                 keys = !keys;
@@ -516,9 +468,7 @@ fn lock_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) {
     };
     match op {
         Op::LockHolder => {
-            out.byte(random.below(2).to_le_bytes()[0])
-                .bytes(&key(random))
-                .bytes(&text(random));
+            out.byte(random.below(2).to_le_bytes()[0]).bytes(&key(random)).bytes(&text(random));
         }
         Op::ExpireEqual => {
             out.bytes(&key(random)).bytes(&value(random));
@@ -532,8 +482,7 @@ fn lock_command(random: &mut Random, op: Op, out: &mut Encoder<'_>) {
             list(random, out, key);
         }
         Op::SetAll => {
-            out.byte(random.below(2).to_le_bytes()[0])
-                .bytes(&value(random));
+            out.byte(random.below(2).to_le_bytes()[0]).bytes(&value(random));
             deadline(random, out);
             list(random, out, key);
         }
@@ -591,10 +540,7 @@ fn spoil(random: &mut Random, bytes: &mut Vec<u8>) {
 }
 
 fn lsm(path: &Path, held_bytes: usize) -> Service {
-    let limits = Limits {
-        held_bytes,
-        ..Limits::default()
-    };
+    let limits = Limits { held_bytes, ..Limits::default() };
     let (store, damage) = LsmStore::open_with(path, limits).unwrap();
     assert_eq!(damage, None);
     Service::new(Box::new(store))
@@ -611,10 +557,7 @@ type Overdue = (u64, Vec<u8>);
 
 impl Side {
     fn new(service: Service) -> Self {
-        Self {
-            service,
-            reply: Vec::new(),
-        }
+        Self { service, reply: Vec::new() }
     }
 
     fn apply(&mut self, id: CommandId, command: &[u8]) {
@@ -657,18 +600,13 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             if random.below(8) == 0 {
                 time = *random.pick(&WORDS);
             }
-            let commands: Vec<_> = (0..1 + random.below(4))
-                .map(|_| command(&mut random, 0))
-                .collect();
+            let commands: Vec<_> =
+                (0..1 + random.below(4)).map(|_| command(&mut random, 0)).collect();
             for side in &mut sides {
-                side.service
-                    .prefetch(&mut commands.iter().map(Vec::as_slice));
+                side.service.prefetch(&mut commands.iter().map(Vec::as_slice));
             }
             for (index, command) in (0..).zip(&commands) {
-                let id = CommandId {
-                    slot: Slot(slot),
-                    index,
-                };
+                let id = CommandId { slot: Slot(slot), index };
                 let what = || format!("seed {seed}, slot {slot}: {}", short(command));
                 for side in &mut sides {
                     side.service.set_time(time);
@@ -703,13 +641,9 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
                     render(&first.reply, version, &mut Vec::new());
                 }
             }
-            let meta = MetaChange {
-                key: vec![b'm'; 21],
-                value: Some(slot.to_le_bytes().to_vec()),
-            };
+            let meta = MetaChange { key: vec![b'm'; 21], value: Some(slot.to_le_bytes().to_vec()) };
             for side in &mut sides {
-                side.service
-                    .commit(Slot(slot + 1), std::slice::from_ref(&meta));
+                side.service.commit(Slot(slot + 1), std::slice::from_ref(&meta));
             }
             // As a query it may be anything, too.
             let query = command(&mut random, 0);
@@ -729,11 +663,7 @@ fn whatever_is_committed_every_store_survives_and_says_the_same() {
             assert!(
                 digests.iter().all(|digest| *digest == digests[0]),
                 "seed {seed}, slot {slot}: {}",
-                commands
-                    .iter()
-                    .map(|c| short(c))
-                    .collect::<Vec<_>>()
-                    .join(" | ")
+                commands.iter().map(|c| short(c)).collect::<Vec<_>>().join(" | ")
             );
             if random.below(30) == 0 {
                 for ((number, held_bytes), side) in paths.into_iter().zip(&mut sides[1..]) {
@@ -763,28 +693,19 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     let set_range = |key: String| {
         let mut bytes = Vec::new();
         let out = &mut Encoder(&mut bytes);
-        out.byte(Op::SetRange as u8)
-            .length(VALUE - 1)
-            .bytes(key.as_bytes())
-            .bytes(b"x");
+        out.byte(Op::SetRange as u8).length(VALUE - 1).bytes(key.as_bytes()).bytes(b"x");
         bytes
     };
     let copy = |target: String| {
         let mut bytes = Vec::new();
         let out = &mut Encoder(&mut bytes);
-        out.byte(Op::Copy as u8)
-            .byte(1)
-            .bytes(b"0")
-            .bytes(target.as_bytes());
+        out.byte(Op::Copy as u8).byte(1).bytes(b"0").bytes(target.as_bytes());
         bytes
     };
     let append = || {
         let mut bytes = Vec::new();
         let out = &mut Encoder(&mut bytes);
-        out.byte(Op::Append as u8)
-            .length(2 * VALUE)
-            .bytes(b"0")
-            .bytes(b"y");
+        out.byte(Op::Append as u8).length(2 * VALUE).bytes(b"0").bytes(b"y");
         bytes
     };
     let refused = format!("-{}\r\n", Fault::Budget.text()).into_bytes();
@@ -793,10 +714,7 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
         let mut done = 0;
         said.push(String::new());
         for (index, command) in (0..).zip(&commands) {
-            let id = CommandId {
-                slot: Slot(slot),
-                index,
-            };
+            let id = CommandId { slot: Slot(slot), index };
             sides.iter_mut().for_each(|side| side.apply(id, command));
             assert_eq!(sides[0].reply, sides[1].reply);
             *said.last_mut().unwrap() += str::from_utf8(&sides[0].reply).unwrap();
@@ -810,9 +728,7 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     };
     let room = COPIED_BYTES_MAX / VALUE;
     let many = |make: &dyn Fn(String) -> Vec<u8>| -> Vec<_> {
-        (0..room + 8)
-            .map(|number| make(number.to_string()))
-            .collect()
+        (0..room + 8).map(|number| make(number.to_string())).collect()
     };
     assert_eq!(run(1, many(&set_range)), room);
     // Each batch has as much again.
@@ -841,9 +757,7 @@ fn one_batch_cannot_ask_for_more_memory_than_nodes_have() {
     };
     let all = vec![set_all(room + 1), set_all(room), set_all(1)];
     assert_eq!(run(5, all), 1);
-    let in_exec = said[2]
-        .split("\r\n")
-        .filter(|line| line.starts_with("-TOOBIG"));
+    let in_exec = said[2].split("\r\n").filter(|line| line.starts_with("-TOOBIG"));
     assert_eq!(in_exec.count(), 8);
 }
 
@@ -935,10 +849,7 @@ fn a_key_that_is_too_long_is_refused_by_the_front() {
         }
     }
     assert!(tried > 35, "{tried}");
-    for words in [
-        vec![&b"KEYS"[..], &long],
-        vec![b"SCAN", b"0", b"MATCH", &long],
-    ] {
+    for words in [vec![&b"KEYS"[..], &long], vec![b"SCAN", b"0", b"MATCH", &long]] {
         node.feed(client, &request(&words));
         assert!(node.world.asked.is_empty());
         assert_eq!(node.take(client), text);

@@ -83,11 +83,7 @@ impl Moody {
 
 impl Disk for Moody {
     fn room(&self, _: &Path) -> io::Result<Room> {
-        let free = if self.full.load(Ordering::SeqCst) {
-            1 << 20
-        } else {
-            TOTAL / 2
-        };
+        let free = if self.full.load(Ordering::SeqCst) { 1 << 20 } else { TOTAL / 2 };
         Ok(Room { free, total: TOTAL })
     }
 
@@ -126,16 +122,8 @@ impl Disk for Moody {
 fn options(disk: &Arc<Moody>, held_bytes: usize) -> Options {
     let soon = Duration::from_millis(1);
     Options {
-        limits: Limits {
-            held_bytes,
-            ..Limits::default()
-        },
-        delays: Delays {
-            busy: soon,
-            room: soon,
-            retry_min: soon,
-            retry_max: soon,
-        },
+        limits: Limits { held_bytes, ..Limits::default() },
+        delays: Delays { busy: soon, room: soon, retry_min: soon, retry_max: soon },
         disk: Arc::clone(disk) as Arc<dyn Disk>,
     }
 }
@@ -180,9 +168,7 @@ fn replay(store: &mut LsmStore, to: u64) {
     let (from, _) = store.recovered();
     let mut unused = MemoryStore::new();
     for slot in from.0..to {
-        until("room in memory", || {
-            store.health().eq(&Health::Well).then_some(())
-        });
+        until("room in memory", || store.health().eq(&Health::Well).then_some(()));
         step(store, &mut unused, slot);
     }
 }
@@ -216,10 +202,7 @@ fn a_full_disk_stops_commits_and_not_reads_and_it_goes_on_with_room() {
         step(&mut store, &mut model, slot);
         slot += 1;
     }
-    assert!(
-        strained > 0 && stuck.contains("no room"),
-        "{strained} {stuck}"
-    );
+    assert!(strained > 0 && stuck.contains("no room"), "{strained} {stuck}");
     assert_eq!(digest(&store), digest(&model));
     assert!(!store.has_failed());
     assert!(store.persist().is_err());
@@ -290,11 +273,7 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     }
     for attempt in 1..=3 {
         store.persist().unwrap();
-        let kind = if attempt < 3 {
-            io::ErrorKind::Other
-        } else {
-            io::ErrorKind::InvalidInput
-        };
+        let kind = if attempt < 3 { io::ErrorKind::Other } else { io::ErrorKind::InvalidInput };
         disk.fail(Access::Read, kind);
         assert!(store.get(b"1".into()).is_none() && store.has_failed());
         // Whatever is done now is not kept.
@@ -377,9 +356,7 @@ fn a_load_that_the_disk_ends_is_begun_again() {
             disk.seal(Some(io::ErrorKind::Other));
         }
         match store.health() {
-            Health::Well => store
-                .load(key.into(), b"new", Stamp::string(version, None))
-                .unwrap(),
+            Health::Well => store.load(key.into(), b"new", Stamp::string(version, None)).unwrap(),
             Health::Behind => {}
             Health::Stuck(_) => break,
             other => panic!("{other:?}"),
@@ -397,9 +374,7 @@ fn a_load_that_the_disk_ends_is_begun_again() {
     let mut loaded = MemoryStore::new();
     for key in &keys {
         until_health(&mut store, |health| *health == Health::Well);
-        store
-            .load(key.into(), b"new", Stamp::string(version, None))
-            .unwrap();
+        store.load(key.into(), b"new", Stamp::string(version, None)).unwrap();
         loaded.put(key.into(), b"new", version, None);
     }
     store.finish_load(Slot(50), &[]).unwrap();
@@ -464,9 +439,7 @@ fn a_store_that_cannot_be_opened_yet_is_opened_later() {
         assert!(matches!(store.health(), Health::Down(_)) && store.has_failed());
         assert_eq!(store.recovered(), (Slot::FIRST, Vec::new()));
         let before = disk.failures();
-        until("more attempts", || {
-            (disk.failures() > before + 2).then_some(())
-        });
+        until("more attempts", || (disk.failures() > before + 2).then_some(()));
         disk.heal();
         until_health(&mut store, |health| *health == Health::Back(None));
         assert_eq!(store.recovered().0, Slot(40));
@@ -672,11 +645,7 @@ impl Group {
         for node in 1..=4 {
             cluster.start(NodeId(node));
         }
-        let mut group = Self {
-            cluster,
-            disks,
-            _folder: folder,
-        };
+        let mut group = Self { cluster, disks, _folder: folder };
         group.until("a leader", |group| group.cluster.leader().is_some());
         group
     }
@@ -700,9 +669,7 @@ impl Group {
             quorate_kv::encode::Encoder(&mut command).bytes(field);
         }
         let tag = self.cluster.write(node, &command);
-        self.until("an outcome", |group| {
-            group.cluster.outcome(node, tag).is_some()
-        });
+        self.until("an outcome", |group| group.cluster.outcome(node, tag).is_some());
         self.cluster.outcome(node, tag).unwrap().clone()
     }
 
@@ -710,9 +677,7 @@ impl Group {
         let mut query = vec![2];
         quorate_kv::encode::Encoder(&mut query).bytes(key.as_bytes());
         let tag = self.cluster.read(node, &query);
-        self.until("an answer", |group| {
-            group.cluster.outcome(node, tag).is_some()
-        });
+        self.until("an answer", |group| group.cluster.outcome(node, tag).is_some());
         self.cluster.outcome(node, tag).unwrap().clone()
     }
 
@@ -724,10 +689,7 @@ impl Group {
         self.until("level nodes", |group| {
             let all = [1, 2, 3, 4].map(NodeId);
             let applied = all.map(|node| group.cluster.replica(node).applied_to());
-            let well = all
-                .map(|node| group.error(node))
-                .iter()
-                .all(Option::is_none);
+            let well = all.map(|node| group.error(node)).iter().all(Option::is_none);
             well && applied.iter().all(|at| *at == applied[0])
         });
         let model = self.cluster.replica(NodeId(4));
@@ -749,31 +711,19 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     group.level();
     group.disk(three).fill(true);
     let mut number = 0;
-    while !group
-        .error(three)
-        .is_some_and(|why| why.contains("waits to write"))
-        || {
-            let replica = group.cluster.replica(three);
-            replica.applied_to() >= group.cluster.replica(two).applied_to()
-        }
-    {
+    while !group.error(three).is_some_and(|why| why.contains("waits to write")) || {
+        let replica = group.cluster.replica(three);
+        replica.applied_to() >= group.cluster.replica(two).applied_to()
+    } {
         number += 1;
-        assert!(matches!(
-            group.set(two, &number.to_string(), 300),
-            Outcome::Written(_)
-        ));
+        assert!(matches!(group.set(two, &number.to_string(), 300), Outcome::Written(_)));
     }
-    assert_eq!(
-        group.set(three, "b", 1),
-        Outcome::Failed(Failure::Unavailable)
-    );
+    assert_eq!(group.set(three, "b", 1), Outcome::Failed(Failure::Unavailable));
     let error = group.cluster.replica(three).error();
     assert!(error.is_some_and(|why| why.contains("no room on the disk")));
     // Without its vote there is no quorum of four.
     group.cluster.crash(one);
-    group.until("a leader", |group| {
-        group.cluster.leader().is_some_and(|leader| leader != one)
-    });
+    group.until("a leader", |group| group.cluster.leader().is_some_and(|leader| leader != one));
     for more in 0..40 {
         let outcome = group.set(two, &format!("more {more}"), 300);
         assert!(matches!(outcome, Outcome::Written(_)), "{outcome:?}");
@@ -782,10 +732,7 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     group.cluster.start(one);
     group.level();
     assert!(matches!(group.set(three, "b", 1), Outcome::Written(_)));
-    assert_eq!(
-        group.get(three, "b"),
-        Outcome::Read(b"$1\r\nv\r\n".to_vec())
-    );
+    assert_eq!(group.get(three, "b"), Outcome::Read(b"$1\r\nv\r\n".to_vec()));
 }
 
 /// A leader that cannot read its store leads no longer than it must, and its clients hear that they
@@ -801,10 +748,7 @@ fn a_leader_whose_store_is_down_hands_over() {
         let leader = group.cluster.leader();
         if leader == Some(NodeId(4)) {
             let now = group.cluster.now();
-            group
-                .cluster
-                .replica_mut(NodeId(4))
-                .transfer(now, Some(NodeId(1)));
+            group.cluster.replica_mut(NodeId(4)).transfer(now, Some(NodeId(1)));
         }
         leader.is_some_and(|leader| leader != NodeId(4))
     });
@@ -812,23 +756,15 @@ fn a_leader_whose_store_is_down_hands_over() {
     let other = NodeId(1 + leader.0 % 3);
     // All is in the tree, so a question has to look there.
     for number in 0..60 {
-        assert!(matches!(
-            group.set(other, &number.to_string(), 300),
-            Outcome::Written(_)
-        ));
+        assert!(matches!(group.set(other, &number.to_string(), 300), Outcome::Written(_)));
     }
     group.disk(leader).fail(Access::Read, io::ErrorKind::Other);
     group.disk(leader).fail(Access::Open, io::ErrorKind::Other);
     group.until("a question that fails", |group| {
         group.get(leader, "a") == Outcome::Failed(Failure::Unavailable)
     });
-    assert_eq!(
-        group.set(leader, "b", 1),
-        Outcome::Failed(Failure::Unavailable)
-    );
-    group.until("another leader", |group| {
-        group.cluster.leader().is_some_and(|now| now != leader)
-    });
+    assert_eq!(group.set(leader, "b", 1), Outcome::Failed(Failure::Unavailable));
+    group.until("another leader", |group| group.cluster.leader().is_some_and(|now| now != leader));
     assert!(matches!(group.set(other, "b", 1), Outcome::Written(_)));
     group.disk(leader).heal();
     group.level();
@@ -847,15 +783,9 @@ fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
             let node = *random.pick(&NODES);
             match random.below(24) {
                 0 => group.disk(node).fill(true),
-                1 => group
-                    .disk(node)
-                    .seal(Some(*random.pick(&[StorageFull, ReadOnlyFilesystem]))),
-                2 => group
-                    .disk(node)
-                    .fail(Access::Read, *random.pick(&[Other, InvalidData])),
-                3 => group
-                    .disk(node)
-                    .fail(Access::Open, *random.pick(&[Other, StorageFull])),
+                1 => group.disk(node).seal(Some(*random.pick(&[StorageFull, ReadOnlyFilesystem]))),
+                2 => group.disk(node).fail(Access::Read, *random.pick(&[Other, InvalidData])),
+                3 => group.disk(node).fail(Access::Open, *random.pick(&[Other, StorageFull])),
                 4 => group.disk(node).panics.store(true, Ordering::SeqCst),
                 5..12 => group.disk(node).heal(),
                 12 if group.cluster.runs(node) => {
@@ -897,15 +827,9 @@ fn whatever_fails_when_all_nodes_agree_and_nothing_acknowledged_is_lost() {
                 other => panic!("seed {seed}: node {node} does not answer: {other:?}"),
             });
             let expected = format!("${bytes}\r\n");
-            assert!(
-                answer.starts_with(expected.as_bytes()),
-                "seed {seed}, {key}"
-            );
+            assert!(answer.starts_with(expected.as_bytes()), "seed {seed}, {key}");
         }
         let failures: u64 = group.disks.iter().map(|disk| disk.failures()).sum();
-        assert!(
-            failures > 5 && acknowledged.len() > 20,
-            "{failures} {refused}"
-        );
+        assert!(failures > 5 && acknowledged.len() > 20, "{failures} {refused}");
     }
 }

@@ -37,20 +37,11 @@ fn encoded_commands_stay_as_they_are() {
         ("RENAME k l", "4900016b016c".to_owned()),
         ("RENAMENX k l", "4901016b016c".to_owned()),
         ("COPY k l REPLACE", "4a01016b016c".to_owned()),
-        (
-            "EXPIREAT k 2000 GT",
-            "4b04016b0180841e0000000000".to_owned(),
-        ),
+        ("EXPIREAT k 2000 GT", "4b04016b0180841e0000000000".to_owned()),
         ("PERSIST k", "4c016b".to_owned()),
         ("FLUSHALL", "4d".to_owned()),
-        (
-            "SET k v IFEQ w",
-            "40200001".to_owned() + "6b0176" + "000177",
-        ),
-        (
-            "SET k v IFDNE 0123456789abcdef",
-            "40200001".to_owned() + "6b0176" + "03efcdab8967452301",
-        ),
+        ("SET k v IFEQ w", "40200001".to_owned() + "6b0176" + "000177"),
+        ("SET k v IFDNE 0123456789abcdef", "40200001".to_owned() + "6b0176" + "03efcdab8967452301"),
         ("DELEX k", "4801016b".to_owned()),
         ("DELEX k IFNE v", "50016b010176".to_owned()),
         ("DELIFEQ k v", "50016b000176".to_owned()),
@@ -62,10 +53,7 @@ fn encoded_commands_stay_as_they_are() {
             "EVALSHA a4e8783852e6b949f9ef3a97212805108459a890 1 k v 24 0",
             "51016b01760130".to_owned(),
         ),
-        (
-            "EVALSHA e4612211c9f8f51c257e26e056b0a654b3187242 2 k l v",
-            "52017602016b016c".to_owned(),
-        ),
+        ("EVALSHA e4612211c9f8f51c257e26e056b0a654b3187242 2 k l v", "52017602016b016c".to_owned()),
         (
             "EVALSHA 96da70f7716f27d278a5218544df37fd8b0a5e4c 1 k v 24",
             "530101760158420f000000000001016b".to_owned(),
@@ -128,9 +116,7 @@ fn encoded_commands_stay_as_they_are() {
     node.world.wall_ms += 24;
     assert!(node.pass());
     let mut proposed = Vec::new();
-    node.world
-        .service
-        .due(&mut |command| proposed.push(hex(command)));
+    node.world.service.due(&mut |command| proposed.push(hex(command)));
     assert_eq!(proposed, ["598002"]);
     node.say(client, "SET k v PX 24");
     let expired = |ms: u64| {
@@ -176,10 +162,7 @@ fn encoded_commands_of_collections_stay_as_they_are() {
         ("ZINCRBY k -2 a", "6b016b200208c0000000000000000161"),
         ("ZREM k a", "6c016b010161"),
         ("ZREMRANGEBYRANK k 0 -1", "6d016b000001"),
-        (
-            "ZREMRANGEBYSCORE k (1 +inf",
-            "6d016b0101083ff000000000000000087ff0000000000000",
-        ),
+        ("ZREMRANGEBYSCORE k (1 +inf", "6d016b0101083ff000000000000000087ff0000000000000"),
         ("ZREMRANGEBYLEX k [a (b", "6d016b02020161030162"),
         ("ZREMRANGEBYLEX k - +", "6d016b020001"),
         ("ZPOPMIN k", "6e016b0000"),
@@ -238,9 +221,7 @@ fn stored_rows_stay_as_they_are() {
     node.say(client, "ZADD z 1.5 m");
     drop(node);
     let database = fjall::Database::builder(&path).open().unwrap();
-    let keyspace = database
-        .keyspace("kv", fjall::KeyspaceCreateOptions::default)
-        .unwrap();
+    let keyspace = database.keyspace("kv", fjall::KeyspaceCreateOptions::default).unwrap();
     let entries: Vec<(String, String)> = keyspace
         .iter()
         .map(|guard| guard.into_inner().unwrap())
@@ -289,21 +270,13 @@ fn stored_entries_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv");
     let (mut store, _) = LsmStore::open(&path).unwrap();
-    let version = Version {
-        slot: 0x0102,
-        index: 3,
-    };
+    let version = Version { slot: 0x0102, index: 3 };
     store.put(b"key".into(), b"value", version, Some(0x0405));
-    let meta = MetaChange {
-        key: b"m".into(),
-        value: Some(b"x".into()),
-    };
+    let meta = MetaChange { key: b"m".into(), value: Some(b"x".into()) };
     store.commit(Slot(7), &[meta]);
     drop(store);
     let database = fjall::Database::builder(&path).open().unwrap();
-    let keyspace = database
-        .keyspace("kv", fjall::KeyspaceCreateOptions::default)
-        .unwrap();
+    let keyspace = database.keyspace("kv", fjall::KeyspaceCreateOptions::default).unwrap();
     let entries: Vec<String> = keyspace
         .iter()
         .map(|guard| guard.into_inner().unwrap())
@@ -333,10 +306,7 @@ fn stored_entries_stay_as_they_are() {
 /// Cursors mean the same on every node and in every version.
 #[test]
 fn positions_stay_as_they_are() {
-    assert_eq!(
-        Position::of(b"").to_bytes(),
-        [0x2d, 0x06, 0x80, 0x05, 0x38, 0xd3]
-    );
+    assert_eq!(Position::of(b"").to_bytes(), [0x2d, 0x06, 0x80, 0x05, 0x38, 0xd3]);
     assert_eq!(Position::of(b"key:17547489").cursor(), 115_005_966_857_442);
 }
 
@@ -352,10 +322,7 @@ fn keys_at_one_position_are_told_apart() {
         assert_eq!(node.say(client, &format!("DEL {two}")), ":0|");
         node.say(client, &format!("SET {two} 2 EX 10"));
         node.say(client, &format!("SET {one} 3 EX 10"));
-        assert_eq!(
-            node.say(client, &format!("MGET {one} {two}")),
-            "*2|$1|3|$1|2|"
-        );
+        assert_eq!(node.say(client, &format!("MGET {one} {two}")), "*2|$1|3|$1|2|");
         assert_eq!(node.say(client, "DBSIZE"), ":2|");
         // Both in one page, although the page is full after the first.
         let page = node.say(client, "SCAN 0 COUNT 1");
@@ -363,10 +330,7 @@ fn keys_at_one_position_are_told_apart() {
         node.world.wall_ms += 10_000;
         node.say(client, &format!("PERSIST {one}"));
         assert!(node.pass());
-        assert_eq!(
-            node.say(client, &format!("MGET {one} {two}")),
-            "*2|$1|3|$-1|"
-        );
+        assert_eq!(node.say(client, &format!("MGET {one} {two}")), "*2|$1|3|$-1|");
         assert_eq!(node.say(client, &format!("DEL {one}")), ":1|");
         assert_eq!(node.say(client, "DBSIZE"), ":0|");
     });

@@ -154,10 +154,7 @@ fn a_warm_set_and_get_allocate_nothing() {
             let before = ALLOCATIONS.with(Cell::get);
             assert_eq!(front.received(client, request, &mut replica), request.len());
             if let Some(tag) = replica.write.take() {
-                let id = CommandId {
-                    slot: Slot(replica.slot),
-                    index: 0,
-                };
+                let id = CommandId { slot: Slot(replica.slot), index: 0 };
                 replica.slot += 1;
                 reply.clear();
                 replica.service.apply(id, &replica.command, &mut reply);
@@ -167,11 +164,8 @@ fn a_warm_set_and_get_allocate_nothing() {
                 front.completed(Completion::Readable(tag), &mut replica);
             }
             assert_eq!(front.next_dirty(), Some(client));
-            let answer: &[u8] = if request == set {
-                b"+OK\r\n"
-            } else {
-                b"$16\r\n0123456789abcdef\r\n"
-            };
+            let answer: &[u8] =
+                if request == set { b"+OK\r\n" } else { b"$16\r\n0123456789abcdef\r\n" };
             assert_eq!(front.output(client), answer);
             front.sent(client, answer.len());
             if round >= 10 {

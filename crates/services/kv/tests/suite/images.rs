@@ -24,10 +24,7 @@ use crate::{
 };
 
 fn small() -> Limits {
-    Limits {
-        held_bytes: 1500,
-        ..Limits::default()
-    }
+    Limits { held_bytes: 1500, ..Limits::default() }
 }
 
 /// A store in a folder, whose tables are small.
@@ -57,10 +54,7 @@ fn run(service: &mut Service, slots: &[Vec<Vec<u8>>], from: usize, to: usize) ->
         let slot = at as u64 + 1;
         service.set_time(time_of(slot));
         for (index, command) in batch.iter().enumerate() {
-            let id = CommandId {
-                slot: Slot(slot),
-                index: u32::try_from(index).unwrap(),
-            };
+            let id = CommandId { slot: Slot(slot), index: u32::try_from(index).unwrap() };
             let mut reply = Vec::new();
             service.apply(id, command, &mut reply);
             replies.push(reply);
@@ -143,26 +137,15 @@ fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
         assert_eq!(results[0], results[1]);
         let (whole, replies) = &results[0];
         // At least one more: the head once more, if the image was over already.
-        let [of_memory, of_disk] = &images[..] else {
-            unreachable!()
-        };
+        let [of_memory, of_disk] = &images[..] else { unreachable!() };
         assert_eq!(of_memory, of_disk, "seed {seed}");
         for (name, items) in [("memory", of_memory), ("disk", of_disk)] {
             for on_disk in [false, true] {
                 let mut service = fresh(name, on_disk);
                 // It had something else before.
                 run(&mut service, &slots, 0, middle / 2);
-                load(
-                    &mut service,
-                    items,
-                    Slot(middle as u64 + 1),
-                    &changes(&[("a", "b")]),
-                );
-                assert_eq!(
-                    &run(&mut service, &slots, middle, slots.len()),
-                    replies,
-                    "seed {seed}"
-                );
+                load(&mut service, items, Slot(middle as u64 + 1), &changes(&[("a", "b")]));
+                assert_eq!(&run(&mut service, &slots, middle, slots.len()), replies, "seed {seed}");
                 assert_eq!(service.digest(), *whole, "seed {seed}");
                 if on_disk {
                     drop(service);
@@ -187,10 +170,7 @@ fn what_is_not_committed_is_not_imaged_and_what_is_over_has_failed() {
     run(&mut service, &slots, 0, 5);
     let mut items = Vec::new();
     assert_eq!(take_items(&mut service, 1, &mut items), Imaged::Failed);
-    let id = CommandId {
-        slot: Slot(6),
-        index: 0,
-    };
+    let id = CommandId { slot: Slot(6), index: 0 };
     service.apply(id, &slots[5][0], &mut Vec::new());
     assert!(!service.begin_image());
     service.commit(Slot(7), &[]);
@@ -249,9 +229,7 @@ fn images_are_of_their_moment(store: &mut dyn Store, seed: u64, rounds: u64) -> 
         {
             let before = seen.len();
             let left = store.next_image(random.below(1500), &mut |part| {
-                let Part::Key(key, entry) = part else {
-                    panic!("there are strings only")
-                };
+                let Part::Key(key, entry) = part else { panic!("there are strings only") };
                 let value = entry.value.to_vec();
                 seen.push((key.to_vec(), value, entry.version, entry.deadline));
             });
@@ -312,12 +290,7 @@ fn a_load_is_whole_or_was_not() {
     // No thread of the library changes files, so that a copy is of a moment.
     let open = || Service::new(Box::new(LsmStore::open_with(&path, small()).unwrap().0));
     let mut service = open();
-    load(
-        &mut service,
-        &old,
-        Slot(5),
-        &changes(&[("old", "1"), ("both", "1")]),
-    );
+    load(&mut service, &old, Slot(5), &changes(&[("old", "1"), ("both", "1")]));
     drop(service);
     let mut service = open();
     assert_eq!(service.recovered().0, Slot(5));
@@ -336,9 +309,7 @@ fn a_load_is_whole_or_was_not() {
         }
     }
     keep(&mut copies);
-    service
-        .finish_load(Slot(9), &changes(&[("both", "2"), ("new", "2")]))
-        .unwrap();
+    service.finish_load(Slot(9), &changes(&[("both", "2"), ("new", "2")])).unwrap();
     keep(&mut copies);
     drop(service);
     keep(&mut copies);
@@ -350,31 +321,20 @@ fn a_load_is_whole_or_was_not() {
         let (at, meta) = service.recovered();
         let keys: Vec<_> = meta.iter().map(|(key, _)| key.as_slice()).collect();
         if at == Slot(5) {
-            assert_eq!(
-                (keys, service.digest()),
-                (vec![&b"both"[..], b"old"], old_digest)
-            );
+            assert_eq!((keys, service.digest()), (vec![&b"both"[..], b"old"], old_digest));
             olds += 1;
         } else {
             assert_eq!(at, Slot(9));
-            assert_eq!(
-                (keys, service.digest()),
-                (vec![&b"both"[..], b"new"], new_digest)
-            );
+            assert_eq!((keys, service.digest()), (vec![&b"both"[..], b"new"], new_digest));
             news += 1;
         }
         drop(service);
         let mut store = LsmStore::open_with(&path, small()).unwrap().0;
         // What it left is removed: all that stays is the state, the metadata, the mark, the keys and
         // their deadlines.
-        let deadlines = contents(&store)
-            .iter()
-            .filter(|(.., deadline)| deadline.is_some())
-            .count();
+        let deadlines = contents(&store).iter().filter(|(.., deadline)| deadline.is_some()).count();
         let expected = 4 + contents(&store).len() + deadlines;
-        until("what is left to be removed", || {
-            (store.stored_entries() <= expected).then_some(())
-        });
+        until("what is left to be removed", || (store.stored_entries() <= expected).then_some(()));
         store.clear();
         store.put(b"only".into(), b"1", Version { slot: 9, index: 0 }, None);
         store.commit(Slot(10), &[]);
@@ -392,10 +352,7 @@ struct NoRoom;
 
 impl Disk for NoRoom {
     fn room(&self, _: &Path) -> io::Result<Room> {
-        Ok(Room {
-            free: 0,
-            total: 1 << 40,
-        })
+        Ok(Room { free: 0, total: 1 << 40 })
     }
 
     fn try_writing(&self, _: &Path) -> io::Result<()> {
@@ -416,17 +373,11 @@ fn a_flush_after_a_load_that_ended_early_is_empty() {
         service.load(item).unwrap();
     }
     drop(service);
-    let options = Options {
-        disk: Arc::new(NoRoom),
-        ..Options::from(small())
-    };
+    let options = Options { disk: Arc::new(NoRoom), ..Options::from(small()) };
     let (mut store, _) = LsmStore::open_with(&path, options).unwrap();
     assert_eq!((store.recovered().0, store.len()), (Slot::FIRST, 0));
     store.clear();
-    assert!(
-        store.stored_entries() > 2,
-        "nothing is removed without room"
-    );
+    assert!(store.stored_entries() > 2, "nothing is removed without room");
     assert_eq!(contents(&store), Contents::new());
 }
 
@@ -435,17 +386,12 @@ fn a_flush_after_a_load_that_ended_early_is_empty() {
 fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
     let (items, whole) = made(4, 50);
     let folder = tempfile::tempdir().unwrap();
-    let stores: [Box<dyn Store>; 2] = [
-        Box::new(MemoryStore::new()),
-        Box::new(lsm(&folder.path().join("kv"))),
-    ];
+    let stores: [Box<dyn Store>; 2] =
+        [Box::new(MemoryStore::new()), Box::new(lsm(&folder.path().join("kv")))];
     for store in stores {
         let mut service = Service::new(store);
         assert_eq!(service.load(&items[0]), Err(LoadError::NotLoading));
-        assert_eq!(
-            service.finish_load(Slot(2), &[]),
-            Err(LoadError::NotLoading)
-        );
+        assert_eq!(service.finish_load(Slot(2), &[]), Err(LoadError::NotLoading));
         let mut random = Random::new(7);
         let mut refused = 0;
         for _ in 0..400 {
@@ -476,10 +422,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
             // Longer values and other versions are as good as any: the digest tells them apart.
             let result = result.and_then(|()| service.finish_load(Slot(2), &[]));
             if result.is_err() {
-                assert_eq!(
-                    service.finish_load(Slot(2), &[]),
-                    Err(LoadError::NotLoading)
-                );
+                assert_eq!(service.finish_load(Slot(2), &[]), Err(LoadError::NotLoading));
                 refused += 1;
             }
         }
@@ -507,9 +450,7 @@ fn nothing_is_committed_within_a_load() {
     drop(store);
     let mut store = lsm(&path);
     assert_eq!(store.recovered().0, Slot(2));
-    let keys: BTreeMap<_, _> = contents(&store)
-        .into_iter()
-        .map(|(key, value, ..)| (key, value))
-        .collect();
+    let keys: BTreeMap<_, _> =
+        contents(&store).into_iter().map(|(key, value, ..)| (key, value)).collect();
     assert_eq!(keys, BTreeMap::from([(b"old".to_vec(), b"1".to_vec())]));
 }

@@ -286,19 +286,10 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     let text = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end -- mine";
     let hash = hash_of(text.as_bytes());
     let unknown = "-ERR this script is unknown here: Lua is not executed";
-    assert!(
-        node.ask(client, &["EVAL", "return 1", "0"])
-            .starts_with(unknown)
-    );
-    assert!(
-        node.ask(client, &["SCRIPT", "LOAD", "return 1"])
-            .starts_with(unknown)
-    );
+    assert!(node.ask(client, &["EVAL", "return 1", "0"]).starts_with(unknown));
+    assert!(node.ask(client, &["SCRIPT", "LOAD", "return 1"]).starts_with(unknown));
     let no_script = "-NOSCRIPT No matching script. Please use EVAL.|";
-    assert_eq!(
-        node.ask(client, &["EVALSHA", &hash, "1", "a", "1"]),
-        no_script
-    );
+    assert_eq!(node.ask(client, &["EVALSHA", &hash, "1", "a", "1"]), no_script);
     node.say(client, "SET a 1");
     assert_eq!(node.ask(client, &["EVAL", text, "1", "a", "2"]), ":0|");
     assert_eq!(node.ask(client, &["EVALSHA", &hash, "1", "a", "1"]), ":1|");
@@ -306,38 +297,22 @@ fn other_scripts_are_refused_and_hashes_are_learnt() {
     assert_eq!(known, "*3|:1|:1|:0|");
     assert_eq!(node.say(client, "SCRIPT FLUSH SYNC"), "+OK|");
     assert_eq!(node.ask(client, &["SCRIPT", "EXISTS", &hash]), "*1|:0|");
-    assert_eq!(
-        node.ask(client, &["SCRIPT", "LOAD", text]),
-        format!("$40|{hash}|")
-    );
+    assert_eq!(node.ask(client, &["SCRIPT", "LOAD", text]), format!("$40|{hash}|"));
     assert_eq!(node.ask(client, &["SCRIPT", "EXISTS", &hash]), "*1|:1|");
     // In a transaction, and numbered in a session.
     node.say(client, "SET a 1");
     node.say(client, "MULTI");
-    assert_eq!(
-        node.ask(client, &["EVALSHA", &hash, "1", "a", "1"]),
-        "+QUEUED|"
-    );
+    assert_eq!(node.ask(client, &["EVALSHA", &hash, "1", "a", "1"]), "+QUEUED|");
     assert_eq!(node.ask(client, &["EVAL", "return 1", "0"]), "+QUEUED|");
     let replies = node.say(client, "EXEC");
-    assert!(
-        replies.starts_with(&format!("*2|:1|{unknown}")),
-        "{replies}"
-    );
+    assert!(replies.starts_with(&format!("*2|:1|{unknown}")), "{replies}");
     node.say(client, "SET a 1");
     node.say(client, "QUORATE SESSION");
     for _ in 0..2 {
         let words = ["QUORATE", "SEQ", "1", "EVALSHA", &hash, "1", "a", "1"];
-        assert_eq!(
-            node.ask(client, &words),
-            ":1|",
-            "once, and the stored reply"
-        );
+        assert_eq!(node.ask(client, &words), ":1|", "once, and the stored reply");
     }
-    assert!(
-        node.say(client, "QUORATE SEQ 2 EVAL x 0")
-            .starts_with(unknown)
-    );
+    assert!(node.say(client, "QUORATE SEQ 2 EVAL x 0").starts_with(unknown));
     assert!(Scripts::default().find(PY_EXTEND.as_bytes()) == Some(Meaning::Extend));
 }
 
@@ -366,35 +341,20 @@ fn who_subscribed_hears_what_is_published() {
         node.say(other, &script("SHA BREAK 2 l ch 0"));
         assert_eq!(node.take(listener), "", "there was none");
         // Before RESP3 it does nothing else.
-        assert!(
-            node.say(listener, "GET a")
-                .starts_with("-ERR Can't execute 'get': only")
-        );
+        assert!(node.say(listener, "GET a").starts_with("-ERR Can't execute 'get': only"));
         assert_eq!(node.say(listener, "PING"), "*2|$4|pong|$0||");
         let left = "*3|$11|unsubscribe|$2|ch|:1|";
         assert_eq!(node.say(listener, "UNSUBSCRIBE ch"), left);
         node.say(other, "PUBLISH ch hello");
         assert_eq!(node.take(listener), "");
-        assert_eq!(
-            node.say(listener, "UNSUBSCRIBE"),
-            "*3|$11|unsubscribe|$1|d|:0|"
-        );
-        assert_eq!(
-            node.say(listener, "UNSUBSCRIBE"),
-            "*3|$11|unsubscribe|$-1|:0|"
-        );
+        assert_eq!(node.say(listener, "UNSUBSCRIBE"), "*3|$11|unsubscribe|$1|d|:0|");
+        assert_eq!(node.say(listener, "UNSUBSCRIBE"), "*3|$11|unsubscribe|$-1|:0|");
         assert_eq!(node.say(listener, "GET a"), "$-1|");
         // With it, both.
         node.say(listener, "HELLO 3");
-        assert_eq!(
-            node.say(listener, "SUBSCRIBE ch"),
-            ">3|$9|subscribe|$2|ch|:1|"
-        );
+        assert_eq!(node.say(listener, "SUBSCRIBE ch"), ">3|$9|subscribe|$2|ch|:1|");
         assert_eq!(node.say(listener, "GET a"), "_|");
-        assert!(
-            node.say(listener, "PUBLISH ch own")
-                .contains(">3|$7|message|$2|ch|$3|own|")
-        );
+        assert!(node.say(listener, "PUBLISH ch own").contains(">3|$7|message|$2|ch|$3|own|"));
         node.say(listener, "MULTI");
         let refused = "-ERR Command not allowed inside a transaction|";
         assert_eq!(node.say(listener, "SUBSCRIBE d"), refused);
@@ -429,21 +389,14 @@ fn subscriptions_are_bounded() {
     let mut node = Node::memory();
     let client = node.connect();
     let long = "c".repeat(1025);
-    assert!(
-        node.ask(client, &["SUBSCRIBE", &long])
-            .starts_with("-ERR a connection may")
-    );
+    assert!(node.ask(client, &["SUBSCRIBE", &long]).starts_with("-ERR a connection may"));
     let names: Vec<String> = (0..1024).map(|n| format!("c{n}")).collect();
     for names in names.chunks(100) {
-        let words: Vec<&str> = std::iter::once("SUBSCRIBE")
-            .chain(names.iter().map(String::as_str))
-            .collect();
+        let words: Vec<&str> =
+            std::iter::once("SUBSCRIBE").chain(names.iter().map(String::as_str)).collect();
         node.ask(client, &words);
     }
-    assert!(
-        node.say(client, "SUBSCRIBE one-more")
-            .starts_with("-ERR a connection may")
-    );
+    assert!(node.say(client, "SUBSCRIBE one-more").starts_with("-ERR a connection may"));
     let held = node.front.held_bytes_of(client);
     assert!((60_000..200_000).contains(&held), "{held}");
     let replies = node.say(client, "UNSUBSCRIBE");

@@ -31,10 +31,7 @@ fn key_of(bytes: &[u8]) -> Key<'_> {
 }
 
 fn meta(key: &str, value: Option<&str>) -> MetaChange {
-    MetaChange {
-        key: key.into(),
-        value: value.map(|value| value.into()),
-    }
+    MetaChange { key: key.into(), value: value.map(|value| value.into()) }
 }
 
 #[test]
@@ -52,10 +49,7 @@ fn position_data_and_metadata_survive_together() {
     store.put(b"lost".into(), b"not committed", VERSION, None);
     drop(store);
     let mut store = open(&path);
-    assert_eq!(
-        store.recovered(),
-        (Slot(3), vec![(b"y".to_vec(), b"2".to_vec())])
-    );
+    assert_eq!(store.recovered(), (Slot(3), vec![(b"y".to_vec(), b"2".to_vec())]));
     assert_eq!(store.len(), 1);
     assert_eq!(&*store.get(b"b".into()).unwrap().value, b"2");
     assert!(!store.contains(b"a".into()) && !store.contains(b"lost".into()));
@@ -66,10 +60,7 @@ fn position_data_and_metadata_survive_together() {
 fn position_that_the_log_does_not_have_yet_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kv");
-    let limits = Limits {
-        held_bytes: 1,
-        ..Limits::default()
-    };
+    let limits = Limits { held_bytes: 1, ..Limits::default() };
     let open = || LsmStore::open_with(&path, limits).unwrap().0;
     let mut store = open();
     store.logged(Slot(3));
@@ -116,9 +107,7 @@ fn keys_of_a_flushed_store_do_not_come_back_and_are_removed_by_and_by() {
             seen += 1;
             std::ops::ControlFlow::Continue(())
         });
-        store.deadlines(Of::Keys, 0, u64::MAX - 1, &mut |_, _| {
-            panic!("no deadline is left")
-        });
+        store.deadlines(Of::Keys, 0, u64::MAX - 1, &mut |_, _| panic!("no deadline is left"));
         assert_eq!((seen, store.len()), (1, 1));
         store.commit(Slot(slot), &[]);
         slot += 1;
@@ -153,11 +142,7 @@ fn the_layers_are_one() {
     for held_bytes in [0, 200, 2000, usize::MAX] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kv");
-        let limits = Limits {
-            held_bytes,
-            written_bytes: usize::MAX,
-            ..Limits::default()
-        };
+        let limits = Limits { held_bytes, written_bytes: usize::MAX, ..Limits::default() };
         let (mut store, _) = LsmStore::open_with(&path, limits).unwrap();
         let mut model = MemoryStore::new();
         let mut random = Random::new(held_bytes as u64);
@@ -334,16 +319,8 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
     }
     let soon = Duration::from_millis(1);
     let options = || Options {
-        limits: Limits {
-            held_bytes: 20_000,
-            ..Limits::default()
-        },
-        delays: Delays {
-            busy: soon,
-            room: soon,
-            retry_min: soon,
-            retry_max: soon,
-        },
+        limits: Limits { held_bytes: 20_000, ..Limits::default() },
+        delays: Delays { busy: soon, room: soon, retry_min: soon, retry_max: soon },
         ..Options::default()
     };
     let (mut store, _) = LsmStore::open_with(&path, options()).unwrap();
@@ -404,10 +381,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
             // As the next turn of a replica does.
             let back = std::iter::repeat_with(|| store.health())
                 .find(|health| matches!(health, Health::Back(_)));
-            assert!(
-                matches!(back, Some(Health::Back(Some(_)))),
-                "{what}: {back:?}"
-            );
+            assert!(matches!(back, Some(Health::Back(Some(_)))), "{what}: {back:?}");
         }
         let (applied_to, _) = store.recovered();
         if applied_to == Slot(LAST) && found == whole {
@@ -419,11 +393,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
             let cut = |note: &String| note.contains("were cut off");
             assert!(note.as_ref().is_none_or(cut), "{what}: {note:?}");
             assert_eq!(store.len(), applied_to.0 - 2, "{what}");
-            assert!(
-                target
-                    .extension()
-                    .is_some_and(|extension| extension == "jnl")
-            );
+            assert!(target.extension().is_some_and(|extension| extension == "jnl"));
             earlier += 1;
         }
         drop(store);
@@ -434,10 +404,7 @@ fn a_store_damaged_anywhere_is_itself_or_begun_again() {
             }
         }
     }
-    assert!(
-        begun_again > 10 && earlier > 0,
-        "{as_it_was} {earlier} {begun_again}"
-    );
+    assert!(begun_again > 10 && earlier > 0, "{as_it_was} {earlier} {begun_again}");
 }
 
 fn files(path: &Path) -> Vec<PathBuf> {
@@ -459,10 +426,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 
 fn journal(path: &Path) -> PathBuf {
     let journal = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "jnl");
-    files(path)
-        .into_iter()
-        .find(journal)
-        .expect("there is a journal")
+    files(path).into_iter().find(journal).expect("there is a journal")
 }
 
 /// A process killed while it made the tree, or a disk that was full then, leaves some of its files.
@@ -499,16 +463,11 @@ fn a_folder_of_another_format_is_refused() {
     drop(store);
     {
         let database = fjall::Database::builder(&path).open().unwrap();
-        let keyspace = database
-            .keyspace("kv", fjall::KeyspaceCreateOptions::default)
-            .unwrap();
+        let keyspace = database.keyspace("kv", fjall::KeyspaceCreateOptions::default).unwrap();
         keyspace.insert([0], [9, 9, 9]).unwrap();
     }
     let error = LsmStore::open(&path).unwrap_err().to_string();
-    assert!(
-        error.contains("format 9, but this version knows 1 only"),
-        "{error}"
-    );
+    assert!(error.contains("format 9, but this version knows 1 only"), "{error}");
 }
 
 #[test]
@@ -518,10 +477,7 @@ fn digests_do_not_depend_on_the_store() {
     let mut memory = MemoryStore::new();
     for number in 0..200u64 {
         let key = number.to_string();
-        let version = Version {
-            slot: number,
-            index: 3,
-        };
+        let version = Version { slot: number, index: 3 };
         let deadline = (number % 3 == 0).then_some(number);
         disk.put(key_of(key.as_bytes()), key.as_bytes(), version, deadline);
         memory.put(key_of(key.as_bytes()), key.as_bytes(), version, deadline);
@@ -538,18 +494,10 @@ fn deadlines_are_found_whatever_was_looked_for_before() {
     let mut store = open(&folder.path().join("kv"));
     let overdue = |store: &LsmStore, wall_ms| {
         let found = overdue(store, wall_ms);
-        found
-            .iter()
-            .map(|(deadline, _)| *deadline)
-            .collect::<Vec<_>>()
+        found.iter().map(|(deadline, _)| *deadline).collect::<Vec<_>>()
     };
     for deadline in [30, 10, 20] {
-        store.put(
-            key_of(deadline.to_string().as_bytes()),
-            b"",
-            VERSION,
-            Some(deadline),
-        );
+        store.put(key_of(deadline.to_string().as_bytes()), b"", VERSION, Some(deadline));
         store.commit(Slot(deadline), &[]);
     }
     assert_eq!(overdue(&store, 20), [10, 20]);

@@ -15,41 +15,24 @@ fn each_way_of_listening_has_its_own_form() {
         assert_eq!(said("PSUBSCRIBE news.* *.[ab]"), both);
         assert_eq!(said("SSUBSCRIBE news.a"), "*3|$10|ssubscribe|$6|news.a|:1|");
         assert_eq!(node.say(other, "PUBLISH news.a hi"), ":3|");
-        let pmessage = |pattern: &str| {
-            format!(
-                "*4|$8|pmessage|${}|{pattern}|$6|news.a|$2|hi|",
-                pattern.len()
-            )
-        };
-        let all = [
-            "*3|$7|message|$6|news.a|$2|hi|",
-            &pmessage("*.[ab]"),
-            &pmessage("news.*"),
-        ];
+        let pmessage =
+            |pattern: &str| format!("*4|$8|pmessage|${}|{pattern}|$6|news.a|$2|hi|", pattern.len());
+        let all = ["*3|$7|message|$6|news.a|$2|hi|", &pmessage("*.[ab]"), &pmessage("news.*")];
         assert_eq!(node.take(listener), all.concat());
         assert_eq!(node.say(other, "PUBLISH news.c hi"), ":1|");
-        assert_eq!(
-            node.take(listener),
-            "*4|$8|pmessage|$6|news.*|$6|news.c|$2|hi|"
-        );
+        assert_eq!(node.take(listener), "*4|$8|pmessage|$6|news.*|$6|news.c|$2|hi|");
         assert_eq!(node.say(other, "PUBLISH other hi"), ":0|");
         assert_eq!(node.take(listener), "");
         assert_eq!(node.say(other, "SPUBLISH news.a shard"), ":1|");
         assert_eq!(node.take(listener), "*3|$8|smessage|$6|news.a|$5|shard|");
         let mut said = |text: &str| node.say(listener, text);
         assert!(said("GET a").starts_with("-ERR Can't execute 'get': only (P|S)SUBSCRIBE"));
-        assert_eq!(
-            said("PUNSUBSCRIBE news.*"),
-            "*3|$12|punsubscribe|$6|news.*|:2|"
-        );
+        assert_eq!(said("PUNSUBSCRIBE news.*"), "*3|$12|punsubscribe|$6|news.*|:2|");
         assert_eq!(said("UNSUBSCRIBE"), "*3|$11|unsubscribe|$6|news.a|:1|");
         assert_eq!(said("UNSUBSCRIBE"), "*3|$11|unsubscribe|$-1|:1|");
         assert_eq!(said("PUNSUBSCRIBE none"), "*3|$12|punsubscribe|$4|none|:1|");
         assert_eq!(said("PUNSUBSCRIBE"), "*3|$12|punsubscribe|$6|*.[ab]|:0|");
-        assert!(
-            said("GET a").starts_with("-ERR"),
-            "a channel of a shard is left"
-        );
+        assert!(said("GET a").starts_with("-ERR"), "a channel of a shard is left");
         assert_eq!(said("SUNSUBSCRIBE"), "*3|$12|sunsubscribe|$6|news.a|:0|");
         assert_eq!(said("SUNSUBSCRIBE"), "*3|$12|sunsubscribe|$-1|:0|");
         assert_eq!(said("GET a"), "$-1|");
@@ -90,10 +73,7 @@ fn pubsub_tells_who_listens_on_this_node() {
     assert_eq!(said("PUBSUB CHANNELS"), "*2|$1|a|$2|ab|");
     assert_eq!(said("PUBSUB CHANNELS ?b"), "*1|$2|ab|");
     assert_eq!(said("PUBSUB NUMSUB"), "*0|");
-    assert_eq!(
-        said("PUBSUB NUMSUB a none s"),
-        "*6|$1|a|:2|$4|none|:0|$1|s|:0|"
-    );
+    assert_eq!(said("PUBSUB NUMSUB a none s"), "*6|$1|a|:2|$4|none|:0|$1|s|:0|");
     assert_eq!(said("PUBSUB NUMPAT"), ":2|");
     assert_eq!(said("PUBSUB SHARDCHANNELS"), "*1|$1|s|");
     assert_eq!(said("PUBSUB SHARDNUMSUB s a"), "*4|$1|s|:1|$1|a|:0|");
@@ -104,15 +84,9 @@ fn pubsub_tells_who_listens_on_this_node() {
     assert!(said("PUBSUB NONSENSE").starts_with("-ERR unknown subcommand 'NONSENSE'"));
     assert!(said("PUBSUB HELP").starts_with("*7|"));
     let long = format!("PUBSUB CHANNELS {}", "*a".repeat(200));
-    assert_eq!(
-        said(&long),
-        "-ERR a pattern of channels may have 256 bytes|"
-    );
+    assert_eq!(said(&long), "-ERR a pattern of channels may have 256 bytes|");
     let listed = said("CLIENT LIST");
-    assert!(
-        listed.contains(" flags=P db=0 sub=2 psub=1 ssub=1 "),
-        "{listed}"
-    );
+    assert!(listed.contains(" flags=P db=0 sub=2 psub=1 ssub=1 "), "{listed}");
     let info = said("INFO stats");
     assert!(
         info.contains("|pubsub_channels:2|pubsub_patterns:2|pubsubshard_channels:1|"),
@@ -158,13 +132,7 @@ fn a_pipeline_may_subscribe_and_unsubscribe() {
     let told = pipeline(
         &mut node,
         one,
-        &[
-            "SUBSCRIBE a b",
-            "PSUBSCRIBE *",
-            "UNSUBSCRIBE",
-            "UNSUBSCRIBE",
-            "SUBSCRIBE a",
-        ],
+        &["SUBSCRIBE a b", "PSUBSCRIBE *", "UNSUBSCRIBE", "UNSUBSCRIBE", "SUBSCRIBE a"],
     );
     let expected = [
         "*3|$9|subscribe|$1|a|:1|*3|$9|subscribe|$1|b|:2|*3|$10|psubscribe|$1|*|:3|",
@@ -175,11 +143,7 @@ fn a_pipeline_may_subscribe_and_unsubscribe() {
     let told = pipeline(&mut node, one, &["UNSUBSCRIBE a", "PUNSUBSCRIBE", "GET k"]);
     let expected = "*3|$11|unsubscribe|$1|a|:1|*3|$12|punsubscribe|$1|*|:0|$-1|";
     assert_eq!(told, expected);
-    let told = pipeline(
-        &mut node,
-        one,
-        &["SUBSCRIBE a", "SSUBSCRIBE a", "RESET", "GET k"],
-    );
+    let told = pipeline(&mut node, one, &["SUBSCRIBE a", "SSUBSCRIBE a", "RESET", "GET k"]);
     let expected = "*3|$9|subscribe|$1|a|:1|*3|$10|ssubscribe|$1|a|:1|+RESET|$-1|";
     assert_eq!(told, expected);
     for asked in ["PUBLISH a x", "SPUBLISH a x"] {

@@ -16,28 +16,20 @@ fn a_command_is_a_line_in_the_form_of_redis() {
     let (mut node, monitor, client) = watched();
     node.world.wall_ms = 1_339_518_083_107;
     assert_eq!(node.say(client, "keys *"), "*0|");
-    assert_eq!(
-        node.take(monitor),
-        "+1339518083.107000 [0 10.0.0.2:5000] \"keys\" \"*\"|"
-    );
+    assert_eq!(node.take(monitor), "+1339518083.107000 [0 10.0.0.2:5000] \"keys\" \"*\"|");
     node.ask(client, &["SET", "a\"\\\n\r\t\u{7}\u{8}", "\u{1}é \u{7f}"]);
     let line = node.take(monitor);
     let escaped = r#""SET" "a\"\\\n\r\t\a\b" "\x01\xc3\xa9 \x7f"|"#;
     assert!(line.ends_with(escaped), "{line}");
     node.ask(client, &["SET", "k", &"x".repeat(200)]);
-    assert!(
-        node.take(monitor).contains("x... (72 more bytes)\"|"),
-        "shortened as in SLOWLOG"
-    );
+    assert!(node.take(monitor).contains("x... (72 more bytes)\"|"), "shortened as in SLOWLOG");
     // What is refused is not shown; what a transaction queues is.
     for words in ["NONSENSE 1", "GET", "MULTI", "GET k", "EXEC"] {
         node.say(client, words);
     }
     let lines = node.take(monitor);
-    let said: Vec<&str> = lines
-        .split('|')
-        .filter_map(|line| Some(line.split_once("] ")?.1))
-        .collect();
+    let said: Vec<&str> =
+        lines.split('|').filter_map(|line| Some(line.split_once("] ")?.1)).collect();
     assert_eq!(said, ["\"MULTI\"", "\"GET\" \"k\"", "\"EXEC\""]);
 }
 
@@ -119,8 +111,5 @@ fn reset_quit_and_the_end_of_the_connection_end_it() {
     }
     // Not where replies are promised in another order.
     node.say(client, "MULTI");
-    assert_eq!(
-        node.say(client, "MONITOR"),
-        "-ERR Command not allowed inside a transaction|"
-    );
+    assert_eq!(node.say(client, "MONITOR"), "-ERR Command not allowed inside a transaction|");
 }

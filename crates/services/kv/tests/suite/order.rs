@@ -5,11 +5,7 @@ use quorate_replica::front::{ConnectionId, Failure, Front as _};
 use crate::common::{Asked, Node, Random, Told, request};
 
 fn write_count(node: &Node) -> usize {
-    node.world
-        .asked
-        .iter()
-        .filter(|asked| matches!(asked, Asked::Write(..)))
-        .count()
+    node.world.asked.iter().filter(|asked| matches!(asked, Asked::Write(..))).count()
 }
 
 /// What the front asked for, in order.
@@ -26,11 +22,7 @@ fn asked(node: &Node) -> String {
 }
 
 fn read_count(node: &Node) -> usize {
-    node.world
-        .asked
-        .iter()
-        .filter(|asked| matches!(asked, Asked::Read(_)))
-        .count()
+    node.world.asked.iter().filter(|asked| matches!(asked, Asked::Read(_))).count()
 }
 
 #[test]
@@ -90,9 +82,7 @@ fn connection_chooses_how_fresh_its_reads_are() {
     assert_eq!(node.say(client, "QUORATE READ"), "+bounded 250|");
     node.feed(client, b"GET a\r\nQUORATE READ bounded 40\r\nGET b\r\n");
     assert_eq!(asked(&node), "within");
-    let Asked::ReadWithin(_, most_ms) = node.world.asked[0] else {
-        panic!("just seen")
-    };
+    let Asked::ReadWithin(_, most_ms) = node.world.asked[0] else { panic!("just seen") };
     assert_eq!(most_ms, 40, "the stricter of the run");
     node.settle();
     node.take(client);
@@ -150,10 +140,7 @@ fn connection_chooses_when_its_writes_are_answered() {
     node.say(client, "QUORATE SEQ 1 SET a 4");
     assert_eq!(written(&node), 3);
     // What waits for a read keeps the class of when it was asked for.
-    node.feed(
-        client,
-        b"GET a\r\nSET a 5\r\nQUORATE CLASS group\r\nSET a 6\r\n",
-    );
+    node.feed(client, b"GET a\r\nSET a 5\r\nQUORATE CLASS group\r\nSET a 6\r\n");
     node.settle();
     node.take(client);
     assert_eq!(written(&node), 4);
@@ -175,10 +162,7 @@ fn connection_chooses_when_its_writes_are_answered() {
     // [less-6] What a command did is not known before disks have decided it.
     node.world.volatile = false;
     let refused = node.say(client, "QUORATE CLASS volatile");
-    assert!(
-        refused.starts_with("-ERR the cluster is durable"),
-        "{refused}"
-    );
+    assert!(refused.starts_with("-ERR the cluster is durable"), "{refused}");
     assert_eq!(node.say(client, "QUORATE CLASS"), "+durable|");
 }
 
@@ -253,14 +237,8 @@ fn watch_and_digest_wait_for_the_writes_before_them() {
     assert_eq!(asked(&node), "read");
     node.settle();
     let replies = node.take(client);
-    assert!(
-        replies.starts_with("+OK|$1|1|+2 ") && replies.ends_with("|+OK|"),
-        "{replies}"
-    );
-    node.feed(
-        client,
-        b"SET a 1\r\nWATCH a\r\nMULTI\r\nGET a\r\nEXEC\r\nGET a\r\n",
-    );
+    assert!(replies.starts_with("+OK|$1|1|+2 ") && replies.ends_with("|+OK|"), "{replies}");
+    node.feed(client, b"SET a 1\r\nWATCH a\r\nMULTI\r\nGET a\r\nEXEC\r\nGET a\r\n");
     assert_eq!(asked(&node), "write");
     node.execute(0);
     node.tell(0);
@@ -321,18 +299,12 @@ fn stale_reads_behind_failed_writes_are_answered() {
     let client = node.connect();
     node.say(client, "SET a 1");
     node.say(client, "READONLY");
-    node.feed(
-        client,
-        b"SET a 2\r\nGET a\r\nSET a 3\r\nGET a\r\nREADWRITE\r\nGET a\r\n",
-    );
+    node.feed(client, b"SET a 2\r\nGET a\r\nSET a 3\r\nGET a\r\nREADWRITE\r\nGET a\r\n");
     fail_all(&mut node, Failure::NoQuorum);
     let reply = node.take(client);
     let replies: Vec<&str> = reply.split_terminator('|').collect();
     let failed = |reply: &str| reply.starts_with("-NOQUORUM");
-    assert!(
-        replies[..3].iter().all(|reply| failed(reply)),
-        "{replies:?}"
-    );
+    assert!(replies[..3].iter().all(|reply| failed(reply)), "{replies:?}");
     assert_eq!(replies[3..6], ["$1", "1", "+OK"]);
     assert!(failed(replies[6]) && replies.len() == 7, "{replies:?}");
 }
@@ -345,10 +317,7 @@ fn a_connection_cannot_tell_a_slow_replica_from_an_instant_one() {
         let script: Vec<String> = (0..60).map(|_| any_command(&mut random)).collect();
         let mut instant = Node::memory();
         let client = instant.connect();
-        let expected: String = script
-            .iter()
-            .map(|line| instant.say(client, line))
-            .collect();
+        let expected: String = script.iter().map(|line| instant.say(client, line)).collect();
 
         let mut slow = Node::memory();
         let client = slow.connect();
@@ -401,10 +370,7 @@ fn every_failure_has_its_word() {
         (Failure::Busy, "-BUSY "),
         (Failure::NoQuorum, "-NOQUORUM not executed"),
         (Failure::TooBig, "-TOOBIG "),
-        (
-            Failure::Stopping,
-            "-NOQUORUM not executed: this node is stopping",
-        ),
+        (Failure::Stopping, "-NOQUORUM not executed: this node is stopping"),
         (Failure::Unknown, "-UNKNOWN may have been executed"),
         (Failure::NoSession, "-NOSESSION "),
         (Failure::ReplyForgotten, "-REPLYFORGOTTEN "),
@@ -430,10 +396,7 @@ fn every_failure_has_its_word() {
         let reply = node.take(client);
         let replies: Vec<&str> = reply.split_terminator('|').collect();
         assert_eq!(replies.len(), 5);
-        assert!(
-            replies.iter().all(|reply| reply.starts_with(word)),
-            "{replies:?}"
-        );
+        assert!(replies.iter().all(|reply| reply.starts_with(word)), "{replies:?}");
         // The connection goes on.
         assert_eq!(node.say(client, "SET a 3"), "+OK|");
         assert_eq!(node.say(client, "GET a"), "$1|3|");
@@ -462,10 +425,7 @@ fn a_client_that_is_gone_is_forgotten() {
     assert_eq!(node.front.open_requests(), 3);
     node.front.closed(gone, &mut node.world);
     node.front.closed(reader, &mut node.world);
-    assert_eq!(
-        (node.front.open_requests(), node.front.connections()),
-        (0, 1)
-    );
+    assert_eq!((node.front.open_requests(), node.front.connections()), (0, 1));
     assert_eq!(node.world.forgotten.len(), 3);
     node.input.clear();
     node.input.insert(stays, Vec::new());
@@ -517,10 +477,7 @@ fn other_protocols_are_closed_before_anything_is_executed() {
             assert!(node.front.closing(client), "{request:?}");
             let reply = node.take(client);
             let last = reply.split_terminator('|').next_back().unwrap();
-            assert!(
-                last.starts_with("-ERR Protocol error: "),
-                "{request:?}: {reply}"
-            );
+            assert!(last.starts_with("-ERR Protocol error: "), "{request:?}: {reply}");
             let other = node.connect();
             assert_eq!(node.say(other, "GET a"), "$-1|", "{request:?}");
         }
@@ -530,10 +487,7 @@ fn other_protocols_are_closed_before_anything_is_executed() {
     let client = node.connect();
     assert_eq!(node.say(client, "SET post HTTP/1.1"), "+OK|");
     assert_eq!(node.say(client, "EXISTS post host:"), ":1|");
-    assert_eq!(
-        node.say(client, "\x16\x16"),
-        "-ERR unknown command '??', see docs/commands.md|"
-    );
+    assert_eq!(node.say(client, "\x16\x16"), "-ERR unknown command '??', see docs/commands.md|");
 }
 
 #[test]
@@ -578,19 +532,8 @@ fn outstanding_writes_that_return_values_are_bounded_by_what_they_returned() {
     node.settle();
     assert_eq!(node.take(client), "$1|x|".repeat(100));
 
-    node.feed(
-        client,
-        &[
-            b"GETDEL large\r\n".as_slice(),
-            &b"LPOP small\r\n".repeat(99),
-        ]
-        .concat(),
-    );
-    assert_eq!(
-        write_count(&node),
-        32,
-        "small replies earned room, up to a bound"
-    );
+    node.feed(client, &[b"GETDEL large\r\n".as_slice(), &b"LPOP small\r\n".repeat(99)].concat());
+    assert_eq!(write_count(&node), 32, "small replies earned room, up to a bound");
     node.settle();
     node.take(client);
     node.ask(client, &["SET", "large", &value]);
@@ -607,14 +550,9 @@ fn replies_that_nobody_reads_stop_the_input() {
     node.ask(client, &["SET", "a", &value]);
     // The reactor cannot send: `output` is left as it is.
     let gets = b"GET a\r\n".repeat(3);
-    assert_eq!(
-        node.front.received(client, &gets, &mut node.world),
-        gets.len()
-    );
+    assert_eq!(node.front.received(client, &gets, &mut node.world), gets.len());
     node.execute(0);
-    let Told::Readable(tag) = node.world.told.remove(0) else {
-        panic!("a read")
-    };
+    let Told::Readable(tag) = node.world.told.remove(0) else { panic!("a read") };
     let readable = quorate_replica::front::Completion::Readable(tag);
     node.front.completed(readable, &mut node.world);
     assert!(!node.front.ready(client));
@@ -633,9 +571,7 @@ fn a_connection_with_room_again_is_reported() {
     assert_eq!(node.front.next_dirty(), None);
     node.execute(0);
     node.execute(0);
-    let Told::Written(tag, reply) = node.world.told.remove(1) else {
-        panic!("a write")
-    };
+    let Told::Written(tag, reply) = node.world.told.remove(1) else { panic!("a write") };
     let written = quorate_replica::front::Completion::Written(tag, &reply);
     node.front.completed(written, &mut node.world);
     assert_eq!(node.front.next_dirty(), Some(client));
@@ -670,8 +606,7 @@ fn replies_of_all_connections_are_bounded_together() {
         let mut refused = 0;
         // The reactor cannot send: the outputs are left as they are.
         for &client in &clients {
-            node.front
-                .received(client, script.as_bytes(), &mut node.world);
+            node.front.received(client, script.as_bytes(), &mut node.world);
         }
         while !node.world.asked.is_empty() || !node.world.told.is_empty() {
             node.execute(0);
@@ -681,13 +616,8 @@ fn replies_of_all_connections_are_bounded_together() {
         }
         let held = node.front.held_bytes();
         assert!((2 << 20..5 << 20).contains(&held), "{held}");
-        let each = clients
-            .iter()
-            .map(|client| node.front.held_bytes_of(*client));
-        assert!(
-            held - each.sum::<usize>() < 10_000,
-            "the others hold nearly nothing"
-        );
+        let each = clients.iter().map(|client| node.front.held_bytes_of(*client));
+        assert!(held - each.sum::<usize>() < 10_000, "the others hold nearly nothing");
         for &client in &clients {
             let output = node.front.take_output(client);
             refused += String::from_utf8(output).unwrap().matches(full).count();
@@ -747,9 +677,8 @@ fn a_connection_at_rest_holds_little() {
     node.feed(client, &b"GET a\r\nINCR n\r\n".repeat(20));
     node.settle();
     let keys: Vec<String> = (0..100_000).map(|n| n.to_string()).collect();
-    let words: Vec<&str> = std::iter::once("EXISTS")
-        .chain(keys.iter().map(String::as_str))
-        .collect();
+    let words: Vec<&str> =
+        std::iter::once("EXISTS").chain(keys.iter().map(String::as_str)).collect();
     node.ask(client, &words);
     node.feed(client, &b"GETRANGE a 0 9\r\n".repeat(3000));
     node.settle();
@@ -794,14 +723,8 @@ fn two_connections_see_what_was_acknowledged_to_the_other() {
             node.settle_randomly(&mut random);
             acknowledged += node.take(clients[0]).matches("+OK").count();
             let reply = node.take(clients[1]);
-            let value = reply
-                .split('|')
-                .nth(1)
-                .and_then(|text| text.parse::<usize>().ok());
-            assert!(
-                value.unwrap_or(0) >= floor.unwrap(),
-                "seed {seed} round {round}: {reply}"
-            );
+            let value = reply.split('|').nth(1).and_then(|text| text.parse::<usize>().ok());
+            assert!(value.unwrap_or(0) >= floor.unwrap(), "seed {seed} round {round}: {reply}");
         }
     }
 }

@@ -17,15 +17,9 @@ const MISSING: [(&str, &str); 12] = [
         "bgrewriteaof bgsave failover lastsave psync replconf replicaof role save shutdown slaveof sync waitaof",
         "persistence and replication need no managing",
     ),
-    (
-        "asking cluster",
-        "there are no slots: every node has all keys",
-    ),
+    ("asking cluster", "there are no slots: every node has all keys"),
     ("debug", "for tests of Redis itself"),
-    (
-        "dump migrate restore restore-asking",
-        "Redis' format of files is not spoken",
-    ),
+    ("dump migrate restore restore-asking", "Redis' format of files is not spoken"),
     ("eval_ro evalsha_ro fcall fcall_ro", "there is no Lua"),
     (
         "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore",
@@ -35,10 +29,7 @@ const MISSING: [(&str, &str); 12] = [
     ("lolwut", "draws Redis' version"),
     ("module", "there are no modules"),
     ("move swapdb", "there is one database"),
-    (
-        "pfadd pfcount pfdebug pfmerge pfselftest",
-        "no HyperLogLog yet",
-    ),
+    ("pfadd pfcount pfdebug pfmerge pfselftest", "no HyperLogLog yet"),
     (
         "xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xread xreadgroup xrevrange xsetid xtrim",
         "no streams of Redis yet; byte streams are another thing",
@@ -79,8 +70,5 @@ fn page_has_all_commands() {
         fs::write(&path, [before, BEGIN, &table, END, after].concat()).unwrap();
         return;
     }
-    assert!(
-        now == table,
-        "docs/commands.md is out of date; REWRITE=1 writes it again"
-    );
+    assert!(now == table, "docs/commands.md is out of date; REWRITE=1 writes it again");
 }

@@ -31,8 +31,7 @@ fn parse<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Seen {
                 }
                 Ok(Parsed::Request { arguments, used }) => {
                     assert!(!arguments.is_empty());
-                    seen.requests
-                        .push(arguments.iter().map(<[u8]>::to_vec).collect());
+                    seen.requests.push(arguments.iter().map(<[u8]>::to_vec).collect());
                     used
                 }
                 Err(error) => {
@@ -53,12 +52,7 @@ fn stream() -> Vec<u8> {
     bytes.extend(request(&["SET", "key", "value\r\nwith lines"]));
     bytes.extend(b"PING\r\n\r\nset a 'b c'\n*0\r\n*-1\r\n");
     bytes.extend(request(&["", "x", ""]));
-    bytes.extend(request(&[
-        "SET",
-        &"k".repeat(300),
-        &"v".repeat(900),
-        "after",
-    ]));
+    bytes.extend(request(&["SET", &"k".repeat(300), &"v".repeat(900), "after"]));
     bytes.extend(request(&["GET", &"v".repeat(990)]));
     bytes.extend(request(&[&"v".repeat(1001)]));
     bytes.extend(b"ECHO \"\\x41\\n\\\"\" ''\r\n");
@@ -69,14 +63,8 @@ fn stream() -> Vec<u8> {
 fn a_stream_means_the_same_wherever_it_is_cut() {
     let bytes = stream();
     let whole = parse(std::iter::once(&*bytes));
-    assert_eq!(
-        (whole.requests.len(), whole.too_big, whole.error),
-        (6, 2, None)
-    );
-    assert_eq!(
-        whole.requests[5],
-        [b"ECHO".to_vec(), b"A\n\"".to_vec(), Vec::new()]
-    );
+    assert_eq!((whole.requests.len(), whole.too_big, whole.error), (6, 2, None));
+    assert_eq!(whole.requests[5], [b"ECHO".to_vec(), b"A\n\"".to_vec(), Vec::new()]);
     for cut in 0..bytes.len() {
         let (left, right) = bytes.split_at(cut);
         assert_eq!(parse([left, right].into_iter()), whole, "cut at {cut}");
@@ -109,18 +97,8 @@ fn hostile_lengths_are_refused_before_they_are_used() {
         (&[b'x'; 70_000], InlineTooBig),
     ];
     for (bytes, error) in cases {
-        assert_eq!(
-            parse(std::iter::once(*bytes)).error,
-            Some(*error),
-            "{}",
-            bytes.escape_ascii()
-        );
-        assert_eq!(
-            parse(bytes.chunks(1)).error,
-            Some(*error),
-            "{}",
-            bytes.escape_ascii()
-        );
+        assert_eq!(parse(std::iter::once(*bytes)).error, Some(*error), "{}", bytes.escape_ascii());
+        assert_eq!(parse(bytes.chunks(1)).error, Some(*error), "{}", bytes.escape_ascii());
     }
 }
 

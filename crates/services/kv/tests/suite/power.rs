@@ -25,10 +25,7 @@ use crate::{
 };
 
 fn limits() -> Limits {
-    Limits {
-        held_bytes: 600,
-        ..Limits::default()
-    }
+    Limits { held_bytes: 600, ..Limits::default() }
 }
 
 /// A store whose tables hold this much.
@@ -87,10 +84,7 @@ fn newest_journal(path: &Path) -> PathBuf {
 
 fn used(path: &Path) -> usize {
     let bytes = std::fs::read(path).unwrap();
-    bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1)
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 /// What a loss of power may leave of bytes that were not synced.
@@ -158,10 +152,7 @@ fn lose_power_after_syncs(seed: u64, table_bytes: u64) -> (u32, u32, u32) {
         }
         let name = journal.file_name().unwrap();
         let bytes = std::fs::read(whole.join(name)).unwrap();
-        let end = bytes
-            .iter()
-            .rposition(|byte| *byte != 0)
-            .map_or(0, |last| last + 1);
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         for _ in 0..10 {
             let other = folder.path().join("other");
             copy(&whole, &other);
@@ -257,9 +248,8 @@ impl Disk for Noting {
     }
 
     fn sync_names(&self, folder: &Path) -> io::Result<()> {
-        let names: io::Result<BTreeSet<_>> = std::fs::read_dir(folder)?
-            .map(|entry| Ok(entry?.path()))
-            .collect();
+        let names: io::Result<BTreeSet<_>> =
+            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect();
         self.0.lock().unwrap().insert(folder.to_owned(), names?);
         RealDisk.sync_names(folder)
     }
@@ -272,10 +262,7 @@ fn a_store_has_durable_folders_before_anything_is_built_on_it() {
     let path = folder.path().join("kv");
     for _ in ["a new one", "one that another process has left"] {
         let disk = Arc::new(Noting::default());
-        let options = Options {
-            disk: Arc::clone(&disk) as Arc<dyn Disk>,
-            ..Options::default()
-        };
+        let options = Options { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..Options::default() };
         let (_store, note) = LsmStore::open_with(&path, options).unwrap();
         assert_eq!(note, None);
         let noted = disk.0.lock().unwrap();

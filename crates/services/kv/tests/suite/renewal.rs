@@ -29,16 +29,8 @@ const VALUE_BYTES: usize = 900;
 fn options() -> Options {
     let soon = Duration::from_millis(1);
     Options {
-        limits: Limits {
-            held_bytes: 2_000,
-            ..Limits::default()
-        },
-        delays: Delays {
-            busy: soon,
-            room: soon,
-            retry_min: soon,
-            retry_max: soon,
-        },
+        limits: Limits { held_bytes: 2_000, ..Limits::default() },
+        delays: Delays { busy: soon, room: soon, retry_min: soon, retry_max: soon },
         ..Options::default()
     }
 }
@@ -78,11 +70,8 @@ impl Group {
         let mut options = Cluster::<Service>::options(count, Class::Durable);
         options.client_timeout_ms = 2_000;
         let mut snapshots = SnapshotOptions::default();
-        (
-            snapshots.ratio,
-            snapshots.log_bytes_min,
-            snapshots.log_bytes_max,
-        ) = (0, 48 << 10, 96 << 10);
+        (snapshots.ratio, snapshots.log_bytes_min, snapshots.log_bytes_max) =
+            (0, 48 << 10, 96 << 10);
         change(&mut snapshots);
         options.snapshots = snapshots.in_files_of(4096, 16);
         let mut cluster = Cluster::with_options(options, seed, make);
@@ -90,12 +79,7 @@ impl Group {
         for node in &nodes {
             cluster.start(*node);
         }
-        let mut group = Self {
-            cluster,
-            nodes,
-            folder,
-            random: Random::new(seed),
-        };
+        let mut group = Self { cluster, nodes, folder, random: Random::new(seed) };
         group.until("a leader", |group| group.cluster.leader().is_some());
         group
     }
@@ -109,17 +93,14 @@ impl Group {
     }
 
     fn outcome(&mut self, node: NodeId, tag: quorate_replica::front::Tag) -> Outcome {
-        self.until("an outcome", |group| {
-            group.cluster.outcome(node, tag).is_some()
-        });
+        self.until("an outcome", |group| group.cluster.outcome(node, tag).is_some());
         self.cluster.outcome(node, tag).unwrap().clone()
     }
 
     /// SET, in the form that the log has; bytes that cannot be compressed.
     fn set(&mut self, node: NodeId, key: &str) {
-        let value: Vec<u8> = (0..VALUE_BYTES)
-            .map(|_| self.random.next().to_le_bytes()[0])
-            .collect();
+        let value: Vec<u8> =
+            (0..VALUE_BYTES).map(|_| self.random.next().to_le_bytes()[0]).collect();
         let mut command = vec![64, 0, 0];
         for field in [key.as_bytes(), &value] {
             Encoder(&mut command).bytes(field);
@@ -155,10 +136,7 @@ impl Group {
             let applied = |node: &NodeId| group.cluster.replica(*node).applied_to();
             let first = applied(&group.nodes[0]);
             let well = |node: &NodeId| group.cluster.replica(*node).error().is_none();
-            group
-                .nodes
-                .iter()
-                .all(|node| applied(node) == first && well(node))
+            group.nodes.iter().all(|node| applied(node) == first && well(node))
         });
     }
 
@@ -207,16 +185,12 @@ impl Group {
 
     fn scrubbed(&mut self, node: NodeId) -> ScrubStatus {
         self.begin_scrub(node);
-        self.until("the end of a scrub", |group| {
-            group.status(node).now.is_none()
-        });
+        self.until("the end of a scrub", |group| group.status(node).now.is_none());
         self.status(node)
     }
 
     fn mended(&mut self, node: NodeId) -> ScrubStatus {
-        self.until("the end of a repair", |group| {
-            group.status(node).count(Fate::Repairing) == 0
-        });
+        self.until("the end of a repair", |group| group.status(node).count(Fate::Repairing) == 0);
         self.status(node)
     }
 
@@ -271,13 +245,8 @@ fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
         assert!(is_of_the_store(&status, Fate::Repairing), "{status:?}");
         assert!(!group.is_aside(node), "nothing sound is given up before");
         let answers = group.has(node, "key 299");
-        assert!(
-            answers || leads || group.is_aside(node),
-            "it serves until then"
-        );
-        group.until("the end of a scrub", |group| {
-            group.status(node).now.is_none()
-        });
+        assert!(answers || leads || group.is_aside(node), "it serves until then");
+        group.until("the end of a scrub", |group| group.status(node).now.is_none());
         let status = group.mended(node);
         assert!(is_of_the_store(&status, Fate::Repaired), "{status:?}");
         group.set(node, "key 299");
@@ -285,10 +254,7 @@ fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
         assert_eq!(group.scrubbed(node).found, vec![]);
         group.all_equal();
         for number in (0..300).step_by(7) {
-            assert!(
-                group.has(node, &format!("key {number}")),
-                "{leads} {number}"
-            );
+            assert!(group.has(node, &format!("key {number}")), "{leads} {number}");
         }
     }
 }

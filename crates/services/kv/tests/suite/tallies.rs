@@ -46,10 +46,7 @@ fn commandstats_count_calls_times_and_failures() {
     node.world.command_bytes_max = 100;
     node.say(client, "SET k v");
     let long = "x".repeat(1000);
-    assert!(
-        node.ask(client, &["SET", "k", &long])
-            .starts_with("-TOOBIG")
-    );
+    assert!(node.ask(client, &["SET", "k", &long]).starts_with("-TOOBIG"));
     assert!(
         of(&mut node, "set")[0]
             .ends_with("calls=2,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=0")
@@ -127,22 +124,10 @@ fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
     for (words, expected) in [
         ("SLOWLOG LEN", ":2|"),
         ("SLOWLOG GET 0", "*0|"),
-        (
-            "SLOWLOG GET -2",
-            "-ERR count should be greater than or equal to -1|",
-        ),
-        (
-            "SLOWLOG GET x",
-            "-ERR value is not an integer or out of range|",
-        ),
-        (
-            "SLOWLOG GET 1 2",
-            "-ERR wrong number of arguments for 'slowlog|get' command|",
-        ),
-        (
-            "SLOWLOG NOW",
-            "-ERR unknown subcommand 'NOW'. Try SLOWLOG HELP.|",
-        ),
+        ("SLOWLOG GET -2", "-ERR count should be greater than or equal to -1|"),
+        ("SLOWLOG GET x", "-ERR value is not an integer or out of range|"),
+        ("SLOWLOG GET 1 2", "-ERR wrong number of arguments for 'slowlog|get' command|"),
+        ("SLOWLOG NOW", "-ERR unknown subcommand 'NOW'. Try SLOWLOG HELP.|"),
         ("SLOWLOG RESET", "+OK|"),
         ("SLOWLOG LEN", ":0|"),
     ] {
@@ -152,10 +137,7 @@ fn slowlog_has_what_took_ten_milliseconds_and_who_asked() {
     node.world.wall_ms += 60_000;
     slowly(&mut node, client, &["SET", "k", "w"], 10);
     let one = node.say(client, "SLOWLOG GET -1");
-    assert!(
-        one.starts_with("*1|*6|:2|") && one.contains("not kept"),
-        "{one}"
-    );
+    assert!(one.starts_with("*1|*6|:2|") && one.contains("not kept"), "{one}");
 }
 
 #[test]
@@ -169,10 +151,7 @@ fn slowlog_is_bounded_and_shortens_as_redis_does() {
     slowly(&mut node, client, &words, 10);
     let told = node.say(client, "SLOWLOG GET 1");
     assert!(told.contains("|*33|$4|MGET|"), "{told}");
-    assert!(
-        told.contains(&format!("{}... (1 more bytes)|", "x".repeat(128))),
-        "{told}"
-    );
+    assert!(told.contains(&format!("{}... (1 more bytes)|", "x".repeat(128))), "{told}");
     assert!(told.contains("|$22|... (2 more arguments)|"), "{told}");
     let idle = node.front.held_bytes();
     for _ in 0..300 {
@@ -235,28 +214,16 @@ fn latency_has_spikes_and_their_parts() {
         ("LATENCY HISTORY fork", "*0|"),
         ("LATENCY RESET command fork", ":1|"),
         ("LATENCY HISTORY command", "*0|"),
-        (
-            "LATENCY GRAPH command",
-            "-ERR LATENCY GRAPH is not supported: use LATENCY HISTORY|",
-        ),
-        (
-            "LATENCY NOW",
-            "-ERR unknown subcommand 'NOW'. Try LATENCY HELP.|",
-        ),
+        ("LATENCY GRAPH command", "-ERR LATENCY GRAPH is not supported: use LATENCY HISTORY|"),
+        ("LATENCY NOW", "-ERR unknown subcommand 'NOW'. Try LATENCY HELP.|"),
     ] {
         assert_eq!(node.say(client, words), expected, "{words}");
     }
     let report = node.say(client, "LATENCY DOCTOR");
     assert!(report.contains("command-queued ("), "{report}");
-    assert!(
-        node.say(client, "LATENCY HISTOGRAM")
-            .starts_with("-ERR LATENCY HISTOGRAM is not")
-    );
+    assert!(node.say(client, "LATENCY HISTOGRAM").starts_with("-ERR LATENCY HISTOGRAM is not"));
     assert_eq!(node.say(client, "LATENCY RESET"), ":2|");
-    assert!(
-        node.say(client, "LATENCY DOCTOR")
-            .contains("No command took 10 ms")
-    );
+    assert!(node.say(client, "LATENCY DOCTOR").contains("No command took 10 ms"));
 }
 
 /// What a client says of who it is never gets there, however slow the node is.
@@ -276,8 +243,5 @@ fn slowlog_has_no_secrets() {
     node.settle();
     node.take(client);
     let told = node.say(client, "SLOWLOG GET -1");
-    assert!(
-        told.starts_with("*2|") && !told.contains("hunter2"),
-        "{told}"
-    );
+    assert!(told.starts_with("*2|") && !told.contains("hunter2"), "{told}");
 }

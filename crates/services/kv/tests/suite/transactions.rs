@@ -166,10 +166,7 @@ fn watching_is_bounded() {
     let mut node = Node::memory();
     let one = node.connect();
     let keys: Vec<String> = (0..4097).map(|n| n.to_string()).collect();
-    let words: Vec<&str> = ["WATCH"]
-        .into_iter()
-        .chain(keys.iter().map(String::as_str))
-        .collect();
+    let words: Vec<&str> = ["WATCH"].into_iter().chain(keys.iter().map(String::as_str)).collect();
     assert!(node.ask(one, &words).starts_with("-ERR too many keys"));
     node.say(one, "MULTI");
     assert!(node.say(one, "EXEC").starts_with("-EXECABORT"));

@@ -96,11 +96,7 @@ impl BlockPool {
 
     /// How much memory a filling of so many bytes takes, but for what places it within a block.
     pub fn memory_for(&self, bytes: usize) -> usize {
-        if self.goes_round(bytes) {
-            SMALLEST << size(bytes)
-        } else {
-            bytes
-        }
+        if self.goes_round(bytes) { SMALLEST << size(bytes) } else { bytes }
     }
 
     fn goes_round(&self, bytes: usize) -> bool {
@@ -197,13 +193,7 @@ impl Filling {
     }
 
     fn nothing() -> Self {
-        Self {
-            buffer: Buffer::new(0),
-            from: 0,
-            to: 0,
-            end: 0,
-            home: None,
-        }
+        Self { buffer: Buffer::new(0), from: 0, to: 0, end: 0, home: None }
     }
 
     /// Nothing more comes, and only the first `bytes` are wanted.
@@ -214,31 +204,14 @@ impl Filling {
 
     /// Nothing more comes.
     pub fn done(self) -> Blocks {
-        let Self {
-            buffer,
-            from,
-            to,
-            home,
-            ..
-        } = self;
-        Blocks(Arc::new(Held {
-            buffer: Some(buffer),
-            from,
-            to,
-            home,
-            checks: OnceLock::new(),
-        }))
+        let Self { buffer, from, to, home, .. } = self;
+        Blocks(Arc::new(Held { buffer: Some(buffer), from, to, home, checks: OnceLock::new() }))
     }
 }
 
 impl fmt::Debug for Filling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Filling({} of {} bytes)",
-            self.len(),
-            self.end - self.from
-        )
+        write!(f, "Filling({} of {} bytes)", self.len(), self.end - self.from)
     }
 }
 
@@ -399,26 +372,14 @@ mod tests {
     fn free(pool: &BlockPool) -> usize {
         let free = pool.free();
         let all = free.of.iter().flatten();
-        assert_eq!(
-            all.clone()
-                .map(|buffer| buffer.len() - BLOCK)
-                .sum::<usize>(),
-            free.bytes
-        );
+        assert_eq!(all.clone().map(|buffer| buffer.len() - BLOCK).sum::<usize>(), free.bytes);
         all.count()
     }
 
     #[test]
     fn memory_is_kept_by_its_size_up_to_a_bound() {
         let pool = BlockPool::new(USUAL, 2);
-        let lengths = [
-            SMALLEST / 2,
-            SMALLEST,
-            SMALLEST + 1,
-            USUAL / 2,
-            USUAL / 2 + 1,
-            USUAL,
-        ];
+        let lengths = [SMALLEST / 2, SMALLEST, SMALLEST + 1, USUAL / 2, USUAL / 2 + 1, USUAL];
         let made = lengths.map(|length| filled(&pool, 4095, &bytes(length)));
         let places = made.each_ref().map(|blocks| blocks.as_ptr());
         // Too small to keep: 0. Then 32, 64, 128, 256 and 256 KiB, in turn, while there is room for 512.
@@ -437,10 +398,7 @@ mod tests {
     #[test]
     fn memory_of_the_usual_size_goes_round_once_nobody_reads_it() {
         let pool = BlockPool::new(USUAL, 1);
-        let (one, two) = (
-            filled(&pool, 7, &bytes(USUAL)),
-            filled(&pool, 0, &bytes(USUAL)),
-        );
+        let (one, two) = (filled(&pool, 7, &bytes(USUAL)), filled(&pool, 0, &bytes(USUAL)));
         let source = two.part(0..BLOCK).unwrap();
         drop((one, two));
         assert_eq!(free(&pool), 1, "a disk reads the other");

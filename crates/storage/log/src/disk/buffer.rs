@@ -37,13 +37,7 @@ impl Buffer {
         let memory = vec![0; bytes + BLOCK - 1];
         let start = memory.as_ptr().align_offset(BLOCK);
         assert!(start < BLOCK, "byte pointers can be aligned");
-        Self {
-            memory,
-            start,
-            bytes,
-            capacity: bytes,
-            pooled: None,
-        }
+        Self { memory, start, bytes, capacity: bytes, pooled: None }
     }
 
     /// The driver's own number of this memory, if it has one.
@@ -86,10 +80,7 @@ impl Default for Buffers {
     /// What a log of the usual depth has at a time: in flight, gathering, and one to spare, each as
     /// large as the largest ordinary batch.
     fn default() -> Self {
-        Self {
-            count: 4,
-            bytes: 1 << 20,
-        }
+        Self { count: 4, bytes: 1 << 20 }
     }
 }
 
@@ -104,10 +95,7 @@ pub(crate) struct Pool {
 #[cfg(target_os = "linux")]
 impl Pool {
     pub(crate) fn new(buffers: Buffers) -> Self {
-        let buffer = |_| Buffer {
-            pooled: Some(Pooled::default()),
-            ..Buffer::new(buffers.bytes)
-        };
+        let buffer = |_| Buffer { pooled: Some(Pooled::default()), ..Buffer::new(buffers.bytes) };
         let free: Vec<_> = (0..buffers.count).map(buffer).collect();
         let bytes = free.first().map_or(0, |buffer| buffer.capacity);
         Self { bytes, free }

@@ -39,18 +39,12 @@ mod tests {
     #[test]
     fn a_joined_checksum_is_that_of_all_bytes() {
         let bytes: Vec<u8> = (0..40 * BLOCK).map(|at| (at * at % 251) as u8).collect();
-        let lengths = (0..=33)
-            .map(|blocks| blocks * BLOCK)
-            .chain([1, BLOCK - 1, BLOCK + 1]);
+        let lengths = (0..=33).map(|blocks| blocks * BLOCK).chain([1, BLOCK - 1, BLOCK + 1]);
         for length in lengths {
             for first in [0, 5, 3 * BLOCK] {
                 let (piece, next) = bytes[..first + length].split_at(first);
                 let found = joined(crc32c::crc32c(piece), crc32c::crc32c(next), length);
-                assert_eq!(
-                    found,
-                    crc32c::crc32c(&bytes[..first + length]),
-                    "{first} and {length}"
-                );
+                assert_eq!(found, crc32c::crc32c(&bytes[..first + length]), "{first} and {length}");
             }
         }
     }

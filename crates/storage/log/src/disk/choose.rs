@@ -18,11 +18,8 @@ pub enum Want {
 
 impl Want {
     /// How operators name them.
-    pub const NAMES: [(&'static str, Self); 3] = [
-        ("auto", Self::Auto),
-        ("uring", Self::Uring),
-        ("portable", Self::File),
-    ];
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("auto", Self::Auto), ("uring", Self::Uring), ("portable", Self::File)];
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {

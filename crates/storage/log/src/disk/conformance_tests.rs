@@ -62,9 +62,7 @@ fn more_operations_than_a_device_takes_at_a_time_all_end() {
         }
         let mut open: BTreeMap<_, _> = (0..asked).map(|token| (token, at(token))).collect();
         while !open.is_empty() {
-            let Completed::Read { token, result, .. } = wait(disk) else {
-                panic!()
-            };
+            let Completed::Read { token, result, .. } = wait(disk) else { panic!() };
             assert_eq!(result, Ok(()));
             assert!(open.remove(&token).is_some(), "{token}");
         }
@@ -80,10 +78,7 @@ fn wait(disk: &mut dyn Disk) -> Completed {
         let fd = disk.wait_fd().expect("nothing completes");
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         let limit = Duration::from_secs(20).try_into().unwrap();
-        assert!(
-            poll(&mut fds, Some(&limit)).unwrap() > 0,
-            "nothing completes"
-        );
+        assert!(poll(&mut fds, Some(&limit)).unwrap() > 0, "nothing completes");
     }
 }
 
@@ -128,23 +123,11 @@ fn what_is_written_is_read_back_with(zeros: Zeros) {
             buffer[..2 * BLOCK].fill(token + 1);
             let at = log(3).at(u64::from(token) * 2 * BLOCK as u64);
             expected.insert(u64::from(token), at);
-            disk.start_write(
-                u64::from(token),
-                at,
-                buffer.into(),
-                2 * BLOCK,
-                Durability::Flushed,
-            );
+            disk.start_write(u64::from(token), at, buffer.into(), 2 * BLOCK, Durability::Flushed);
         }
         let mut open_tokens = expected.clone();
         while !open_tokens.is_empty() {
-            let Completed::Written {
-                token,
-                output,
-                result,
-                ..
-            } = wait(&mut disk)
-            else {
+            let Completed::Written { token, output, result, .. } = wait(&mut disk) else {
                 panic!()
             };
             assert_eq!(result, Ok(()));
@@ -159,13 +142,7 @@ fn what_is_written_is_read_back_with(zeros: Zeros) {
         for (token, at) in expected {
             let buffer = Buffer::new(2 * BLOCK);
             disk.start_read(token, at, buffer, 2 * BLOCK);
-            let Completed::Read {
-                token: read,
-                buffer,
-                result,
-                ..
-            } = wait(&mut disk)
-            else {
+            let Completed::Read { token: read, buffer, result, .. } = wait(&mut disk) else {
                 panic!()
             };
             assert_eq!((read, result), (token, Ok(())));
@@ -182,46 +159,20 @@ fn errors_name_the_operation_and_the_file() {
         prepare(&mut disk, log(1));
         let at = log(1).at(16 * BLOCK as u64);
         disk.start_read(1, at, Buffer::new(BLOCK), BLOCK);
-        let Completed::Read { result, .. } = wait(&mut disk) else {
-            panic!()
-        };
-        assert_eq!(
-            result.unwrap_err().kind,
-            io::ErrorKind::WriteZero,
-            "behind the end"
-        );
+        let Completed::Read { result, .. } = wait(&mut disk) else { panic!() };
+        assert_eq!(result.unwrap_err().kind, io::ErrorKind::WriteZero, "behind the end");
         let missing = log(9).at(0);
-        disk.start_write(
-            2,
-            missing,
-            Buffer::new(BLOCK).into(),
-            BLOCK,
-            Durability::Flushed,
-        );
-        let Completed::Written { result, .. } = wait(&mut disk) else {
-            panic!()
-        };
+        disk.start_write(2, missing, Buffer::new(BLOCK).into(), BLOCK, Durability::Flushed);
+        let Completed::Written { result, .. } = wait(&mut disk) else { panic!() };
         let error = result.unwrap_err();
         assert_eq!(error.kind, io::ErrorKind::NotFound);
-        assert!(
-            error.to_string().contains("0000000000000009.segment"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("0000000000000009.segment"), "{error}");
         disk.start_prepare(log(2), 1 << 60, Zeros::Written);
-        let Completed::Prepared { result, .. } = wait(&mut disk) else {
-            panic!()
-        };
+        let Completed::Prepared { result, .. } = wait(&mut disk) else { panic!() };
         let error = result.unwrap_err();
-        assert!(
-            error.to_string().contains("0000000000000002.segment"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("0000000000000002.segment"), "{error}");
         let names: Vec<_> = fs::read_dir(disk.path(Family::Log)).unwrap().collect();
-        assert_eq!(
-            names.len(),
-            1,
-            "nothing is left of what could not be made: {names:?}"
-        );
+        assert_eq!(names.len(), 1, "nothing is left of what could not be made: {names:?}");
     });
 }
 
@@ -231,11 +182,7 @@ fn a_second_opener_is_refused_and_leftovers_are_removed() {
     let (disk, _) = open(folder.path(), Want::File).unwrap();
     let error = crate::disk::ReadOnlyFolder::open(folder.path()).unwrap_err();
     assert!(error.to_string().contains("another process"), "{error}");
-    fs::write(
-        disk.path(Family::Log).join("0000000000000005.segment.new"),
-        "x",
-    )
-    .unwrap();
+    fs::write(disk.path(Family::Log).join("0000000000000005.segment.new"), "x").unwrap();
     drop(disk);
     let (mut disk, _) = open(folder.path(), Want::File).unwrap();
     assert_eq!(disk.files(Family::Log), Ok(vec![]));
@@ -256,9 +203,7 @@ fn a_file_system_in_memory_is_served() {
     let mut buffer = disk.allocate(BLOCK);
     buffer.fill(7);
     disk.start_write(1, log(1).at(0), buffer.into(), BLOCK, Durability::Flushed);
-    let Completed::Written { result, .. } = wait(&mut disk) else {
-        panic!()
-    };
+    let Completed::Written { result, .. } = wait(&mut disk) else { panic!() };
     assert_eq!(result, Ok(()));
 }
 
@@ -270,13 +215,7 @@ fn write(disk: &mut dyn Disk, at: Position, byte: u8, durability: Durability) {
     buffer.fill(byte);
     disk.start_write(u64::from(byte), at, buffer.into(), BLOCK, durability);
     match wait(disk) {
-        Completed::Written {
-            token,
-            file,
-            durability: done,
-            output,
-            result,
-        } => {
+        Completed::Written { token, file, durability: done, output, result } => {
             assert_eq!((token, result), (u64::from(byte), Ok(())));
             assert_eq!((file, done), (at.file, durability));
             disk.release(output.into_buffer().unwrap());
@@ -290,12 +229,7 @@ fn read(disk: &mut dyn Disk, at: Position) -> Result<u8, DiskError> {
     let buffer = disk.allocate(BLOCK);
     disk.start_read(9, at, buffer, BLOCK);
     match wait(disk) {
-        Completed::Read {
-            token,
-            file,
-            buffer,
-            result,
-        } => {
+        Completed::Read { token, file, buffer, result } => {
             assert_eq!((token, file), (9, at.file));
             let byte = buffer[0];
             assert!(result.is_err() || buffer[..BLOCK].iter().all(|other| *other == byte));
@@ -309,11 +243,7 @@ fn read(disk: &mut dyn Disk, at: Position) -> Result<u8, DiskError> {
 fn flush(disk: &mut dyn Disk, file: FileId) -> Result<(), DiskError> {
     disk.start_flush(77, file);
     match wait(disk) {
-        Completed::Flushed {
-            token,
-            file: flushed,
-            result,
-        } => {
+        Completed::Flushed { token, file: flushed, result } => {
             assert_eq!((token, flushed), (77, file));
             result
         }
@@ -324,10 +254,7 @@ fn flush(disk: &mut dyn Disk, file: FileId) -> Result<(), DiskError> {
 fn retire(disk: &mut dyn Disk, file: FileId) -> Result<(), DiskError> {
     disk.start_retire(file);
     match wait(disk) {
-        Completed::Retired {
-            file: retired,
-            result,
-        } => {
+        Completed::Retired { file: retired, result } => {
             assert_eq!(retired, file);
             result
         }
@@ -414,9 +341,7 @@ fn what_a_socket_received_is_written_and_sent_without_a_copy() {
         let (lies, registered) = (buffer.as_ptr(), buffer.registered());
         to.read_exact(&mut buffer[..2 * BLOCK]).unwrap();
         disk.start_write(1, OTHER.at(0), buffer.into(), 2 * BLOCK, Durability::Later);
-        let Completed::Written { output, result, .. } = wait(&mut disk) else {
-            panic!()
-        };
+        let Completed::Written { output, result, .. } = wait(&mut disk) else { panic!() };
         let buffer = output.into_buffer().unwrap();
         assert_eq!(result, Ok(()));
         assert_eq!(
@@ -452,12 +377,7 @@ fn buffers_are_as_many_as_wanted_and_the_kernel_s_refusal_is_told() {
             assert!(want == Want::File || reason.contains(told), "{reason}");
             prepare(&mut disk, log(1));
             for block in 0..4 {
-                write(
-                    &mut disk,
-                    log(1).at(block * BLOCK as u64),
-                    5,
-                    Durability::Flushed,
-                );
+                write(&mut disk, log(1).at(block * BLOCK as u64), 5, Durability::Flushed);
             }
             assert_eq!(read(&mut disk, log(1).at(0)), Ok(5));
         });
@@ -472,12 +392,7 @@ fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
         prepare(disk, log(2));
         disk.open_ahead(log(1)).unwrap();
         for block in 0..3 {
-            write(
-                disk,
-                log(1).at(block * BLOCK as u64),
-                7,
-                Durability::Flushed,
-            );
+            write(disk, log(1).at(block * BLOCK as u64), 7, Durability::Flushed);
         }
         assert_eq!(read(disk, log(1).at(0)), Ok(7));
         let _ = disk.descriptor(log(1)).unwrap();
@@ -501,9 +416,7 @@ fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
         let found = [0, 1, 2].map(|block| read(disk, log(3).at(block * BLOCK as u64)));
         assert_eq!(found, [Ok(7), Ok(8), Ok(7)]);
         disk.start_reuse(log(1), log(4));
-        let Completed::Prepared { file, result } = wait(disk) else {
-            panic!()
-        };
+        let Completed::Prepared { file, result } = wait(disk) else { panic!() };
         let error = result.unwrap_err();
         assert_eq!((file, error.kind), (log(4), io::ErrorKind::NotFound));
         assert_eq!(disk.made(Family::Log).unwrap(), Some(log(3)));
@@ -521,10 +434,7 @@ fn only_segments_of_the_log_count_as_segments() {
             prepare(disk, file);
             disk.hurry_prepare(family);
             let after = disk.counters();
-            (
-                after.prepared - before.prepared,
-                after.segment_waits - before.segment_waits,
-            )
+            (after.prepared - before.prepared, after.segment_waits - before.segment_waits)
         };
         assert_eq!(counted(disk, Family::Snapshot), (0, 0));
         assert_eq!(counted(disk, Family::Log), (1, 1));
@@ -540,9 +450,7 @@ fn a_file_that_has_its_new_name_already_can_be_asked_for_again() {
         write(&mut disk, log(1).at(0), 7, Durability::Flushed);
         let ended = |disk: &mut dyn Disk| {
             disk.start_reuse(log(1), log(2));
-            let Completed::Prepared { result, .. } = wait(disk) else {
-                panic!()
-            };
+            let Completed::Prepared { result, .. } = wait(disk) else { panic!() };
             result
         };
         // In the way of the temporary file.
@@ -568,11 +476,7 @@ fn a_small_file_is_kept_as_a_whole_and_waits_for_no_segment() {
             disk.want_prepared(Family::Log, 0);
             loop {
                 match wait(disk) {
-                    Completed::Kept {
-                        token: kept,
-                        name,
-                        result,
-                    } => {
+                    Completed::Kept { token: kept, name, result } => {
                         assert_eq!((kept, name, result), (token, "base", Ok(())));
                         break;
                     }
@@ -600,9 +504,7 @@ fn a_small_file_that_cannot_be_kept_says_so() {
         let (mut disk, _) = open(folder, want).unwrap();
         fs::create_dir(folder.join("base")).unwrap();
         disk.start_keep(1, "base", b"x".to_vec());
-        let Completed::Kept { token, result, .. } = wait(&mut disk) else {
-            panic!()
-        };
+        let Completed::Kept { token, result, .. } = wait(&mut disk) else { panic!() };
         let error = result.unwrap_err();
         assert_eq!(token, 1);
         assert!(error.to_string().starts_with("rename to "), "{error}");
@@ -618,10 +520,7 @@ fn of_two_names_of_one_file_the_newer_is_kept() {
     for number in 1..=3 {
         prepare(&mut disk, log(number));
     }
-    let name = |number: u64| {
-        disk.path(Family::Log)
-            .join(format!("{number:016x}.segment"))
-    };
+    let name = |number: u64| disk.path(Family::Log).join(format!("{number:016x}.segment"));
     fs::hard_link(name(1), name(9)).unwrap();
     // Somebody's copy elsewhere is none of ours.
     fs::hard_link(name(2), folder.path().join("copy")).unwrap();

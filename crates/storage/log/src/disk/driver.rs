@@ -110,16 +110,10 @@ impl FileDisk {
         let event = Arc::new(event);
         let signalled = Arc::clone(&event);
         let pool = Pool::new(buffers);
-        Self::new(
-            folder,
-            pool,
-            event,
-            "start threads for",
-            |folder, mailbox, done| {
-                let threads = Threads::start(folder, mailbox, done, signalled)?;
-                Ok(Engine::Threads(Box::new(threads)))
-            },
-        )
+        Self::new(folder, pool, event, "start threads for", |folder, mailbox, done| {
+            let threads = Threads::start(folder, mailbox, done, signalled)?;
+            Ok(Engine::Threads(Box::new(threads)))
+        })
     }
 
     /// `action` is what starting threads is called if it fails.
@@ -164,22 +158,14 @@ impl FileDisk {
 
     /// Counts how long it took, if that was a write of the log.
     fn time(&mut self, completed: &Completed) {
-        let Completed::Written {
-            token,
-            file,
-            durability: Durability::Flushed,
-            result,
-            ..
-        } = completed
+        let Completed::Written { token, file, durability: Durability::Flushed, result, .. } =
+            completed
         else {
             return;
         };
         let mine = |(one, _): &(u64, u64)| file.family == Family::Log && one == token;
-        let Some((_, since)) = self
-            .underway
-            .iter()
-            .position(mine)
-            .and_then(|at| self.underway.remove(at))
+        let Some((_, since)) =
+            self.underway.iter().position(mine).and_then(|at| self.underway.remove(at))
         else {
             return;
         };

@@ -50,10 +50,7 @@ mod tests {
         let counts: Vec<_> = durations.up_to().collect();
         assert_eq!(counts[..4], [(64, 2), (128, 4), (256, 5), (512, 5)]);
         assert_eq!(counts[17], (8_388_608, 6));
-        assert_eq!(
-            (durations.count, durations.sum_us),
-            (7, 386 + 2 * 8_388_608 + 1)
-        );
+        assert_eq!((durations.count, durations.sum_us), (7, 386 + 2 * 8_388_608 + 1));
         durations.add_us(u64::MAX);
         assert_eq!((durations.count, durations.sum_us), (8, u64::MAX));
     }

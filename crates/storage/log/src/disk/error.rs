@@ -51,18 +51,11 @@ impl DiskError {
     /// Fewer bytes arrived than were asked for.
     pub fn short(action: &str, file: impl fmt::Display, done: usize, wanted: usize) -> Self {
         let detail = format!("{action} {file}: only {done} of {wanted} bytes were transferred");
-        Self {
-            kind: io::ErrorKind::WriteZero,
-            detail,
-            lack: None,
-        }
+        Self { kind: io::ErrorKind::WriteZero, detail, lack: None }
     }
 }
 
 /// Whether room is what is missing.
 pub const fn is_full(kind: io::ErrorKind) -> bool {
-    matches!(
-        kind,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -13,10 +13,7 @@ pub(crate) struct Event(OwnedFd);
 
 impl Event {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?))
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Something is there to be taken. Fails only if the counter is full: it is readable then.

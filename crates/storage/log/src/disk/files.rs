@@ -182,11 +182,7 @@ mod tests {
         files.open_ahead(log(7), null).unwrap();
         files.open_ahead(log(8), null).unwrap();
         for number in 1..=6 * READ_OPEN_MAX as u64 {
-            let open = if matches!(number, 7 | 8) {
-                not_again
-            } else {
-                null
-            };
+            let open = if matches!(number, 7 | 8) { not_again } else { null };
             files.for_read(log(number), open).unwrap();
         }
         assert!(files.for_write(log(7)).is_some());

@@ -163,25 +163,16 @@ pub(crate) struct Folder {
 impl Folder {
     /// Opens, and makes if missing, the folders below `data`.
     pub(crate) fn open(data: &Path) -> Result<Self, DiskError> {
-        let homes: Result<Vec<_>, _> = Family::all()
-            .map(|family| Home::open(data, family))
-            .collect();
+        let homes: Result<Vec<_>, _> =
+            Family::all().map(|family| Home::open(data, family)).collect();
         let homes = homes?;
-        let mut abilities = Abilities {
-            direct: true,
-            dsync: true,
-        };
+        let mut abilities = Abilities { direct: true, dsync: true };
         for home in &homes {
             let found = probe(&home.path)?;
             abilities.direct &= found.direct;
             abilities.dsync &= found.dsync;
         }
-        Ok(Self {
-            data: DataFolder::new(data),
-            homes,
-            abilities,
-            files: Files::default(),
-        })
+        Ok(Self { data: DataFolder::new(data), homes, abilities, files: Files::default() })
     }
 
     pub(crate) fn abilities(&self) -> Abilities {
@@ -253,8 +244,7 @@ impl Folder {
     pub(crate) fn sync(&mut self, file: FileId) -> Result<(), DiskError> {
         let open = self.file_for_read(file)?;
         let path = self.home(file.family).path.join(file.name());
-        open.sync_data()
-            .map_err(|error| failed("sync", &path, &error))
+        open.sync_data().map_err(|error| failed("sync", &path, &error))
     }
 
     /// As [`crate::disk::Disk::sync_names`].
@@ -314,11 +304,7 @@ impl ReadOnlyFolder {
                 locks.push(lock(&path, how, LOOK_TRIES)?);
             }
         }
-        Ok(Self {
-            data: DataFolder::new(data),
-            _locks: locks,
-            last: None,
-        })
+        Ok(Self { data: DataFolder::new(data), _locks: locks, last: None })
     }
 
     fn path(&self, family: Family) -> PathBuf {
@@ -375,14 +361,9 @@ fn list(path: &Path, family: Family) -> Result<Vec<FileInfo>, DiskError> {
         let Some(file) = name.to_str().and_then(|name| family.file_named(name)) else {
             continue;
         };
-        let bytes = entry
-            .metadata()
-            .map_err(|error| failed("look at", &entry.path(), &error))?
-            .len();
-        files.push(FileInfo {
-            file,
-            bytes: bytes - bytes % BLOCK as u64,
-        });
+        let bytes =
+            entry.metadata().map_err(|error| failed("look at", &entry.path(), &error))?.len();
+        files.push(FileInfo { file, bytes: bytes - bytes % BLOCK as u64 });
     }
     files.sort_unstable_by_key(|info| info.file);
     Ok(files)
@@ -408,11 +389,7 @@ fn remove_temporaries(path: &Path) -> Result<(), DiskError> {
     let read = |error: &io::Error| failed("read", path, error);
     for entry in fs::read_dir(path).map_err(|error| read(&error))? {
         let entry = entry.map_err(|error| read(&error))?;
-        if entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| name.ends_with(TEMPORARY))
-        {
+        if entry.file_name().to_str().is_some_and(|name| name.ends_with(TEMPORARY)) {
             let file = entry.path();
             fs::remove_file(&file).map_err(|error| failed("remove", &file, &error))?;
         }
@@ -442,15 +419,9 @@ fn sync_folder(path: &Path) -> Result<(), DiskError> {
 
 fn open_file(path: &Path, access: OFlags, direct: bool) -> Result<File, DiskError> {
     let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let flags = if direct {
-        flags | OFlags::DIRECT
-    } else {
-        flags
-    };
+    let flags = if direct { flags | OFlags::DIRECT } else { flags };
     let open = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-    Ok(open
-        .map_err(|error| failed("open", path, &error.into()))?
-        .into())
+    Ok(open.map_err(|error| failed("open", path, &error.into()))?.into())
 }
 
 /// Tries both on a file of its own; a file system that takes neither is still served.
@@ -482,11 +453,8 @@ pub(crate) fn write(
     abilities: Abilities,
 ) -> Result<(), DiskError> {
     let durable = durability == Durability::Flushed;
-    let flags = if durable && abilities.dsync {
-        ReadWriteFlags::DSYNC
-    } else {
-        ReadWriteFlags::empty()
-    };
+    let flags =
+        if durable && abilities.dsync { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
     let slice = [IoSlice::new(bytes)];
     let done = retry_on_intr(|| pwritev2(file, &slice, at.offset, flags))
         .map_err(|error| DiskError::new("write", at, &error.into()))?;
@@ -537,17 +505,14 @@ fn fill(
     if zeros == Zeros::Written || !reserved {
         write_zeros(&open, file, bytes, pace)?;
     }
-    open.sync_all()
-        .map_err(|error| failed("sync", file, &error))
+    open.sync_all().map_err(|error| failed("sync", file, &error))
 }
 
 fn write_zeros(open: &File, file: &Path, bytes: u64, pace: &Pace) -> Result<(), DiskError> {
     let zeros = Buffer::new(PIECE_BYTES);
     let mut offset = 0;
     while offset < bytes {
-        let left = usize::try_from(bytes - offset)
-            .unwrap_or(usize::MAX)
-            .min(zeros.len());
+        let left = usize::try_from(bytes - offset).unwrap_or(usize::MAX).min(zeros.len());
         let slice = [IoSlice::new(&zeros[..left])];
         let began = device_time();
         let done = retry_on_intr(|| pwritev2(open, &slice, offset, ReadWriteFlags::empty()))
@@ -556,10 +521,7 @@ fn write_zeros(open: &File, file: &Path, bytes: u64, pace: &Pace) -> Result<(), 
             return Err(DiskError::short("write", file.display(), done, left));
         }
         offset += done as u64;
-        pace.rest(
-            offset,
-            Duration::from_nanos(device_time().saturating_sub(began)),
-        );
+        pace.rest(offset, Duration::from_nanos(device_time().saturating_sub(began)));
     }
     Ok(())
 }

@@ -16,10 +16,7 @@ pub(super) struct Mailbox<T> {
 
 impl<T> Clone for Mailbox<T> {
     fn clone(&self) -> Self {
-        Self {
-            done: self.done.clone(),
-            event: Arc::clone(&self.event),
-        }
+        Self { done: self.done.clone(), event: Arc::clone(&self.event) }
     }
 }
 
@@ -35,10 +32,7 @@ impl<T> Mailbox<T> {
         let (done, receiver) = channel();
         let (put, take) = (Arc::clone(event), Arc::clone(event));
         let mailbox = Self { done, event: put };
-        let inbox = Inbox {
-            done: receiver,
-            event: take,
-        };
+        let inbox = Inbox { done: receiver, event: take };
         (mailbox, inbox)
     }
 

@@ -17,27 +17,11 @@ use crate::disk::{
 };
 
 enum Job {
-    Prepare {
-        file: FileId,
-        bytes: u64,
-        zeros: Zeros,
-    },
-    Retire {
-        file: FileId,
-    },
-    Reuse {
-        from: FileId,
-        to: FileId,
-    },
-    Keep {
-        token: u64,
-        name: &'static str,
-        bytes: Vec<u8>,
-    },
-    Recall {
-        token: u64,
-        name: &'static str,
-    },
+    Prepare { file: FileId, bytes: u64, zeros: Zeros },
+    Retire { file: FileId },
+    Reuse { from: FileId, to: FileId },
+    Keep { token: u64, name: &'static str, bytes: Vec<u8> },
+    Recall { token: u64, name: &'static str },
 }
 
 /// One thread per family, so that none waits for another's files; and one for small files, as a file
@@ -129,20 +113,13 @@ impl Maker {
             home: home.clone(),
             abilities: folder.abilities(),
         };
-        let thread = Builder::new()
-            .name(name.into())
-            .spawn(move || worker.run())?;
-        Ok(Self {
-            pace,
-            jobs: Some(jobs),
-            thread: Some(thread),
-        })
+        let thread = Builder::new().name(name.into()).spawn(move || worker.run())?;
+        Ok(Self { pace, jobs: Some(jobs), thread: Some(thread) })
     }
 
     fn ask(&self, job: Job) {
         let jobs = self.jobs.as_ref().expect("taken only when dropped");
-        jobs.send(job)
-            .expect("the thread runs while it has a sender");
+        jobs.send(job).expect("the thread runs while it has a sender");
     }
 }
 
@@ -174,13 +151,7 @@ impl Worker {
     }
 
     fn work(&mut self, job: Job) -> Completed {
-        let Self {
-            pace,
-            data,
-            home,
-            abilities,
-            ..
-        } = self;
+        let Self { pace, data, home, abilities, .. } = self;
         match job {
             Job::Prepare { file, bytes, zeros } => {
                 let result = home.prepare(data, file, (bytes, zeros), *abilities, pace);
@@ -196,17 +167,11 @@ impl Worker {
             }
             Job::Keep { token, name, bytes } => {
                 let result = data.replace(name, &bytes);
-                Completed::Kept {
-                    token,
-                    name,
-                    result,
-                }
+                Completed::Kept { token, name, result }
             }
-            Job::Recall { token, name } => Completed::Recalled {
-                token,
-                name,
-                result: data.recall(name),
-            },
+            Job::Recall { token, name } => {
+                Completed::Recalled { token, name, result: data.recall(name) }
+            }
         }
     }
 }

@@ -144,10 +144,7 @@ impl Default for MemoryDisk {
 impl MemoryDisk {
     /// An empty disk without bounds. Operations complete at the next poll.
     pub fn new() -> Self {
-        Self {
-            shared: Arc::default(),
-            life: 0,
-        }
+        Self { shared: Arc::default(), life: 0 }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -191,10 +188,7 @@ impl MemoryDisk {
 
     /// A live handle, for the process that starts after a crash.
     pub fn attach(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            life: self.lock().life,
-        }
+        Self { shared: Arc::clone(&self.shared), life: self.lock().life }
     }
 
     /// Bytes of a file that is being made that were wanted last.
@@ -283,10 +277,7 @@ impl MemoryDisk {
     /// Another disk with the same contents and the same operations in flight, which knows nothing of
     /// this one.
     pub fn copy(&self) -> Self {
-        Self {
-            shared: Arc::new(Mutex::new(self.lock().copy())),
-            life: self.life,
-        }
+        Self { shared: Arc::new(Mutex::new(self.lock().copy())), life: self.life }
     }
 
     /// As a driver that forgets to sync the folder when a file gets a new name ([disk-10]).
@@ -350,13 +341,7 @@ impl MemoryDisk {
     fn start(&self, token: u64, at: Position, bytes: u64, task: Task) {
         let mut shared = self.lock();
         if self.lives(&shared) {
-            shared.start(Operation {
-                token,
-                at,
-                bytes,
-                task,
-                not_opened: None,
-            });
+            shared.start(Operation { token, at, bytes, task, not_opened: None });
         }
     }
 }
@@ -376,9 +361,7 @@ impl Source for MemoryDisk {
         let shared = self.lock_alive("read", family.folder())?;
         let files = shared.stored.sizes();
         let files = files.filter(|(file, _)| file.family == family);
-        Ok(files
-            .map(|(file, bytes)| FileInfo { file, bytes })
-            .collect())
+        Ok(files.map(|(file, bytes)| FileInfo { file, bytes }).collect())
     }
 
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError> {
@@ -437,9 +420,7 @@ impl Disk for MemoryDisk {
             return;
         }
         let file = at.file;
-        shared
-            .open
-            .retain(|open| open.family != file.family || *open >= file);
+        shared.open.retain(|open| open.family != file.family || *open >= file);
         let not_opened = shared.open(file).err();
         shared.start(Operation {
             token,

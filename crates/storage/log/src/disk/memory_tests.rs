@@ -15,10 +15,7 @@ fn disk() -> MemoryDisk {
     let mut disk = MemoryDisk::new();
     disk.start_prepare(FILE, 16 * BLOCK as u64, Zeros::Written);
     let prepared = disk.poll();
-    assert!(matches!(
-        prepared,
-        Some(Completed::Prepared { result: Ok(()), .. })
-    ));
+    assert!(matches!(prepared, Some(Completed::Prepared { result: Ok(()), .. })));
     disk
 }
 
@@ -70,10 +67,7 @@ fn found_in(disk: &MemoryDisk, file: FileId, block: usize) -> Found {
     let sectors = bytes[block * BLOCK..][..BLOCK].chunks(SECTOR);
     let mut kept = 0;
     for sector in sectors {
-        assert!(
-            sector.iter().all(|byte| *byte == sector[0]),
-            "a sector is old or new"
-        );
+        assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is old or new");
         kept += usize::from(sector[0] == 7);
     }
     match kept {
@@ -122,9 +116,7 @@ fn a_flush_covers_what_completed_before_it_was_started() {
         disk.set_manual(true);
         disk.start_flush(0, FILE);
         start_write(disk, FILE.at(BLOCK as u64), 7, Durability::Later);
-        let [flush, write] = disk.pending()[..] else {
-            panic!()
-        };
+        let [flush, write] = disk.pending()[..] else { panic!() };
         assert!(disk.complete(write.id) && disk.complete(flush.id));
         assert!(result(disk).is_ok() && result(disk).is_ok());
     };

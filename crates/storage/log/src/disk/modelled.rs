@@ -33,10 +33,7 @@ pub struct FlushModel {
 impl FlushModel {
     /// A device whose flush takes this long.
     pub fn new(flush: Duration) -> Self {
-        Self {
-            flush_ns: u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX),
-            begins: None,
-        }
+        Self { flush_ns: u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX), begins: None }
     }
 
     /// A write has arrived at the device; when it is on stable storage. `now` never goes back.
@@ -103,11 +100,7 @@ impl Modelled {
     ) -> Option<Completed> {
         while let Some(completed) = real() {
             match completed {
-                Completed::Written {
-                    result: Ok(()),
-                    durability: Durability::Flushed,
-                    ..
-                }
+                Completed::Written { result: Ok(()), durability: Durability::Flushed, .. }
                 | Completed::Flushed { result: Ok(()), .. } => {
                     let ends = self.model.ends(device_time());
                     self.held.push_back((ends, completed));
@@ -141,10 +134,7 @@ impl Modelled {
             tv_sec: i64::try_from(nanos / NANOS).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(nanos % NANOS).expect("below a thousand million"),
         };
-        let value = Itimerspec {
-            it_interval: time(0),
-            it_value: time(at),
-        };
+        let value = Itimerspec { it_interval: time(0), it_value: time(at) };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &value)
             .expect("a timer of ours takes any moment");
         self.armed = wanted;
@@ -195,19 +185,13 @@ mod tests {
                     return completed;
                 }
                 let fd = disk.wait_fd().unwrap();
-                let limit = Timespec {
-                    tv_sec: 20,
-                    tv_nsec: 0,
-                };
+                let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
                 let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap();
                 assert!(ready > 0, "nothing completes");
             };
             let file = FileId::new(Family::Log, 1);
             disk.start_prepare(file, 16 * BLOCK as u64, Zeros::Written);
-            assert!(matches!(
-                wait(&mut disk),
-                Completed::Prepared { result: Ok(()), .. }
-            ));
+            assert!(matches!(wait(&mut disk), Completed::Prepared { result: Ok(()), .. }));
             for offset in 0..3 {
                 let buffer = disk.allocate(BLOCK);
                 let at = file.at(offset * BLOCK as u64);

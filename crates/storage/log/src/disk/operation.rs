@@ -10,15 +10,8 @@ use crate::disk::{
 /// Something to do.
 #[derive(Debug)]
 pub(crate) enum Task {
-    Write {
-        output: Output,
-        bytes: usize,
-        durability: Durability,
-    },
-    Read {
-        buffer: Buffer,
-        bytes: usize,
-    },
+    Write { output: Output, bytes: usize, durability: Durability },
+    Read { buffer: Buffer, bytes: usize },
     Flush,
 }
 
@@ -38,11 +31,7 @@ impl Operation {
         bytes: usize,
         durability: Durability,
     ) -> Self {
-        let task = Task::Write {
-            output,
-            bytes,
-            durability,
-        };
+        let task = Task::Write { output, bytes, durability };
         Self { token, at, task }
     }
 
@@ -60,13 +49,9 @@ impl Operation {
     pub(crate) fn without_memory(&self) -> Self {
         let buffer = Buffer::new(0);
         let task = match self.task {
-            Task::Write {
-                bytes, durability, ..
-            } => Task::Write {
-                output: buffer.into(),
-                bytes,
-                durability,
-            },
+            Task::Write { bytes, durability, .. } => {
+                Task::Write { output: buffer.into(), bytes, durability }
+            }
             Task::Read { bytes, .. } => Task::Read { buffer, bytes },
             Task::Flush => Task::Flush,
         };
@@ -85,9 +70,7 @@ impl Operation {
     pub(crate) fn count(&self, counters: &mut DiskCounters) {
         let family = self.at.file.family;
         match &self.task {
-            Task::Write {
-                bytes, durability, ..
-            } => {
+            Task::Write { bytes, durability, .. } => {
                 counters.wrote(family, *bytes as u64);
                 if *durability == Durability::Flushed {
                     counters.flushed(family);
@@ -118,26 +101,11 @@ impl Operation {
     pub(crate) fn end(self, result: Result<(), DiskError>) -> Completed {
         let (token, file) = (self.token, self.at.file);
         match self.task {
-            Task::Write {
-                output, durability, ..
-            } => Completed::Written {
-                token,
-                file,
-                durability,
-                output,
-                result,
-            },
-            Task::Read { buffer, .. } => Completed::Read {
-                token,
-                file,
-                buffer,
-                result,
-            },
-            Task::Flush => Completed::Flushed {
-                token,
-                file,
-                result,
-            },
+            Task::Write { output, durability, .. } => {
+                Completed::Written { token, file, durability, output, result }
+            }
+            Task::Read { buffer, .. } => Completed::Read { token, file, buffer, result },
+            Task::Flush => Completed::Flushed { token, file, result },
         }
     }
 }

@@ -36,11 +36,7 @@ struct Worker {
 impl Worker {
     fn run(self) {
         loop {
-            let job = self
-                .jobs
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .recv();
+            let job = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok((operation, file)) = job else { return };
             self.mailbox.put(self.work(operation, &file));
         }
@@ -49,11 +45,9 @@ impl Worker {
     fn work(&self, mut operation: Operation, file: &File) -> Completed {
         let (at, file) = (operation.at, file.as_fd());
         let result = match &mut operation.task {
-            Task::Write {
-                output,
-                bytes,
-                durability,
-            } => folder::write(file, at, &output[..*bytes], *durability, self.abilities),
+            Task::Write { output, bytes, durability } => {
+                folder::write(file, at, &output[..*bytes], *durability, self.abilities)
+            }
             Task::Read { buffer, bytes } => folder::read_exact(file, at, &mut buffer[..*bytes]),
             Task::Flush => folder::flush(file, at),
         };
@@ -93,20 +87,13 @@ impl Threads {
             let thread = Builder::new().name(format!("disk-{number}"));
             workers.push(thread.spawn(move || worker.run())?);
         }
-        Ok(Self {
-            jobs: Some(jobs),
-            workers,
-            done,
-            refused: VecDeque::new(),
-            event,
-        })
+        Ok(Self { jobs: Some(jobs), workers, done, refused: VecDeque::new(), event })
     }
 
     /// Hands an operation to a thread.
     pub(crate) fn work_on(&mut self, operation: Operation, file: Arc<File>) {
         let jobs = self.jobs.as_ref().expect("taken only when dropped");
-        jobs.send((operation, file))
-            .expect("the threads run while they have a sender");
+        jobs.send((operation, file)).expect("the threads run while they have a sender");
     }
 
     pub(crate) fn refuse(&mut self, operation: Operation, error: DiskError) {

@@ -42,11 +42,7 @@ fn judge(operation: &Operation, result: i32) -> Result<(), DiskError> {
     match usize::try_from(result) {
         Ok(done) if done >= bytes => Ok(()),
         Ok(done) => Err(DiskError::short(action, at, done, bytes)),
-        Err(_) => Err(DiskError::new(
-            action,
-            at,
-            &io::Error::from_raw_os_error(-result),
-        )),
+        Err(_) => Err(DiskError::new(action, at, &io::Error::from_raw_os_error(-result))),
     }
 }
 
@@ -231,11 +227,6 @@ impl Drop for Ring {
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Ring({}, {} in flight)",
-            self.place.display(),
-            self.in_flight
-        )
+        write!(f, "Ring({}, {} in flight)", self.place.display(), self.in_flight)
     }
 }

@@ -52,11 +52,7 @@ impl Node {
         };
         let (log, recovery) = Log::open(disk, options).unwrap();
         let next_slot = recovery.records + 1;
-        let node = Self {
-            log,
-            appended: 0,
-            next_slot,
-        };
+        let node = Self { log, appended: 0, next_slot };
         Some((node, recovery))
     }
 
@@ -65,20 +61,13 @@ impl Node {
         self.next_slot += 1;
         self.appended += 1;
         let length = u32::try_from(VALUE_BYTES).unwrap();
-        let name = BatchName {
-            length,
-            counter: slot,
-            ..BatchName::default()
-        };
+        let name = BatchName { length, counter: slot, ..BatchName::default() };
         let record = Record::Vote {
             ballot: Ballot::ZERO,
             range: SlotRange::one(Slot(slot)),
             value: Value::Batch(name),
         };
-        let hard = HardState {
-            voted_to: Slot(slot + 1),
-            ..HardState::default()
-        };
+        let hard = HardState { voted_to: Slot(slot + 1), ..HardState::default() };
         let bytes = [u8::try_from(slot % 251).unwrap(); VALUE_BYTES];
         let seq = RecordSeq(self.appended);
         self.log.append(seq, &record, &bytes, hard).unwrap();
@@ -87,10 +76,7 @@ impl Node {
 
     /// Turns as a reactor does, which has timers, too.
     fn turn(&mut self) {
-        let moment = Timespec {
-            tv_sec: 0,
-            tv_nsec: 1_000_000,
-        };
+        let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
         let fd = self.log.wait_fd().unwrap();
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&moment)).unwrap();
         self.log.submit();

@@ -55,10 +55,7 @@ pub(super) fn encode(at: Slot, layout: Layout, streams: &Streams) -> Vec<u8> {
         put64(&mut out, stream.loose().count() as u64);
         for (position, bytes) in stream.loose() {
             put64(&mut out, position);
-            put32(
-                &mut out,
-                u32::try_from(bytes.len()).expect("of a unit at most"),
-            );
+            put32(&mut out, u32::try_from(bytes.len()).expect("of a unit at most"));
             out.extend_from_slice(bytes);
         }
     }
@@ -160,10 +157,7 @@ impl Catalogue<'_> {
         const SHORT: &str = "it ends within a chunk";
         let head = |fields: &mut Fields<'_>| {
             let key = (fields.u64()?, fields.u32()?);
-            let address = Address {
-                file: fields.u64()?,
-                index: fields.u32()?,
-            };
+            let address = Address { file: fields.u64()?, index: fields.u32()? };
             Some((key, address, fields.u8()?, fields.u16()?))
         };
         let (key, address, closed, spans) = head(&mut self.fields).ok_or(SHORT)?;
@@ -238,10 +232,6 @@ impl<'a> Fields<'a> {
     }
 
     fn name(&mut self) -> Option<StreamName> {
-        Some(StreamName {
-            owner: NodeId(self.u32()?),
-            boot: self.u32()?,
-            number: self.u32()?,
-        })
+        Some(StreamName { owner: NodeId(self.u32()?), boot: self.u32()?, number: self.u32()? })
     }
 }

@@ -37,11 +37,7 @@ pub(super) struct Chunk {
 
 impl Chunk {
     pub(super) fn new(address: Address, closed: bool) -> Self {
-        Self {
-            address,
-            closed,
-            spans: Vec::new(),
-        }
+        Self { address, closed, spans: Vec::new() }
     }
 
     pub(super) fn spans(&self) -> &[Span] {
@@ -70,8 +66,7 @@ impl Chunk {
     /// Adds a span that is known to be there, whatever was known of its blocks, unless that is as much.
     pub(super) fn replace(&mut self, span: Span) {
         if !self.still_has(span) {
-            self.spans
-                .retain(|known| known.to <= span.from || span.to <= known.from);
+            self.spans.retain(|known| known.to <= span.from || span.to <= known.from);
             assert!(self.add(span), "nothing is in its way");
         }
     }
@@ -175,10 +170,7 @@ mod tests {
         assert_eq!(chunk.written_from(1).len(), 1, "as far as it is written");
         chunk.settle(2, 4);
         assert_eq!(chunk.spans().len(), 2, "units are apart");
-        assert_eq!(
-            chunk.spans()[0].checksum,
-            crc32c::crc32c(&bytes[..4 * BLOCK])
-        );
+        assert_eq!(chunk.spans()[0].checksum, crc32c::crc32c(&bytes[..4 * BLOCK]));
         assert_eq!(chunk.written_from(3).len(), 2);
     }
 

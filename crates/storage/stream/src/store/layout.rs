@@ -18,11 +18,7 @@ pub struct Layout {
 
 impl Layout {
     /// Chunks of 1 MiB in files of 64 MiB, with a checksum for each 64 KiB.
-    pub const USUAL: Self = Self {
-        unit_bytes: 64 << 10,
-        chunk_bytes: 1 << 20,
-        file_chunks: 64,
-    };
+    pub const USUAL: Self = Self { unit_bytes: 64 << 10, chunk_bytes: 1 << 20, file_chunks: 64 };
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
     /// Each free chunk is known by its address.
     const FILE_CHUNKS_MAX: u32 = 1 << 12;
@@ -109,11 +105,8 @@ pub struct StoreLimits {
 
 impl StoreLimits {
     /// 32 MiB in memory, half of it gathered; 256 MiB of the disk are left to the log.
-    pub const USUAL: Self = Self {
-        dirty_bytes_max: 32 << 20,
-        gathered_bytes_max: 16 << 20,
-        left_bytes: 256 << 20,
-    };
+    pub const USUAL: Self =
+        Self { dirty_bytes_max: 32 << 20, gathered_bytes_max: 16 << 20, left_bytes: 256 << 20 };
 }
 
 #[cfg(test)]
@@ -127,11 +120,7 @@ mod tests {
         assert_eq!(usual.file_bytes(), 64 << 20);
         let block = u32::try_from(BLOCK).unwrap();
         let layout = |unit_bytes, chunk_bytes, file_chunks| {
-            let layout = Layout {
-                unit_bytes,
-                chunk_bytes,
-                file_chunks,
-            };
+            let layout = Layout { unit_bytes, chunk_bytes, file_chunks };
             layout.checked().is_some()
         };
         assert!(layout(block, block, 1));

@@ -98,13 +98,7 @@ impl Store {
         if self.failure.is_some() || bytes.is_empty() {
             return;
         }
-        let Self {
-            streams,
-            writes,
-            spares,
-            layout,
-            ..
-        } = self;
+        let Self { streams, writes, spares, layout, .. } = self;
         let known = streams.entry(stream).or_default();
         let before = known.gathered();
         let mut cuts = Vec::new();
@@ -140,17 +134,11 @@ impl Store {
 
     /// The first byte that is held from there on, or of a later stream; without a place, the first of all.
     pub fn next_held(&self, from: Option<(StreamName, u64)>) -> Option<(StreamName, u64)> {
-        let lowest = StreamName {
-            owner: NodeId(0),
-            boot: 0,
-            number: 0,
-        };
+        let lowest = StreamName { owner: NodeId(0), boot: 0, number: 0 };
         let first = from.map_or(lowest, |(stream, _)| stream);
         self.streams.range(first..).find_map(|(name, known)| {
             let here = from.filter(|(stream, _)| stream == name);
-            let position = known
-                .held()
-                .next(here.map_or(0, |(_, position)| position))?;
+            let position = known.held().next(here.map_or(0, |(_, position)| position))?;
             Some((*name, position))
         })
     }
@@ -237,10 +225,7 @@ impl Store {
     /// What the store lacks and waits for: room on the disk, or descriptors.
     pub fn short(&self) -> Option<&str> {
         let checkpoint = self.checkpoint.as_ref().and_then(Checkpoint::short);
-        self.space
-            .short()
-            .or(checkpoint)
-            .or_else(|| self.writes.short())
+        self.space.short().or(checkpoint).or_else(|| self.writes.short())
     }
 
     /// Whether what is put from now on has to wait in memory for room on the disk.
@@ -272,25 +257,14 @@ impl Store {
     /// Something that the store asked for ended.
     pub fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
         match completed {
-            Completed::Written {
-                token,
-                file,
-                output,
-                result,
-                ..
-            } => {
+            Completed::Written { token, file, output, result, .. } => {
                 if self.is_catalogue(file) {
                     self.catalogue_written(result);
                 } else {
                     self.written(token, output, result);
                 }
             }
-            Completed::Read {
-                token,
-                buffer,
-                result,
-                ..
-            } => self.read_ended(token, buffer, result),
+            Completed::Read { token, buffer, result, .. } => self.read_ended(token, buffer, result),
             Completed::Flushed { file, result, .. } => self.flushed(file, result),
             Completed::Prepared { file, result } => self.prepared(file, result, disk),
             Completed::Kept { result, .. } => self.kept(result, disk),

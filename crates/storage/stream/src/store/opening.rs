@@ -56,10 +56,8 @@ impl Store {
         let layout = layout.checked().ok_or(StoreError::Layout)?;
         let listed = disk.files(Family::Stream)?;
         let made = disk.made(Family::Stream)?;
-        let mut files: BTreeMap<u64, u64> = listed
-            .iter()
-            .map(|info| (info.file.number, info.bytes))
-            .collect();
+        let mut files: BTreeMap<u64, u64> =
+            listed.iter().map(|info| (info.file.number, info.bytes)).collect();
         let last = files.keys().last().copied();
         let next_number = last.max(made.map(|made| made.number)).unwrap_or(0) + 1;
         let current = match pointer {
@@ -143,10 +141,7 @@ fn read<D: Disk>(
     pointer: Pointer,
     file: CatalogueFile,
 ) -> Result<Vec<u8>, StoreError> {
-    let damaged = |reason| StoreError::Catalogue {
-        file: file.number,
-        reason,
-    };
+    let damaged = |reason| StoreError::Catalogue { file: file.number, reason };
     if pointer.bytes > file.bytes.min(BYTES_MAX) {
         return Err(damaged("it is longer than its file"));
     }

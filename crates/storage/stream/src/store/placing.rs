@@ -61,10 +61,7 @@ impl Place {
         while !fields.0.is_empty() {
             places.push(Self {
                 key: (fields.u64()?, fields.u32()?),
-                address: Address {
-                    file: fields.u64()?,
-                    index: fields.u32()?,
-                },
+                address: Address { file: fields.u64()?, index: fields.u32()? },
                 from: fields.u16()?,
                 to: fields.u16()?,
                 checksum: fields.u32()?,
@@ -112,10 +109,7 @@ impl<'a> Bulk<'a> {
 
     /// Bytes that are written from where they are, if they lie as a disk wants it.
     pub fn of(blocks: &'a Blocks, range: Range<usize>) -> Self {
-        Self {
-            whole: Some((blocks, range.start)),
-            bytes: &blocks[range],
-        }
+        Self { whole: Some((blocks, range.start)), bytes: &blocks[range] }
     }
 
     fn output(&self) -> Option<Output> {
@@ -183,14 +177,7 @@ impl Store {
         let output = output.unwrap_or_else(|| self.spares.copy(bulk.bytes).into());
         let bytes = bulk.bytes.len();
         let durability = Durability::Flushed;
-        self.queue_write(
-            stream,
-            position,
-            (output, bytes),
-            check,
-            address,
-            durability,
-        );
+        self.queue_write(stream, position, (output, bytes), check, address, durability);
         self.write(disk);
         self.keep_files_ahead(disk);
         true
@@ -220,20 +207,12 @@ impl Store {
             let owners = owners.get_or_insert_with(|| self.owners());
             for place in places {
                 if self.claim_chunk(stream, place, owners) {
-                    let known = self
-                        .streams
-                        .get_mut(&stream)
-                        .expect("its chunk was claimed");
+                    let known = self.streams.get_mut(&stream).expect("its chunk was claimed");
                     let before = known.gathered();
                     let freed = known.claim(place.key, place.span(), self.layout);
                     self.writes.gathered(stream, before, known.gathered());
                     self.writes.cancelled(freed.cut_bytes);
-                    again.extend(
-                        freed
-                            .others
-                            .into_iter()
-                            .map(|(at, bytes)| (stream, at, bytes)),
-                    );
+                    again.extend(freed.others.into_iter().map(|(at, bytes)| (stream, at, bytes)));
                 }
             }
         }
@@ -245,10 +224,8 @@ impl Store {
     fn owners(&self) -> BTreeMap<Address, Owner> {
         let of = |(name, stream): (&StreamName, &Stream)| {
             let name = *name;
-            let chunks: Vec<_> = stream
-                .chunks()
-                .map(|(key, chunk)| (chunk.address, (name, *key, true)))
-                .collect();
+            let chunks: Vec<_> =
+                stream.chunks().map(|(key, chunk)| (chunk.address, (name, *key, true))).collect();
             chunks
         };
         self.streams.iter().flat_map(of).collect()
@@ -270,15 +247,9 @@ impl Store {
             _ => {}
         }
         // The same part at another place: that is older, unless the catalogue has it.
-        let other = self
-            .streams
-            .get(&stream)
-            .and_then(|known| known.address_of(place.key));
+        let other = self.streams.get(&stream).and_then(|known| known.address_of(place.key));
         if let Some(other) = other {
-            if owners
-                .get(&other)
-                .is_none_or(|(.., catalogued)| *catalogued)
-            {
+            if owners.get(&other).is_none_or(|(.., catalogued)| *catalogued) {
                 return false;
             }
             owners.remove(&other);

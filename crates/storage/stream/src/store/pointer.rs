@@ -22,16 +22,9 @@ pub(super) struct Pointer {
 
 impl Pointer {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let Self {
-            at,
-            file,
-            bytes,
-            checksum,
-        } = self;
-        let lines = format!(
-            "{FIRST_LINE}\nat {}\nfile {file}\nbytes {bytes}\ncrc {checksum:08x}\n",
-            at.0
-        );
+        let Self { at, file, bytes, checksum } = self;
+        let lines =
+            format!("{FIRST_LINE}\nat {}\nfile {file}\nbytes {bytes}\ncrc {checksum:08x}\n", at.0);
         sealed::seal(&lines).into_bytes()
     }
 
@@ -65,12 +58,7 @@ mod tests {
 
     #[test]
     fn it_comes_back_and_any_flipped_bit_is_noticed() {
-        let pointer = Pointer {
-            at: Slot(7),
-            file: 3,
-            bytes: 8000,
-            checksum: 0xabc,
-        };
+        let pointer = Pointer { at: Slot(7), file: 3, bytes: 8000, checksum: 0xabc };
         let mut bytes = pointer.encode();
         assert_eq!(Pointer::decode(&bytes), Ok(pointer));
         for bit in 0..bytes.len() * 8 {

@@ -131,10 +131,7 @@ mod tests {
                 let all: Vec<_> = ranges.iter().collect();
                 assert!(all.windows(2).all(|pair| pair[0].end < pair[1].start));
                 let missing: Vec<u64> = ranges.missing(5..30).into_iter().flatten().collect();
-                assert_eq!(
-                    missing,
-                    (5..30).filter(|at| !plain.contains(at)).collect::<Vec<_>>()
-                );
+                assert_eq!(missing, (5..30).filter(|at| !plain.contains(at)).collect::<Vec<_>>());
                 for at in 0..55 {
                     let end = (at..).find(|at| !plain.contains(at)).unwrap();
                     assert_eq!(ranges.end_of(at), end, "{at} in {ranges:?}");

@@ -102,12 +102,7 @@ impl Store {
         bytes_max: usize,
         disk: &mut D,
     ) -> Result<(), ReadsBusy> {
-        let Reads {
-            waiting,
-            active,
-            done,
-            ..
-        } = &mut self.reads;
+        let Reads { waiting, active, done, .. } = &mut self.reads;
         if waiting.len() + active.len() + done.len() >= READS_MAX {
             return Err(ReadsBusy);
         }
@@ -137,14 +132,12 @@ impl Store {
             let mut read = self.reads.waiting.pop_front().expect("counted");
             let stream = self.streams.get(&read.stream);
             // Where a stream ends, a block may have more.
-            let held = stream.map_or(0, |stream| {
-                stream.held().end_of(read.position) - read.position
-            });
+            let held =
+                stream.map_or(0, |stream| stream.held().end_of(read.position) - read.position);
             let held = usize::try_from(held).unwrap_or(usize::MAX);
             read.bytes_max = read.bytes_max.min(held.max(1));
-            let source = stream.map_or(Source::Missing, |stream| {
-                stream.source(read.position, self.layout)
-            });
+            let source =
+                stream.map_or(Source::Missing, |stream| stream.source(read.position, self.layout));
             match source {
                 Source::Missing => self.reads.end(read, Err(Unread::Missing)),
                 Source::Memory(bytes) => {
@@ -166,12 +159,7 @@ impl Store {
                     self.reads.next_number += 1;
                     let place = self.layout.place(address, from);
                     let part = read.position / self.layout.chunk();
-                    let active = Active {
-                        read,
-                        part,
-                        address,
-                        spans,
-                    };
+                    let active = Active { read, part, address, spans };
                     self.reads.active.insert(number, active);
                     disk.start_read(number, place, self.reads.pool.to_read(bytes), bytes);
                 }
@@ -219,11 +207,7 @@ impl Store {
         }
         let range = self.shared_by(stream, &active);
         let stream = read.stream;
-        let rotten = Unread::Rotten {
-            stream,
-            range,
-            reason: damaged,
-        };
+        let rotten = Unread::Rotten { stream, range, reason: damaged };
         self.reads.end(read, Err(rotten));
     }
 

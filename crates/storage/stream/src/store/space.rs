@@ -106,10 +106,7 @@ impl Space {
 
     /// A file of chunks is there, and nothing in it is in use.
     pub(super) fn add_file(&mut self, number: u64) {
-        let chunk = |index| Address {
-            file: number,
-            index,
-        };
+        let chunk = |index| Address { file: number, index };
         self.files.insert(number, 0);
         self.free.extend((0..self.layout.file_chunks).map(chunk));
     }
@@ -158,11 +155,7 @@ impl Space {
         let busy = self.files.len() - self.idle().count();
         // When the disk is full, others may need the room.
         let roomy = self.short.is_none();
-        let idle = if roomy {
-            usual.saturating_sub(busy as u64)
-        } else {
-            0
-        };
+        let idle = if roomy { usual.saturating_sub(busy as u64) } else { 0 };
         self.keep_idle(idle + u64::from(self.ahead), disk);
     }
 
@@ -267,11 +260,7 @@ impl Space {
             disk.hurry_prepare(Family::Stream);
         }
         self.hurried = purpose == Purpose::Catalogue;
-        self.making = Some(Making {
-            number,
-            bytes,
-            purpose,
-        });
+        self.making = Some(Making { number, bytes, purpose });
     }
 
     /// The file was made, or not: which, of how many bytes, for what.

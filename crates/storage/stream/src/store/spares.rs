@@ -17,11 +17,7 @@ pub(super) struct Spares {
 
 impl Spares {
     pub(super) fn new(unit_bytes: u32) -> Self {
-        Self {
-            unit_bytes: unit_bytes as usize,
-            spare: Vec::new(),
-            next_id: 0,
-        }
+        Self { unit_bytes: unit_bytes as usize, spare: Vec::new(), next_id: 0 }
     }
 
     /// A cut of these whole blocks.
@@ -37,11 +33,7 @@ impl Spares {
         buffer[..zeros].fill(0);
         buffer[zeros..length].copy_from_slice(bytes);
         self.next_id += 1;
-        Cut {
-            id: self.next_id,
-            buffer,
-            bytes: length,
-        }
+        Cut { id: self.next_id, buffer, bytes: length }
     }
 
     /// These whole blocks, in memory of their own.

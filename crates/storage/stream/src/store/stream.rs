@@ -59,10 +59,7 @@ pub(super) enum Source<'a> {
 impl Stream {
     /// A stream as a catalogue describes it, before its chunks and bytes are added.
     pub(super) fn restored(kept_from: u64) -> Self {
-        Self {
-            kept_from,
-            ..Self::default()
-        }
+        Self { kept_from, ..Self::default() }
     }
 
     pub(super) fn kept_from(&self) -> u64 {
@@ -208,23 +205,16 @@ impl Stream {
         let mut freed = Freed::default();
         let within =
             |start: u64, length: usize| start < range.end && start + length as u64 > range.start;
-        let runs = self
-            .runs
-            .extract_if(..range.end, |start, run| within(*start, run.len()));
+        let runs = self.runs.extract_if(..range.end, |start, run| within(*start, run.len()));
         let mut taken: Vec<(u64, Vec<u8>)> = runs.collect();
         for (start, run) in &taken {
             self.gathered -= whole(self.kept_from, *start, run.len()).1;
         }
-        let cuts = self
-            .cuts
-            .extract_if(..range.end, |start, cut| within(*start, cut.bytes));
+        let cuts = self.cuts.extract_if(..range.end, |start, cut| within(*start, cut.bytes));
         for (start, cut) in cuts.collect::<Vec<_>>() {
             let dropped = self.dropped_of(start);
             freed.cut_bytes += cut.bytes;
-            taken.push((
-                start + dropped as u64,
-                cut.buffer[dropped..cut.bytes].to_vec(),
-            ));
+            taken.push((start + dropped as u64, cut.buffer[dropped..cut.bytes].to_vec()));
         }
         for (start, bytes) in taken {
             let end = start + bytes.len() as u64;
@@ -326,8 +316,7 @@ impl Stream {
 
     /// Whether the chunk at this address has a span, or one that it became part of.
     pub(super) fn still_has(&self, part: u64, address: Address, span: Span) -> bool {
-        self.of_part(part)
-            .any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
+        self.of_part(part).any(|(_, chunk)| chunk.address == address && chunk.still_has(span))
     }
 
     /// The chunk at this address.
@@ -434,9 +423,8 @@ impl Stream {
         }
         let length = |(start, run): (&u64, &Vec<u8>)| whole(position, *start, run.len()).1;
         self.gathered = self.runs.iter().map(length).sum();
-        let useless = self.cuts.extract_if(..position, |start, cut| {
-            start + cut.bytes as u64 <= position
-        });
+        let useless =
+            self.cuts.extract_if(..position, |start, cut| start + cut.bytes as u64 <= position);
         let bytes = useless.map(|(_, cut)| cut.bytes).sum();
         let below = |(part, _): &(u64, u32), _: &mut Chunk| (part + 1) * layout.chunk() <= position;
         let end = (position / layout.chunk() + 1, 0);
@@ -474,11 +462,8 @@ impl Stream {
 /// without what is before.
 fn whole(kept_from: u64, start: u64, length: usize) -> (u64, usize) {
     let end = start + length as u64;
-    let from = if start == kept_from {
-        start - start % WHOLE
-    } else {
-        start.next_multiple_of(WHOLE)
-    };
+    let from =
+        if start == kept_from { start - start % WHOLE } else { start.next_multiple_of(WHOLE) };
     let to = end - end % WHOLE;
     let bytes = to.saturating_sub(from);
     (from, usize::try_from(bytes).expect("of a unit"))

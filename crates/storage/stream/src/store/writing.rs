@@ -340,10 +340,7 @@ impl Store {
     /// Nothing is written any more: what has a place and was not begun is in memory only.
     pub(super) fn give_up_writes(&mut self) {
         let hurried = std::mem::take(&mut self.writes.hurried);
-        for (write, output) in hurried
-            .into_iter()
-            .chain(std::mem::take(&mut self.writes.placed))
-        {
+        for (write, output) in hurried.into_iter().chain(std::mem::take(&mut self.writes.placed)) {
             self.writes.outstanding.remove(&write.number);
             self.writes.outstanding_bytes -= write.bytes;
             self.take_back(write, output);

@@ -156,10 +156,7 @@ impl Table {
                 .ok_or(Unreadable("a key without a name"))?;
             if *prefix == b'E' {
                 let end = value.try_into().map(u64::from_be_bytes);
-                ends.insert(
-                    name,
-                    end.map_err(|_| Unreadable("an end of another length"))?,
-                );
+                ends.insert(name, end.map_err(|_| Unreadable("an end of another length"))?);
             } else {
                 let named = decode(&value).ok_or(Unreadable("a stream that cannot be read"))?;
                 table.streams.insert(name, named);
@@ -169,9 +166,7 @@ impl Table {
             return Err(Unreadable("rows that do not belong together"));
         }
         for (name, named) in &mut table.streams {
-            named.end = *ends
-                .get(name)
-                .ok_or(Unreadable("a stream without an end"))?;
+            named.end = *ends.get(name).ok_or(Unreadable("a stream without an end"))?;
             let last = named.last();
             let mut below = named.marks.iter().map(|(_, below)| *below);
             let ahead = below.any(|below| below > named.end);
@@ -185,11 +180,7 @@ impl Table {
                 if !table.known.insert(piece.stream) {
                     return Err(Unreadable("an inner stream that two pieces name"));
                 }
-                let StreamName {
-                    owner,
-                    boot,
-                    number,
-                } = piece.stream;
+                let StreamName { owner, boot, number } = piece.stream;
                 let known = table.last.get(&owner);
                 if known.is_none_or(|known| *known < (boot, number)) {
                     return Err(Unreadable("an inner stream that its owner did not open"));
@@ -257,14 +248,8 @@ fn decode(bytes: &[u8]) -> Option<Stream> {
         named.former.push_back(Writer(fields.u128()?));
     }
     while !fields.0.is_empty() {
-        let piece = Piece {
-            stream: fields.stream()?,
-            first: fields.u64()?,
-        };
-        let sound = named
-            .pieces
-            .last()
-            .is_none_or(|last| last.first < piece.first);
+        let piece = Piece { stream: fields.stream()?, first: fields.u64()? };
+        let sound = named.pieces.last().is_none_or(|last| last.first < piece.first);
         if !sound || named.pieces.len() >= PIECES_MAX {
             return None;
         }

@@ -10,11 +10,7 @@ fn name(text: &str) -> Name {
 }
 
 const fn inner(number: u32) -> StreamName {
-    StreamName {
-        owner: NodeId(1),
-        boot: 1,
-        number,
-    }
+    StreamName { owner: NodeId(1), boot: 1, number }
 }
 
 fn slots(from: u64, to: u64) -> SlotRange {
@@ -65,10 +61,7 @@ fn byte_is_appended_iff_it_is_the_next_one_of_an_open_stream() {
     assert_eq!(open(&mut table, How::Create, 1, 1), opened(0, 1));
     assert_eq!(content(&mut table, 1, 0, 5), 0..5);
     assert!(content(&mut table, 1, 0, 5).is_empty(), "a repeat");
-    assert!(
-        content(&mut table, 1, 6, 9).is_empty(),
-        "a gap closes nothing"
-    );
+    assert!(content(&mut table, 1, 6, 9).is_empty(), "a gap closes nothing");
     assert_eq!(content(&mut table, 1, 3, 7), 5..7, "the part that is new");
     assert_eq!(table.info(&name("s")).unwrap().end, 7);
     assert_eq!(close(&mut table, 1, false), Ok(Done::Closed { at: 7 }));
@@ -84,27 +77,17 @@ fn only_what_may_be_appended_needs_bytes() {
     let may = |table: &Table, number, from: u64, to: u64| {
         table.may_append(inner(number), 1000, slots(1000 + from, 1000 + to))
     };
-    assert_eq!(
-        may(&table, 1, 0, 5),
-        0..5,
-        "it may be opened before that slot"
-    );
+    assert_eq!(may(&table, 1, 0, 5), 0..5, "it may be opened before that slot");
     open(&mut table, How::Create, 1, 1).unwrap();
     content(&mut table, 1, 0, 5);
     assert!(may(&table, 1, 0, 5).is_empty());
     assert_eq!(may(&table, 1, 3, 8), 5..8);
-    assert_eq!(
-        may(&table, 1, 9, 12),
-        9..12,
-        "what is between may be decided first"
-    );
+    assert_eq!(may(&table, 1, 9, 12), 9..12, "what is between may be decided first");
     close(&mut table, 1, false).unwrap();
     assert!(may(&table, 1, 9, 12).is_empty());
     // Nor does it of a stream that is forgotten; another one may be opened yet.
     let name = name("s");
-    table
-        .execute(Slot(9), &Command::Remove { name }.encode())
-        .unwrap();
+    table.execute(Slot(9), &Command::Remove { name }.encode()).unwrap();
     assert!(may(&table, 1, 0, 12).is_empty());
     assert_eq!(may(&table, 2, 0, 12), 0..12);
     assert_eq!(open(&mut table, How::Create, 1, 1), Err(Denied::Reused));
@@ -120,17 +103,8 @@ fn takeover_fences_the_first_writer_for_good() {
     assert_eq!(open(&mut table, How::Create, 2, 2), Err(Denied::Exists));
     assert_eq!(open(&mut table, How::Continue, 2, 2), Err(Denied::Fenced));
     assert_eq!(open(&mut table, How::Takeover, 2, 2), opened(10, 2));
-    assert_eq!(
-        changes(&mut table),
-        [Change::Closed {
-            stream: inner(1),
-            end: 10
-        }]
-    );
-    assert!(
-        content(&mut table, 1, 10, 20).is_empty(),
-        "the first is fenced"
-    );
+    assert_eq!(changes(&mut table), [Change::Closed { stream: inner(1), end: 10 }]);
+    assert!(content(&mut table, 1, 10, 20).is_empty(), "the first is fenced");
     assert_eq!(content(&mut table, 2, 0, 3), 0..3);
     assert_eq!(open(&mut table, How::Continue, 1, 3), Err(Denied::Fenced));
     assert_eq!(close(&mut table, 1, true), Err(Denied::Fenced));
@@ -158,10 +132,7 @@ fn late_takeover_does_not_undo_a_later_one() {
     open(&mut table, How::Append, 4, 4).unwrap();
     assert_eq!(open(&mut table, How::Takeover, 3, 5), Err(Denied::Fenced));
     let restored = Table::restore(table.rows()).unwrap();
-    assert_eq!(
-        restored.rows().collect::<Vec<_>>(),
-        table.rows().collect::<Vec<_>>()
-    );
+    assert_eq!(restored.rows().collect::<Vec<_>>(), table.rows().collect::<Vec<_>>());
     for number in 5..600 {
         open(&mut table, How::Takeover, u128::from(number), number).unwrap();
     }
@@ -174,21 +145,13 @@ fn late_takeover_does_not_undo_a_later_one() {
 fn same_writer_continues_at_the_position_of_the_close() {
     let mut table = Table::default();
     open(&mut table, How::Create, 1, 1).unwrap();
-    assert_eq!(
-        open(&mut table, How::Create, 1, 2),
-        opened(0, 2),
-        "the reply was lost"
-    );
+    assert_eq!(open(&mut table, How::Create, 1, 2), opened(0, 2), "the reply was lost");
     assert!(content(&mut table, 1, 0, 4).is_empty());
     assert_eq!(content(&mut table, 2, 0, 4), 0..4);
     assert_eq!(open(&mut table, How::Continue, 1, 3), opened(4, 3));
     assert_eq!(content(&mut table, 3, 0, 4), 0..4);
     let info = table.info(&name("s")).unwrap();
-    assert_eq!(
-        (info.end, info.pieces),
-        (8, 2),
-        "an empty piece leaves no trace"
-    );
+    assert_eq!((info.end, info.pieces), (8, 2), "an empty piece leaves no trace");
     assert_eq!(open(&mut table, How::Append, 1, 3), Err(Denied::Reused));
     assert_eq!(close(&mut table, 3, true), Ok(Done::Closed { at: 8 }));
     assert_eq!(open(&mut table, How::Continue, 1, 4), Err(Denied::Finished));
@@ -201,75 +164,41 @@ fn positions_are_found_across_pieces_and_trims() {
     let s = name("s");
     assert_eq!(table.locate(&s, 0), Err(Nowhere::Unknown));
     for (number, bytes) in [(1, 10), (2, 5), (3, 7)] {
-        open(
-            &mut table,
-            if number == 1 {
-                How::Create
-            } else {
-                How::Continue
-            },
-            1,
-            number,
-        )
-        .unwrap();
+        open(&mut table, if number == 1 { How::Create } else { How::Continue }, 1, number).unwrap();
         content(&mut table, number, 0, bytes);
     }
     let at = |table: &Table, position| {
-        let Located {
-            stream,
-            position,
-            bytes,
-        } = table.locate(&s, position).unwrap();
+        let Located { stream, position, bytes } = table.locate(&s, position).unwrap();
         (stream.number, position, bytes)
     };
     assert_eq!(at(&table, 0), (1, 0, 10));
     assert_eq!(at(&table, 9), (1, 9, 1));
     assert_eq!(at(&table, 10), (2, 0, 5));
     assert_eq!(at(&table, 16), (3, 1, 6));
-    let end = Nowhere::BehindEnd {
-        end: 22,
-        finished: false,
-    };
+    let end = Nowhere::BehindEnd { end: 22, finished: false };
     assert_eq!(table.locate(&s, 22), Err(end));
     changes(&mut table);
 
     assert_eq!(trim(&mut table, 23), Err(Denied::BehindEnd { end: 22 }));
     assert_eq!(trim(&mut table, 12), Ok(Done::Trimmed { start: 12 }));
-    assert_eq!(
-        trim(&mut table, 3),
-        Ok(Done::Trimmed { start: 12 }),
-        "never back"
-    );
+    assert_eq!(trim(&mut table, 3), Ok(Done::Trimmed { start: 12 }), "never back");
     let gone = Change::Removed { stream: inner(1) };
-    let cut = Change::Trimmed {
-        stream: inner(2),
-        below: 2,
-    };
+    let cut = Change::Trimmed { stream: inner(2), below: 2 };
     assert_eq!(changes(&mut table), [gone, cut, cut]);
     assert_eq!(table.locate(&s, 11), Err(Nowhere::Trimmed { start: 12 }));
     assert_eq!(at(&table, 12), (2, 2, 3));
     assert_eq!(
-        table
-            .kept()
-            .map(|(stream, kept)| (stream.number, kept))
-            .collect::<Vec<_>>(),
+        table.kept().map(|(stream, kept)| (stream.number, kept)).collect::<Vec<_>>(),
         [(2, 2..5), (3, 0..7)]
     );
     assert_eq!(trim(&mut table, 22), Ok(Done::Trimmed { start: 22 }));
-    assert_eq!(
-        content(&mut table, 3, 7, 8),
-        7..8,
-        "the last piece stays open"
-    );
+    assert_eq!(content(&mut table, 3, 7, 8), 7..8, "the last piece stays open");
     assert_eq!(at(&table, 22), (3, 7, 1));
 
     changes(&mut table);
     let remove = Command::Remove { name: s.clone() }.encode();
     assert_eq!(table.execute(Slot(9), &remove), Ok(Done::Removed));
-    let closed = Change::Closed {
-        stream: inner(3),
-        end: 8,
-    };
+    let closed = Change::Closed { stream: inner(3), end: 8 };
     let removed = Change::Removed { stream: inner(3) };
     assert_eq!(changes(&mut table), [closed, removed]);
     assert!(content(&mut table, 3, 8, 9).is_empty());
@@ -285,18 +214,11 @@ fn there_are_no_more_pieces_than_there_may_be() {
         open(&mut table, How::Continue, 1, number).unwrap();
     }
     let one_more = u32::MAX - 1;
-    assert!(
-        open(&mut table, How::Continue, 1, one_more).is_ok(),
-        "the last was empty"
-    );
+    assert!(open(&mut table, How::Continue, 1, one_more).is_ok(), "the last was empty");
     content(&mut table, one_more, 0, 1);
     let refused = open(&mut table, How::Continue, 1, one_more + 1);
     assert_eq!(refused, Err(Denied::TooManyPieces));
-    assert_eq!(
-        content(&mut table, one_more, 1, 2),
-        1..2,
-        "the writer keeps its piece"
-    );
+    assert_eq!(content(&mut table, one_more, 1, 2), 1..2, "the writer keeps its piece");
     trim(&mut table, 1).unwrap();
     assert!(open(&mut table, How::Continue, 1, one_more + 1).is_ok());
 }
@@ -324,11 +246,7 @@ fn what_is_too_old_or_too_much_is_forgotten() {
     assert_eq!(age(&mut table, 5000), 0);
     content(&mut table, 1, 10, 20);
     assert_eq!(age(&mut table, 5500), 0);
-    assert_eq!(
-        age(&mut table, 4000),
-        0,
-        "a clock that went back tells nothing"
-    );
+    assert_eq!(age(&mut table, 4000), 0, "a clock that went back tells nothing");
     assert_eq!(age(&mut table, 5999), 0);
     assert_eq!(age(&mut table, 6000), 10, "appended at 5000 at the latest");
     assert_eq!(age(&mut table, 9000), 20);
@@ -336,10 +254,7 @@ fn what_is_too_old_or_too_much_is_forgotten() {
     for now_ms in 0..1000 {
         age(&mut table, 9001 + now_ms / 10);
     }
-    assert_eq!(
-        Table::restore(table.rows()).unwrap().info(&s),
-        table.info(&s)
-    );
+    assert_eq!(Table::restore(table.rows()).unwrap().info(&s), table.info(&s));
 
     assert_eq!(table.overfull(1).count(), 0);
     keep(&mut table, Some(4), None).unwrap();
@@ -366,18 +281,12 @@ fn rows_are_the_table() {
             let command = match dice.below(10) {
                 8 => Command::Retain {
                     name,
-                    keep: Retention {
-                        bytes: None,
-                        age_ms: dice.chance(2, 3).then_some(20),
-                    },
+                    keep: Retention { bytes: None, age_ms: dice.chance(2, 3).then_some(20) },
                 },
                 9 => Command::Age { now_ms: step },
                 0 => Command::Remove { name },
                 1 => Command::Trim { name, before },
-                2 => Command::Close {
-                    stream: inner(number - 1),
-                    finish: dice.below(4) == 0,
-                },
+                2 => Command::Close { stream: inner(number - 1), finish: dice.below(4) == 0 },
                 _ => Command::Open {
                     name,
                     how: hows[dice.index(4)],

@@ -14,9 +14,8 @@ use quorate_conformance::{
 pub(crate) fn seeds() -> Vec<crate::driver::Seed> {
     let mut seeds = Vec::new();
     for program in Program::APART {
-        for (number, (_, events)) in quorate_conformance::directed::cases(program)
-            .iter()
-            .enumerate()
+        for (number, (_, events)) in
+            quorate_conformance::directed::cases(program).iter().enumerate()
         {
             let mut bytes = vec![program as u8];
             for event in events.iter().take(24) {

@@ -58,30 +58,19 @@ impl<'a> Lower<'a> {
                 let data = self.bits(data)?;
                 if name == "verify_checksum" {
                     let expected = self.typed(checksum, &Ty::Bits(16))?.expr;
-                    ops.push(Op::Verify(Checksum {
-                        condition,
-                        data,
-                        expected: Some(expected),
-                    }));
+                    ops.push(Op::Verify(Checksum { condition, data, expected: Some(expected) }));
                     return Ok(());
                 }
                 let variable = self.target(checksum)?;
                 if variable.ty != Ty::Bits(16) {
                     return Err(error(&checksum.place, "expected bit<16>"));
                 }
-                let sum = Checksum {
-                    condition,
-                    data,
-                    expected: None,
-                };
+                let sum = Checksum { condition, data, expected: None };
                 let place = Box::new(checksum.place.clone());
                 ops.push(Op::Update(sum, target(&variable), place));
                 Ok(())
             }
-            _ => Err(error(
-                place,
-                format!("there is no {name} with these arguments"),
-            )),
+            _ => Err(error(place, format!("there is no {name} with these arguments"))),
         }
     }
 
@@ -101,10 +90,7 @@ impl<'a> Lower<'a> {
             data.push((value.expr, width));
         }
         if !bits.is_multiple_of(16) {
-            return Err(error(
-                &list.place,
-                format!("{bits} bits are no words of 16"),
-            ));
+            return Err(error(&list.place, format!("{bits} bits are no words of 16")));
         }
         Ok(data)
     }
@@ -163,17 +149,10 @@ impl<'a> Lower<'a> {
             let variable = this.variable(expr)?;
             let header = variable.filter(|variable| matches!(variable.ty, Ty::Header(_)));
             let header = header.ok_or_else(|| error(&expr.place, "expected a header"))?;
-            let found = this
-                .headers
-                .iter()
-                .position(|known| known.valid == header.slot);
+            let found = this.headers.iter().position(|known| known.valid == header.slot);
             found.ok_or_else(|| error(&expr.place, "expected a header"))
         };
-        match (
-            variable.map(|variable| variable.ty),
-            method.text.as_str(),
-            arguments,
-        ) {
+        match (variable.map(|variable| variable.ty), method.text.as_str(), arguments) {
             (Some(Ty::PacketIn), "extract", [to]) => {
                 let index = header(self, to)?;
                 if !self.headers[index].bits.is_multiple_of(8) {

@@ -35,10 +35,7 @@ impl<'a> Lower<'a> {
                     let size = self.whole_number(size)?;
                     let size = self.elements(size, &name.place)?;
                     registers.insert(name.text.clone(), self.registers.len());
-                    self.registers.push(Register {
-                        name: name.text.clone(),
-                        size,
-                    });
+                    self.registers.push(Register { name: name.text.clone(), size });
                 }
                 Local::Control(_, name) if depth > 0 => {
                     let why = "a control within a control within a control is not in the subset";
@@ -105,10 +102,7 @@ impl<'a> Lower<'a> {
             return Err(error(&parameter.name.place, why));
         }
         let writes = matches!(parameter.direction, Direction::Out | Direction::InOut);
-        let bound = Variable {
-            writable: variable.writable && writes,
-            ..variable.clone()
-        };
+        let bound = Variable { writable: variable.writable && writes, ..variable.clone() };
         self.declare(&parameter.name, Entry::Variable(bound))
     }
 
@@ -148,10 +142,7 @@ impl<'a> Lower<'a> {
     ) -> Result<(), Error> {
         let ty = self.ty(kind)?;
         if !matches!(ty, Ty::Bits(_) | Ty::Bool) {
-            return Err(error(
-                &name.place,
-                "a variable of the subset is a bit string or bool",
-            ));
+            return Err(error(&name.place, "a variable of the subset is a bit string or bool"));
         }
         let value = match value {
             Some(value) => Some(self.typed(value, &ty)?),
@@ -170,10 +161,7 @@ impl<'a> Lower<'a> {
         let mut widths = Vec::new();
         for (key, kind) in &table.keys {
             if !["exact", "ternary"].contains(&kind.text.as_str()) {
-                return Err(error(
-                    &kind.place,
-                    "a key of the subset is exact or ternary",
-                ));
+                return Err(error(&kind.place, "a key of the subset is exact or ternary"));
             }
             let value = self.expr(key)?;
             let Ty::Bits(width) = value.ty else {
@@ -192,11 +180,7 @@ impl<'a> Lower<'a> {
             None => Vec::new(),
         };
         let index = self.tables.len();
-        self.tables.push(Table {
-            keys,
-            entries,
-            default,
-        });
+        self.tables.push(Table { keys, entries, default });
         self.declare(&table.name, Entry::Table(index))
     }
 
@@ -289,18 +273,8 @@ impl<'a> Lower<'a> {
             }
             let value = self.typed(argument, &ty)?;
             let variable = self.instance(&name.text, &ty, false, &name.place)?;
-            ops.push(Op::Set(
-                target(&variable),
-                value.expr,
-                Box::new(argument.place.clone()),
-            ));
-            bound.push((
-                name,
-                Variable {
-                    writable: false,
-                    ..variable
-                },
-            ));
+            ops.push(Op::Set(target(&variable), value.expr, Box::new(argument.place.clone())));
+            bound.push((name, Variable { writable: false, ..variable }));
         }
         // An action sees its control, and nothing of who calls it.
         let inner = self.scope.cut(self.control_depth);
@@ -385,9 +359,5 @@ impl<'a> Lower<'a> {
 }
 
 pub(super) fn target(variable: &Variable) -> Target {
-    Target {
-        slot: variable.slot,
-        valid: variable.valid,
-        slice: variable.slice,
-    }
+    Target { slot: variable.slot, valid: variable.valid, slice: variable.slice }
 }

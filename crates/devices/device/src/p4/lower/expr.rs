@@ -55,10 +55,7 @@ impl Lower<'_> {
         match &expr.kind {
             ExprKind::Number(number, None) => match i128::try_from(*number) {
                 Ok(number) => Ok(Value::int(number)),
-                Err(_) => Err(error(
-                    place,
-                    "a number without a width has at most 127 bits",
-                )),
+                Err(_) => Err(error(place, "a number without a width has at most 127 bits")),
             },
             ExprKind::Number(number, Some(width)) => {
                 if !(1..=128).contains(width) || *number > ones(*width) {
@@ -230,11 +227,7 @@ impl Lower<'_> {
             return ints(operator, a.int, b.int).ok_or_else(|| error(place, "no number"));
         }
         let wrong = || {
-            let why = format!(
-                "this operator is not for {} and {}",
-                a.ty.name(),
-                b.ty.name()
-            );
+            let why = format!("this operator is not for {} and {}", a.ty.name(), b.ty.name());
             error(place, why)
         };
         let (ty, width, other) = match (operator, &a.ty, &b.ty) {

@@ -56,13 +56,7 @@ pub(crate) struct Variable {
 
 impl Variable {
     pub(crate) const fn packet(ty: Ty) -> Self {
-        Self {
-            slot: 0,
-            ty,
-            valid: None,
-            writable: false,
-            slice: None,
-        }
+        Self { slot: 0, ty, valid: None, writable: false, slice: None }
     }
 }
 
@@ -81,11 +75,7 @@ impl Value {
     }
 
     pub(crate) const fn int(int: i128) -> Self {
-        Self {
-            ty: Ty::Int,
-            expr: Expr::Constant(0),
-            int,
-        }
+        Self { ty: Ty::Int, expr: Expr::Constant(0), int }
     }
 
     /// Its value, if that is known before a packet comes. That of a number without a width is another matter.
@@ -153,10 +143,6 @@ impl<'a> Scope<'a> {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<Entry<'a>> {
-        self.0
-            .iter()
-            .rev()
-            .find_map(|names| names.get(name))
-            .cloned()
+        self.0.iter().rev().find_map(|names| names.get(name)).cloned()
     }
 }

@@ -31,10 +31,7 @@ impl Lower<'_> {
             }
             Type::Named(name) => match self.scope.find(&name.text) {
                 Some(Entry::Type(ty)) => Ok(ty),
-                _ => Err(error(
-                    &name.place,
-                    format!("there is no type {}", name.text),
-                )),
+                _ => Err(error(&name.place, format!("there is no type {}", name.text))),
             },
         }
     }
@@ -73,10 +70,7 @@ impl Lower<'_> {
             return Err(error(place, "there are too many variables"));
         }
         let mut push = |name: &str, zeroed| {
-            self.slots.push(SlotInfo {
-                name: name.to_owned(),
-                zeroed,
-            });
+            self.slots.push(SlotInfo { name: name.to_owned(), zeroed });
         };
         match ty {
             Ty::Bits(_) | Ty::Bool | Ty::Error => push(name, zeroed),
@@ -94,11 +88,7 @@ impl Lower<'_> {
                         bits += width;
                     }
                 }
-                self.headers.push(ir::Header {
-                    valid: slot,
-                    fields: places,
-                    bits,
-                });
+                self.headers.push(ir::Header { valid: slot, fields: places, bits });
             }
             Ty::Struct(index) => {
                 let fields = self.structs[*index].fields.clone();
@@ -108,13 +98,7 @@ impl Lower<'_> {
             }
             _ => return Err(error(place, format!("a variable cannot be {}", ty.name()))),
         }
-        Ok(Variable {
-            slot,
-            ty: ty.clone(),
-            valid: None,
-            writable: true,
-            slice: None,
-        })
+        Ok(Variable { slot, ty: ty.clone(), valid: None, writable: true, slice: None })
     }
 
     fn size(&self, ty: &Ty) -> usize {
@@ -156,10 +140,7 @@ impl Lower<'_> {
                     }
                     slot += self.size(ty);
                 }
-                Err(error(
-                    &name.place,
-                    format!("there is no field {}", name.text),
-                ))
+                Err(error(&name.place, format!("there is no field {}", name.text)))
             }
             ExprKind::Slice(inner, high, low) => {
                 let Some(outer) = self.variable(inner)? else {
@@ -186,17 +167,10 @@ impl Lower<'_> {
         low: &ast::Expr,
         width: u32,
     ) -> Result<(u32, u32), Error> {
-        let (place, first, last) = (
-            &high.place,
-            self.whole_number(high)?,
-            self.whole_number(low)?,
-        );
+        let (place, first, last) = (&high.place, self.whole_number(high)?, self.whole_number(low)?);
         match (u32::try_from(first), u32::try_from(last)) {
             (Ok(high), Ok(low)) if low <= high && high < width => Ok((high, low)),
-            _ => Err(error(
-                place,
-                format!("[{first}:{last}] does not lie in bit<{width}>"),
-            )),
+            _ => Err(error(place, format!("[{first}:{last}] does not lie in bit<{width}>"))),
         }
     }
 }

@@ -9,11 +9,7 @@ use crate::p4::{
 impl Packet<'_> {
     /// Nothing of a header is taken from a packet that is too short for it.
     pub(super) fn extract(&mut self, header: usize, place: &Place) -> Result<bool, Fault> {
-        let Header {
-            valid,
-            fields,
-            bits,
-        } = &self.program.headers[header];
+        let Header { valid, fields, bits } = &self.program.headers[header];
         if self.values[*valid] == 1 {
             return Err(fault(place, "a header is extracted twice"));
         }

@@ -91,11 +91,8 @@ impl Parser {
 
     pub(super) fn unary(&mut self) -> Result<Expr, Error> {
         let place = self.place();
-        for (sign, operator) in [
-            ("!", Unary::Not),
-            ("~", Unary::Complement),
-            ("-", Unary::Negate),
-        ] {
+        for (sign, operator) in [("!", Unary::Not), ("~", Unary::Complement), ("-", Unary::Negate)]
+        {
             if self.take_sign(sign) {
                 let inner = self.deeper(Self::unary)?;
                 let kind = ExprKind::Unary(operator, Box::new(inner));

@@ -41,10 +41,9 @@ impl Parser {
         if self.is_word("const") {
             return Ok(Statement::Constant(self.constant()?));
         }
-        for (word, statement) in [
-            ("return", Statement::Return(place.clone())),
-            ("exit", Statement::Exit(place)),
-        ] {
+        for (word, statement) in
+            [("return", Statement::Return(place.clone())), ("exit", Statement::Exit(place))]
+        {
             if self.take_word(word) {
                 self.sign(";")?;
                 return Ok(statement);
@@ -55,11 +54,7 @@ impl Parser {
         }
         if self.begins_variable() {
             let (kind, name) = (self.kind()?, self.name()?);
-            let value = if self.take_sign("=") {
-                Some(self.expr()?)
-            } else {
-                None
-            };
+            let value = if self.take_sign("=") { Some(self.expr()?) } else { None };
             self.sign(";")?;
             return Ok(Statement::Variable(kind, name, value));
         }

@@ -89,10 +89,7 @@ fn no_vote_is_cast_behind_a_fence() {
                 let mut heard = Vec::new();
                 for slot in first..first + 400 {
                     let mut bytes = frame(Form::Udp, &phase2a(slot, slot));
-                    assert_eq!(
-                        device.put(Entry::Network, &mut bytes).unwrap(),
-                        Fate::ToNetwork
-                    );
+                    assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
                     begun.store(slot > first + 20, Ordering::Release);
                     if parse(Form::Udp, &bytes).0.kind == Type::Phase2b {
                         heard.push(slot);
@@ -130,10 +127,7 @@ fn slots_are_given_out_once_and_decided_once() {
         (0..SLOTS / 2)
             .map(|at| {
                 let mut bytes = frame(Form::Udp, &submit(at * 2 + which));
-                assert_eq!(
-                    device.put(Entry::Network, &mut bytes).unwrap(),
-                    Fate::ToNetwork
-                );
+                assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
                 let (header, _) = parse(Form::Udp, &bytes);
                 (header.slot, header.value.counter)
             })
@@ -144,10 +138,7 @@ fn slots_are_given_out_once_and_decided_once() {
         let right = submits(1);
         left.join().unwrap().into_iter().chain(right).collect()
     });
-    assert!(
-        given.keys().copied().eq(0..SLOTS),
-        "a slot was given out twice"
-    );
+    assert!(given.keys().copied().eq(0..SLOTS), "a slot was given out twice");
     assert_eq!(of(&device).state().unwrap().next, SLOTS);
 
     let mut decided = Vec::new();
@@ -185,10 +176,7 @@ fn what_left_before_a_stop_is_read() {
             let mut left = Vec::new();
             for value in 0..5_000 {
                 let mut bytes = frame(Form::Raw, &submit(value));
-                assert_eq!(
-                    device.put(Entry::Network, &mut bytes).unwrap(),
-                    Fate::ToNetwork
-                );
+                assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
                 let (header, _) = parse(Form::Raw, &bytes);
                 if header.kind == Type::Phase2a {
                     left.push((header.slot, value));
@@ -222,20 +210,14 @@ fn what_the_tap_has_no_room_for_is_counted_and_kept() {
     };
     for slot in 0..SLOTS {
         let mut bytes = frame(Form::Raw, &phase2a(slot, slot));
-        assert_eq!(
-            device.put(Entry::Network, &mut bytes).unwrap(),
-            Fate::ToNetwork
-        );
+        assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
     }
     let lost = device.lost().unwrap();
     let seen = tapped(&mut device, Form::Raw).len() as u64;
     assert!(lost > 0 && seen + lost == SLOTS, "{seen} seen, {lost} lost");
     for slot in (0..SLOTS).step_by(97) {
         let held = of(&device).read(slot).unwrap().unwrap();
-        assert_eq!(
-            (held.value, held.bytes),
-            (descriptor(slot), room(slot).to_vec())
-        );
+        assert_eq!((held.value, held.bytes), (descriptor(slot), room(slot).to_vec()));
     }
     assert!(matches!(
         of(&device).raise_floor(number(1), 5, 0),

@@ -16,19 +16,11 @@ pub(crate) const BALLOT: PackedBallot = PackedBallot(0x0001_0000_0002_0003);
 pub(crate) const BOOT: u32 = 77;
 
 pub(crate) fn address(last: u8) -> Address {
-    Address {
-        mac: [2, 0, 0, 0, 0, last],
-        ip: [10, 0, 0, last],
-        port: 47_100,
-    }
+    Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 47_100 }
 }
 
 pub(crate) fn settings(cells: u32) -> Settings {
-    let group = Address {
-        mac: [3, 0, 0, 0, 0, 1],
-        ip: [239, 0, 0, 1],
-        port: 47_100,
-    };
+    let group = Address { mac: [3, 0, 0, 0, 0, 1], ip: [239, 0, 0, 1], port: 47_100 };
     let route = Routes::of(&[group]).unwrap();
     let setup = Setup {
         group: 5,
@@ -37,11 +29,7 @@ pub(crate) fn settings(cells: u32) -> Settings {
         heard: [3, 0, 0, 0, 0, 9],
         owner: address(2),
     };
-    Settings {
-        cells,
-        tap: 1 << 20,
-        ..Settings::of(setup, &route, &route, &route).unwrap()
-    }
+    Settings { cells, tap: 1 << 20, ..Settings::of(setup, &route, &route, &route).unwrap() }
 }
 
 /// `None`, in print, where programs may not be loaded.
@@ -59,11 +47,7 @@ pub(crate) fn load(role: Role, settings: &Settings) -> Option<Device> {
 }
 
 pub(crate) fn number(counter: u64) -> Number {
-    Number {
-        device_boot: BOOT,
-        owner_boot: 1,
-        counter,
-    }
+    Number { device_boot: BOOT, owner_boot: 1, counter }
 }
 
 /// Armed or started, from slot 0 on.
@@ -93,22 +77,11 @@ pub(crate) fn of(device: &Device) -> Calls<'_> {
 }
 
 pub(crate) fn arm() -> Arm {
-    Arm {
-        ballot: BALLOT,
-        position: 2,
-        floor: 0,
-    }
+    Arm { ballot: BALLOT, position: 2, floor: 0 }
 }
 
 pub(crate) fn start() -> Start {
-    Start {
-        ballot: BALLOT,
-        first: 0,
-        limit: u64::MAX,
-        quorum: 2,
-        members: 3,
-        hint: false,
-    }
+    Start { ballot: BALLOT, first: 0, limit: u64::MAX, quorum: 2, members: 3, hint: false }
 }
 
 /// Bytes that tell values apart.
@@ -136,30 +109,18 @@ pub(crate) fn submit(value: u64) -> Header {
 }
 
 pub(crate) fn phase2a(slot: u64, value: u64) -> Header {
-    Header {
-        kind: Type::Phase2a,
-        slot,
-        ballot: BALLOT,
-        ..submit(value)
-    }
+    Header { kind: Type::Phase2a, slot, ballot: BALLOT, ..submit(value) }
 }
 
 pub(crate) fn phase2b(slot: u64, value: u64, position: u8) -> Header {
-    Header {
-        kind: Type::Phase2b,
-        position,
-        voted: BALLOT.0,
-        ..phase2a(slot, value)
-    }
+    Header { kind: Type::Phase2b, position, voted: BALLOT.0, ..phase2a(slot, value) }
 }
 
 pub(crate) fn frame(form: Form, header: &Header) -> Vec<u8> {
     let mut buffer = vec![0; 2000];
     let room = room(header.value.counter);
     let (from, to) = (address(9), address(1));
-    form.write(&mut buffer, &from, &to, header, &room)
-        .unwrap()
-        .to_vec()
+    form.write(&mut buffer, &from, &to, header, &room).unwrap().to_vec()
 }
 
 /// Header and room of a frame.

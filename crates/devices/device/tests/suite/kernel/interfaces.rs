@@ -25,9 +25,7 @@ pub(crate) const CELLS: u32 = 1 << 14;
 const OUTSTANDING: u64 = 32;
 
 pub(crate) fn open(host: u8, cells: u32, hooks: &[Hook]) -> Result<(Host, Before), Failed> {
-    at(host, || {
-        Host::open(&settings(host, cells), INTERFACE, hooks, Form::Raw)
-    })
+    at(host, || Host::open(&settings(host, cells), INTERFACE, hooks, Form::Raw))
 }
 
 /// Both programs know who they are, and the acceptor votes.
@@ -35,11 +33,7 @@ pub(crate) fn armed(host: u8, hooks: &[Hook]) -> Host {
     let (device, before) = open(host, CELLS, hooks).unwrap();
     assert!(matches!(before, Before::Nothing));
     for program in Program::ALL {
-        device
-            .device()
-            .calls(program)
-            .begin(crate::kernel::desk::BOOT)
-            .unwrap();
+        device.device().calls(program).begin(crate::kernel::desk::BOOT).unwrap();
     }
     let mut arm = arm();
     arm.position = host - 1;
@@ -98,10 +92,7 @@ fn ten_thousand(hooks: &[Hook]) {
         };
         if header.kind == Type::Decided {
             let value = header.value.counter;
-            assert_eq!(
-                (header.value, bytes),
-                (descriptor(value), room(value).to_vec())
-            );
+            assert_eq!((header.value, bytes), (descriptor(value), room(value).to_vec()));
             assert!(decided.insert(value), "twice");
         }
         assert_ne!(header.kind, Type::Refused);
@@ -116,10 +107,7 @@ fn ten_thousand(hooks: &[Hook]) {
         assert_eq!((host.lost(), host.health()), (0, Health::Well));
     }
     let [first, others @ ..] = &delivered;
-    assert_eq!(
-        first.values.iter().copied().collect::<BTreeSet<_>>(),
-        decided
-    );
+    assert_eq!(first.values.iter().copied().collect::<BTreeSet<_>>(), decided);
     for other in others {
         assert!(other.values == first.values && other.early.is_empty());
     }
@@ -138,11 +126,7 @@ fn ten_thousand(hooks: &[Hook]) {
 }
 
 fn leader_next(host: &Host) -> u64 {
-    host.device()
-        .calls(Program::Coordinator)
-        .state()
-        .unwrap()
-        .next
+    host.device().calls(Program::Coordinator).state().unwrap().next
 }
 
 #[test]
@@ -176,21 +160,14 @@ fn an_owner_drives_its_device_by_frames() {
         let leader = host.device().calls(Program::Coordinator);
         leader.start(number(1), start()).unwrap();
         let frames = |kind: Type, flags: u16| {
-            let header = Header {
-                kind,
-                flags,
-                ..submit(7)
-            };
+            let header = Header { kind, flags, ..submit(7) };
             let shape = host.shape();
             let mut buffer = vec![0; 200];
             let frame = Form::Raw.write(&mut buffer, &shape.owner, &shape.own, &header, &room(7));
             frame.unwrap().to_vec()
         };
-        let (own, tick, ask) = (
-            frames(Type::Submit, 0),
-            frames(Type::Tick, 8),
-            frames(Type::Ask, 8),
-        );
+        let (own, tick, ask) =
+            (frames(Type::Submit, 0), frames(Type::Tick, 8), frames(Type::Ask, 8));
         // An owner's own value, and the same again: the group hears both, and the own acceptor votes once.
         host.put(Program::Coordinator, &own);
         host.put(Program::Coordinator, &tick);
@@ -208,10 +185,7 @@ fn an_owner_drives_its_device_by_frames() {
         let (acceptor, coordinator) = (Program::Acceptor, Program::Coordinator);
         assert_eq!(
             taken,
-            [
-                (coordinator, Came::Inside, Type::Done),
-                (acceptor, Came::Inside, Type::Phase2b)
-            ]
+            [(coordinator, Came::Inside, Type::Done), (acceptor, Came::Inside, Type::Phase2b)]
         );
         host.close().unwrap();
         // What others say that looks like an owner's answers does not reach the owner; a refusal does.
@@ -282,10 +256,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
         assert_eq!(host.drained(), Drained::Over);
         client.send(1, &crate::kernel::desk::phase2a(100, 100));
         let refused = client.hear().unwrap().0;
-        assert_eq!(
-            (refused.kind, refused.reason),
-            (Type::Refused, Reason::Disarmed as u8)
-        );
+        assert_eq!((refused.kind, refused.reason), (Type::Refused, Reason::Disarmed as u8));
         for slot in 0..=100 {
             let held = host.device().calls(Program::Acceptor).read(slot).unwrap();
             let expected = (slot < 100).then(|| descriptor(slot));
@@ -309,10 +280,7 @@ fn the_next_owner_finds_what_a_killed_one_left() {
         let old = left.device().calls(Program::Acceptor);
         assert_eq!(old.read(7).unwrap().unwrap().value, descriptor(7));
         assert_eq!(old.state().unwrap().ballot, PackedBallot::NONE);
-        assert_eq!(
-            host.device().calls(Program::Acceptor).state().unwrap().boot,
-            0
-        );
+        assert_eq!(host.device().calls(Program::Acceptor).state().unwrap().boot, 0);
         drop(left);
         host.close().unwrap();
         let (host, before) = open(1, CELLS, &[Hook::Native]).unwrap();
@@ -339,16 +307,7 @@ fn what_an_interface_does_is_seen() {
             let _theirs = quorate_device::xdp::Passing::attach(INTERFACE).unwrap();
             let opened = Host::open(&settings(9, 64), INTERFACE, &Hook::ALL, Form::Raw);
             let failed = opened.err().unwrap();
-            assert!(
-                matches!(
-                    failed,
-                    Failed::Busy {
-                        hook: Hook::Native,
-                        ..
-                    }
-                ),
-                "{failed}"
-            );
+            assert!(matches!(failed, Failed::Busy { hook: Hook::Native, .. }), "{failed}");
         });
         for (number, host) in [(1, host), (2, other)] {
             ip(&format!("link del p{number}")).unwrap();
@@ -369,21 +328,13 @@ fn a_host_that_speaks_to_others_alone_does_not_hear_itself() {
         return;
     };
     for program in Program::ALL {
-        device
-            .calls(program)
-            .begin(crate::kernel::desk::BOOT)
-            .unwrap();
+        device.calls(program).begin(crate::kernel::desk::BOOT).unwrap();
     }
-    device
-        .calls(Program::Acceptor)
-        .arm(number(1), arm())
-        .unwrap();
+    device.calls(Program::Acceptor).arm(number(1), arm()).unwrap();
     let started = device.calls(Program::Coordinator).start(number(1), start());
     assert_eq!(started.unwrap().ballot, BALLOT);
     let mut frame = crate::kernel::desk::frame(Form::Raw, &submit(1));
-    device
-        .put(quorate_device::xdp::Entry::Network, &mut frame)
-        .unwrap();
+    device.put(quorate_device::xdp::Entry::Network, &mut frame).unwrap();
     assert_eq!(parse(Form::Raw, &frame).0.kind, Type::Phase2a);
     assert_eq!(device.calls(Program::Acceptor).read(0).unwrap(), None);
     assert_ne!(BALLOT, PackedBallot::NONE);

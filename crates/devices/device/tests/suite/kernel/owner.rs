@@ -23,16 +23,11 @@ fn an_acceptor_is_armed_fenced_and_read_out() {
     assert_eq!(refused(of(&device).arm(number(1), arm())), Reason::Boot);
     assert_eq!(of(&device).begin(BOOT).unwrap().boot, BOOT);
     assert_eq!(refused(of(&device).begin(BOOT + 1)), Reason::Boot);
-    let state = of(&device)
-        .arm(number(1), Arm { floor: 10, ..arm() })
-        .unwrap();
+    let state = of(&device).arm(number(1), Arm { floor: 10, ..arm() }).unwrap();
     assert_eq!((state.ballot, state.position, state.floor), (BALLOT, 2, 10));
     // [offload-17] Ordered, and only for this boot.
     assert_eq!(refused(of(&device).arm(number(1), arm())), Reason::Order);
-    let other = Number {
-        device_boot: 1,
-        ..number(9)
-    };
+    let other = Number { device_boot: 1, ..number(9) };
     assert_eq!(refused(of(&device).fence(other)), Reason::Boot);
     // Only the owner asks.
     let mut call = phase2a(0, 1);
@@ -43,10 +38,7 @@ fn an_acceptor_is_armed_fenced_and_read_out() {
 
     for slot in 10..20 {
         let mut bytes = frame(Form::Udp, &phase2a(slot, slot));
-        assert_eq!(
-            device.put(Entry::Network, &mut bytes).unwrap(),
-            Fate::ToNetwork
-        );
+        assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
     }
     of(&device).fence(number(2)).unwrap();
     let mut draining = device.draining();
@@ -70,41 +62,17 @@ fn a_coordinator_is_started_and_repeats_what_it_is_told() {
     let Some(device) = ready(Role::Coordinator, 64) else {
         return;
     };
-    assert_eq!(
-        refused(of(&device).start(number(2), start())),
-        Reason::Armed
-    );
+    assert_eq!(refused(of(&device).start(number(2), start())), Reason::Armed);
     let mut bytes = frame(Form::Udp, &submit(3));
-    assert_eq!(
-        device.put(Entry::Network, &mut bytes).unwrap(),
-        Fate::ToNetwork
-    );
+    assert_eq!(device.put(Entry::Network, &mut bytes).unwrap(), Fate::ToNetwork);
     assert_eq!(of(&device).state().unwrap().next, 1);
     let again = of(&device).tick(0, Form::Udp).unwrap();
     let (header, bytes) = parse(Form::Udp, &again);
-    assert_eq!(
-        (header.kind, header.slot, header.value),
-        (Type::Phase2a, 0, descriptor(3))
-    );
-    assert_eq!(
-        (bytes, &again[..6]),
-        (&room(3)[..], &settings(64).proposals.mac[..])
-    );
-    assert!(matches!(
-        of(&device).tick(1, Form::Raw),
-        Err(Failed::Refused(Reason::Stale))
-    ));
-    assert_eq!(
-        refused(of(&device).raise_floor(number(3), 2, u64::MAX)),
-        Reason::Floor
-    );
-    assert_eq!(
-        of(&device)
-            .raise_floor(number(4), 1, u64::MAX)
-            .unwrap()
-            .floor,
-        1
-    );
+    assert_eq!((header.kind, header.slot, header.value), (Type::Phase2a, 0, descriptor(3)));
+    assert_eq!((bytes, &again[..6]), (&room(3)[..], &settings(64).proposals.mac[..]));
+    assert!(matches!(of(&device).tick(1, Form::Raw), Err(Failed::Refused(Reason::Stale))));
+    assert_eq!(refused(of(&device).raise_floor(number(3), 2, u64::MAX)), Reason::Floor);
+    assert_eq!(of(&device).raise_floor(number(4), 1, u64::MAX).unwrap().floor, 1);
     assert_eq!(of(&device).fence(number(5)).unwrap().next, 1);
 }
 

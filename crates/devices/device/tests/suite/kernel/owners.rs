@@ -23,62 +23,49 @@ const OURS: u32 = 5;
 /// who is at none of its interfaces; where the owner lives nothing is touched.
 #[test]
 fn what_killed_owners_left_is_ended_from_anywhere() {
-    alone(
-        "owners::what_killed_owners_left_is_ended_from_anywhere",
-        || {
-            let _passing = lay(2);
-            let (killed, lives) = (armed(1, &[Hook::Traffic]), armed(2, &[Hook::Native]));
-            let client = Client::new();
-            let votes = |host, slot| {
-                client.send(host, &phase2a(slot, slot));
-                client
-                    .hear()
-                    .is_some_and(|(said, _)| said.kind == Type::Phase2b)
-            };
-            assert!(votes(1, 1) && votes(2, 1));
-            assert_eq!(end_orphans(OURS).unwrap(), Vec::<std::path::PathBuf>::new());
-            // As if its process had been killed.
-            drop(killed);
-            assert!(votes(1, 2), "it votes on");
-            assert!(
-                end_orphans(OURS + 1).unwrap().is_empty(),
-                "another cluster's"
-            );
-            let ended = end_orphans(OURS).unwrap();
-            assert_eq!(ended.len(), 1);
-            assert!(!ended[0].exists());
-            assert!(end_orphans(OURS).unwrap().is_empty());
-            // The one that lives answers, and it alone.
-            client.send(1, &phase2a(3, 3));
-            assert!(votes(2, 3));
-            assert!(client.hear_at_once().is_none());
-            drop(lives);
-            assert_eq!(end_orphans(OURS).unwrap().len(), 1);
-        },
-    );
+    alone("owners::what_killed_owners_left_is_ended_from_anywhere", || {
+        let _passing = lay(2);
+        let (killed, lives) = (armed(1, &[Hook::Traffic]), armed(2, &[Hook::Native]));
+        let client = Client::new();
+        let votes = |host, slot| {
+            client.send(host, &phase2a(slot, slot));
+            client.hear().is_some_and(|(said, _)| said.kind == Type::Phase2b)
+        };
+        assert!(votes(1, 1) && votes(2, 1));
+        assert_eq!(end_orphans(OURS).unwrap(), Vec::<std::path::PathBuf>::new());
+        // As if its process had been killed.
+        drop(killed);
+        assert!(votes(1, 2), "it votes on");
+        assert!(end_orphans(OURS + 1).unwrap().is_empty(), "another cluster's");
+        let ended = end_orphans(OURS).unwrap();
+        assert_eq!(ended.len(), 1);
+        assert!(!ended[0].exists());
+        assert!(end_orphans(OURS).unwrap().is_empty());
+        // The one that lives answers, and it alone.
+        client.send(1, &phase2a(3, 3));
+        assert!(votes(2, 3));
+        assert!(client.hear_at_once().is_none());
+        drop(lives);
+        assert_eq!(end_orphans(OURS).unwrap().len(), 1);
+    });
 }
 
 /// Two containers that share the network of their machine, and not its file systems.
 #[test]
 fn an_interface_has_one_owner_whatever_files_it_sees() {
-    alone(
-        "owners::an_interface_has_one_owner_whatever_files_it_sees",
-        || {
-            let _passing = lay(1);
-            let host = armed(1, &[Hook::Traffic]);
-            // Another instance of the kernel's file system, in which no pin is.
-            let mounted = Command::new("mount")
-                .args(["-t", "bpf", "bpf", FILE_SYSTEM])
-                .status();
-            assert!(mounted.unwrap().success());
-            let second = open(1, CELLS, &[Hook::Traffic]);
-            assert!(matches!(second, Err(Failed::Owned { interface }) if interface == INTERFACE));
-            let mut thread = at(1, || Packet::open(INTERFACE, &[Mac(GROUP.mac)]).unwrap());
-            assert!(matches!(at(1, || thread.claim(OURS)), Err(NotOurs::Taken)));
-            // Threads of other groups hear other frames.
-            assert!(at(1, || thread.claim(OURS + 1)).is_ok());
-            drop(host);
-            assert!(open(1, CELLS, &[Hook::Traffic]).is_ok());
-        },
-    );
+    alone("owners::an_interface_has_one_owner_whatever_files_it_sees", || {
+        let _passing = lay(1);
+        let host = armed(1, &[Hook::Traffic]);
+        // Another instance of the kernel's file system, in which no pin is.
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf", FILE_SYSTEM]).status();
+        assert!(mounted.unwrap().success());
+        let second = open(1, CELLS, &[Hook::Traffic]);
+        assert!(matches!(second, Err(Failed::Owned { interface }) if interface == INTERFACE));
+        let mut thread = at(1, || Packet::open(INTERFACE, &[Mac(GROUP.mac)]).unwrap());
+        assert!(matches!(at(1, || thread.claim(OURS)), Err(NotOurs::Taken)));
+        // Threads of other groups hear other frames.
+        assert!(at(1, || thread.claim(OURS + 1)).is_ok());
+        drop(host);
+        assert!(open(1, CELLS, &[Hook::Traffic]).is_ok());
+    });
 }

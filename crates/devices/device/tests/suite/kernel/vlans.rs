@@ -62,10 +62,7 @@ fn frames_of_a_vlan_are_not_heard_by_a_thread() {
             hears.receive(&mut arrived);
         }
         hears.receive(&mut arrived);
-        let slots: Vec<u64> = arrived
-            .iter()
-            .map(|frame| parse(Form::Raw, frame).0.slot)
-            .collect();
+        let slots: Vec<u64> = arrived.iter().map(|frame| parse(Form::Raw, frame).0.slot).collect();
         assert_eq!(slots, [4]);
     });
 }

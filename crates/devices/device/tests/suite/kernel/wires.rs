@@ -25,17 +25,11 @@ const INSIDE: &str = "QUORATE_XDP_INSIDE";
 /// The interface that each machine has.
 pub(crate) const INTERFACE: &str = "wire";
 /// The group of all hosts.
-pub(crate) const GROUP: Address = Address {
-    mac: [3, 0, 0, 0, 0, 0x55],
-    ip: [239, 0, 0, 0x55],
-    port: 47_100,
-};
+pub(crate) const GROUP: Address =
+    Address { mac: [3, 0, 0, 0, 0, 0x55], ip: [239, 0, 0, 0x55], port: 47_100 };
 /// Where decisions go: clients are in it, too.
-pub(crate) const DECISIONS: Address = Address {
-    mac: [3, 0, 0, 0, 0, 0x56],
-    ip: [239, 0, 0, 0x56],
-    port: 47_100,
-};
+pub(crate) const DECISIONS: Address =
+    Address { mac: [3, 0, 0, 0, 0, 0x56], ip: [239, 0, 0, 0x56], port: 47_100 };
 /// The client's number; hosts are 1, 2, 3.
 pub(crate) const CLIENT: u8 = 9;
 
@@ -66,12 +60,7 @@ pub(crate) fn alone(name: &str, test: fn()) {
     }
     let output = namespace::unshare()
         .arg(env::current_exe().unwrap())
-        .args([
-            "--exact",
-            &format!("kernel::{name}"),
-            "--nocapture",
-            "--test-threads=1",
-        ])
+        .args(["--exact", &format!("kernel::{name}"), "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
         .stdin(Stdio::null())
         .output()
@@ -125,9 +114,8 @@ fn wire(machine: u8) -> Passing {
 
 /// An interface of a VLAN at a machine's own; whether this kernel has such.
 pub(crate) fn vlan(machine: u8, name: &str, id: u16) -> bool {
-    let made = ip(&format!(
-        "-n n{machine} link add link {INTERFACE} name {name} type vlan id {id}"
-    ));
+    let made =
+        ip(&format!("-n n{machine} link add link {INTERFACE} name {name} type vlan id {id}"));
     if let Err(why) = made {
         skip(&format!("an interface of VLAN {id}"), &why.to_string());
         return false;
@@ -154,12 +142,7 @@ pub(crate) fn again(name: &str, machine: u8, word: &str) -> Command {
     let mut command = namespace::inside(machine.into());
     command
         .arg(env::current_exe().unwrap())
-        .args([
-            "--exact",
-            &format!("kernel::{name}"),
-            "--nocapture",
-            "--test-threads=1",
-        ])
+        .args(["--exact", &format!("kernel::{name}"), "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
         .env(WORD, word);
     command
@@ -181,11 +164,7 @@ pub(crate) fn settings(host: u8, cells: u32) -> Settings {
         heard: GROUP.mac,
         owner: address(host + 100),
     };
-    Settings {
-        cells,
-        tap: 1 << 22,
-        ..Settings::of(setup, &route, &route, &decisions).unwrap()
-    }
+    Settings { cells, tap: 1 << 22, ..Settings::of(setup, &route, &route, &decisions).unwrap() }
 }
 
 /// Who submits from outside.
@@ -199,9 +178,7 @@ impl Client {
     /// On another interface than the one that all machines have.
     pub(crate) fn on(interface: &str) -> Self {
         let hears = Hears::EtherType(ETHER_TYPE);
-        let socket = at(CLIENT, || {
-            Raw::open(interface, hears, Some(Mac(DECISIONS.mac))).unwrap()
-        });
+        let socket = at(CLIENT, || Raw::open(interface, hears, Some(Mac(DECISIONS.mac))).unwrap());
         socket.set_patience(Some(Duration::from_secs(5))).unwrap();
         Self(socket)
     }

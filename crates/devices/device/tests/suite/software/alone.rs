@@ -50,9 +50,7 @@ fn a_drain_is_over_and_says_so() {
 /// A thread that died has no drain that is over.
 #[test]
 fn a_device_whose_thread_died_is_not_drained() {
-    let mut device = start(Arc::new(|| {
-        panic!("the owner's wake-up fails: this is a test")
-    }));
+    let mut device = start(Arc::new(|| panic!("the owner's wake-up fails: this is a test")));
     device.drain();
     // The first one is over before the owner is called, the next never.
     let mut died = false;

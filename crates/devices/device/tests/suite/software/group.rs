@@ -18,11 +18,7 @@ use quorate_offload::{Address, Form, port::Device as _};
 
 pub(crate) const CELLS: u32 = 64;
 pub(crate) const ROOM: usize = 64;
-pub(crate) const BALLOT: Ballot = Ballot {
-    era: Era(0),
-    round: 1,
-    node: NodeId(1),
-};
+pub(crate) const BALLOT: Ballot = Ballot { era: Era(0), round: 1, node: NodeId(1) };
 
 /// One node's part.
 pub(crate) struct Node {
@@ -53,12 +49,8 @@ pub(crate) fn settings(own: Address, everybody: Address) -> Settings {
 }
 
 /// Patient: other tests run, too.
-pub(crate) const PACE: Pace = Pace {
-    answer_us: 20_000,
-    tries: 500,
-    slot_us: 3_000,
-    probe_us: 20_000,
-};
+pub(crate) const PACE: Pace =
+    Pace { answer_us: 20_000, tries: 500, slot_us: 3_000, probe_us: 20_000 };
 
 pub(crate) fn batch(number: u64) -> (Value, Vec<u8>) {
     let bytes = number.to_be_bytes().to_vec();
@@ -91,17 +83,9 @@ impl Group {
             };
             let device = Software::start(settings, wire, Arc::new(wake)).unwrap();
             let owner = Owner::new(owner_settings(), device.shape());
-            Node {
-                device,
-                owner,
-                events: Vec::new(),
-            }
+            Node { device, owner, events: Vec::new() }
         });
-        Self {
-            nodes: nodes.collect(),
-            bell,
-            began: Instant::now(),
-        }
+        Self { nodes: nodes.collect(), bell, began: Instant::now() }
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -118,20 +102,12 @@ impl Group {
 
     /// Until a device calls, or an owner's time has come.
     pub(crate) fn wait(&self) {
-        let due = self
-            .nodes
-            .iter()
-            .filter_map(|node| node.owner.wake_at())
-            .min();
+        let due = self.nodes.iter().filter_map(|node| node.owner.wake_at()).min();
         let now = self.now();
         let left = due.map_or(10_000, |due| due.since_us(now).min(10_000));
         let rung = self.bell.0.lock().unwrap();
         let left = Duration::from_micros(left);
-        let (mut rung, _) = self
-            .bell
-            .1
-            .wait_timeout_while(rung, left, |rung| !*rung)
-            .unwrap();
+        let (mut rung, _) = self.bell.1.wait_timeout_while(rung, left, |rung| !*rung).unwrap();
         *rung = false;
     }
 
@@ -178,10 +154,7 @@ impl Group {
             members,
             hint: false,
         });
-        let started = Event::Started {
-            ballot: BALLOT,
-            first: Slot::FIRST,
-        };
+        let started = Event::Started { ballot: BALLOT, first: Slot::FIRST };
         self.until(|group| group.find(0, |event| (*event == started).then_some(())));
     }
 
@@ -207,8 +180,7 @@ impl Group {
             let to = (floor..).find(|slot| !decided.contains(slot)).unwrap();
             // What replicas tell each other over TCP.
             for node in &mut group.nodes {
-                node.owner
-                    .raise_floor(Slot(to), Slot(to + u64::from(CELLS)));
+                node.owner.raise_floor(Slot(to), Slot(to + u64::from(CELLS)));
             }
             floor = to;
             while submitted < values {
@@ -226,12 +198,7 @@ impl Group {
 }
 
 pub(crate) fn owner_settings() -> quorate_offload::owner::Settings {
-    quorate_offload::owner::Settings {
-        owner_boot: 1,
-        device_boot: 5,
-        window: 32,
-        pace: PACE,
-    }
+    quorate_offload::owner::Settings { owner_boot: 1, device_boot: 5, window: 32, pace: PACE }
 }
 
 /// Every value has its slot; of those that were submitted again, some have two.

@@ -46,16 +46,12 @@ fn ticks_repair_what_the_network_loses() {
 /// [offload-14] The tap has no room: it is counted, and cells are read instead.
 #[test]
 fn what_the_queue_lost_is_read_from_cells() {
-    let mut group = group(&Network::new(1, 0, 0, 0), 3, |settings| {
-        settings.tap_frames = 4
-    });
+    let mut group = group(&Network::new(1, 0, 0, 0), 3, |settings| settings.tap_frames = 4);
     group.begin();
     let values = u64::from(CELLS) / 2;
     let done = |group: &Group| -> Vec<u64> {
         let nodes = group.nodes.iter();
-        nodes
-            .map(|node| node.device.counted().acceptor.of(Reason::None))
-            .collect()
+        nodes.map(|node| node.device.counted().acceptor.of(Reason::None)).collect()
     };
     let before = done(&group);
     for value in 0..values {
@@ -64,11 +60,7 @@ fn what_the_queue_lost_is_read_from_cells() {
     }
     group.turn();
     // Nobody takes until everything was voted for.
-    while done(&group)
-        .iter()
-        .zip(&before)
-        .any(|(now, before)| now - before < values)
-    {
+    while done(&group).iter().zip(&before).any(|(now, before)| now - before < values) {
         std::thread::yield_now();
     }
     assert!(group.nodes[0].device.lost() > 0);
@@ -106,9 +98,7 @@ fn fences_and_take_backs_end_what_threads_do() {
     group.nodes[0].owner.take_back();
     let (next, late) = group.until(|group| {
         group.find(0, |event| match event {
-            Event::TakenBack {
-                next, given, holes, ..
-            } => {
+            Event::TakenBack { next, given, holes, .. } => {
                 assert!(holes.is_empty());
                 Some((*next, given.clone()))
             }

@@ -90,28 +90,11 @@ impl Bad {
         self.calls += 2;
         let counter = self.calls;
         for (position, other) in (1..).zip(&mut self.others) {
-            let number = Number {
-                device_boot: 9,
-                owner_boot: 1,
-                counter,
-            };
+            let number = Number { device_boot: 9, owner_boot: 1, counter };
             let _ = other.begin(9);
-            let _ = other.fence(Number {
-                counter: counter - 1,
-                ..number
-            });
+            let _ = other.fence(Number { counter: counter - 1, ..number });
             let (floor, votes) = (other.state().floor, Routes::of(&[address(OWN)]).unwrap());
-            other
-                .arm(
-                    number,
-                    Arm {
-                        ballot,
-                        position,
-                        floor,
-                        votes,
-                    },
-                )
-                .unwrap();
+            other.arm(number, Arm { ballot, position, floor, votes }).unwrap();
         }
     }
 
@@ -121,11 +104,7 @@ impl Bad {
         let counter = self.calls;
         for other in &mut self.others {
             let floor = floor.max(other.state().floor);
-            let number = Number {
-                device_boot: 9,
-                owner_boot: 1,
-                counter,
-            };
+            let number = Number { device_boot: 9, owner_boot: 1, counter };
             other.raise_floor(number, floor).unwrap();
         }
     }
@@ -318,11 +297,7 @@ impl Bad {
         let drawn = Self::draw(&mut self.dice, self.trouble, &mut self.network);
         let Some(frame) = drawn else { return };
         match frame[5] {
-            OWN if matches!(
-                read(&frame).kind,
-                Type::Phase2b | Type::Refused | Type::Submit
-            ) =>
-            {
+            OWN if matches!(read(&frame).kind, Type::Phase2b | Type::Refused | Type::Submit) => {
                 self.run(Program::Coordinator, Port::Network, &frame, false);
             }
             OWN => self.run(Program::Acceptor, Port::Network, &frame, false),
@@ -381,10 +356,7 @@ impl Bad {
                     self.outward.push((program, came, sent));
                 }
                 (Type::Done, _) if self.late.contains_key(&program) => {
-                    let header = Header {
-                        ballot: PackedBallot::NONE,
-                        ..said
-                    };
+                    let header = Header { ballot: PackedBallot::NONE, ..said };
                     let sent = write(&header, &[0; ROOM]);
                     self.outward.push((program, came, sent));
                 }
@@ -446,11 +418,7 @@ impl Device for Bad {
     }
 
     fn drained(&mut self) -> Drained {
-        if self.draining {
-            Drained::NotYet
-        } else {
-            Drained::Over
-        }
+        if self.draining { Drained::NotYet } else { Drained::Over }
     }
 
     fn lost(&self) -> u64 {

@@ -88,30 +88,18 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
             }
             world.owner.fence();
             world.owner.stop();
-            assert_eq!(
-                world.fenced(),
-                (Some(ballot(round + 10)), Vec::new()),
-                "seed {seed}"
-            );
+            assert_eq!(world.fenced(), (Some(ballot(round + 10)), Vec::new()), "seed {seed}");
             // Nothing that is still on its way arms it again ([offload-17]), and nothing is voted for.
             world.steps(300);
             world.until(|world| (!world.device.is_busy()).then_some(()));
-            assert_eq!(
-                world.device.acceptor.state().ballot,
-                PackedBallot::NONE,
-                "seed {seed}"
-            );
+            assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE, "seed {seed}");
             assert_eq!(numbers(&votes), cells(&world, packed(round)), "seed {seed}");
             world.events.clear();
             world.owner.withdraw();
             floor = world.device.coordinator.next().max(now_floor) + 1;
         }
     });
-    assert!(
-        voted.get() > 1_000,
-        "{} votes are too few to tell",
-        voted.get()
-    );
+    assert!(voted.get() > 1_000, "{} votes are too few to tell", voted.get());
 }
 
 /// [offload-8] Votes lie behind holes; the cells of an older ballot are not among them.
@@ -159,11 +147,7 @@ fn a_fence_ends_an_arm_that_was_not_sent() {
         world.owner.fence();
         assert_eq!(world.fenced().0, Some(ballot(1)), "seed {seed}");
         world.steps(300);
-        assert_eq!(
-            world.device.acceptor.state().ballot,
-            PackedBallot::NONE,
-            "seed {seed}"
-        );
+        assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE, "seed {seed}");
         let armed = Event::Armed { ballot: ballot(2) };
         assert!(!world.events.contains(&armed), "seed {seed}");
     });
@@ -226,10 +210,7 @@ fn a_process_that_starts_again_finds_the_votes_of_the_one_before() {
         let mut world = World::new(seed, trouble(seed));
         world.arm(3, 1);
         world.device.vote(packed(3), 2, 2);
-        world.owner = Owner::new(
-            settings(2),
-            quorate_offload::port::Device::shape(&world.device),
-        );
+        world.owner = Owner::new(settings(2), quorate_offload::port::Device::shape(&world.device));
         world.owner.fence();
         let (of, votes) = world.fenced();
         assert_eq!(of, Some(ballot(3)), "seed {seed}");
@@ -288,16 +269,10 @@ fn what_fits_into_no_frame_is_refused() {
     let mut world = World::new(1, Trouble::default());
     let mut wide = ballot(1);
     wide.node.0 = 0x1_0000;
-    for (ballot, position) in [
-        (wide, 0),
-        (ballot(1), 16),
-        (quorate_core::ballot::Ballot::ZERO, 0),
-    ] {
+    for (ballot, position) in [(wide, 0), (ballot(1), 16), (quorate_core::ballot::Ballot::ZERO, 0)]
+    {
         world.owner.arm(ballot, position, Slot(1));
-        let refused = Event::ArmRefused {
-            ballot,
-            reason: Reason::Range,
-        };
+        let refused = Event::ArmRefused { ballot, reason: Reason::Range };
         world.until(|world| world.find(|event| (*event == refused).then_some(())));
     }
     world.arm(2, 5);

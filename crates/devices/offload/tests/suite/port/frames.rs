@@ -12,11 +12,7 @@ pub(crate) const MEMBERS: u8 = 3;
 pub(crate) const QUORUM: u8 = 2;
 
 pub(crate) fn address(last: u8) -> Address {
-    Address {
-        mac: [2, 0, 0, 0, 0, last],
-        ip: [10, 0, 0, last],
-        port: 47_100,
-    }
+    Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 47_100 }
 }
 
 /// Where the acceptor of a position is.

@@ -36,19 +36,15 @@ impl Leader {
     fn begin(world: &mut World, round: u32, first: u64) -> Self {
         world.arm(round, first);
         world.start(round, first, first + u64::from(CELLS));
-        Self {
-            round,
-            first,
-            floor: first,
-            given: Vec::new(),
-        }
+        Self { round, first, floor: first, given: Vec::new() }
     }
 
     /// Hears what was told, and raises the floor to what is decided.
     fn hear(&mut self, world: &mut World) {
-        for event in world.events.extract_if(.., |event| {
-            matches!(event, Event::Given(_) | Event::Decided { .. })
-        }) {
+        for event in world
+            .events
+            .extract_if(.., |event| matches!(event, Event::Given(_) | Event::Decided { .. }))
+        {
             match event {
                 Event::Given(held) => {
                     let next = self.first + self.given.len() as u64;
@@ -69,22 +65,15 @@ impl Leader {
         if decided > self.floor && world.device.dice.chance(1, 20) {
             self.floor = decided;
             world.device.raise_others(decided);
-            world
-                .owner
-                .raise_floor(Slot(decided), Slot(decided + u64::from(CELLS)));
+            world.owner.raise_floor(Slot(decided), Slot(decided + u64::from(CELLS)));
         }
     }
 
     /// What the coordinator did give out.
     fn truth(&self, world: &World) -> BTreeMap<u64, Option<u64>> {
         let ballot = packed(self.round).0;
-        let range = world
-            .device
-            .given
-            .range((ballot, self.first)..=(ballot, u64::MAX));
-        range
-            .map(|((_, slot), named)| (*slot, named.map(|named| named.counter)))
-            .collect()
+        let range = world.device.given.range((ballot, self.first)..=(ballot, u64::MAX));
+        range.map(|((_, slot), named)| (*slot, named.map(|named| named.counter))).collect()
     }
 }
 
@@ -113,16 +102,10 @@ fn every_value_is_given_a_slot_in_order() {
             (all && decided == next && leader.given.len() as u64 == next - 4).then_some(())
         });
         let truth = leader.truth(&world);
-        let told = leader
-            .given
-            .iter()
-            .map(|held| (held.slot.0, Some(number(held))));
+        let told = leader.given.iter().map(|held| (held.slot.0, Some(number(held))));
         assert_eq!(told.collect::<BTreeMap<_, _>>(), truth, "seed {seed}");
         for submitted in 0..24 {
-            assert!(
-                truth.values().any(|number| *number == Some(submitted)),
-                "seed {seed}"
-            );
+            assert!(truth.values().any(|number| *number == Some(submitted)), "seed {seed}");
         }
         ticks.set(ticks.get() + world.device.ticks);
         more.set(more.get() + truth.len() as u64 - 24);
@@ -143,10 +126,7 @@ fn what_others_offer_is_given_a_slot() {
         world.until(|world| {
             leader.hear(world);
             if leader.given.is_empty() && world.device.dice.chance(1, 10) {
-                world
-                    .owner
-                    .offer(&mut world.device, &value, &bytes)
-                    .unwrap();
+                world.owner.offer(&mut world.device, &value, &bytes).unwrap();
             }
             leader.given.first().map(|held| assert_eq!(number(held), 7))
         });
@@ -159,13 +139,7 @@ fn taken_back_is_exactly_what_was_given_out() {
     let (given_late, empty) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     seeds(1_500, |seed| {
         let holes = [0, 0, 25][usize::try_from(seed % 3).unwrap()];
-        let mut world = World::new(
-            seed,
-            Trouble {
-                holes,
-                ..trouble(seed)
-            },
-        );
+        let mut world = World::new(seed, Trouble { holes, ..trouble(seed) });
         let mut first = 4;
         for round in 1..3 {
             let mut leader = Leader::begin(&mut world, round, first);
@@ -181,12 +155,9 @@ fn taken_back_is_exactly_what_was_given_out() {
             let taken_back = world.until(|world| {
                 leader.hear(world);
                 world.find(|event| match event {
-                    Event::TakenBack {
-                        ballot,
-                        next,
-                        given,
-                        holes,
-                    } => Some(Some((*ballot, *next, given.clone(), holes.clone()))),
+                    Event::TakenBack { ballot, next, given, holes } => {
+                        Some(Some((*ballot, *next, given.clone(), holes.clone())))
+                    }
                     Event::Stopped => Some(None),
                     _ => None,
                 })
@@ -203,11 +174,7 @@ fn taken_back_is_exactly_what_was_given_out() {
                 told.map(|held| (held.slot.0, Some(number(held)))).collect();
             told.extend(holes.iter().map(|slot| (slot.0, None)));
             assert_eq!(told, truth, "seed {seed}");
-            assert_eq!(
-                (of, next.0),
-                (ballot(round), first + truth.len() as u64),
-                "seed {seed}"
-            );
+            assert_eq!((of, next.0), (ballot(round), first + truth.len() as u64), "seed {seed}");
             // What was given out waits no more, and the rest is the leader's again.
             let rest: Vec<u64> = world
                 .owner
@@ -220,10 +187,7 @@ fn taken_back_is_exactly_what_was_given_out() {
                 .collect();
             for submitted in (0..8).map(|number| u64::from(round) * 100 + number) {
                 let given = truth.values().any(|number| *number == Some(submitted));
-                assert!(
-                    given != rest.contains(&submitted),
-                    "seed {seed}: {submitted}"
-                );
+                assert!(given != rest.contains(&submitted), "seed {seed}: {submitted}");
             }
             given_late.set(given_late.get() + late.len());
             empty.set(empty.get() + holes.len());
@@ -233,10 +197,7 @@ fn taken_back_is_exactly_what_was_given_out() {
             world.events.clear();
         }
     });
-    assert!(
-        given_late.get() > 500 && empty.get() > 100,
-        "{given_late:?} {empty:?}"
-    );
+    assert!(given_late.get() > 500 && empty.get() > 100, "{given_late:?} {empty:?}");
 }
 
 /// Stepping down reads nothing; a start after it waits for its end.
@@ -256,11 +217,7 @@ fn a_stop_ends_a_start_and_a_take_back() {
         }
         world.owner.stop();
         world.until(|world| world.find(|event| (*event == Event::Stopped).then_some(())));
-        assert_eq!(
-            world.device.coordinator.state().ballot,
-            PackedBallot::NONE,
-            "seed {seed}"
-        );
+        assert_eq!(world.device.coordinator.state().ballot, PackedBallot::NONE, "seed {seed}");
         let first = world.device.coordinator.next() + 1;
         world.start(2, first, first + 8);
         world.started(2, first);
@@ -296,10 +253,7 @@ fn a_read_gets_a_slot_that_is_not_older_than_its_question() {
         let mut world = World::new(seed, trouble(seed));
         world.arm(1, 1);
         world.owner.look_next(0);
-        let none = Event::Next {
-            token: 0,
-            next: None,
-        };
+        let none = Event::Next { token: 0, next: None };
         world.until(|world| world.find(|event| (*event == none).then_some(())));
         let mut leader = Leader::begin(&mut world, 1, 1);
         world.started(1, 1);
@@ -318,17 +272,11 @@ fn a_read_gets_a_slot_that_is_not_older_than_its_question() {
                 })
             });
             let next = next.expect("it is started");
-            assert!(
-                next.0 >= before && next.0 <= world.device.coordinator.next(),
-                "seed {seed}"
-            );
+            assert!(next.0 >= before && next.0 <= world.device.coordinator.next(), "seed {seed}");
         }
         world.owner.look_next(77);
         world.owner.take_back();
-        let none = Event::Next {
-            token: 77,
-            next: None,
-        };
+        let none = Event::Next { token: 77, next: None };
         world.until(|world| world.find(|event| (*event == none).then_some(())));
     });
 }
@@ -336,17 +284,11 @@ fn a_read_gets_a_slot_that_is_not_older_than_its_question() {
 #[test]
 fn what_is_not_carried_is_refused_at_once() {
     let mut world = World::new(1, Trouble::default());
-    let content = Value::Content {
-        stream: StreamName::default(),
-        offset: 0,
-    };
+    let content = Value::Content { stream: StreamName::default(), offset: 0 };
     let refused = |why| Err(NotSubmitted::NotCarried(why));
     assert_eq!(world.owner.submit(content, b""), refused(NotCarried::Kind));
     let (value, _) = batch(1);
-    assert_eq!(
-        world.owner.submit(value, b"other by"),
-        refused(NotCarried::Bytes)
-    );
+    assert_eq!(world.owner.submit(value, b"other by"), refused(NotCarried::Bytes));
     assert_eq!(world.owner.waiting(), 0);
 }
 
@@ -354,10 +296,7 @@ fn what_is_not_carried_is_refused_at_once() {
 fn a_start_that_cannot_be_is_refused() {
     let mut world = World::new(1, Trouble::default());
     let refused = |world: &mut World, round, reason| {
-        let refused = Event::StartRefused {
-            ballot: ballot(round),
-            reason,
-        };
+        let refused = Event::StartRefused { ballot: ballot(round), reason };
         world.until(|world| world.find(|event| (*event == refused).then_some(())));
     };
     world.start(1, 0, 9);

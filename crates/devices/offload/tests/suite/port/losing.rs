@@ -36,11 +36,7 @@ fn a_device_that_forgets_is_lost() {
         let steps = world.device.dice.below(200);
         world.steps(steps);
         let votes = (1..=u64::from(CELLS)).filter_map(|slot| {
-            world
-                .device
-                .acceptor
-                .vote(slot)
-                .map(|(cell, _)| (slot, cell.value.counter))
+            world.device.acceptor.vote(slot).map(|(cell, _)| (slot, cell.value.counter))
         });
         let votes: Vec<_> = votes.collect();
         let given = world.device.coordinator.next();
@@ -51,15 +47,8 @@ fn a_device_that_forgets_is_lost() {
         world.owner.fence();
         world.owner.take_back();
         let was_fenced = |event: &Event| matches!(event, Event::Fenced { .. });
-        let (mut fences, mut ends) = (
-            world
-                .events
-                .iter()
-                .take(told_before)
-                .filter(|event| was_fenced(event))
-                .count(),
-            0,
-        );
+        let (mut fences, mut ends) =
+            (world.events.iter().take(told_before).filter(|event| was_fenced(event)).count(), 0);
         world.until(|world| {
             let lost = matches!(world.events.last(), Some(Event::Lost { .. }));
             lost.then_some(())
@@ -71,9 +60,7 @@ fn a_device_that_forgets_is_lost() {
                     let told: Vec<_> = told
                         .iter()
                         .map(|vote| {
-                            let Value::Batch(name) = vote.value else {
-                                panic!()
-                            };
+                            let Value::Batch(name) = vote.value else { panic!() };
                             (vote.slot.0, name.counter)
                         })
                         .collect();
@@ -123,10 +110,7 @@ fn an_owner_that_was_replaced_gives_up() {
     world.fenced();
     std::mem::swap(&mut newer, &mut world.owner);
     world.owner.fence();
-    assert!(matches!(
-        world.lost(),
-        Loss::OtherOwner | Loss::Contradiction
-    ));
+    assert!(matches!(world.lost(), Loss::OtherOwner | Loss::Contradiction));
 }
 
 /// A port that nothing comes out of.
@@ -158,21 +142,11 @@ fn a_device_that_does_not_answer_is_lost() {
     while let Some(now) = owner.wake_at() {
         owner.turn(now.plus_us(1), &mut device, &mut events);
     }
-    assert_eq!(
-        events,
-        [Event::Lost {
-            why: Loss::NoAnswer
-        }]
-    );
+    assert_eq!(events, [Event::Lost { why: Loss::NoAnswer }]);
 }
 
 /// A value that is none.
-const NONE: Descriptor = Descriptor {
-    kind: 2,
-    length: 8,
-    crc: 1,
-    ..Descriptor::NONE
-};
+const NONE: Descriptor = Descriptor { kind: 2, length: 8, crc: 1, ..Descriptor::NONE };
 
 /// [offload-21] A value that is none was voted for: a no-op, by the tap and behind a fence.
 #[test]
@@ -181,22 +155,14 @@ fn a_vote_for_what_is_no_value_is_one_for_a_no_op() {
         let mut world = World::new(seed, trouble(seed));
         world.arm(1, 1);
         world.device.vote_for(packed(1), 2, NONE);
-        let no_op = Held {
-            slot: Slot(2),
-            value: Value::NoOp,
-            bytes: Vec::new(),
-        };
+        let no_op = Held { slot: Slot(2), value: Value::NoOp, bytes: Vec::new() };
         if trouble(seed).lost == 0 {
             let voted = Event::Voted(no_op.clone());
             world.until(|world| world.find(|event| (*event == voted).then_some(())));
             assert_eq!(world.owner.counts().unknown, 1);
         }
         world.owner.fence();
-        assert_eq!(
-            world.fenced(),
-            (Some(ballot(1)), vec![no_op]),
-            "seed {seed}"
-        );
+        assert_eq!(world.fenced(), (Some(ballot(1)), vec![no_op]), "seed {seed}");
         assert_eq!(world.owner.lost(), None);
     });
 }
@@ -313,9 +279,7 @@ fn hostile_frames_do_not_panic() {
                 1 => world.owner.take_back(),
                 2 => world.owner.stop(),
                 3 => world.start(2, 5, u64::MAX),
-                4 => world
-                    .owner
-                    .raise_floor(Slot(dice.word()), Slot(dice.word())),
+                4 => world.owner.raise_floor(Slot(dice.word()), Slot(dice.word())),
                 5 => world.owner.look_next(number),
                 6 => world.owner.arm(ballot(1), 0, Slot(u64::MAX - 2)),
                 _ => {}
@@ -333,11 +297,7 @@ fn hostile_frames_do_not_panic() {
                 voted: dice.pick(&[packed(1).0, 0, 5, u64::MAX]),
                 reason: u8::try_from(dice.below(30)).unwrap(),
                 flags: u16::try_from(dice.below(16)).unwrap(),
-                boot: if dice.chance(1, 200) {
-                    dice.word() as u32
-                } else {
-                    DEVICE_BOOT
-                },
+                boot: if dice.chance(1, 200) { dice.word() as u32 } else { DEVICE_BOOT },
                 value: Descriptor {
                     kind: u8::try_from(dice.below(10)).unwrap(),
                     origin: dice.pick(&[0, 31, 5]),

@@ -28,11 +28,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn ballot(round: u32) -> Ballot {
-    Ballot {
-        era: Era(1),
-        round,
-        node: NodeId(5),
-    }
+    Ballot { era: Era(1), round, node: NodeId(5) }
 }
 
 pub(crate) fn packed(round: u32) -> PackedBallot {
@@ -44,12 +40,7 @@ pub(crate) fn settings(owner_boot: u32) -> Settings {
         owner_boot,
         device_boot: DEVICE_BOOT,
         window: 4,
-        pace: Pace {
-            answer_us: 1_000,
-            tries: 60,
-            slot_us: 2_000,
-            probe_us: 5_000,
-        },
+        pace: Pace { answer_us: 1_000, tries: 60, slot_us: 2_000, probe_us: 5_000 },
     }
 }
 
@@ -93,8 +84,7 @@ impl World {
         self.device.step();
         let due = self.owner.wake_at().is_some_and(|due| due <= self.now);
         if due || self.device.has_frames() {
-            self.owner
-                .turn(self.now, &mut self.device, &mut self.events);
+            self.owner.turn(self.now, &mut self.device, &mut self.events);
         }
         // Nothing happens before the owner's next turn.
         if !self.device.is_busy() && !self.device.has_frames() {
@@ -114,20 +104,13 @@ impl World {
             }
             self.step();
         }
-        panic!(
-            "seed {}: it does not come: {:?}",
-            self.seed,
-            self.events.last()
-        );
+        panic!("seed {}: it does not come: {:?}", self.seed, self.events.last());
     }
 
     /// The first event of a kind that was not seen yet; those before it stay.
     pub(crate) fn find<T>(&mut self, what: impl Fn(&Event) -> Option<T>) -> Option<T> {
-        let (at, found) = self
-            .events
-            .iter()
-            .enumerate()
-            .find_map(|(at, event)| Some((at, what(event)?)))?;
+        let (at, found) =
+            self.events.iter().enumerate().find_map(|(at, event)| Some((at, what(event)?)))?;
         self.events.remove(at);
         Some(found)
     }
@@ -154,9 +137,7 @@ impl World {
     pub(crate) fn arm(&mut self, round: u32, floor: u64) {
         self.device.arm_others(packed(round));
         self.owner.arm(ballot(round), 0, Slot(floor));
-        let armed = Event::Armed {
-            ballot: ballot(round),
-        };
+        let armed = Event::Armed { ballot: ballot(round) };
         self.until(|world| world.find(|event| (*event == armed).then_some(())));
     }
 
@@ -172,10 +153,7 @@ impl World {
     }
 
     pub(crate) fn started(&mut self, round: u32, first: u64) {
-        let started = Event::Started {
-            ballot: ballot(round),
-            first: Slot(first),
-        };
+        let started = Event::Started { ballot: ballot(round), first: Slot(first) };
         self.until(|world| world.find(|event| (*event == started).then_some(())));
     }
 }

@@ -9,12 +9,7 @@ use crate::programs::desk::*;
 const BALLOT: u64 = 0x0001_0000_0002_0003;
 
 fn record(ballot: u64, floor: u64) -> Arm {
-    Arm {
-        ballot: PackedBallot(ballot),
-        position: 2,
-        floor,
-        votes: routes(FIRST_ROUTE),
-    }
+    Arm { ballot: PackedBallot(ballot), position: 2, floor, votes: routes(FIRST_ROUTE) }
 }
 
 fn new() -> Acceptor<'static> {
@@ -38,10 +33,7 @@ fn refused(acceptor: &mut Acceptor<'_>, ballot: u64, slot: u64) -> Reason {
     assert_eq!(sent.header.kind, Type::Refused);
     assert_eq!((sent.port, sent.to), (Port::Network, address(CLIENT)));
     let state = acceptor.state();
-    assert_eq!(
-        (sent.header.ballot, sent.header.voted),
-        (state.ballot, state.floor)
-    );
+    assert_eq!((sent.header.ballot, sent.header.voted), (state.ballot, state.floor));
     assert_eq!((sent.header.slot, sent.header.value), (slot, value(1)));
     Reason::ALL[usize::from(sent.header.reason)]
 }
@@ -71,14 +63,8 @@ fn a_slot_is_voted_for_once_in_a_ballot() {
     for again in [1, 2] {
         let sent = send(&mut acceptor, &phase2a(BALLOT, 12, again), &room(again));
         let [vote] = <[Sent; 1]>::try_from(sent).unwrap();
-        assert_eq!(
-            (vote.header.kind, vote.header.flags),
-            (Type::Phase2b, REPEAT)
-        );
-        assert_eq!(
-            (vote.header.value, &vote.room[..]),
-            (value(1), &room(1)[..])
-        );
+        assert_eq!((vote.header.kind, vote.header.flags), (Type::Phase2b, REPEAT));
+        assert_eq!((vote.header.value, &vote.room[..]), (value(1), &room(1)[..]));
     }
 }
 
@@ -99,18 +85,12 @@ fn votes_are_within_the_window() {
     assert_eq!(refused(&mut acceptor, BALLOT, 10 + CELLS), Reason::Full);
     assert_eq!(refused(&mut acceptor, BALLOT, u64::MAX), Reason::Full);
     for slot in [10, 9 + CELLS] {
-        assert_eq!(
-            send(&mut acceptor, &phase2a(BALLOT, slot, 1), &room(1)).len(),
-            2
-        );
+        assert_eq!(send(&mut acceptor, &phase2a(BALLOT, slot, 1), &room(1)).len(), 2);
     }
     acceptor.raise_floor(number(2), u64::MAX - 1).unwrap();
     assert_eq!(refused(&mut acceptor, BALLOT, 0), Reason::Floor);
     for slot in [u64::MAX - 1, u64::MAX] {
-        assert_eq!(
-            send(&mut acceptor, &phase2a(BALLOT, slot, 1), &room(1)).len(),
-            2
-        );
+        assert_eq!(send(&mut acceptor, &phase2a(BALLOT, slot, 1), &room(1)).len(), 2);
     }
 }
 
@@ -142,10 +122,7 @@ fn a_fenced_device_is_read_out() {
         assert_eq!(sent.header.ballot, PackedBallot::NONE);
         match expected {
             Some(number) => {
-                assert_eq!(
-                    (sent.header.voted, sent.header.value),
-                    (BALLOT, value(number))
-                );
+                assert_eq!((sent.header.voted, sent.header.value), (BALLOT, value(number)));
                 assert_eq!(sent.room, room(number));
             }
             None => assert_eq!((sent.header.voted, sent.header.value.kind), (0, 0)),
@@ -155,10 +132,7 @@ fn a_fenced_device_is_read_out() {
 
 #[allow(non_snake_case, reason = "reads as what it makes")]
 fn Header(kind: Type, slot: u64) -> quorate_offload::Header {
-    quorate_offload::Header {
-        slot,
-        ..plain(kind)
-    }
+    quorate_offload::Header { slot, ..plain(kind) }
 }
 
 /// [offload-7] 1A reads, and neither writes nor promises: a vote in the armed ballot is possible after it.
@@ -169,22 +143,13 @@ fn phase_1a_promises_nothing() {
     question.ballot = PackedBallot(BALLOT + 1);
     let sent = send(&mut acceptor, &question, &room(0));
     let [answer] = <[Sent; 1]>::try_from(sent).unwrap();
-    assert_eq!(
-        (answer.header.kind, answer.header.voted),
-        (Type::Phase1b, 0)
-    );
+    assert_eq!((answer.header.kind, answer.header.voted), (Type::Phase1b, 0));
     assert_eq!(answer.to, address(FIRST_ROUTE));
-    assert_eq!(
-        send(&mut acceptor, &phase2a(BALLOT, 12, 1), &room(1)).len(),
-        2
-    );
+    assert_eq!(send(&mut acceptor, &phase2a(BALLOT, 12, 1), &room(1)).len(), 2);
     // Twice: the first one left everything as it was.
     for _ in 0..2 {
         let sent = send(&mut acceptor, &question, &room(0));
-        assert_eq!(
-            (sent[0].header.voted, sent[0].header.value),
-            (BALLOT, value(1))
-        );
+        assert_eq!((sent[0].header.voted, sent[0].header.value), (BALLOT, value(1)));
     }
     acceptor.fence(number(2)).unwrap();
     let sent = send(&mut acceptor, &question, &room(0));
@@ -196,20 +161,11 @@ fn phase_1a_promises_nothing() {
 fn late_control_is_refused() {
     let mut acceptor = armed();
     acceptor.fence(number(5)).unwrap();
-    assert_eq!(
-        acceptor.arm(number(4), record(BALLOT, 10)),
-        Err(Reason::Order)
-    );
-    assert_eq!(
-        acceptor.arm(number(5), record(BALLOT, 10)),
-        Err(Reason::Order)
-    );
+    assert_eq!(acceptor.arm(number(4), record(BALLOT, 10)), Err(Reason::Order));
+    assert_eq!(acceptor.arm(number(5), record(BALLOT, 10)), Err(Reason::Order));
     let low = record(BALLOT, 9);
     assert_eq!(acceptor.arm(number(7), low), Err(Reason::Floor));
-    assert_eq!(
-        acceptor.arm(number(7), record(BALLOT, 10)),
-        Err(Reason::Order)
-    );
+    assert_eq!(acceptor.arm(number(7), record(BALLOT, 10)), Err(Reason::Order));
     let mut older = number(100);
     older.owner_boot = 0;
     assert_eq!(acceptor.fence(older), Err(Reason::Order));
@@ -224,20 +180,14 @@ fn a_device_of_another_boot_does_not_arm() {
     let mut acceptor = armed();
     send(&mut acceptor, &phase2a(BALLOT, 12, 1), &room(1));
     acceptor.forget();
-    assert_eq!(
-        acceptor.arm(number(9), record(BALLOT, 10)),
-        Err(Reason::Boot)
-    );
+    assert_eq!(acceptor.arm(number(9), record(BALLOT, 10)), Err(Reason::Boot));
     let mut none = number(9);
     none.device_boot = 0;
     assert_eq!(acceptor.arm(none, record(BALLOT, 10)), Err(Reason::Boot));
     assert_eq!(acceptor.begin(0), Err(Reason::Boot));
     acceptor.begin(BOOT + 1).unwrap();
     assert_eq!(acceptor.begin(BOOT), Err(Reason::Boot));
-    assert_eq!(
-        acceptor.arm(number(9), record(BALLOT, 10)),
-        Err(Reason::Boot)
-    );
+    assert_eq!(acceptor.arm(number(9), record(BALLOT, 10)), Err(Reason::Boot));
     assert_eq!(refused(&mut acceptor, BALLOT, 12), Reason::Disarmed);
 }
 
@@ -246,20 +196,11 @@ fn a_device_of_another_boot_does_not_arm() {
 fn records_change_only_while_drained() {
     let mut acceptor = armed();
     acceptor.arm(number(2), record(BALLOT, 11)).unwrap();
-    let moved = Arm {
-        position: 1,
-        ..record(BALLOT, 11)
-    };
+    let moved = Arm { position: 1, ..record(BALLOT, 11) };
     assert_eq!(acceptor.arm(number(3), moved), Err(Reason::Armed));
-    assert_eq!(
-        acceptor.arm(number(4), record(BALLOT + 1, 11)),
-        Err(Reason::Armed)
-    );
+    assert_eq!(acceptor.arm(number(4), record(BALLOT + 1, 11)), Err(Reason::Armed));
     acceptor.fence(number(5)).unwrap();
-    assert_eq!(
-        acceptor.arm(number(6), record(BALLOT - 1, 11)),
-        Err(Reason::Ballot)
-    );
+    assert_eq!(acceptor.arm(number(6), record(BALLOT - 1, 11)), Err(Reason::Ballot));
     assert_eq!(acceptor.arm(number(7), record(0, 11)), Err(Reason::Range));
     acceptor.arm(number(8), record(BALLOT + 1, 11)).unwrap();
 }
@@ -285,10 +226,7 @@ fn votes_go_along_every_route() {
     let many: Vec<_> = (20..36).map(address).collect();
     assert!(Routes::of(&[many.clone(), vec![address(1)]].concat()).is_none());
     let votes = Routes::of(&many).unwrap();
-    let arm = Arm {
-        votes,
-        ..record(BALLOT, 0)
-    };
+    let arm = Arm { votes, ..record(BALLOT, 0) };
     acceptor.arm(number(1), arm).unwrap();
     let sent = send(&mut acceptor, &phase2a(BALLOT, 0, 1), &room(1));
     let to: Vec<_> = sent.iter().map(|sent| sent.to).collect();
@@ -299,10 +237,7 @@ fn votes_go_along_every_route() {
 #[test]
 fn frames_of_control() {
     let mut acceptor = Acceptor::new(setup(), routes(FIRST_ROUTE), cells(CELLS));
-    let boot = quorate_offload::Header {
-        boot: BOOT,
-        ..plain(Type::Boot)
-    };
+    let boot = quorate_offload::Header { boot: BOOT, ..plain(Type::Boot) };
     let arm = quorate_offload::Header {
         position: 2,
         slot: 10,
@@ -325,15 +260,9 @@ fn frames_of_control() {
     assert_eq!((done.port, done.to), (Port::Owner, address(OWNER)));
 
     send(&mut acceptor, &phase2a(BALLOT, 10, 1), &room(1));
-    let floor = quorate_offload::Header {
-        slot: 12,
-        ..call(Type::Floor, 2)
-    };
+    let floor = quorate_offload::Header { slot: 12, ..call(Type::Floor, 2) };
     assert_eq!(ask(&mut acceptor, &floor).header.slot, 12);
-    assert_eq!(
-        ask(&mut acceptor, &floor).header.reason,
-        Reason::Order as u8
-    );
+    assert_eq!(ask(&mut acceptor, &floor).header.reason, Reason::Order as u8);
     let fence = ask(&mut acceptor, &call(Type::Fence, 3));
     assert_eq!((fence.header.ballot.0, fence.header.slot), (0, 12));
 
@@ -361,16 +290,9 @@ fn frames_for_others_pass() {
     .enumerate()
     {
         let bytes = frame(quorate_offload::Form::Raw, &plain(kind), &room(0));
-        assert_eq!(
-            step(&mut acceptor, Port::Network, &bytes),
-            (Verdict::Pass, vec![])
-        );
+        assert_eq!(step(&mut acceptor, Port::Network, &bytes), (Verdict::Pass, vec![]));
         assert_eq!(acceptor.counted(Reason::Other), number as u64 + 1);
     }
-    let theirs = frame(
-        quorate_offload::Form::Udp,
-        &of_coordinator(call(Type::Fence, 9)),
-        &room(0),
-    );
+    let theirs = frame(quorate_offload::Form::Udp, &of_coordinator(call(Type::Fence, 9)), &room(0));
     assert_eq!(step(&mut acceptor, Port::Owner, &theirs).0, Verdict::Pass);
 }

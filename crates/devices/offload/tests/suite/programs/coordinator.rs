@@ -46,10 +46,7 @@ fn propose(coordinator: &mut Coordinator<'_>, number: u64) -> Result<u64, Reason
     }
     assert_eq!((sent.header.kind, sent.header.voted), (Type::Phase2a, 0));
     assert_eq!((sent.port, sent.to), (Port::Network, address(FIRST_ROUTE)));
-    assert_eq!(
-        (sent.header.value, &sent.room[..]),
-        (value(number), &room(number)[..])
-    );
+    assert_eq!((sent.header.value, &sent.room[..]), (value(number), &room(number)[..]));
     Ok(sent.header.slot)
 }
 
@@ -57,10 +54,7 @@ fn propose(coordinator: &mut Coordinator<'_>, number: u64) -> Result<u64, Reason
 fn vote(coordinator: &mut Coordinator<'_>, vote: &Header) -> Option<Header> {
     let sent = send(coordinator, vote, &room(vote.value.counter));
     let [decision, tapped] = <[Sent; 2]>::try_from(sent).ok()?;
-    assert_eq!(
-        (decision.port, decision.to),
-        (Port::Network, address(SECOND_ROUTE))
-    );
+    assert_eq!((decision.port, decision.to), (Port::Network, address(SECOND_ROUTE)));
     assert_eq!((tapped.port, tapped.to), (Port::Owner, address(OWNER)));
     assert_eq!(decision.header, tapped.header);
     assert_eq!(decision.room, room(decision.header.value.counter));
@@ -87,29 +81,17 @@ fn slots_are_given_out_in_order_and_once() {
 #[test]
 fn the_limit_is_kept() {
     let mut coordinator = new();
-    let limited = Start {
-        limit: 11,
-        ..record(BALLOT, 10)
-    };
+    let limited = Start { limit: 11, ..record(BALLOT, 10) };
     coordinator.start(number(1), limited).unwrap();
     assert_eq!(propose(&mut coordinator, 1), Ok(10));
     assert_eq!(propose(&mut coordinator, 1), Err(Reason::Full));
-    assert_eq!(
-        coordinator.raise_floor(number(2), 10, 10),
-        Err(Reason::Floor)
-    );
+    assert_eq!(coordinator.raise_floor(number(2), 10, 10), Err(Reason::Floor));
     coordinator.raise_floor(number(3), 10, 12).unwrap();
     assert_eq!(propose(&mut coordinator, 1), Ok(11));
     // What was not given out is not decided.
-    assert_eq!(
-        coordinator.raise_floor(number(4), 13, 99),
-        Err(Reason::Floor)
-    );
+    assert_eq!(coordinator.raise_floor(number(4), 13, 99), Err(Reason::Floor));
     coordinator.raise_floor(number(5), 12, 12).unwrap();
-    assert_eq!(
-        coordinator.raise_floor(number(6), 11, 12),
-        Err(Reason::Floor)
-    );
+    assert_eq!(coordinator.raise_floor(number(6), 11, 12), Err(Reason::Floor));
 }
 
 #[test]
@@ -137,10 +119,7 @@ fn votes_for_something_else_are_not_counted() {
         (phase2b(BALLOT + 1, slot, 1, 1), Reason::Stale),
         (phase2b(BALLOT, slot + CELLS, 1, 1), Reason::Stale),
         (phase2b(BALLOT, slot + 1, 1, 1), Reason::Stale),
-        (
-            phase2b(BALLOT, slot.wrapping_sub(CELLS), 1, 1),
-            Reason::Stale,
-        ),
+        (phase2b(BALLOT, slot.wrapping_sub(CELLS), 1, 1), Reason::Stale),
         (phase2b(BALLOT, slot, 1, 3), Reason::Stale),
         (phase2b(BALLOT, slot, 2, 1), Reason::Conflict),
     ] {
@@ -154,11 +133,7 @@ fn votes_for_something_else_are_not_counted() {
 #[test]
 fn in_a_durable_group_a_decision_is_a_hint() {
     let mut coordinator = new();
-    let hinting = Start {
-        hint: true,
-        quorum: 1,
-        ..record(BALLOT, 10)
-    };
+    let hinting = Start { hint: true, quorum: 1, ..record(BALLOT, 10) };
     coordinator.start(number(1), hinting).unwrap();
     propose(&mut coordinator, 1).unwrap();
     let decision = vote(&mut coordinator, &phase2b(BALLOT, 10, 1, 0)).unwrap();
@@ -175,21 +150,12 @@ fn what_was_proposed_is_taken_back() {
     assert_eq!(propose(&mut coordinator, 3), Err(Reason::Disarmed));
     assert_eq!(coordinator.next(), 12);
     for position in 0..3 {
-        assert_eq!(
-            vote(&mut coordinator, &phase2b(BALLOT, 10, 1, position)),
-            None
-        );
+        assert_eq!(vote(&mut coordinator, &phase2b(BALLOT, 10, 1, position)), None);
     }
     for (slot, expected) in [(10, value(1)), (11, value(2)), (12, Default::default())] {
-        let read = Header {
-            slot,
-            ..of_coordinator(plain(Type::Read))
-        };
+        let read = Header { slot, ..of_coordinator(plain(Type::Read)) };
         let sent = ask(&mut coordinator, &read);
-        assert_eq!(
-            (sent.header.kind, sent.header.value),
-            (Type::Cell, expected)
-        );
+        assert_eq!((sent.header.kind, sent.header.value), (Type::Cell, expected));
         let voted = if slot < 12 { BALLOT } else { 0 };
         assert_eq!(sent.header.voted, voted);
     }
@@ -202,31 +168,15 @@ fn what_was_proposed_is_taken_back() {
 fn a_start_never_goes_back() {
     let mut coordinator = started();
     propose(&mut coordinator, 1).unwrap();
-    assert_eq!(
-        coordinator.start(number(2), record(BALLOT, 11)),
-        Err(Reason::Armed)
-    );
+    assert_eq!(coordinator.start(number(2), record(BALLOT, 11)), Err(Reason::Armed));
     coordinator.stop(number(3)).unwrap();
-    assert_eq!(
-        coordinator.start(number(4), record(BALLOT, 10)),
-        Err(Reason::Floor)
-    );
-    assert_eq!(
-        coordinator.start(number(5), record(BALLOT - 1, 11)),
-        Err(Reason::Ballot)
-    );
+    assert_eq!(coordinator.start(number(4), record(BALLOT, 10)), Err(Reason::Floor));
+    assert_eq!(coordinator.start(number(5), record(BALLOT - 1, 11)), Err(Reason::Ballot));
     for bad in [(0, 3), (4, 3), (1, 17)] {
         let (quorum, members) = bad;
-        let start = Start {
-            quorum,
-            members,
-            ..record(BALLOT, 11)
-        };
+        let start = Start { quorum, members, ..record(BALLOT, 11) };
         let counter = 6 + u64::from(quorum + members);
-        assert_eq!(
-            coordinator.start(number(counter), start),
-            Err(Reason::Range)
-        );
+        assert_eq!(coordinator.start(number(counter), start), Err(Reason::Range));
     }
     coordinator.start(number(50), record(BALLOT, 11)).unwrap();
     // A vote for what the start before gave out does not count here.
@@ -243,25 +193,16 @@ fn cells_of_an_older_ballot_count_for_nothing() {
         propose(&mut coordinator, number).unwrap();
     }
     coordinator.stop(number(2)).unwrap();
-    coordinator
-        .start(number(3), record(BALLOT + 1, 10))
-        .unwrap();
+    coordinator.start(number(3), record(BALLOT + 1, 10)).unwrap();
     assert_eq!(propose(&mut coordinator, 9), Ok(10));
     assert_eq!(vote(&mut coordinator, &phase2b(BALLOT, 11, 1, 0)), None);
     assert_eq!(vote(&mut coordinator, &phase2b(BALLOT + 1, 11, 1, 0)), None);
     assert_eq!(coordinator.counted(Reason::Stale), 2);
-    let tick = Header {
-        slot: 11,
-        ..plain(Type::Tick)
-    };
+    let tick = Header { slot: 11, ..plain(Type::Tick) };
     assert!(
-        step(
-            &mut coordinator,
-            Port::Owner,
-            &frame(quorate_offload::Form::Udp, &tick, &room(0))
-        )
-        .1
-        .is_empty()
+        step(&mut coordinator, Port::Owner, &frame(quorate_offload::Form::Udp, &tick, &room(0)))
+            .1
+            .is_empty()
     );
 }
 
@@ -270,37 +211,20 @@ fn cells_of_an_older_ballot_count_for_nothing() {
 fn a_tick_proposes_again() {
     let mut coordinator = started();
     propose(&mut coordinator, 1).unwrap();
-    let tick = |slot| Header {
-        slot,
-        ..plain(Type::Tick)
-    };
+    let tick = |slot| Header { slot, ..plain(Type::Tick) };
     let sent = ask(&mut coordinator, &tick(10));
     assert_eq!((sent.port, sent.to), (Port::Network, address(FIRST_ROUTE)));
     assert_eq!((sent.header.kind, sent.header.voted), (Type::Phase2a, 0));
     assert_eq!(sent.header.flags, COORDINATOR | REPEAT);
-    assert_eq!(
-        (sent.header.value, &sent.room[..]),
-        (value(1), &room(1)[..])
-    );
+    assert_eq!((sent.header.value, &sent.room[..]), (value(1), &room(1)[..]));
     let bytes = |slot| frame(quorate_offload::Form::Udp, &tick(slot), &room(0));
     for slot in [9, 11, 10 + CELLS] {
-        assert!(
-            step(&mut coordinator, Port::Owner, &bytes(slot))
-                .1
-                .is_empty()
-        );
+        assert!(step(&mut coordinator, Port::Owner, &bytes(slot)).1.is_empty());
     }
-    assert!(
-        step(&mut coordinator, Port::Network, &bytes(10))
-            .1
-            .is_empty()
-    );
+    assert!(step(&mut coordinator, Port::Network, &bytes(10)).1.is_empty());
     assert_eq!(coordinator.counted(Reason::Port), 1);
     coordinator.stop(number(2)).unwrap();
-    assert_eq!(
-        ask(&mut coordinator, &tick(10)).header.reason,
-        Reason::Disarmed as u8
-    );
+    assert_eq!(ask(&mut coordinator, &tick(10)).header.reason, Reason::Disarmed as u8);
 }
 
 /// [offload-9] [offload-17] As for acceptors.
@@ -310,17 +234,11 @@ fn a_coordinator_that_forgot_does_not_go_on() {
     propose(&mut coordinator, 1).unwrap();
     coordinator.forget();
     assert_eq!(propose(&mut coordinator, 2), Err(Reason::Disarmed));
-    assert_eq!(
-        coordinator.start(number(2), record(BALLOT, 11)),
-        Err(Reason::Boot)
-    );
+    assert_eq!(coordinator.start(number(2), record(BALLOT, 11)), Err(Reason::Boot));
     coordinator.begin(BOOT).unwrap();
     coordinator.start(number(3), record(BALLOT, 11)).unwrap();
     coordinator.stop(number(4)).unwrap();
-    assert_eq!(
-        coordinator.start(number(3), record(BALLOT, 11)),
-        Err(Reason::Order)
-    );
+    assert_eq!(coordinator.start(number(3), record(BALLOT, 11)), Err(Reason::Order));
 }
 
 #[test]
@@ -331,10 +249,7 @@ fn frames_of_control() {
     (start.slot, start.voted, start.ballot.0) = (10, 12, BALLOT);
     (start.value.kind, start.value.origin) = (2, 3);
     let done = ask(&mut coordinator, &start);
-    assert_eq!(
-        (done.header.kind, done.header.ballot.0),
-        (Type::Done, BALLOT)
-    );
+    assert_eq!((done.header.kind, done.header.ballot.0), (Type::Done, BALLOT));
     assert_eq!((done.header.slot, done.header.voted), (10, 10));
     assert_eq!(done.header.flags, COORDINATOR | HINT);
     assert_eq!(propose(&mut coordinator, 1), Ok(10));
@@ -346,8 +261,5 @@ fn frames_of_control() {
     // More members than a narrower field has are not cut to some that fit.
     (start.value.counter, start.value.origin) = (4, 256 + 3);
     (start.slot, start.voted) = (11, 12);
-    assert_eq!(
-        ask(&mut coordinator, &start).header.reason,
-        Reason::Range as u8
-    );
+    assert_eq!(ask(&mut coordinator, &start).header.reason, Reason::Range as u8);
 }

@@ -14,11 +14,7 @@ pub(crate) const CELLS: u64 = 8;
 pub(crate) const BOOT: u32 = 7;
 
 pub(crate) fn address(last: u8) -> Address {
-    Address {
-        mac: [2, 0, 0, 0, 0, last],
-        ip: [10, 0, 0, last],
-        port: 47_100,
-    }
+    Address { mac: [2, 0, 0, 0, 0, last], ip: [10, 0, 0, last], port: 47_100 }
 }
 
 /// Who sends, unless a test says otherwise.
@@ -46,11 +42,7 @@ pub(crate) fn routes(last: u8) -> Routes {
 
 /// The group of stations that the device is in.
 pub(crate) fn heard() -> Address {
-    Address {
-        mac: setup().heard,
-        ip: [239, 0, 0, 0x55],
-        ..address(0)
-    }
+    Address { mac: setup().heard, ip: [239, 0, 0, 0x55], ..address(0) }
 }
 
 pub(crate) fn cells(count: u64) -> Cells<'static> {
@@ -113,10 +105,7 @@ pub(crate) fn take_apart(port: Port, frame: &[u8]) -> Sent {
     let room = frame[form.room_at()..].to_vec();
     assert_eq!((room.len(), sum(0, &room)), (ROOM, header.sum));
     assert_eq!(frame[6..12], address(OWN).mac);
-    let mut to = Address {
-        mac: frame[..6].try_into().unwrap(),
-        ..address(0)
-    };
+    let mut to = Address { mac: frame[..6].try_into().unwrap(), ..address(0) };
     to.ip = match to.mac[0] & 1 {
         0 => [10, 0, 0, to.mac[5]],
         _ => [239, 0, 0, to.mac[5]],
@@ -128,12 +117,7 @@ pub(crate) fn take_apart(port: Port, frame: &[u8]) -> Sent {
         assert_eq!(sum(pseudo, &frame[34..]), 0xffff, "the checksum of UDP");
         assert_eq!(frame[30..34], to.ip);
     }
-    Sent {
-        port,
-        to,
-        header,
-        room,
-    }
+    Sent { port, to, header, room }
 }
 
 pub(crate) fn step(program: &mut impl Program, from: Port, frame: &[u8]) -> (Verdict, Vec<Sent>) {
@@ -199,29 +183,15 @@ pub(crate) fn submit(number: u64) -> Header {
 }
 
 pub(crate) fn phase2a(ballot: u64, slot: u64, number: u64) -> Header {
-    Header {
-        kind: Type::Phase2a,
-        slot,
-        ballot: PackedBallot(ballot),
-        ..submit(number)
-    }
+    Header { kind: Type::Phase2a, slot, ballot: PackedBallot(ballot), ..submit(number) }
 }
 
 pub(crate) fn phase2b(ballot: u64, slot: u64, number: u64, position: u8) -> Header {
-    Header {
-        kind: Type::Phase2b,
-        position,
-        voted: ballot,
-        ..phase2a(ballot, slot, number)
-    }
+    Header { kind: Type::Phase2b, position, voted: ballot, ..phase2a(ballot, slot, number) }
 }
 
 pub(crate) fn number(counter: u64) -> Number {
-    Number {
-        device_boot: BOOT,
-        owner_boot: 1,
-        counter,
-    }
+    Number { device_boot: BOOT, owner_boot: 1, counter }
 }
 
 /// A call of control as a frame.
@@ -235,8 +205,5 @@ pub(crate) fn call(kind: Type, counter: u64) -> Header {
 
 /// The same for a coordinator.
 pub(crate) fn of_coordinator(header: Header) -> Header {
-    Header {
-        flags: header.flags | COORDINATOR,
-        ..header
-    }
+    Header { flags: header.flags | COORDINATOR, ..header }
 }

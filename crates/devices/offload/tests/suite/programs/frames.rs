@@ -42,11 +42,7 @@ fn describe(name: &str, form: Form, frame: &[u8]) -> String {
         Form::Raw => &[("ethernet", 14), ("shim", 4)],
     };
     let mut at = 0;
-    for (field, bytes) in around
-        .iter()
-        .chain(&FIELDS)
-        .chain(&[("crc", 4), ("room", ROOM)])
-    {
+    for (field, bytes) in around.iter().chain(&FIELDS).chain(&[("crc", 4), ("room", ROOM)]) {
         write!(text, "  {at:>4} {field:<8} ").unwrap();
         for byte in &frame[at..at + bytes] {
             write!(text, "{byte:02x}").unwrap();
@@ -67,23 +63,13 @@ fn samples() -> Vec<(String, Form, Vec<u8>)> {
     add("submit", Form::Udp, &submit(1), 1);
     add("submit-raw", Form::Raw, &submit(1), 1);
     add("2a", Form::Udp, &phase2a(BALLOT, slot, 1), 1);
-    let again = Header {
-        flags: REPEAT,
-        ..phase2a(BALLOT, slot, 1)
-    };
+    let again = Header { flags: REPEAT, ..phase2a(BALLOT, slot, 1) };
     add("2a-again-raw", Form::Raw, &again, 1);
     add("2b", Form::Udp, &phase2b(BALLOT, slot, 1, 3), 1);
-    let decided = Header {
-        kind: Type::Decided,
-        ..phase2b(BALLOT, slot, 1, 0)
-    };
+    let decided = Header { kind: Type::Decided, ..phase2b(BALLOT, slot, 1, 0) };
     add("decided", Form::Udp, &decided, 1);
-    let refused = Header {
-        kind: Type::Refused,
-        reason: Reason::Full as u8,
-        boot: BOOT,
-        ..submit(1)
-    };
+    let refused =
+        Header { kind: Type::Refused, reason: Reason::Full as u8, boot: BOOT, ..submit(1) };
     add("refused", Form::Udp, &refused, 1);
     let arm = Header {
         slot,
@@ -98,30 +84,21 @@ fn samples() -> Vec<(String, Form, Vec<u8>)> {
 #[test]
 fn frames_have_their_golden_bytes() {
     let blocks = samples();
-    let blocks = blocks
-        .iter()
-        .map(|(name, form, frame)| describe(name, *form, frame));
+    let blocks = blocks.iter().map(|(name, form, frame)| describe(name, *form, frame));
     let actual = blocks.collect::<Vec<_>>().join("\n");
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("vectors/frames.txt");
     if std::env::var_os("REWRITE").is_some() {
         fs::write(&path, &actual).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        expected == actual,
-        "vectors/frames.txt differs; REWRITE=1 writes it again\n{actual}"
-    );
+    assert!(expected == actual, "vectors/frames.txt differs; REWRITE=1 writes it again\n{actual}");
 }
 
 fn acceptor() -> Acceptor<'static> {
     let mut acceptor = Acceptor::new(setup(), routes(FIRST_ROUTE), cells(CELLS));
     acceptor.begin(BOOT).unwrap();
-    let arm = Arm {
-        ballot: PackedBallot(BALLOT),
-        position: 1,
-        floor: 0,
-        votes: routes(FIRST_ROUTE),
-    };
+    let arm =
+        Arm { ballot: PackedBallot(BALLOT), position: 1, floor: 0, votes: routes(FIRST_ROUTE) };
     acceptor.arm(number(1), arm).unwrap();
     acceptor
 }
@@ -135,11 +112,7 @@ fn votes(acceptor: &Acceptor<'_>) -> Vec<u64> {
 fn check(form: Form, bytes: &[u8], expected: Reason) {
     let mut acceptor = acceptor();
     let (verdict, sent) = step(&mut acceptor, Port::Network, bytes);
-    assert_eq!(
-        acceptor.counted(expected),
-        1,
-        "{expected:?} {form:?} {bytes:02x?}"
-    );
+    assert_eq!(acceptor.counted(expected), 1, "{expected:?} {form:?} {bytes:02x?}");
     assert_eq!(verdict == Verdict::Pass, expected.passes(), "{expected:?}");
     assert!(sent.is_empty() && votes(&acceptor).is_empty());
 }
@@ -178,11 +151,7 @@ fn every_other_length_is_refused() {
             let bytes = frame(form, &phase2a(BALLOT, 3, 1), &vec![7; other]);
             check(form, &bytes, Reason::Length);
         }
-        for at in if form == Form::Udp {
-            &[16, 38][..]
-        } else {
-            &[14]
-        } {
+        for at in if form == Form::Udp { &[16, 38][..] } else { &[14] } {
             let mut bytes = whole.clone();
             bytes[at + 1] += 1;
             check(form, &bytes, Reason::Length);
@@ -266,29 +235,11 @@ fn fields_without_meaning_are_zero() {
     let mut content = good;
     content.value.kind = 3;
     for (header, expected) in [
-        (
-            Header {
-                position: 1,
-                ..good
-            },
-            Reason::Reserved,
-        ),
+        (Header { position: 1, ..good }, Reason::Reserved),
         (Header { voted: 1, ..good }, Reason::Reserved),
         (Header { reason: 1, ..good }, Reason::Reserved),
-        (
-            Header {
-                flags: KEYED,
-                ..good
-            },
-            Reason::Reserved,
-        ),
-        (
-            Header {
-                flags: 0x8000,
-                ..good
-            },
-            Reason::Reserved,
-        ),
+        (Header { flags: KEYED, ..good }, Reason::Reserved),
+        (Header { flags: 0x8000, ..good }, Reason::Reserved),
         (long, Reason::Value),
         (content, Reason::Value),
     ] {
@@ -324,8 +275,5 @@ fn both_forms_reach_the_same_cells() {
             assert_eq!(Form::of(sent, address(0).port), Ok(form));
         }
     }
-    assert_eq!(
-        (votes(&acceptor), acceptor.counted(Reason::None)),
-        (vec![3], 2)
-    );
+    assert_eq!((votes(&acceptor), acceptor.counted(Reason::None)), (vec![3], 2));
 }

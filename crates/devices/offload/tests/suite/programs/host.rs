@@ -24,10 +24,7 @@ fn in_group() -> Host<'static> {
 }
 
 fn begin(host: &mut Host<'_>) {
-    let boot = Header {
-        boot: BOOT,
-        ..plain(Type::Boot)
-    };
+    let boot = Header { boot: BOOT, ..plain(Type::Boot) };
     ask(host, &boot);
     ask(host, &of_coordinator(boot));
 }
@@ -55,9 +52,7 @@ fn ready() -> Host<'static> {
 }
 
 fn said(sent: &[Sent]) -> Vec<(Port, Type)> {
-    sent.iter()
-        .map(|sent| (sent.port, sent.header.kind))
-        .collect()
+    sent.iter().map(|sent| (sent.port, sent.header.kind)).collect()
 }
 
 const NETWORK_2A: (Port, Type) = (Port::Network, Type::Phase2a);
@@ -72,19 +67,10 @@ fn the_own_acceptor_votes_and_its_vote_counts() {
     assert_eq!(said(&sent), [NETWORK_2A, OWNER_2B]);
     let (left, vote) = (&sent[0], &sent[1]);
     assert_eq!((left.to, vote.to), (heard(), address(OWNER)));
-    assert_eq!(
-        (left.header.position, vote.header.position),
-        (0, OWN_POSITION)
-    );
-    assert_eq!(
-        (vote.header.value, &vote.room[..]),
-        (value(5), &room(5)[..])
-    );
+    assert_eq!((left.header.position, vote.header.position), (0, OWN_POSITION));
+    assert_eq!((vote.header.value, &vote.room[..]), (value(5), &room(5)[..]));
     assert_eq!(host.acceptor().vote(0).unwrap().0.value, value(5));
-    assert_eq!(
-        host.coordinator().proposal(0).unwrap().0.voters,
-        1 << OWN_POSITION
-    );
+    assert_eq!(host.coordinator().proposal(0).unwrap().0.voters, 1 << OWN_POSITION);
     // One more is enough, and the decision leaves as ever.
     let sent = send(&mut host, &phase2b(BALLOT, 0, 5, 0), &room(5));
     assert_eq!(said(&sent), [(Port::Network, Type::Decided), OWNER_DECIDED]);
@@ -132,10 +118,7 @@ fn a_decision_by_the_own_vote_is_for_the_owner() {
     assert_eq!(start(&mut host, 1, 1), Type::Done);
     let sent = send(&mut host, &submit(5), &room(5));
     assert_eq!(said(&sent), [NETWORK_2A, OWNER_2B, OWNER_DECIDED]);
-    assert_eq!(
-        (sent[2].header.value, &sent[2].room[..]),
-        (value(5), &room(5)[..])
-    );
+    assert_eq!((sent[2].header.value, &sent[2].room[..]), (value(5), &room(5)[..]));
     // The same, where the proposal comes back from outside.
     let mut host = in_group();
     begin(&mut host);
@@ -153,10 +136,7 @@ fn a_conflict_inside_is_an_alarm() {
     send(&mut host, &phase2a(BALLOT, 0, 9), &room(9));
     let sent = send(&mut host, &submit(5), &room(5));
     assert_eq!(said(&sent), [NETWORK_2A]);
-    assert_eq!(
-        (sent[0].header.value, &sent[0].room[..]),
-        (value(5), &room(5)[..])
-    );
+    assert_eq!((sent[0].header.value, &sent[0].room[..]), (value(5), &room(5)[..]));
     assert_eq!(host.coordinator().counters().of(Reason::Conflict), 1);
 }
 
@@ -227,10 +207,7 @@ fn a_host_is_two_programs_and_a_wire() {
             counter += 1;
             let (slot, number) = (dice.below(2 * CELLS), dice.below(4));
             let mut header = match dice.below(16) {
-                0 => Header {
-                    boot: BOOT,
-                    ..plain(Type::Boot)
-                },
+                0 => Header { boot: BOOT, ..plain(Type::Boot) },
                 1 => call(Type::Fence, counter),
                 2..4 => call(Type::Floor, counter),
                 4..6 => call(Type::Arm, counter),

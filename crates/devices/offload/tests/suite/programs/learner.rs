@@ -9,13 +9,7 @@ use crate::programs::desk::*;
 const BALLOT: u64 = 0x0001_0000_0002_0003;
 
 fn record(hint: bool) -> Count {
-    Count {
-        ballot: PackedBallot(BALLOT),
-        floor: 10,
-        quorum: 2,
-        members: 3,
-        hint,
-    }
+    Count { ballot: PackedBallot(BALLOT), floor: 10, quorum: 2, members: 3, hint }
 }
 
 fn learner(hint: bool) -> Learner<'static> {
@@ -34,10 +28,7 @@ fn hear(learner: &mut Learner<'_>, header: &Header) -> Option<Header> {
 }
 
 fn decided(slot: u64, number: u64) -> Header {
-    Header {
-        kind: Type::Decided,
-        ..phase2b(BALLOT, slot, number, 0)
-    }
+    Header { kind: Type::Decided, ..phase2b(BALLOT, slot, number, 0) }
 }
 
 #[test]
@@ -46,10 +37,7 @@ fn a_quorum_is_handed_on_once() {
     assert_eq!(hear(&mut learner, &phase2b(BALLOT, 12, 1, 0)), None);
     assert_eq!(hear(&mut learner, &phase2b(BALLOT, 12, 1, 0)), None);
     let handed = hear(&mut learner, &phase2b(BALLOT, 12, 1, 1)).unwrap();
-    assert_eq!(
-        (handed.kind, handed.slot, handed.flags),
-        (Type::Decided, 12, 0)
-    );
+    assert_eq!((handed.kind, handed.slot, handed.flags), (Type::Decided, 12, 0));
     assert_eq!(hear(&mut learner, &phase2b(BALLOT, 12, 1, 2)), None);
     assert_eq!(hear(&mut learner, &decided(12, 1)), None);
     assert_eq!(learner.seen(12).unwrap().0.value, value(1));
@@ -78,22 +66,14 @@ fn decisions_of_others_count_only_where_a_count_decides() {
     assert_eq!(hear(&mut volatile, &decided(12, 1)), None);
     assert_eq!(hear(&mut volatile, &decided(12, 2)), None);
     assert_eq!(volatile.counted(Reason::Conflict), 1);
-    let hint = Header {
-        flags: HINT,
-        ..decided(13, 1)
-    };
+    let hint = Header { flags: HINT, ..decided(13, 1) };
     assert_eq!(hear(&mut volatile, &hint), None);
 
     let mut durable = learner(true);
     assert_eq!(hear(&mut durable, &decided(12, 1)), None);
     assert_eq!(durable.counted(Reason::Hint), 1);
     assert_eq!(hear(&mut durable, &phase2b(BALLOT, 12, 1, 0)), None);
-    assert_eq!(
-        hear(&mut durable, &phase2b(BALLOT, 12, 1, 1))
-            .unwrap()
-            .flags,
-        HINT
-    );
+    assert_eq!(hear(&mut durable, &phase2b(BALLOT, 12, 1, 1)).unwrap().flags, HINT);
 }
 
 #[test]

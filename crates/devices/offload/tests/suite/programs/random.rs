@@ -134,9 +134,7 @@ impl Proposals {
             return Err(Reason::Full);
         }
         self.next += 1;
-        let before = self
-            .made
-            .insert((ballot, slot), (value, BTreeSet::new(), false));
+        let before = self.made.insert((ballot, slot), (value, BTreeSet::new(), false));
         assert_eq!(before, None, "{slot} was given out twice in {ballot}");
         Ok(slot)
     }
@@ -171,9 +169,8 @@ fn a_coordinator_gives_out_and_counts_as_the_model_does() {
             let slot = (model.next + 1).saturating_sub(dice.below(6));
             match dice.below(24) {
                 0 => {
-                    let ballot = (1 + model.last + dice.below(2))
-                        .saturating_sub(dice.below(3))
-                        .max(1);
+                    let ballot =
+                        (1 + model.last + dice.below(2)).saturating_sub(dice.below(3)).max(1);
                     let first = (model.next + dice.below(3)).saturating_sub(dice.below(2));
                     let drawn = 1 + dice.index(3);
                     let start = Start {
@@ -193,11 +190,7 @@ fn a_coordinator_gives_out_and_counts_as_the_model_does() {
                         None if ballot == model.last && first < model.next => Err(Reason::Floor),
                         None => Ok(()),
                     };
-                    assert_eq!(
-                        coordinator.start(number(counter), start),
-                        expected,
-                        "{seed}"
-                    );
+                    assert_eq!(coordinator.start(number(counter), start), expected, "{seed}");
                     if expected.is_ok() {
                         (model.started, model.last, quorum) = (Some(ballot), ballot, drawn);
                         (model.first, model.next, model.floor) = (first, first, first);
@@ -236,9 +229,7 @@ fn a_coordinator_gives_out_and_counts_as_the_model_does() {
                 }
                 _ => {
                     let ballot = model.last + u64::from(dice.chance(1, 8));
-                    let held = coordinator
-                        .proposal(slot)
-                        .map(|(cell, _)| cell.value.counter);
+                    let held = coordinator.proposal(slot).map(|(cell, _)| cell.value.counter);
                     let value = held.filter(|_| dice.chance(7, 8)).unwrap_or(1);
                     let position = u8::try_from(dice.below(4)).unwrap();
                     let expected = model.vote(ballot, slot, value, position, quorum);

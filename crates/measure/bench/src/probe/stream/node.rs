@@ -110,11 +110,7 @@ impl Node {
                 Some(files) => files.disk.allocate(UNIT_BYTES),
                 None => Buffer::new(UNIT_BYTES),
             };
-            self.unit = Some(Unit {
-                buffer,
-                have: 0,
-                sent: 0,
-            });
+            self.unit = Some(Unit { buffer, have: 0, sent: 0 });
         }
         let Some(unit) = &mut self.unit else {
             return Ok(false);
@@ -271,11 +267,7 @@ impl Follower {
     fn dial(address: SocketAddr) -> io::Result<Self> {
         let socket = dial(address)?;
         socket.set_nonblocking(true)?;
-        Ok(Self {
-            socket,
-            partial: Vec::new(),
-            durable: 0,
-        })
+        Ok(Self { socket, partial: Vec::new(), durable: 0 })
     }
 
     fn hear(&mut self) -> io::Result<bool> {
@@ -287,10 +279,7 @@ impl Follower {
         };
         self.partial.extend_from_slice(&input[..count]);
         let (counts, rest) = self.partial.as_chunks::<COUNT_BYTES>();
-        let sum: u64 = counts
-            .iter()
-            .map(|count| u64::from(u32::from_le_bytes(*count)))
-            .sum();
+        let sum: u64 = counts.iter().map(|count| u64::from(u32::from_le_bytes(*count))).sum();
         self.partial = rest.to_vec();
         self.durable += sum;
         Ok(true)
@@ -348,20 +337,12 @@ impl Files {
         }
         let at = DATA.at(self.data_at);
         self.data_at += bytes as u64;
-        self.disk
-            .start_write(number, at, buffer.into(), bytes, Durability::Flushed);
+        self.disk.start_write(number, at, buffer.into(), bytes, Durability::Flushed);
     }
 
     /// The record of a unit follows its data. The number of a unit whose record is durable.
     fn completed(&mut self, completed: Completed) -> io::Result<Option<u64>> {
-        let Completed::Written {
-            token,
-            file,
-            output,
-            result,
-            ..
-        } = completed
-        else {
+        let Completed::Written { token, file, output, result, .. } = completed else {
             return Ok(None);
         };
         result.map_err(io::Error::other)?;
@@ -379,8 +360,7 @@ impl Files {
     fn record(&mut self, number: u64, record: Buffer) {
         let at = RECORDS.at(self.record_at);
         self.record_at = (self.record_at + BLOCK as u64) % RECORDS_BYTES;
-        self.disk
-            .start_write(number, at, record.into(), BLOCK, Durability::Flushed);
+        self.disk.start_write(number, at, record.into(), BLOCK, Durability::Flushed);
     }
 }
 

@@ -89,12 +89,8 @@ fn client(server: u32, asking: &Asking) -> io::Result<Repetition> {
             (SERVER.1, after.server.since(before.server)),
             (GENERATOR, after.generator.since(before.generator)),
         ];
-        repetition.roles = usages
-            .map(|(role, usage)| RoleUsage {
-                role: role.to_owned(),
-                usage,
-            })
-            .into();
+        repetition.roles =
+            usages.map(|(role, usage)| RoleUsage { role: role.to_owned(), usage }).into();
         let own = usages.iter().map(|(_, usage)| usage.cpu_s()).sum();
         let machines = after.machine.zip(before.machine);
         repetition.foreign_cpu = machines.map(|(now, then)| now.foreign_share(then, own));

@@ -57,10 +57,7 @@ impl Bare {
             let error = io::ErrorKind::BrokenPipe.into();
             failed(error)
         })?;
-        Ok(Self {
-            child,
-            said: BufReader::new(said),
-        })
+        Ok(Self { child, said: BufReader::new(said) })
     }
 
     /// Its next line; a program that ended has none.
@@ -186,10 +183,7 @@ fn ids(all: &[Bare]) -> Vec<u32> {
 
 fn receiver_flags(asked: &Asked, warmup: Duration) -> Vec<String> {
     let (senders, warmup) = (asked.senders, warmup.as_millis());
-    let mut flags = vec![
-        format!("--senders={senders}"),
-        format!("--warmup-ms={warmup}"),
-    ];
+    let mut flags = vec![format!("--senders={senders}"), format!("--warmup-ms={warmup}")];
     if asked.way == Way::Unicast {
         flags.push("--unicast".to_owned());
     }
@@ -220,10 +214,7 @@ impl Look {
     fn now(senders: &[u32], receivers: &[u32]) -> Self {
         Self {
             at: Instant::now(),
-            senders_cpu_s: senders
-                .iter()
-                .filter_map(|id| Usage::exact_cpu_s(*id))
-                .sum(),
+            senders_cpu_s: senders.iter().filter_map(|id| Usage::exact_cpu_s(*id)).sum(),
             receivers: Usage::of_processes(receivers),
             machine: Machine::now(),
         }

@@ -29,14 +29,8 @@ use crate::{
 /// Set in the process that runs in its own namespaces.
 const INSIDE: &str = "QUORATE_BENCH_INSIDE";
 /// What nodes need where peers are far: timeouts of a few round trips, and of full queues.
-const FAR: [&str; 6] = [
-    "--heartbeat-ms",
-    "100",
-    "--election-ms",
-    "1500-3000",
-    "--client-timeout-ms",
-    "60000",
-];
+const FAR: [&str; 6] =
+    ["--heartbeat-ms", "100", "--election-ms", "1500-3000", "--client-timeout-ms", "60000"];
 
 /// In namespaces of our own when this returns `None`; otherwise why there can be none here, which is
 /// an error where nothing may be skipped.
@@ -89,13 +83,8 @@ impl Network {
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
         for node in 1..=nodes {
             ip(&format!("netns add n{node}"))?;
-            ip(&format!(
-                "link add v{node} type veth peer name eth0 netns n{node}"
-            ))?;
-            ip(&format!(
-                "addr add {HOST}/32 peer {}/32 dev v{node}",
-                near(node)
-            ))?;
+            ip(&format!("link add v{node} type veth peer name eth0 netns n{node}"))?;
+            ip(&format!("addr add {HOST}/32 peer {}/32 dev v{node}", near(node)))?;
             ip(&format!("link set v{node} up"))?;
             let lines = [
                 "link set lo up".to_owned(),

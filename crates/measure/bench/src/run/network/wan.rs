@@ -29,10 +29,7 @@ pub(super) fn lay(profile: Profile, nodes: u32) -> io::Result<Relay> {
     let mut ends = Vec::new();
     for node in 1..=nodes {
         let device = format!("wan{node}");
-        ends.push(Node {
-            device: Device::create(&device)?,
-            address: far(node),
-        });
+        ends.push(Node { device: Device::create(&device)?, address: far(node) });
         ip(&format!("link set {device} netns n{node} name {PEERS}"))?;
         ip(&format!("-n n{node} addr add {}/24 dev {PEERS}", far(node)))?;
         ip(&format!("-n n{node} link set {PEERS} up"))?;

@@ -71,10 +71,7 @@ impl FrameClients for Replica {
     }
 
     fn stand(&self, name: Name) -> Stand {
-        Stand {
-            next: name.boot.into(),
-            ..Stand::default()
-        }
+        Stand { next: name.boot.into(), ..Stand::default() }
     }
 
     fn register(&mut self, _: Name) -> Result<(), Failure> {
@@ -104,12 +101,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let whole = serve(std::iter::once(stream));
     let pieces = serve(stream.chunks(piece));
     assert_eq!(pieces, whole, "in pieces of {piece}");
-    assert!(
-        whole
-            .commands
-            .iter()
-            .all(|command| command.len() <= COMMAND_BYTES_MAX)
-    );
+    assert!(whole.commands.iter().all(|command| command.len() <= COMMAND_BYTES_MAX));
     answer(stream, piece);
 }
 
@@ -153,14 +145,8 @@ fn answer(stream: &[u8], piece: usize) {
         }
     }
     if let Some(Ok(Some(said))) = known {
-        for word in [said.durability, said.store, said.version]
-            .into_iter()
-            .flatten()
-        {
-            assert!(
-                (1..=64).contains(&word.len()) && word.is_ascii(),
-                "{word:?}"
-            );
+        for word in [said.durability, said.store, said.version].into_iter().flatten() {
+            assert!((1..=64).contains(&word.len()) && word.is_ascii(), "{word:?}");
             assert!(!word.contains(|letter: char| letter.is_control()));
         }
     }

@@ -31,11 +31,7 @@ fn seeds() -> Vec<Seed> {
         Request::Lend,
         Request::Stand(name),
         Request::Register(name),
-        Request::Offer {
-            name,
-            counter: 2,
-            bytes: b"batch",
-        },
+        Request::Offer { name, counter: 2, bytes: b"batch" },
     ] {
         request.encode(&mut by_frames);
     }
@@ -51,11 +47,7 @@ fn seeds() -> Vec<Seed> {
         ("refused", 0, refused),
         ("said-resp", 30, bulk.into_bytes()),
         ("no-password", 1, b"-NOAUTH password\r\n".to_vec()),
-        (
-            "length-of-text-huge",
-            9,
-            b"$18446744073709551615\r\nx".to_vec(),
-        ),
+        ("length-of-text-huge", 9, b"$18446744073709551615\r\nx".to_vec()),
         ("http", 9, b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
     ];
     let seed = |(name, piece, stream): (&str, u8, Vec<u8>)| Seed {

@@ -54,9 +54,7 @@ impl Peers {
                 _ => None,
             }
         });
-        peers
-            .filter(|(_, newest)| *newest < self.levels.lowest)
-            .collect()
+        peers.filter(|(_, newest)| *newest < self.levels.lowest).collect()
     }
 
     /// Removed nodes that have had their time are told, and go.

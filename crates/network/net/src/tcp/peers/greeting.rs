@@ -22,17 +22,9 @@ const NO_CLUSTER_YET: &str = "starts with an empty folder, and would have founde
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
     /// Dialled; not yet connected.
-    Dialling {
-        node: NodeId,
-        lane: Lane,
-        deadline: Time,
-    },
+    Dialling { node: NodeId, lane: Lane, deadline: Time },
     /// Connected; our hello is out.
-    Greeting {
-        node: NodeId,
-        lane: Lane,
-        deadline: Time,
-    },
+    Greeting { node: NodeId, lane: Lane, deadline: Time },
     /// Accepted; nothing said yet.
     Stranger { deadline: Time },
     /// Greeted, in the name of a peer whose connection lives.
@@ -40,12 +32,7 @@ pub(super) enum Stage {
     /// Its last frame is on the way; what still comes is discarded.
     Leaving { deadline: Time },
     /// In use.
-    Open {
-        member: Member,
-        boot: u32,
-        levels: Levels,
-        lane: Lane,
-    },
+    Open { member: Member, boot: u32, levels: Levels, lane: Lane },
 }
 
 impl Stage {
@@ -63,10 +50,7 @@ impl Stage {
 
     /// Whether somebody came by it who is no peer yet, or never will be.
     pub(super) const fn is_stranger(self) -> bool {
-        matches!(
-            self,
-            Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. }
-        )
+        matches!(self, Self::Stranger { .. } | Self::Newcomer { .. } | Self::Leaving { .. })
     }
 
     /// The node and the lane that it serves, or is to serve.
@@ -132,19 +116,12 @@ impl Peers {
             self.close(id, cx);
             return self.unreachable(node, &error.to_string());
         }
-        link.set_stage(Stage::Greeting {
-            node,
-            lane,
-            deadline,
-        });
+        link.set_stage(Stage::Greeting { node, lane, deadline });
         if !self.watch(id, cx) {
             return;
         }
         let identity = self.identity.clone();
-        self.say(
-            id,
-            &Frame::Hello(greeting(&identity, self.levels, node, lane)),
-        );
+        self.say(id, &Frame::Hello(greeting(&identity, self.levels, node, lane)));
     }
 
     /// The first frame of an accepted connection.
@@ -204,8 +181,7 @@ impl Peers {
                 Verdict::Close
             }
             _ => {
-                self.journal
-                    .complain(node, "did not answer a hello with a welcome");
+                self.journal.complain(node, "did not answer a hello with a welcome");
                 Verdict::Close
             }
         }
@@ -332,10 +308,7 @@ impl Peers {
         self.journal.removed(by);
         let peers = self.table.others();
         let (say_so, all) = peers.fold((0, 0), |(say_so, all), peer| {
-            (
-                say_so + usize::from(self.journal.is_removed_by(peer)),
-                all + 1,
-            )
+            (say_so + usize::from(self.journal.is_removed_by(peer)), all + 1)
         });
         if say_so >= 2 && 2 * say_so > all {
             cx.host.told_removed(cx.now);

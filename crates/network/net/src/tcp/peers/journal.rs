@@ -86,10 +86,7 @@ impl Journal {
     /// A peer says that this node was removed. Only nodes that have a place here may be given.
     pub(super) fn removed(&mut self, by: NodeId) {
         if self.removed_by.is_empty() {
-            tracing::error!(
-                peer = by.0,
-                "this node was removed from the cluster: {REMOVED}"
-            );
+            tracing::error!(peer = by.0, "this node was removed from the cluster: {REMOVED}");
         }
         self.removed_by.insert(by);
     }

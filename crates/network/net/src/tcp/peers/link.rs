@@ -211,11 +211,7 @@ impl Links {
 
     /// Those that wait to be taken in.
     pub(super) fn newcomers(&self) -> Vec<LinkId> {
-        let waits = |id: &LinkId| {
-            self.links
-                .get(*id)
-                .is_some_and(|link| link.greeter.is_some())
-        };
+        let waits = |id: &LinkId| self.links.get(*id).is_some_and(|link| link.greeter.is_some());
         self.transient.iter().copied().filter(waits).collect()
     }
 
@@ -342,10 +338,7 @@ impl Link {
             self.socket.finish_writing();
         }
         let has_output = !self.outbox.is_empty() && !self.paused;
-        let interest = Interest {
-            read: true,
-            write: self.socket.waits_to_write(has_output),
-        };
+        let interest = Interest { read: true, write: self.socket.waits_to_write(has_output) };
         if interest != self.interest {
             self.interest = interest;
             sources.change(&self.socket, self.token, interest)?;

@@ -96,9 +96,7 @@ impl Peers {
             table: Table::new(me, addresses, &limits, seed),
             links: Links::new(),
             journal: Journal::new(me),
-            share: packets
-                .as_ref()
-                .map(|packets| Share::of(packets.link_bytes_s(), Time(0))),
+            share: packets.as_ref().map(|packets| Share::of(packets.link_bytes_s(), Time(0))),
             packets,
             trust,
             identity,
@@ -134,12 +132,7 @@ impl Peers {
         let Some(stage) = self.links.stage(id) else {
             return;
         };
-        if let Stage::Dialling {
-            node,
-            lane,
-            deadline,
-        } = stage
-        {
+        if let Stage::Dialling { node, lane, deadline } = stage {
             if ready.write || ready.broken {
                 self.on_dialled(id, node, lane, deadline, cx);
             }
@@ -201,11 +194,7 @@ impl Peers {
 
     /// A name was looked up.
     pub(crate) fn on_resolved(&mut self, resolved: Resolved, now: Now) {
-        let Resolved {
-            node,
-            name,
-            addresses,
-        } = resolved;
+        let Resolved { node, name, addresses } = resolved;
         let (addresses, why) = match addresses {
             Ok(addresses) => (addresses, "the name has no address".to_owned()),
             Err(error) => (Vec::new(), error),
@@ -219,9 +208,7 @@ impl Peers {
     /// What an operator should look at.
     /// Where those listen that can be talked to, as far as that was said in numbers of IPv4.
     pub(crate) fn literal_addresses(&self) -> impl Iterator<Item = SocketAddrV4> + '_ {
-        self.table
-            .up_addresses()
-            .filter_map(|text| text.parse().ok())
+        self.table.up_addresses().filter_map(|text| text.parse().ok())
     }
 
     pub(crate) fn notices(&self, now: Time) -> Vec<String> {
@@ -278,21 +265,14 @@ impl Peers {
         };
         self.stats.dials += 1;
         let deadline = cx.now.time.plus_ms(self.limits.handshake_ms);
-        let stage = Stage::Dialling {
-            node,
-            lane,
-            deadline,
-        };
+        let stage = Stage::Dialling { node, lane, deadline };
         match Socket::dial(address) {
-            Ok(socket) => match self.adopt(
-                self.secured(socket, node),
-                stage,
-                Interest::WRITE,
-                cx.sources,
-            ) {
-                Some(id) => self.table.dialling(node, lane, id),
-                None => self.dial_failed(node, &[lane], "cannot set up a socket", cx.now),
-            },
+            Ok(socket) => {
+                match self.adopt(self.secured(socket, node), stage, Interest::WRITE, cx.sources) {
+                    Some(id) => self.table.dialling(node, lane, id),
+                    None => self.dial_failed(node, &[lane], "cannot set up a socket", cx.now),
+                }
+            }
             Err(error) => self.dial_failed(node, &[lane], &error.to_string(), cx.now),
         }
     }
@@ -545,15 +525,7 @@ impl Peers {
     /// The connection is used from now on. A second one for the lane replaces the first; a newer
     /// process replaces all of an older one. `false`: there is no place for it any more.
     fn open(&mut self, id: LinkId, greeter: Greeter, cx: &mut PeerCx<'_>) -> bool {
-        let Greeter {
-            member,
-            boot,
-            levels,
-            lane,
-            client,
-            admin,
-            stream,
-        } = greeter;
+        let Greeter { member, boot, levels, lane, client, admin, stream } = greeter;
         let node = member.node;
         // [level-7] It may have waited while the level was raised.
         if levels.newest < self.levels.lowest || !self.make_room(node, cx) {
@@ -568,12 +540,7 @@ impl Peers {
         let Some(link) = self.links.get_mut(id) else {
             return false;
         };
-        link.set_stage(Stage::Open {
-            member,
-            boot,
-            levels,
-            lane,
-        });
+        link.set_stage(Stage::Open { member, boot, levels, lane });
         // What ended above may have been all that kept it.
         self.table.take_in(node);
         let address = self.table.address(node).unwrap_or_default().to_owned();
@@ -584,18 +551,8 @@ impl Peers {
         if lane == Lane::Control {
             self.journal.tell(cx.now.time, News::Came { member, boot });
             self.table.set_up(node, true);
-            let addresses = Addresses {
-                peer: address,
-                client,
-                admin,
-                stream,
-            };
-            let peer = PeerUp {
-                member,
-                boot,
-                levels,
-                addresses,
-            };
+            let addresses = Addresses { peer: address, client, admin, stream };
+            let peer = PeerUp { member, boot, levels, addresses };
             cx.host.peer_up(cx.now, &peer);
             self.say_datagrams(id, member, cx.now);
         }

@@ -43,11 +43,10 @@ impl Peers {
     pub(super) fn living_boot(&self, node: NodeId, now: Now) -> Option<u32> {
         let open = self.table.open_lanes(node).map(|(_, id)| id);
         let boots =
-            open.filter(|id| self.lives(*id, now))
-                .filter_map(|id| match self.links.stage(id)? {
-                    Stage::Open { boot, .. } => Some(boot),
-                    _ => None,
-                });
+            open.filter(|id| self.lives(*id, now)).filter_map(|id| match self.links.stage(id)? {
+                Stage::Open { boot, .. } => Some(boot),
+                _ => None,
+            });
         boots.max()
     }
 

@@ -66,16 +66,8 @@ impl Peers {
         let Some(packets) = packets else {
             return;
         };
-        let unblocked = if write {
-            packets.unblock(cx.sources)
-        } else {
-            Ok(())
-        };
-        let received = if read {
-            packets.receive(hears, cx.now.time, stats)
-        } else {
-            Ok(())
-        };
+        let unblocked = if write { packets.unblock(cx.sources) } else { Ok(()) };
+        let received = if read { packets.receive(hears, cx.now.time, stats) } else { Ok(()) };
         if let Err(error) = unblocked.and(received) {
             // An interface that is down, for example: probes tell that nothing arrives.
             tracing::debug!(%error, "datagrams cannot be read");
@@ -103,18 +95,10 @@ impl Peers {
     }
 
     fn take_datagram_events(&mut self, cx: &mut PeerCx<'_>) {
-        while let Some(event) = self
-            .packets
-            .as_mut()
-            .and_then(|packets| packets.next_event())
-        {
+        while let Some(event) = self.packets.as_mut().and_then(|packets| packets.next_event()) {
             match event {
                 Event::Frame { from, bytes } => self.on_datagram_frame(from, &bytes, cx),
-                Event::Up {
-                    node,
-                    by_group,
-                    rtt_us,
-                } => {
+                Event::Up { node, by_group, rtt_us } => {
                     let way = self.way_of(by_group);
                     tracing::info!(
                         peer = node.0,
@@ -147,15 +131,7 @@ impl Peers {
     fn on_datagram_frame(&mut self, from: Member, bytes: &[u8], cx: &mut PeerCx<'_>) {
         let decoded = decode(bytes, BODY_BYTES_MAX);
         let link = self.table.open(from.node, Lane::Control);
-        let (
-            Ok(Decoded::Frame {
-                from: said,
-                frame,
-                used,
-            }),
-            Some(link),
-        ) = (decoded, link)
-        else {
+        let (Ok(Decoded::Frame { from: said, frame, used }), Some(link)) = (decoded, link) else {
             self.stats.datagram_frames_refused += 1;
             return;
         };
@@ -172,16 +148,13 @@ impl Peers {
             logged: bytes.first_chunk().map_or(0, logged),
             ..Received::plain(from, frame)
         };
-        cx.host
-            .frame(&mut cx.now.turn(self), Lane::Control, received);
+        cx.host.frame(&mut cx.now.turn(self), Lane::Control, received);
     }
 
     /// How frames to a peer travel.
     pub(crate) fn plane_of(&self, node: NodeId) -> PeerPlane {
         let packets = self.packets.as_ref();
-        packets
-            .and_then(|packets| packets.status(node))
-            .unwrap_or_default()
+        packets.and_then(|packets| packets.status(node)).unwrap_or_default()
     }
 
     /// How frames for several peers travel, and why, if that is chosen.

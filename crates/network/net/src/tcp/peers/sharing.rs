@@ -57,10 +57,6 @@ impl Peers {
     pub(super) fn queue_max(&self, to: NodeId, lane: Lane) -> usize {
         let side = self.packets.as_ref().filter(|_| lane == Lane::Control);
         let passed_over = side.is_some_and(|side| side.reaches_any() && !side.reaches(to));
-        if passed_over {
-            UNREACHED_BYTES_MAX
-        } else {
-            usize::MAX
-        }
+        if passed_over { UNREACHED_BYTES_MAX } else { usize::MAX }
     }
 }

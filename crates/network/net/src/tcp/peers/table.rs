@@ -131,8 +131,7 @@ impl Table {
         for (node, address) in &told.peers {
             self.learn(*node, address, now);
         }
-        self.peers
-            .retain(|peer| peer.standing == Standing::Known || peer.is_in_use());
+        self.peers.retain(|peer| peer.standing == Standing::Known || peer.is_in_use());
         obsolete
     }
 
@@ -446,10 +445,7 @@ mod tests {
         let node = NodeId(1);
         let address = "127.0.0.1:9".parse().unwrap();
         assert_eq!(table.need(NodeId(3), Lane::Control, NOW), None, "itself");
-        assert_eq!(
-            table.need(node, Lane::Control, NOW),
-            Some(Need::Dial(address))
-        );
+        assert_eq!(table.need(node, Lane::Control, NOW), Some(Need::Dial(address)));
         let (mut now, mut waits) = (NOW, Vec::new());
         for _ in 0..8 {
             table.back_off(node, Lane::Control, now);
@@ -457,10 +453,7 @@ mod tests {
             let at = table.peer(node).unwrap().lanes[0].retry_at;
             waits.push(at.since_us(now) / 1000);
             now = at;
-            assert_eq!(
-                table.need(node, Lane::Control, now),
-                Some(Need::Dial(address))
-            );
+            assert_eq!(table.need(node, Lane::Control, now), Some(Need::Dial(address)));
         }
         assert!((10..=30).contains(&waits[0]), "{waits:?}");
         assert!((250..=750).contains(&waits[7]), "{waits:?}");
@@ -477,10 +470,7 @@ mod tests {
         assert!(table.resolved(node, "a.name:9", addresses.to_vec()));
         assert!(!table.resolved(NodeId(9), "a.name:9", addresses.to_vec()));
         for address in addresses.into_iter().rev() {
-            assert_eq!(
-                table.need(node, Lane::Control, NOW),
-                Some(Need::Dial(address))
-            );
+            assert_eq!(table.need(node, Lane::Control, NOW), Some(Need::Dial(address)));
         }
         assert_eq!(table.need(node, Lane::Control, NOW), looked_up);
     }
@@ -566,11 +556,7 @@ mod tests {
         table.follow(&told(&next, &[1]), NOW.plus_ms(1));
         assert_eq!(table.next_parting(), Some(at));
         table.closed(NodeId(1), Lane::Control, used, NOW);
-        assert_eq!(
-            table.need(NodeId(1), Lane::Control, at),
-            None,
-            "not dialled"
-        );
+        assert_eq!(table.need(NodeId(1), Lane::Control, at), None, "not dialled");
         table.forget_guest(NodeId(1));
         assert!(!table.has(NodeId(1)));
         // A removed node without a connection is gone at once, and the node itself is no peer.

@@ -138,16 +138,11 @@ impl Shared {
     /// Waits until the world looks like this.
     pub(crate) fn wait(&self, what: &str, mut holds: impl FnMut(&World) -> bool) {
         let world = self.lock();
-        let (world, timeout) = self
-            .changed
-            .wait_timeout_while(world, DEADLINE, |world| !holds(world))
-            .unwrap();
+        let (world, timeout) =
+            self.changed.wait_timeout_while(world, DEADLINE, |world| !holds(world)).unwrap();
         let count = world.events.len();
         let tail = &world.events[count.saturating_sub(5)..];
-        assert!(
-            !timeout.timed_out(),
-            "waited in vain: {what}; {count} events, last {tail:?}"
-        );
+        assert!(!timeout.timed_out(), "waited in vain: {what}; {count} events, last {tail:?}");
     }
 
     fn event(&self, event: Event) {
@@ -186,11 +181,7 @@ pub(crate) struct Lines {
 /// A batch that names these bytes.
 pub(crate) fn batch(bytes: &[u8]) -> Value {
     let length = u32::try_from(bytes.len()).unwrap();
-    Value::Batch(BatchName {
-        length,
-        checksum: checksum(bytes),
-        ..BatchName::default()
-    })
+    Value::Batch(BatchName { length, checksum: checksum(bytes), ..BatchName::default() })
 }
 
 impl Fake {
@@ -213,18 +204,12 @@ impl Fake {
     fn send(&self, to: NodeId, lane: Lane, frame: &Frame<'_>, plane: &mut dyn Plane) {
         let encoded = encode_parts(self.member, frame).unwrap();
         let body = Body::Bytes(&encoded.body);
-        self.count(
-            plane.send(NodeSet::one(to), lane, &encoded.header, body),
-            &[to],
-        );
+        self.count(plane.send(NodeSet::one(to), lane, &encoded.header, body), &[to]);
     }
 
     /// Sends a batch to several by reference.
     fn share(&self, to: &[NodeId], payload: &Payload, plane: &mut dyn Plane) {
-        let frame = Frame::Forward {
-            value: batch(payload),
-            bytes: payload,
-        };
+        let frame = Frame::Forward { value: batch(payload), bytes: payload };
         let encoded = encode_parts(self.member, &frame).unwrap();
         let mut set = NodeSet::default();
         for node in to {
@@ -238,31 +223,21 @@ impl Fake {
         let sent = sent.expect("streams carry frames of any length");
         let mut world = self.shared.lock();
         for node in to {
-            let counts = if sent.contains(*node) {
-                &mut world.taken
-            } else {
-                &mut world.lost
-            };
+            let counts = if sent.contains(*node) { &mut world.taken } else { &mut world.lost };
             *counts.entry(*node).or_default() += 1;
         }
     }
 
     fn ask(&self, to: NodeId, id: u64, plane: &mut dyn Plane) {
         let message = Message::ReadRequest { id };
-        let frame = Frame::Protocol {
-            message,
-            bytes: None,
-        };
+        let frame = Frame::Protocol { message, bytes: None };
         self.send(to, Lane::Control, &frame, plane);
     }
 }
 
 impl Lines {
     fn reply(&mut self, client: u64, bytes: &[u8]) {
-        self.outputs
-            .get_mut(&client)
-            .unwrap()
-            .extend_from_slice(bytes);
+        self.outputs.get_mut(&client).unwrap().extend_from_slice(bytes);
         self.dirty.push_back(client);
     }
 
@@ -324,11 +299,7 @@ impl Front for Lines {
 
     fn ready(&self, client: ConnectionId) -> bool {
         let held = self.shared.lock().hold;
-        !held
-            && self
-                .outputs
-                .get(&client.0)
-                .is_none_or(|output| output.len() < 1 << 20)
+        !held && self.outputs.get(&client.0).is_none_or(|output| output.len() < 1 << 20)
     }
 
     fn completed(&mut self, completion: Completion<'_>, _: &mut dyn Requests) {
@@ -336,10 +307,7 @@ impl Front for Lines {
     }
 
     fn next_dirty(&mut self) -> Option<ConnectionId> {
-        self.dirty
-            .pop_front()
-            .filter(|client| self.outputs.contains_key(client))
-            .map(ConnectionId)
+        self.dirty.pop_front().filter(|client| self.outputs.contains_key(client)).map(ConnectionId)
     }
 
     fn output(&mut self, client: ConnectionId) -> &[u8] {
@@ -383,10 +351,7 @@ impl Front for Lines {
 
 impl PeerSide for Fake {
     fn peer_up(&mut self, _: Now, peer: &PeerUp) {
-        self.shared
-            .lock()
-            .peers
-            .insert(peer.member.node, peer.clone());
+        self.shared.lock().peers.insert(peer.member.node, peer.clone());
         self.shared.event(Event::Up(peer.member.node, peer.boot));
     }
 
@@ -403,13 +368,9 @@ impl PeerSide for Fake {
         let from = received.from;
         match received.frame {
             Frame::Forward { bytes, .. } => {
-                self.shared
-                    .event(Event::Forwarded(from.node, lane, bytes.to_vec()));
+                self.shared.event(Event::Forwarded(from.node, lane, bytes.to_vec()));
             }
-            Frame::Protocol {
-                message: Message::ReadRequest { id },
-                ..
-            } => {
+            Frame::Protocol { message: Message::ReadRequest { id }, .. } => {
                 self.shared.event(Event::Read(from.node, id));
             }
             other => panic!("unexpected {other:?}"),
@@ -417,19 +378,13 @@ impl PeerSide for Fake {
     }
 
     fn recall(&self, node: NodeId) -> Written {
-        Written {
-            to: u64::from(node.0),
-            ..Written::default()
-        }
+        Written { to: u64::from(node.0), ..Written::default() }
     }
 
     fn levels(&self) -> Levels {
         let raised = self.shared.lock().raised;
         let lowest = if raised { Level::NEWEST } else { Level::BASE };
-        Levels {
-            lowest,
-            ..Levels::SUPPORTED
-        }
+        Levels { lowest, ..Levels::SUPPORTED }
     }
 
     fn take_table(&mut self) -> Option<PeerTable> {
@@ -442,10 +397,7 @@ impl PeerSide for Fake {
 
     fn admit(&mut self, _: Join) -> Result<Founded, Refused> {
         self.shared.lock().admit.clone().unwrap_or_else(|| {
-            Err(Refused {
-                code: RefusalCode::NotFounded,
-                reason: "not yet founded".to_owned(),
-            })
+            Err(Refused { code: RefusalCode::NotFounded, reason: "not yet founded".to_owned() })
         })
     }
 }
@@ -524,13 +476,7 @@ impl OperatorSide for Fake {
     }
 
     fn members(&self) -> Members {
-        Members {
-            era: Era(7),
-            nodes: Vec::new(),
-            plan: None,
-            last: None,
-            removed: vec![NodeId(9)],
-        }
+        Members { era: Era(7), nodes: Vec::new(), plan: None, last: None, removed: vec![NodeId(9)] }
     }
 
     fn users(&self) -> Option<Users> {
@@ -547,11 +493,9 @@ impl OperatorSide for Fake {
             Order::Transfer(to) => self.shared.lock().transfers.push(to),
             Order::Snapshot(at) => self.shared.lock().snapshots.push(at),
             Order::Hold(..) | Order::Held(_) | Order::Scrub(_) => unreachable!("nobody asks"),
-            Order::Group {
-                asked,
-                ask,
-                dry_run,
-            } => self.shared.lock().asked.push((asked, ask, dry_run)),
+            Order::Group { asked, ask, dry_run } => {
+                self.shared.lock().asked.push((asked, ask, dry_run))
+            }
         }
         self.shared.changed.notify_all();
     }
@@ -568,10 +512,7 @@ impl Host for Fake {
         for task in tasks {
             match task {
                 Task::Forward(to, lane, bytes) => {
-                    let frame = Frame::Forward {
-                        value: batch(&bytes),
-                        bytes: &bytes,
-                    };
+                    let frame = Frame::Forward { value: batch(&bytes), bytes: &bytes };
                     self.send(to, lane, &frame, turn.plane);
                 }
                 Task::Share(to, payload) => self.share(&to, &payload, turn.plane),
@@ -589,11 +530,8 @@ impl Host for Fake {
             }
         }
         let mut world = self.shared.lock();
-        let answered = if world.hold_slow {
-            VecDeque::new()
-        } else {
-            std::mem::take(&mut world.slow)
-        };
+        let answered =
+            if world.hold_slow { VecDeque::new() } else { std::mem::take(&mut world.slow) };
         drop(world);
         for client in answered {
             if self.front.outputs.contains_key(&client) {
@@ -665,10 +603,7 @@ impl Start {
         listeners.bind_streams("127.0.0.1:0").unwrap();
         listeners.bind_raw_streams("127.0.0.1:0").unwrap();
         listeners.bind_datagrams(&self.plane).unwrap();
-        Bound {
-            start: self,
-            listeners,
-        }
+        Bound { start: self, listeners }
     }
 }
 
@@ -681,10 +616,7 @@ pub(crate) struct Bound {
 impl Bound {
     pub(crate) fn peer_address(&self) -> PeerAddress {
         let address = self.listeners.peer_address().to_string();
-        PeerAddress {
-            node: NodeId(self.start.node),
-            address,
-        }
+        PeerAddress { node: NodeId(self.start.node), address }
     }
 
     pub(crate) fn run(self, peers: &[PeerAddress]) -> Node {
@@ -693,11 +625,7 @@ impl Bound {
         let (wake, woken) = UnixStream::pair().unwrap();
         wake.set_nonblocking(true).unwrap();
         woken.set_nonblocking(true).unwrap();
-        let shared = Arc::new(Shared {
-            world: Mutex::default(),
-            changed: Condvar::new(),
-            wake,
-        });
+        let shared = Arc::new(Shared { world: Mutex::default(), changed: Condvar::new(), wake });
         let peer = listeners.peer_address().to_string();
         let client = listeners.client_address().expect("bound above").to_string();
         let stream = listeners.stream_address().expect("bound above").to_string();
@@ -723,27 +651,14 @@ impl Bound {
             stream: stream.clone(),
         };
         let settings = Settings {
-            identity: Identity {
-                cluster: start.cluster,
-                member,
-                boot: start.boot,
-                addresses,
-            },
+            identity: Identity { cluster: start.cluster, member, boot: start.boot, addresses },
             peers: peers.to_vec(),
             limits: start.limits,
             seed: u64::from(start.node),
         };
         let (reactor, handle) = Reactor::new(settings, listeners, fake).unwrap();
         let thread = std::thread::spawn(move || drop(reactor.run().unwrap()));
-        Node {
-            shared,
-            handle,
-            thread: Some(thread),
-            peer,
-            client,
-            stream,
-            raw: raw.to_string(),
-        }
+        Node { shared, handle, thread: Some(thread), peer, client, stream, raw: raw.to_string() }
     }
 }
 
@@ -791,16 +706,10 @@ impl Drop for Node {
 
 /// Node 1 alone, with these further nodes known but not there.
 pub(crate) fn lone(limits: Limits, others: &[u32]) -> Node {
-    let bound = Start {
-        limits,
-        ..Start::node(1)
-    }
-    .bind();
+    let bound = Start { limits, ..Start::node(1) }.bind();
     let mut peers = vec![bound.peer_address()];
-    let absent = |node: &u32| PeerAddress {
-        node: NodeId(*node),
-        address: "127.0.0.1:1".to_owned(),
-    };
+    let absent =
+        |node: &u32| PeerAddress { node: NodeId(*node), address: "127.0.0.1:1".to_owned() };
     peers.extend(others.iter().map(absent));
     bound.run(&peers)
 }
@@ -835,17 +744,11 @@ pub(crate) struct Raw {
 
 impl Raw {
     pub(crate) fn connect(node: &Node) -> Self {
-        Self {
-            stream: patient(TcpStream::connect(&node.peer).unwrap()),
-            bytes: Vec::new(),
-        }
+        Self { stream: patient(TcpStream::connect(&node.peer).unwrap()), bytes: Vec::new() }
     }
 
     pub(crate) fn over(stream: TcpStream) -> Self {
-        Self {
-            stream,
-            bytes: Vec::new(),
-        }
+        Self { stream, bytes: Vec::new() }
     }
 
     /// Connected, with the handshake done.

@@ -52,10 +52,7 @@ impl Argument {
 fn pointer<T>(at: *const T) -> [u32; 2] {
     let bytes = (at as u64).to_ne_bytes();
     let [a, b, c, d, e, f, g, h] = bytes;
-    [
-        u32::from_ne_bytes([a, b, c, d]),
-        u32::from_ne_bytes([e, f, g, h]),
-    ]
+    [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
 }
 
 /// # Safety
@@ -65,12 +62,7 @@ unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd
     // SAFETY: the kernel reads, and may write, the bytes of `argument`, which are initialised and outlive the call; what
     // it points to is the caller's promise.
     let answer = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            ptr::from_mut(argument),
-            size_of::<Argument>(),
-        )
+        libc::syscall(libc::SYS_bpf, command, ptr::from_mut(argument), size_of::<Argument>())
     };
     match RawFd::try_from(answer) {
         Ok(answer) if answer >= 0 => Ok(answer),

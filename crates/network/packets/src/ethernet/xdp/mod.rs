@@ -173,10 +173,7 @@ impl Xdp {
             (Ok(first), _) => (Copies::No, first),
             (Err(NoXdp::Lacks { .. }), Ways::Any) => (Copies::Yes, bind(0, Copies::Yes)?),
             (Err(NoXdp::Lacks { source, .. }), Ways::ZeroCopy) => {
-                return Err(NoXdp::Copies {
-                    interface: interface.name.clone(),
-                    source,
-                });
+                return Err(NoXdp::Copies { interface: interface.name.clone(), source });
             }
             (Err(error), _) => return Err(error),
         };
@@ -191,8 +188,7 @@ impl Xdp {
         let lacks = |what| move |source| failed(interface, what, source);
         let map = Map::new(QUEUES_MAX).map_err(lacks("a map of sockets"))?;
         for (queue, place) in queues.iter().zip(0..) {
-            map.put(place, queue.as_fd())
-                .map_err(lacks("a place for a socket"))?;
+            map.put(place, queue.as_fd()).map_err(lacks("a place for a socket"))?;
         }
         let instructions = program::redirect(ether_type, map.descriptor());
         let program = bpf::program(&instructions).map_err(lacks("a program"))?;
@@ -275,14 +271,7 @@ fn failed(interface: &Interface, what: &'static str, source: io::Error) -> NoXdp
     let name = interface.name.clone();
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::PERM | Errno::ACCESS) => NoXdp::Rights { what, source },
-        Some(Errno::BUSY) => NoXdp::Taken {
-            interface: name,
-            source,
-        },
-        _ => NoXdp::Lacks {
-            interface: name,
-            what,
-            source,
-        },
+        Some(Errno::BUSY) => NoXdp::Taken { interface: name, source },
+        _ => NoXdp::Lacks { interface: name, what, source },
     }
 }

@@ -42,12 +42,7 @@ const QUEUE: i16 = 16;
 const ETHER_TYPE_AT: i16 = 12;
 
 const fn with(operation: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
-    Instruction {
-        operation,
-        registers: to | from << 4,
-        offset,
-        immediate,
-    }
+    Instruction { operation, registers: to | from << 4, offset, immediate }
 }
 
 /// The program for this EtherType and this map of sockets.
@@ -87,12 +82,7 @@ mod tests {
         let mut registers = [0_i64; 6];
         let mut at = 0;
         for _ in 0..program.len() {
-            let Instruction {
-                operation,
-                registers: both,
-                offset,
-                immediate,
-            } = program[at];
+            let Instruction { operation, registers: both, offset, immediate } = program[at];
             let (to, from) = (usize::from(both & 15), usize::from(both >> 4));
             at += 1;
             match operation {

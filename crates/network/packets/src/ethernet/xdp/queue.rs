@@ -172,11 +172,7 @@ impl Queue {
             let (first, second) = bytes.split_at_mut(head.len());
             first.copy_from_slice(head);
             second.copy_from_slice(tail);
-            self.sending.write(libc::xdp_desc {
-                addr: address,
-                len: length,
-                options: 0,
-            });
+            self.sending.write(libc::xdp_desc { addr: address, len: length, options: 0 });
             count += 1;
             unsaid += 1;
             if unsaid == SENT_AT_ONCE {
@@ -243,10 +239,7 @@ mod tests {
     fn a_frame_of_any_mtu_that_fits_has_room_in_its_chunk() {
         for mtu in [68, 1500, 1778, 1779, 3498, 3826] {
             assert!(fits(mtu), "{mtu}");
-            assert!(
-                chunk_bytes(mtu) >= HEADROOM_BYTES + ETHERNET_BYTES + mtu,
-                "{mtu}"
-            );
+            assert!(chunk_bytes(mtu) >= HEADROOM_BYTES + ETHERNET_BYTES + mtu, "{mtu}");
         }
         assert_eq!(chunk_bytes(1500), 2048);
         assert!(!fits(3827) && !fits(9000));

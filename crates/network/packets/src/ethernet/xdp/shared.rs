@@ -120,13 +120,7 @@ impl<T: Entry> Ring<T> {
         if !offsets.entries.is_multiple_of(align_of::<T>()) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Self {
-            memory,
-            offsets,
-            places,
-            mine: 0,
-            entries: PhantomData,
-        })
+        Ok(Self { memory, offsets, places, mine: 0, entries: PhantomData })
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
@@ -205,10 +199,7 @@ impl Chunks {
     pub(crate) fn new(count: usize, chunk_bytes: usize) -> io::Result<Self> {
         assert!(chunk_bytes.is_power_of_two());
         let memory = Mapping::anonymous(count * chunk_bytes)?;
-        Ok(Self {
-            memory,
-            chunk_bytes,
-        })
+        Ok(Self { memory, chunk_bytes })
     }
 
     /// For the kernel: where they begin, and their bytes.

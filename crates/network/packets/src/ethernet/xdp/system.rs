@@ -2,10 +2,7 @@
 //!
 //! The rest of the crate may rely on this: each function here is safe for all arguments, except that [`register`]
 //! gives memory to the kernel, which its caller has to keep.
-#![allow(
-    unsafe_code,
-    reason = "rustix has neither all options nor the rings of these sockets"
-)]
+#![allow(unsafe_code, reason = "rustix has neither all options nor the rings of these sockets")]
 
 use std::{io, mem::zeroed, ptr};
 
@@ -74,11 +71,7 @@ const fn length_of<T>() -> socklen_t {
 }
 
 fn done(answer: c_int) -> io::Result<()> {
-    if answer == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn get<T: Numbers>(socket: BorrowedFd<'_>, option: c_int) -> io::Result<T> {
@@ -195,11 +188,7 @@ pub(crate) fn bind(
     };
     // SAFETY: the kernel reads a whole address of this family.
     done(unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            ptr::from_ref(&address).cast(),
-            length_of::<sockaddr_xdp>(),
-        )
+        libc::bind(socket.as_raw_fd(), ptr::from_ref(&address).cast(), length_of::<sockaddr_xdp>())
     })
 }
 

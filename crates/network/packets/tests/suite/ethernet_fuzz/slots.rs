@@ -37,10 +37,7 @@ fn slot(frame: &[u8]) -> Vec<u8> {
 
 /// As a slot, and as a frame in an honest one.
 pub(crate) fn check(bytes: &[u8]) {
-    let hears = |group| Hears {
-        ether_type: ETHER_TYPE,
-        group,
-    };
+    let hears = |group| Hears { ether_type: ETHER_TYPE, group };
     let alone = slot::read(bytes, &hears(None));
     let joined = slot::read(bytes, &hears(Some(GROUP)));
     // Who joined hears the group, and everything else alike.

@@ -14,11 +14,7 @@ use quorate_packets::{
 };
 
 fn group() -> Group {
-    Group {
-        cluster: 1,
-        group: 1,
-        generation: 0,
-    }
+    Group { cluster: 1, group: 1, generation: 0 }
 }
 
 /// As they are, and as a faulty peer could seal them.
@@ -34,10 +30,7 @@ pub(crate) fn check(bytes: &[u8]) {
     settle(&mut endpoint);
     // Nothing is taken twice but a probe of somebody who was not introduced.
     let second = endpoint.handle(&sealed, Time(3));
-    assert!(
-        first.is_err() || second == Err(Refusal::Repeated),
-        "{first:?}, {second:?}"
-    );
+    assert!(first.is_err() || second == Err(Refusal::Repeated), "{first:?}, {second:?}");
     // The same as the original in an envelope of a member.
     endpoint.handle(&envelope(&sealed), Time(4)).ok();
     settle(&mut endpoint);
@@ -84,10 +77,7 @@ fn endpoint() -> Endpoint {
         boot: 1,
         group: group(),
         keys: Keys::none(),
-        limits: Limits {
-            buffer_bytes: 64 << 10,
-            ..Limits::of_mtu(1500)
-        },
+        limits: Limits { buffer_bytes: 64 << 10, ..Limits::of_mtu(1500) },
         delivery: Delivery::InOrder,
         keeps: true,
         seed: 1,
@@ -98,11 +88,7 @@ fn endpoint() -> Endpoint {
     endpoint.open(1, None, Time(0)).expect("no channel is open");
     endpoint.send(1, &[0; 5000]).expect("there is room");
     while endpoint.take_data(1, Time(0)).is_some() {}
-    let opening = |channel, to_one| Opening {
-        channel,
-        to_one,
-        from: 1,
-    };
+    let opening = |channel, to_one| Opening { channel, to_one, from: 1 };
     endpoint.introduce(&Introduction {
         member: PEER,
         boot: 3,
@@ -126,12 +112,7 @@ fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn seal(channel: u8) -> Seal {
-    let place = Place {
-        group: group(),
-        sender: PEER,
-        boot: 3,
-        channel,
-    };
+    let place = Place { group: group(), sender: PEER, boot: 3, channel };
     Seal::new(None, &place)
 }
 

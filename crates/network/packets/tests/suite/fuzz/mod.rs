@@ -24,20 +24,12 @@ fn no_bytes_of_a_network_break_the_gate() {
 
 #[test]
 fn no_parts_of_a_sender_break_reassembly() {
-    driver::run(
-        "reassembly",
-        &reassembly::seeds(),
-        20_000,
-        reassembly::check,
-    );
+    driver::run("reassembly", &reassembly::seeds(), 20_000, reassembly::check);
 }
 
 #[test]
 fn no_bytes_of_a_group_break_its_counts() {
-    let seed = |(name, bytes): (&str, Vec<u8>)| Seed {
-        name: name.to_owned(),
-        bytes,
-    };
+    let seed = |(name, bytes): (&str, Vec<u8>)| Seed { name: name.to_owned(), bytes };
     let some = |senders: u32| (0..senders).flat_map(|sender| datagram(7, sender, sender % 3));
     let seeds = [
         ("one", some(1).collect()),

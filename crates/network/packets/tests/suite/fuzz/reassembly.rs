@@ -14,12 +14,8 @@ const STEP_BYTES: usize = 8;
 
 /// Two channels of one sender, that share a quota; each step is a part, a tail, or time.
 pub(crate) fn check(bytes: &[u8]) {
-    let limits = Limits {
-        partials_max: 4,
-        partial_bytes_max: 4000,
-        gaps_max: 8,
-        ..Limits::of_mtu(1500)
-    };
+    let limits =
+        Limits { partials_max: 4, partial_bytes_max: 4000, gaps_max: 8, ..Limits::of_mtu(1500) };
     let mut quota = Quota::new(&limits);
     let channel = |delivery, seed| Inbound::new(5, delivery, &limits, Dice::new(seed));
     let mut channels = [
@@ -35,11 +31,7 @@ pub(crate) fn check(bytes: &[u8]) {
         let (inbound, done) = &mut channels[usize::from(what & 1)];
         // Near what there is, or far away.
         let number = u64::from(u16::from_le_bytes([low, high])) << (scale & 15).saturating_sub(8);
-        let number = inbound
-            .done_to()
-            .saturating_add(number)
-            .saturating_sub(8)
-            .max(1);
+        let number = inbound.done_to().saturating_add(number).saturating_sub(8).max(1);
         let mut happened = Vec::new();
         match what >> 1 & 3 {
             0 => inbound.on_tail(number, now, &mut quota, &mut happened),
@@ -63,17 +55,11 @@ pub(crate) fn check(bytes: &[u8]) {
                     numbers
                 }
             };
-            assert!(
-                !numbers.is_empty() && !done.meets(numbers.clone()),
-                "{numbers:?} twice"
-            );
+            assert!(!numbers.is_empty() && !done.meets(numbers.clone()), "{numbers:?} twice");
             done.add(numbers);
         }
         assert!(inbound.done_to() <= inbound.top());
-        assert!(
-            !done.has(inbound.done_to()),
-            "the floor is below what is done"
-        );
+        assert!(!done.has(inbound.done_to()), "the floor is below what is done");
         assert!(quota.partials() <= 4 && quota.bytes() <= 4000);
     }
     for (inbound, _) in channels {
@@ -105,10 +91,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
                 wait,
             ]);
         }
-        Seed {
-            name: format!("{number:02}-steps"),
-            bytes,
-        }
+        Seed { name: format!("{number:02}-steps"), bytes }
     };
     (0..8).map(seed).collect()
 }

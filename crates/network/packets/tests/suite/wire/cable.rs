@@ -40,12 +40,7 @@ pub(crate) fn alone(name: &str, test: fn()) {
     }
     let output = namespace::unshare()
         .arg(env::current_exe().unwrap())
-        .args([
-            "--exact",
-            &format!("wire::{name}"),
-            "--nocapture",
-            "--test-threads=1",
-        ])
+        .args(["--exact", &format!("wire::{name}"), "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
         .stdin(Stdio::null())
         .output()
@@ -71,10 +66,7 @@ fn stay_here() {
 
 /// Two interfaces, `left` and `right`, joined by a cable.
 pub(crate) fn lay() {
-    ip(&format!(
-        "link add left address {A} type veth peer name right address {B}"
-    ))
-    .unwrap();
+    ip(&format!("link add left address {A} type veth peer name right address {B}")).unwrap();
     ip("link set left up").unwrap();
     ip("link set right up").unwrap();
 }
@@ -115,10 +107,7 @@ fn reach(from: &mut Ethernet, to: &mut Ethernet) {
 /// Waits until a socket is ready, or some milliseconds are over. What it is ready for.
 pub(crate) fn wait(socket: &Ethernet, ms: i64) -> PollFlags {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
-    let timeout = Timespec {
-        tv_sec: 0,
-        tv_nsec: ms * 1_000_000,
-    };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
     poll(&mut polled, Some(&timeout)).unwrap();
     polled[0].revents()
 }
@@ -128,10 +117,7 @@ pub(crate) fn wait_any(socket: &Ethernet, ms: i64) {
     let more: Vec<_> = socket.more_sockets().collect();
     let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
     polled.extend(more.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-    let timeout = Timespec {
-        tv_sec: 0,
-        tv_nsec: ms * 1_000_000,
-    };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
     poll(&mut polled, Some(&timeout)).unwrap();
 }
 
@@ -145,9 +131,7 @@ pub(crate) fn drain(socket: &mut Ethernet, mut take: impl FnMut(Mac, &[u8])) {
 pub(crate) fn hear(socket: &mut Ethernet, wanted: usize) -> Vec<(Mac, Vec<u8>)> {
     let mut heard = Vec::new();
     for _ in 0..1000 {
-        drain(socket, |from, datagram| {
-            heard.push((from, datagram.to_vec()))
-        });
+        drain(socket, |from, datagram| heard.push((from, datagram.to_vec())));
         if heard.len() >= wanted {
             break;
         }

@@ -34,10 +34,7 @@ fn a_run_arrives_as_its_datagrams() {
         for (segments, last) in [(1, 1), (2, 1400), (64, 1400), (64, 77), (65, 1), (200, 9)] {
             let bytes = pattern((segments - 1) * 1400 + last);
             assert_eq!(a.send(B, &bytes, 1400).unwrap(), Sent::All);
-            let heard: Vec<_> = hear(&mut b, segments)
-                .into_iter()
-                .map(|(_, one)| one)
-                .collect();
+            let heard: Vec<_> = hear(&mut b, segments).into_iter().map(|(_, one)| one).collect();
             let lengths: Vec<_> = heard.iter().map(Vec::len).collect();
             let expected: Vec<_> = bytes.chunks(1400).map(<[u8]>::len).collect();
             assert_eq!(lengths, expected);
@@ -134,21 +131,18 @@ fn a_group_reaches_all_who_joined() {
 /// A cable carries every group. What a device lets through is what the kernel has in its list.
 #[test]
 fn a_group_is_joined_as_long_as_its_socket_is_open() {
-    alone(
-        "frames::a_group_is_joined_as_long_as_its_socket_is_open",
-        || {
-            lay();
-            let joined = || {
-                let list = read(Command::new("ip").args(["maddr", "show", "dev", "left"]));
-                list.unwrap().contains(&GROUP.to_string())
-            };
-            assert!(!joined());
-            let socket = Ethernet::bind("left", ETHER_TYPE, Some(GROUP), RECEIVE_BYTES);
-            assert!(joined());
-            drop(socket);
-            assert!(!joined());
-        },
-    );
+    alone("frames::a_group_is_joined_as_long_as_its_socket_is_open", || {
+        lay();
+        let joined = || {
+            let list = read(Command::new("ip").args(["maddr", "show", "dev", "left"]));
+            list.unwrap().contains(&GROUP.to_string())
+        };
+        assert!(!joined());
+        let socket = Ethernet::bind("left", ETHER_TYPE, Some(GROUP), RECEIVE_BYTES);
+        assert!(joined());
+        drop(socket);
+        assert!(!joined());
+    });
 }
 
 /// Also where the interface hears everything.
@@ -159,10 +153,7 @@ fn what_is_for_others_is_not_heard() {
         ip("link set right promisc on").unwrap();
         let mut neighbour = Ethernet::bind("left", ETHER_TYPE + 1, None, RECEIVE_BYTES).unwrap();
         assert_eq!(neighbour.send(B, b"type", 4).unwrap(), Sent::All);
-        assert_eq!(
-            a.send(Mac([2, 0, 0, 0, 0, 0xc]), b"c", 1).unwrap(),
-            Sent::All
-        );
+        assert_eq!(a.send(Mac([2, 0, 0, 0, 0, 0xc]), b"c", 1).unwrap(), Sent::All);
         assert_eq!(a.send(GROUP, b"group", 5).unwrap(), Sent::All);
         assert_eq!(a.send(Mac::BROADCAST, b"all", 3).unwrap(), Sent::All);
         assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
@@ -177,33 +168,30 @@ fn what_is_for_others_is_not_heard() {
 /// anything can be put into a frame here, and comes with a priority or a VLAN.
 #[test]
 fn hostile_frames_are_refused_and_priorities_taken() {
-    alone(
-        "frames::hostile_frames_are_refused_and_priorities_taken",
-        || {
-            let (_, mut b) = pair();
-            let mut tagged = Ethernet::bind("left", 0x8100, None, RECEIVE_BYTES).unwrap();
-            let mut send = |length: u16, data: &[u8], frame_bytes: usize| {
-                let (kind, length) = (ETHER_TYPE.to_be_bytes(), length.to_le_bytes());
-                let mut frame = [&kind[..], &length, data].concat();
-                frame.resize(frame_bytes, 0);
-                assert_eq!(tagged.send(B, &frame, frame_bytes).unwrap(), Sent::All);
-            };
-            // 48 bytes: priority 1, no VLAN; the rest is padding.
-            send(4, b"mine", 48);
-            assert_eq!(hear(&mut b, 1), [(A, b"mine".to_vec())]);
-            send(44, &[7; 44], 48);
-            assert_eq!(hear(&mut b, 1), [(A, vec![7; 44])]);
-            for length in [0, 45, 1498, u16::MAX] {
-                send(length, b"lies", 48);
-            }
-            // 49 bytes: VLAN 256, priority 1.
-            send(4, b"vlan", 49);
-            send(4, b"end.", 48);
-            assert_eq!(hear(&mut b, 1), [(A, b"end.".to_vec())]);
-            assert_eq!(b.refusals().of(Refusal::Length), 4);
-            let vlan = [Refusal::Vlan, Refusal::Elsewhere].map(|why| b.refusals().of(why));
-            assert_eq!(vlan.iter().sum::<u64>(), 1, "{vlan:?}");
-            assert_eq!(b.refusals().sum(), 5);
-        },
-    );
+    alone("frames::hostile_frames_are_refused_and_priorities_taken", || {
+        let (_, mut b) = pair();
+        let mut tagged = Ethernet::bind("left", 0x8100, None, RECEIVE_BYTES).unwrap();
+        let mut send = |length: u16, data: &[u8], frame_bytes: usize| {
+            let (kind, length) = (ETHER_TYPE.to_be_bytes(), length.to_le_bytes());
+            let mut frame = [&kind[..], &length, data].concat();
+            frame.resize(frame_bytes, 0);
+            assert_eq!(tagged.send(B, &frame, frame_bytes).unwrap(), Sent::All);
+        };
+        // 48 bytes: priority 1, no VLAN; the rest is padding.
+        send(4, b"mine", 48);
+        assert_eq!(hear(&mut b, 1), [(A, b"mine".to_vec())]);
+        send(44, &[7; 44], 48);
+        assert_eq!(hear(&mut b, 1), [(A, vec![7; 44])]);
+        for length in [0, 45, 1498, u16::MAX] {
+            send(length, b"lies", 48);
+        }
+        // 49 bytes: VLAN 256, priority 1.
+        send(4, b"vlan", 49);
+        send(4, b"end.", 48);
+        assert_eq!(hear(&mut b, 1), [(A, b"end.".to_vec())]);
+        assert_eq!(b.refusals().of(Refusal::Length), 4);
+        let vlan = [Refusal::Vlan, Refusal::Elsewhere].map(|why| b.refusals().of(why));
+        assert_eq!(vlan.iter().sum::<u64>(), 1, "{vlan:?}");
+        assert_eq!(b.refusals().sum(), 5);
+    });
 }

@@ -11,31 +11,25 @@ use crate::wire::cable::{A, B, alone, bind, hear, lay, meet, pair, pattern, skip
 
 #[test]
 fn a_full_ring_loses_what_is_newest_and_counts_it() {
-    alone(
-        "rings::a_full_ring_loses_what_is_newest_and_counts_it",
-        || {
-            lay();
-            let (mut a, mut b) = (
-                bind("left"),
-                Ethernet::bind("right", ETHER_TYPE, None, 1).unwrap(),
-            );
-            meet(&mut a, &mut b);
-            let frames = b.buffered().frames;
-            assert!((1..100).contains(&frames), "{}", b.buffered());
-            let lost = b.lost().unwrap();
-            // More than once around, at every place of the ring.
-            for round in 0..100 {
-                let sent: Vec<u8> = (0..frames + 7).map(|at| (at + round) as u8).collect();
-                assert_eq!(a.send(B, &sent, 1).unwrap(), Sent::All);
-                let heard = hear(&mut b, frames);
-                let heard: Vec<u8> = heard.into_iter().map(|(_, bytes)| bytes[0]).collect();
-                assert_eq!(heard, sent[..frames]);
-                assert_eq!(b.lost().unwrap() - lost, 7 * (round as u64 + 1));
-            }
-            assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
-            assert_eq!(hear(&mut b, 1), [(A, b"end".to_vec())]);
-        },
-    );
+    alone("rings::a_full_ring_loses_what_is_newest_and_counts_it", || {
+        lay();
+        let (mut a, mut b) = (bind("left"), Ethernet::bind("right", ETHER_TYPE, None, 1).unwrap());
+        meet(&mut a, &mut b);
+        let frames = b.buffered().frames;
+        assert!((1..100).contains(&frames), "{}", b.buffered());
+        let lost = b.lost().unwrap();
+        // More than once around, at every place of the ring.
+        for round in 0..100 {
+            let sent: Vec<u8> = (0..frames + 7).map(|at| (at + round) as u8).collect();
+            assert_eq!(a.send(B, &sent, 1).unwrap(), Sent::All);
+            let heard = hear(&mut b, frames);
+            let heard: Vec<u8> = heard.into_iter().map(|(_, bytes)| bytes[0]).collect();
+            assert_eq!(heard, sent[..frames]);
+            assert_eq!(b.lost().unwrap() - lost, 7 * (round as u64 + 1));
+        }
+        assert_eq!(a.send(B, b"end", 3).unwrap(), Sent::All);
+        assert_eq!(hear(&mut b, 1), [(A, b"end".to_vec())]);
+    });
 }
 
 /// [rate-2] What the interface's queue refuses is said, and the socket goes on when there is room.
@@ -86,10 +80,7 @@ fn a_ring_is_as_large_as_memory_allows() {
         let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
         let used = pages * rustix::param::page_size() as u64;
         let before = getrlimit(Resource::As);
-        let limit = |more: u64| Rlimit {
-            current: Some(used + more),
-            ..before
-        };
+        let limit = |more: u64| Rlimit { current: Some(used + more), ..before };
         setrlimit(Resource::As, limit(20 << 20)).unwrap();
         let mut b = Ethernet::bind("right", ETHER_TYPE, None, 64 << 20).unwrap();
         setrlimit(Resource::As, before).unwrap();
@@ -98,14 +89,9 @@ fn a_ring_is_as_large_as_memory_allows() {
         meet(&mut a, &mut b);
         drop(b);
         setrlimit(Resource::As, limit(1 << 10)).unwrap();
-        let failed = Ethernet::bind("right", ETHER_TYPE, None, 64 << 20)
-            .err()
-            .unwrap();
+        let failed = Ethernet::bind("right", ETHER_TYPE, None, 64 << 20).err().unwrap();
         setrlimit(Resource::As, before).unwrap();
-        assert!(
-            failed.to_string().contains("ring of 65536 bytes"),
-            "{failed}"
-        );
+        assert!(failed.to_string().contains("ring of 65536 bytes"), "{failed}");
     });
 }
 

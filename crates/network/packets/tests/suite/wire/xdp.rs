@@ -44,14 +44,8 @@ fn take(socket: &mut Ethernet, ways: Ways) -> Result<Mode, NoXdp> {
 /// Ready at one of the sockets of AF_XDP.
 fn is_ready(socket: &Ethernet, ms: i64) -> bool {
     let sockets: Vec<_> = socket.more_sockets().collect();
-    let mut polled: Vec<_> = sockets
-        .iter()
-        .map(|fd| PollFd::new(fd, PollFlags::IN))
-        .collect();
-    let timeout = Timespec {
-        tv_sec: 0,
-        tv_nsec: ms * 1_000_000,
-    };
+    let mut polled: Vec<_> = sockets.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let timeout = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
     poll(&mut polled, Some(&timeout)).unwrap() > 0
 }
 
@@ -92,28 +86,21 @@ fn frames_of_any_length_come_and_go_by_xdp() {
 /// What is for others is counted and left, though the program does not look; what is of another kind passes.
 #[test]
 fn what_is_for_others_is_refused_and_other_kinds_pass() {
-    alone(
-        "xdp::what_is_for_others_is_refused_and_other_kinds_pass",
-        || {
-            let Some((mut a, mut b)) = pair("AF_XDP") else {
-                return;
-            };
-            let other = |name| Ethernet::bind(name, ETHER_TYPE + 1, None, RECEIVE_BYTES).unwrap();
-            let (mut left, mut right) = (other("left"), other("right"));
-            meet(&mut left, &mut right);
-            let refused = b.refusals().of(Refusal::Elsewhere);
-            for to in [
-                Mac([2, 0, 0, 0, 0, 0xc]),
-                Mac([3, 0, 0, 0, 0, 8]),
-                Mac::BROADCAST,
-            ] {
-                assert_eq!(a.send(to, b"other", 5).unwrap(), Sent::All);
-            }
-            assert_eq!(a.send(GROUP, b"group", 5).unwrap(), Sent::All);
-            assert_eq!(hear(&mut b, 1), [(A, b"group".to_vec())]);
-            assert_eq!(b.refusals().of(Refusal::Elsewhere) - refused, 3);
-        },
-    );
+    alone("xdp::what_is_for_others_is_refused_and_other_kinds_pass", || {
+        let Some((mut a, mut b)) = pair("AF_XDP") else {
+            return;
+        };
+        let other = |name| Ethernet::bind(name, ETHER_TYPE + 1, None, RECEIVE_BYTES).unwrap();
+        let (mut left, mut right) = (other("left"), other("right"));
+        meet(&mut left, &mut right);
+        let refused = b.refusals().of(Refusal::Elsewhere);
+        for to in [Mac([2, 0, 0, 0, 0, 0xc]), Mac([3, 0, 0, 0, 0, 8]), Mac::BROADCAST] {
+            assert_eq!(a.send(to, b"other", 5).unwrap(), Sent::All);
+        }
+        assert_eq!(a.send(GROUP, b"group", 5).unwrap(), Sent::All);
+        assert_eq!(hear(&mut b, 1), [(A, b"group".to_vec())]);
+        assert_eq!(b.refusals().of(Refusal::Elsewhere) - refused, 3);
+    });
 }
 
 #[test]
@@ -171,26 +158,23 @@ fn it_is_not_taken_where_it_would_be_no_gain() {
 /// Whoever runs the machine may take the program away: frames go on the usual way.
 #[test]
 fn it_goes_on_without_a_program_that_was_taken_away() {
-    alone(
-        "xdp::it_goes_on_without_a_program_that_was_taken_away",
-        || {
-            let Some((mut a, mut b)) = pair("AF_XDP") else {
-                return;
-            };
-            let links = read(Command::new("bpftool").args(["link", "show"]));
-            let links = match links {
-                Ok(links) => links,
-                Err(why) => return skip("a program that is taken away", &why.to_string()),
-            };
-            let id = id_of_link(&links).expect("a link of this namespace");
-            read(Command::new("bpftool").args(["link", "detach", "id", &id])).unwrap();
-            assert_eq!(a.send(B, b"usual", 5).unwrap(), Sent::All);
-            assert_eq!(hear(&mut b, 1), [(A, b"usual".to_vec())]);
-            assert_eq!(b.mode(), Mode::Packet);
-            assert_eq!(b.more_sockets().count(), 0);
-            meet(&mut a, &mut b);
-        },
-    );
+    alone("xdp::it_goes_on_without_a_program_that_was_taken_away", || {
+        let Some((mut a, mut b)) = pair("AF_XDP") else {
+            return;
+        };
+        let links = read(Command::new("bpftool").args(["link", "show"]));
+        let links = match links {
+            Ok(links) => links,
+            Err(why) => return skip("a program that is taken away", &why.to_string()),
+        };
+        let id = id_of_link(&links).expect("a link of this namespace");
+        read(Command::new("bpftool").args(["link", "detach", "id", &id])).unwrap();
+        assert_eq!(a.send(B, b"usual", 5).unwrap(), Sent::All);
+        assert_eq!(hear(&mut b, 1), [(A, b"usual".to_vec())]);
+        assert_eq!(b.mode(), Mode::Packet);
+        assert_eq!(b.more_sockets().count(), 0);
+        meet(&mut a, &mut b);
+    });
 }
 
 /// The link that has the program which `right` has.
@@ -199,9 +183,7 @@ fn id_of_link(links: &str) -> Option<String> {
     let (_, rest) = shown.split_once("prog/xdp id ")?;
     let program = rest.split_whitespace().next()?;
     let of_program = format!("prog {program} ");
-    let line = links
-        .lines()
-        .find(|line| format!("{line} ").contains(&of_program))?;
+    let line = links.lines().find(|line| format!("{line} ").contains(&of_program))?;
     Some(line.split(':').next()?.to_owned())
 }
 

@@ -71,11 +71,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn group() -> Group {
-    Group {
-        cluster: 0x1234,
-        group: 1,
-        generation: 0,
-    }
+    Group { cluster: 0x1234, group: 1, generation: 0 }
 }
 
 pub(crate) fn settings(node: u32, boot: u32, delivery: Delivery) -> Settings {
@@ -84,10 +80,7 @@ pub(crate) fn settings(node: u32, boot: u32, delivery: Delivery) -> Settings {
         boot,
         group: group(),
         keys: Keys::one(1, Key::new([7; 32])).unwrap(),
-        limits: Limits {
-            buffer_bytes: 4 << 20,
-            ..Limits::of_mtu(1500)
-        },
+        limits: Limits { buffer_bytes: 4 << 20, ..Limits::of_mtu(1500) },
         delivery,
         keeps: true,
         seed: u64::from(node),
@@ -95,11 +88,7 @@ pub(crate) fn settings(node: u32, boot: u32, delivery: Delivery) -> Settings {
 }
 
 pub(crate) fn name(owner: u32, boot: u32) -> ChannelName {
-    ChannelName {
-        owner: NodeId(owner),
-        boot,
-        channel: CHANNEL,
-    }
+    ChannelName { owner: NodeId(owner), boot, channel: CHANNEL }
 }
 
 impl World {
@@ -149,11 +138,8 @@ impl World {
 
     /// By TCP: each node hears the next number of every other.
     pub(crate) fn heartbeats(&mut self) {
-        let next: Vec<(u32, u64)> = self
-            .nodes
-            .iter()
-            .map(|(id, node)| (*id, node.next_number(CHANNEL).unwrap()))
-            .collect();
+        let next: Vec<(u32, u64)> =
+            self.nodes.iter().map(|(id, node)| (*id, node.next_number(CHANNEL).unwrap())).collect();
         let now = self.now;
         for (id, node) in &mut self.nodes {
             for (owner, next) in next.iter().filter(|(owner, _)| owner != id) {
@@ -185,17 +171,11 @@ impl World {
         self.recorded.push((to, bytes.to_vec()));
         let faults = self.faults;
         let dice = &mut self.dice;
-        let own = self
-            .loser
-            .map_or(0, |(node, lost)| if node == to { lost } else { 0 });
+        let own = self.loser.map_or(0, |(node, lost)| if node == to { lost } else { 0 });
         if dice.chance(faults.lost, 1000) || dice.chance(own, 1000) {
             return;
         }
-        let times = if dice.chance(faults.repeated, 1000) {
-            2
-        } else {
-            1
-        };
+        let times = if dice.chance(faults.repeated, 1000) { 2 } else { 1 };
         for _ in 0..times {
             let mut bytes = bytes.to_vec();
             if dice.chance(faults.cut, 1000) {
@@ -247,10 +227,7 @@ impl World {
             }
         }
         for (id, node) in &mut self.nodes {
-            self.events
-                .entry(*id)
-                .or_default()
-                .extend(node.take_events());
+            self.events.entry(*id).or_default().extend(node.take_events());
         }
     }
 
@@ -261,11 +238,7 @@ impl World {
             self.collect();
             let flight = self.flying.peek().map(|Reverse((at, ..))| *at);
             let due = self.nodes.values().filter_map(Endpoint::next_due).min();
-            let data = self
-                .nodes
-                .values()
-                .filter_map(|node| node.data_due(CHANNEL))
-                .min();
+            let data = self.nodes.values().filter_map(|node| node.data_due(CHANNEL)).min();
             let next = [flight, due, data].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else {
                 return;
@@ -300,10 +273,7 @@ impl World {
                     let original = sent.iter().find(|(range, _)| range == numbers);
                     let original = original.unwrap_or_else(|| panic!("{numbers:?} was not sent"));
                     assert!(original.1 == *bytes, "{numbers:?} is not what was sent");
-                    assert!(
-                        !in_order || numbers.start > last,
-                        "{numbers:?} behind {last}"
-                    );
+                    assert!(!in_order || numbers.start > last, "{numbers:?} behind {last}");
                     last = numbers.start;
                     done.extend(numbers.clone());
                 }
@@ -316,11 +286,7 @@ impl World {
         }
         done.sort_unstable();
         let end = sent.last().map_or(1, |(range, _)| range.end);
-        assert_eq!(
-            done,
-            (1..end).collect::<Vec<_>>(),
-            "node {node}, channel of {owner}"
-        );
+        assert_eq!(done, (1..end).collect::<Vec<_>>(), "node {node}, channel of {owner}");
         over
     }
 }

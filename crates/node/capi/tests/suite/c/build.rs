@@ -43,20 +43,12 @@ fn installed() -> Option<&'static Path> {
         // The libraries are large: each run replaces those of the one before.
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
         let mut install = Command::new(here("install"));
-        install
-            .arg("--prefix")
-            .arg(&prefix)
-            .arg("--from")
-            .arg(libraries());
+        install.arg("--prefix").arg(&prefix).arg("--from").arg(libraries());
         if has_libevent() {
             install.arg("--libpaxos");
         }
         let install = install.output().expect("a shell");
-        assert!(
-            install.status.success(),
-            "{}",
-            String::from_utf8_lossy(&install.stderr)
-        );
+        assert!(install.status.success(), "{}", String::from_utf8_lossy(&install.stderr));
         Some(prefix)
     });
     installed.as_deref()
@@ -74,11 +66,7 @@ fn has_libevent() -> bool {
         )
         .expect("written");
         let mut compile = Command::new("cc");
-        compile
-            .arg("-o")
-            .arg(folder.path().join("event"))
-            .arg(&source)
-            .arg("-levent");
+        compile.arg("-o").arg(folder.path().join("event")).arg(&source).arg("-levent");
         compile.output().is_ok_and(|output| output.status.success())
     })
 }
@@ -96,10 +84,7 @@ pub(crate) fn is_cxx(header: &str) -> bool {
     compile
         .args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"])
         .arg(prefix.join("include"));
-    compile
-        .arg("-I")
-        .arg(prefix.join("include/libpaxos"))
-        .arg(&source);
+    compile.arg("-I").arg(prefix.join("include/libpaxos")).arg(&source);
     compile.output().is_ok_and(|output| {
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
         output.status.success()
@@ -127,9 +112,7 @@ impl Built {
     pub(crate) fn with_library(name: &str) -> Option<Self> {
         let pc = fs::read_to_string(installed()?.join("lib/pkgconfig/quorate.pc"));
         let pc = pc.expect("installed");
-        let line = pc
-            .lines()
-            .find_map(|line| line.strip_prefix("Libs.private: "));
+        let line = pc.lines().find_map(|line| line.strip_prefix("Libs.private: "));
         let mut libraries = vec!["-l:libquorate.a"];
         libraries.extend(line.expect("said").split_whitespace());
         Self::compiled(name, &libraries)
@@ -141,15 +124,9 @@ impl Built {
         let program = folder.path().join(name);
         let source =
             ["examples", "tests/suite/c"].map(|place| here(place).join(format!("{name}.c")));
-        let source = source
-            .iter()
-            .find(|file| file.exists())
-            .expect("an example");
+        let source = source.iter().find(|file| file.exists()).expect("an example");
         let pc = fs::read_to_string(prefix.join("lib/pkgconfig/quorate.pc")).expect("installed");
-        assert!(
-            pc.contains(&format!("prefix={}\n", prefix.display())),
-            "{pc}"
-        );
+        assert!(pc.contains(&format!("prefix={}\n", prefix.display())), "{pc}");
         let compile = Command::new("cc")
             .args([
                 "-std=c11",
@@ -172,15 +149,8 @@ impl Built {
             .arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()))
             .output()
             .expect("cc runs");
-        assert!(
-            compile.status.success(),
-            "{}",
-            String::from_utf8_lossy(&compile.stderr)
-        );
-        Some(Self {
-            program,
-            _folder: folder,
-        })
+        assert!(compile.status.success(), "{}", String::from_utf8_lossy(&compile.stderr));
+        Some(Self { program, _folder: folder })
     }
 
     /// Its file.

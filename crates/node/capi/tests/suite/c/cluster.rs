@@ -21,17 +21,13 @@ pub(crate) struct Cluster<'a> {
 
 /// The number in an answer `ok NUMBER`.
 pub(crate) fn number(answer: &str) -> u64 {
-    let number = answer
-        .strip_prefix("ok ")
-        .and_then(|number| number.parse().ok());
+    let number = answer.strip_prefix("ok ").and_then(|number| number.parse().ok());
     number.unwrap_or_else(|| panic!("not ok: {answer}"))
 }
 
 /// Addresses at which nobody listens.
 pub(crate) fn ports(count: usize) -> Vec<String> {
-    (0..count)
-        .map(|_| format!("127.0.0.1:{}", free_port().expect("a port")))
-        .collect()
+    (0..count).map(|_| format!("127.0.0.1:{}", free_port().expect("a port"))).collect()
 }
 
 impl<'a> Cluster<'a> {
@@ -47,10 +43,8 @@ impl<'a> Cluster<'a> {
 
     fn new(built: &'a Built, count: usize, listen: Vec<String>) -> Self {
         let peers = ports(count);
-        let members: Vec<String> = (1..)
-            .zip(&peers)
-            .map(|(node, at)| format!("{node}={at}"))
-            .collect();
+        let members: Vec<String> =
+            (1..).zip(&peers).map(|(node, at)| format!("{node}={at}")).collect();
         let mut cluster = Self {
             built,
             folder: tempfile::tempdir().expect("a folder"),
@@ -118,10 +112,7 @@ impl<'a> Cluster<'a> {
 
     /// Ends all of them well.
     pub(crate) fn quit(&mut self) {
-        self.nodes
-            .iter_mut()
-            .flatten()
-            .for_each(|node| node.write("quit"));
+        self.nodes.iter_mut().flatten().for_each(|node| node.write("quit"));
         for node in self.nodes.iter_mut().flatten() {
             assert!(node.wait(Duration::from_secs(30)).success());
         }

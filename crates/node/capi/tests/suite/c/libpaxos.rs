@@ -37,9 +37,7 @@ fn free_ports(count: usize) -> Vec<u16> {
         let bind = |port: u16| TcpListener::bind(("127.0.0.1", port));
         let port = free_port().expect("a port");
         let first = bind(port);
-        let others = port
-            .checked_add(ATTACHED)
-            .map(|last| [bind(port + PEERS), bind(last)]);
+        let others = port.checked_add(ATTACHED).map(|last| [bind(port + PEERS), bind(last)]);
         if let (Ok(first), Some([Ok(peers), Ok(attached)])) = (first, others) {
             ports.push(port);
             kept.extend([first, peers, attached]);
@@ -65,11 +63,7 @@ impl Group {
             text += &format!("proposer {id} 127.0.0.1 {port}\n");
         }
         fs::write(folder.path().join("paxos.conf"), text).expect("written");
-        Self {
-            folder,
-            acceptors: ports,
-            proposers,
-        }
+        Self { folder, acceptors: ports, proposers }
     }
 
     fn conf(&self) -> PathBuf {
@@ -139,10 +133,7 @@ fn acceptors_proposers_and_learners_work_as_processes() {
     // A learner goes on where it says.
     let mut rest = group.started(&built, &["learner", "CONF", "890"]);
     assert_eq!(rest.line(), learned[890]);
-    for program in proposers
-        .iter_mut()
-        .chain([&mut learner, &mut late, &mut acceptors[0]])
-    {
+    for program in proposers.iter_mut().chain([&mut learner, &mut late, &mut acceptors[0]]) {
         program.terminate();
         assert!(program.wait(PATIENCE).success());
     }
@@ -172,17 +163,11 @@ fn replicas_restart_and_trim() {
     }
     replicas[1].write("trim 15");
     replicas[1].write("submit more");
-    replicas
-        .iter_mut()
-        .for_each(|replica| assert_eq!(replica.line(), "21 more"));
+    replicas.iter_mut().for_each(|replica| assert_eq!(replica.line(), "21 more"));
     let mut learner = group.started(&built, &["learner", "CONF", "15"]);
     assert_eq!(learner.line(), "16 value16");
     let mut foreign = Foreign::connect(group.acceptors[0]);
-    assert_eq!(
-        foreign.first_of(15, 16),
-        16,
-        "15 was the last to be forgotten"
-    );
+    assert_eq!(foreign.first_of(15, 16), 16, "15 was the last to be forgotten");
     for replica in &mut replicas {
         replica.terminate();
         assert!(replica.wait(PATIENCE).success());
@@ -255,22 +240,15 @@ fn a_learner_begins_with_the_first_instance_that_is_held() {
     for line in ["6 value6", "7 value7", "8 value8", "9 more"] {
         assert_eq!(learner.line(), line);
     }
-    let line = said
-        .recv_timeout(PATIENCE)
-        .expect("it says what is missing");
+    let line = said.recv_timeout(PATIENCE).expect("it says what is missing");
     assert_eq!(
         line,
         "instances 1 to 5 were trimmed before delivery began: the first one delivered is 6"
     );
     let (mut learner, said) = group.overheard(&built, &["learner", "CONF", "3"]);
     assert_eq!(learner.line(), "started");
-    let line = said
-        .recv_timeout(PATIENCE)
-        .expect("it says what is missing");
-    assert!(
-        line.starts_with("delivery ends") && line.contains("slot 4 "),
-        "{line}"
-    );
+    let line = said.recv_timeout(PATIENCE).expect("it says what is missing");
+    assert!(line.starts_with("delivery ends") && line.contains("slot 4 "), "{line}");
     replica.write("submit last");
     assert_eq!(replica.line(), "10 last");
     assert_eq!(learner.line_within(Duration::from_millis(300)), None);
@@ -280,9 +258,7 @@ fn a_learner_begins_with_the_first_instance_that_is_held() {
     let (mut replica, said) = group.overheard(&built, &["replica", "0", "CONF"]);
     assert_eq!(replica.line(), "started");
     assert_eq!(replica.line(), "6 value6");
-    let line = said
-        .recv_timeout(PATIENCE)
-        .expect("it says what is missing");
+    let line = said.recv_timeout(PATIENCE).expect("it says what is missing");
     assert!(line.starts_with("instances 1 to 5 were trimmed"), "{line}");
 }
 
@@ -352,13 +328,8 @@ struct Foreign {
 impl Foreign {
     fn connect(port: u16) -> Self {
         let socket = TcpStream::connect(("127.0.0.1", port)).expect("listens");
-        socket
-            .set_read_timeout(Some(Duration::from_millis(100)))
-            .expect("set");
-        Self {
-            socket,
-            heard: Vec::new(),
-        }
+        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+        Self { socket, heard: Vec::new() }
     }
 
     fn say(&mut self, message: &Message<'_>) {
@@ -384,13 +355,7 @@ impl Foreign {
         }
         while let Found::Message(message, used) = Message::decode(&self.heard, 1 << 23) {
             match message {
-                Message::Accepted {
-                    aid,
-                    iid,
-                    ballot,
-                    value,
-                    ..
-                } => each(iid, aid, ballot, value),
+                Message::Accepted { aid, iid, ballot, value, .. } => each(iid, aid, ballot, value),
                 other => panic!("a learner hears {other:?}"),
             }
             self.heard.drain(..used);
@@ -436,20 +401,13 @@ fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
             let from = u32::try_from(learned.len()).expect("few") + 1;
             acceptor.say(&Message::Repeat { from, to: wanted });
             acceptor.hear(&mut |iid, aid, ballot, value| {
-                votes
-                    .entry(iid)
-                    .or_default()
-                    .insert(aid, (ballot, value.to_vec()));
+                votes.entry(iid).or_default().insert(aid, (ballot, value.to_vec()));
             });
         }
         let majority = acceptors.len() / 2 + 1;
         loop {
             let next = u32::try_from(learned.len()).expect("few") + 1;
-            let votes: Vec<_> = votes
-                .get(&next)
-                .into_iter()
-                .flat_map(BTreeMap::values)
-                .collect();
+            let votes: Vec<_> = votes.get(&next).into_iter().flat_map(BTreeMap::values).collect();
             let equal = |vote: &&&(u32, Vec<u8>)| {
                 votes.iter().filter(|other| other == vote).count() >= majority
             };
@@ -485,11 +443,8 @@ fn the_wire_of_libpaxos_is_understood() {
         [b"\x92\x08\xdb\x00\x04\x93\xe0", &large[..]].concat(),
         b"\x92\xd2\0\0\0\x08\xc4\x05bin 8".to_vec(),
     ];
-    let mut learners: Vec<Foreign> = group
-        .acceptors
-        .iter()
-        .map(|port| Foreign::connect(*port))
-        .collect();
+    let mut learners: Vec<Foreign> =
+        group.acceptors.iter().map(|port| Foreign::connect(*port)).collect();
     for (at, bytes) in (1..).zip(&sent) {
         // In two pieces.
         let (first, second) = bytes.split_at(bytes.len() / 2);
@@ -507,10 +462,7 @@ fn the_wire_of_libpaxos_is_understood() {
     assert_eq!(learn(&mut learners, 506), values);
     // Two acceptors are a majority.
     acceptors[1].kill();
-    let mut two = vec![
-        Foreign::connect(group.acceptors[0]),
-        Foreign::connect(group.acceptors[2]),
-    ];
+    let mut two = vec![Foreign::connect(group.acceptors[0]), Foreign::connect(group.acceptors[2])];
     client.say(&Message::ClientValue { value: b"last" });
     values.push(b"last");
     assert_eq!(learn(&mut two, 507), values);
@@ -574,17 +526,12 @@ fn values_wait_for_room() {
     let mut client = Foreign::connect(group.acceptors[0]);
     // More than may wait: the client is not read any more, and read again.
     for number in 0..1400 {
-        client.say(&Message::ClientValue {
-            value: format!("{number}").as_bytes(),
-        });
+        client.say(&Message::ClientValue { value: format!("{number}").as_bytes() });
     }
     let mut values = Vec::new();
     for iid in 1..=1400 {
         let line = replica.line();
-        let value = line
-            .strip_prefix(&format!("{iid} "))
-            .expect("in order")
-            .to_owned();
+        let value = line.strip_prefix(&format!("{iid} ")).expect("in order").to_owned();
         values.push(value.parse::<u32>().expect("a number"));
         replica.write(&format!("trim {iid}"));
     }
@@ -622,9 +569,7 @@ fn acceptors_in_memory_come_back() {
         number += 1;
         replicas[by].write(&format!("submit v{number}"));
         let line = format!("{number} v{number}");
-        replicas
-            .iter_mut()
-            .for_each(|replica| assert_eq!(replica.line(), line));
+        replicas.iter_mut().for_each(|replica| assert_eq!(replica.line(), line));
         line
     };
     let first = submit(&mut replicas, 0);
@@ -668,22 +613,14 @@ fn options_that_are_not_safe_are_refused() {
         let conf = group.conf();
         let conf = conf.to_str().expect("a name");
         let mut command = built.command();
-        command
-            .args(["acceptor", "0", conf])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(["acceptor", "0", conf]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut acceptor = command.spawn().expect("starts");
         let mut first = String::new();
         let output = acceptor.stdout.take().expect("piped");
-        BufReader::new(output)
-            .read_line(&mut first)
-            .expect("it says whether it starts");
+        BufReader::new(output).read_line(&mut first).expect("it says whether it starts");
         acceptor.kill().expect("ended");
         let output = acceptor.wait_with_output().expect("ended");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            first == "not started\n" && said.contains(reason),
-            "{line}: {first}{said}"
-        );
+        assert!(first == "not started\n" && said.contains(reason), "{line}: {first}{said}");
     }
 }

@@ -39,10 +39,7 @@ fn runs_twice(built: &Built) {
     lines.sort_unstable();
     assert_eq!(lines.len(), 6, "{output}");
     for (at, value) in ["one", "two", "three"].iter().enumerate() {
-        assert!(
-            output.contains(&format!("delivered {}: ", at + 1)),
-            "{output}"
-        );
+        assert!(output.contains(&format!("delivered {}: ", at + 1)), "{output}");
         assert!(output.contains(&format!("{value} is in slot ")), "{output}");
     }
     // Again: the three of before are delivered first.
@@ -83,9 +80,7 @@ fn a_table_in_c_survives_the_death_of_a_replica() {
     assert_eq!(cluster.ask(2, "again"), "ok");
     assert_eq!(cluster.ask(2, "get colour"), "value red");
     // All save what they have; then it may be forgotten, and a killed replica goes on with what it saved.
-    let saved: Vec<u64> = (0..3)
-        .map(|node| number(&cluster.ask(node, "save")))
-        .collect();
+    let saved: Vec<u64> = (0..3).map(|node| number(&cluster.ask(node, "save"))).collect();
     assert!(saved.iter().all(|at| *at > slot + 50), "{saved:?}");
     let least = saved.iter().min().expect("three");
     assert_eq!(number(&cluster.ask(1, &format!("trim {least}"))), *least);
@@ -95,11 +90,7 @@ fn a_table_in_c_survives_the_death_of_a_replica() {
     cluster.restart(0);
     assert_eq!(cluster.ask(0, "get colour"), "value blue");
     assert_eq!(cluster.ask(0, "count"), "count 51");
-    assert!(
-        cluster
-            .ask(0, "status")
-            .contains(&format!("\"first\":{least}"))
-    );
+    assert!(cluster.ask(0, "status").contains(&format!("\"first\":{least}")));
     // All at once: durable means that.
     (0..3).for_each(|node| cluster.kill(node));
     (0..3).for_each(|node| cluster.restart_later(node));
@@ -118,10 +109,7 @@ fn a_replica_that_is_behind_what_is_held_is_told() {
     number(&cluster.ask(0, "set b 2"));
     assert_eq!(number(&cluster.ask(0, "trim 2")), 2);
     let told = cluster.ask(0, "again");
-    assert!(
-        told.starts_with("error QUORATE_TRIMMED") && told.contains("slot 1 "),
-        "{told}"
-    );
+    assert!(told.starts_with("error QUORATE_TRIMMED") && told.contains("slot 1 "), "{told}");
     cluster.quit();
 }
 
@@ -133,30 +121,20 @@ fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
     };
     let mut cluster = Cluster::listening(&kv, 3);
     let addresses = cluster.listen_addresses();
-    let other = addresses
-        .iter()
-        .rev()
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(",");
+    let other = addresses.iter().rev().cloned().collect::<Vec<_>>().join(",");
     let addresses = addresses.join(",");
     let mut programs = [
         Program::start(&load, &[&addresses, "20000", "a"]),
         Program::start(&load, &[&other, "20000", "b"]),
     ];
-    programs
-        .iter_mut()
-        .for_each(|program| assert_eq!(program.line(), "begun"));
+    programs.iter_mut().for_each(|program| assert_eq!(program.line(), "begun"));
     for node in 0..3 {
         cluster.kill(node);
         cluster.restart(node);
     }
     for program in &mut programs {
         let line = program.line();
-        assert!(
-            line.starts_with("acknowledged 20000 unknown 0 delivered 20000 "),
-            "{line}"
-        );
+        assert!(line.starts_with("acknowledged 20000 unknown 0 delivered 20000 "), "{line}");
         assert!(program.wait(Duration::from_secs(60)).success());
     }
     cluster.quit();

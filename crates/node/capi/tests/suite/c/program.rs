@@ -16,10 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 fn lines(output: impl Read + Send + 'static) -> Receiver<String> {
     let (tell, lines) = channel();
     thread::spawn(move || {
-        BufReader::new(output)
-            .lines()
-            .map_while(Result::ok)
-            .try_for_each(|line| tell.send(line))
+        BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
     });
     lines
 }
@@ -50,11 +47,7 @@ impl Program {
         let mut child = command.spawn().expect("starts");
         let input = child.stdin.take().expect("piped");
         let lines = lines(child.stdout.take().expect("piped"));
-        Self {
-            child,
-            input,
-            lines,
-        }
+        Self { child, input, lines }
     }
 
     /// The next line that it writes, if one comes.
@@ -84,9 +77,7 @@ impl Program {
     /// Asks it to end.
     pub(crate) fn terminate(&mut self) {
         let id = i32::try_from(self.child.id()).ok();
-        let id = id
-            .and_then(rustix::process::Pid::from_raw)
-            .expect("a process");
+        let id = id.and_then(rustix::process::Pid::from_raw).expect("a process");
         rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("asked");
     }
 

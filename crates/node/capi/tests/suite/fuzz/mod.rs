@@ -30,10 +30,7 @@ fn seeds() -> Vec<Seed> {
         Ask::Trim { id: 3, below: 9 },
         Ask::Sync { id: 4 },
         Ask::Status { id: 5 },
-        Ask::Deliver {
-            epoch: 1,
-            from: Cursor::Oldest,
-        },
+        Ask::Deliver { epoch: 1, from: Cursor::Oldest },
         Ask::Taken { epoch: 1, slot: 8 },
     ] {
         ask.encode(&mut asks);
@@ -41,42 +38,19 @@ fn seeds() -> Vec<Seed> {
     let mut answers = Vec::new();
     let text = "no\nhint";
     for answer in [
-        Answer::Welcome {
-            version: VERSION,
-            cluster: 7,
-            node: 1,
-            value_bytes_max: 100,
-        },
+        Answer::Welcome { version: VERSION, cluster: 7, node: 1, value_bytes_max: 100 },
         Answer::Registered { id: 1, session },
-        Answer::Done {
-            id: 2,
-            code: NO_SESSION,
-            slot: 4,
-            text,
-        },
-        Answer::Value {
-            epoch: 1,
-            slot: 4,
-            value: b"",
-        },
+        Answer::Done { id: 2, code: NO_SESSION, slot: 4, text },
+        Answer::Value { epoch: 1, slot: 4, value: b"" },
         Answer::Forgotten { epoch: 1, first: 9 },
         Answer::Alive,
-        Answer::Appended {
-            id: 2,
-            slot: 4,
-            count: 1,
-            text,
-        },
+        Answer::Appended { id: 2, slot: 4, count: 1, text },
     ] {
         answer.encode(&mut answers);
     }
     let append = |value: &'static [u8], when_full| {
         let held_max = 1000;
-        Command::Append {
-            held_max,
-            when_full,
-            value,
-        }
+        Command::Append { held_max, when_full, value }
     };
     let commands = [
         append(b"one", WhenFull::Refuse),
@@ -97,25 +71,10 @@ fn seeds() -> Vec<Seed> {
     let mut reply = Vec::new();
     Reply::Full { first: 1, held: 2 }.encode(&mut reply);
     let mut bundled = Vec::new();
-    Reply::Bundled {
-        slot: 1,
-        count: 2,
-        first: 3,
-        held: 4,
-    }
-    .encode(&mut bundled);
-    [
-        ("asks", asks),
-        ("answers", answers),
-        ("log", log),
-        ("reply", reply),
-        ("bundled", bundled),
-    ]
-    .map(|(name, bytes)| Seed {
-        name: name.to_owned(),
-        bytes,
-    })
-    .into()
+    Reply::Bundled { slot: 1, count: 2, first: 3, held: 4 }.encode(&mut bundled);
+    [("asks", asks), ("answers", answers), ("log", log), ("reply", reply), ("bundled", bundled)]
+        .map(|(name, bytes)| Seed { name: name.to_owned(), bytes })
+        .into()
 }
 
 #[test]
@@ -125,10 +84,5 @@ fn no_bytes_of_a_program_or_node_of_values() {
 
 #[test]
 fn no_bytes_of_a_program_of_libpaxos() {
-    driver::run(
-        "libpaxos",
-        &libpaxos::seeds(),
-        20_000,
-        libpaxos::check::check,
-    );
+    driver::run("libpaxos", &libpaxos::seeds(), 20_000, libpaxos::check::check);
 }

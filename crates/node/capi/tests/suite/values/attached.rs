@@ -48,9 +48,7 @@ fn an_attached_program_does_all_that_a_node_does() {
     program.deliver_from(Cursor::At(3)).expect("attached");
     assert_eq!(next(&program).expect("held").0, 3);
     assert_eq!(program.trim_and_wait(3, PATIENCE), Ok(3));
-    program
-        .deliver_from(Cursor::At(2))
-        .expect("nobody knows yet");
+    program.deliver_from(Cursor::At(2)).expect("nobody knows yet");
     let failed = next(&program).expect_err("forgotten");
     assert_eq!(failed.code, Code::Trimmed);
     assert!(failed.detail.contains("slot 2 ") && failed.detail.contains("is 3"));
@@ -193,20 +191,13 @@ fn without_a_node_there_is_an_outcome_all_the_same() {
     let nobody = port.local_addr().expect("bound").to_string();
     drop(port);
     let short = [("start-wait-ms", "50")];
-    let failed = Handle::attach(options(&nobody, &short))
-        .err()
-        .expect("nobody is there");
+    let failed = Handle::attach(options(&nobody, &short)).err().expect("nobody is there");
     assert_eq!(failed.code, Code::Timeout);
     assert!(failed.detail.contains(&nobody), "{failed:?}");
     let program = attach(&nobody, &[("start-wait-ms", "0"), ("request-ms", "100")]);
     let failed = submit(&program, b"x").expect_err("nobody is there");
     assert_eq!(failed.code, Code::Unavailable, "it was never sent");
-    let failed = program
-        .status(Duration::from_millis(50))
-        .expect_err("nobody is there");
-    assert!(
-        matches!(failed.code, Code::Unavailable | Code::Timeout),
-        "{failed:?}"
-    );
+    let failed = program.status(Duration::from_millis(50)).expect_err("nobody is there");
+    assert!(matches!(failed.code, Code::Unavailable | Code::Timeout), "{failed:?}");
     program.close().expect("ends");
 }

@@ -23,9 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn options(folder: &Path, more: &[(&str, &str)]) -> Options {
     let mut options = Options::default();
-    options
-        .set("data", folder.to_str().expect("a name"))
-        .expect("an option");
+    options.set("data", folder.to_str().expect("a name")).expect("an option");
     for (name, value) in more {
         options.set(name, value).expect("an option");
     }
@@ -103,9 +101,7 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
     let begin = || {
         let shared = Arc::new(Shared::default());
         let values = Values::new(Arc::clone(&shared));
-        let node = Builder::new(folder.path())
-            .start(move || values)
-            .expect("starts");
+        let node = Builder::new(folder.path()).start(move || values).expect("starts");
         let status = node.status().expect("answers");
         shared.read_from(status.decided_to.0);
         (node, shared)
@@ -146,10 +142,7 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
     assert_eq!(shared.read(&mut Cursor::At(1)), Read::Forgotten(2));
     let values = [(2, &b""[..]), (3, b"three"), (4, b"four")];
     for (slot, value) in values {
-        assert_eq!(
-            shared.read(&mut Cursor::At(slot)),
-            Read::Value(slot, value.into())
-        );
+        assert_eq!(shared.read(&mut Cursor::At(slot)), Read::Value(slot, value.into()));
     }
     assert_eq!(shared.read(&mut Cursor::At(5)), Read::Ahead);
     drop(node);
@@ -159,10 +152,7 @@ fn a_node_starts_with_a_snapshot_of_its_values() {
 #[test]
 fn who_forgets_the_oldest_never_waits_and_tells_who_is_slow() {
     let folder = tempfile::tempdir().expect("a folder");
-    let node = start(
-        folder.path(),
-        &[("held-max", "10000"), ("when-full", "forget-oldest")],
-    );
+    let node = start(folder.path(), &[("held-max", "10000"), ("when-full", "forget-oldest")]);
     node.deliver_from(Cursor::At(1)).expect("held");
     submit(&node, &[1; 936]).expect("in a slot");
     assert_eq!(next(&node).expect("held").0, 1);
@@ -198,10 +188,7 @@ fn open_submits_are_bounded() {
             node.sync(PATIENCE).expect("answered");
         }
     };
-    assert_eq!(
-        (failed.code, taken),
-        (Code::Busy, quorate_capi::submits::OPEN_MAX)
-    );
+    assert_eq!((failed.code, taken), (Code::Busy, quorate_capi::submits::OPEN_MAX));
     let large = node.submit_and_wait(b"x", PATIENCE).expect_err("as many");
     assert_eq!(large.code, Code::Busy);
     node.deliver_from(Cursor::At(1)).expect("held");
@@ -220,10 +207,7 @@ fn open_submits_are_bounded() {
 #[test]
 fn values_of_one_bundle_stand_one_behind_the_other() {
     let folder = tempfile::tempdir().expect("a folder");
-    let node = start(
-        folder.path(),
-        &[("held-max", "10000"), ("value-max", "3000")],
-    );
+    let node = start(folder.path(), &[("held-max", "10000"), ("value-max", "3000")]);
     let (tell, told) = channel();
     // Within a callback all are gathered until it is over.
     let turn = node.turn().expect("nobody else");
@@ -246,19 +230,14 @@ fn values_of_one_bundle_stand_one_behind_the_other() {
         }
         outcomes.extend(told.try_iter());
     }
-    let slots: Vec<_> = outcomes[..3]
-        .iter()
-        .map(|(number, outcome)| (*number, outcome.clone()))
-        .collect();
+    let slots: Vec<_> =
+        outcomes[..3].iter().map(|(number, outcome)| (*number, outcome.clone())).collect();
     assert_eq!(slots, [(0, Ok(1)), (1, Ok(2)), (2, Ok(3))]);
     let full = outcomes[3].1.clone().expect_err("for three there is room");
     assert_eq!((outcomes[3].0, full.code), (3, Code::Full));
     for number in 0..3_u8 {
         let (slot, value) = next(&node).expect("held");
-        assert_eq!(
-            (slot, &value[..2]),
-            (u64::from(number) + 1, &[number; 2][..])
-        );
+        assert_eq!((slot, &value[..2]), (u64::from(number) + 1, &[number; 2][..]));
     }
     node.trim_and_wait(4, PATIENCE).expect("trimmed");
     assert_eq!(submit(&node, b"again"), Ok(4));
@@ -310,10 +289,7 @@ fn a_node_that_starts_says_so_and_can_be_closed() {
     let cluster = [("node", "2"), ("cluster", &*cluster)];
     let waits = [&cluster[..], &[("start-wait-ms", "0")]].concat();
     let node = start(folder.path(), &waits);
-    assert_eq!(
-        submit(&node, b"x").expect_err("starts").code,
-        Code::Unavailable
-    );
+    assert_eq!(submit(&node, b"x").expect_err("starts").code, Code::Unavailable);
     assert!(node.status(PATIENCE).expect("said").contains("starting"));
     node.deliver_from(Cursor::Oldest).expect("later");
     assert!(is_quiet(&node));
@@ -322,9 +298,7 @@ fn a_node_that_starts_says_so_and_can_be_closed() {
     node.close().expect("ends");
     assert_eq!(submit(&node, b"x").expect_err("closed").code, Code::Stopped);
     let short = [&cluster[..], &[("start-wait-ms", "10")]].concat();
-    let failed = Handle::start(options(folder.path(), &short))
-        .err()
-        .expect("no founder");
+    let failed = Handle::start(options(folder.path(), &short)).err().expect("no founder");
     assert_eq!(failed.code, Code::Timeout);
 }
 
@@ -339,9 +313,7 @@ fn a_folder_of_another_service_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let other = Builder::new(folder.path()).start(|| Other).expect("starts");
     other.stop().expect("ends well");
-    let failed = Handle::start(options(folder.path(), &[]))
-        .err()
-        .expect("refused");
+    let failed = Handle::start(options(folder.path(), &[])).err().expect("refused");
     assert_eq!(failed.code, Code::Refused);
     assert!(failed.detail.contains("mismatch"), "{failed:?}");
 }

@@ -80,9 +80,7 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
     }
     // Who goes in the middle of a frame.
     let mut stranger = TcpStream::connect(&at).expect("listens");
-    stranger
-        .write_all(&after_hello(&[50, 0, 0, 0, 2, 1]))
-        .expect("sent");
+    stranger.write_all(&after_hello(&[50, 0, 0, 0, 2, 1])).expect("sent");
     stranger.shutdown(Shutdown::Both).expect("gone");
     // A session that is nobody's.
     let mut stranger = TcpStream::connect(&at).expect("listens");
@@ -133,13 +131,7 @@ fn impostor(cluster: u128, version: u8, answers: &[Answer<'_>]) -> String {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = port.local_addr().expect("bound").to_string();
     let mut bytes = Vec::new();
-    Answer::Welcome {
-        version,
-        cluster,
-        node: 1,
-        value_bytes_max: u64::MAX,
-    }
-    .encode(&mut bytes);
+    Answer::Welcome { version, cluster, node: 1, value_bytes_max: u64::MAX }.encode(&mut bytes);
     answers.iter().for_each(|answer| answer.encode(&mut bytes));
     thread::spawn(move || {
         while let Ok((mut program, _)) = port.accept() {
@@ -164,19 +156,14 @@ fn nodes_of_another_cluster_or_version_are_refused() {
     let failed = next(&program).expect_err("another cluster");
     assert_eq!(failed.code, Code::Refused);
     assert!(failed.detail.contains("another cluster"), "{failed:?}");
-    assert_eq!(
-        submit(&program, b"x").expect_err("it is over").code,
-        Code::Refused
-    );
+    assert_eq!(submit(&program, b"x").expect_err("it is over").code, Code::Refused);
     program.close().expect("ends");
     program.last_completions(|(done, outcome)| done(outcome));
     assert!(told.recv().expect("told").is_err());
 
     let newer = impostor(7, VERSION + 1, &[]);
     let failed = super::attached::options(&newer, &[]);
-    let failed = quorate_capi::handle::Handle::attach(failed)
-        .err()
-        .expect("refused");
+    let failed = quorate_capi::handle::Handle::attach(failed).err().expect("refused");
     assert_eq!(failed.code, Code::Refused);
     assert!(failed.detail.contains("version"), "{failed:?}");
 }

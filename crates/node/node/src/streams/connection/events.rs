@@ -121,9 +121,7 @@ impl Connection {
         if !writing.full {
             return 0;
         }
-        let room = cx
-            .streams()
-            .map_or(0, |streams| streams.room(writing.piece));
+        let room = cx.streams().map_or(0, |streams| streams.room(writing.piece));
         writing.full = room == 0;
         room
     }
@@ -264,10 +262,8 @@ impl Connection {
                 .map(|tag| reading.fetch(tag, bytes)),
             Next::Wait(position) => {
                 let name = &reading.name;
-                cx.ask(Owner::Follower(self.id), |streams, tag| {
-                    streams.wait(tag, name, position)
-                })
-                .map(|tag| reading.wait(tag))
+                cx.ask(Owner::Follower(self.id), |streams, tag| streams.wait(tag, name, position))
+                    .map(|tag| reading.wait(tag))
             }
             Next::End { position, finished } => {
                 return self.answer(&Answer::End { position, finished });
@@ -286,9 +282,7 @@ fn ask_to_read(
     (from, bytes): (u64, usize),
     cx: &mut Cx<'_>,
 ) -> Result<StreamTag, Failure> {
-    cx.ask(Owner::Connection(id), |streams, tag| {
-        streams.read(tag, &reading.name, from, bytes)
-    })
+    cx.ask(Owner::Connection(id), |streams, tag| streams.read(tag, &reading.name, from, bytes))
 }
 
 /// As a client is told.
@@ -301,10 +295,7 @@ fn shown(info: &Info) -> wire::Info<'_> {
         end: info.end,
         pieces: u32::try_from(info.pieces).unwrap_or(u32::MAX),
         created_ms: info.created_ms,
-        keep: wire::Keep {
-            bytes: info.keep.bytes,
-            age_ms: info.keep.age_ms,
-        },
+        keep: wire::Keep { bytes: info.keep.bytes, age_ms: info.keep.age_ms },
         name: info.name.as_str(),
     }
 }

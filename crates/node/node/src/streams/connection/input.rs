@@ -57,10 +57,7 @@ impl Connection {
         let Ok(streams) = cx.streams() else {
             return ANY;
         };
-        let most = self
-            .data_left
-            .min(streams.room(piece))
-            .min(INTAKE_BYTES_MAX);
+        let most = self.data_left.min(streams.room(piece)).min(INTAKE_BYTES_MAX);
         if most < INTAKE_BYTES_MIN {
             return ANY;
         }
@@ -168,11 +165,8 @@ impl Connection {
         }
         let node = cx.requests.status().member.node;
         let leader = cx.streams().ok().and_then(|streams| streams.leader());
-        let welcome = Answer::Welcome {
-            version: VERSION,
-            node,
-            leader: leader.unwrap_or_default(),
-        };
+        let welcome =
+            Answer::Welcome { version: VERSION, node, leader: leader.unwrap_or_default() };
         self.output.say(&welcome);
         self.rest();
     }
@@ -222,10 +216,7 @@ impl Connection {
             }
             Ask::Retain { keep, name } => {
                 let name: Name = name.parse()?;
-                let keep = Retention {
-                    bytes: keep.bytes,
-                    age_ms: keep.age_ms,
-                };
+                let keep = Retention { bytes: keep.bytes, age_ms: keep.age_ms };
                 let tag = cx.ask(owner, |streams, tag| streams.retain(tag, &name, keep))?;
                 (tag, Asked::Retain(name))
             }
@@ -237,12 +228,7 @@ impl Connection {
                 let after = behind(after)?;
                 (look(cx)?, Asked::List(after))
             }
-            Ask::Read {
-                from,
-                to,
-                follow,
-                name,
-            } => {
+            Ask::Read { from, to, follow, name } => {
                 let name = name.parse()?;
                 let reading = Reading::new(name, from, to, follow, look(cx)?);
                 self.state = State::Reading(Box::new(reading));

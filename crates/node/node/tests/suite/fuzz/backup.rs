@@ -38,21 +38,13 @@ fn read(bytes: &[u8]) {
     let Ok(checked) = checked(bytes) else {
         return;
     };
-    assert_eq!(
-        checked.summary.bytes,
-        bytes.len() as u64,
-        "all of it was read"
-    );
+    assert_eq!(checked.summary.bytes, bytes.len() as u64, "all of it was read");
     let Ok(group) = NewGroup::of(&checked, 99, "here:1") else {
         return;
     };
     // What is whole is restored, as the node that it says.
     let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() {
-        tempfile::tempdir_in(memory)
-    } else {
-        tempfile::tempdir()
-    };
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder of our own");
     let data = folder.path().join("data");
     restoring::restore(&data, bytes, &checked, &group, 5).expect("it was checked");
@@ -70,9 +62,7 @@ fn read(bytes: &[u8]) {
 
 fn names(folder: &Path) -> Vec<std::ffi::OsString> {
     let entries = fs::read_dir(folder).expect("a folder of our own");
-    let mut names: Vec<_> = entries
-        .map(|entry| entry.expect("ours").file_name())
-        .collect();
+    let mut names: Vec<_> = entries.map(|entry| entry.expect("ours").file_name()).collect();
     names.sort();
     names
 }
@@ -102,10 +92,7 @@ pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
         stream.extend_from_slice(content);
         rest = &rest[8 + content.len()..];
     }
-    let of_stream = [
-        &(stream.len() as u64).to_be_bytes()[..],
-        &xxh3_128(&stream).to_be_bytes(),
-    ];
+    let of_stream = [&(stream.len() as u64).to_be_bytes()[..], &xxh3_128(&stream).to_be_bytes()];
     out[STREAM].copy_from_slice(&of_stream.concat());
     let sum = crc32c::crc32c(&out);
     out.extend_from_slice(&sum.to_be_bytes());

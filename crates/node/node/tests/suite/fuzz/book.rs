@@ -12,11 +12,7 @@ use quorate_node::{
 pub(crate) fn check(bytes: &[u8]) {
     // In memory where there is such a place: saving syncs.
     let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() {
-        tempfile::tempdir_in(memory)
-    } else {
-        tempfile::tempdir()
-    };
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder of our own");
     let founding = Founding {
         cluster: 7,
@@ -47,11 +43,7 @@ fn read(folder: &Path, bytes: &[u8]) {
         Some(why) => {
             assert!(!why.is_empty());
             let founding = &identity.founding().members;
-            assert_eq!(
-                book,
-                AddressBook::founded(founding),
-                "nobody else is believed"
-            );
+            assert_eq!(book, AddressBook::founded(founding), "nobody else is believed");
         }
         None => assert_eq!(book.check(), Ok(())),
     }

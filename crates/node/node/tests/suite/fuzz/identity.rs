@@ -11,11 +11,7 @@ use quorate_node::{
 pub(crate) fn check(bytes: &[u8]) {
     // In memory where there is such a place: saving syncs.
     let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() {
-        tempfile::tempdir_in(memory)
-    } else {
-        tempfile::tempdir()
-    };
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let folder = folder.expect("a folder of our own");
     read(folder.path(), bytes);
     read(folder.path(), &sealed(bytes));
@@ -51,10 +47,7 @@ fn read(folder: &Path, bytes: &[u8]) {
     let again = open(folder).expect("what was saved opens");
     assert_eq!(again.founding(), &founding);
     assert_eq!(again.boot(), boot.saturating_add(1));
-    assert_eq!(
-        (again.incarnation(), again.admitted()),
-        (incarnation, &admitted)
-    );
+    assert_eq!((again.incarnation(), again.admitted()), (incarnation, &admitted));
 }
 
 /// What stands before the last line that begins with `checksum`, with the line that it needs.

@@ -49,31 +49,20 @@ fn identities() -> Vec<Seed> {
             identity.begin_boot().expect("a folder of our own");
         }
         for node in 2..=members {
-            identity
-                .admit(NodeId(node), u64::from(node) << 40)
-                .expect("new nodes");
+            identity.admit(NodeId(node), u64::from(node) << 40).expect("new nodes");
         }
         if clean {
             assert_eq!(identity.new_incarnation(), Ok(Incarnation(1)));
             identity.mark_clean().expect("a folder of our own");
         }
         let bytes = fs::read(folder.path().join("identity")).expect("it was saved");
-        seeds.push(Seed {
-            name: name.to_owned(),
-            bytes,
-        });
+        seeds.push(Seed { name: name.to_owned(), bytes });
     }
     seeds.extend(joined());
-    let text = |name: &str, text: &str| Seed {
-        name: name.to_owned(),
-        bytes: text.into(),
-    };
+    let text = |name: &str, text: &str| Seed { name: name.to_owned(), bytes: text.into() };
     seeds.push(text("newer", "quorate identity 2\nwhatever\n"));
     seeds.push(text("empty", ""));
-    seeds.push(text(
-        "no-checksum",
-        "quorate identity 1\ncluster 1\nnode 1\n",
-    ));
+    seeds.push(text("no-checksum", "quorate identity 1\ncluster 1\nnode 1\n"));
     seeds.push(text("numbers", "quorate identity 1\ncluster ffffffffffffffffffffffffffffffff\nnode 4294967295\ndurability durable\nstore x\nboot 4294967295\nincarnation 4294967295\nclean 2\nnonce ffffffffffffffff\nmember 0 x\nadmitted 0 0\nchecksum 0\n"));
     seeds
 }
@@ -121,10 +110,7 @@ fn joined() -> Vec<Seed> {
 }
 
 fn books() -> Vec<Seed> {
-    let text = |name: &str, text: String| Seed {
-        name: name.to_owned(),
-        bytes: text.into(),
-    };
+    let text = |name: &str, text: String| Seed { name: name.to_owned(), bytes: text.into() };
     let sealed = |name: &str, lines: String| {
         let sum = crc32c::crc32c(lines.as_bytes());
         text(name, format!("{lines}checksum {sum:08x}\n"))
@@ -144,21 +130,12 @@ fn books() -> Vec<Seed> {
     let bytes = fs::read(folder.path().join("peers")).expect("it was saved");
     let many = (0..40).map(|node| format!("peer {node} h{node}:7451\n"));
     vec![
-        Seed {
-            name: "book".to_owned(),
-            bytes,
-        },
+        Seed { name: "book".to_owned(), bytes },
         text("empty", String::new()),
         text("no-checksum", "quorate peers 1\nat 7\n".to_owned()),
         sealed("newer", "quorate peers 2\nat 7\n".to_owned()),
-        sealed(
-            "nobody",
-            "quorate peers 1\nat 18446744073709551615\n".to_owned(),
-        ),
-        sealed(
-            "many",
-            format!("quorate peers 1\nat 1\n{}", many.collect::<String>()),
-        ),
+        sealed("nobody", "quorate peers 1\nat 18446744073709551615\n".to_owned()),
+        sealed("many", format!("quorate peers 1\nat 1\n{}", many.collect::<String>())),
         sealed(
             "twice",
             "quorate peers 1\nat 1\nat 2\npeer 1 a:1\npeer 1 b:1\nremoved 1\n".to_owned(),
@@ -179,10 +156,7 @@ fn backups() -> Vec<Seed> {
         }
     }
     // Of nothing at all, and of what is not what it says.
-    for (name, stream) in [
-        ("empty", &b""[..]),
-        ("no-snapshot", b"whatever this may be"),
-    ] {
+    for (name, stream) in [("empty", &b""[..]), ("no-snapshot", b"whatever this may be")] {
         let (bytes, _) = file_of(&header_of(stream), stream, 5);
         let name = name.to_owned();
         seeds.push(Seed { name, bytes });
@@ -198,9 +172,7 @@ fn no_bytes_of_a_book_stop_a_node() {
 /// What mutations are made right by makes nothing else of a file that is right.
 #[test]
 fn a_whole_backup_is_sealed_already() {
-    let whole = backups()
-        .into_iter()
-        .filter(|seed| !seed.name.ends_with("-cut"));
+    let whole = backups().into_iter().filter(|seed| !seed.name.ends_with("-cut"));
     let mut flipped = 0;
     for Seed { name, bytes } in whole {
         assert!(backup::sealed(&bytes) == bytes, "{name}");

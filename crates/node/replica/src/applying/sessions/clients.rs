@@ -70,16 +70,8 @@ impl ClientSessions {
         if self.by_request.contains_key(&request) {
             return;
         }
-        let id = SessionId {
-            slot: slot.0,
-            index: 0,
-        };
-        let session = ClientSession {
-            request,
-            last_slot: slot.0,
-            low: 1,
-            done: BTreeMap::new(),
-        };
+        let id = SessionId { slot: slot.0, index: 0 };
+        let session = ClientSession { request, last_slot: slot.0, low: 1, done: BTreeMap::new() };
         self.adopt(id, session);
         changed.insert(Key::Client(id));
         self.make_room(id, changed);
@@ -157,11 +149,7 @@ impl ClientSessions {
     /// alone is too much, its oldest replies.
     fn make_room(&mut self, newest: SessionId, changed: &mut BTreeSet<Key>) {
         while self.table.len() > self.max || self.reply_bytes > self.reply_bytes_max {
-            let oldest = self
-                .by_age
-                .iter()
-                .map(|(_, id)| *id)
-                .find(|id| *id != newest);
+            let oldest = self.by_age.iter().map(|(_, id)| *id).find(|id| *id != newest);
             match oldest {
                 Some(id) => self.remove(id, changed),
                 None => return self.forget_replies(newest, changed),
@@ -228,10 +216,7 @@ impl ClientSessions {
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         let clients = self.table.keys().map(|id| Key::Client(*id));
         let replies = self.table.iter().flat_map(|(id, session)| {
-            session
-                .done
-                .keys()
-                .map(|sequence| Key::Reply(*id, *sequence))
+            session.done.keys().map(|sequence| Key::Reply(*id, *sequence))
         });
         clients.chain(replies)
     }

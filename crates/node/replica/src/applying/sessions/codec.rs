@@ -103,22 +103,15 @@ impl ClientSession {
     pub(super) fn decode(value: &[u8]) -> Option<Self> {
         let mut rest = Fields(value);
         let request = (NodeId(rest.u32()?), rest.u32()?, rest.u64()?);
-        let session = Self {
-            request,
-            last_slot: rest.u64()?,
-            low: rest.u64()?,
-            done: BTreeMap::new(),
-        };
+        let session =
+            Self { request, last_slot: rest.u64()?, low: rest.u64()?, done: BTreeMap::new() };
         rest.0.is_empty().then_some(session)
     }
 }
 
 impl Fields<'_> {
     fn session(&mut self) -> Option<SessionId> {
-        Some(SessionId {
-            slot: self.u64()?,
-            index: self.u32()?,
-        })
+        Some(SessionId { slot: self.u64()?, index: self.u32()? })
     }
 }
 

@@ -42,10 +42,7 @@ pub(super) struct NodeSessions {
 
 impl NodeSessions {
     pub(super) fn new(max: usize) -> Self {
-        Self {
-            max,
-            table: BTreeMap::new(),
-        }
+        Self { max, table: BTreeMap::new() }
     }
 
     pub(super) fn register(
@@ -58,27 +55,14 @@ impl NodeSessions {
     ) {
         // A newer one fences the older: what an earlier start of this node left in flight is not
         // executed any more. Its clients were told "unknown", or were gone with it.
-        if self
-            .table
-            .get(&origin)
-            .is_some_and(|held| (held.boot, held.number) >= (boot, number))
-        {
+        if self.table.get(&origin).is_some_and(|held| (held.boot, held.number) >= (boot, number)) {
             return;
         }
-        let session = NodeSession {
-            slot: slot.0,
-            boot,
-            number,
-            next: 1,
-            last_slot: slot.0,
-        };
+        let session = NodeSession { slot: slot.0, boot, number, next: 1, last_slot: slot.0 };
         self.table.insert(origin, session);
         changed.insert(Key::Node(origin));
         if self.table.len() > self.max {
-            let oldest = self
-                .table
-                .iter()
-                .min_by_key(|(node, held)| (held.last_slot, **node));
+            let oldest = self.table.iter().min_by_key(|(node, held)| (held.last_slot, **node));
             if let Some((&node, _)) = oldest {
                 self.table.remove(&node);
                 changed.insert(Key::Node(node));

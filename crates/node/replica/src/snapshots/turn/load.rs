@@ -56,14 +56,10 @@ impl Snapshots {
             let applied_to = around.applying.applied_to();
             let persistent = around.applying.service_mut().synced_to().is_some();
             let lost = around.catching_up.lost_value().map(|(lost, _)| lost);
-            let Some(own) = self
-                .own
-                .filter(|_| self.can_load(start, applied_to, persistent, lost))
+            let Some(own) = self.own.filter(|_| self.can_load(start, applied_to, persistent, lost))
             else {
                 if applied_to < start && !around.protocol.node().is_auxiliary() {
-                    around
-                        .applying
-                        .set_loading("it waits for a snapshot".to_owned());
+                    around.applying.set_loading("it waits for a snapshot".to_owned());
                 }
                 return;
             };
@@ -89,9 +85,7 @@ impl Snapshots {
             let (done, all) = (loading.bytes(), loading.manifest().bytes);
             let percent = (u128::from(done) * 100).checked_div(u128::from(all));
             let percent = percent.unwrap_or(100);
-            around
-                .applying
-                .set_loading(format!("it takes in a snapshot: {percent} %"));
+            around.applying.set_loading(format!("it takes in a snapshot: {percent} %"));
             // A service whose writing is behind takes nothing at the moment.
             if around.now < self.load_at {
                 return;
@@ -121,9 +115,7 @@ impl Snapshots {
                 around.out.counters.snapshots_loaded += 1;
                 around.applying.loaded(at, meta);
                 let sessions = around.applying.sessions();
-                around
-                    .origin
-                    .on_skipped(around.now, sessions, around.completions);
+                around.origin.on_skipped(around.now, sessions, around.completions);
                 around.observing.tell(Event::SnapshotLoaded { at });
             }
             Err(Failed::NotNow) => self.load_at = around.now.plus_ms(SHORT_MS),

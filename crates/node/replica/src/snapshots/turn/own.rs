@@ -23,11 +23,7 @@ impl Snapshots {
         let Some(switch) = self.switch.take_if(|switch| switch.start <= start) else {
             return;
         };
-        let Note {
-            eras,
-            snapshot,
-            hollow,
-        } = switch.note;
+        let Note { eras, snapshot, hollow } = switch.note;
         around.out.counters.trims += u64::from(switch.trims);
         if let Some(old) = self.own
             && snapshot != Some(old)
@@ -39,14 +35,9 @@ impl Snapshots {
         self.eras = eras;
         self.changes.retain(|(slot, _)| *slot >= start);
         if let Some(header) = switch.install {
-            around.protocol.later(Input::Installed {
-                to: header.at,
-                eras: header.eras,
-            });
+            around.protocol.later(Input::Installed { to: header.at, eras: header.eras });
             around.out.counters.snapshots_installed += 1;
-            around
-                .observing
-                .tell(Event::SnapshotInstalled { at: start });
+            around.observing.tell(Event::SnapshotInstalled { at: start });
         }
         around.protocol.later(match hollow {
             true => Input::Forgotten(start),
@@ -67,19 +58,10 @@ impl Snapshots {
             Some(header) => header.eras.clone(),
             None => self.eras_at(start),
         };
-        let note = Note {
-            eras,
-            snapshot,
-            hollow: false,
-        };
+        let note = Note { eras, snapshot, hollow: false };
         let trims = start > around.log().start();
         around.log().rebase(start, note.encode());
-        self.switch = Some(Switch {
-            start,
-            note,
-            install,
-            trims,
-        });
+        self.switch = Some(Switch { start, note, install, trims });
     }
 
     /// [trim-1] The log begins where this auxiliary asked for, and nothing stands for what was below. Void
@@ -91,18 +73,10 @@ impl Snapshots {
         if start <= around.log().start() {
             return;
         }
-        let note = Note {
-            eras: around.protocol.node().eras().clone(),
-            snapshot: None,
-            hollow: true,
-        };
+        let note =
+            Note { eras: around.protocol.node().eras().clone(), snapshot: None, hollow: true };
         around.log().rebase(start, note.encode());
-        self.switch = Some(Switch {
-            start,
-            note,
-            install: None,
-            trims: true,
-        });
+        self.switch = Some(Switch { start, note, install: None, trims: true });
     }
 
     /// The snapshot that was written is whole.
@@ -119,10 +93,9 @@ impl Snapshots {
                     self.job = None;
                     around.applying.service_mut().end_image();
                     around.out.counters.snapshots_taken += 1;
-                    around.observing.tell(Event::SnapshotTaken {
-                        at: manifest.at,
-                        bytes: manifest.bytes,
-                    });
+                    around
+                        .observing
+                        .tell(Event::SnapshotTaken { at: manifest.at, bytes: manifest.bytes });
                     let start = around.log().start();
                     self.rebase(start, Some(manifest), None, around);
                 }
@@ -298,11 +271,7 @@ impl Snapshots {
         }
         self.wanted = None;
         self.written_then = written.max(1);
-        let header = Header {
-            cluster: self.cluster,
-            at,
-            eras: self.eras_at(at),
-        };
+        let header = Header { cluster: self.cluster, at, eras: self.eras_at(at) };
         let meta = around.applying.metadata();
         let taking = Taking::new(&header, meta, self.options.layout, self.next_part);
         self.job = Some(Job::Taking(Box::new(taking)));

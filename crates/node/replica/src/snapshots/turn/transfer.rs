@@ -65,11 +65,7 @@ impl Snapshots {
             return;
         }
         // Who asks is sent a window, so the disk has to be done with most of the last one.
-        if self
-            .job
-            .as_ref()
-            .is_some_and(|job| !job.writer().has_room())
-        {
+        if self.job.as_ref().is_some_and(|job| !job.writer().has_room()) {
             return;
         }
         let leader = around.protocol.node().leader();
@@ -78,22 +74,14 @@ impl Snapshots {
             None => {}
             Some(Question::Offers) => {
                 let offset = self.fetching.needed().unwrap_or_default().0;
-                let frame = Frame::SnapshotAsk {
-                    at: Slot(0),
-                    digest: 0,
-                    offset,
-                };
+                let frame = Frame::SnapshotAsk { at: Slot(0), digest: 0, offset };
                 for node in around.peers.ids() {
                     around.out.send(node, Lane::Bulk, &frame);
                 }
             }
             Some(Question::More(node, target, offset)) => {
                 self.receive(target, around);
-                let frame = Frame::SnapshotAsk {
-                    at: target.at,
-                    digest: target.digest,
-                    offset,
-                };
+                let frame = Frame::SnapshotAsk { at: target.at, digest: target.digest, offset };
                 around.out.send(node, Lane::Bulk, &frame);
             }
         }
@@ -114,9 +102,7 @@ impl Snapshots {
             self.give_up(job, around);
         }
         let receiving = Receiving::new(target, self.options.layout, self.next_part);
-        around
-            .disk()
-            .start_keep(KEEP_TOKEN, receiving::FILE, receiving.encode());
+        around.disk().start_keep(KEEP_TOKEN, receiving::FILE, receiving.encode());
         self.job = Some(Job::Receiving(Box::new(receiving)));
     }
 
@@ -133,9 +119,7 @@ impl Snapshots {
         };
         let have = receiving.writer.bytes();
         let takes = receiving.has_room()
-            && self
-                .fetching
-                .takes(around.now, from, (at, digest, offset), have);
+            && self.fetching.takes(around.now, from, (at, digest, offset), have);
         if !takes {
             return;
         }
@@ -224,18 +208,13 @@ impl Snapshots {
         }
         let manifest = receiving.as_manifest();
         let offset = receiving.writer.bytes();
-        let place = manifest
-            .layout
-            .place(manifest.first_part, manifest.layout.chunk_at(offset).0);
+        let place = manifest.layout.place(manifest.first_part, manifest.layout.chunk_at(offset).0);
         let there = |disk: &mut D| {
-            let files = disk
-                .files(quorate_log::disk::Family::Snapshot)
-                .unwrap_or_default();
+            let files = disk.files(quorate_log::disk::Family::Snapshot).unwrap_or_default();
             files.iter().any(|info| info.file == place.file)
         };
         if offset < manifest.bytes && there(around.disk()) {
-            self.reads
-                .start(Purpose::Resume, manifest, offset, around.disk());
+            self.reads.start(Purpose::Resume, manifest, offset, around.disk());
         } else {
             self.resumed(around);
         }
@@ -249,9 +228,8 @@ impl Snapshots {
         let Some(receiving) = &mut self.resuming else {
             return;
         };
-        let whole = chunk
-            .content
-            .is_ok_and(|content| receiving.have(self.cluster, &content).is_ok());
+        let whole =
+            chunk.content.is_ok_and(|content| receiving.have(self.cluster, &content).is_ok());
         if !whole {
             self.resumed(around);
         }
@@ -265,14 +243,9 @@ impl Snapshots {
         let files = around.disk().files(quorate_log::disk::Family::Snapshot);
         let first = receiving.as_manifest().first_part;
         let there = files.unwrap_or_default();
-        let behind = there
-            .iter()
-            .map(|info| info.file.number)
-            .filter(|number| *number >= first)
-            .max();
-        receiving
-            .writer
-            .resume(behind.map_or(first, |last| last + 1));
+        let behind =
+            there.iter().map(|info| info.file.number).filter(|number| *number >= first).max();
+        receiving.writer.resume(behind.map_or(first, |last| last + 1));
         if receiving.writer.bytes() == receiving.target.bytes {
             receiving.writer.finish(around.disk());
         }
@@ -305,8 +278,7 @@ impl Snapshots {
             }
             let disk = around.disk();
             let end = self.reads.start(Purpose::Serve(to), own, offset, disk);
-            self.allowance
-                .spend(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            self.allowance.spend(usize::try_from(end - offset).unwrap_or(usize::MAX));
             self.serving.reads(to, end);
         }
     }
@@ -317,12 +289,7 @@ impl Snapshots {
         chunk: Chunk,
         around: &mut Around<'_, '_, D, S>,
     ) {
-        let Chunk {
-            manifest,
-            offset,
-            content,
-            ..
-        } = chunk;
+        let Chunk { manifest, offset, content, .. } = chunk;
         let content = match content {
             Ok(content) => content,
             Err(Unread::NotNow) => {
@@ -335,15 +302,9 @@ impl Snapshots {
         let Some((offset, bytes)) = self.serving.piece(to, &manifest, offset, &content) else {
             return;
         };
-        let frame = Frame::SnapshotPiece {
-            at: manifest.at,
-            digest: manifest.digest,
-            offset,
-            bytes,
-        };
-        let sent = around
-            .out
-            .send_all(NodeSet::one(to), Lane::Bulk, &frame, None);
+        let frame =
+            Frame::SnapshotPiece { at: manifest.at, digest: manifest.digest, offset, bytes };
+        let sent = around.out.send_all(NodeSet::one(to), Lane::Bulk, &frame, None);
         if sent.is_empty() {
             self.serving.missed(to);
         } else {

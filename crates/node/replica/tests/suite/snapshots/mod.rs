@@ -78,9 +78,8 @@ fn done(cluster: &mut Shelves, node: NodeId, tag: Tag) -> Outcome {
 /// Writes pages through a node, many at a time.
 fn fill(cluster: &mut Shelves, node: NodeId, pages: u64) {
     for first in (0..pages).step_by(20) {
-        let tags: Vec<Tag> = (first..pages.min(first + 20))
-            .map(|count| cluster.write(node, &page(count)))
-            .collect();
+        let tags: Vec<Tag> =
+            (first..pages.min(first + 20)).map(|count| cluster.write(node, &page(count))).collect();
         for tag in tags {
             assert!(matches!(done(cluster, node, tag), Outcome::Written(_)));
         }
@@ -114,10 +113,7 @@ fn state(cluster: &Shelves, node: NodeId) -> (Slot, Shelf, quorate_replica::serv
 /// All running nodes have applied the same, sessions and digest of history included.
 fn level(cluster: &mut Shelves) {
     let equal = |cluster: &mut Shelves| {
-        let running: Vec<_> = NODES
-            .into_iter()
-            .filter(|node| cluster.runs(*node))
-            .collect();
+        let running: Vec<_> = NODES.into_iter().filter(|node| cluster.runs(*node)).collect();
         let first = state(cluster, running[0]);
         let decided = cluster.replica(running[0]).node().decided_to();
         first.0 == decided && running.iter().all(|node| state(cluster, *node) == first)
@@ -157,10 +153,7 @@ fn a_node_starts_from_its_snapshot_and_the_tail_of_its_log() {
         let mut cluster = shelves_with(small(), seed);
         let leader = led(&mut cluster);
         let session = cluster.register(leader);
-        assert!(matches!(
-            done(&mut cluster, leader, session),
-            Outcome::Registered(..)
-        ));
+        assert!(matches!(done(&mut cluster, leader, session), Outcome::Registered(..)));
         fill_until_trimmed(&mut cluster, leader, &NODES, Slot::FIRST);
         fill(&mut cluster, leader, 30);
         level(&mut cluster);
@@ -222,10 +215,7 @@ fn an_operator_is_told_if_the_base_cannot_be_replaced() {
 fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     let away = follower(cluster);
     let leader = led(cluster);
-    let third = NODES
-        .into_iter()
-        .find(|node| ![away, leader].contains(node))
-        .unwrap();
+    let third = NODES.into_iter().find(|node| ![away, leader].contains(node)).unwrap();
     cluster.isolate(away, true);
     let behind = cluster.replica(away).node().decided_to();
     fill_until_trimmed(cluster, leader, &[leader, third], behind);
@@ -259,25 +249,13 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
         // Executed, with a reply that nobody here knows; unless it heard just before.
         let ended = done(&mut cluster, away, write);
         let is_unknown = ended == Outcome::Failed(Failure::Unknown);
-        assert!(
-            is_unknown || matches!(ended, Outcome::Written(_)),
-            "{ended:?}"
-        );
+        assert!(is_unknown || matches!(ended, Outcome::Written(_)), "{ended:?}");
         unknown += u32::from(is_unknown);
-        assert!(matches!(
-            done(&mut cluster, away, session),
-            Outcome::Registered(..)
-        ));
-        assert!(matches!(
-            done(&mut cluster, away, late),
-            Outcome::Written(_)
-        ));
+        assert!(matches!(done(&mut cluster, away, session), Outcome::Registered(..)));
+        assert!(matches!(done(&mut cluster, away, late), Outcome::Written(_)));
         level(&mut cluster);
         let counters = cluster.replica(away).counters();
-        assert_eq!(
-            (counters.snapshots_installed, counters.snapshots_loaded),
-            (1, 1)
-        );
+        assert_eq!((counters.snapshots_installed, counters.snapshots_loaded), (1, 1));
         fill(&mut cluster, away, 30);
         level(&mut cluster);
         // What was installed is what it starts from.
@@ -323,10 +301,7 @@ fn a_transfer_goes_on_after_the_receiver_has_restarted() {
         let total = before + counters.snapshot_bytes_received;
         assert_eq!(counters.snapshots_installed, 1);
         assert!(total < 2 * bytes, "{total} of {bytes}");
-        assert!(
-            !process_only || total < bytes + 20_000,
-            "{total} of {bytes}"
-        );
+        assert!(!process_only || total < bytes + 20_000, "{total} of {bytes}");
     }
 }
 
@@ -459,13 +434,10 @@ fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
         }
         let takes = |cluster: &Shelves, node| {
             let status = cluster.replica(node).status(cluster.now());
-            status
-                .snapshot_taking
-                .is_some_and(|taking| taking.bytes > 0)
+            status.snapshot_taking.is_some_and(|taking| taking.bytes > 0)
         };
-        let both = cluster.run_until(20_000, |cluster| {
-            takes(cluster, leader) && takes(cluster, third)
-        });
+        let both =
+            cluster.run_until(20_000, |cluster| takes(cluster, leader) && takes(cluster, third));
         assert!(both, "seed {seed}");
         let last = cluster.replica(leader).snapshot().unwrap();
         cluster.isolate(away, false);
@@ -524,10 +496,7 @@ fn a_snapshot_that_rotted_is_not_needed_if_the_log_is_whole() {
     let mut cluster = shelves_with(options, 1);
     let ill = follower(&mut cluster);
     let leader = led(&mut cluster);
-    let absent = NODES
-        .into_iter()
-        .find(|node| ![ill, leader].contains(node))
-        .unwrap();
+    let absent = NODES.into_iter().find(|node| ![ill, leader].contains(node)).unwrap();
     // Nothing is trimmed while it is away.
     cluster.crash(absent);
     fill(&mut cluster, leader, 400);
@@ -585,10 +554,7 @@ fn snapshots_at_equal_slots_are_equal_byte_for_byte() {
     for node in NODES {
         for _ in 0..5 {
             let session = cluster.register(node);
-            assert!(matches!(
-                done(&mut cluster, node, session),
-                Outcome::Registered(..)
-            ));
+            assert!(matches!(done(&mut cluster, node, session), Outcome::Registered(..)));
         }
     }
     fill(&mut cluster, leader, 150);
@@ -635,23 +601,12 @@ fn ask(at: u64, digest: u128, offset: u64) -> Frame<'static> {
 }
 
 fn offer(at: u64, digest: u128, bytes: u64) -> Frame<'static> {
-    Frame::SnapshotOffer {
-        at: Slot(at),
-        digest,
-        bytes,
-        log_start: Slot::FIRST,
-        busy: false,
-    }
+    Frame::SnapshotOffer { at: Slot(at), digest, bytes, log_start: Slot::FIRST, busy: false }
 }
 
 fn piece(at: u64, digest: u128, offset: u64, bytes: &[u8]) -> Frame<'_> {
     let at = Slot(at);
-    Frame::SnapshotPiece {
-        at,
-        digest,
-        offset,
-        bytes,
-    }
+    Frame::SnapshotPiece { at, digest, offset, bytes }
 }
 
 fn parts(cluster: &Shelves, node: NodeId) -> usize {
@@ -679,10 +634,7 @@ fn absurd_questions_are_answered_and_forgotten() {
         fill(&mut cluster, leader, 100);
         cluster.run_ms(300);
     }
-    assert!(
-        cluster.replica(leader).snapshot().unwrap().at > at,
-        "another one is taken"
-    );
+    assert!(cluster.replica(leader).snapshot().unwrap().at > at, "another one is taken");
     assert!(cluster.replica(leader).counters().trims > trims);
     level(&mut cluster);
 }
@@ -696,12 +648,7 @@ fn offers_and_pieces_that_nobody_asked_for_change_nothing() {
     for at in [0, 1, 50, u64::MAX] {
         for offset in [0, 100, u64::MAX] {
             tell(&mut cluster, leader, other, offer(at, 1, offset));
-            tell(
-                &mut cluster,
-                leader,
-                other,
-                piece(at, 1, offset, &[1; 5000]),
-            );
+            tell(&mut cluster, leader, other, piece(at, 1, offset, &[1; 5000]));
         }
     }
     cluster.run_ms(1_000);
@@ -745,11 +692,7 @@ fn a_peer_that_lies_does_not_keep_a_node_from_an_honest_one() {
                 break;
             }
         }
-        assert_eq!(
-            cluster.replica(away).counters().snapshots_installed,
-            1,
-            "lie {seed}"
-        );
+        assert_eq!(cluster.replica(away).counters().snapshots_installed, 1, "lie {seed}");
         assert!(most < 40, "{most} parts");
         cluster.set_cut(away, liar, false);
         fill(&mut cluster, leader, 20);

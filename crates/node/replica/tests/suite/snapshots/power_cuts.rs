@@ -49,9 +49,7 @@ impl Seen {
         let pending = disk.pending();
         let flies = |kind| pending.iter().any(|pending| pending.kind == kind);
         let of_snapshot = |family| family == Family::Snapshot;
-        let writes = pending
-            .iter()
-            .any(|pending| of_snapshot(pending.at.file.family));
+        let writes = pending.iter().any(|pending| of_snapshot(pending.at.file.family));
         let (names, reuses) = (flies(PendingKind::Keep), flies(PendingKind::Reuse));
         self.writing += u64::from(writes);
         self.naming += u64::from(names);
@@ -130,10 +128,7 @@ fn a_power_cut_in_a_snapshot_or_a_trim_loses_nothing() {
             cluster.outcome(node, tag).is_some()
         });
         assert!(written);
-        assert!(matches!(
-            cluster.outcome(node, tag),
-            Some(Outcome::Written(_))
-        ));
+        assert!(matches!(cluster.outcome(node, tag), Some(Outcome::Written(_))));
         acknowledged += 1;
     }
     assert!(cluster.replica(node).counters().snapshots_taken >= 2);
@@ -158,8 +153,5 @@ fn a_power_cut_while_a_snapshot_is_received_loses_nothing() {
         cluster.replica(away).counters().snapshots_loaded > 0
     });
     assert!(installed);
-    assert!(
-        seen.crashes > 300 && seen.writing > 5 && seen.naming > 1,
-        "{seen:?}"
-    );
+    assert!(seen.crashes > 300 && seen.writing > 5 && seen.naming > 1, "{seen:?}");
 }

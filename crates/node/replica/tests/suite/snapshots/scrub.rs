@@ -124,11 +124,7 @@ fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
 
         // Once more: it lies there still, and nothing that is needed.
         let again = scrub(&mut cluster, N2);
-        assert_eq!(
-            again.count(Fate::Superseded),
-            again.found.len(),
-            "{what}: {again:?}"
-        );
+        assert_eq!(again.count(Fate::Superseded), again.found.len(), "{what}: {again:?}");
         assert_eq!(cluster.replica(N2).counters(), counters, "{what}");
 
         cluster.run_ms(50);
@@ -184,11 +180,7 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     cluster.run_ms(50);
     cluster.crash(voter);
     let options = LogOptions::new(7, voter, quorate_core::node_id::Incarnation(0));
-    let options = LogOptions {
-        segment_bytes: SEGMENT_BYTES,
-        write_bytes_max: 32 << 10,
-        ..options
-    };
+    let options = LogOptions { segment_bytes: SEGMENT_BYTES, write_bytes_max: 32 << 10, ..options };
     let (_, recovery) = Log::open(cluster.disk(voter).attach(), options).unwrap();
     let damage = recovery.damage.expect("the damage is seen");
     assert!(damage.forgotten, "{damage:?}");
@@ -225,9 +217,8 @@ fn a_damaged_snapshot_gives_way_to_another_one() {
         cluster.crash(ill);
         cluster.isolate(ill, true);
         cluster.start(ill);
-        let loaded = cluster.run_until(5_000, |cluster| {
-            cluster.replica(ill).counters().snapshots_loaded == 1
-        });
+        let loaded = cluster
+            .run_until(5_000, |cluster| cluster.replica(ill).counters().snapshots_loaded == 1);
         assert!(loaded, "{:?}", cluster.replica(ill).error());
         cluster.isolate(ill, false);
         level(&mut cluster);
@@ -280,10 +271,7 @@ fn a_scrub_keeps_its_pace() {
     begin(&mut cluster, N2, FAST);
     cluster.run_ms(1_000);
     let status = cluster.replica(N2).scrub_status();
-    assert_eq!(
-        (status.now, status.bytes[Kind::Log as usize] >= all),
-        (None, true)
-    );
+    assert_eq!((status.now, status.bytes[Kind::Log as usize] >= all), (None, true));
 }
 
 /// [scrub-6] What it has not asked about yet may be trimmed: the log refuses reads below its start, and nothing there is of

@@ -44,11 +44,7 @@ fn bytes(from: u64, to: u64) -> Vec<u8> {
 
 fn options(class: Class) -> ReplicaOptions {
     let mut options = Group::options(3, class);
-    options.stream_layout = Layout {
-        unit_bytes: 4 << 10,
-        chunk_bytes: 16 << 10,
-        file_chunks: 8,
-    };
+    options.stream_layout = Layout { unit_bytes: 4 << 10, chunk_bytes: 16 << 10, file_chunks: 8 };
     options
 }
 
@@ -152,11 +148,7 @@ impl Client {
                     true
                 }
                 Heard::Failed(..) => {
-                    self.how = if self.how == How::Create {
-                        How::Create
-                    } else {
-                        How::Continue
-                    };
+                    self.how = if self.how == How::Create { How::Create } else { How::Continue };
                     false
                 }
                 other => panic!("{other:?}"),
@@ -213,9 +205,8 @@ fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, Nowhere> 
     let mut refused = 0;
     loop {
         let position = from + read.len() as u64;
-        let (tag, asked) = group.streams(node, |streams, tag| {
-            streams.read(tag, &name(), position, 50_000)
-        });
+        let (tag, asked) =
+            group.streams(node, |streams, tag| streams.read(tag, &name(), position, 50_000));
         asked.unwrap();
         match reader.wait(group, node, tag) {
             Heard::Bytes(_, mut bytes) => read.append(&mut bytes),
@@ -261,10 +252,7 @@ fn what_is_acknowledged_is_on_every_node() {
         assert_eq!(skipped, 0, "in health nothing is a no-op");
         assert_eq!(client.finish(&mut group), 300_000);
         check_all(&mut group, 300_000);
-        assert!(matches!(
-            client.try_open(&mut group, owner),
-            Heard::Refused(_, Denied::Finished)
-        ));
+        assert!(matches!(client.try_open(&mut group, owner), Heard::Refused(_, Denied::Finished)));
     }
 }
 
@@ -292,15 +280,9 @@ fn second_writer_is_refused_or_takes_over() {
     let mut first = Client::new(1);
     first.write_to(&mut group, 10_000, one);
     let mut second = Client::new(2);
-    assert!(matches!(
-        second.try_open(&mut group, two),
-        Heard::Refused(_, Denied::Exists)
-    ));
+    assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::Exists)));
     second.how = How::Append;
-    assert!(matches!(
-        second.try_open(&mut group, two),
-        Heard::Refused(_, Denied::InUse)
-    ));
+    assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::InUse)));
     // Bytes that are under way when the other takes over are kept or not, and nobody is told wrong.
     first.give(&mut group, 60_000);
     second.how = How::Takeover;
@@ -314,10 +296,7 @@ fn second_writer_is_refused_or_takes_over() {
     }));
     assert!(first.acknowledged <= at);
     first.how = How::Continue;
-    assert!(matches!(
-        first.try_open(&mut group, one),
-        Heard::Refused(_, Denied::Fenced)
-    ));
+    assert!(matches!(first.try_open(&mut group, one), Heard::Refused(_, Denied::Fenced)));
     second.write_to(&mut group, 80_000, two);
     assert_eq!(second.finish(&mut group), 80_000);
     check_all(&mut group, 80_000);
@@ -584,9 +563,8 @@ fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_sta
     let lost = "the log has lost the value of slot";
     assert!(error.starts_with(lost), "{error}");
     let ahead = kept.borrow().at;
-    let learned = group.run_until(10_000, |group| {
-        group.replica(ALL[0]).node().decided_to() >= ahead
-    });
+    let learned =
+        group.run_until(10_000, |group| group.replica(ALL[0]).node().decided_to() >= ahead);
     assert!(learned, "{:?}", group.replica(ALL[0]).error());
     group.run_ms(100);
     *health.borrow_mut() = Health::Back(Some("with nothing".into()));
@@ -653,18 +631,13 @@ fn bytes_outlive_the_log() {
     client.write_to(&mut group, 50_000, owner);
     group.isolate(away, true);
     client.write_to(&mut group, 3_000_000, owner);
-    assert!(group.run_until(20_000, |group| {
-        group.replica(owner).log().start().0 > 1_000_000
-    }));
+    assert!(group.run_until(20_000, |group| { group.replica(owner).log().start().0 > 1_000_000 }));
     group.isolate(away, false);
     client.write_to(&mut group, 3_100_000, owner);
     assert_eq!(client.finish(&mut group), 3_100_000);
     check_all(&mut group, 3_100_000);
     let installed = group.replica(away).counters().snapshots_installed;
-    assert!(
-        installed > 0,
-        "it learned from the log, which proves nothing here"
-    );
+    assert!(installed > 0, "it learned from the log, which proves nothing here");
     for node in ALL {
         group.crash(node);
     }
@@ -699,10 +672,7 @@ fn streams_are_kept_as_long_and_as_large_as_they_are_to_be() {
     assert_eq!(retain(None, Some(60_000)), [1_000_000; 3], "not old enough");
     assert_eq!(retain(None, Some(20_000)), [2_000_000; 3]);
     client.write_to(&mut group, 2_000_001, owner);
-    assert_eq!(
-        read(&mut group, owner, 2_000_000),
-        Ok(bytes(2_000_000, 2_000_001))
-    );
+    assert_eq!(read(&mut group, owner, 2_000_000), Ok(bytes(2_000_000, 2_000_001)));
 }
 
 /// [trim-2] Trimmed positions are an error, never a silent skip; a removed stream is unknown.
@@ -717,10 +687,7 @@ fn trimmed_and_removed_bytes_are_not_there() {
     asked.unwrap();
     let done = Client::new(0).wait(&mut group, other, tag);
     assert_eq!(done, Heard::Done(tag, Done::Trimmed { start: 60_000 }));
-    assert_eq!(
-        read(&mut group, other, 0),
-        Err(Nowhere::Trimmed { start: 60_000 })
-    );
+    assert_eq!(read(&mut group, other, 0), Err(Nowhere::Trimmed { start: 60_000 }));
     assert_eq!(read(&mut group, other, 60_000), Ok(bytes(60_000, 100_000)));
     client.write_to(&mut group, 120_000, owner);
     let (tag, asked) = group.streams(other, |streams, tag| streams.remove(tag, &name()));
@@ -772,40 +739,23 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
         let asker = ALL.into_iter().find(|other| *other != node).unwrap();
         let frame = Frame::FetchRequest { value, slot };
         let received = Received::plain(Member::first(asker.0), frame);
-        group
-            .replica_mut(node)
-            .on_frame(now, 0, received, &mut said);
+        group.replica_mut(node).on_frame(now, 0, received, &mut said);
         match decode(&said.0, BODY_BYTES_MAX) {
-            Ok(Decoded::Frame {
-                frame:
-                    Frame::Needless {
-                        stream,
-                        below,
-                        from,
-                    },
-                ..
-            }) => Some((stream, below, from)),
+            Ok(Decoded::Frame { frame: Frame::Needless { stream, below, from }, .. }) => {
+                Some((stream, below, from))
+            }
             _ => None,
         }
     };
     let applied = group.replica(node).applied_to();
     // In this slot it would have the position.
-    let content = |slot: Slot, position: u64| Value::Content {
-        stream,
-        offset: slot.0 - position,
-    };
+    let content = |slot: Slot, position: u64| Value::Content { stream, offset: slot.0 - position };
     let later = applied.plus(1000);
     assert_eq!(asks(&mut group, content(later, 10_000), later), None);
     let below = Some((stream, 10_000, applied));
     assert_eq!(asks(&mut group, content(later, 9_999), later), below);
     assert_eq!(asks(&mut group, content(applied, 9_999), applied), below);
-    let unknown = Value::Content {
-        stream: StreamName {
-            number: 77,
-            ..stream
-        },
-        offset: later.0,
-    };
+    let unknown = Value::Content { stream: StreamName { number: 77, ..stream }, offset: later.0 };
     assert_eq!(asks(&mut group, unknown, later), None, "it may be opened");
     let before = Slot(applied.0 - 1);
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);

@@ -7,9 +7,7 @@ use super::*;
 fn scrub(group: &mut Group, node: NodeId) -> ScrubStatus {
     let now = group.now();
     let wall_ms = 1_700_000_000_000 + now.0 / 1000;
-    group
-        .replica_mut(node)
-        .begin_scrub(now, wall_ms, Some(1 << 30));
+    group.replica_mut(node).begin_scrub(now, wall_ms, Some(1 << 30));
     group.run_ms(1);
     let ended = group.run_until(60_000, |group| {
         let status = group.replica(node).scrub_status();
@@ -79,9 +77,7 @@ fn alone_a_node_names_what_rotted_and_serves_the_rest() {
     assert!(group.disk(one).rot(blocks[blocks.len() / 2], 77));
     let now = group.now();
     let wall_ms = 1_700_000_000_000 + now.0 / 1000;
-    group
-        .replica_mut(one)
-        .begin_scrub(now, wall_ms, Some(1 << 30));
+    group.replica_mut(one).begin_scrub(now, wall_ms, Some(1 << 30));
     group.run_ms(3_000);
     let status = group.replica(one).scrub_status();
     assert_eq!((status.now, status.found.len()), (None, 1), "{status:?}");

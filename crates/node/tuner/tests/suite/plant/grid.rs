@@ -77,11 +77,7 @@ pub(crate) fn measure(scenario: &Scenario, axes: &Axes) -> Grid {
 impl Grid {
     pub(crate) fn best(&self) -> (Fixed, f64) {
         let of = |(point, measured): &(Fixed, Measured)| (*point, measured.throughput());
-        let best = self
-            .points
-            .iter()
-            .map(of)
-            .max_by(|a, b| a.1.total_cmp(&b.1));
+        let best = self.points.iter().map(of).max_by(|a, b| a.1.total_cmp(&b.1));
         best.expect("a grid has points")
     }
 

@@ -55,11 +55,7 @@ impl Processor {
 
 /// Other programs, interrupts, frequency: what a turn takes more than it should.
 pub(crate) fn jitter(dice: &mut Dice, cost: f64) -> u64 {
-    let preempted = if dice.chance(0.0004) {
-        dice.between(20e3, 200e3)
-    } else {
-        0.0
-    };
+    let preempted = if dice.chance(0.0004) { dice.between(20e3, 200e3) } else { 0.0 };
     (cost * dice.between(0.85, 1.2) + preempted) as u64
 }
 
@@ -79,14 +75,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(rate: f64, buffer: f64, one_way: f64) -> Self {
-        Self {
-            rate,
-            buffer,
-            one_way,
-            free_at: 0.0,
-            recovers_at: 0.0,
-            last: 0,
-        }
+        Self { rate, buffer, one_way, free_at: 0.0, recovers_at: 0.0, last: 0 }
     }
 
     /// Occupies the link without anybody waiting for the other end.
@@ -188,13 +177,7 @@ impl Disk {
         }
         let blocks = ((bytes + 100.0) / 4096.0).ceil() * 4096.0;
         self.free_at = self.free_at.max(now as f64) + 5_000.0 + blocks / self.rate;
-        self.writes.push_back(Write {
-            to,
-            bytes,
-            began: now,
-            in_device: false,
-            flushing: false,
-        });
+        self.writes.push_back(Write { to, bytes, began: now, in_device: false, flushing: false });
         Some(self.free_at as u64)
     }
 
@@ -230,10 +213,7 @@ impl Disk {
         self.flushing = false;
         while let Some(write) = self.writes.pop_front_if(|write| write.flushing) {
             self.durable_to = write.to;
-            each(Flushed {
-                began: write.began,
-                bytes: write.bytes,
-            });
+            each(Flushed { began: write.began, bytes: write.bytes });
         }
         self.start_flush(now, dice)
     }

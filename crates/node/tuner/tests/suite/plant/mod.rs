@@ -33,9 +33,7 @@ fn check(scenarios: &[Scenario], exceptions: &[(&str, f64)]) {
     let mut wrong = Vec::new();
     for scenario in scenarios {
         let outcome = tune(scenario, &FULL);
-        let exception = exceptions
-            .iter()
-            .find(|(name, _)| scenario.name.starts_with(name));
+        let exception = exceptions.iter().find(|(name, _)| scenario.name.starts_with(name));
         let least = exception.map_or(0.95, |(_, least)| *least);
         if outcome.late < least || outcome.of_default < 0.9 {
             wrong.push(outcome.line(scenario));
@@ -68,9 +66,7 @@ fn scenarios_drawn_by_seed_reach_95_percent_of_the_best_of_the_grid() {
 fn outcomes() {
     let only = std::env::var("ONLY").unwrap_or_default();
     let seed = std::env::var("SEED").map_or(SEED, |seed| seed.parse().unwrap());
-    let all = scenario::chosen()
-        .into_iter()
-        .chain(scenario::drawn(seed, DRAWN));
+    let all = scenario::chosen().into_iter().chain(scenario::drawn(seed, DRAWN));
     let (mut count, mut below) = (0, 0);
     for scenario in all.filter(|scenario| scenario.name.contains(&only)) {
         let outcome = tune(&scenario, &FULL);

@@ -66,11 +66,5 @@ pub(crate) fn tune(scenario: &Scenario, axes: &Axes) -> Outcome {
     let late = settled(&mut plant);
     let mut fixed = Plant::new(scenario, grid::DEFAULT);
     let default = fixed.run(converged, u64::MAX).throughput();
-    Outcome {
-        best,
-        of_default: early / default,
-        early: early / best.1,
-        late: late / best.1,
-        plant,
-    }
+    Outcome { best, of_default: early / default, early: early / best.1, late: late / best.1, plant }
 }

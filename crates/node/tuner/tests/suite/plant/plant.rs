@@ -215,9 +215,7 @@ impl<P: Policy> Plant<P> {
             dice: Dice::new(scenario.seed),
             events: BinaryHeap::new(),
             number: 0,
-            processor: Processor {
-                slowness: scenario.slowness,
-            },
+            processor: Processor { slowness: scenario.slowness },
             links: Vec::new(),
             back: Vec::new(),
             disks: Vec::new(),
@@ -280,10 +278,7 @@ impl<P: Policy> Plant<P> {
     /// From now on the world is another one. The demand stays a closed or an open one.
     pub(crate) fn change(&mut self, scenario: &Scenario) {
         let before = self.scenario.demand;
-        self.scenario = Scenario {
-            nodes: self.scenario.nodes,
-            ..scenario.clone()
-        };
+        self.scenario = Scenario { nodes: self.scenario.nodes, ..scenario.clone() };
         self.build();
         if let (Demand::Closed(before), Demand::Closed(now)) = (before, scenario.demand) {
             self.arrive_all(now.saturating_sub(before));
@@ -346,15 +341,8 @@ impl<P: Policy> Plant<P> {
                 self.wake_leader();
             }
             Event::Late => self.wake_leader(),
-            Event::Reach {
-                to,
-                slot,
-                bytes,
-                commands,
-            } => {
-                self.followers[to]
-                    .proposals
-                    .push_back((slot, bytes, commands));
+            Event::Reach { to, slot, bytes, commands } => {
+                self.followers[to].proposals.push_back((slot, bytes, commands));
                 self.wake_follower(to);
             }
             Event::Ping { to } => {
@@ -446,10 +434,7 @@ impl<P: Policy> Plant<P> {
     fn begin_leader(&mut self, woken: bool) {
         self.busy = true;
         let began = self.now.max(self.frozen_to);
-        self.turn = Turn {
-            began,
-            ..Turn::default()
-        };
+        self.turn = Turn { began, ..Turn::default() };
         let mut cost = self.processor.turn(woken);
         cost += self.processor.vote() * f64::from(self.votes_waiting + self.pongs);
         self.votes_waiting = 0;
@@ -481,9 +466,7 @@ impl<P: Policy> Plant<P> {
             self.turn.taken += taken;
             self.turn.taken_bytes += bytes;
             let gathered = self.waiting as usize * size;
-            cost += self
-                .processor
-                .take(f64::from(taken), bytes as f64, gathered as f64);
+            cost += self.processor.take(f64::from(taken), bytes as f64, gathered as f64);
         }
         cost
     }
@@ -493,9 +476,7 @@ impl<P: Policy> Plant<P> {
         let mut cost = 0.0;
         while let Some(batch) = self.in_flight.pop_front_if(|batch| batch.slot < decided) {
             let done = batch.done;
-            cost += self
-                .processor
-                .apply(f64::from(done.commands), done.bytes as f64);
+            cost += self.processor.apply(f64::from(done.commands), done.bytes as f64);
             self.flights_bytes -= done.bytes;
             if self.in_flight.is_empty() && self.policy.setting().1 == 1 {
                 let (completed, formed) = (Moment(began), Moment(done.formed));
@@ -521,8 +502,7 @@ impl<P: Policy> Plant<P> {
         let most = (batch / size).max(1) as u32;
         let peers = self.followers.len() as f64;
         let full = self.waiting as usize * size >= batch;
-        self.anticipation
-            .look(Moment(began), self.waiting as usize, full);
+        self.anticipation.look(Moment(began), self.waiting as usize, full);
         if window > 1 {
             self.anticipation.cancel();
         }
@@ -586,15 +566,7 @@ impl<P: Policy> Plant<P> {
             for to in 0..self.followers.len() {
                 let link = if self.scenario.shared_link { 0 } else { to };
                 let at = self.links[link].send(now, bytes as f64 + 128.0, &mut self.dice);
-                self.at(
-                    at,
-                    Event::Reach {
-                        to,
-                        slot,
-                        bytes,
-                        commands,
-                    },
-                );
+                self.at(at, Event::Reach { to, slot, bytes, commands });
                 self.policy.sent(now, to, slot, bytes);
             }
             self.disks[0].append(slot + 1, bytes as f64);
@@ -637,9 +609,7 @@ impl<P: Policy> Plant<P> {
             (done.accepted_last, done.commands / 2),
         ];
         for (accepted, count) in ends {
-            self.measured
-                .latencies
-                .push((now.saturating_sub(accepted), count));
+            self.measured.latencies.push((now.saturating_sub(accepted), count));
         }
         if self.scenario.shared_link {
             self.links[0].occupy(now, f64::from(done.commands) * 8.0);
@@ -651,11 +621,7 @@ impl<P: Policy> Plant<P> {
         let groups = (1 + done.commands / 16).min(4);
         let mut left = done.commands;
         for group in 0..groups {
-            let count = if group + 1 == groups {
-                left
-            } else {
-                done.commands / groups
-            };
+            let count = if group + 1 == groups { left } else { done.commands / groups };
             left -= count;
             let think = self.scenario.client_us * 1e3;
             let spread = think * 0.3 + f64::from(count) * 150.0;
@@ -708,13 +674,7 @@ impl<P: Policy> Plant<P> {
         if durable > self.followers[node].voted_to {
             self.followers[node].voted_to = durable;
             let at = self.back[node].send(now, 128.0, &mut self.dice);
-            self.at(
-                at,
-                Event::Vote {
-                    from: node,
-                    to: durable,
-                },
-            );
+            self.at(at, Event::Vote { from: node, to: durable });
         }
         let follower = &mut self.followers[node];
         if !follower.proposals.is_empty() || follower.pings > 0 || follower.flushed {

@@ -41,11 +41,7 @@ fn nonsense(seed: u64, settings: Settings) -> Vec<Change> {
                     } else {
                         Moment(now.saturating_sub(span as u64))
                     },
-                    commands: if strange {
-                        u32::MAX
-                    } else {
-                        (dice.word() % 1_000) as u32
-                    },
+                    commands: if strange { u32::MAX } else { (dice.word() % 1_000) as u32 },
                     bytes: if strange { usize::MAX / 4 } else { bytes },
                 },
             ),
@@ -62,10 +58,7 @@ fn nonsense(seed: u64, settings: Settings) -> Vec<Change> {
                     in_flight: (dice.word() % 100) as usize,
                 };
                 let turn = if dice.chance(0.9) {
-                    Turn {
-                        began: Moment(now - now.min(1_000)),
-                        ..turn
-                    }
+                    Turn { began: Moment(now - now.min(1_000)), ..turn }
                 } else {
                     turn
                 };
@@ -73,11 +66,7 @@ fn nonsense(seed: u64, settings: Settings) -> Vec<Change> {
             }
         }
         let setting = tuner.setting();
-        assert_eq!(
-            settings.bounds.clamp(setting),
-            setting,
-            "seed {seed}: {setting}"
-        );
+        assert_eq!(settings.bounds.clamp(setting), setting, "seed {seed}: {setting}");
     }
     let report = tuner.report();
     assert!(!report.reason.is_empty());
@@ -106,17 +95,8 @@ fn bounds_hold_for_any_samples_and_equal_samples_give_equal_decisions() {
 #[test]
 fn a_window_or_batch_of_nothing_is_impossible() {
     let mut settings = Settings::new(3);
-    settings.bounds = Bounds {
-        batch_bytes_max: 0,
-        window_max: 0,
-    };
-    assert_eq!(
-        Tuner::new(settings).setting(),
-        Setting {
-            batch_bytes: 1,
-            window: 1
-        }
-    );
+    settings.bounds = Bounds { batch_bytes_max: 0, window_max: 0 };
+    assert_eq!(Tuner::new(settings).setting(), Setting { batch_bytes: 1, window: 1 });
 }
 
 /// In a world that does not change, it comes to rest; nothing waits forever.
@@ -135,10 +115,6 @@ fn it_comes_to_rest_and_nobody_starves() {
         assert!(measured.commands > 0, "{}", scenario.name);
         let (typical, worst) = (measured.latency_ms(0.5), measured.latency_ms(1.0));
         let most = typical * 12.0 + 2_500.0;
-        assert!(
-            worst <= most,
-            "{}: {worst} ms beside {typical} ms",
-            scenario.name
-        );
+        assert!(worst <= most, "{}: {worst} ms beside {typical} ms", scenario.name);
     }
 }

@@ -31,22 +31,10 @@ fn finds_its_setting_again_after_a_step_change() {
     let any = f64::INFINITY;
     let lan = quiet("lan", 0.1, any, 0.1, 1024, 256);
     let worlds = [
-        (
-            lan.clone(),
-            quiet("continent", 30.0, 1_000.0, 0.1, 1024, 256),
-        ),
-        (
-            quiet("continent", 30.0, 1_000.0, 0.1, 1024, 256),
-            lan.clone(),
-        ),
-        (
-            lan.clone(),
-            quiet("a slower disk", 0.1, any, 8.0, 1024, 256),
-        ),
-        (
-            quiet("few", 40.0, 100.0, 0.5, 1024, 8),
-            quiet("many", 40.0, 100.0, 0.5, 1024, 800),
-        ),
+        (lan.clone(), quiet("continent", 30.0, 1_000.0, 0.1, 1024, 256)),
+        (quiet("continent", 30.0, 1_000.0, 0.1, 1024, 256), lan.clone()),
+        (lan.clone(), quiet("a slower disk", 0.1, any, 8.0, 1024, 256)),
+        (quiet("few", 40.0, 100.0, 0.5, 1024, 8), quiet("many", 40.0, 100.0, 0.5, 1024, 800)),
         (
             quiet("100 Mbit/s", 20.0, 100.0, 0.5, 4096, 400),
             quiet("20 Mbit/s", 20.0, 20.0, 0.5, 4096, 400),
@@ -73,12 +61,7 @@ fn finds_its_setting_again_after_a_step_change() {
             plant.policy.tuner.setting()
         );
         if reached < STEP_LEAST {
-            wrong.push(format!(
-                "{} -> {}: {:.1} %",
-                before.name,
-                after.name,
-                reached * 100.0
-            ));
+            wrong.push(format!("{} -> {}: {:.1} %", before.name, after.name, reached * 100.0));
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -91,31 +74,19 @@ const STEP_LEAST: f64 = 0.90;
 #[test]
 fn a_crowd_finds_room() {
     let any = f64::INFINITY;
-    for after in [
-        quiet("many", 0.1, any, 0.1, 1024, 1_000),
-        quiet("more", 0.01, any, 0.0, 64, 256),
-    ] {
-        let before = Scenario {
-            demand: Demand::Closed(1),
-            ..after.clone()
-        };
+    for after in [quiet("many", 0.1, any, 0.1, 1024, 1_000), quiet("more", 0.01, any, 0.0, 64, 256)]
+    {
+        let before = Scenario { demand: Demand::Closed(1), ..after.clone() };
         let best = grid::measure(&after, &COARSE).best().1;
         let mut settings = Settings::new(3);
-        settings.start = Setting {
-            batch_bytes: 1 << 10,
-            window: 1,
-        };
+        settings.start = Setting { batch_bytes: 1 << 10, window: 1 };
         let mut plant = Plant::new(&before, Tuned::new(settings));
         plant.run(500_000_000, u64::MAX);
         plant.change(&after);
         plant.run(600_000_000, u64::MAX);
         let to = plant.now + 500_000_000;
         let reached = plant.run(to, u64::MAX).throughput() / best;
-        println!(
-            "{}: {reached:.2} at {}",
-            after.name,
-            plant.policy.tuner.setting()
-        );
+        println!("{}: {reached:.2} at {}", after.name, plant.policy.tuner.setting());
         assert!(reached > 0.75, "{}: {reached:.2}", after.name);
     }
 }
@@ -139,15 +110,8 @@ fn throughput_does_not_fall_under_overload() {
             let to = plant.now + 3_000_000_000;
             let reached = plant.run(to, u64::MAX).throughput() / most;
             let setting = plant.policy.tuner.setting();
-            println!(
-                "{} x {times}: {reached:.3} of {most:.0}/s at {setting}",
-                scenario.name
-            );
-            assert!(
-                reached >= 0.95,
-                "{} x {times}: {reached:.3} at {setting}",
-                scenario.name
-            );
+            println!("{} x {times}: {reached:.3} of {most:.0}/s at {setting}", scenario.name);
+            assert!(reached >= 0.95, "{} x {times}: {reached:.3} at {setting}", scenario.name);
             assert!(plant.most_waiting_bytes <= 35 << 20, "memory is bounded");
         }
     }
@@ -305,29 +269,17 @@ fn window_shrinks_where_it_is_too_wide() {
     let scenario = quiet("thin", 100.0, 10.0, 0.1, 1024, 1000).buffer(900e3);
     let best = grid::measure(&scenario, &COARSE).best().1;
     let mut settings = Settings::new(3);
-    settings.start = Setting {
-        batch_bytes: 64 << 10,
-        window: 64,
-    };
+    settings.start = Setting { batch_bytes: 64 << 10, window: 64 };
     let mut fixed = Plant::new(&scenario, Fixed(64 << 10, 64));
     fixed.run(4_000_000_000, u64::MAX);
     let collapsed = fixed.run(14_000_000_000, u64::MAX).throughput();
-    assert!(
-        collapsed < best * 0.6,
-        "{collapsed:.0} of {best:.0}: no collapse"
-    );
+    assert!(collapsed < best * 0.6, "{collapsed:.0} of {best:.0}: no collapse");
     let mut plant = Plant::new(&scenario, Tuned::new(settings));
     plant.run(10_000_000_000, u64::MAX);
     let reached = settled(&mut plant);
     let setting = plant.policy.tuner.setting();
-    assert!(
-        reached > best * 0.9,
-        "{reached:.0} of {best:.0} at {setting}"
-    );
-    assert!(
-        setting.batch_bytes * setting.window <= 600 << 10,
-        "{setting}"
-    );
+    assert!(reached > best * 0.9, "{reached:.0} of {best:.0} at {setting}");
+    assert!(setting.batch_bytes * setting.window <= 600 << 10, "{setting}");
 }
 
 /// Of the settings that meet the goal, a large batch; and the goal is met.

@@ -116,12 +116,8 @@ pub(crate) fn chosen() -> Vec<Scenario> {
         new("continent 64B x10", 30.0, 100.0, 1.0, 64, 10),
         new("ocean 64K x100", 80.0, 1_000.0, 0.1, 65536, 100),
         new("paper 128B x1000", 100.0, 10.0, 0.0, 128, 1000).slowness(60.0),
-        new("paper 1K x1000", 100.0, 10.0, 0.0, 1024, 1000)
-            .slowness(60.0)
-            .buffer(900e3),
-        new("paper 8K x1000", 100.0, 10.0, 0.0, 8192, 1000)
-            .slowness(60.0)
-            .buffer(900e3),
+        new("paper 1K x1000", 100.0, 10.0, 0.0, 1024, 1000).slowness(60.0).buffer(900e3),
+        new("paper 8K x1000", 100.0, 10.0, 0.0, 8192, 1000).slowness(60.0).buffer(900e3),
         new("paper 64K x1000", 100.0, 10.0, 8.0, 65536, 1000).buffer(700e3),
     ]
 }
@@ -139,16 +135,8 @@ fn draw(number: usize, dice: &mut Dice) -> Scenario {
         2 => dice.scale(0.5, 10.0),
         _ => dice.scale(10.0, 100.0),
     };
-    let mbit = if dice.chance(0.3) {
-        ANY
-    } else {
-        dice.scale(10.0, 10_000.0)
-    };
-    let flush = if dice.chance(0.25) {
-        0.0
-    } else {
-        dice.scale(0.05, 8.0)
-    };
+    let mbit = if dice.chance(0.3) { ANY } else { dice.scale(10.0, 10_000.0) };
+    let flush = if dice.chance(0.25) { 0.0 } else { dice.scale(0.05, 8.0) };
     let size = dice.scale(64.0, 65_536.0) as u32;
     let outstanding = dice.scale(1.0, 1000.0).round() as u32;
     let name = format!(

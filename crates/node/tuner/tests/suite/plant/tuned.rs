@@ -87,13 +87,11 @@ impl Policy for Tuned {
 
     fn answered(&mut self, now: u64, peer: usize) {
         self.answered[peer] += 1;
-        self.tuner
-            .on_answered(self.moment(now), peer, self.answered[peer]);
+        self.tuner.on_answered(self.moment(now), peer, self.answered[peer]);
     }
 
     fn flushed(&mut self, began: u64, now: u64, bytes: usize) {
-        self.tuner
-            .on_flush(self.moment(began), self.moment(now), bytes);
+        self.tuner.on_flush(self.moment(began), self.moment(now), bytes);
     }
 
     fn done(&mut self, now: u64, done: &plant::Done) {

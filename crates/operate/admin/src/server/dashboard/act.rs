@@ -84,9 +84,9 @@ pub(super) async fn act(
     let admin = State(admin);
     Ok(match request.act {
         Act::Transfer(asked) => transfer(admin, Body(asked)).await?.into_response(),
-        Act::Members(asked) => change_members(admin, Extension(asker), Body(asked))
-            .await?
-            .into_response(),
+        Act::Members(asked) => {
+            change_members(admin, Extension(asker), Body(asked)).await?.into_response()
+        }
         Act::Snapshot(asked) => snapshot(admin, Body(asked)).await?.into_response(),
     })
 }

@@ -47,8 +47,7 @@ pub(super) struct Joined {
 impl Table {
     fn forget_who_is_gone(&mut self) {
         let now = Instant::now();
-        self.watching
-            .retain(|_, watcher| watcher.until > now && !watcher.documents.is_closed());
+        self.watching.retain(|_, watcher| watcher.until > now && !watcher.documents.is_closed());
     }
 }
 
@@ -69,18 +68,10 @@ impl Audience {
         let weak = Arc::downgrade(&lasts);
         table.last += 1;
         let id = table.last;
-        let watcher = Watcher {
-            until: Instant::now() + LIFE,
-            documents: sender,
-            _lasts: lasts,
-        };
+        let watcher = Watcher { until: Instant::now() + LIFE, documents: sender, _lasts: lasts };
         table.watching.insert(id, watcher);
         let is_first = !std::mem::replace(&mut table.gathered_for, true);
-        Some(Joined {
-            documents,
-            lasts: weak,
-            is_first,
-        })
+        Some(Joined { documents, lasts: weak, is_first })
     }
 
     /// How many watch; with nobody, whoever gathers for them is to end: the next who joins is the first again.

@@ -12,11 +12,7 @@ pub(in super::super) struct File {
 
 macro_rules! file {
     ($path:expr, $kind:literal, $name:literal) => {
-        File {
-            path: $path,
-            kind: concat!($kind, "; charset=utf-8"),
-            text: include_str!($name),
-        }
+        File { path: $path, kind: concat!($kind, "; charset=utf-8"), text: include_str!($name) }
     };
 }
 

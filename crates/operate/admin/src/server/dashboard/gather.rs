@@ -59,9 +59,7 @@ impl Heard {
                 self.said = Some((Instant::now(), view));
                 self.trouble = None;
             }
-            Answer::Starting {
-                error, progress, ..
-            } => {
+            Answer::Starting { error, progress, .. } => {
                 (self.is_starting, self.progress) = (true, progress);
                 self.trouble = Some(error);
             }
@@ -153,13 +151,7 @@ pub(super) async fn gather(admin: Admin) {
         let _ = timeout(PATIENCE, all).await;
         asked.detach_all();
         tuning = timeout(PATIENCE, told).await.unwrap_or(tuning);
-        admin.audience().show(&document(
-            &admin,
-            &members,
-            &ears,
-            watchers,
-            tuning.as_ref(),
-        ));
+        admin.audience().show(&document(&admin, &members, &ears, watchers, tuning.as_ref()));
     }
 }
 
@@ -177,9 +169,8 @@ async fn hear_own(admin: &Admin, ears: &Ears) -> Vec<MemberView> {
     let mut heard = ears.lock();
     heard.entry(here).or_default().take(answer);
     let own = heard.get(&here).and_then(|heard| heard.said.as_ref());
-    let members: Vec<MemberView> = own.map_or_else(Vec::new, |(_, view)| {
-        view.members.iter().take(NODES_MAX).cloned().collect()
-    });
+    let members: Vec<MemberView> = own
+        .map_or_else(Vec::new, |(_, view)| view.members.iter().take(NODES_MAX).cloned().collect());
     let ids: BTreeSet<u32> = members.iter().map(|member| member.node).collect();
     heard.retain(|node, _| *node == here || ids.contains(node));
     members
@@ -248,17 +239,11 @@ async fn tuning_of(
         TuningView::new(&report)
     } else {
         let mut members = members.iter();
-        let address = members
-            .find(|member| member.node == leader)?
-            .admin
-            .clone()?;
+        let address = members.find(|member| member.node == leader)?.admin.clone()?;
         let asked = spawn_blocking(move || client::get(&address, "/tuning", PATIENCE)).await;
         asked.ok()?.ok()?.json().ok()?
     };
-    Some(TuningView {
-        grid: Vec::new(),
-        ..view
-    })
+    Some(TuningView { grid: Vec::new(), ..view })
 }
 
 /// As an event of a server: one line, and an empty one.
@@ -275,10 +260,7 @@ fn document(
         at_ms: since_1970.map_or(0, ms),
         here: admin.node().map_or(0, |node| node.0),
         watchers,
-        nodes: heard
-            .iter()
-            .map(|(node, heard)| NodeDocument::new(*node, heard, members))
-            .collect(),
+        nodes: heard.iter().map(|(node, heard)| NodeDocument::new(*node, heard, members)).collect(),
         tuning,
     };
     let json = serde_json::to_string(&document).expect("texts and numbers are always JSON");

@@ -280,12 +280,7 @@ impl Board {
         let mut stage = self.stage();
         stage.said += 1;
         let number = stage.said;
-        stage.events.push_back(Event {
-            number,
-            ms,
-            kind,
-            text: text.to_owned(),
-        });
+        stage.events.push_back(Event { number, ms, kind, text: text.to_owned() });
         while stage.events.len() > EVENTS {
             stage.events.pop_front();
         }
@@ -298,8 +293,7 @@ impl Board {
         let claims = views.filter_map(|view| Some((view.ballot, view.leader?)));
         let (_, leader) = claims.max_by_key(|(ballot, _)| *ballot)?;
         let mut all = parts::ALL.iter().zip(works);
-        all.any(|(node, works)| *node == leader && works.node)
-            .then_some(leader)
+        all.any(|(node, works)| *node == leader && works.node).then_some(leader)
     }
 
     /// Nobody looks any more, and the page has shown the end if anybody watches.
@@ -317,11 +311,7 @@ impl Board {
     }
 
     fn node(&self, at: usize, works: Works) -> Node {
-        let view = if works.node {
-            self.said.get(at).and_then(fresh)
-        } else {
-            None
-        };
+        let view = if works.node { self.said.get(at).and_then(fresh) } else { None };
         let view = view.as_deref();
         Node {
             node: parts::ALL[at],
@@ -359,10 +349,7 @@ impl Board {
             return Err(refused("not_now", why));
         }
         match self.acts.try_send(act) {
-            Ok(()) => Ok(Told {
-                said: "it is being done".to_owned(),
-                ..Told::default()
-            }),
+            Ok(()) => Ok(Told { said: "it is being done".to_owned(), ..Told::default() }),
             Err(TrySendError::Full(_)) => Err(refused("busy", "too much is being done already")),
             Err(TrySendError::Disconnected(_)) => Err(refused("over", "the demo has ended")),
         }
@@ -426,11 +413,7 @@ impl page::Board for Board {
                 check(&key, &value)?;
                 let words: [&[u8]; 3] = [b"SET", key.as_bytes(), value.as_bytes()];
                 let (_, us) = self.key(|client| client.run(&words))?;
-                Ok(Told {
-                    said: "stored at a majority".to_owned(),
-                    value: Some(value),
-                    us,
-                })
+                Ok(Told { said: "stored at a majority".to_owned(), value: Some(value), us })
             }
             Ask::Get { key } => {
                 check(&key, "")?;
@@ -441,11 +424,7 @@ impl page::Board for Board {
                     Some(_) => "read",
                     None => "there is no such key",
                 };
-                Ok(Told {
-                    said: said.to_owned(),
-                    value,
-                    us,
-                })
+                Ok(Told { said: said.to_owned(), value, us })
             }
         }
     }
@@ -468,10 +447,7 @@ fn check(key: &str, value: &str) -> Result<(), Refused> {
 }
 
 fn refused(code: &'static str, message: impl ToString) -> Refused {
-    Refused {
-        code,
-        message: message.to_string(),
-    }
+    Refused { code, message: message.to_string() }
 }
 
 fn ask(admin: &str) -> Option<NodeView> {
@@ -497,24 +473,13 @@ mod tests {
         let read = |text| serde_json::from_str::<Ask>(text);
         let (part, node) = (Part::Device, 1);
         for (text, ask) in [
-            (
-                r#"{"ask":"fail","part":"device","node":1}"#,
-                Ask::Fail { part, node },
-            ),
+            (r#"{"ask":"fail","part":"device","node":1}"#, Ask::Fail { part, node }),
             (
                 r#"{"ask":"restore","part":"node","node":3}"#,
-                Ask::Restore {
-                    part: Part::Node,
-                    node: 3,
-                },
+                Ask::Restore { part: Part::Node, node: 3 },
             ),
             (r#"{"ask":"lead","node":2}"#, Ask::Lead { node: 2 }),
-            (
-                r#"{"ask":"get","key":"a"}"#,
-                Ask::Get {
-                    key: "a".to_owned(),
-                },
-            ),
+            (r#"{"ask":"get","key":"a"}"#, Ask::Get { key: "a".to_owned() }),
         ] {
             assert_eq!(read(text).unwrap(), ask);
         }
@@ -538,12 +503,7 @@ mod tests {
         assert_eq!(check("a", ""), Ok(()));
         assert_eq!(check(&"k".repeat(100), &"v".repeat(1000)), Ok(()));
         let (long_key, long_value) = ("k".repeat(101), "v".repeat(1001));
-        for (key, value) in [
-            ("", ""),
-            (&*long_key, ""),
-            ("a", &*long_value),
-            ("load:0:1", "7"),
-        ] {
+        for (key, value) in [("", ""), (&*long_key, ""), ("a", &*long_value), ("load:0:1", "7")] {
             assert_eq!(check(key, value).unwrap_err().code, "bad_key");
         }
     }

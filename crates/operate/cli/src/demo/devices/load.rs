@@ -259,11 +259,7 @@ impl Seen {
     pub(super) fn while_failing<T>(&self, fail: impl FnOnce() -> T) -> T {
         let from_us = self.now_us();
         let result = fail();
-        *lock(&self.failure) = Some(Failure {
-            from_us,
-            done_us: self.now_us(),
-            first_us: None,
-        });
+        *lock(&self.failure) = Some(Failure { from_us, done_us: self.now_us(), first_us: None });
         result
     }
 
@@ -301,19 +297,15 @@ impl Seen {
 
     /// Whether a value is what was acknowledged, or newer.
     fn is_kept(&self, writer: usize, acknowledged: u64, value: Option<&[u8]>) -> bool {
-        let found = value
-            .and_then(|value| std::str::from_utf8(value).ok()?.parse().ok())
-            .unwrap_or(0);
+        let found =
+            value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()).unwrap_or(0);
         found >= acknowledged || lock(&self.doubtful).contains(&(writer, found))
     }
 
     /// How many keys a node does not have as they were acknowledged. `stale`: by its own state, without asking the
     /// leader. The writers have ended.
     pub(super) fn missing(&self, address: &str, stale: bool) -> Result<u64, Error> {
-        let options = Options {
-            stale_reads: stale,
-            ..Options::default()
-        };
+        let options = Options { stale_reads: stale, ..Options::default() };
         let mut client = Client::new(&[address], options);
         let mut missing = 0;
         for (writer, numbers) in self.numbers.iter().enumerate() {
@@ -411,16 +403,9 @@ mod tests {
         }
         windows.push(2, 5);
         windows.go_to(3);
-        let point = |writes, p50_us, p99_us| Point {
-            writes,
-            p50_us,
-            p99_us,
-        };
-        let expected = [
-            point(3, Some(20), Some(20)),
-            point(0, None, None),
-            point(1, Some(5), Some(5)),
-        ];
+        let point = |writes, p50_us, p99_us| Point { writes, p50_us, p99_us };
+        let expected =
+            [point(3, Some(20), Some(20)), point(0, None, None), point(1, Some(5), Some(5))];
         assert_eq!(windows.points, expected);
         // Four writes in a second and a half.
         assert_eq!(windows.present(), (2, 10, 20));
@@ -454,11 +439,7 @@ mod tests {
     fn what_was_sent_before_a_failure_says_nothing_of_it() {
         let seen = Seen::new(1);
         assert_eq!(seen.while_failing(|| 7), 7);
-        let failure = Failure {
-            from_us: 0,
-            done_us: 1000,
-            first_us: None,
-        };
+        let failure = Failure { from_us: 0, done_us: 1000, first_us: None };
         *lock(&seen.failure) = Some(failure);
         seen.acknowledge(0, 1, 999);
         assert_eq!(seen.stood_still(), None);

@@ -108,12 +108,7 @@ impl Parts {
             device: (node == BOX).then_some(true),
             interface: network.is_some().then_some(true),
         };
-        let parts = Self {
-            works: ALL.map(works),
-            network,
-            down,
-            wanted,
-        };
+        let parts = Self { works: ALL.map(works), network, down, wanted };
         Ok((parts, specs))
     }
 
@@ -190,10 +185,7 @@ impl Parts {
     }
 
     fn present(&self, part: Part, node: u32) -> Option<bool> {
-        let (_, works) = ALL
-            .into_iter()
-            .zip(self.works)
-            .find(|(one, _)| *one == node)?;
+        let (_, works) = ALL.into_iter().zip(self.works).find(|(one, _)| *one == node)?;
         works.of(part)
     }
 
@@ -254,16 +246,9 @@ mod tests {
 
     #[test]
     fn only_what_works_can_fail_and_only_what_failed_comes_back() {
-        let up = Works {
-            node: true,
-            device: Some(true),
-            interface: None,
-        };
+        let up = Works { node: true, device: Some(true), interface: None };
         let down = Works { node: false, ..up };
-        let off = Works {
-            device: Some(false),
-            ..up
-        };
+        let off = Works { device: Some(false), ..up };
         let plain = Works { device: None, ..up };
         let check = |works, part, fail| obstacle([works, plain, plain], part, BOX, fail);
         for (works, part, fail) in [

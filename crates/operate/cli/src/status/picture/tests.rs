@@ -38,11 +38,7 @@ fn view(node: u32, applied: u64) -> NodeView {
         level: LevelView::default(),
         plan: None,
         removed: false,
-        ballot: BallotView {
-            era: 4,
-            round: 3,
-            node: 1,
-        },
+        ballot: BallotView { era: 4, round: 3, node: 1 },
         decided: applied,
         applied,
         durable: applied,
@@ -90,12 +86,7 @@ fn cluster(views: Vec<NodeView>) -> ClusterView {
 }
 
 fn drawn(cluster: &ClusterView, rates: &Rates) -> String {
-    let picture = Picture {
-        cluster,
-        rates,
-        steps: None,
-        colours: false,
-    };
+    let picture = Picture { cluster, rates, steps: None, colours: false };
     picture.draw()
 }
 
@@ -119,35 +110,17 @@ fn busy() -> (ClusterView, Rates, UnderwayView) {
             what: "remove node 5".to_owned(),
             waits: Some("node 2 is to lead on".to_owned()),
         });
-        leader.snapshot = Some(SnapshotView {
-            slot: 9000,
-            bytes: 210 << 20,
-        });
-        leader.snapshot_taking = Some(SnapshotView {
-            slot: 10_000,
-            bytes: 64 << 20,
-        });
+        leader.snapshot = Some(SnapshotView { slot: 9000, bytes: 210 << 20 });
+        leader.snapshot_taking = Some(SnapshotView { slot: 10_000, bytes: 64 << 20 });
         leader.disk.full_in_seconds = Some(3420);
         let mut behind = view(3, 7500);
-        behind.progress = Some(progress(
-            "receiving_snapshot",
-            "bytes",
-            80 << 20,
-            160 << 20,
-            50,
-        ));
+        behind.progress = Some(progress("receiving_snapshot", "bytes", 80 << 20, 160 << 20, 50));
         let mut auxiliary = view(4, 0);
         auxiliary.role = "auxiliary".to_owned();
         let mut removed = view(5, 9000);
         removed.removed = true;
         removed.error = Some("this node was removed from the cluster".to_owned());
-        let mut cluster = cluster(vec![
-            leader,
-            view(2, 10_000 + at),
-            behind,
-            auxiliary,
-            removed,
-        ]);
+        let mut cluster = cluster(vec![leader, view(2, 10_000 + at), behind, auxiliary, removed]);
         cluster.nodes.push(Answer::Starting {
             node: Some(6),
             error: "reading the log: 1 GiB of 4 GiB, 25 %".to_owned(),
@@ -163,16 +136,11 @@ fn busy() -> (ClusterView, Rates, UnderwayView) {
     for at in [0, 10, 40, 110, 180] {
         rates.look(&look(at), Duration::from_secs(1));
     }
-    let step = |change: &str| StepView {
-        change: change.to_owned(),
-        weights: Vec::new(),
-    };
+    let step = |change: &str| StepView { change: change.to_owned(), weights: Vec::new() };
     let steps = UnderwayView {
         id: 88,
         what: "remove node 5".to_owned(),
-        steps: ["node 2: + 1", "node 5: - 1", "node 2: - 1"]
-            .map(step)
-            .into(),
+        steps: ["node 2: + 1", "node 5: - 1", "node 2: - 1"].map(step).into(),
         waits: None,
     };
     (look(180), rates, steps)
@@ -181,12 +149,8 @@ fn busy() -> (ClusterView, Rates, UnderwayView) {
 #[test]
 fn what_is_under_way_is_seen_at_a_glance() {
     let (cluster, rates, steps) = busy();
-    let mut picture = Picture {
-        cluster: &cluster,
-        rates: &rates,
-        steps: Some(&steps),
-        colours: false,
-    };
+    let mut picture =
+        Picture { cluster: &cluster, rates: &rates, steps: Some(&steps), colours: false };
     let expected = "\
 cluster ab (durable, store lsm, era 4): node 1 leads
 10180 slots decided, 70/s ▂▄██
@@ -210,16 +174,10 @@ plan 88: remove node 5
     assert_eq!(picture.draw(), expected);
 
     // Steps of another plan are not this one's.
-    let other = UnderwayView {
-        id: 87,
-        ..steps.clone()
-    };
+    let other = UnderwayView { id: 87, ..steps.clone() };
     picture.steps = Some(&other);
     assert!(!picture.draw().contains("next:"));
-    let last = UnderwayView {
-        steps: steps.steps[..1].to_vec(),
-        ..steps.clone()
-    };
+    let last = UnderwayView { steps: steps.steps[..1].to_vec(), ..steps.clone() };
     picture.steps = Some(&last);
     assert!(picture.draw().contains("next: node 2: + 1 (the last step)"));
 }
@@ -228,21 +186,13 @@ plan 88: remove node 5
 #[test]
 fn colours_change_nothing_else() {
     let (cluster, rates, steps) = busy();
-    let mut picture = Picture {
-        cluster: &cluster,
-        rates: &rates,
-        steps: Some(&steps),
-        colours: true,
-    };
+    let mut picture =
+        Picture { cluster: &cluster, rates: &rates, steps: Some(&steps), colours: true };
     let coloured = picture.draw();
     picture.colours = false;
     let mut plain = String::new();
     for (at, part) in coloured.split('\x1b').enumerate() {
-        let text = if at == 0 {
-            part
-        } else {
-            part.split_once('m').unwrap().1
-        };
+        let text = if at == 0 { part } else { part.split_once('m').unwrap().1 };
         plain.push_str(text);
     }
     assert_eq!(plain, picture.draw());

@@ -17,10 +17,7 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(bytes_per_second: Option<u64>) -> Self {
-        Self {
-            bytes_per_second,
-            due: Instant::now(),
-        }
+        Self { bytes_per_second, due: Instant::now() }
     }
 
     /// How many bytes may go at once.
@@ -58,10 +55,7 @@ mod tests {
     fn bytes_cost_their_time_and_pauses_save_none() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut pace = Pace {
-            bytes_per_second: Some(1000),
-            due: start,
-        };
+        let mut pace = Pace { bytes_per_second: Some(1000), due: start };
         assert_eq!(pace.most(1 << 20), 50);
         assert_eq!(pace.after(50, at(0)), Duration::from_millis(50));
         assert_eq!(pace.after(50, at(20)), Duration::from_millis(80));

@@ -94,22 +94,18 @@ pub(super) fn compare(
     };
     if source.length.is_some_and(|length| length < range.end) {
         let length = source.length.unwrap_or_default();
-        let what = format_args!(
-            "stream {name} has {} bytes, but {source} only {length}",
-            range.end
-        );
+        let what =
+            format_args!("stream {name} has {} bytes, but {source} only {length}", range.end);
         return Err(Problem::new(Exit::Failed, "differs", what)
             .hint("this is another file, or it was changed: use another stream name"));
     }
-    let mut reader = StreamReader::new(nodes, name, Options::default())
-        .from(range.start)
-        .to(range.end);
+    let mut reader =
+        StreamReader::new(nodes, name, Options::default()).from(range.start).to(range.end);
     let mut own = Vec::new();
     loop {
         let at = reader.position();
-        let bytes = reader
-            .next_bytes()
-            .map_err(|error| problem(&error, format_args!("stream {name}")))?;
+        let bytes =
+            reader.next_bytes().map_err(|error| problem(&error, format_args!("stream {name}")))?;
         if bytes.is_empty() {
             break;
         }

@@ -116,12 +116,7 @@ pub(crate) struct StreamArgs {
     #[arg(long)]
     pub(crate) auxiliary: bool,
     /// Durability class of the cluster
-    #[arg(
-        long,
-        env = "QUORATE_DURABILITY",
-        value_enum,
-        default_value = "durable"
-    )]
+    #[arg(long, env = "QUORATE_DURABILITY", value_enum, default_value = "durable")]
     pub(crate) durability: Durability,
     /// Make each flush take at least this many milliseconds
     #[arg(long, env = "QUORATE_DISK_FLUSH_MS", value_name = "F", default_value = "0",
@@ -143,11 +138,7 @@ impl StreamArgs {
                 disk_flush: self.disk_flush_ms,
             },
             load: stream::Load {
-                speech: if self.raw {
-                    Speech::Raw
-                } else {
-                    Speech::Framed
-                },
+                speech: if self.raw { Speech::Raw } else { Speech::Framed },
                 streams: self.streams,
                 write_bytes: usize::try_from(self.write_size).expect("bounded by its flag"),
                 rate: self.rate,
@@ -164,12 +155,7 @@ impl StreamArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
     /// Client addresses of a running cluster [default: start three nodes on this machine, without certificates]
-    #[arg(
-        long,
-        env = "QUORATE_CONNECT",
-        value_name = "ADDR,…",
-        value_delimiter = ','
-    )]
+    #[arg(long, env = "QUORATE_CONNECT", value_name = "ADDR,…", value_delimiter = ',')]
     pub(crate) connect: Vec<String>,
     /// Commands per second to send, no matter how fast they are answered (open loop)
     #[arg(long, env = "QUORATE_RATE", value_name = "N", conflicts_with = "outstanding",
@@ -188,13 +174,7 @@ pub(crate) struct LoadArgs {
           value_parser = Number::between(1, VALUE_BYTES_MAX, Unit::Bytes).argument::<u64>())]
     pub(crate) value_size: u64,
     /// Emulate a wide-area network between the nodes; needs root
-    #[arg(
-        long,
-        env = "QUORATE_WAN",
-        value_name = "NAME",
-        value_enum,
-        conflicts_with = "connect"
-    )]
+    #[arg(long, env = "QUORATE_WAN", value_name = "NAME", value_enum, conflicts_with = "connect")]
     pub(crate) wan: Option<Wan>,
     /// Emulate a network segment between the nodes, with links of this speed, such as 100mbit or 1gbit; needs root
     #[arg(
@@ -304,9 +284,7 @@ impl LoadArgs {
             network: wan.or(self.lan.map(Emulated::Lan)),
             loss_percent: self.plane_loss,
             plane: plane.map(Way::name),
-            device: self
-                .device
-                .or(self.plane.and_then(|Spoken(_, device)| device)),
+            device: self.device.or(self.plane.and_then(|Spoken(_, device)| device)),
             votes: self.votes,
             durability: self.durability.map(Durability::class),
             class: self.class.asked(),
@@ -336,8 +314,7 @@ fn device(text: &str) -> Result<Device, String> {
 
 fn votes(text: &str) -> Result<&'static str, String> {
     let mut ways = ["star", "ring", "auto"].into_iter();
-    ways.find(|way| *way == text)
-        .ok_or_else(|| must_be("star, ring or auto", text))
+    ways.find(|way| *way == text).ok_or_else(|| must_be("star, ring or auto", text))
 }
 
 fn lan(text: &str) -> Result<Lan, String> {
@@ -345,12 +322,8 @@ fn lan(text: &str) -> Result<Lan, String> {
 }
 
 fn fault(text: &str) -> Result<Fault, String> {
-    Fault::named(text).ok_or_else(|| {
-        must_be(
-            "a fault such as stop:2s, narrow:10% or slow-disk:100ms",
-            text,
-        )
-    })
+    Fault::named(text)
+        .ok_or_else(|| must_be("a fault such as stop:2s, narrow:10% or slow-disk:100ms", text))
 }
 
 fn loss(text: &str) -> Result<f64, String> {
@@ -376,11 +349,7 @@ pub(crate) struct TimeArgs {
 
 impl TimeArgs {
     pub(crate) const fn plain(&self) -> Time {
-        Time {
-            duration: self.duration,
-            warmup: self.warmup,
-            repeat: self.repeat,
-        }
+        Time { duration: self.duration, warmup: self.warmup, repeat: self.repeat }
     }
 }
 
@@ -464,11 +433,7 @@ impl ProbeArgs {
     }
 
     pub(crate) const fn plain(&self) -> probe::Wish {
-        probe::Wish {
-            disk_flush: self.disk_flush_ms,
-            duration: self.duration,
-            repeat: self.repeat,
-        }
+        probe::Wish { disk_flush: self.disk_flush_ms, duration: self.duration, repeat: self.repeat }
     }
 }
 
@@ -523,11 +488,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, id = "json", env = "QUORATE_JSON", value_name = "FILE", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) json: Option<String>,
     /// Flags of `cargo xtask compare`, such as --quick, --list, --only etcd,redis, --out PATH
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "FLAG"
-    )]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG")]
     pub(crate) flags: Vec<String>,
 }
 

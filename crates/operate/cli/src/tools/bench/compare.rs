@@ -29,11 +29,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Problem> {
         .current_dir(root)
         .status()
         .map_err(|error| Problem::io(format_args!("run {command}"), &error))?;
-    Ok(if status.success() {
-        Exit::Done
-    } else {
-        Exit::Failed
-    })
+    Ok(if status.success() { Exit::Done } else { Exit::Failed })
 }
 
 /// All flags, with files where this process would put them: the other one runs in the source tree.
@@ -76,21 +72,12 @@ mod tests {
         let file = here.join("r.json").display().to_string();
         let out = here.join("out/mine").display().to_string();
         for (given, wanted) in [
-            (
-                &["--json", "r.json", "--quick"][..],
-                &["--json", &file, "--quick"][..],
-            ),
+            (&["--json", "r.json", "--quick"][..], &["--json", &file, "--quick"][..]),
             (&["--json=r.json"], &["--json", &file]),
-            (
-                &["--quick", "--json", "r.json"],
-                &["--quick", "--json", &file],
-            ),
+            (&["--quick", "--json", "r.json"], &["--quick", "--json", &file]),
             (&["--json", "--quick"], &["--json", "--quick"]),
             (&["--json", "--out", "out/mine"], &["--json", "--out", &out]),
-            (
-                &["--quick", "--json", "--list"],
-                &["--quick", "--json", "--list"],
-            ),
+            (&["--quick", "--json", "--list"], &["--quick", "--json", "--list"]),
             (&["--json"], &["--json"]),
             (&["--out", "/r"], &["--out", "/r"]),
             (&["--json", "false"], &[]),

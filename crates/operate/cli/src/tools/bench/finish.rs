@@ -23,11 +23,7 @@ pub(super) fn finish(
     document.notes.push(format!("cut short: {problem}"));
     let json = files.json.clone().filter(|given| is_on(given));
     let to_stdout = json.is_some();
-    let shown = FileArgs {
-        json,
-        csv: None,
-        html: None,
-    };
+    let shown = FileArgs { json, csv: None, html: None };
     publish::publish(&document, &shown)?;
     print_spread(&document.rows, &shown);
     if to_stdout {
@@ -70,11 +66,7 @@ fn spread(rows: &[Row]) -> String {
             row.load(),
             row.repeats.to_string(),
             row.achieved_spread.to_string(),
-            if row.has_latency() {
-                row.p99_spread.to_string()
-            } else {
-                "-".to_owned()
-            },
+            if row.has_latency() { row.p99_spread.to_string() } else { "-".to_owned() },
             late.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0)),
         ]);
     }
@@ -105,22 +97,13 @@ mod tests {
 
     #[test]
     fn the_spread_of_a_row_and_its_lateness_are_shown() {
-        let rows = [
-            row(Offer::Closed { outstanding: 8 }),
-            row(Offer::Open { per_second: 1000 }),
-        ];
+        let rows = [row(Offer::Closed { outstanding: 8 }), row(Offer::Open { per_second: 1000 })];
         let text = spread(&rows);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
         for line in &lines[1..] {
-            assert!(
-                line.contains("900–1000") && line.contains("900.1–1000"),
-                "{text}"
-            );
+            assert!(line.contains("900–1000") && line.contains("900.1–1000"), "{text}");
         }
-        assert!(
-            lines[1].ends_with('-') && lines[2].ends_with("0.40 %"),
-            "{text}"
-        );
+        assert!(lines[1].ends_with('-') && lines[2].ends_with("0.40 %"), "{text}");
     }
 }

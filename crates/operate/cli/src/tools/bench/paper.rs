@@ -24,11 +24,7 @@ pub(super) fn run(args: &PaperArgs) -> Result<Exit, Problem> {
 }
 
 fn list(papers: &[Paper]) -> String {
-    let mut lines = vec![
-        ["name", "source", "state", "what"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut lines = vec![["name", "source", "state", "what"].map(str::to_owned).to_vec()];
     for paper in papers {
         for scenario in &paper.scenario {
             let state = if scenario.run.is_some() {

@@ -36,11 +36,7 @@ pub(crate) enum PartCommand {
         way: String,
     },
     /// Writes, flushes, answers
-    Follower {
-        file: String,
-        flush_us: u64,
-        over: String,
-    },
+    Follower { file: String, flush_us: u64, over: String },
     /// The far end of an emulated link
     WanServer { address: SocketAddr },
     /// The near end: says what it found
@@ -78,11 +74,7 @@ pub(crate) enum PartCommand {
         unicast: bool,
     },
     /// Takes bytes, sends them on if there is somebody, writes them and a record, counts
-    StreamNode {
-        folder: String,
-        flush_us: u64,
-        follower: Option<SocketAddr>,
-    },
+    StreamNode { folder: String, flush_us: u64, follower: Option<SocketAddr> },
     /// Takes commands, sends them on, writes, flushes, answers
     Leader {
         file: String,
@@ -112,14 +104,7 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
         PartCommand::WanClient { address } => {
             wan::measure(*address).map(|measured| print(&measured.to_string()))
         }
-        PartCommand::LanSender {
-            interface,
-            ms,
-            sender,
-            per_second,
-            burst,
-            to,
-        } => {
+        PartCommand::LanSender { interface, ms, sender, per_second, burst, to } => {
             die_with_parent()?;
             sender::send(&Sending {
                 interface: interface.clone(),
@@ -130,19 +115,9 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
                 time: Duration::from_millis(*ms),
             })
         }
-        PartCommand::LanReceiver {
-            interface,
-            ms,
-            senders,
-            warmup_ms,
-            unicast,
-        } => {
+        PartCommand::LanReceiver { interface, ms, senders, warmup_ms, unicast } => {
             die_with_parent()?;
-            let way = if *unicast {
-                Way::Unicast
-            } else {
-                Way::Multicast
-            };
+            let way = if *unicast { Way::Unicast } else { Way::Multicast };
             receiver::receive(&Listening {
                 interface: interface.clone(),
                 way,
@@ -151,29 +126,15 @@ pub(super) fn run(command: &PartCommand) -> Result<Exit, Problem> {
                 time: Duration::from_millis(*ms),
             })
         }
-        PartCommand::Follower {
-            file,
-            flush_us,
-            over,
-        } => {
+        PartCommand::Follower { file, flush_us, over } => {
             let over = over_named(over)?;
             open(file, *flush_us).and_then(|file| commit::follower(file, over))
         }
-        PartCommand::StreamNode {
-            folder,
-            flush_us,
-            follower,
-        } => {
+        PartCommand::StreamNode { folder, flush_us, follower } => {
             let folder = (folder != "-").then(|| Path::new(folder));
             stream::node::run(folder, Duration::from_micros(*flush_us), *follower)
         }
-        PartCommand::Leader {
-            file,
-            flush_us,
-            value_bytes,
-            over,
-            followers,
-        } => {
+        PartCommand::Leader { file, flush_us, value_bytes, over, followers } => {
             let followers = (over_named(over)?, &followers[..]);
             open(file, *flush_us)
                 .and_then(|file| commit::leader((*value_bytes).max(1), followers, file))

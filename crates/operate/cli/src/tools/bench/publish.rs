@@ -42,11 +42,7 @@ fn json_to_stdout(files: &FileArgs) -> bool {
 /// Fails before minutes are spent: every file can be written. What was there stays as it is, and what
 /// was not is not there afterwards either, as the bench may end without a result.
 pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
-    let wanted = [
-        json_file(files),
-        files.csv.as_deref(),
-        files.html.as_deref(),
-    ];
+    let wanted = [json_file(files), files.csv.as_deref(), files.html.as_deref()];
     wanted.into_iter().flatten().try_for_each(check_file)
 }
 
@@ -85,11 +81,7 @@ pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Pro
     } else {
         print(human(document).trim_end());
     }
-    Ok(if document.rows.iter().all(|row| row.valid) {
-        Exit::Done
-    } else {
-        Exit::Failed
-    })
+    Ok(if document.rows.iter().all(|row| row.valid) { Exit::Done } else { Exit::Failed })
 }
 
 /// What cannot be done here is skipped, in print; nothing was measured, and nothing failed.
@@ -182,11 +174,7 @@ fn human(document: &Document) -> String {
     }
     for row in document.rows.iter().filter(|row| !row.valid) {
         let why = row.why_not.join("; ");
-        text.push_str(&format!(
-            "\nno result: {} at {}: {why}",
-            row.scenario,
-            row.load()
-        ));
+        text.push_str(&format!("\nno result: {} at {}: {why}", row.scenario, row.load()));
     }
     for note in &document.notes {
         text.push_str(&format!("\nnote: {note}"));
@@ -318,11 +306,7 @@ mod tests {
     use super::*;
 
     fn files(json: &Path, csv: PathBuf, html: PathBuf) -> FileArgs {
-        FileArgs {
-            json: Some(json.to_str().unwrap().to_owned()),
-            csv: Some(csv),
-            html: Some(html),
-        }
+        FileArgs { json: Some(json.to_str().unwrap().to_owned()), csv: Some(csv), html: Some(html) }
     }
 
     #[test]
@@ -350,11 +334,7 @@ mod tests {
         check(&files).unwrap();
         write_files(&document(), &files).unwrap();
         assert!(fs::read_to_string(path("new")).unwrap().starts_with('{'));
-        assert!(
-            fs::read_to_string(path("old"))
-                .unwrap()
-                .contains("scenario")
-        );
+        assert!(fs::read_to_string(path("old")).unwrap().contains("scenario"));
         assert!(fs::read_to_string(path("target")).unwrap().contains("html"));
     }
 }

@@ -23,11 +23,7 @@ pub(super) fn human(report: &Report) -> String {
         machine.kernel,
         machine.cpus,
         machine.cpu_model,
-        if report.healthy {
-            "a node can run here"
-        } else {
-            "something needs fixing"
-        }
+        if report.healthy { "a node can run here" } else { "something needs fixing" }
     );
     text.push_str(&findings(&report.findings));
     if let Some(reach) = &report.reach {
@@ -51,20 +47,13 @@ pub(super) fn human(report: &Report) -> String {
 }
 
 fn bundle(manifest: &Manifest) -> String {
-    let lines: usize = manifest
-        .files
-        .iter()
-        .filter_map(|file| file.redacted_lines)
-        .sum();
+    let lines: usize = manifest.files.iter().filter_map(|file| file.redacted_lines).sum();
     let mut text = format!(
         "the bundle has {} files, readable only by its owner; parts of {lines} lines were redacted. Read it before you send it.\n",
         manifest.files.len() + 1
     );
     for missing in &manifest.missing {
-        text.push_str(&format!(
-            "not included: {}: {}\n",
-            missing.what, missing.why
-        ));
+        text.push_str(&format!("not included: {}: {}\n", missing.what, missing.why));
     }
     text
 }
@@ -123,11 +112,7 @@ fn matrix(reach: &Reach) -> String {
 
 /// A row for each pair.
 fn ways(trips: &[Trip]) -> String {
-    let mut rows = vec![
-        ["from", "to", "by", "there and back", ""]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+    let mut rows = vec![["from", "to", "by", "there and back", ""].map(str::to_owned).to_vec()];
     rows.extend(trips.iter().map(|trip| {
         let way = match (&*trip.way, &trip.frames) {
             ("", _) => "not connected".to_owned(),
@@ -147,15 +132,7 @@ fn ways(trips: &[Trip]) -> String {
 }
 
 fn planes(all: &[Verdict]) -> String {
-    let head = [
-        "plane",
-        "here",
-        "used by nodes",
-        "commands/s",
-        "latency",
-        "class",
-        "because",
-    ];
+    let head = ["plane", "here", "used by nodes", "commands/s", "latency", "class", "because"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut notes = String::new();
     for verdict in all {
@@ -167,19 +144,13 @@ fn planes(all: &[Verdict]) -> String {
             predicted
                 .throughput_per_s
                 .map_or_else(|| "?".to_owned(), |rate| thousands(rate).trim().to_owned()),
-            predicted
-                .latency_us
-                .map_or_else(|| "?".to_owned(), |us| time(us / 1e6)),
+            predicted.latency_us.map_or_else(|| "?".to_owned(), |us| time(us / 1e6)),
             predicted.class.unwrap_or_default().to_owned(),
             verdict.because.join(", "),
         ]);
         let name = verdict.plane.name();
         let known = predicted.latency_us.is_some();
-        let how = if known {
-            "predicted from"
-        } else {
-            "not predicted:"
-        };
+        let how = if known { "predicted from" } else { "not predicted:" };
         notes.push_str(&format!("{name}: {how} {}\n", predicted.why));
         for hint in &verdict.what_to_do {
             notes.push_str(&format!("{name}: {hint}\n"));
@@ -197,9 +168,7 @@ fn figures(all: &Figures) -> String {
     let rows: Vec<Vec<String>> = all
         .iter()
         .map(|figure| {
-            let value = figure
-                .value_us
-                .map_or_else(|| "not known".to_owned(), |us| time(us / 1e6));
+            let value = figure.value_us.map_or_else(|| "not known".to_owned(), |us| time(us / 1e6));
             vec![figure.name.replace('_', " "), value, figure.source.clone()]
         })
         .collect();
@@ -222,13 +191,8 @@ fn histogram(flushes: &Flushes) -> String {
             vec![format!("to {to}"), bar.count.to_string(), drawn]
         })
         .collect();
-    let [p50, p90, p99, max] = [
-        flushes.p50_us,
-        flushes.p90_us,
-        flushes.p99_us,
-        flushes.max_us,
-    ]
-    .map(|us| time(us / 1e6));
+    let [p50, p90, p99, max] =
+        [flushes.p50_us, flushes.p90_us, flushes.p99_us, flushes.max_us].map(|us| time(us / 1e6));
     format!(
         "{} flushes: half within {p50}, 90 % {p90}, 99 % {p99}, all {max}\n{}",
         flushes.count,
@@ -251,8 +215,7 @@ fn measured(all: &[Compared]) -> String {
             one.what.to_owned(),
             shown(one.predicted),
             shown(one.measured),
-            one.error_percent
-                .map_or_else(|| "?".to_owned(), |error| format!("{error:+.1} %")),
+            one.error_percent.map_or_else(|| "?".to_owned(), |error| format!("{error:+.1} %")),
         ]);
         if !one.why.is_empty() {
             notes.push_str(&format!("{} {}: {}\n", one.plane.name(), one.what, one.why));
@@ -302,10 +265,7 @@ mod tests {
         let text = histogram(&flushes);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("81 flushes: half within "), "{text}");
-        assert!(
-            lines[1].ends_with(&format!("80  {}", "#".repeat(40))),
-            "{text}"
-        );
+        assert!(lines[1].ends_with(&format!("80  {}", "#".repeat(40))), "{text}");
         assert!(lines[2].ends_with("  0"), "{text}");
         assert!(lines[3].ends_with("1   #"), "{text}");
     }
@@ -316,26 +276,12 @@ mod tests {
             group: "239.1.2.3:4".to_owned(),
             count: 9,
             members: vec![
-                Placed {
-                    node: 1,
-                    interface: Some("eth0".to_owned()),
-                },
-                Placed {
-                    node: 2,
-                    interface: None,
-                },
+                Placed { node: 1, interface: Some("eth0".to_owned()) },
+                Placed { node: 2, interface: None },
             ],
             matrix: vec![
-                Row {
-                    sender: 1,
-                    sent: Some(9),
-                    heard: vec![Some(9), None],
-                },
-                Row {
-                    sender: 2,
-                    sent: None,
-                    heard: vec![Some(0), None],
-                },
+                Row { sender: 1, sent: Some(9), heard: vec![Some(9), None] },
+                Row { sender: 2, sent: None, heard: vec![Some(0), None] },
             ],
             problems: vec!["node 2: gone".to_owned()],
         };
@@ -350,13 +296,7 @@ mod tests {
     fn what_is_not_predicted_is_a_question_mark_with_its_reason() {
         let verdict = Verdict::new(Plane::Chain, &[], |_| Predicted::unknown("nobody knows"));
         let text = planes(&[verdict]);
-        assert!(
-            text.contains("chain  works  yes            ?           ?"),
-            "{text}"
-        );
-        assert!(
-            text.contains("chain: not predicted: nobody knows"),
-            "{text}"
-        );
+        assert!(text.contains("chain  works  yes            ?           ?"), "{text}");
+        assert!(text.contains("chain: not predicted: nobody knows"), "{text}");
     }
 }

@@ -44,14 +44,8 @@ pub(super) fn write(file: &Path, seed: Option<u64>, output: Output) -> Result<Ex
     })?;
     fs::write(file, page(&recorded))
         .map_err(|error| Problem::io(format!("write {}", file.display()), &error))?;
-    let written = Written {
-        page: file.display().to_string(),
-        seed,
-        events: recorded.lines.len(),
-    };
-    output.result(&written, || {
-        format!("wrote {}: open it in a browser", written.page)
-    });
+    let written = Written { page: file.display().to_string(), seed, events: recorded.lines.len() };
+    output.result(&written, || format!("wrote {}: open it in a browser", written.page));
     Ok(Exit::Done)
 }
 
@@ -73,8 +67,7 @@ fn page(recorded: &Recorded) -> String {
     let json = serde_json::to_string(recorded).expect("texts and numbers are always JSON");
     // Nothing that a line says ends the element around it.
     let json = json.replace('<', "\\u003c");
-    HTML.replacen("/*COLOURS*/", quorate_admin::server::COLOURS, 1)
-        .replacen("/*RUN*/", &json, 1)
+    HTML.replacen("/*COLOURS*/", quorate_admin::server::COLOURS, 1).replacen("/*RUN*/", &json, 1)
 }
 
 #[cfg(test)]
@@ -85,13 +78,9 @@ mod tests {
     fn a_page_has_a_whole_story_and_nothing_from_elsewhere() {
         let recorded = record(SEED).unwrap();
         let told = |what: &str| recorded.lines.iter().any(|line| line.contains(what));
-        for what in [
-            "killed",
-            "role     candidate",
-            "role     leader",
-            "start    boot 2",
-            "hears    +OK",
-        ] {
+        for what in
+            ["killed", "role     candidate", "role     leader", "start    boot 2", "hears    +OK"]
+        {
             assert!(told(what), "{what}: {:#?}", recorded.lines);
         }
         let page = page(&recorded);

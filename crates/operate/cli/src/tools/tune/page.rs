@@ -60,10 +60,7 @@ fn heat(
         return;
     }
     let (batches, windows) = axes(points);
-    let most = points
-        .iter()
-        .map(|point| point.throughput)
-        .fold(1.0, f64::max);
+    let most = points.iter().map(|point| point.throughput).fold(1.0, f64::max);
     page.push_str("<table><tr><th class=\"name\">batch \\ window");
     for window in &windows {
         let _ = write!(page, "<th>{window}");
@@ -71,20 +68,13 @@ fn heat(
     for batch_bytes in batches {
         let _ = write!(page, "<tr><th class=\"name\">{}", exact_bytes(batch_bytes));
         for &window in &windows {
-            let setting = SettingView {
-                batch_bytes,
-                window,
-            };
+            let setting = SettingView { batch_bytes, window };
             let Some(point) = points.iter().find(|point| point.setting() == setting) else {
                 page.push_str("<td>");
                 continue;
             };
             let lightness = 100.0 - 45.0 * point.throughput / most;
-            let class = if setting == chosen {
-                " class=\"chosen\""
-            } else {
-                ""
-            };
+            let class = if setting == chosen { " class=\"chosen\"" } else { "" };
             let _ = write!(
                 page,
                 "<td{class} style=\"background:hsl(205 70% {lightness:.0}%)\">{}",

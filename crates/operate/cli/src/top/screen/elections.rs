@@ -39,10 +39,9 @@ pub(super) fn lines(now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<Lin
         lines.push(Line::styled(scale, paint.dim()));
         for (reign, ago) in reigns.iter().rev().take(LISTED) {
             let (is, words) = match reign.leader {
-                Some(leader) => (
-                    Is::Good,
-                    format!("node {leader} leads, ballot {}", ballot(reign.ballot)),
-                ),
+                Some(leader) => {
+                    (Is::Good, format!("node {leader} leads, ballot {}", ballot(reign.ballot)))
+                }
                 None => (Is::Bad, "no leader".to_owned()),
             };
             let words = format!("{} ago {words}", span(ago.as_secs()));
@@ -78,9 +77,7 @@ fn strip(reigns: &[(ReignView, Duration)], cells: usize) -> String {
         let fill = if reign.leader.is_some() { '─' } else { '×' };
         let to = to.max(from + 1).min(cells);
         strip[from..to].fill(fill);
-        let name = reign
-            .leader
-            .map_or_else(String::new, |leader| leader.to_string());
+        let name = reign.leader.map_or_else(String::new, |leader| leader.to_string());
         if name.len() <= to - from {
             for (cell, c) in strip[from..].iter_mut().zip(name.chars()) {
                 *cell = c;
@@ -97,11 +94,8 @@ mod tests {
     #[test]
     fn a_strip_shows_who_led_for_how_long() {
         let view = fixtures::view(1);
-        let reigns: Vec<_> = view
-            .reigns
-            .iter()
-            .map(|reign| (*reign, Duration::from_millis(reign.ago_ms)))
-            .collect();
+        let reigns: Vec<_> =
+            view.reigns.iter().map(|reign| (*reign, Duration::from_millis(reign.ago_ms))).collect();
         let strip = strip(&reigns, 40);
         assert_eq!(strip.chars().count(), 40);
         assert!(strip.starts_with("2──"), "{strip}");

@@ -8,16 +8,10 @@ use super::{super::text::padded, Canvas, paint::plain, parts::paragraph};
 const KEYS: [(&str, &str); 11] = [
     ("1 … 5", "overview, members, links, elections, tuning"),
     ("Tab, ⇧Tab", "next view, previous view"),
-    (
-        "↑ ↓ j k",
-        "select a node, or scroll; also PgUp, PgDn, Home, End",
-    ),
+    ("↑ ↓ j k", "select a node, or scroll; also PgUp, PgDn, Home, End"),
     ("Enter", "show details of the selected node"),
     ("s", "change the sort order"),
-    (
-        "p, space",
-        "pause and resume the display; monitoring continues",
-    ),
+    ("p, space", "pause and resume the display; monitoring continues"),
     ("?", "show or hide this help"),
     ("Ctrl-L", "redraw"),
     ("Ctrl-Z", "suspend to the shell; fg returns"),

@@ -70,11 +70,7 @@ pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     let needs = |cells: usize| 10 + now.nodes.len() * (cells + 2);
     let long = widest(|cell| &cell.long);
     let is_long = needs(long) <= canvas.cells;
-    let wide = if is_long {
-        long
-    } else {
-        widest(|cell| &cell.short)
-    };
+    let wide = if is_long { long } else { widest(|cell| &cell.short) };
     let shown = (canvas.cells.saturating_sub(10) / (wide + 2)).min(now.nodes.len());
     let head: String = now.nodes[..shown]
         .iter()
@@ -115,10 +111,7 @@ fn reasons(now: &Now<'_>) -> Vec<String> {
         let why = |member: &MemberView| {
             let plane = member.plane.as_ref()?;
             let why = plane.why.as_ref()?;
-            Some(format!(
-                "{} to {}: {}, {why}",
-                view.node, member.node, plane.way
-            ))
+            Some(format!("{} to {}: {}, {why}", view.node, member.node, plane.way))
         };
         view.members.iter().filter_map(why)
     });

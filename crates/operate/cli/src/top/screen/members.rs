@@ -20,21 +20,11 @@ use super::{
 };
 
 const fn left(name: &'static str, rank: u8, widest: usize) -> Column {
-    Column {
-        name,
-        at_right: false,
-        rank,
-        widest,
-    }
+    Column { name, at_right: false, rank, widest }
 }
 
 const fn right(name: &'static str, rank: u8) -> Column {
-    Column {
-        name,
-        at_right: true,
-        rank,
-        widest: 14,
-    }
+    Column { name, at_right: true, rank, widest: 14 }
 }
 
 const COLUMNS: [Column; 18] = [
@@ -105,11 +95,7 @@ fn shown_state(node: &Node<'_>) -> String {
 fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec<(String, Style)> {
     let is = judged(state(node));
     let paint = canvas.paint;
-    let style = if node.is_stale {
-        paint.dim()
-    } else {
-        Style::new()
-    };
+    let style = if node.is_stale { paint.dim() } else { Style::new() };
     let view = node.view;
     let leads = Some(node.node) == now.leader;
     let name = format!("{}{}", if leads { "★" } else { "" }, node.node);
@@ -117,9 +103,7 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
         // Whom the others follow leads, whatever was heard of it last.
         (true, _) => "leader".to_owned(),
         (false, Some(view)) => view.role.clone(),
-        (false, None) => now
-            .member(node.node)
-            .map_or_else(String::new, |m| m.role.clone()),
+        (false, None) => now.member(node.node).map_or_else(String::new, |m| m.role.clone()),
     };
     let behind = match now.lag(node.node) {
         _ if leads => String::new(),
@@ -147,10 +131,7 @@ fn row(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> Vec
             let grows = view.disk.log_bytes_per_second;
             grows.map_or_else(String::new, |grows| format!("{}/s", bytes(grows)))
         }),
-        of(&|view| {
-            view.snapshot
-                .map_or_else(String::new, |snapshot| snapshot.slot.to_string())
-        }),
+        of(&|view| view.snapshot.map_or_else(String::new, |snapshot| snapshot.slot.to_string())),
         of(&|view| view.log_start.to_string()),
         of(&|view| match view.streams.count {
             0 => view.streams.shown(),
@@ -225,16 +206,10 @@ fn detail(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> 
     };
     let member = now.member(node.node);
     let weight = member.map_or_else(String::new, |member| format!(", weight {}", member.weight));
-    say(
-        "node",
-        format!("{}: {}{weight}", node.node, shown_state(node)),
-    );
+    say("node", format!("{}: {}{weight}", node.node, shown_state(node)));
     if let Some(view) = node.view {
         let BallotAndLeader { ballot, leader } = believes(view);
-        say(
-            "role",
-            format!("{}, ballot {ballot}, era {}; {leader}", view.role, view.era),
-        );
+        say("role", format!("{}, ballot {ballot}, era {}; {leader}", view.role, view.era));
         let slots = format!(
             "decided {}, applied {}, durable {}, log from {}",
             view.decided, view.applied, view.durable, view.log_start
@@ -247,32 +222,19 @@ fn detail(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> 
         let disk = &view.disk;
         let parts = [
             Some(format!("log {}", bytes(view.log_bytes))),
-            disk.log_bytes_per_second
-                .map(|rate| format!("grows {}/s", bytes(rate))),
+            disk.log_bytes_per_second.map(|rate| format!("grows {}/s", bytes(rate))),
             disk.free_bytes.map(|free| format!("{} free", bytes(free))),
-            disk.full_in_seconds
-                .map(|seconds| format!("full in {}", span(seconds))),
+            disk.full_in_seconds.map(|seconds| format!("full in {}", span(seconds))),
         ];
-        say(
-            "disk",
-            parts.into_iter().flatten().collect::<Vec<_>>().join(", "),
-        );
+        say("disk", parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
         if view.streams.count > 0 || view.streams.missing_bytes > 0 {
             let streams = &view.streams;
-            let what = format!(
-                "{}, {} open, {}",
-                streams.count,
-                streams.open,
-                streams.shown()
-            );
+            let what = format!("{}, {} open, {}", streams.count, streams.open, streams.shown());
             say("streams", what);
         }
         say(
             "program",
-            format!(
-                "version {}, {}, store {}",
-                view.version, view.durability, view.store
-            ),
+            format!("version {}, {}, store {}", view.version, view.durability, view.store),
         );
         let certificates = view.certificates.iter();
         let ends: Vec<_> = certificates
@@ -284,9 +246,9 @@ fn detail(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> 
         say("certificates", ends.join(", "));
     }
     if let Some(rates) = history.rates.get(&node.node) {
-        let sent = rates.sent_bytes.map_or_else(String::new, |sent| {
-            format!(", receives {}/s", bytes(sent as u64))
-        });
+        let sent = rates
+            .sent_bytes
+            .map_or_else(String::new, |sent| format!(", receives {}/s", bytes(sent as u64)));
         say("does", format!("{} commands/s{sent}", rate(rates.commands)));
     }
     if let Some(member) = member {
@@ -302,9 +264,8 @@ fn detail(node: &Node<'_>, now: &Now<'_>, history: &History, canvas: Canvas) -> 
         if let Some(plane) = &member.plane {
             let frames = plane.frames.as_ref();
             let frames = frames.map_or_else(String::new, |frames| format!(" by {frames}"));
-            let rtt = plane
-                .rtt_us
-                .map_or_else(String::new, |us| format!(", {}", micros(us as f64)));
+            let rtt =
+                plane.rtt_us.map_or_else(String::new, |us| format!(", {}", micros(us as f64)));
             let why = plane.why.as_ref();
             let why = why.map_or_else(String::new, |why| format!("; {why}"));
             say("plane", format!("{}{frames}{rtt}{why}", plane.way));

@@ -101,29 +101,16 @@ fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
         let words = match (values.last(), known().next()) {
             (_, None) => "not known yet".to_owned(),
             (Some(Some(now)), _) => {
-                format!(
-                    "{}{more}, between {} and {}",
-                    shown(*now),
-                    shown(least),
-                    shown(most)
-                )
+                format!("{}{more}, between {} and {}", shown(*now), shown(least), shown(most))
             }
-            _ => format!(
-                "unknown now, was between {} and {}",
-                shown(least),
-                shown(most)
-            ),
+            _ => format!("unknown now, was between {} and {}", shown(least), shown(most)),
         };
         if high > 1 {
             lines.extend(field(name, &words, canvas.cells, canvas.paint));
             lines.extend(chart(&values, canvas.cells, high, canvas.paint.data()));
         } else {
             // One line has the last value and the curve.
-            let last = values
-                .last()
-                .copied()
-                .flatten()
-                .map_or("–".to_owned(), shown);
+            let last = values.last().copied().flatten().map_or("–".to_owned(), shown);
             let head = format!("{name:<11}{last:>8} ");
             let curve = chart(
                 &values,
@@ -134,10 +121,7 @@ fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
             let mut line = plain(head);
             line.spans.extend(curve.into_iter().flat_map(|curve| {
                 let style = curve.style;
-                curve
-                    .spans
-                    .into_iter()
-                    .map(move |span| span.patch_style(style))
+                curve.spans.into_iter().map(move |span| span.patch_style(style))
             }));
             lines.push(line);
         }
@@ -145,9 +129,7 @@ fn pulse(history: &History, canvas: Canvas, high: usize) -> Vec<Line<'static>> {
     if samples.iter().any(|sample| sample.changed) && high > 1 {
         let shown = samples.len().min(canvas.cells);
         let marks = samples.iter().skip(samples.len() - shown);
-        let marks: String = marks
-            .map(|sample| if sample.changed { '▲' } else { ' ' })
-            .collect();
+        let marks: String = marks.map(|sample| if sample.changed { '▲' } else { ' ' }).collect();
         let line = " ".repeat(canvas.cells - shown) + &marks;
         lines.push(plain(line));
         lines.push(Line::styled("▲ leadership changed", canvas.paint.dim()));
@@ -174,9 +156,7 @@ pub(super) fn notes(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
     }
     for node in &now.nodes {
         said.extend(
-            of_node(node)
-                .into_iter()
-                .map(|(is, what)| (is, format!("node {}: {what}", node.node))),
+            of_node(node).into_iter().map(|(is, what)| (is, format!("node {}: {what}", node.node))),
         );
     }
     for (address, why) in now.strangers {

@@ -63,25 +63,15 @@ pub(super) fn table(
         for (nth, at) in kept.iter().enumerate() {
             let (text, style) = texts(*at);
             let text = padded(&text, widths[*at], columns[*at].at_right);
-            let gap = if nth > 0 {
-                " ".repeat(GAP)
-            } else {
-                String::new()
-            };
+            let gap = if nth > 0 { " ".repeat(GAP) } else { String::new() };
             spans.push(Span::raw(gap));
             spans.push(Span::styled(text, style));
         }
         let line = Line::from(spans);
-        if chosen {
-            line.style(paint.chosen())
-        } else {
-            line
-        }
+        if chosen { line.style(paint.chosen()) } else { line }
     };
     let head = line(&|at| (columns[at].name.to_owned(), paint.bold()), false);
-    let rows = rows
-        .iter()
-        .map(|row| line(&|at| row.cells[at].clone(), row.is_chosen));
+    let rows = rows.iter().map(|row| line(&|at| row.cells[at].clone(), row.is_chosen));
     std::iter::once(head).chain(rows).collect()
 }
 
@@ -106,9 +96,7 @@ pub(super) fn chart(
         .rev()
         .map(|row| {
             let empty = " ".repeat(cells - shown.len());
-            let blocks = filled
-                .iter()
-                .map(|filled| EIGHTHS[filled.saturating_sub(row * 8).min(8)]);
+            let blocks = filled.iter().map(|filled| EIGHTHS[filled.saturating_sub(row * 8).min(8)]);
             Line::styled(empty + &blocks.collect::<String>(), style)
         })
         .collect()
@@ -140,10 +128,7 @@ pub(super) fn marked(mark: &str, text: &str, cells: usize, style: Style) -> Vec<
     lines
         .map(|(at, text)| {
             let mark = if at == 0 { mark } else { " " };
-            Line::from(vec![
-                Span::styled(format!("{mark} "), style),
-                Span::raw(text),
-            ])
+            Line::from(vec![Span::styled(format!("{mark} "), style), Span::raw(text)])
         })
         .collect()
 }
@@ -159,12 +144,7 @@ mod tests {
     const PAINT: Paint = Paint { colours: false };
 
     fn column(name: &'static str, rank: u8) -> Column {
-        Column {
-            name,
-            at_right: rank > 0,
-            rank,
-            widest: 6,
-        }
+        Column { name, at_right: rank > 0, rank, widest: 6 }
     }
 
     fn texts(lines: &[Line<'_>]) -> Vec<String> {
@@ -173,26 +153,14 @@ mod tests {
 
     #[test]
     fn columns_of_less_use_go_where_there_is_no_room() {
-        let columns = [
-            column("node", 0),
-            column("slots", 2),
-            column("log", 1),
-            column("no", 1),
-        ];
+        let columns = [column("node", 0), column("slots", 2), column("log", 1), column("no", 1)];
         let row = |cells: [&str; 4]| Row {
             cells: cells.map(|cell| (cell.to_owned(), Style::new())).to_vec(),
             is_chosen: false,
         };
         let rows = [row(["1", "12345678", "7", ""]), row(["2", "1", "8", ""])];
         let table = |cells| texts(&table(&columns, &rows, cells, PAINT));
-        assert_eq!(
-            table(17),
-            [
-                "node   slots  log",
-                "1     12345…    7",
-                "2          1    8"
-            ]
-        );
+        assert_eq!(table(17), ["node   slots  log", "1     12345…    7", "2          1    8"]);
         assert_eq!(table(16), ["node  log", "1       7", "2       8"]);
         assert_eq!(table(3), ["node", "1   ", "2   "]);
     }
@@ -202,10 +170,7 @@ mod tests {
         let values = [Some(9.0), Some(1.0), None, Some(2.0), Some(4.0)];
         let style = Style::new();
         assert_eq!(texts(&chart(&values, 4, 1, style)), ["▂ ▄█"]);
-        assert_eq!(
-            texts(&chart(&values[1..], 6, 2, style)),
-            ["     █", "  ▄ ██"]
-        );
+        assert_eq!(texts(&chart(&values[1..], 6, 2, style)), ["     █", "  ▄ ██"]);
         assert_eq!(texts(&chart(&[Some(0.0)], 2, 1, style)), [" ▁"]);
         assert_eq!(texts(&chart(&[], 2, 1, style)), ["  "]);
     }

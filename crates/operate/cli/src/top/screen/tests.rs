@@ -35,11 +35,7 @@ impl Screen {
     /// Nodes have answered twice, with two seconds between; `change` may change an answer, or take it away.
     fn new(change: impl Fn(NodeView) -> Option<NodeView>) -> Self {
         let began = Instant::now();
-        let mut screen = Self {
-            app: App::new(SECOND),
-            began,
-            at: began,
-        };
+        let mut screen = Self { app: App::new(SECOND), began, at: began };
         screen.hear(Some);
         screen.at += 2 * SECOND;
         screen.hear(|mut view| {
@@ -92,10 +88,8 @@ impl Screen {
             let cells = (0..wide).map(|x| buffer[(x, y)].symbol());
             cells.collect::<String>().trim_end().to_owned()
         });
-        let is_coloured = buffer
-            .content
-            .iter()
-            .any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
+        let is_coloured =
+            buffer.content.iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
         (lines.collect(), is_coloured)
     }
 }
@@ -103,19 +97,13 @@ impl Screen {
 /// One of the lines has all of these.
 #[track_caller]
 fn assert_line(lines: &[String], parts: &[&str]) {
-    let found = lines
-        .iter()
-        .any(|line| parts.iter().all(|part| line.contains(part)));
+    let found = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
     assert!(found, "no line has {parts:?}:\n{}", lines.join("\n"));
 }
 
 #[track_caller]
 fn assert_nowhere(lines: &[String], part: &str) {
-    assert!(
-        !lines.join("\n").contains(part),
-        "{part:?}:\n{}",
-        lines.join("\n")
-    );
+    assert!(!lines.join("\n").contains(part), "{part:?}:\n{}", lines.join("\n"));
 }
 
 #[test]
@@ -132,28 +120,11 @@ fn a_healthy_cluster_is_seen_at_every_size() {
     }
     let lines = screen.seen(USUAL);
     assert_line(&lines[..1], &["3 of 3 voters", "ballot 0.3.1"]);
-    assert_line(
-        &lines,
-        &["role", "behind", "cmds/s", "applied", "disk full"],
-    );
-    assert_line(
-        &lines,
-        &[
-            "2",
-            "follower",
-            "none",
-            "12 k",
-            "8900",
-            "udp, 102 µs",
-            "11 h",
-        ],
-    );
+    assert_line(&lines, &["role", "behind", "cmds/s", "applied", "disk full"]);
+    assert_line(&lines, &["2", "follower", "none", "12 k", "8900", "udp, 102 µs", "11 h"]);
     assert_line(&lines, &["commands/s", "12 k"]);
     assert_line(&lines, &["latency", "832 µs", "p99 895 µs"]);
-    assert_line(
-        &lines,
-        &["batches", "64 KiB x 4: 64 KiB x 4 is the least latency"],
-    );
+    assert_line(&lines, &["batches", "64 KiB x 4: 64 KiB x 4 is the least latency"]);
     // Less room has fewer columns, and more has all.
     let lines = screen.seen(SMALL);
     assert_line(&lines, &["node", "role", "state", "behind"]);
@@ -161,26 +132,15 @@ fn a_healthy_cluster_is_seen_at_every_size() {
     let lines = screen.seen(LARGE);
     assert_line(
         &lines[..1],
-        &[
-            "cluster 794452eab31f9c12c68b63f40562eb29",
-            "store lsm",
-            "quorum majority",
-        ],
+        &["cluster 794452eab31f9c12c68b63f40562eb29", "store lsm", "quorum majority"],
     );
     screen.wish(Wish::Show(View::Members));
     let lines = screen.seen(LARGE);
     assert_line(
         &lines,
-        &[
-            "decided", "durable", "plane", "snapshot", "log from", "sent", "version",
-        ],
+        &["decided", "durable", "plane", "snapshot", "log from", "sent", "version"],
     );
-    assert_line(
-        &lines,
-        &[
-            "★1", "9000", "8950", "128 MiB", "1 MiB/s", "700", "500", "0.1.0",
-        ],
-    );
+    assert_line(&lines, &["★1", "9000", "8950", "128 MiB", "1 MiB/s", "700", "500", "0.1.0"]);
 }
 
 #[test]
@@ -200,19 +160,13 @@ fn the_banner_says_what_to_do_one_failure_before_standstill() {
         assert_line(&lines[2..4], &["◐ One failure away from quorum loss"]);
     }
     let lines = screen.seen(USUAL);
-    assert_line(
-        &lines,
-        &["Restart node 3 (no node answers at admin:3: refused), or replace"],
-    );
+    assert_line(&lines, &["Restart node 3 (no node answers at admin:3: refused), or replace"]);
     let mut screen = Screen::new(cut(&[2, 3]));
     for size in SIZES {
         assert_line(&screen.seen(size)[..1], &["✕ no quorum"]);
     }
     let lines = screen.seen(USUAL);
-    assert_line(
-        &lines,
-        &["✕ Quorum lost: 1 of 2 needed votes available. Nothing is written."],
-    );
+    assert_line(&lines, &["✕ Quorum lost: 1 of 2 needed votes available. Nothing is written."]);
     assert_line(&lines, &["Restart nodes 2 and 3"]);
 }
 
@@ -225,10 +179,7 @@ fn what_is_old_has_its_age() {
     for size in SIZES {
         assert_line(&screen.seen(size), &["✕", "3", "stale, 12 s old"]);
     }
-    assert_line(
-        &screen.seen(USUAL),
-        &["✕ node 3: no node answers at admin:3: refused"],
-    );
+    assert_line(&screen.seen(USUAL), &["✕ node 3: no node answers at admin:3: refused"]);
     // Then nobody does.
     screen.at += 30 * SECOND;
     for size in SIZES {
@@ -236,10 +187,7 @@ fn what_is_old_has_its_age() {
         assert_line(&lines[..1], &["✕ no answer: stale"]);
         assert_line(&lines, &["✕ No node answers."]);
         assert_line(&lines, &["Everything below is 30 s old."]);
-        assert_line(
-            &lines,
-            &["★1", "stale, 30 s old"].map(|part| part.trim_start_matches('★')),
-        );
+        assert_line(&lines, &["★1", "stale, 30 s old"].map(|part| part.trim_start_matches('★')));
     }
     assert!(screen.began < screen.at);
 }
@@ -260,10 +208,7 @@ fn nobody_who_answers_is_shown_and_nothing_ends() {
         let lines = screen.seen(size);
         assert_line(&lines, &["✕ No node answers."]);
     }
-    assert_line(
-        &screen.seen(USUAL),
-        &["no node answers at h:9: Connection refused"],
-    );
+    assert_line(&screen.seen(USUAL), &["no node answers at h:9: Connection refused"]);
 }
 
 #[test]
@@ -276,10 +221,7 @@ fn every_view_has_its_own_and_one_node_has_everything() {
             missing_bytes: 1 << 20,
             stopped: None,
         };
-        let lasts = |days: i64| Validity {
-            begins_unix_s: 0,
-            ends_unix_s: days * 86_400,
-        };
+        let lasts = |days: i64| Validity { begins_unix_s: 0, ends_unix_s: days * 86_400 };
         // The node says itself what is wrong with them.
         view.certificates = vec![
             CertificateView::at("node", lasts(8), 3 * 86_400),
@@ -311,50 +253,23 @@ fn every_view_has_its_own_and_one_node_has_everything() {
         Some(view)
     });
     let lines = screen.seen((100, 50));
-    assert_line(
-        &lines,
-        &["plan 88: remove node 3; waits: node 2 is to lead on"],
-    );
+    assert_line(&lines, &["plan 88: remove node 3; waits: node 2 is to lead on"]);
     assert_line(
         &lines,
         &["◐ node 2: receiving a snapshot: 80 MiB of 160 MiB, 50 %, 10 MiB/s, about 8 s left"],
     );
     assert_line(&lines, &["◐ node 2: a slow disk"]);
-    assert_line(
-        &lines,
-        &["◐ node 1: the certificate of the node expires in 5 days"],
-    );
+    assert_line(&lines, &["◐ node 1: the certificate of the node expires in 5 days"]);
     assert_line(&lines, &["catching up, 50 %"]);
     screen.wish(Wish::Move(1));
     screen.wish(Wish::Details);
     let lines = screen.seen((100, 50));
-    assert_line(
-        &lines,
-        &[
-            "slots",
-            "decided 9000, applied 8900, durable 8950, log from 500",
-        ],
-    );
-    assert_line(
-        &lines,
-        &[
-            "disk",
-            "log 128 MiB, grows 1 MiB/s, 40 GiB free, full in 11 h",
-        ],
-    );
+    assert_line(&lines, &["slots", "decided 9000, applied 8900, durable 8950, log from 500"]);
+    assert_line(&lines, &["disk", "log 128 MiB, grows 1 MiB/s, 40 GiB free, full in 11 h"]);
     assert_line(&lines, &["streams", "4, 1 open, 3 MiB, lacks 1 MiB"]);
-    assert_line(
-        &lines,
-        &["node 5 days, server expired on 1970-01-03 00:00:00 UTC"],
-    );
-    assert_line(
-        &lines,
-        &["addresses", "peer peer:2, client client:2, admin admin:2"],
-    );
-    assert_line(
-        &lines,
-        &["role", "follower, ballot 0.3.1, era 0; follows leader 1"],
-    );
+    assert_line(&lines, &["node 5 days, server expired on 1970-01-03 00:00:00 UTC"]);
+    assert_line(&lines, &["addresses", "peer peer:2, client client:2, admin admin:2"]);
+    assert_line(&lines, &["role", "follower, ballot 0.3.1, era 0; follows leader 1"]);
     screen.wish(Wish::Show(View::Links));
     let lines = screen.seen(USUAL);
     assert_line(&lines, &["from", "to 1", "to 2", "to 3"]);
@@ -370,10 +285,7 @@ fn every_view_has_its_own_and_one_node_has_everything() {
     screen.wish(Wish::Show(View::Tuning));
     let lines = screen.seen(USUAL);
     assert_line(&lines, &["in force", "64 KiB x 4"]);
-    assert_line(
-        &lines,
-        &["why", "64 KiB x 4 is the least latency at this load."],
-    );
+    assert_line(&lines, &["why", "64 KiB x 4 is the least latency at this load."]);
     assert_line(&lines, &["measured", "12 k commands/s at 850 µs"]);
     assert_line(&lines, &["limit", "the disk"]);
     assert_line(&lines, &["datagrams, as all answer probes"]);
@@ -474,9 +386,7 @@ fn hostile_nodes_draw_text_only() {
         }
         (view.decided, view.applied, view.log_bytes) = (u64::MAX, u64::MAX, u64::MAX);
         view.disk.full_in_seconds = Some(u64::MAX);
-        view.reigns
-            .iter_mut()
-            .for_each(|reign| reign.ago_ms = u64::MAX);
+        view.reigns.iter_mut().for_each(|reign| reign.ago_ms = u64::MAX);
         Some(view)
     });
     let sizes = [(1, 1), (2, 3), (7, 5), (40, 12), (80, 24), (200, 60)];

@@ -18,11 +18,7 @@ pub(super) fn lines(now: &Now<'_>, canvas: Canvas) -> Vec<Line<'static>> {
         None => lines.push(plain("Not reported by the leader.")),
         Some(tuning) => {
             let mut say = |name: &str, what: &str| lines.extend(field(name, what, cells, paint));
-            let held = if tuning.held {
-                ", held by an operator"
-            } else {
-                ""
-            };
+            let held = if tuning.held { ", held by an operator" } else { "" };
             say("in force", &format!("{}{held}", tuning.chosen.shown()));
             say("why", &tuning.reason);
             if let Some(measured) = tuning.measured {

@@ -162,11 +162,7 @@ impl Drop for Cluster {
 }
 
 pub(crate) fn patient() -> Options {
-    Options {
-        deadline: PATIENCE,
-        attempt: Duration::from_secs(2),
-        ..Options::default()
-    }
+    Options { deadline: PATIENCE, attempt: Duration::from_secs(2), ..Options::default() }
 }
 
 pub(crate) fn signal(node: &NodeProcess, signal: Signal) {
@@ -198,11 +194,7 @@ pub(crate) fn single(data: &Path, flags: &[&str]) -> Spec {
     Spec {
         program: program(),
         data: data.to_owned(),
-        flags: ports
-            .iter()
-            .chain(flags)
-            .map(|flag| (*flag).to_owned())
-            .collect(),
+        flags: ports.iter().chain(flags).map(|flag| (*flag).to_owned()).collect(),
         variables: Vec::new(),
         stderr: data.with_extension("log"),
         tied: true,
@@ -226,15 +218,8 @@ pub(crate) fn refused(spec: &Spec) -> (i32, String) {
     let mut arguments = vec!["start", "--data", spec.data.to_str().unwrap()];
     arguments.extend(spec.flags.iter().map(String::as_str));
     let output = run(&spec.program, &arguments);
-    assert!(
-        output.stdout.is_empty(),
-        "a refused node printed {:?}",
-        output.stdout
-    );
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    assert!(output.stdout.is_empty(), "a refused node printed {:?}", output.stdout);
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
 /// Processes with a path in this folder among their arguments.
@@ -243,9 +228,7 @@ pub(crate) fn processes_in(folder: &Path) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let line = fs::read(format!("/proc/{id}/cmdline")).ok()?;
-        String::from_utf8_lossy(&line)
-            .contains(folder)
-            .then_some(id)
+        String::from_utf8_lossy(&line).contains(folder).then_some(id)
     });
     all.collect()
 }

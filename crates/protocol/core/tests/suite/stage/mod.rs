@@ -141,10 +141,7 @@ fn flexible(word: &str) -> QuorumRule {
 }
 
 fn node_id(word: &str) -> NodeId {
-    NodeId(
-        word.parse()
-            .unwrap_or_else(|_| panic!("{word} is no node id")),
-    )
+    NodeId(word.parse().unwrap_or_else(|_| panic!("{word} is no node id")))
 }
 
 impl Stage {
@@ -333,33 +330,18 @@ impl Stage {
     }
 
     fn nodes(&mut self, words: &[&str]) {
-        let class = if words.contains(&"volatile") {
-            Class::Volatile
-        } else {
-            Class::Durable
-        };
+        let class = if words.contains(&"volatile") { Class::Volatile } else { Class::Durable };
         let mut voters = Vec::new();
-        for word in words
-            .iter()
-            .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()))
-        {
+        for word in words.iter().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
             let auxiliary = word.ends_with('a');
             let word = word.trim_end_matches('a');
             let (node, weight) = word.split_once(':').unwrap_or((word, "1"));
             let member = Member::first(node_id(node).0);
             let weight = weight.parse().expect("a weight");
-            voters.push(Voter {
-                member,
-                weight,
-                auxiliary,
-            });
+            voters.push(Voter { member, weight, auxiliary });
         }
         self.thrifty = words.contains(&"thrifty");
-        self.route = if words.contains(&"ring") {
-            Route::Ring
-        } else {
-            Route::Star
-        };
+        self.route = if words.contains(&"ring") { Route::Ring } else { Route::Star };
         let rule = words.iter().find_map(|word| word.strip_prefix("flexible:"));
         let rule = rule.map_or(QuorumRule::Majority, flexible);
         self.founding = Configuration::new(voters.clone(), rule, class).expect("valid");
@@ -369,10 +351,7 @@ impl Stage {
     }
 
     fn join(&mut self, node: NodeId, out: &mut String) {
-        let member = Member {
-            node,
-            incarnation: Incarnation(0),
-        };
+        let member = Member { node, incarnation: Incarnation(0) };
         let actor = Actor {
             node: None,
             member,
@@ -408,11 +387,7 @@ impl Stage {
             match *record {
                 Record::Round { ballot } => hard.spoken = hard.spoken.max(ballot),
                 Record::Promise { ballot } => hard.promised = hard.promised.max(ballot),
-                Record::Vote {
-                    ballot,
-                    range,
-                    value,
-                } => {
+                Record::Vote { ballot, range, value } => {
                     hard.promised = hard.promised.max(ballot);
                     hard.voted_to = hard.voted_to.max(range.to);
                     slots.extend((range.from.0..range.to.0).map(|s| (s, (Some(ballot), value))));
@@ -431,12 +406,7 @@ impl Stage {
         let votes = slots.iter().filter(|(slot, _)| !below(**slot));
         let votes = votes.filter_map(|(slot, (ballot, value))| {
             let range = SlotRange::one(Slot(*slot));
-            ballot.map(|ballot| Extent {
-                range,
-                ballot,
-                value: *value,
-                class: Class::Durable,
-            })
+            ballot.map(|ballot| Extent { range, ballot, value: *value, class: Class::Durable })
         });
         let votes = votes.collect();
         let changes = decided.iter().copied();
@@ -450,14 +420,8 @@ impl Stage {
             lost.map(|slot| SlotRange::one(Slot(slot))).collect(),
             votes,
         );
-        let recovered = if actor.hollow {
-            recovered.hollow(actor.eras.clone())
-        } else {
-            recovered
-        };
-        let decided = decided
-            .into_iter()
-            .map(|(slot, value)| (SlotRange::one(slot), value));
+        let recovered = if actor.hollow { recovered.hollow(actor.eras.clone()) } else { recovered };
+        let decided = decided.into_iter().map(|(slot, value)| (SlotRange::one(slot), value));
         (recovered, decided.collect())
     }
 
@@ -507,10 +471,7 @@ impl Stage {
             return *value;
         }
         let counter = self.names.len() as u64 + 1;
-        let value = Value::Batch(BatchName {
-            counter,
-            ..BatchName::default()
-        });
+        let value = Value::Batch(BatchName { counter, ..BatchName::default() });
         self.names.insert(value, name.to_owned());
         value
     }
@@ -520,21 +481,14 @@ impl Stage {
             Some((_, count)) => (Value::NoOp, count.parse().expect("a count")),
             None => (self.value(name), 1),
         };
-        self.actors
-            .get_mut(&node)
-            .expect("on stage")
-            .bytes
-            .insert(value);
+        self.actors.get_mut(&node).expect("on stage").bytes.insert(value);
         self.step(node, Input::Propose { value, slots }, out);
     }
 
     /// The decided values of a node from its log's start to `to`, and the eras there.
     fn eras_at(&self, node: NodeId, to: Slot) -> Eras {
         let actor = &self.actors[&node];
-        let slots = actor
-            .decided
-            .iter()
-            .map(|(range, value)| (range.from, *value));
+        let slots = actor.decided.iter().map(|(range, value)| (range.from, *value));
         let below: Vec<(Slot, Value)> = slots.filter(|(slot, _)| *slot < to).collect();
         replay(actor.eras.clone(), &below)
     }
@@ -570,10 +524,7 @@ impl Stage {
             "-" => Change::Decrement(member()),
             "*" => Change::Multiply(number),
             "!" => Change::Remove(NodeId(number)),
-            "a" | "f" => Change::Role {
-                member: member(),
-                auxiliary: sign == "a",
-            },
+            "a" | "f" => Change::Role { member: member(), auxiliary: sign == "a" },
             "q" => Change::Rule(flexible(amount)),
             _ => Change::Divide(number),
         };
@@ -581,10 +532,7 @@ impl Stage {
         let era = era.unwrap_or(own);
         self.step(
             node,
-            Input::Propose {
-                value: Value::Reconfigure { era, change },
-                slots: 1,
-            },
+            Input::Propose { value: Value::Reconfigure { era, change }, slots: 1 },
             out,
         );
     }
@@ -600,11 +548,7 @@ impl Stage {
 
     fn bytes(&mut self, node: NodeId, name: &str, out: &mut String) {
         let value = self.value(name);
-        self.actors
-            .get_mut(&node)
-            .expect("on stage")
-            .bytes
-            .insert(value);
+        self.actors.get_mut(&node).expect("on stage").bytes.insert(value);
         let range = SlotRange::new(Slot(0), Slot(u64::MAX));
         self.step(node, Input::Held { value, range }, out);
     }
@@ -628,11 +572,7 @@ impl Stage {
 
     fn hand(&mut self, letter: Letter, out: &mut String) {
         let Letter { from, to, message } = letter;
-        let Some(actor) = self
-            .actors
-            .get_mut(&to)
-            .filter(|actor| actor.node.is_some())
-        else {
+        let Some(actor) = self.actors.get_mut(&to).filter(|actor| actor.node.is_some()) else {
             return;
         };
         let value = match &message {
@@ -648,15 +588,7 @@ impl Stage {
             _ => Value::NoOp,
         };
         let held = actor.bytes.contains(&value);
-        self.step(
-            to,
-            Input::Message {
-                from,
-                message,
-                held,
-            },
-            out,
-        );
+        self.step(to, Input::Message { from, message, held }, out);
     }
 
     fn stabilize(&mut self, out: &mut String) {
@@ -684,10 +616,7 @@ impl Stage {
         let forged = |letter: Letter| match letter.message {
             Message::Phase2b(mut vote) => {
                 vote.check ^= 1;
-                Letter {
-                    message: Message::Phase2b(vote),
-                    ..letter
-                }
+                Letter { message: Message::Phase2b(vote), ..letter }
             }
             _ => letter,
         };
@@ -697,25 +626,12 @@ impl Stage {
     }
 
     fn late(&mut self, node: NodeId, ballot: &str, slot: &str, out: &mut String) {
-        let parts: Vec<u32> = ballot
-            .split('.')
-            .map(|part| part.parse().expect("a number"))
-            .collect();
-        let ballot = Ballot {
-            era: Era(parts[0]),
-            round: parts[1],
-            node: NodeId(parts[2]),
-        };
+        let parts: Vec<u32> =
+            ballot.split('.').map(|part| part.parse().expect("a number")).collect();
+        let ballot = Ballot { era: Era(parts[0]), round: parts[1], node: NodeId(parts[2]) };
         let decided_to = Slot(slot.parse().expect("a slot"));
         let message = Message::Decided { ballot, decided_to };
-        self.hand(
-            Letter {
-                from: Member::first(parts[2]),
-                to: node,
-                message,
-            },
-            out,
-        );
+        self.hand(Letter { from: Member::first(parts[2]), to: node, message }, out);
     }
 
     fn step(&mut self, node: NodeId, input: Input, out: &mut String) {
@@ -750,11 +666,7 @@ impl Stage {
                         let range = held.intersect(*range);
                         if !range.is_empty() {
                             let message = Message::Learn { range, value };
-                            self.letters.push(Letter {
-                                from,
-                                to: *to,
-                                message,
-                            });
+                            self.letters.push(Letter { from, to: *to, message });
                         }
                     }
                 }
@@ -768,10 +680,7 @@ impl Stage {
     }
 
     fn name(&self, value: &Value) -> String {
-        self.names
-            .get(value)
-            .cloned()
-            .unwrap_or_else(|| value.to_string())
+        self.names.get(value).cloned().unwrap_or_else(|| value.to_string())
     }
 
     fn describe(&self, effect: &Effect) -> Option<String> {
@@ -780,11 +689,7 @@ impl Stage {
             Effect::Persist { record, .. } => match record {
                 Record::Round { ballot } => format!("record round {ballot}"),
                 Record::Promise { ballot } => format!("record promise {ballot}"),
-                Record::Vote {
-                    ballot,
-                    range,
-                    value,
-                } => {
+                Record::Vote { ballot, range, value } => {
                     format!("record vote {range} = {} in {ballot}", self.name(value))
                 }
                 Record::Decided { range, value } => {
@@ -793,10 +698,7 @@ impl Stage {
             },
             Effect::Decided { range, value } => format!("decided {range} = {}", self.name(value)),
             Effect::Fetch { from, value, range } => {
-                format!(
-                    "fetch {} of slot {range}, first from {from}",
-                    self.name(value)
-                )
+                format!("fetch {} of slot {range}, first from {from}", self.name(value))
             }
             Effect::Serve { to, range } => format!("serve {range} to {to}"),
             Effect::NeedSnapshot { from, log_start } => {
@@ -859,11 +761,7 @@ impl Stage {
                 "{kind} {} {} volatile to {}, durable to {}",
                 m.ballot, m.from, m.volatile_to, m.durable_to
             ),
-            Message::Lay {
-                ballot,
-                number,
-                members,
-            } => {
+            Message::Lay { ballot, number, members } => {
                 let members: Vec<String> = members.iter().map(|m| m.node.to_string()).collect();
                 let members = match members.as_slice() {
                     [] => "none".to_owned(),
@@ -873,13 +771,7 @@ impl Stage {
             }
             Message::RingVote(m) => {
                 let entries = m.entries.iter().map(|entry| {
-                    let RingEntry {
-                        member,
-                        from,
-                        volatile_to,
-                        durable_to,
-                        ..
-                    } = entry;
+                    let RingEntry { member, from, volatile_to, durable_to, .. } = entry;
                     format!("{member} {from} volatile to {volatile_to}, durable to {durable_to}")
                 });
                 let entries: Vec<String> = entries.collect();
@@ -911,13 +803,8 @@ impl Stage {
                 )
             }
             Message::PreVote { ballot } => format!("{kind} {ballot}"),
-            Message::PreVoteReply {
-                ballot, granted, ..
-            } => {
-                format!(
-                    "{kind} {ballot} {}",
-                    if *granted { "granted" } else { "refused" }
-                )
+            Message::PreVoteReply { ballot, granted, .. } => {
+                format!("{kind} {ballot} {}", if *granted { "granted" } else { "refused" })
             }
             Message::Transfer { ballot } => format!("{kind} of {ballot}"),
             Message::CatchupRequest { range } => format!("{kind} {range}"),
@@ -943,9 +830,7 @@ impl Stage {
                 let _ = writeln!(out, "{id}: down");
                 continue;
             };
-            let leader = node
-                .leader()
-                .map_or("none".to_owned(), |leader| leader.to_string());
+            let leader = node.leader().map_or("none".to_owned(), |leader| leader.to_string());
             let _ = writeln!(
                 out,
                 "{id}: {:?} leader {leader} era {} ({}) promised {} decided to {} durable to {}",
@@ -961,10 +846,8 @@ impl Stage {
 
     fn show_decided(&self, out: &mut String) {
         for (id, actor) in &self.actors {
-            let runs = actor
-                .decided
-                .iter()
-                .map(|(range, value)| format!("{range}={}", self.name(value)));
+            let runs =
+                actor.decided.iter().map(|(range, value)| format!("{range}={}", self.name(value)));
             let _ = writeln!(out, "{id}: {}", runs.collect::<Vec<_>>().join(" "));
         }
     }

@@ -61,33 +61,19 @@ impl Random {
     }
 
     fn lease(&mut self) -> Lease {
-        Lease {
-            asked_at: Time(self.wide()),
-            us: self.wide(),
-        }
+        Lease { asked_at: Time(self.wide()), us: self.wide() }
     }
 
     fn ballot(&mut self) -> Ballot {
-        Ballot {
-            era: Era(self.small()),
-            round: self.small(),
-            node: NodeId(self.small()),
-        }
+        Ballot { era: Era(self.small()), round: self.small(), node: NodeId(self.small()) }
     }
 
     pub(crate) fn member(&mut self) -> Member {
-        Member {
-            node: NodeId(self.small()),
-            incarnation: Incarnation(self.small()),
-        }
+        Member { node: NodeId(self.small()), incarnation: Incarnation(self.small()) }
     }
 
     fn stream(&mut self) -> StreamName {
-        StreamName {
-            owner: NodeId(self.small()),
-            boot: self.small(),
-            number: self.small(),
-        }
+        StreamName { owner: NodeId(self.small()), boot: self.small(), number: self.small() }
     }
 
     pub(crate) fn batch(&mut self, bytes: &[u8]) -> Value {
@@ -103,23 +89,15 @@ impl Random {
     fn value(&mut self, bytes: &[u8]) -> Value {
         match self.below(10) {
             0 => Value::NoOp,
-            1 => Value::Content {
-                stream: self.stream(),
-                offset: self.wide(),
-            },
+            1 => Value::Content { stream: self.stream(), offset: self.wide() },
             2 => Value::CloseStream(self.stream()),
             3 => Value::RegisterSession {
                 origin: NodeId(self.small()),
                 boot: self.small(),
                 number: self.wide(),
             },
-            4 => Value::ExpireSession {
-                session: self.wide(),
-            },
-            5 => Value::Reconfigure {
-                era: Era(self.small()),
-                change: self.change(),
-            },
+            4 => Value::ExpireSession { session: self.wide() },
+            5 => Value::Reconfigure { era: Era(self.small()), change: self.change() },
             6 => Value::AllocateNode { nonce: self.wide() },
             7 => Value::Now { ms: self.wide() },
             8 => Value::Raise {
@@ -138,27 +116,17 @@ impl Random {
             2 => Change::Multiply(self.small()),
             3 => Change::Divide(self.small()),
             4 => Change::Remove(NodeId(self.small())),
-            5 => Change::Role {
-                member: self.member(),
-                auxiliary: self.below(2) == 0,
-            },
+            5 => Change::Role { member: self.member(), auxiliary: self.below(2) == 0 },
             _ => Change::Rule(match self.below(3) {
                 0 => QuorumRule::Majority,
                 1 => QuorumRule::Grid { columns: 3 },
-                _ => QuorumRule::Flexible {
-                    phase1: self.small(),
-                    phase2: self.small(),
-                },
+                _ => QuorumRule::Flexible { phase1: self.small(), phase2: self.small() },
             }),
         }
     }
 
     fn range_for(&mut self, from: u64, value: &Value) -> SlotRange {
-        let length = if value.may_span() {
-            1 + self.below(1000)
-        } else {
-            1
-        };
+        let length = if value.may_span() { 1 + self.below(1000) } else { 1 };
         SlotRange::new(Slot(from), Slot(from + length))
     }
 
@@ -170,26 +138,15 @@ impl Random {
             let from = next + self.below(3);
             let range = self.range_for(from, &value);
             next = range.to.0;
-            let class = if self.below(2) == 0 {
-                Class::Volatile
-            } else {
-                Class::Durable
-            };
-            extents.push(Extent {
-                range,
-                ballot: self.ballot(),
-                value,
-                class,
-            });
+            let class = if self.below(2) == 0 { Class::Volatile } else { Class::Durable };
+            extents.push(Extent { range, ballot: self.ballot(), value, class });
         }
         extents
     }
 
     pub(crate) fn payload(&mut self) -> Vec<u8> {
         let length = self.below(200);
-        (0..length)
-            .map(|_| u8::try_from(self.word() & 255).unwrap())
-            .collect()
+        (0..length).map(|_| u8::try_from(self.word() & 255).unwrap()).collect()
     }
 
     fn carry<'a>(&mut self, value: &Value, bytes: &'a [u8]) -> Option<&'a [u8]> {
@@ -199,10 +156,7 @@ impl Random {
     fn levels(&mut self) -> Levels {
         let lowest = u16::try_from(self.small() & 0xffff).unwrap();
         let above = u16::try_from(self.below(2)).unwrap();
-        Levels {
-            lowest: Level(lowest),
-            newest: Level(lowest.saturating_add(above)),
-        }
+        Levels { lowest: Level(lowest), newest: Level(lowest.saturating_add(above)) }
     }
 
     fn hello(&mut self) -> Hello<'static> {
@@ -212,11 +166,7 @@ impl Random {
             from: self.member(),
             boot: self.small(),
             to: NodeId(self.small()),
-            lane: if self.below(2) == 0 {
-                Lane::Control
-            } else {
-                Lane::Bulk
-            },
+            lane: if self.below(2) == 0 { Lane::Control } else { Lane::Bulk },
             client: "127.0.0.1:7450",
             admin: "hôst:7452",
             stream: "127.0.0.1:7453",
@@ -229,14 +179,8 @@ impl Random {
         let value = self.value(payload);
         let bytes = self.carry(&value, payload);
         let frame = match kind {
-            0 => Frame::Hello(Hello {
-                from,
-                ..self.hello()
-            }),
-            1 => Frame::Welcome(Hello {
-                from,
-                ..self.hello()
-            }),
+            0 => Frame::Hello(Hello { from, ..self.hello() }),
+            1 => Frame::Welcome(Hello { from, ..self.hello() }),
             2 => Frame::Refused(
                 RefusalCode::from_number(u32::try_from(self.below(12)).unwrap()),
                 "because",
@@ -248,37 +192,22 @@ impl Random {
             }),
             4 => Frame::Founding(Founding {
                 cluster: u128::from(self.word()) << 64 | u128::from(self.word()),
-                class: if self.below(2) == 0 {
-                    Class::Volatile
-                } else {
-                    Class::Durable
-                },
+                class: if self.below(2) == 0 { Class::Volatile } else { Class::Durable },
                 store: "lsm",
                 members: vec![(NodeId(self.small()), "10.0.0.1:7451"), (NodeId(9), "")],
             }),
-            5 => Frame::Forward {
-                value,
-                bytes: if value.has_bytes() { payload } else { &[] },
-            },
+            5 => Frame::Forward { value, bytes: if value.has_bytes() { payload } else { &[] } },
             6 => Frame::NotTaken {
                 value,
                 why: self.refusal(),
                 leader: Some(NodeId(self.small())).filter(|node| node.0 != 0),
             },
-            7 => Frame::FetchRequest {
-                value,
-                slot: self.slot(),
-            },
+            7 => Frame::FetchRequest { value, slot: self.slot() },
             8 => Frame::FetchReply { value, bytes },
-            24 => Frame::Applied {
-                to: self.slot(),
-                digest: self.wide(),
-            },
-            25 => Frame::SnapshotAsk {
-                at: self.slot(),
-                digest: self.digest(),
-                offset: self.wide(),
-            },
+            24 => Frame::Applied { to: self.slot(), digest: self.wide() },
+            25 => {
+                Frame::SnapshotAsk { at: self.slot(), digest: self.digest(), offset: self.wide() }
+            }
             26 => Frame::SnapshotOffer {
                 at: self.slot(),
                 digest: self.digest(),
@@ -309,20 +238,10 @@ impl Random {
                     })
                     .collect(),
             }),
-            35 => Frame::Needless {
-                stream: self.stream(),
-                below: self.wide(),
-                from: self.slot(),
-            },
-            40 => Frame::Recall {
-                cluster: self.digest(),
-                node: NodeId(self.small()),
-            },
+            35 => Frame::Needless { stream: self.stream(), below: self.wide(), from: self.slot() },
+            40 => Frame::Recall { cluster: self.digest(), node: NodeId(self.small()) },
             41 => Frame::Recalled {
-                written: Written {
-                    incarnation: Incarnation(self.small()),
-                    to: self.wide(),
-                },
+                written: Written { incarnation: Incarnation(self.small()), to: self.wide() },
             },
             kind => return (from, self.protocol(kind, value, bytes)),
         };
@@ -360,10 +279,7 @@ impl Random {
         let ballot = self.ballot();
         let from = 1 + (self.wide() >> 12);
         let message = match kind {
-            9 => Message::Phase1a {
-                ballot,
-                from: self.slot(),
-            },
+            9 => Message::Phase1a { ballot, from: self.slot() },
             10 => Message::Phase1b(Phase1b {
                 ballot,
                 from: self.slot(),
@@ -372,10 +288,7 @@ impl Random {
                 decided_to: self.slot(),
                 extents: self.extents(),
             }),
-            11 => Message::Preempted {
-                ballot,
-                promised: self.ballot(),
-            },
+            11 => Message::Preempted { ballot, promised: self.ballot() },
             12 => {
                 let message = Message::Phase2a(Phase2a {
                     ballot,
@@ -396,10 +309,7 @@ impl Random {
                 durable_to: self.slot(),
                 check: self.wide(),
             }),
-            14 => Message::Decided {
-                ballot,
-                decided_to: self.slot(),
-            },
+            14 => Message::Decided { ballot, decided_to: self.slot() },
             15 => Message::Heartbeat(Heartbeat {
                 ballot,
                 decided_to: self.slot(),
@@ -437,15 +347,10 @@ impl Random {
                 range: SlotRange::new(Slot(from), Slot(from + self.below(3))),
             },
             21 => {
-                let message = Message::Learn {
-                    range: self.range_for(from, &value),
-                    value,
-                };
+                let message = Message::Learn { range: self.range_for(from, &value), value };
                 return Frame::Protocol { message, bytes };
             }
-            28 => Message::BelowStart {
-                log_start: self.slot(),
-            },
+            28 => Message::BelowStart { log_start: self.slot() },
             31 => Message::Lay {
                 ballot,
                 number: self.small(),
@@ -455,37 +360,16 @@ impl Random {
                 ballot,
                 entries: (0..self.below(17)).map(|_| self.entry()).collect(),
             }),
-            33 => Message::Arm {
-                ballot,
-                slot: self.slot(),
-                prefix: self.wide(),
-            },
-            34 => Message::Armed {
-                ballot,
-                floor: self.slot(),
-            },
+            33 => Message::Arm { ballot, slot: self.slot(), prefix: self.wide() },
+            34 => Message::Armed { ballot, floor: self.slot() },
             36 => Message::LastingRequest { to: self.slot() },
             37 => Message::LastingReply { to: self.slot() },
-            38 => Message::EarlyRequest(Question {
-                ballot,
-                to: self.slot(),
-                check: self.wide(),
-            }),
-            39 => Message::EarlyReply {
-                ballot,
-                from: self.slot(),
-                to: self.slot(),
-            },
+            38 => Message::EarlyRequest(Question { ballot, to: self.slot(), check: self.wide() }),
+            39 => Message::EarlyReply { ballot, from: self.slot(), to: self.slot() },
             22 => Message::ReadRequest { id: self.wide() },
-            _ => Message::ReadReply {
-                id: self.wide(),
-                slot: self.slot(),
-            },
+            _ => Message::ReadReply { id: self.wide(), slot: self.slot() },
         };
-        Frame::Protocol {
-            message,
-            bytes: None,
-        }
+        Frame::Protocol { message, bytes: None }
     }
 }
 

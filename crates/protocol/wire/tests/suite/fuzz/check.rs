@@ -16,27 +16,17 @@ fn read(bytes: &[u8]) {
         Ok(Decoded::NeedMore(more)) => {
             assert!(more >= 1, "waits for nothing");
             let enough = bytes.len() + more;
-            assert!(
-                enough <= HEADER_BYTES + BODY_BYTES_MAX,
-                "waits for {enough} bytes"
-            );
+            assert!(enough <= HEADER_BYTES + BODY_BYTES_MAX, "waits for {enough} bytes");
         }
         Ok(Decoded::Frame { from, frame, used }) => {
             assert!(used <= bytes.len(), "uses what is not there");
             // Whatever is taken could have been sent by this side.
             let mut again = Vec::new();
             encode(from, &frame, &mut again).expect("a frame that was taken can be sent");
-            let expected = Decoded::Frame {
-                from,
-                frame,
-                used: again.len(),
-            };
+            let expected = Decoded::Frame { from, frame, used: again.len() };
             assert_eq!(decode(&again, BODY_BYTES_MAX), Ok(expected));
             // What follows changes nothing, and less is not enough.
-            assert_eq!(
-                decode(&bytes[..used], BODY_BYTES_MAX),
-                decode(bytes, BODY_BYTES_MAX)
-            );
+            assert_eq!(decode(&bytes[..used], BODY_BYTES_MAX), decode(bytes, BODY_BYTES_MAX));
             let less = decode(&bytes[..used - 1], BODY_BYTES_MAX);
             assert_eq!(less, Ok(Decoded::NeedMore(1)));
         }

@@ -11,12 +11,9 @@ fn golden() -> Vec<Seed> {
     let text = include_str!("../../../vectors/frames.txt");
     let blocks = (0..).zip(text.split("\n\n"));
     let seed = |(number, block): (usize, &str)| {
-        let fields = block
-            .lines()
-            .filter(|line| line.as_bytes().get(4).is_some_and(u8::is_ascii_digit));
-        let hex: String = fields
-            .filter_map(|line| line.split_whitespace().nth(2))
-            .collect();
+        let fields =
+            block.lines().filter(|line| line.as_bytes().get(4).is_some_and(u8::is_ascii_digit));
+        let hex: String = fields.filter_map(|line| line.split_whitespace().nth(2)).collect();
         let pairs = hex.as_bytes().chunks(2);
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
         Seed {

@@ -19,10 +19,7 @@ fn one<'a, T: Copy + PartialEq + std::fmt::Debug>(
         Ok(Found::NeedMore(more)) => {
             assert!(more >= 1, "waits for nothing");
             let enough = bytes.len() + more;
-            assert!(
-                enough <= HEAD_BYTES + BODY_BYTES_MAX,
-                "waits for {enough} bytes"
-            );
+            assert!(enough <= HEAD_BYTES + BODY_BYTES_MAX, "waits for {enough} bytes");
         }
         Ok(Found::Frame(frame, used)) => {
             // One frame has one sequence of bytes: what was taken is what this side would send.

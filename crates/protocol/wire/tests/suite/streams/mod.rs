@@ -27,78 +27,37 @@ const ASKS: [Ask<'static>; 17] = [
     Ask::Stat { name: "backup/1" },
     Ask::List { after: "" },
     Ask::List { after: "backup/1" },
-    Ask::Trim {
-        before: 4096,
-        name: "backup/1",
-    },
+    Ask::Trim { before: 4096, name: "backup/1" },
     Ask::Remove { name: "backup/1" },
-    Ask::Read {
-        from: 17,
-        to: u64::MAX,
-        follow: true,
-        name: "backup/1",
-    },
+    Ask::Read { from: 17, to: u64::MAX, follow: true, name: "backup/1" },
     Ask::Retain {
-        keep: Keep {
-            bytes: Some(1 << 30),
-            age_ms: Some(604_800_000),
-        },
+        keep: Keep { bytes: Some(1 << 30), age_ms: Some(604_800_000) },
         name: "backup/1",
     },
-    Ask::Retain {
-        keep: Keep {
-            bytes: None,
-            age_ms: None,
-        },
-        name: "backup/1",
-    },
-    Ask::Login {
-        name: "web",
-        password: Password(b"sesame"),
-    },
+    Ask::Retain { keep: Keep { bytes: None, age_ms: None }, name: "backup/1" },
+    Ask::Login { name: "web", password: Password(b"sesame") },
 ];
 
 const fn open(how: How) -> Ask<'static> {
-    Ask::Open {
-        how,
-        writer: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
-        name: "backup/1",
-    }
+    Ask::Open { how, writer: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100, name: "backup/1" }
 }
 
 const ANSWERS: [Answer<'static>; 14] = [
-    Answer::Welcome {
-        version: VERSION,
-        node: NodeId(2),
-        leader: "127.0.0.1:7453",
-    },
-    Answer::Welcome {
-        version: VERSION,
-        node: NodeId(1),
-        leader: "",
-    },
+    Answer::Welcome { version: VERSION, node: NodeId(2), leader: "127.0.0.1:7453" },
+    Answer::Welcome { version: VERSION, node: NodeId(1), leader: "" },
     Answer::Opened { position: 17 },
     Answer::Durable { position: 1 << 40 },
     Answer::Closed { position: 17 },
-    Answer::Ended {
-        position: u64::MAX - 1,
-    },
+    Answer::Ended { position: u64::MAX - 1 },
     Answer::Info(Info {
         id: 300,
         finished: false,
-        writing: Some(StreamName {
-            owner: NodeId(2),
-            boot: 5,
-            number: 9,
-        }),
+        writing: Some(StreamName { owner: NodeId(2), boot: 5, number: 9 }),
         start: 4096,
         end: 8192,
         pieces: 3,
         created_ms: 1_800_000_000_000,
-        keep: Keep {
-            bytes: Some(1 << 30),
-            age_ms: None,
-        },
+        keep: Keep { bytes: Some(1 << 30), age_ms: None },
         name: "backup/1",
     }),
     Answer::Info(Info {
@@ -109,21 +68,12 @@ const ANSWERS: [Answer<'static>; 14] = [
         end: 0,
         pieces: 1,
         created_ms: 0,
-        keep: Keep {
-            bytes: None,
-            age_ms: Some(0),
-        },
+        keep: Keep { bytes: None, age_ms: Some(0) },
         name: "empty",
     }),
     Answer::ListEnd,
-    Answer::Bytes {
-        position: 17,
-        bytes: b"bytes of a stream",
-    },
-    Answer::End {
-        position: 34,
-        finished: true,
-    },
+    Answer::Bytes { position: 17, bytes: b"bytes of a stream" },
+    Answer::End { position: 34, finished: true },
     Answer::Done { position: 4096 },
     Answer::Error {
         code: Code::Trimmed.number(),
@@ -172,10 +122,7 @@ fn frames_have_their_golden_bytes() {
         fs::write(&path, &actual).unwrap();
     }
     let expected = fs::read_to_string(path).unwrap();
-    assert!(
-        expected == actual,
-        "streams.txt differs; REWRITE=1 writes it again\n{actual}"
-    );
+    assert!(expected == actual, "streams.txt differs; REWRITE=1 writes it again\n{actual}");
 }
 
 #[test]
@@ -184,11 +131,7 @@ fn every_frame_comes_back_and_no_part_of_one_does() {
         let bytes = asked(&ask);
         assert_eq!(decode_ask(&bytes), Ok(Found::Frame(ask, bytes.len())));
         for cut in 0..bytes.len() {
-            let missing = if cut < HEAD_BYTES {
-                HEAD_BYTES
-            } else {
-                bytes.len()
-            } - cut;
+            let missing = if cut < HEAD_BYTES { HEAD_BYTES } else { bytes.len() } - cut;
             assert_eq!(decode_ask(&bytes[..cut]), Ok(Found::NeedMore(missing)));
         }
         // The other side never says that.
@@ -198,11 +141,7 @@ fn every_frame_comes_back_and_no_part_of_one_does() {
         let bytes = answered(&answer);
         assert_eq!(decode_answer(&bytes), Ok(Found::Frame(answer, bytes.len())));
         for cut in 0..bytes.len() {
-            let missing = if cut < HEAD_BYTES {
-                HEAD_BYTES
-            } else {
-                bytes.len()
-            } - cut;
+            let missing = if cut < HEAD_BYTES { HEAD_BYTES } else { bytes.len() } - cut;
             assert_eq!(decode_answer(&bytes[..cut]), Ok(Found::NeedMore(missing)));
         }
         assert!(matches!(decode_ask(&bytes), Err(Malformed::Kind(_))));
@@ -213,27 +152,18 @@ fn every_frame_comes_back_and_no_part_of_one_does() {
 fn the_longest_frames_are_taken_and_one_byte_more_is_not() {
     let data = vec![7; BODY_BYTES_MAX];
     let longest = asked(&Ask::Data(&data));
-    assert_eq!(
-        decode_ask(&longest),
-        Ok(Found::Frame(Ask::Data(&data), longest.len()))
-    );
+    assert_eq!(decode_ask(&longest), Ok(Found::Frame(Ask::Data(&data), longest.len())));
     let bytes = &data[..BYTES_MAX];
     let answer = Answer::Bytes { position: 0, bytes };
     let longest = answered(&answer);
     assert_eq!(longest.len(), HEAD_BYTES + BODY_BYTES_MAX);
-    assert_eq!(
-        decode_answer(&longest),
-        Ok(Found::Frame(answer, longest.len()))
-    );
+    assert_eq!(decode_answer(&longest), Ok(Found::Frame(answer, longest.len())));
     let name = "x".repeat(NAME_BYTES_MAX);
     let ask = Ask::Stat { name: &name };
     assert!(matches!(decode_ask(&asked(&ask)), Ok(Found::Frame(..))));
 
     let password = &data[..PASSWORD_BYTES_MAX];
-    let login = Ask::Login {
-        name: &name,
-        password: Password(password),
-    };
+    let login = Ask::Login { name: &name, password: Password(password) };
     let longest = asked(&login);
     assert_eq!(decode_ask(&longest), Ok(Found::Frame(login, longest.len())));
     let mut longer = longest;
@@ -267,12 +197,8 @@ fn the_longest_frames_are_taken_and_one_byte_more_is_not() {
 #[test]
 fn a_text_is_cut_to_what_a_frame_takes_and_never_within_a_letter() {
     let long = "ü".repeat(TEXT_BYTES_MAX);
-    let bytes = answered(&Answer::Error {
-        code: 1,
-        position: 0,
-        detail: &format!("x{long}"),
-        hint: &long,
-    });
+    let bytes =
+        answered(&Answer::Error { code: 1, position: 0, detail: &format!("x{long}"), hint: &long });
     let Ok(Found::Frame(Answer::Error { detail, hint, .. }, _)) = decode_answer(&bytes) else {
         panic!("{bytes:?}");
     };
@@ -282,21 +208,13 @@ fn a_text_is_cut_to_what_a_frame_takes_and_never_within_a_letter() {
 
 #[test]
 fn a_password_is_not_shown() {
-    let login = Ask::Login {
-        name: "web",
-        password: Password(b"sesame"),
-    };
+    let login = Ask::Login { name: "web", password: Password(b"sesame") };
     assert_eq!(format!("{login:?}"), "Login { name: \"web\", password: … }");
 }
 
 #[test]
 fn a_stranger_is_known_by_its_first_byte() {
-    for greeting in [
-        b"GET / HTTP/1.1\r\n".as_slice(),
-        b"*1\r\n",
-        b"QRTE",
-        b"\x16\x03",
-    ] {
+    for greeting in [b"GET / HTTP/1.1\r\n".as_slice(), b"*1\r\n", b"QRTE", b"\x16\x03"] {
         let refused = Err(Malformed::Kind(greeting[0]));
         assert_eq!(head(greeting), refused);
         assert_eq!(head(&greeting[..1]), refused);
@@ -351,10 +269,8 @@ fn the_example_of_the_page_is_what_is_spoken() {
     let (mut asks, mut answers) = (0, 0);
     for line in example.lines().skip(1).filter(|line| !line.is_empty()) {
         let (hex, said) = line[2..].split_once('|').expect("bytes and what they say");
-        let bytes: Vec<u8> = hex
-            .split_whitespace()
-            .map(|byte| u8::from_str_radix(byte, 16).unwrap())
-            .collect();
+        let bytes: Vec<u8> =
+            hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
         let frame = match &line[..1] {
             ">" => {
                 asks += 1;
@@ -376,10 +292,10 @@ fn no_bytes_of_a_streams_client_break_the_decoder() {
         let word = says.split(|c: char| !c.is_alphanumeric()).next().unwrap();
         format!("{side}{at:02}-{}", word.to_lowercase())
     };
-    let asks = ASKS.iter().enumerate().map(|(at, ask)| Seed {
-        name: name("ask", at, format!("{ask:?}")),
-        bytes: asked(ask),
-    });
+    let asks = ASKS
+        .iter()
+        .enumerate()
+        .map(|(at, ask)| Seed { name: name("ask", at, format!("{ask:?}")), bytes: asked(ask) });
     let answers = ANSWERS.iter().enumerate().map(|(at, answer)| Seed {
         name: name("answer", at, format!("{answer:?}")),
         bytes: answered(answer),

@@ -8,11 +8,7 @@ use quorate_access::{Command, Password, Role, Users};
 const HASH: &str = "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaA";
 
 fn set(name: &str, role: Option<Role>, password: Password) -> Command {
-    Command::Set {
-        name: name.to_owned(),
-        role,
-        password,
-    }
+    Command::Set { name: name.to_owned(), role, password }
 }
 
 fn hash() -> Password {
@@ -41,9 +37,7 @@ fn seeds() -> Vec<Seed> {
     let ann = || set("ann", Some(Role::Admin), Password::None);
     let bob = || set("bob", Some(Role::Reader), hash());
     let nobody = || set("default", Some(Role::Reader), Password::None);
-    let remove = |name: &str| Command::Remove {
-        name: name.to_owned(),
-    };
+    let remove = |name: &str| Command::Remove { name: name.to_owned() };
     let all: [(&str, Vec<Command>, Vec<Command>); 5] = [
         ("nobody", vec![], vec![]),
         ("the-first", vec![], vec![bob(), ann(), bob()]),

@@ -13,10 +13,7 @@ pub(crate) fn check(bytes: &[u8]) {
     };
     let (table, commands) = rest.split_at(rest.len().min(usize::from(units) * UNIT));
     // Padded up to a whole unit.
-    let end = table
-        .iter()
-        .rposition(|byte| *byte != PAD)
-        .map_or(0, |last| last + 1);
+    let end = table.iter().rposition(|byte| *byte != PAD).map_or(0, |last| last + 1);
     let mut users = Users::default();
     if let Some(read) = Users::decode(&table[..end]) {
         // [snap-1] Equal tables, equal bytes.

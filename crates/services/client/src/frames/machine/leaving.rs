@@ -74,10 +74,7 @@ impl Machine {
         let (bytes, rest) = self.room.split_at_mut_checked(batch.bytes.len())?;
         bytes.copy_from_slice(&batch.bytes);
         rest.fill(0);
-        let [from, to] = [self.own, place.station].map(|mac| Address {
-            mac,
-            ..Address::default()
-        });
+        let [from, to] = [self.own, place.station].map(|mac| Address { mac, ..Address::default() });
         let header = Header::submit(place.group, value, 0);
         self.counts.sent += 1;
         let frame = Form::Raw.write(&mut self.frame, &from, &to, &header, &self.room);
@@ -122,9 +119,6 @@ impl Machine {
         let retry = oldest.filter(|_| self.uses_frames());
         let retry = retry.map(|(last, _)| last.max(self.progress_at) + RETRY_US);
         let back = self.back.map(|_| self.back_at + BACK_US);
-        [self.ask_at(), retry, back, offer]
-            .into_iter()
-            .flatten()
-            .min()
+        [self.ask_at(), retry, back, offer].into_iter().flatten().min()
     }
 }

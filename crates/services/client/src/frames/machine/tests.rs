@@ -16,10 +16,7 @@ use super::{leaving::RETRY_US, *};
 const GROUP: u32 = 0x0102_0304;
 const ROOM: usize = 128;
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
-const NAME: Name = Name {
-    origin: 1 << 31 | 5,
-    boot: 3,
-};
+const NAME: Name = Name { origin: 1 << 31 | 5, boot: 3 };
 /// The slot of the client's registration.
 const SESSION: u64 = 4;
 
@@ -55,10 +52,7 @@ struct Group {
 }
 
 fn address(mac: [u8; 6]) -> Address {
-    Address {
-        mac,
-        ..Address::default()
-    }
+    Address { mac, ..Address::default() }
 }
 
 fn frame(from: [u8; 6], to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
@@ -69,10 +63,7 @@ fn frame(from: [u8; 6], to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
 
 impl Group {
     fn new(seed: u64) -> Self {
-        let none = Entry {
-            value: Descriptor::NONE,
-            room: vec![0; ROOM],
-        };
+        let none = Entry { value: Descriptor::NONE, room: vec![0; ROOM] };
         Self {
             dice: Dice::new(seed),
             now: 0,
@@ -152,22 +143,13 @@ impl Group {
     }
 
     fn ballot(&self) -> PackedBallot {
-        let ballot = Ballot {
-            era: Era(self.era),
-            round: self.station.into(),
-            node: NodeId(1),
-        };
+        let ballot = Ballot { era: Era(self.era), round: self.station.into(), node: NodeId(1) };
         PackedBallot::of(ballot).unwrap()
     }
 
     fn decision(&self, slot: usize) -> Vec<u8> {
         let to = stations(GROUP)[1].mac;
-        frame(
-            self.station(),
-            to,
-            &self.decided(slot),
-            &self.log[slot].room,
-        )
+        frame(self.station(), to, &self.decided(slot), &self.log[slot].room)
     }
 
     /// Sent to the client, as far as the network lets it through.
@@ -201,10 +183,7 @@ impl Group {
             length: 8,
             crc: 0,
         };
-        Entry {
-            value,
-            room: vec![5; ROOM],
-        }
+        Entry { value, room: vec![5; ROOM] }
     }
 
     fn on_submit(&mut self, bytes: &[u8]) {
@@ -215,9 +194,7 @@ impl Group {
             heard: stations(GROUP)[0].mac,
             owner: Address::default(),
         };
-        let Ok(said) = admit(&setup, Port::Network, bytes, |said| {
-            said.kind == Type::Submit
-        }) else {
+        let Ok(said) = admit(&setup, Port::Network, bytes, |said| said.kind == Type::Submit) else {
             return;
         };
         let refuse = match () {
@@ -447,13 +424,7 @@ fn frames_that_prove_nothing_are_not_believed() {
         change(&mut header);
         frame(group.station(), to, &header, &room)
     };
-    let era = |era: u32| {
-        PackedBallot::of(Ballot {
-            era: Era(era),
-            round: 1,
-            node: NodeId(1),
-        })
-    };
+    let era = |era: u32| PackedBallot::of(Ballot { era: Era(era), round: 1, node: NodeId(1) });
     let unsound: [Vec<u8>; 9] = [
         other(&|header| header.flags |= HINT),
         other(&|header| header.flags = 0),
@@ -500,14 +471,7 @@ fn two_values_for_a_slot_end_the_trust_in_frames() {
             slot: slot as u64,
             ballot: group.ballot(),
             flags: COORDINATOR,
-            ..Header::submit(
-                GROUP,
-                Descriptor {
-                    counter,
-                    ..other.value
-                },
-                0,
-            )
+            ..Header::submit(GROUP, Descriptor { counter, ..other.value }, 0)
         };
         let to = stations(GROUP)[1].mac;
         client.on_frame(0, &frame(group.station(), to, &header, &other.room));
@@ -541,10 +505,7 @@ fn a_session_that_ended_leaves_all_unknown() {
         group.turn(&mut client);
     }
     let ends: Vec<_> = std::iter::from_fn(|| client.take_done()).collect();
-    let unknown = |tag| Done {
-        tag,
-        outcome: Outcome::Unknown,
-    };
+    let unknown = |tag| Done { tag, outcome: Outcome::Unknown };
     assert_eq!(ends, [0, 1, 2].map(unknown));
     let refused = client.submit(3, [&b"x"[..]].into_iter());
     assert_eq!(refused, Err(NotTaken::Over));
@@ -557,32 +518,15 @@ fn what_nodes_say_is_weighed() {
     let mut client = client(&group);
     submit(&mut client, 0);
     let sound = group.stand();
-    let strange = Stand {
-        cluster: 8,
-        next: 2,
-        applied_to: 100,
-        ..sound
-    };
-    let behind = Stand {
-        applied_to: SESSION,
-        session: 0,
-        next: 0,
-        ..sound
-    };
+    let strange = Stand { cluster: 8, next: 2, applied_to: 100, ..sound };
+    let behind = Stand { applied_to: SESSION, session: 0, next: 0, ..sound };
     for stand in [strange, behind] {
         client.on_stand(0, &stand);
         assert_eq!((client.take_done(), client.open()), (None, 1));
     }
-    let ahead = Stand {
-        next: 9,
-        applied_to: 100,
-        ..sound
-    };
+    let ahead = Stand { next: 9, applied_to: 100, ..sound };
     client.on_stand(0, &ahead);
-    assert_eq!(
-        client.take_done().map(|done| done.outcome),
-        Some(Outcome::Unknown)
-    );
+    assert_eq!(client.take_done().map(|done| done.outcome), Some(Outcome::Unknown));
     assert_eq!(client.counts().conflicts, 1);
 }
 
@@ -591,11 +535,7 @@ fn what_nodes_say_is_weighed() {
 fn a_stand_that_no_log_reaches_is_not_believed() {
     let group = Group::new(3);
     for (applied_to, next) in [(u64::MAX, 1), (20, u64::MAX)] {
-        let stand = Stand {
-            applied_to,
-            next,
-            ..group.stand()
-        };
+        let stand = Stand { applied_to, next, ..group.stand() };
         let mut client = client(&group);
         submit(&mut client, 0);
         client.on_stand(0, &stand);

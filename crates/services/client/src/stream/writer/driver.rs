@@ -73,9 +73,8 @@ impl Driver {
         driver.nodes.served();
         driver.durable = first;
         driver.how = How::Continue;
-        let spawned = thread::Builder::new()
-            .name("stream-writer".to_owned())
-            .spawn(move || driver.run(link));
+        let spawned =
+            thread::Builder::new().name("stream-writer".to_owned()).spawn(move || driver.run(link));
         spawned.map_err(|error| Error::Machine(format!("cannot start a thread: {error}")))?;
         Ok(first)
     }
@@ -98,11 +97,7 @@ impl Driver {
     }
 
     fn ask_to_open(&self, link: &mut Link) -> Result<u64, Trouble> {
-        let open = Ask::Open {
-            how: self.how,
-            writer: self.writer,
-            name: &self.name,
-        };
+        let open = Ask::Open { how: self.how, writer: self.writer, name: &self.name };
         link.say(&[open], self.nodes.options.stall)?;
         match link.hear(self.nodes.options.stall)? {
             Answer::Opened { position } => Ok(position),
@@ -266,9 +261,7 @@ impl Driver {
         };
         let why = self.send_on(&socket);
         self.shared.lock().hang_up();
-        hearing
-            .join()
-            .expect("the thread that hears does not panic");
+        hearing.join().expect("the thread that hears does not panic");
         let mut state = self.shared.lock();
         state.socket = None;
         match state.over.is_some() || state.dropped {
@@ -280,9 +273,7 @@ impl Driver {
     fn hear_on(&self, socket: &Stream, frames: Frames) -> std::io::Result<JoinHandle<()>> {
         // What the node owes is watched by the thread that sends.
         socket.socket().set_read_timeout(None)?;
-        socket
-            .socket()
-            .set_write_timeout(Some(self.nodes.options.stall))?;
+        socket.socket().set_write_timeout(Some(self.nodes.options.stall))?;
         let (kept, heard) = (socket.clone(), socket.clone());
         let mut state = self.shared.lock();
         state.broken = None;
@@ -395,16 +386,11 @@ impl State {
             }
             Answer::Ended { position } => {
                 self.window.acknowledged(position)?;
-                Err(Trouble::Later(
-                    "another node or writer ended what was written".to_owned(),
-                ))
+                Err(Trouble::Later("another node or writer ended what was written".to_owned()))
             }
-            Answer::Error {
-                code,
-                position,
-                detail,
-                hint,
-            } => Err(Trouble::of(code, position, detail, hint)),
+            Answer::Error { code, position, detail, hint } => {
+                Err(Trouble::of(code, position, detail, hint))
+            }
             _ => Err(Trouble::unexpected()),
         }
     }

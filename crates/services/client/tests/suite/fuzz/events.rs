@@ -4,10 +4,7 @@ use quorate_client::frames::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, 
 use quorate_wire::frame_clients::{Name, STAND_BYTES, Stand};
 
 pub(crate) const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
-pub(crate) const NAME: Name = Name {
-    origin: 1 << 31 | 5,
-    boot: 3,
-};
+pub(crate) const NAME: Name = Name { origin: 1 << 31 | 5, boot: 3 };
 pub(crate) const SUBMIT: u8 = 0;
 pub(crate) const FRAME: u8 = 1;
 pub(crate) const STAND: u8 = 2;

@@ -30,11 +30,7 @@ fn stand(applied_to: u64, next: u64) -> Stand {
     Stand {
         cluster: 7,
         leads: true,
-        place: Some(Place {
-            group: GROUP,
-            room: ROOM as u16,
-            station: LEADER,
-        }),
+        place: Some(Place { group: GROUP, room: ROOM as u16, station: LEADER }),
         era: 1,
         applied_to,
         session: SESSION,
@@ -43,10 +39,7 @@ fn stand(applied_to: u64, next: u64) -> Stand {
 }
 
 fn frame(to: [u8; 6], header: &Header, room: &[u8]) -> Vec<u8> {
-    let [from, to] = [LEADER, to].map(|mac| Address {
-        mac,
-        ..Address::default()
-    });
+    let [from, to] = [LEADER, to].map(|mac| Address { mac, ..Address::default() });
     let mut buffer = vec![0; Form::Raw.room_at() + ROOM];
     let made = Form::Raw.write(&mut buffer, &from, &to, header, room);
     let mut event = vec![FRAME];
@@ -72,11 +65,7 @@ fn value(number: u64) -> (Descriptor, Vec<u8>) {
 }
 
 fn decided(slot: u64, (value, room): &(Descriptor, Vec<u8>)) -> Vec<u8> {
-    let ballot = Ballot {
-        era: Era(1),
-        round: 1,
-        node: NodeId(1),
-    };
+    let ballot = Ballot { era: Era(1), round: 1, node: NodeId(1) };
     let ballot = PackedBallot::of(ballot).expect("a small one");
     let header = Header {
         kind: Type::Decided,
@@ -160,21 +149,14 @@ fn seeds() -> Vec<Seed> {
                 vec![DISCONNECTED],
                 time(2_000),
                 vec![CONNECTED],
-                says(&Stand {
-                    place: None,
-                    ..stand(FIRST + 2, 3)
-                }),
+                says(&Stand { place: None, ..stand(FIRST + 2, 3) }),
             ],
         ),
         (
             "gone",
             vec![
                 submits(2),
-                says(&Stand {
-                    session: 0,
-                    next: 0,
-                    ..stand(FIRST + 5, 0)
-                }),
+                says(&Stand { session: 0, next: 0, ..stand(FIRST + 5, 0) }),
                 submits(1),
             ],
         ),

@@ -83,8 +83,7 @@ impl Asking {
         query: &Query,
         freshness: Freshness,
     ) -> Result<(M, Share), Status> {
-        self.query_within(asker, &self.memory, query, freshness)
-            .await
+        self.query_within(asker, &self.memory, query, freshness).await
     }
 
     /// The same, with other memory for the answer.
@@ -148,8 +147,7 @@ impl Asking {
             Work::Command(command) => self.local.submit(by.before(command.clone()), done),
             Work::CommandAt(make) => {
                 let (by, make) = (by.clone(), Arc::clone(make));
-                self.local
-                    .submit_at(move |now_ms| by.before(make(now_ms)), done)
+                self.local.submit_at(move |now_ms| by.before(make(now_ms)), done)
             }
             Work::Query(query, freshness) => {
                 let query = by.before(query.clone());

@@ -24,8 +24,7 @@ fn read(
 ) -> Result<Vec<u8>, Status> {
     let options = DeserializeOptions::new().deny_unknown_fields(false);
     let read = DynamicMessage::deserialize_with_options(kind.clone(), json, &options);
-    read.map(|message| message.encode_to_vec())
-        .map_err(|error| malformed(&error))
+    read.map(|message| message.encode_to_vec()).map_err(|error| malformed(&error))
 }
 
 /// A request as gRPC carries it: one message, or as many as the client sends if that is a stream. Without a body it is an
@@ -91,8 +90,7 @@ mod tests {
 
     fn kind(name: &str) -> MessageDescriptor {
         let pool = DescriptorPool::decode(DESCRIPTORS).unwrap();
-        pool.get_message_by_name(&format!("etcdserverpb.{name}"))
-            .unwrap()
+        pool.get_message_by_name(&format!("etcdserverpb.{name}")).unwrap()
     }
 
     fn one<M: prost::Message + Default>(name: &str, json: &str) -> M {
@@ -102,42 +100,21 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_etcd_reads_them() {
-        let put: PutRequest = one(
-            "PutRequest",
-            r#"{"key":"Zm9v","value":"YmFy","lease":"7","new":1}"#,
-        );
-        assert_eq!(
-            (&put.key[..], &put.value[..], put.lease),
-            (&b"foo"[..], &b"bar"[..], 7)
-        );
-        let put: PutRequest = one(
-            "PutRequest",
-            r#"{"key":"Zm9v","prev_kv":true,"ignoreValue":true,"lease":8}"#,
-        );
+        let put: PutRequest =
+            one("PutRequest", r#"{"key":"Zm9v","value":"YmFy","lease":"7","new":1}"#);
+        assert_eq!((&put.key[..], &put.value[..], put.lease), (&b"foo"[..], &b"bar"[..], 7));
+        let put: PutRequest =
+            one("PutRequest", r#"{"key":"Zm9v","prev_kv":true,"ignoreValue":true,"lease":8}"#);
         assert_eq!((put.prev_kv, put.ignore_value, put.lease), (true, true, 8));
         let txn: TxnRequest = one(
             "TxnRequest",
             r#"{"compare":[{"result":"EQUAL","target":"CREATE","key":"Zm9v","createRevision":"2"}],
                 "success":[{"requestPut":{"key":"Zm9v","value":"YmFy"}}]}"#,
         );
-        assert_eq!(
-            txn.compare[0].target_union,
-            Some(TargetUnion::CreateRevision(2))
-        );
-        assert!(matches!(
-            txn.success[0].request,
-            Some(Request::RequestPut(_))
-        ));
+        assert_eq!(txn.compare[0].target_union, Some(TargetUnion::CreateRevision(2)));
+        assert!(matches!(txn.success[0].request, Some(Request::RequestPut(_))));
         assert_eq!(one::<PutRequest>("PutRequest", ""), PutRequest::default());
-        for bad in [
-            "{",
-            "[]",
-            "7",
-            r#"{"key":7}"#,
-            r#"{"key":"*"}"#,
-            "{}{}",
-            r#"{"lease":"x"}"#,
-        ] {
+        for bad in ["{", "[]", "7", r#"{"key":7}"#, r#"{"key":"*"}"#, "{}{}", r#"{"lease":"x"}"#] {
             let refused = frames(&kind("PutRequest"), bad.as_bytes(), false);
             assert!(refused.is_err(), "{bad}");
         }
@@ -151,36 +128,22 @@ mod tests {
         let bytes = frames(&kind("WatchRequest"), body, true).unwrap();
         let length = usize::try_from(u32::from_be_bytes(bytes[1..5].try_into().unwrap())).unwrap();
         let first = WatchRequest::decode(&bytes[5..5 + length]).unwrap();
-        assert!(matches!(
-            first.request_union,
-            Some(RequestUnion::CreateRequest(_))
-        ));
+        assert!(matches!(first.request_union, Some(RequestUnion::CreateRequest(_))));
         let second = WatchRequest::decode(&bytes[10 + length..]).unwrap();
-        assert!(matches!(
-            second.request_union,
-            Some(RequestUnion::ProgressRequest(_))
-        ));
+        assert!(matches!(second.request_union, Some(RequestUnion::ProgressRequest(_))));
     }
 
     #[test]
     fn answers_are_written_as_etcd_writes_them() {
-        let header = Some(ResponseHeader {
-            cluster_id: u64::MAX,
-            revision: 3,
-            ..ResponseHeader::default()
-        });
+        let header =
+            Some(ResponseHeader { cluster_id: u64::MAX, revision: 3, ..ResponseHeader::default() });
         let kv = KeyValue {
             key: "foo".into(),
             mod_revision: 3,
             value: vec![0xff, 0xfe].into(),
             ..KeyValue::default()
         };
-        let answer = RangeResponse {
-            header,
-            kvs: vec![kv],
-            more: false,
-            count: 1,
-        };
+        let answer = RangeResponse { header, kvs: vec![kv], more: false, count: 1 };
         let text = encode(&kind("RangeResponse"), answer.encode_to_vec().into()).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
@@ -191,10 +154,7 @@ mod tests {
             client_ur_ls: vec!["http://h:1".to_owned()],
             ..Default::default()
         };
-        let answer = MemberListResponse {
-            header: None,
-            members: vec![member],
-        };
+        let answer = MemberListResponse { header: None, members: vec![member] };
         let text = encode(&kind("MemberListResponse"), answer.encode_to_vec().into()).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),

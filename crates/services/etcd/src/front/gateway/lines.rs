@@ -26,11 +26,7 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(body: Body) -> Self {
-        Self {
-            body,
-            bytes: BytesMut::new(),
-            end: None,
-        }
+        Self { body, bytes: BytesMut::new(), end: None }
     }
 
     fn take(&mut self) -> Option<Bytes> {
@@ -90,11 +86,7 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) const fn new(frames: Frames, kind: MessageDescriptor) -> Self {
-        Self {
-            frames,
-            kind,
-            is_over: false,
-        }
+        Self { frames, kind, is_over: false }
     }
 }
 

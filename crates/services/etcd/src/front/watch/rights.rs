@@ -17,11 +17,7 @@ const RANGES_MAX: usize = 1000;
 
 /// Whether it says that somebody may not, and not that nobody can say.
 pub(super) fn is_refusal(status: &Status) -> bool {
-    let codes = [
-        Code::PermissionDenied,
-        Code::Unauthenticated,
-        Code::InvalidArgument,
-    ];
+    let codes = [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument];
     codes.contains(&status.code())
 }
 
@@ -41,21 +37,14 @@ impl WatchStream {
         if patiently(|| self.asking.is_open()).await? {
             return Ok(());
         }
-        let ranges = ranges
-            .into_iter()
-            .map(|(key, range_end)| WatchCreateRequest {
-                key,
-                range_end,
-                ..WatchCreateRequest::default()
-            });
-        let ranges = ranges.collect();
-        let query = Query::Auth(AuthAsk {
-            what: Some(What::Read(Ranges { ranges })),
+        let ranges = ranges.into_iter().map(|(key, range_end)| WatchCreateRequest {
+            key,
+            range_end,
+            ..WatchCreateRequest::default()
         });
-        let ask = || {
-            self.asking
-                .query::<Credentials>(&self.asker, &query, Freshness::Local)
-        };
+        let ranges = ranges.collect();
+        let query = Query::Auth(AuthAsk { what: Some(What::Read(Ranges { ranges })) });
+        let ask = || self.asking.query::<Credentials>(&self.asker, &query, Freshness::Local);
         patiently(ask).await.map(drop)
     }
 

@@ -360,11 +360,7 @@ mod tests {
 
     fn put(key: &str, mod_revision: i64) -> Event {
         Event {
-            kv: Some(KeyValue {
-                key: key.to_owned().into(),
-                mod_revision,
-                ..KeyValue::default()
-            }),
+            kv: Some(KeyValue { key: key.to_owned().into(), mod_revision, ..KeyValue::default() }),
             ..Event::default()
         }
     }
@@ -392,25 +388,12 @@ mod tests {
     fn each_watcher_is_told_its_own_in_order() {
         let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);
         let events = vec![put("b", 5), put("a", 5), put("a", 6), put("d", 7)];
-        let batch = Batch {
-            from: 5,
-            to: 7,
-            events,
-            has_prev: false,
-            share: None,
-        };
+        let batch = Batch { from: 5, to: 7, events, has_prev: false, share: None };
         let events = ByKey::new(&batch.events);
         let told = |all: &Watchers, id| {
-            let told = all
-                .told(id, &events)
-                .into_iter()
-                .filter_map(|event| event.kv);
-            let said = told.map(|kv| {
-                (
-                    String::from_utf8(kv.key.to_vec()).expect("text"),
-                    kv.mod_revision,
-                )
-            });
+            let told = all.told(id, &events).into_iter().filter_map(|event| event.kv);
+            let said =
+                told.map(|kv| (String::from_utf8(kv.key.to_vec()).expect("text"), kv.mod_revision));
             said.collect::<Vec<_>>()
         };
         let said = |key: &str, revision| (key.to_owned(), revision);

@@ -37,12 +37,7 @@ impl Image {
     }
 
     pub(super) const fn within(bytes_max: usize) -> Self {
-        Self {
-            passed: None,
-            kept: BTreeMap::new(),
-            kept_bytes: 0,
-            bytes_max,
-        }
+        Self { passed: None, kept: BTreeMap::new(), kept_bytes: 0, bytes_max }
     }
 
     fn bytes_of(key: &[u8], value: Option<&Bytes>) -> usize {
@@ -81,9 +76,7 @@ impl Image {
             Some(passed) => Bound::Excluded(&**passed),
             None => Bound::Unbounded,
         };
-        let mut now = entries
-            .range::<[u8], _>((after, Bound::Unbounded))
-            .peekable();
+        let mut now = entries.range::<[u8], _>((after, Bound::Unbounded)).peekable();
         let mut given = 0;
         let mut last = None;
         while given < bytes.max(1) {
@@ -159,9 +152,8 @@ mod tests {
                 }
             }
         }
-        let was: Vec<_> = (0..2000)
-            .map(|number| (key(number).to_vec(), Bytes::from(vec![1; 1000])))
-            .collect();
+        let was: Vec<_> =
+            (0..2000).map(|number| (key(number).to_vec(), Bytes::from(vec![1; 1000]))).collect();
         assert_eq!(seen, was);
         assert!(store.image.is_none());
     }
@@ -176,10 +168,7 @@ mod tests {
         assert_eq!(store.health(), Health::Behind);
         let mut passed = 0;
         while store.health() == Health::Behind {
-            assert_eq!(
-                store.next_image(50_000, &mut |_, _| passed += 1),
-                Imaged::More
-            );
+            assert_eq!(store.next_image(50_000, &mut |_, _| passed += 1), Imaged::More);
         }
         assert!(passed > 200, "{passed}");
         store.image = Some(Image::within(50_000));
@@ -187,11 +176,7 @@ mod tests {
             store.remove(&key(number));
         }
         assert_eq!(store.next_image(1, &mut |_, _| {}), Imaged::Failed);
-        assert_eq!(
-            store.health(),
-            Health::Well,
-            "nothing holds it back any more"
-        );
+        assert_eq!(store.health(), Health::Well, "nothing holds it back any more");
     }
 
     #[test]

@@ -38,9 +38,7 @@ const NOBODY: &str = "etcdserver: user name is empty";
 /// A request with a token.
 pub fn with<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request
-        .metadata_mut()
-        .insert("token", token.parse().expect("text"));
+    request.metadata_mut().insert("token", token.parse().expect("text"));
     request
 }
 
@@ -49,10 +47,7 @@ pub fn auth(node: &Node) -> AuthClient<Channel> {
 }
 
 pub async fn login(node: &Node, name: &str, password: &str) -> Result<String, Status> {
-    let request = AuthenticateRequest {
-        name: name.to_owned(),
-        password: password.to_owned(),
-    };
+    let request = AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
     Ok(auth(node).authenticate(request).await?.into_inner().token)
 }
 
@@ -62,21 +57,12 @@ async fn add(node: &Node, token: &str, name: &str, password: &str) {
         password: password.to_owned(),
         ..AuthUserAddRequest::default()
     };
-    auth(node)
-        .user_add(with(token, request))
-        .await
-        .expect("it is new");
+    auth(node).user_add(with(token, request)).await.expect("it is new");
 }
 
 async fn grant(node: &Node, token: &str, user: &str, role: &str) {
-    let request = AuthUserGrantRoleRequest {
-        user: user.to_owned(),
-        role: role.to_owned(),
-    };
-    auth(node)
-        .user_grant_role(with(token, request))
-        .await
-        .expect("both are there");
+    let request = AuthUserGrantRoleRequest { user: user.to_owned(), role: role.to_owned() };
+    auth(node).user_grant_role(with(token, request)).await.expect("both are there");
 }
 
 fn permission(
@@ -99,14 +85,9 @@ pub async fn enable(node: &Node) -> String {
     add(node, "", "root", "r00t").await;
     grant(node, "", "root", "root").await;
     add(node, "", "ann", "sesame").await;
-    let role = AuthRoleAddRequest {
-        name: "some".to_owned(),
-    };
+    let role = AuthRoleAddRequest { name: "some".to_owned() };
     auth(node).role_add(role).await.unwrap();
-    auth(node)
-        .role_grant_permission(permission("some", "a", "b"))
-        .await
-        .unwrap();
+    auth(node).role_grant_permission(permission("some", "a", "b")).await.unwrap();
     grant(node, "", "ann", "some").await;
     auth(node).auth_enable(AuthEnableRequest {}).await.unwrap();
     login(node, "root", "r00t").await.unwrap()
@@ -124,50 +105,27 @@ fn a_token_is_good_at_every_member() {
             // It is as far as the others once it has answered this.
             kv.range(with(&root, get("a"))).await.unwrap();
             kv.put(with(&ann, put("a", "1"))).await.unwrap();
-            let serializable = quorate_etcd::proto::etcdserverpb::RangeRequest {
-                serializable: true,
-                ..get("a")
-            };
+            let serializable =
+                quorate_etcd::proto::etcdserverpb::RangeRequest { serializable: true, ..get("a") };
             kv.range(with(&ann, serializable.clone())).await.unwrap();
-            check(
-                kv.put(with(&ann, put("b", "1"))).await,
-                Code::PermissionDenied,
-                DENIED,
-            );
-            check(
-                kv.range(with(&ann, get("b"))).await,
-                Code::PermissionDenied,
-                DENIED,
-            );
+            check(kv.put(with(&ann, put("b", "1"))).await, Code::PermissionDenied, DENIED);
+            check(kv.range(with(&ann, get("b"))).await, Code::PermissionDenied, DENIED);
             check(kv.range(get("a")).await, Code::InvalidArgument, NOBODY);
             check(kv.range(serializable).await, Code::InvalidArgument, NOBODY);
             check(kv.put(put("a", "1")).await, Code::InvalidArgument, NOBODY);
             for token in ["x.1", "", &ann[1..], &format!("{ann}AAAA")] {
-                check(
-                    kv.put(with(token, put("a", "1"))).await,
-                    Code::Unauthenticated,
-                    INVALID,
-                );
+                check(kv.put(with(token, put("a", "1"))).await, Code::Unauthenticated, INVALID);
             }
             // As the gateway of HTTP sends it.
             let mut request = Request::new(get("a"));
-            request
-                .metadata_mut()
-                .insert("authorization", ann.parse().unwrap());
+            request.metadata_mut().insert("authorization", ann.parse().unwrap());
             kv.range(request).await.unwrap();
         }
         let wrong = "etcdserver: authentication failed, invalid user ID or password";
         for (name, password) in [("ann", "Sesame"), ("eve", "sesame"), ("ann", ""), ("", "")] {
-            check(
-                login(&nodes[2], name, password).await,
-                Code::InvalidArgument,
-                wrong,
-            );
+            check(login(&nodes[2], name, password).await, Code::InvalidArgument, wrong);
         }
-        let status = auth(&nodes[2])
-            .auth_status(with(&root, AuthStatusRequest {}))
-            .await
-            .unwrap();
+        let status = auth(&nodes[2]).auth_status(with(&root, AuthStatusRequest {})).await.unwrap();
         assert!(status.into_inner().enabled);
     });
 }
@@ -239,46 +197,27 @@ fn a_token_is_of_one_password_and_one_enabling() {
             name: "ann".to_owned(),
             role: "root".to_owned(),
         };
-        auth(&node)
-            .user_revoke_role(with(&root, revoke))
-            .await
-            .unwrap();
-        check(
-            node.kv().put(with(&ann, put("x", "1"))).await,
-            Code::PermissionDenied,
-            DENIED,
-        );
+        auth(&node).user_revoke_role(with(&root, revoke)).await.unwrap();
+        check(node.kv().put(with(&ann, put("x", "1"))).await, Code::PermissionDenied, DENIED);
         let change = AuthUserChangePasswordRequest {
             name: "ann".to_owned(),
             password: "open".to_owned(),
             ..AuthUserChangePasswordRequest::default()
         };
-        auth(&node)
-            .user_change_password(with(&root, change))
-            .await
-            .unwrap();
+        auth(&node).user_change_password(with(&root, change)).await.unwrap();
         check(reads(ann).await, Code::Unauthenticated, INVALID);
         assert!(login(&node, "ann", "sesame").await.is_err());
         let ann = login(&node, "ann", "open").await.unwrap();
         reads(ann.clone()).await.unwrap();
-        let delete = AuthUserDeleteRequest {
-            name: "ann".to_owned(),
-        };
+        let delete = AuthUserDeleteRequest { name: "ann".to_owned() };
         auth(&node).user_delete(with(&root, delete)).await.unwrap();
         check(reads(ann.clone()).await, Code::Unauthenticated, INVALID);
         add(&node, &root, "ann", "open").await;
         check(reads(ann).await, Code::Unauthenticated, INVALID);
-        auth(&node)
-            .auth_disable(with(&root, AuthDisableRequest {}))
-            .await
-            .unwrap();
+        auth(&node).auth_disable(with(&root, AuthDisableRequest {})).await.unwrap();
         node.kv().put(put("a", "1")).await.unwrap();
         let off = "etcdserver: authentication is not enabled";
-        check(
-            login(&node, "root", "r00t").await,
-            Code::FailedPrecondition,
-            off,
-        );
+        check(login(&node, "root", "r00t").await, Code::FailedPrecondition, off);
         auth(&node).auth_enable(AuthEnableRequest {}).await.unwrap();
         check(reads(root).await, Code::Unauthenticated, INVALID);
         let root = login(&node, "root", "r00t").await.unwrap();
@@ -296,10 +235,7 @@ fn a_token_is_of_one_password_and_one_enabling() {
                 password,
                 ..AuthUserAddRequest::default()
             };
-            let refused = auth(&node)
-                .user_add(with(&root, eve))
-                .await
-                .expect_err("refused");
+            let refused = auth(&node).user_add(with(&root, eve)).await.expect_err("refused");
             assert_eq!(refused.code(), Code::InvalidArgument);
         }
     });
@@ -319,11 +255,7 @@ impl Watching {
             Some(token) => with(token, requests),
             None => Request::new(requests),
         };
-        let answers = WatchClient::new(node.channel())
-            .watch(request)
-            .await
-            .unwrap()
-            .into_inner();
+        let answers = WatchClient::new(node.channel()).watch(request).await.unwrap().into_inner();
         Self { answers, ask }
     }
 
@@ -371,21 +303,12 @@ fn watchers_end_with_the_right_to_watch() {
         assert!(canceled.canceled);
         assert_eq!(canceled.cancel_reason, written("InvalidArgument", NOBODY));
         let ann = login(&node, "ann", "sesame").await.unwrap();
-        auth(&node)
-            .role_grant_permission(with(&root, permission("some", "x", "")))
-            .await
-            .unwrap();
+        auth(&node).role_grant_permission(with(&root, permission("some", "x", ""))).await.unwrap();
         let mut watching = Watching::begin(&node, Some(&ann)).await;
         let denied = watching.watch("a", "c").await;
-        assert_eq!(
-            (denied.created, denied.canceled, denied.watch_id),
-            (true, true, -1)
-        );
+        assert_eq!((denied.created, denied.canceled, denied.watch_id), (true, true, -1));
         assert_eq!(denied.cancel_reason, written("PermissionDenied", DENIED));
-        let (one, other) = (
-            watching.watch("a", "b").await,
-            watching.watch("x", "").await,
-        );
+        let (one, other) = (watching.watch("a", "b").await, watching.watch("x", "").await);
         assert!(!one.canceled && !other.canceled);
         // One of the two goes.
         let revoke = AuthRoleRevokePermissionRequest {
@@ -393,27 +316,16 @@ fn watchers_end_with_the_right_to_watch() {
             key: "x".into(),
             ..AuthRoleRevokePermissionRequest::default()
         };
-        auth(&node)
-            .role_revoke_permission(with(&root, revoke))
-            .await
-            .unwrap();
-        node.kv()
-            .put(with(&root, put("x", "secret")))
-            .await
-            .unwrap();
+        auth(&node).role_revoke_permission(with(&root, revoke)).await.unwrap();
+        node.kv().put(with(&root, put("x", "secret"))).await.unwrap();
         let gone = watching.next().await;
-        assert_eq!(
-            (gone.watch_id, gone.canceled, gone.events.len()),
-            (other.watch_id, true, 0)
-        );
+        assert_eq!((gone.watch_id, gone.canceled, gone.events.len()), (other.watch_id, true, 0));
         assert_eq!(gone.cancel_reason, written("PermissionDenied", DENIED));
         node.kv().put(with(&ann, put("a", "1"))).await.unwrap();
         let told = watching.next().await;
         assert_eq!((told.watch_id, told.events.len()), (one.watch_id, 1));
         // And then the user.
-        let delete = AuthUserDeleteRequest {
-            name: "ann".to_owned(),
-        };
+        let delete = AuthUserDeleteRequest { name: "ann".to_owned() };
         auth(&node).user_delete(with(&root, delete)).await.unwrap();
         let gone = watching.next().await;
         assert_eq!((gone.watch_id, gone.canceled), (one.watch_id, true));
@@ -435,48 +347,24 @@ fn leases_and_locks_need_the_keys_behind_them() {
         let granted = LeaseGrantRequest { ttl: 100, id: 77 };
         lease.lease_grant(with(&ann, granted)).await.unwrap();
         let (ask, asked) = mpsc::channel(8);
-        let mut kept = lease
-            .lease_keep_alive(with(&ann, Asked(asked)))
-            .await
-            .unwrap()
-            .into_inner();
+        let mut kept = lease.lease_keep_alive(with(&ann, Asked(asked))).await.unwrap().into_inner();
         let keep = LeaseKeepAliveRequest { id: 77 };
         ask.send(keep).await.unwrap();
         assert_eq!(kept.message().await.unwrap().unwrap().ttl, 100);
         // Roles move on meanwhile, and nobody notices.
-        let role = AuthRoleAddRequest {
-            name: "other".to_owned(),
-        };
+        let role = AuthRoleAddRequest { name: "other".to_owned() };
         auth(&node).role_add(with(&root, role)).await.unwrap();
         ask.send(keep).await.unwrap();
         assert_eq!(kept.message().await.unwrap().unwrap().ttl, 100);
-        let secret = PutRequest {
-            lease: 77,
-            ..put("x", "1")
-        };
+        let secret = PutRequest { lease: 77, ..put("x", "1") };
         node.kv().put(with(&root, secret)).await.unwrap();
         ask.send(keep).await.unwrap();
         check(kept.message().await, Code::PermissionDenied, DENIED);
         let mut lock = LockClient::new(node.channel());
-        let named = |name: &'static str| LockRequest {
-            name: name.into(),
-            lease: 0,
-        };
-        let locked = lock
-            .lock(with(&ann, named("a/lock")))
-            .await
-            .unwrap()
-            .into_inner();
+        let named = |name: &'static str| LockRequest { name: name.into(), lease: 0 };
+        let locked = lock.lock(with(&ann, named("a/lock"))).await.unwrap().into_inner();
         assert!(locked.key.starts_with(b"a/lock/"));
-        check(
-            lock.lock(with(&ann, named("x"))).await,
-            Code::PermissionDenied,
-            DENIED,
-        );
-        check(
-            lock.lock(named("a/lock")).await,
-            Code::InvalidArgument,
-            NOBODY,
-        );
+        check(lock.lock(with(&ann, named("x"))).await, Code::PermissionDenied, DENIED);
+        check(lock.lock(named("a/lock")).await, Code::InvalidArgument, NOBODY);
     });
 }

@@ -12,11 +12,7 @@ use super::{Node, check, get, health_client::health_client::HealthClient, put, r
 
 fn page(node: &Node, path: &str) -> String {
     let mut stream = TcpStream::connect(&node.address).unwrap();
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -28,22 +24,15 @@ fn a_member_says_whether_it_serves() {
     let node = Node::alone(folder.path());
     runtime().block_on(async {
         let mut client = HealthClient::new(node.channel());
-        let of = |service: &str| HealthCheckRequest {
-            service: service.to_owned(),
-        };
+        let of = |service: &str| HealthCheckRequest { service: service.to_owned() };
         for service in ["", "etcdserverpb.KV"] {
             let said = client.check(of(service)).await.unwrap().into_inner();
             assert_eq!(said.status(), ServingStatus::Serving);
         }
-        check(
-            client.check(of("else")).await,
-            Code::NotFound,
-            "unknown service",
-        );
-        for (service, expected) in [
-            ("", ServingStatus::Serving),
-            ("else", ServingStatus::ServiceUnknown),
-        ] {
+        check(client.check(of("else")).await, Code::NotFound, "unknown service");
+        for (service, expected) in
+            [("", ServingStatus::Serving), ("else", ServingStatus::ServiceUnknown)]
+        {
             let mut watched = client.watch(of(service)).await.unwrap().into_inner();
             let said = watched.message().await.unwrap().unwrap();
             assert_eq!(said.status(), expected);
@@ -78,10 +67,7 @@ fn figures_have_the_names_of_etcd() {
         &format!("grpc_server_handled_total{{grpc_code=\"OK\",{put}}} 2"),
         &format!("grpc_server_handled_total{{grpc_code=\"InvalidArgument\",{range}}} 1"),
     ] {
-        assert!(
-            text.lines().any(|found| found == line),
-            "{line} is not in {text}"
-        );
+        assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
     }
     for name in [
         "etcd_mvcc_db_total_size_in_bytes",
@@ -93,12 +79,7 @@ fn figures_have_the_names_of_etcd() {
         "process_max_fds",
         "etcd_network_client_grpc_received_bytes_total",
     ] {
-        let found = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        assert!(
-            found.is_some_and(|value| value.parse::<u64>().unwrap() > 0),
-            "{name}"
-        );
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        assert!(found.is_some_and(|value| value.parse::<u64>().unwrap() > 0), "{name}");
     }
 }

@@ -11,9 +11,7 @@ use super::{Node, runtime};
 /// Sends a body to a path, and reads the head of the answer: its code, and what is to come.
 fn post(node: &Node, path: &str, token: &str, body: &str) -> (u16, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(&node.address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let auth = match token {
         "" => String::new(),
         token => format!("Authorization: {token}\r\n"),
@@ -68,19 +66,13 @@ fn json_does_what_grpc_does() {
     let (code, put) = ask(&node, "/v3/kv/put", r#"{"key":"Zm9v","value":"YmFy"}"#);
     assert_eq!((code, &put["header"]["revision"]), (200, &"2".into()));
     let (_, found) = ask(&node, "/v3/kv/range", r#"{"key":"Zm9v"}"#);
-    assert_eq!(
-        (&found["kvs"][0]["value"], &found["count"]),
-        (&"YmFy".into(), &"1".into())
-    );
+    assert_eq!((&found["kvs"][0]["value"], &found["count"]), (&"YmFy".into(), &"1".into()));
     assert_eq!(found["kvs"][0]["create_revision"], "2");
     let txn = r#"{"compare":[{"target":"VERSION","key":"Zm9v","version":"1","result":"EQUAL"}],
                   "success":[{"requestDeleteRange":{"key":"Zm9v"}}]}"#;
     let (_, done) = ask(&node, "/v3/kv/txn", txn);
     assert_eq!(
-        (
-            &done["succeeded"],
-            &done["responses"][0]["response_delete_range"]["deleted"]
-        ),
+        (&done["succeeded"], &done["responses"][0]["response_delete_range"]["deleted"]),
         (&true.into(), &"1".into())
     );
     let (_, lease) = ask(&node, "/v3/lease/grant", r#"{"TTL":"60","ID":"7"}"#);
@@ -91,10 +83,7 @@ fn json_does_what_grpc_does() {
     assert_eq!(
         (
             &members["members"][0]["ID"],
-            members["members"][0]["clientURLs"]
-                .as_array()
-                .unwrap()
-                .len()
+            members["members"][0]["clientURLs"].as_array().unwrap().len()
         ),
         (&"1".into(), 1)
     );
@@ -104,10 +93,7 @@ fn json_does_what_grpc_does() {
     let text = "etcdserver: key is not provided";
     assert_eq!(
         (code, &refused),
-        (
-            400,
-            &serde_json::json!({"error": text, "code": 3, "message": text})
-        )
+        (400, &serde_json::json!({"error": text, "code": 3, "message": text}))
     );
     let (code, refused) = ask(&node, "/v3/kv/range", r#"{"key":"Zm9v","revision":"99"}"#);
     assert_eq!((code, &refused["code"]), (400, &11.into()));
@@ -131,10 +117,7 @@ fn bodies_are_bounded() {
     // Small, and much once it is read.
     let body = format!(r#"{{"compare":[{}{{}}]}}"#, "{},".repeat(500_000));
     let (code, refused) = ask(&node, "/v3/kv/txn", &body);
-    assert_eq!(
-        (code, &refused["message"]),
-        (429, &"etcdserver: too many requests".into())
-    );
+    assert_eq!((code, &refused["message"]), (429, &"etcdserver: too many requests".into()));
     let largest = "AAAA".repeat(400_000);
     let body = format!(r#"{{"key":"Zm9v","value":"{largest}"}}"#);
     assert_eq!(ask(&node, "/v3/kv/put", &body).0, 200);
@@ -154,12 +137,7 @@ fn post_fails(node: &Node, body: &str) -> bool {
 fn a_watch_is_a_line_for_each_answer() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::alone(folder.path());
-    let (code, mut lines) = post(
-        &node,
-        "/v3/watch",
-        "",
-        r#"{"create_request":{"key":"Zm9v"}}"#,
-    );
+    let (code, mut lines) = post(&node, "/v3/watch", "", r#"{"create_request":{"key":"Zm9v"}}"#);
     assert_eq!(code, 200);
     assert_eq!(next(&mut lines)["result"]["created"], true);
     ask(&node, "/v3/kv/put", r#"{"key":"Zm9v","value":"YmFy"}"#);
@@ -174,22 +152,11 @@ fn json_logs_in() {
     let node = Node::alone(folder.path());
     let root = r#"{"name":"root","password":"r00t"}"#;
     assert_eq!(ask(&node, "/v3/auth/user/add", root).0, 200);
-    assert_eq!(
-        ask(
-            &node,
-            "/v3/auth/user/grant",
-            r#"{"user":"root","role":"root"}"#
-        )
-        .0,
-        200
-    );
+    assert_eq!(ask(&node, "/v3/auth/user/grant", r#"{"user":"root","role":"root"}"#).0, 200);
     assert_eq!(ask(&node, "/v3/auth/enable", "{}").0, 200);
     let put = r#"{"key":"Zm9v","value":"YmFy"}"#;
     let (code, refused) = ask(&node, "/v3/kv/put", put);
-    assert_eq!(
-        (code, &refused["message"]),
-        (400, &"etcdserver: user name is empty".into())
-    );
+    assert_eq!((code, &refused["message"]), (400, &"etcdserver: user name is empty".into()));
     let (_, login) = ask(&node, "/v3/auth/authenticate", root);
     let token = login["token"].as_str().unwrap();
     assert_eq!(ask_as(&node, token, "/v3/kv/put", put).0, 200);
@@ -232,22 +199,13 @@ fn a_server_says_what_it_offers() {
             let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
             let mut grpc = Grpc::new(node.channel());
             grpc.ready().await.unwrap();
-            let ask = Ask {
-                list_services: "*".to_owned(),
-            };
+            let ask = Ask { list_services: "*".to_owned() };
             let asked = Request::new(tonic::codegen::tokio_stream::iter([ask]));
             let path = PathAndQuery::from_maybe_shared(path).unwrap();
-            let said = grpc
-                .streaming(asked, path, ProstCodec::<Ask, Said>::default())
-                .await;
+            let said = grpc.streaming(asked, path, ProstCodec::<Ask, Said>::default()).await;
             let said = said.unwrap().into_inner().message().await.unwrap().unwrap();
-            let names: Vec<String> = said
-                .services
-                .unwrap()
-                .service
-                .into_iter()
-                .map(|one| one.name)
-                .collect();
+            let names: Vec<String> =
+                said.services.unwrap().service.into_iter().map(|one| one.name).collect();
             assert!(names.contains(&"etcdserverpb.KV".to_owned()), "{names:?}");
             assert!(names.contains(&"v3lockpb.Lock".to_owned()), "{names:?}");
         }

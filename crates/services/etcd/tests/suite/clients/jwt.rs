@@ -27,10 +27,7 @@ fn pair(folder: &Path, name: &str, of: &'static rcgen::SignatureAlgorithm) -> Ke
 
 /// The flag with files of this folder.
 fn flag(folder: &Path, options: &str) -> String {
-    format!(
-        "jwt,{}",
-        options.replace('@', &format!("{}/", folder.display()))
-    )
+    format!("jwt,{}", options.replace('@', &format!("{}/", folder.display())))
 }
 
 fn tokens(folder: &Path, options: &str) -> Result<Tokens, String> {
@@ -64,11 +61,7 @@ fn a_web_token_is_good_at_every_member_that_has_the_key() {
             reads(node, &root).await.unwrap();
             node.kv().put(with(&ann, put("a", "1"))).await.unwrap();
             let denied = node.kv().put(with(&ann, put("b", "1"))).await;
-            check(
-                denied,
-                Code::PermissionDenied,
-                "etcdserver: permission denied",
-            );
+            check(denied, Code::PermissionDenied, "etcdserver: permission denied");
         }
         let refused = login(&nodes[2], "ann", "sesame").await;
         let what = "auth: token signing attempted with verify-only key";
@@ -87,9 +80,7 @@ fn a_web_token_is_good_at_every_member_that_has_the_key() {
         assert_eq!(said["username"], "root");
         let now = said["revision"].as_u64().unwrap();
         let good = claims("ann", now, 60);
-        reads(&nodes[2], &sign(Algorithm::ES256, &good, &key))
-            .await
-            .unwrap();
+        reads(&nodes[2], &sign(Algorithm::ES256, &good, &key)).await.unwrap();
         for token in [
             sign(Algorithm::ES256, &good, &other),
             sign(Algorithm::HS256, &good, &public),
@@ -97,16 +88,8 @@ fn a_web_token_is_good_at_every_member_that_has_the_key() {
             sign(Algorithm::ES256, &claims("ann", now + 1, 60), &key),
             sign(Algorithm::ES256, &claims("eve", now, 60), &key),
             sign(Algorithm::ES256, &claims("ann", now, -2), &key),
-            sign(
-                Algorithm::ES256,
-                &json!({ "username": "ann", "revision": now }),
-                &key,
-            ),
-            sign(
-                Algorithm::ES256,
-                &json!({ "exp": get_current_timestamp() + 60 }),
-                &key,
-            ),
+            sign(Algorithm::ES256, &json!({ "username": "ann", "revision": now }), &key),
+            sign(Algorithm::ES256, &json!({ "exp": get_current_timestamp() + 60 }), &key),
             // {"alg":"none","typ":"JWT"}
             format!("eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0.{body}."),
             format!("{head}.{body}."),
@@ -116,11 +99,7 @@ fn a_web_token_is_good_at_every_member_that_has_the_key() {
             "..".to_owned(),
             String::new(),
         ] {
-            check(
-                reads(&nodes[2], &token).await,
-                Code::Unauthenticated,
-                INVALID,
-            );
+            check(reads(&nodes[2], &token).await, Code::Unauthenticated, INVALID);
         }
         // Another password, and who logged in with the old one is nobody.
         let change = AuthUserChangePasswordRequest {
@@ -203,33 +182,18 @@ fn keys_of_every_kind_are_taken_and_no_others() {
         ("sign-method=none,pub-key=@p256.pub", "not \"none\""),
         ("sign-method=RS256,priv-key=@rsa", "pub-key is missing"),
         ("sign-method=HS256,pub-key=@long", "priv-key is missing"),
-        (
-            "sign-method=HS256,priv-key=@short",
-            "at least 32 are needed",
-        ),
+        ("sign-method=HS256,priv-key=@short", "at least 32 are needed"),
         ("sign-method=HS256,priv-key=@huge", "too long for a key"),
         ("sign-method=HS256,priv-key=@none", "No such file"),
-        (
-            "sign-method=RS256,pub-key=@p256.pub",
-            "holds no key for RS256",
-        ),
+        ("sign-method=RS256,pub-key=@p256.pub", "holds no key for RS256"),
         ("sign-method=ES256,pub-key=@p384.pub,priv-key=@p384", "key"),
-        (
-            "sign-method=ES256,pub-key=@rsa.pub",
-            "holds no key for ES256",
-        ),
+        ("sign-method=ES256,pub-key=@rsa.pub", "holds no key for ES256"),
         ("sign-method=EdDSA,pub-key=@long", "holds no key for EdDSA"),
-        (
-            "sign-method=EdDSA,pub-key=@ed2.pub,priv-key=@ed",
-            "is not the public key of",
-        ),
+        ("sign-method=EdDSA,pub-key=@ed2.pub,priv-key=@ed", "is not the public key of"),
         ("sign-method=HS256,priv-key=@long,ttl=0s", "ttl"),
         ("sign-method=HS256,priv-key=@long,ttl=99999h", "ttl"),
         ("sign-method=HS256,priv-key=@long,ttl=", "\"ttl=\""),
-        (
-            "sign-method=HS256,priv-key=@long,ttl=1s,ttl=2s",
-            "\"ttl=2s\"",
-        ),
+        ("sign-method=HS256,priv-key=@long,ttl=1s,ttl=2s", "\"ttl=2s\""),
         ("sign-method=HS256,priv-key=@long,kid=x", "\"kid=x\""),
         ("sign-method", "\"sign-method\""),
     ] {

@@ -20,10 +20,7 @@ use tonic::Code;
 use super::{Busy, Node, check, client::lease_client::LeaseClient, get, put, runtime, three};
 
 fn with(lease: i64, key: &'static str) -> PutRequest {
-    PutRequest {
-        lease,
-        ..put(key, "1")
-    }
+    PutRequest { lease, ..put(key, "1") }
 }
 
 #[test]
@@ -37,17 +34,9 @@ fn a_lease_is_granted_listed_and_revoked() {
         assert!(granted.id > 0 && granted.ttl == 60);
         leases.lease_grant(grant(60, 77)).await.unwrap();
         let text = "etcdserver: lease already exists";
-        check(
-            leases.lease_grant(grant(60, 77)).await,
-            Code::FailedPrecondition,
-            text,
-        );
+        check(leases.lease_grant(grant(60, 77)).await, Code::FailedPrecondition, text);
         let text = "etcdserver: too large lease TTL";
-        check(
-            leases.lease_grant(grant(9_000_000_001, 0)).await,
-            Code::OutOfRange,
-            text,
-        );
+        check(leases.lease_grant(grant(9_000_000_001, 0)).await, Code::OutOfRange, text);
         for key in ["a", "b"] {
             kv.put(with(77, key)).await.unwrap();
         }
@@ -68,10 +57,7 @@ fn a_lease_is_granted_listed_and_revoked() {
         assert_eq!(ids, expected);
         let ask = LeaseTimeToLiveRequest { id: 77, keys: true };
         let lease = leases.lease_time_to_live(ask).await.unwrap().into_inner();
-        assert_eq!(
-            (lease.granted_ttl, &lease.keys[..]),
-            (60, &["a".into()][..])
-        );
+        assert_eq!((lease.granted_ttl, &lease.keys[..]), (60, &["a".into()][..]));
         assert!((55..=60).contains(&lease.ttl));
         let revoke = LeaseRevokeRequest { id: 77 };
         let revoked = leases.lease_revoke(revoke).await.unwrap().into_inner();
@@ -79,10 +65,7 @@ fn a_lease_is_granted_listed_and_revoked() {
         let text = "etcdserver: requested lease not found";
         check(leases.lease_revoke(revoke).await, Code::NotFound, text);
         assert_eq!(kv.range(get("a")).await.unwrap().into_inner().count, 0);
-        assert_eq!(
-            kv.range(get("b")).await.unwrap().into_inner().kvs[0].lease,
-            granted.id
-        );
+        assert_eq!(kv.range(get("b")).await.unwrap().into_inner().kvs[0].lease, granted.id);
         let lease = leases.lease_time_to_live(ask).await.unwrap().into_inner();
         assert_eq!((lease.ttl, lease.granted_ttl), (-1, 0));
     });
@@ -119,19 +102,10 @@ fn keys_go_when_nobody_keeps_their_lease_alive() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         let gone = gone.expect("it went");
-        assert!(
-            (Duration::from_secs(2)..Duration::from_secs(5)).contains(&gone),
-            "{gone:?}"
-        );
+        assert!((Duration::from_secs(2)..Duration::from_secs(5)).contains(&gone), "{gone:?}");
         assert_eq!(kv.range(get("kept")).await.unwrap().into_inner().count, 1);
         // Both in one revision.
-        let header = kv
-            .range(get("b"))
-            .await
-            .unwrap()
-            .into_inner()
-            .header
-            .unwrap();
+        let header = kv.range(get("b")).await.unwrap().into_inner().header.unwrap();
         assert_eq!(header.revision, 5);
         let request = tonic::codegen::tokio_stream::once(LeaseKeepAliveRequest { id: 1 });
         let mut answers = alive.lease_keep_alive(request).await.unwrap().into_inner();
@@ -177,10 +151,8 @@ fn leases_are_kept_alive_many_at_a_time() {
     const LEASES: i64 = 400;
     let folder = tempfile::tempdir().unwrap();
     let kept = Arc::new(AtomicUsize::new(0));
-    let counting = Counting {
-        service: Service::new(Box::new(MemoryStore::new())),
-        kept: Arc::clone(&kept),
-    };
+    let counting =
+        Counting { service: Service::new(Box::new(MemoryStore::new())), kept: Arc::clone(&kept) };
     let node = Node::start_with(folder.path(), 1, &[], || counting, 0);
     runtime().block_on(async {
         let mut leases = LeaseClient::new(node.channel());

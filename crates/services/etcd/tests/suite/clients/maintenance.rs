@@ -52,10 +52,7 @@ fn a_snapshot_is_a_backup_in_an_envelope() {
     let node = Node::alone(folder.path());
     let file = runtime().block_on(async {
         for key in ["a", "b"] {
-            let large = PutRequest {
-                value: vec![7; 700_000].into(),
-                ..put(key, "")
-            };
+            let large = PutRequest { value: vec![7; 700_000].into(), ..put(key, "") };
             node.kv().put(large).await.unwrap();
         }
         let mut client = MaintenanceClient::new(node.channel());
@@ -93,10 +90,7 @@ fn data_grow_up_to_the_quota() {
     let node = Node::within(folder.path(), 100_000);
     runtime().block_on(async {
         let (mut kv, mut client) = (node.kv(), MaintenanceClient::new(node.channel()));
-        let large = PutRequest {
-            value: vec![7; 20_000].into(),
-            ..put("a", "")
-        };
+        let large = PutRequest { value: vec![7; 20_000].into(), ..put("a", "") };
         let mut puts = 0;
         let refused = loop {
             match kv.put(large.clone()).await {
@@ -108,23 +102,14 @@ fn data_grow_up_to_the_quota() {
         assert!(puts >= 3, "{puts}");
         let text = "etcdserver: mvcc: database space exceeded";
         check::<()>(Err(refused), Code::ResourceExhausted, text);
-        let alarms = client
-            .alarm(AlarmRequest::default())
-            .await
-            .unwrap()
-            .into_inner()
-            .alarms;
+        let alarms = client.alarm(AlarmRequest::default()).await.unwrap().into_inner().alarms;
         assert_eq!(
             (alarms.len(), alarms[0].member_id, alarms[0].alarm()),
             (1, 1, AlarmType::Nospace)
         );
         let status = client.status(StatusRequest {}).await.unwrap().into_inner();
         assert_eq!(status.db_size_quota, 100_000);
-        assert!(
-            status
-                .errors
-                .contains(&"memberID:1 alarm:NOSPACE ".to_owned())
-        );
+        assert!(status.errors.contains(&"memberID:1 alarm:NOSPACE ".to_owned()));
         let health = page(&node.address, "/health");
         assert!(health.starts_with("HTTP/1.1 503"), "{health}");
         assert!(health.ends_with(r#"{"health":"false","reason":"ALARM NOSPACE"}"#));
@@ -132,10 +117,7 @@ fn data_grow_up_to_the_quota() {
         assert!(health.starts_with("HTTP/1.1 200"), "{health}");
         // A small one as well: everybody stops.
         check(kv.put(put("b", "1")).await, Code::ResourceExhausted, text);
-        let delete = DeleteRangeRequest {
-            key: "a".into(),
-            ..DeleteRangeRequest::default()
-        };
+        let delete = DeleteRangeRequest { key: "a".into(), ..DeleteRangeRequest::default() };
         let deleted = kv.delete_range(delete).await.unwrap().into_inner();
         let compaction = quorate_etcd::proto::etcdserverpb::CompactionRequest {
             revision: deleted.header.unwrap().revision,
@@ -148,16 +130,7 @@ fn data_grow_up_to_the_quota() {
             member_id: 1,
             alarm: AlarmType::Nospace.into(),
         };
-        assert_eq!(
-            client
-                .alarm(disarm)
-                .await
-                .unwrap()
-                .into_inner()
-                .alarms
-                .len(),
-            1
-        );
+        assert_eq!(client.alarm(disarm).await.unwrap().into_inner().alarms.len(), 1);
         kv.put(put("b", "1")).await.unwrap();
         let downgrade = client.downgrade(DowngradeRequest::default()).await;
         let downgrade = downgrade.expect_err("refused");

@@ -21,25 +21,16 @@ const WAIT: Duration = Duration::from_secs(60);
 
 async fn grant(node: &Node, id: i64) {
     let request = LeaseGrantRequest { ttl: 60, id };
-    LeaseClient::new(node.channel())
-        .lease_grant(request)
-        .await
-        .unwrap();
+    LeaseClient::new(node.channel()).lease_grant(request).await.unwrap();
 }
 
 async fn revoke(node: &Node, id: i64) {
     let request = LeaseRevokeRequest { id };
-    LeaseClient::new(node.channel())
-        .lease_revoke(request)
-        .await
-        .unwrap();
+    LeaseClient::new(node.channel()).lease_revoke(request).await.unwrap();
 }
 
 fn lock(lease: i64) -> LockRequest {
-    LockRequest {
-        name: "l".into(),
-        lease,
-    }
+    LockRequest { name: "l".into(), lease }
 }
 
 /// At whichever node they ask: one has the lock, the others wait in the order in which they came.
@@ -53,24 +44,14 @@ fn a_lock_goes_from_one_to_the_next() {
         }
         let mut first = LockClient::new(nodes[0].channel());
         let held = first.lock(lock(17)).await.unwrap().into_inner();
-        assert_eq!(
-            held.key,
-            &b"l/11"[..],
-            "as clients that lock by themselves name it"
-        );
+        assert_eq!(held.key, &b"l/11"[..], "as clients that lock by themselves name it");
         // Who has it gets it again.
-        assert_eq!(
-            first.lock(lock(17)).await.unwrap().into_inner().key,
-            held.key
-        );
+        assert_eq!(first.lock(lock(17)).await.unwrap().into_inner().key, held.key);
         let mut waits = Vec::new();
         for (node, lease) in [(1, 18), (2, 19), (0, 20)] {
             let mut client = LockClient::new(nodes[node].channel());
             let mut wait = Box::pin(async move { client.lock(lock(lease)).await });
-            assert!(
-                timeout(SHORTLY, &mut wait).await.is_err(),
-                "{lease} has to wait"
-            );
+            assert!(timeout(SHORTLY, &mut wait).await.is_err(), "{lease} has to wait");
             waits.push(wait);
         }
         // The second gives up, so its key goes, and the third is next.
@@ -78,9 +59,7 @@ fn a_lock_goes_from_one_to_the_next() {
         drop(third);
         let unlock = UnlockRequest { key: held.key };
         first.unlock(unlock).await.unwrap();
-        let second = timeout(WAIT, waits.remove(0))
-            .await
-            .expect("it is its turn");
+        let second = timeout(WAIT, waits.remove(0)).await.expect("it is its turn");
         assert_eq!(second.unwrap().into_inner().key, &b"l/12"[..]);
         let mut last = waits.remove(0);
         assert!(timeout(SHORTLY, &mut last).await.is_err());
@@ -88,16 +67,7 @@ fn a_lock_goes_from_one_to_the_next() {
         revoke(&nodes[1], 18).await;
         let last = timeout(WAIT, last).await.expect("it is its turn").unwrap();
         assert_eq!(last.into_inner().key, &b"l/14"[..]);
-        assert_eq!(
-            nodes[0]
-                .kv()
-                .range(get("l/13"))
-                .await
-                .unwrap()
-                .into_inner()
-                .count,
-            0
-        );
+        assert_eq!(nodes[0].kv().range(get("l/13")).await.unwrap().into_inner().count, 0);
     });
 }
 
@@ -113,20 +83,13 @@ fn who_names_no_lease_gets_one_and_who_loses_its_place_hears_of_it() {
         let mut wait = Box::pin(async move { other.lock(lock(5)).await });
         assert!(timeout(SHORTLY, &mut wait).await.is_err());
         revoke(&node, 5).await;
-        client
-            .unlock(UnlockRequest { key: held.key })
-            .await
-            .unwrap();
+        client.unlock(UnlockRequest { key: held.key }).await.unwrap();
         let lost = timeout(WAIT, wait).await.expect("it is answered");
         check(lost, Code::Unknown, "mutex: session is expired");
         let text = "etcdserver: requested lease not found";
         check(client.lock(lock(99)).await, Code::NotFound, text);
         let unlock = client.unlock(UnlockRequest::default()).await;
-        check(
-            unlock,
-            Code::InvalidArgument,
-            "etcdserver: key is not provided",
-        );
+        check(unlock, Code::InvalidArgument, "etcdserver: key is not provided");
     });
 }
 
@@ -146,11 +109,7 @@ fn the_first_leads_until_it_resigns() {
         let of = || LeaderRequest { name: "e".into() };
         let mut one = ElectionClient::new(nodes[0].channel());
         let mut other = ElectionClient::new(nodes[1].channel());
-        check(
-            other.leader(of()).await,
-            Code::Unknown,
-            "election: no leader",
-        );
+        check(other.leader(of()).await, Code::Unknown, "election: no leader");
         let mut observed = other.observe(of()).await.unwrap().into_inner();
         let won = one.campaign(campaign(1, "x")).await.unwrap().into_inner();
         let leader = won.leader.unwrap();
@@ -158,29 +117,19 @@ fn the_first_leads_until_it_resigns() {
         let mut waiting = other.clone();
         let mut wait = Box::pin(async move { waiting.campaign(campaign(2, "z")).await });
         assert!(timeout(SHORTLY, &mut wait).await.is_err());
-        let proclaim = |leader, value: &'static str| ProclaimRequest {
-            leader,
-            value: value.into(),
-        };
+        let proclaim =
+            |leader, value: &'static str| ProclaimRequest { leader, value: value.into() };
         let text = "\"leader\" field must be provided";
-        check(
-            one.proclaim(proclaim(None, "")).await,
-            Code::InvalidArgument,
-            text,
-        );
+        check(one.proclaim(proclaim(None, "")).await, Code::InvalidArgument, text);
         let value = |kv: Option<quorate_etcd::proto::mvccpb::KeyValue>| kv.unwrap().value;
         let first = observed.message().await.unwrap().unwrap();
         assert_eq!(value(first.kv), &b"x"[..]);
-        one.proclaim(proclaim(Some(leader.clone()), "y"))
-            .await
-            .unwrap();
+        one.proclaim(proclaim(Some(leader.clone()), "y")).await.unwrap();
         let told = other.leader(of()).await.unwrap().into_inner();
         assert_eq!(value(told.kv), &b"y"[..]);
         let next = observed.message().await.unwrap().unwrap();
         assert_eq!(value(next.kv), &b"y"[..]);
-        let resign = ResignRequest {
-            leader: Some(leader.clone()),
-        };
+        let resign = ResignRequest { leader: Some(leader.clone()) };
         one.resign(resign).await.unwrap();
         let won = timeout(WAIT, wait).await.expect("it is its turn");
         assert_eq!(won.unwrap().into_inner().leader.unwrap().key, &b"e/2"[..]);

@@ -44,16 +44,11 @@ impl Watching {
 
     async fn send(&self, request: RequestUnion) {
         let request_union = Some(request);
-        self.requests
-            .send(WatchRequest { request_union })
-            .await
-            .unwrap();
+        self.requests.send(WatchRequest { request_union }).await.unwrap();
     }
 
     async fn next(&mut self) -> WatchResponse {
-        let answer = timeout(WAIT, self.answers.message())
-            .await
-            .expect("in time");
+        let answer = timeout(WAIT, self.answers.message()).await.expect("in time");
         answer.unwrap().expect("the stream goes on")
     }
 
@@ -96,10 +91,7 @@ fn told(key: &str, value: Option<&str>, revision: i64) -> (String, Option<String
 }
 
 fn delete(key: &'static str) -> DeleteRangeRequest {
-    DeleteRangeRequest {
-        key: key.into(),
-        ..DeleteRangeRequest::default()
-    }
+    DeleteRangeRequest { key: key.into(), ..DeleteRangeRequest::default() }
 }
 
 #[test]
@@ -112,24 +104,14 @@ fn watchers_are_told_what_they_asked_for() {
         let mut watching = Watching::at(&node).await;
         let one = watching.create(of("a", "")).await;
         assert_eq!((one.watch_id, one.header.unwrap().revision), (0, 2));
-        let prefix = WatchCreateRequest {
-            prev_kv: true,
-            watch_id: 7,
-            ..of("a", "b")
-        };
+        let prefix = WatchCreateRequest { prev_kv: true, watch_id: 7, ..of("a", "b") };
         assert_eq!(watching.create(prefix.clone()).await.watch_id, 7);
         let again = watching.create(prefix).await;
         assert_eq!((again.watch_id, again.canceled), (-1, true));
-        assert_eq!(
-            again.cancel_reason,
-            "mvcc: duplicate watch ID provided on the WatchStream"
-        );
+        assert_eq!(again.cancel_reason, "mvcc: duplicate watch ID provided on the WatchStream");
         let empty = watching.create(of("b", "a")).await;
         assert_eq!((empty.watch_id, empty.canceled), (-1, true));
-        let deletions = WatchCreateRequest {
-            filters: vec![0],
-            ..of("", "\0")
-        };
+        let deletions = WatchCreateRequest { filters: vec![0], ..of("", "\0") };
         assert_eq!(watching.create(deletions).await.watch_id, 1);
         kv.put(put("ab", "2")).await.unwrap();
         let heard = watching.next().await;
@@ -154,18 +136,10 @@ fn watchers_are_told_what_they_asked_for() {
         assert_eq!((ended.watch_id, ended.canceled), (7, true));
         kv.put(put("a", "3")).await.unwrap();
         let heard = watching.next().await;
-        assert_eq!(
-            (heard.watch_id, said(&heard.events[0])),
-            (0, told("a", Some("3"), 5))
-        );
-        watching
-            .send(RequestUnion::ProgressRequest(WatchProgressRequest {}))
-            .await;
+        assert_eq!((heard.watch_id, said(&heard.events[0])), (0, told("a", Some("3"), 5)));
+        watching.send(RequestUnion::ProgressRequest(WatchProgressRequest {})).await;
         let progress = watching.next().await;
-        assert_eq!(
-            (progress.watch_id, progress.header.unwrap().revision),
-            (-1, 5)
-        );
+        assert_eq!((progress.watch_id, progress.header.unwrap().revision), (-1, 5));
     });
 }
 
@@ -180,10 +154,7 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
             kv.put(put("b", value)).await.unwrap();
         }
         let mut watching = Watching::at(&node).await;
-        let past = |start_revision| WatchCreateRequest {
-            start_revision,
-            ..of("a", "")
-        };
+        let past = |start_revision| WatchCreateRequest { start_revision, ..of("a", "") };
         watching.create(past(3)).await;
         let events = watching.events(2).await;
         let expected = [told("a", Some("2"), 4), told("a", Some("3"), 6)];
@@ -193,23 +164,14 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
         kv.put(put("a", "4")).await.unwrap();
         assert_eq!(watching.next().await.watch_id, 0);
         kv.put(put("a", "5")).await.unwrap();
-        let mut heard = [
-            watching.next().await.watch_id,
-            watching.next().await.watch_id,
-        ];
+        let mut heard = [watching.next().await.watch_id, watching.next().await.watch_id];
         heard.sort_unstable();
         assert_eq!(heard, [0, 1]);
-        let compaction = CompactionRequest {
-            revision: 6,
-            physical: true,
-        };
+        let compaction = CompactionRequest { revision: 6, physical: true };
         kv.compact(compaction).await.unwrap();
         watching.create(past(5)).await;
         let ended = watching.next().await;
-        assert_eq!(
-            (ended.watch_id, ended.canceled, ended.compact_revision),
-            (2, true, 6)
-        );
+        assert_eq!((ended.watch_id, ended.canceled, ended.compact_revision), (2, true, 6));
         watching.create(past(6)).await;
         let events = watching.events(3).await;
         assert_eq!(said(&events[0]), told("a", Some("3"), 6));
@@ -235,10 +197,7 @@ fn a_slow_watcher_misses_nothing_and_stops_nobody() {
             one.create(request).await;
             watching.push(one);
         }
-        let large = PutRequest {
-            value: vec![7; 3000].into(),
-            ..put("k", "")
-        };
+        let large = PutRequest { value: vec![7; 3000].into(), ..put("k", "") };
         let mut writers = Vec::new();
         for node in &nodes {
             let (mut kv, large) = (node.kv(), large.clone());
@@ -274,20 +233,14 @@ fn a_busy_node_ends_no_stream() {
         let mut watching = Watching::at(&node).await;
         watching.create(of("a", "")).await;
         let busy = Busy::make(&node);
-        let past = WatchCreateRequest {
-            start_revision: 2,
-            ..of("a", "")
-        };
+        let past = WatchCreateRequest { start_revision: 2, ..of("a", "") };
         watching.send(RequestUnion::CreateRequest(past)).await;
         let shortly = std::time::Duration::from_millis(300);
         let ended = timeout(shortly, watching.answers.message()).await;
         assert!(ended.is_err(), "the node cannot answer: {ended:?}");
         drop(busy);
         let created = watching.next().await;
-        assert_eq!(
-            (created.watch_id, created.created, created.canceled),
-            (1, true, false)
-        );
+        assert_eq!((created.watch_id, created.created, created.canceled), (1, true, false));
         assert_eq!(said(&watching.events(1).await[0]), told("a", Some("1"), 2));
     });
 }

@@ -44,9 +44,7 @@ fn page(id: u64, is_leaf: bool, elements: &[(u64, &[u8], &[u8])], length: usize)
     bytes.extend_from_slice(&[0; 4]);
     let mut at = HEAD + count * ELEMENT;
     for (index, (number, key, value)) in elements.iter().enumerate() {
-        let place = u32::try_from(at - HEAD - index * ELEMENT)
-            .unwrap()
-            .to_le_bytes();
+        let place = u32::try_from(at - HEAD - index * ELEMENT).unwrap().to_le_bytes();
         let [key_bytes, value_bytes] =
             [key, value].map(|part| u32::try_from(part.len()).unwrap().to_le_bytes());
         if is_leaf {
@@ -100,10 +98,7 @@ impl Writer {
                     .map(|(number, key, value)| (*number, &key[..], &value[..]))
                     .collect();
                 let id = self.add(is_leaf, &elements);
-                let first = now
-                    .first()
-                    .map(|(_, key, _)| key.clone())
-                    .unwrap_or_default();
+                let first = now.first().map(|(_, key, _)| key.clone()).unwrap_or_default();
                 above.push((id, first, Vec::new()));
             }
             if let [(root, ..)] = &above[..] {
@@ -132,25 +127,17 @@ impl Writer {
 
 /// A file with these buckets and pages of this length.
 pub fn write(buckets: &Buckets, length: usize) -> Vec<u8> {
-    let mut writer = Writer {
-        page: length,
-        bytes: vec![0; 2 * length],
-    };
+    let mut writer = Writer { page: length, bytes: vec![0; 2 * length] };
     let mut roots = Vec::new();
     for (name, bucket) in buckets {
         let elements = bucket.iter();
-        let elements: Vec<_> = elements
-            .map(|(key, value)| (0, key.clone(), value.clone()))
-            .collect();
-        let bytes: usize = bucket
-            .iter()
-            .map(|(key, value)| ELEMENT + key.len() + value.len())
-            .sum();
+        let elements: Vec<_> =
+            elements.map(|(key, value)| (0, key.clone(), value.clone())).collect();
+        let bytes: usize =
+            bucket.iter().map(|(key, value)| ELEMENT + key.len() + value.len()).sum();
         let value = if HEAD + bytes <= length / 4 {
-            let elements: Vec<_> = elements
-                .iter()
-                .map(|(flags, key, value)| (*flags, &key[..], &value[..]))
-                .collect();
+            let elements: Vec<_> =
+                elements.iter().map(|(flags, key, value)| (*flags, &key[..], &value[..])).collect();
             [vec![0; 16], page(0, true, &elements, 0)].concat()
         } else {
             let root = writer.tree(elements);
@@ -175,10 +162,7 @@ pub fn saved(mut file: Vec<u8>) -> Vec<u8> {
 fn events(service: &Service) -> Vec<Event> {
     let (mut all, mut from) = (Vec::new(), 1);
     loop {
-        let request = EventsRequest {
-            from,
-            ..EventsRequest::default()
-        };
+        let request = EventsRequest { from, ..EventsRequest::default() };
         let page: Events = ask(service, &Query::Events(request)).unwrap();
         all.extend(page.events);
         if page.next > page.revision {
@@ -219,10 +203,7 @@ pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
     for (main, sub, deletes, kv) in changes {
         let mut key = revision(main, sub);
         let value = match deletes {
-            true => KeyValue {
-                key: kv.key,
-                ..KeyValue::default()
-            },
+            true => KeyValue { key: kv.key, ..KeyValue::default() },
             false => kv,
         };
         key.extend(deletes.then_some(b't'));
@@ -237,10 +218,7 @@ pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
     Buckets::from([
         ("alarm", Bucket::new()),
         ("auth", Bucket::new()),
-        (
-            "cluster",
-            Bucket::from([(b"clusterVersion".to_vec(), b"3.6.0".to_vec())]),
-        ),
+        ("cluster", Bucket::from([(b"clusterVersion".to_vec(), b"3.6.0".to_vec())])),
         ("key", keys),
         ("lease", Bucket::new()),
         ("meta", meta),
@@ -287,9 +265,6 @@ pub fn role(name: &str, permissions: Vec<Permission>) -> (Vec<u8>, Vec<u8>) {
         #[prost(message, repeated, tag = "2")]
         permissions: Vec<Permission>,
     }
-    let row = Role {
-        name: name.to_owned(),
-        permissions,
-    };
+    let row = Role { name: name.to_owned(), permissions };
     (name.as_bytes().to_vec(), row.encode_to_vec())
 }

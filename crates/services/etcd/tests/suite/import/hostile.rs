@@ -132,19 +132,14 @@ fn no_mutation_of_a_file_makes_it_panic() {
             false => refused += 1,
         }
     }
-    assert!(
-        taken > 100 && refused > 1000,
-        "{taken} taken, {refused} refused"
-    );
+    assert!(taken > 100 && refused > 1000, "{taken} taken, {refused} refused");
 }
 
 /// Pages that are named twice would be read as often as the names multiply.
 #[test]
 fn pages_that_are_in_use_twice_are_refused() {
     let mut file = sample(512);
-    let branch = (2..file.len() / 512)
-        .map(|page| page * 512)
-        .find(|at| file[at + 8] == 1);
+    let branch = (2..file.len() / 512).map(|page| page * 512).find(|at| file[at + 8] == 1);
     let first = branch.unwrap() + 16;
     // The second element leads where the first one does.
     file.copy_within(first + 8..first + 16, first + 16 + 8);
@@ -164,11 +159,7 @@ fn pages_that_are_in_use_twice_are_refused() {
 fn elements_over_each_other_are_refused() {
     let elements = (0..9_u8).map(|key| (vec![key], vec![key; 40])).collect();
     // One that is only hashed, so that nothing else is found to be wrong.
-    let buckets = [
-        ("cluster", elements),
-        ("key", Bucket::new()),
-        ("meta", Bucket::new()),
-    ];
+    let buckets = [("cluster", elements), ("key", Bucket::new()), ("meta", Bucket::new())];
     let mut file = write(&Buckets::from(buckets), 1024);
     assert!(import(&file).is_ok());
     let leaf = (2..file.len() / 1024).map(|page| page * 1024);
@@ -198,57 +189,28 @@ fn records_that_contradict_themselves_are_refused() {
         |main: i64, sub: i64| [&main.to_be_bytes()[..], b"_", &sub.to_be_bytes()].concat();
     let with = |key: Vec<u8>, kv: &KeyValue| {
         let keys = BTreeMap::from([(key, kv.encode_to_vec())]);
-        import(&write(
-            &Buckets::from([("key", keys), ("meta", Bucket::new())]),
-            4096,
-        ))
+        import(&write(&Buckets::from([("key", keys), ("meta", Bucket::new())]), 4096))
     };
     assert!(with(revision(2, 0), &good).is_ok());
     let bad = [
-        KeyValue {
-            key: "".into(),
-            ..good.clone()
-        },
-        KeyValue {
-            mod_revision: 3,
-            ..good.clone()
-        },
-        KeyValue {
-            version: 0,
-            ..good.clone()
-        },
-        KeyValue {
-            create_revision: i64::MAX,
-            ..good.clone()
-        },
+        KeyValue { key: "".into(), ..good.clone() },
+        KeyValue { mod_revision: 3, ..good.clone() },
+        KeyValue { version: 0, ..good.clone() },
+        KeyValue { create_revision: i64::MAX, ..good.clone() },
     ];
     for kv in &bad {
         assert!(with(revision(2, 0), kv).is_err(), "{kv:?}");
     }
-    for key in [
-        revision(0, 0),
-        revision(-5, 0),
-        revision(2, -1),
-        b"short".to_vec(),
-    ] {
+    for key in [revision(0, 0), revision(-5, 0), revision(2, -1), b"short".to_vec()] {
         assert!(with(key.clone(), &good).is_err(), "{key:?}");
     }
-    let last = KeyValue {
-        mod_revision: i64::MAX,
-        ..good.clone()
-    };
+    let last = KeyValue { mod_revision: i64::MAX, ..good.clone() };
     assert!(with(revision(i64::MAX, 0), &last).is_err());
-    let of_length = |bytes| KeyValue {
-        key: vec![b'k'; bytes].into(),
-        ..good.clone()
-    };
+    let of_length = |bytes| KeyValue { key: vec![b'k'; bytes].into(), ..good.clone() };
     assert!(with(revision(2, 0), &of_length(KEY_BYTES_MAX)).is_ok());
     let long = with(revision(2, 0), &of_length(KEY_BYTES_MAX + 1));
     let why = long.err().map(|bad| bad.to_string());
-    assert_eq!(
-        why.as_deref(),
-        Some("it has a key of 16385 bytes, more than 16384")
-    );
+    assert_eq!(why.as_deref(), Some("it has a key of 16385 bytes, more than 16384"));
     let marked = [revision(2, 0), b"x".to_vec()].concat();
     assert!(with(marked, &good).is_err());
 }

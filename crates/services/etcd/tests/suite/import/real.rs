@@ -41,12 +41,7 @@ fn range(service: &Service, request: RangeRequest) -> Result<RangeResponse, Refu
 }
 
 fn all(revision: i64) -> RangeRequest {
-    RangeRequest {
-        key: "\0".into(),
-        range_end: "\0".into(),
-        revision,
-        ..RangeRequest::default()
-    }
+    RangeRequest { key: "\0".into(), range_end: "\0".into(), revision, ..RangeRequest::default() }
 }
 
 #[test]
@@ -79,17 +74,10 @@ fn its_keys_are_what_etcdctl_said() {
     for (kv, said) in found.kvs.iter().zip(said) {
         let bytes = |name| Base64::decode_vec(said[name].as_str().unwrap_or_default()).unwrap();
         let number = |name| said[name].as_i64().unwrap_or(0);
-        assert_eq!(
-            (&kv.key[..], &kv.value[..]),
-            (&*bytes("key"), &*bytes("value"))
-        );
+        assert_eq!((&kv.key[..], &kv.value[..]), (&*bytes("key"), &*bytes("value")));
         let has = (kv.create_revision, kv.mod_revision, kv.version, kv.lease);
-        let had = (
-            number("create_revision"),
-            number("mod_revision"),
-            number("version"),
-            number("lease"),
-        );
+        let had =
+            (number("create_revision"), number("mod_revision"), number("version"), number("lease"));
         assert_eq!(has, had, "{said}");
     }
     assert_eq!(range(&service, all(39)), Err(Refusal::Compacted));
@@ -101,24 +89,16 @@ fn its_leases_and_users_are_there() {
     let service: Service = loaded(&import_with(&file(), Some("new")).unwrap());
     let list: LeasesPage = ask(&service, &Query::Leases(LeasesRequest::default())).unwrap();
     let mut leases = list.ids.iter().map(|id| {
-        let request = LeaseTimeToLiveRequest {
-            id: *id,
-            keys: true,
-        };
+        let request = LeaseTimeToLiveRequest { id: *id, keys: true };
         let of: LeaseTimeToLiveResponse = ask(&service, &Query::Lease(request)).unwrap();
         (of.granted_ttl, of.keys.concat())
     });
     let mut leases: Vec<_> = leases.by_ref().collect();
     leases.sort_unstable();
     let keys = |text: &str| text.as_bytes().to_vec();
-    assert_eq!(
-        leases,
-        [(600, keys("leased/aleased/b")), (1200, keys("leased/c"))]
-    );
+    assert_eq!(leases, [(600, keys("leased/aleased/b")), (1200, keys("leased/c"))]);
     for (name, roles) in [("ann", &["app"][..]), ("bob", &[]), ("root", &["root"])] {
-        let asked = AuthAsk {
-            what: Some(What::User(name.to_owned())),
-        };
+        let asked = AuthAsk { what: Some(What::User(name.to_owned())) };
         let user: AuthUserGetResponse = ask(&service, &Query::Auth(asked)).unwrap();
         assert_eq!(user.roles, roles, "{name}");
     }

@@ -36,26 +36,19 @@ fn change(services: &mut [&mut Service], dice: &mut Dice, revision: i64) {
     let command = match dice.below(4) {
         0 | 1 => {
             let request = random::put(dice);
-            check::put(&request)
-                .is_ok()
-                .then_some(Command::Put(request))
+            check::put(&request).is_ok().then_some(Command::Put(request))
         }
         2 => Some(Command::Delete(random::delete(dice))),
         _ => {
             let request = random::txn(dice, revision, 2);
-            check::txn(&request)
-                .is_ok()
-                .then_some(Command::Txn(request))
+            check::txn(&request).is_ok().then_some(Command::Txn(request))
         }
     };
     if let Some(command) = command {
         let bytes = command.encode();
         let replies = services.iter_mut().map(|one| apply_bytes(one, &bytes));
         let replies: Vec<_> = replies.collect();
-        assert!(
-            replies.windows(2).all(|pair| pair[0] == pair[1]),
-            "{command:?}"
-        );
+        assert!(replies.windows(2).all(|pair| pair[0] == pair[1]), "{command:?}");
     }
 }
 
@@ -73,10 +66,7 @@ fn filled(dice: &mut Dice, commands: usize) -> Service {
 }
 
 fn compact(service: &mut Service, revision: i64) {
-    let request = CompactionRequest {
-        revision,
-        physical: false,
-    };
+    let request = CompactionRequest { revision, physical: false };
     apply::<CompactionResponse>(service, &Command::Compact(request)).unwrap();
     while !figures(service).is_scrubbed {
         apply::<Figures>(service, &Command::Scrub).unwrap();
@@ -124,10 +114,7 @@ fn a_compacted_history_reads_alike_and_goes_on_alike() {
                 revision,
                 ..RangeRequest::default()
             };
-            assert_eq!(
-                range(&brought, request.clone(), 100),
-                range(&original, request, 100)
-            );
+            assert_eq!(range(&brought, request.clone(), 100), range(&original, request, 100));
         }
         for _ in 0..100 {
             let revision = figures(&original).revision;
@@ -135,10 +122,7 @@ fn a_compacted_history_reads_alike_and_goes_on_alike() {
         }
         // A key that is put now has no history at the revision below.
         for _ in 0..2 {
-            let put = PutRequest {
-                key: "last".into(),
-                ..PutRequest::default()
-            };
+            let put = PutRequest { key: "last".into(), ..PutRequest::default() };
             for one in [&mut original, &mut brought] {
                 apply::<PutResponse>(one, &Command::Put(put.clone())).unwrap();
             }
@@ -159,18 +143,11 @@ fn leases_come_with_their_keys_and_begin_anew() {
         apply::<LeaseGrantResponse>(&mut original, &command).unwrap();
     }
     for (key, lease) in [("b", 5), ("a", 5), ("c", -3), ("b", 5), ("d", 5), ("d", 0)] {
-        let put = PutRequest {
-            key: key.into(),
-            lease,
-            ..PutRequest::default()
-        };
+        let put = PutRequest { key: key.into(), lease, ..PutRequest::default() };
         apply::<PutResponse>(&mut original, &Command::Put(put)).unwrap();
     }
     let mut held = buckets(&original, None);
-    held.insert(
-        "lease",
-        Bucket::from([lease(5, 60), lease(-3, 10), lease(9, 0)]),
-    );
+    held.insert("lease", Bucket::from([lease(5, 60), lease(-3, 10), lease(9, 0)]));
     let mut brought = loaded(&import(&write(&held, 4096)).unwrap());
     let list: LeasesPage = ask(&brought, &Query::Leases(LeasesRequest::default())).unwrap();
     assert_eq!(list.ids, [5, 9, -3]);
@@ -199,17 +176,10 @@ fn leases_come_with_their_keys_and_begin_anew() {
 fn a_status_is_that_of_etcdutl() {
     let mut original = service();
     for (key, value) in [("a", "1"), ("a", "2"), ("b", "3"), ("c", "4")] {
-        let put = PutRequest {
-            key: key.into(),
-            value: value.into(),
-            ..PutRequest::default()
-        };
+        let put = PutRequest { key: key.into(), value: value.into(), ..PutRequest::default() };
         apply::<PutResponse>(&mut original, &Command::Put(put)).unwrap();
     }
-    let delete = DeleteRangeRequest {
-        key: "b".into(),
-        ..DeleteRangeRequest::default()
-    };
+    let delete = DeleteRangeRequest { key: "b".into(), ..DeleteRangeRequest::default() };
     apply::<DeleteRangeResponse>(&mut original, &Command::Delete(delete)).unwrap();
     let buckets = buckets(&original, None);
     let file = write(&buckets, 4096);
@@ -217,9 +187,7 @@ fn a_status_is_that_of_etcdutl() {
     let mut all = Vec::new();
     for (name, bucket) in &buckets {
         all.extend_from_slice(name.as_bytes());
-        bucket
-            .iter()
-            .for_each(|(key, value)| all.extend([&key[..], value].concat()));
+        bucket.iter().for_each(|(key, value)| all.extend([&key[..], value].concat()));
     }
     let expected = Status {
         hash: crc32c::crc32c(&all),
@@ -252,48 +220,29 @@ fn users_come_with_their_rights() {
     held.insert("authUsers", Bucket::from(users));
     // Neither is in order.
     let permissions = vec![permission("/b", ""), permission("/a/", "/a0")];
-    held.insert(
-        "authRoles",
-        Bucket::from([role("app", permissions), role("root", vec![])]),
-    );
+    held.insert("authRoles", Bucket::from([role("app", permissions), role("root", vec![])]));
     let file = write(&held, 4096);
     let mut brought = loaded(&import_with(&file, Some("new")).unwrap());
     let hash = |name: &str| {
-        let ask_for = AuthAsk {
-            what: Some(What::Credentials(name.to_owned())),
-        };
+        let ask_for = AuthAsk { what: Some(What::Credentials(name.to_owned())) };
         let mut reply = Vec::new();
         let query = By::Member.before(Query::Auth(ask_for).encode());
         brought.query(&query, 0, &mut reply);
         read_reply::<Credentials>(reply).unwrap().unwrap().hash
     };
-    assert_eq!(
-        [hash("root"), hash("ann"), hash("bob")],
-        ["new", "$2a$10$ann", ""]
-    );
+    assert_eq!([hash("root"), hash("ann"), hash("bob")], ["new", "$2a$10$ann", ""]);
     let mut put = |name: &str, key: &str| {
-        let request = PutRequest {
-            key: key.to_owned().into(),
-            ..PutRequest::default()
-        };
-        let by = By::User {
-            name: name.to_owned(),
-            revision: 9,
-        };
+        let request = PutRequest { key: key.to_owned().into(), ..PutRequest::default() };
+        let by = By::User { name: name.to_owned(), revision: 9 };
         let command = by.before(Command::Put(request).encode());
-        read_reply::<PutResponse>(apply_bytes(&mut brought, &command))
-            .unwrap()
-            .is_ok()
+        read_reply::<PutResponse>(apply_bytes(&mut brought, &command)).unwrap().is_ok()
     };
     let allowed = [("root", "x"), ("ann", "/a/x"), ("ann", "/b")].map(|(who, key)| put(who, key));
     assert_eq!(allowed, [true; 3]);
     let refused = [("ann", "/b/"), ("ann", "x"), ("bob", "/b")].map(|(who, key)| put(who, key));
     assert_eq!(refused, [false; 3]);
     // One that no request can be about.
-    held.insert(
-        "authRoles",
-        Bucket::from([role("app", vec![permission("", "")])]),
-    );
+    held.insert("authRoles", Bucket::from([role("app", vec![permission("", "")])]));
     assert!(matches!(import(&write(&held, 4096)), Err(Bad::Unfit(_))));
     held.insert("authRoles", Bucket::from([role("", vec![])]));
     assert!(import(&write(&held, 4096)).is_err());

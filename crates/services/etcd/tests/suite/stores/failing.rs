@@ -67,12 +67,7 @@ fn options(disk: &Arc<Moody>) -> Options {
     let soon = Duration::from_millis(1);
     Options {
         limits: limits(),
-        delays: Delays {
-            busy: soon,
-            room: soon,
-            retry_min: soon,
-            retry_max: soon,
-        },
+        delays: Delays { busy: soon, room: soon, retry_min: soon, retry_max: soon },
         disk: Arc::clone(disk) as Arc<dyn Disk>,
     }
 }
@@ -146,20 +141,14 @@ fn nobody_is_let_in_before_users_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let ask = |service: &Service, by: &By| {
         let mut reply = Vec::new();
-        let range = RangeRequest {
-            key: "a".into(),
-            ..RangeRequest::default()
-        };
+        let range = RangeRequest { key: "a".into(), ..RangeRequest::default() };
         let query = Query::Page(Paging::new(range).next(1)).encode();
         service.query(&by.before(query), 0, &mut reply);
         read_reply::<Page>(reply).unwrap()
     };
     let mut service = Service::new(Box::new(on_disk(&folder, options(&disk))));
     let change = |what| Command::Auth(AuthChange { what: Some(what) }).encode();
-    let root = NewUser {
-        name: "root".into(),
-        hash: String::new(),
-    };
+    let root = NewUser { name: "root".into(), hash: String::new() };
     let granted = quorate_etcd::proto::etcdserverpb::AuthUserGrantRoleRequest {
         user: "root".into(),
         role: "root".into(),
@@ -176,10 +165,7 @@ fn nobody_is_let_in_before_users_are_read() {
     assert!(service.has_failed());
     assert_eq!(ask(&service, &By::Nobody), Err(Refusal::UserEmpty));
     // Another node may be asked.
-    let user = By::User {
-        name: "root".into(),
-        revision: 3,
-    };
+    let user = By::User { name: "root".into(), revision: 3 };
     assert_eq!(ask(&service, &user), Err(Refusal::AuthBehind));
     disk.set(None);
     assert_eq!(until_back(&mut service), slot(5));

@@ -43,11 +43,7 @@ pub(super) struct Step {
 impl Width {
     const fn new(signed: bool, bits: u8) -> Option<Self> {
         let most = if signed { 64 } else { 63 };
-        if bits >= 1 && bits <= most {
-            Some(Self { signed, bits })
-        } else {
-            None
-        }
+        if bits >= 1 && bits <= most { Some(Self { signed, bits }) } else { None }
     }
 
     /// `i16`, `u8`.
@@ -129,12 +125,7 @@ impl Step {
             _ => return Err(Malformed),
         };
         let width = Width::new(flags & 16 != 0, bits).ok_or(Malformed)?;
-        Ok(Self {
-            action,
-            overflow,
-            width,
-            offset,
-        })
+        Ok(Self { action, overflow, width, offset })
     }
 
     fn list(from: &mut Decoder<'_>) -> Result<Vec<Self>, Malformed> {

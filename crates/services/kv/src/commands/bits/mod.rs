@@ -140,19 +140,14 @@ fn bit(text: &[u8]) -> Option<u8> {
 fn encode_setbit(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let offset = offset(r, r.at(1), 1)?;
     let bit = bit(r.at(2)).ok_or(NOT_A_BIT)?;
-    out.byte(Op::SetBit as u8)
-        .bytes(r.at(0))
-        .count(offset)
-        .byte(bit);
+    out.byte(Op::SetBit as u8).bytes(r.at(0)).count(offset).byte(bit);
     Ok(())
 }
 
 fn encode_getbit(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let offset = parse_integer(r.at(1)).and_then(|offset| u64::try_from(offset).ok());
     // What no string in Redis has is no offset.
-    let offset = offset
-        .filter(|offset| *offset < 1 << 32)
-        .ok_or(NOT_AN_OFFSET)?;
+    let offset = offset.filter(|offset| *offset < 1 << 32).ok_or(NOT_AN_OFFSET)?;
     out.byte(Op::GetBit as u8).bytes(r.at(0)).count(offset);
     Ok(())
 }
@@ -169,9 +164,7 @@ fn write_range(r: &Request<'_>, at: usize, out: &mut Encoder<'_>) -> Result<(), 
     let start = if count > 0 { r.integer(at)? } else { 0 };
     let end = if count > 1 { r.integer(at + 1)? } else { -1 };
     // Whether an end was given matters to BITPOS.
-    out.byte(u8::from(in_bits) | u8::from(count > 1) << 1)
-        .signed(start)
-        .signed(end);
+    out.byte(u8::from(in_bits) | u8::from(count > 1) << 1).signed(start).signed(end);
     Ok(())
 }
 
@@ -255,12 +248,7 @@ fn steps(r: &Request<'_>, only_reads: bool) -> Result<Vec<Step>, Refusal> {
         if only_reads && !reads {
             return Err("ERR BITFIELD_RO only supports the GET subcommand".into());
         }
-        steps.push(Step {
-            action,
-            overflow,
-            width,
-            offset,
-        });
+        steps.push(Step { action, overflow, width, offset });
         at += length + 1;
     }
     Ok(steps)
@@ -279,9 +267,7 @@ fn encode_bitfield(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
 
 fn encode_bitfield_ro(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let steps = steps(r, true)?;
-    out.byte(Op::BitFieldRo as u8)
-        .bytes(r.at(0))
-        .length(steps.len());
+    out.byte(Op::BitFieldRo as u8).bytes(r.at(0)).length(steps.len());
     for step in &steps {
         step.encode(out);
     }

@@ -85,20 +85,12 @@ pub(super) fn set(
 /// Bits from one up to another; `None`: there are none. Negative ends count from the back.
 fn bits(length: usize, in_bits: bool, start: i64, end: i64) -> Option<(u64, u64)> {
     let units = i64::try_from(length).unwrap_or(i64::MAX);
-    let units = if in_bits {
-        units.saturating_mul(8)
-    } else {
-        units
-    };
+    let units = if in_bits { units.saturating_mul(8) } else { units };
     if start < 0 && end < 0 && start > end {
         return None;
     }
     let place = |at: i64| {
-        if at < 0 {
-            at.saturating_add(units).max(0)
-        } else {
-            at
-        }
+        if at < 0 { at.saturating_add(units).max(0) } else { at }
     };
     let (start, end) = (place(start), place(end).min(units - 1));
     if start > end || units == 0 {

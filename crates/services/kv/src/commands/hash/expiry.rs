@@ -20,10 +20,7 @@ use crate::{
 /// The family.
 pub const FAMILY: Family = Family {
     commands: COMMANDS,
-    operations: &[
-        Operation::read(Op::HTtl, ttl),
-        Operation::write(Op::HExpire, expire),
-    ],
+    operations: &[Operation::read(Op::HTtl, ttl), Operation::write(Op::HExpire, expire)],
 };
 
 const COMMANDS: &[Spec] = &[
@@ -286,10 +283,7 @@ fn expire_one(hash: &mut Change<'_, '_>, field: &[u8], flags: u8, new: Deadline)
 
 fn write_ttl(unit: Unit, r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     // The time of asking goes along, as that of TTL.
-    out.byte(Op::HTtl as u8)
-        .byte(unit.byte())
-        .word(r.wall_ms)
-        .bytes(r.at(0));
+    out.byte(Op::HTtl as u8).byte(unit.byte()).word(r.wall_ms).bytes(r.at(0));
     write_fields(r, 1, NOT_POSITIVE, out)
 }
 

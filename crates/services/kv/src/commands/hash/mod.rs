@@ -285,10 +285,7 @@ fn encode_hsetnx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
 }
 
 fn write_field(value: bool, r: &Request<'_>, out: &mut Encoder<'_>) {
-    out.byte(Op::LockHolder as u8)
-        .byte(u8::from(value))
-        .bytes(r.at(0))
-        .bytes(r.at(1));
+    out.byte(Op::LockHolder as u8).byte(u8::from(value)).bytes(r.at(0)).bytes(r.at(1));
 }
 
 fn encode_hget(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
@@ -343,10 +340,7 @@ fn encode_hgetall(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal>
 
 fn encode_hincrby(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let delta = r.integer(2)?;
-    out.byte(Op::HIncrBy as u8)
-        .bytes(r.at(0))
-        .bytes(r.field(1)?)
-        .signed(delta);
+    out.byte(Op::HIncrBy as u8).bytes(r.at(0)).bytes(r.field(1)?).signed(delta);
     Ok(())
 }
 
@@ -355,10 +349,7 @@ fn encode_hincrbyfloat(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Ref
         return Err(NOT_FINITE.into());
     }
     Decimal::parse(r.at(2)).ok_or(NOT_A_FLOAT)?;
-    out.byte(Op::HIncrByFloat as u8)
-        .bytes(r.at(0))
-        .bytes(r.field(1)?)
-        .bytes(r.at(2));
+    out.byte(Op::HIncrByFloat as u8).bytes(r.at(0)).bytes(r.field(1)?).bytes(r.at(2));
     Ok(())
 }
 

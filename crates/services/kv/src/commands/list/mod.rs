@@ -269,10 +269,7 @@ impl End {
 }
 
 fn write_push(end: End, present: bool, r: &Request<'_>, out: &mut Encoder<'_>) {
-    out.byte(Op::LPush as u8)
-        .bytes(r.at(0))
-        .byte(end as u8)
-        .byte(u8::from(present));
+    out.byte(Op::LPush as u8).bytes(r.at(0)).byte(end as u8).byte(u8::from(present));
     elements::write_rest(r, 1, out);
 }
 
@@ -374,11 +371,7 @@ fn encode_lpos(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
         }
         at += 2;
     }
-    out.byte(Op::LPos as u8)
-        .bytes(r.at(0))
-        .bytes(r.at(1))
-        .signed(rank)
-        .count(most);
+    out.byte(Op::LPos as u8).bytes(r.at(0)).bytes(r.at(1)).signed(rank).count(most);
     match count {
         None => out.byte(0),
         Some(count) => out.byte(1).count(count),
@@ -388,10 +381,7 @@ fn encode_lpos(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 
 fn encode_lset(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let index = parse_integer(r.at(1)).ok_or(NOT_AN_INTEGER)?;
-    out.byte(Op::LSet as u8)
-        .bytes(r.at(0))
-        .signed(index)
-        .bytes(r.at(2));
+    out.byte(Op::LSet as u8).bytes(r.at(0)).signed(index).bytes(r.at(2));
     Ok(())
 }
 
@@ -400,10 +390,7 @@ fn encode_lrem(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     if count == i64::MIN {
         return Err(OUT_OF_LONG.into());
     }
-    out.byte(Op::LRem as u8)
-        .bytes(r.at(0))
-        .signed(count)
-        .bytes(r.at(2));
+    out.byte(Op::LRem as u8).bytes(r.at(0)).signed(count).bytes(r.at(2));
     Ok(())
 }
 
@@ -413,20 +400,12 @@ fn encode_linsert(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal>
         b"after" => 1,
         _ => return Err(SYNTAX.into()),
     };
-    out.byte(Op::LInsert as u8)
-        .bytes(r.at(0))
-        .byte(behind)
-        .bytes(r.at(2))
-        .bytes(r.at(3));
+    out.byte(Op::LInsert as u8).bytes(r.at(0)).byte(behind).bytes(r.at(2)).bytes(r.at(3));
     Ok(())
 }
 
 fn write_move(from: End, to: End, r: &Request<'_>, out: &mut Encoder<'_>) {
-    out.byte(Op::LMove as u8)
-        .bytes(r.at(0))
-        .bytes(r.at(1))
-        .byte(from as u8)
-        .byte(to as u8);
+    out.byte(Op::LMove as u8).bytes(r.at(0)).bytes(r.at(1)).byte(from as u8).byte(to as u8);
 }
 
 fn encode_lmove(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {

@@ -61,15 +61,9 @@ impl View<'_> {
         visit: &mut dyn FnMut(u64, &[u8]) -> ControlFlow<()>,
     ) {
         let (first, behind) = (self.place(from), self.place(to));
-        let span = Span {
-            from: &first,
-            to: Some(&behind),
-            back,
-        };
+        let span = Span { from: &first, to: Some(&behind), back };
         self.rows(span, &mut |name, value| {
-            let place = name
-                .first_chunk()
-                .map_or(0, |place| u64::from_be_bytes(*place));
+            let place = name.first_chunk().map_or(0, |place| u64::from_be_bytes(*place));
             visit(place.wrapping_sub(self.header.first), value)
         });
     }
@@ -101,11 +95,7 @@ impl Change<'_, '_> {
     fn drop_end(&mut self, end: End, bytes: usize) {
         let place = match end {
             End::Left => self.header.first,
-            End::Right => self
-                .header
-                .first
-                .wrapping_add(self.header.count)
-                .wrapping_sub(1),
+            End::Right => self.header.first.wrapping_add(self.header.count).wrapping_sub(1),
         };
         self.remove_known(&place.to_be_bytes(), bytes);
         if end == End::Left {
@@ -290,12 +280,11 @@ fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
         End::Left => (0, most),
         End::Right => (list.header.count - most, list.header.count),
     };
-    list.view()
-        .elements(from, to, end == End::Right, &mut |_, value| {
-            items.next().bulk(value);
-            lengths.push(value.len());
-            items.go_on()
-        });
+    list.view().elements(from, to, end == End::Right, &mut |_, value| {
+        items.next().bulk(value);
+        lengths.push(value.len());
+        items.go_on()
+    });
     if !items.are_too_many() {
         for bytes in lengths {
             list.drop_end(end, bytes);
@@ -454,9 +443,7 @@ pub(super) fn trim(
     } else {
         let view = list.view();
         let removed = [(behind, count), (0, first)].map(|(from, to)| part_cost(&view, from, to));
-        list.state
-            .budget
-            .take(removed[0].saturating_add(removed[1]))?;
+        list.state.budget.take(removed[0].saturating_add(removed[1]))?;
         for (end, from, to) in [(End::Right, behind, count), (End::Left, 0, first)] {
             for value in list.list(from, to) {
                 // All places of one end go: which value stood where makes no difference to the sum.
@@ -494,17 +481,16 @@ pub(super) fn remove(
     };
     let (mut found, mut first, mut last) = (0, u64::MAX, 0);
     let total = list.header.count;
-    list.view()
-        .elements(0, total, count < 0, &mut |number, value| {
-            if value == element {
-                found += 1;
-                (first, last) = (first.min(number), last.max(number));
-            }
-            match found < most {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        });
+    list.view().elements(0, total, count < 0, &mut |number, value| {
+        if value == element {
+            found += 1;
+            (first, last) = (first.min(number), last.max(number));
+        }
+        match found < most {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
     if found > 0 {
         let left = last < total - first;
         let (from, to) = if left { (0, last + 1) } else { (first, total) };
@@ -514,11 +500,8 @@ pub(super) fn remove(
         let survives = |(number, value): &(u64, &Vec<u8>)| {
             *number < first || *number > last || value.as_slice() != element
         };
-        let new: Vec<&[u8]> = (from..to)
-            .zip(&old)
-            .filter(survives)
-            .map(|(_, value)| value.as_slice())
-            .collect();
+        let new: Vec<&[u8]> =
+            (from..to).zip(&old).filter(survives).map(|(_, value)| value.as_slice()).collect();
         list.replace(from, to, &old, &new, left);
         list.event(class::LIST, "lrem");
         list.close();

@@ -274,9 +274,7 @@ fn encode_srem(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 }
 
 fn write_is_member(many: bool, r: &Request<'_>, out: &mut Encoder<'_>) {
-    out.byte(Op::SIsMember as u8)
-        .bytes(r.at(0))
-        .byte(u8::from(many));
+    out.byte(Op::SIsMember as u8).bytes(r.at(0)).byte(u8::from(many));
     elements::write_rest(r, 1, out);
 }
 
@@ -301,10 +299,7 @@ fn encode_smembers(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
 }
 
 fn encode_smove(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
-    out.byte(Op::SMove as u8)
-        .bytes(r.at(0))
-        .bytes(r.at(1))
-        .bytes(r.field(2)?);
+    out.byte(Op::SMove as u8).bytes(r.at(0)).bytes(r.at(1)).bytes(r.field(2)?);
     Ok(())
 }
 

@@ -130,12 +130,7 @@ fn write(r: &Request<'_>, may_store: bool, out: &mut Encoder<'_>) -> Result<(), 
         Some(target) => out.byte(Op::SortStore as u8).bytes(target.bytes()),
         None => out.byte(Op::Sort as u8),
     };
-    out.bytes(r.at(0))
-        .byte(flags)
-        .bytes(by)
-        .signed(limit.0)
-        .signed(limit.1)
-        .length(gets.len());
+    out.bytes(r.at(0)).byte(flags).bytes(by).signed(limit.0).signed(limit.1).length(gets.len());
     for get in gets {
         out.bytes(get);
     }

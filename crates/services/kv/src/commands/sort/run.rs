@@ -83,11 +83,7 @@ impl<'a> Pattern<'a> {
             Some(at) if at + 2 < rest.len() => (&rest[..at], Some(&rest[at + 2..])),
             _ => (rest, None),
         };
-        Some(Self {
-            before,
-            behind,
-            field,
-        })
+        Some(Self { before, behind, field })
     }
 
     /// The string, or the value of the field, that stands there for an element.
@@ -210,11 +206,7 @@ fn sorted(
             _ => this.cmp(that),
         };
         let ordering = one.compare(other).then_with(by_name);
-        if order.back {
-            ordering.reverse()
-        } else {
-            ordering
-        }
+        if order.back { ordering.reverse() } else { ordering }
     });
     let elements = weighed.into_iter().map(|(_, element)| element).collect();
     Ok(limited(elements, order.limit))
@@ -233,10 +225,7 @@ fn results(
     stores: bool,
     store: &dyn Store,
 ) -> Result<Vec<Option<Vec<u8>>>, Refused> {
-    let mut work = Work {
-        looked_at: 0,
-        bytes: 0,
-    };
+    let mut work = Work { looked_at: 0, bytes: 0 };
     let elements = sorted(key, order, stores, store, &mut work)?;
     if order.gets.is_empty() {
         return Ok(elements.into_iter().map(Some).collect());

@@ -43,19 +43,13 @@ pub(super) fn write(ms: u64, action: &Action<'_>, keys: &[&[u8]], out: &mut Enco
     out.byte(Op::Attempt as u8).word(ms);
     // No count is 0: the parsers of commands refuse it.
     match *action {
-        Action::List(end, count) => out
-            .byte(kind::LIST)
-            .byte(end as u8)
-            .count(count.unwrap_or(0)),
-        Action::Move(from, to, target) => out
-            .byte(kind::MOVE)
-            .byte(from as u8)
-            .byte(to as u8)
-            .bytes(target.bytes()),
-        Action::Zset(max, count) => out
-            .byte(kind::ZSET)
-            .byte(u8::from(max))
-            .count(count.unwrap_or(0)),
+        Action::List(end, count) => out.byte(kind::LIST).byte(end as u8).count(count.unwrap_or(0)),
+        Action::Move(from, to, target) => {
+            out.byte(kind::MOVE).byte(from as u8).byte(to as u8).bytes(target.bytes())
+        }
+        Action::Zset(max, count) => {
+            out.byte(kind::ZSET).byte(u8::from(max)).count(count.unwrap_or(0))
+        }
     };
     crate::commands::elements::write_keys(keys, out);
 }

@@ -177,11 +177,7 @@ fn timeout_ms(text: &[u8], now_ms: u64) -> Result<u64, Refusal> {
     if ms >= LAST_MS - now_ms as f64 {
         return Err("ERR timeout is out of range".into());
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked above"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
     Ok(ms as u64)
 }
 

@@ -54,9 +54,7 @@ pub fn encode_withdraw(owner: Owner, numbers: &[u64], out: &mut Encoder<'_>) {
 /// Removes all that wait at a node which does not claim what has come.
 pub fn encode_depose(seen: Seen, out: &mut Encoder<'_>) {
     write_owner(Op::Depose, seen.owner, out);
-    out.count(seen.number)
-        .word(seen.version.slot)
-        .count(seen.version.index.into());
+    out.count(seen.number).word(seen.version.slot).count(seen.version.index.into());
 }
 
 /// Asks what has come for the clients of a front, from a key on; with `all`, who of them is in line, too.
@@ -98,9 +96,7 @@ impl Look {
         out.length(self.others.len());
         for seen in &self.others {
             seen.owner.encode(out);
-            out.count(seen.number)
-                .word(seen.version.slot)
-                .count(seen.version.index.into());
+            out.count(seen.number).word(seen.version.slot).count(seen.version.index.into());
         }
         out.byte(u8::from(self.all.is_some()));
         if let Some(all) = &self.all {
@@ -139,11 +135,7 @@ fn decode_seen(from: &mut Decoder<'_>) -> Result<Seen, Malformed> {
     let (owner, number) = (Owner::decode(from)?, from.count()?);
     let slot = from.word()?;
     let index = u32::try_from(from.count()?).map_err(|_| Malformed)?;
-    Ok(Seen {
-        owner,
-        number,
-        version: Version { slot, index },
-    })
+    Ok(Seen { owner, number, version: Version { slot, index } })
 }
 
 /// How many elements a key has, if it is of a kind that clients wait for.
@@ -284,10 +276,7 @@ pub(super) fn look(
     let (all, first) = (from.byte()? != 0, from.bytes()?);
     from.end()?;
     let waits: &Waits = state.waits;
-    let mut look = Look {
-        all: all.then(|| waits.numbers_of(owner)),
-        ..Look::default()
-    };
+    let mut look = Look { all: all.then(|| waits.numbers_of(owner)), ..Look::default() };
     for (at, key) in waits.stirred_from(first).enumerate() {
         if at == LOOK_KEYS_MAX {
             look.next = key.to_vec();

@@ -71,10 +71,7 @@ struct Plan<'a> {
 /// `numkeys key …`, in Redis' words if there are none, and what is behind.
 fn keys<'a>(r: &Request<'a>, from: usize) -> Result<(Vec<&'a [u8]>, usize), Refusal> {
     if r.integer(from)? < 1 {
-        let text = format!(
-            "ERR at least 1 input key is needed for '{}' command",
-            r.name
-        );
+        let text = format!("ERR at least 1 input key is needed for '{}' command", r.name);
         return Err(Refusal::Text(text.into()));
     }
     elements::keys(r, from, SYNTAX)
@@ -116,10 +113,7 @@ fn write(
         None => out.byte(Op::ZCombine as u8),
         Some(key) => out.byte(Op::ZStore as u8).bytes(key),
     };
-    out.byte(how as u8)
-        .byte(aggregate as u8)
-        .byte(u8::from(scores))
-        .length(2 * keys.len());
+    out.byte(how as u8).byte(aggregate as u8).byte(u8::from(scores)).length(2 * keys.len());
     let one = Score::new(1.0).unwrap_or(Score::ZERO);
     for (at, key) in keys.iter().enumerate() {
         let weight = weights.as_ref().map_or(one, |weights| weights[at]);
@@ -179,12 +173,7 @@ impl<'a> Plan<'a> {
         if keys.is_empty() || keys.len() % 2 != 0 {
             return Err(Fault::Malformed);
         }
-        Ok(Self {
-            how,
-            aggregate,
-            scores,
-            keys,
-        })
+        Ok(Self { how, aggregate, scores, keys })
     }
 }
 
@@ -244,11 +233,7 @@ fn source<'s>(
     };
     let kind = if is_sorted { Kind::Zset } else { Kind::Set };
     let view = view(store, key, kind, reply)?;
-    Ok(view.map(|view| Source {
-        view,
-        is_sorted,
-        weight,
-    }))
+    Ok(view.map(|view| Source { view, is_sorted, weight }))
 }
 
 fn sources<'s>(
@@ -280,9 +265,9 @@ fn intersect(
         return;
     };
     smallest.each(&mut |member, score| {
-        let sum = others.iter().try_fold(score, |sum, other| {
-            Some(aggregate.of(sum, other.score(member)?))
-        });
+        let sum = others
+            .iter()
+            .try_fold(score, |sum, other| Some(aggregate.of(sum, other.score(member)?)));
         match sum {
             Some(sum) => visit(member, sum),
             None => ControlFlow::Continue(()),
@@ -315,9 +300,9 @@ fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>]) -> Option<Vec<Membe
                 });
             }
         }
-        How::Intersection => intersect(sources, plan.aggregate, &mut |member, score| {
-            set(member, score, &mut scores)
-        }),
+        How::Intersection => {
+            intersect(sources, plan.aggregate, &mut |member, score| set(member, score, &mut scores))
+        }
         How::Difference => {
             if let Some((Some(first), others)) = sources.split_first() {
                 first.each(&mut |member, score| {

@@ -537,9 +537,7 @@ fn encode_zrem(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
 }
 
 fn write_scores(many: bool, r: &Request<'_>, out: &mut Encoder<'_>) {
-    out.byte(Op::ZScore as u8)
-        .bytes(r.at(0))
-        .byte(u8::from(many));
+    out.byte(Op::ZScore as u8).bytes(r.at(0)).byte(u8::from(many));
     elements::write_rest(r, 1, out);
 }
 
@@ -632,9 +630,7 @@ fn encode_zrevrangebylex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), R
 
 fn encode_zrangestore(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let query = Query::parse(r, 2, None, None, false)?;
-    out.byte(Op::ZRangeStore as u8)
-        .bytes(r.at(0))
-        .bytes(r.at(1));
+    out.byte(Op::ZRangeStore as u8).bytes(r.at(0)).bytes(r.at(1));
     query.encode(out);
     Ok(())
 }

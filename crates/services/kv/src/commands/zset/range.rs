@@ -110,8 +110,7 @@ impl Limit {
     }
 
     fn encode(self, out: &mut Encoder<'_>) {
-        out.byte(u8::from(self.excluded))
-            .bytes(&self.score.to_bytes());
+        out.byte(u8::from(self.excluded)).bytes(&self.score.to_bytes());
     }
 
     fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
@@ -291,11 +290,7 @@ fn passed(view: &View<'_>, from: &mut Vec<u8>, to: &mut Vec<u8>, back: bool, cou
 
 /// Members in the order of scores, from one row up to another.
 fn in_order(view: &View<'_>, from: &[u8], to: &[u8], back: bool, visit: &mut Visit<'_>) {
-    let span = Span {
-        from,
-        to: Some(to),
-        back,
-    };
+    let span = Span { from, to: Some(to), back };
     view.rows(span, &mut |name, _| {
         let order = name.get(1..).and_then(<[u8]>::split_first_chunk);
         let Some((order, member)) = order else {
@@ -442,13 +437,7 @@ impl<'a> Query<'a> {
             By::Name => Range::names(r.at(first), r.at(last))?,
         };
         let (offset, most) = limit.unwrap_or((0, -1));
-        Ok(Self {
-            range,
-            back,
-            offset,
-            most,
-            scores,
-        })
+        Ok(Self { range, back, offset, most, scores })
     }
 
     pub(super) fn encode(&self, out: &mut Encoder<'_>) {
@@ -479,14 +468,13 @@ impl<'a> Query<'a> {
         if left == 0 {
             return;
         }
-        self.range
-            .visit(view, self.back, skip, &mut |member, score| {
-                left -= 1;
-                visit(member, score)?;
-                match left {
-                    0 => ControlFlow::Break(()),
-                    _ => ControlFlow::Continue(()),
-                }
-            });
+        self.range.visit(view, self.back, skip, &mut |member, score| {
+            left -= 1;
+            visit(member, score)?;
+            match left {
+                0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        });
     }
 }

@@ -101,11 +101,7 @@ pub(super) fn rank(
         return Ok(());
     };
     let rank = rank_of(&set, member, score);
-    let rank = if back {
-        set.count().saturating_sub(rank + 1)
-    } else {
-        rank
-    };
+    let rank = if back { set.count().saturating_sub(rank + 1) } else { rank };
     if with_score {
         reply.array(2);
     }
@@ -510,9 +506,7 @@ pub(super) fn put_all(
     event: &str,
 ) -> Result<(), Fault> {
     let bytes = members.iter().map(|(member, _)| 2 * member.len() as u64);
-    state
-        .budget
-        .take(cost(2 * members.len() as u64, bytes.sum()))?;
+    state.budget.take(cost(2 * members.len() as u64, bytes.sum()))?;
     let mut set = Change::new(state, key, Kind::Zset);
     for (member, score) in members {
         set.score(member, None, *score);

@@ -303,11 +303,7 @@ impl Connection {
             Ok(greeting) => greeting,
             Err(text) => return self.reply(shared, |r| r.error(text)),
         };
-        let Greeting {
-            version,
-            login,
-            name,
-        } = greeting;
+        let Greeting { version, login, name } = greeting;
         if let Some(login) = login {
             return self.hello_auth((version, name), login, shared, requests);
         }
@@ -409,11 +405,7 @@ struct Greeting<'a> {
 
 impl<'a> Greeting<'a> {
     fn read(arguments: &Arguments<'a>, now: Version) -> Result<Self, &'static str> {
-        let mut greeting = Self {
-            version: now,
-            login: None,
-            name: None,
-        };
+        let mut greeting = Self { version: now, login: None, name: None };
         greeting.version = match arguments.at(1) {
             b"" if arguments.len() == 1 => return Ok(greeting),
             b"2" => Version::Resp2,

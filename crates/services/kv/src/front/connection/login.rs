@@ -97,11 +97,7 @@ impl Connection {
         };
         match shared.desk.check(self.id, &claim, password) {
             Ok(ticket) => {
-                self.checking = Some(Checking {
-                    ticket,
-                    claim,
-                    then,
-                });
+                self.checking = Some(Checking { ticket, claim, then });
             }
             Err(NotChecked::Never) => self.refuse(NO_CHECKER, shared),
             Err(NotChecked::Busy) => self.refuse(TOO_MANY, shared),
@@ -159,11 +155,7 @@ impl Connection {
             b"list" => {
                 r.array(all().count());
                 for (name, user) in all() {
-                    let pass = if user.hash.is_some() {
-                        "#argon2id"
-                    } else {
-                        "nopass"
-                    };
+                    let pass = if user.hash.is_some() { "#argon2id" } else { "nopass" };
                     let line = format!("user {name} on {pass} +@{}", user.role);
                     r.bulk(line.as_bytes());
                 }
@@ -187,9 +179,7 @@ impl Connection {
             }
             b"cat" => {
                 r.array(Role::ALL.len());
-                Role::ALL
-                    .iter()
-                    .for_each(|role| r.bulk(role.name().as_bytes()));
+                Role::ALL.iter().for_each(|role| r.bulk(role.name().as_bytes()));
             }
             b"setuser" | b"deluser" | b"load" | b"save" => r.error(BY_OPERATORS),
             _ => subcommands::help(Local::Acl, r),

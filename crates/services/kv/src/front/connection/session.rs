@@ -45,10 +45,7 @@ pub(super) struct Attached {
 
 impl Attached {
     pub(super) fn to(&mut self, session: SessionId) {
-        *self = Self {
-            session: Some(session),
-            acknowledged_below: 0,
-        };
+        *self = Self { session: Some(session), acknowledged_below: 0 };
     }
 
     /// Never backwards: what was acknowledged may be forgotten already.
@@ -103,10 +100,7 @@ impl Connection {
                 encode_digest(&mut Encoder(&mut query));
                 // It names the position up to which all is applied: between two commands of a batch
                 // there is none.
-                let read = Read {
-                    alone: true,
-                    ..Read::plain(query, self.fresh)
-                };
+                let read = Read { alone: true, ..Read::plain(query, self.fresh) };
                 self.order.push_read(read, self.version);
             }
             (b"help", 2) => self.reply(shared, |r| {
@@ -151,13 +145,7 @@ impl Connection {
 
     /// `QUORATE READ`: says how fresh the answers to reads are, or chooses it.
     fn read_mode(&mut self, arguments: &Arguments<'_>, shared: &mut Shared) {
-        let word = |at: usize| {
-            arguments
-                .iter()
-                .nth(at)
-                .unwrap_or_default()
-                .to_ascii_lowercase()
-        };
+        let word = |at: usize| arguments.iter().nth(at).unwrap_or_default().to_ascii_lowercase();
         let (mode, bound) = (word(0), word(1));
         let bound_ms = parse_integer(&bound).and_then(|ms| u64::try_from(ms).ok());
         let bound_ms = bound_ms.filter(|ms| BOUND_MS.contains(ms));
@@ -239,19 +227,14 @@ impl Connection {
 const NOT_A_SEQUENCE: &str = "ERR a sequence is a number from 1";
 
 fn parse_sequence(text: &[u8]) -> Option<u64> {
-    parse_integer(text)
-        .and_then(|n| u64::try_from(n).ok())
-        .filter(|&n| n > 0)
+    parse_integer(text).and_then(|n| u64::try_from(n).ok()).filter(|&n| n > 0)
 }
 
 /// `slot.index`.
 fn parse_session(text: &[u8]) -> Option<SessionId> {
     let (slot, index) = std::str::from_utf8(text).ok()?.split_once('.')?;
     let number = |text: &str| parse_integer(text.as_bytes()).and_then(|n| u64::try_from(n).ok());
-    Some(SessionId {
-        slot: number(slot)?,
-        index: u32::try_from(number(index)?).ok()?,
-    })
+    Some(SessionId { slot: number(slot)?, index: u32::try_from(number(index)?).ok()? })
 }
 
 /// Encodes the command behind `SEQ n` into the scratch buffer.

@@ -58,10 +58,7 @@ impl Changes {
 
     /// Some keys of a load, with which the tree says what it said.
     pub(super) fn of_load(state: State, generation: u64) -> Self {
-        Self {
-            generation,
-            ..Self::new(state)
-        }
+        Self { generation, ..Self::new(state) }
     }
 
     pub(super) fn put(&mut self, position: Position, key: &[u8], value: &[u8], stamp: Stamp) {

@@ -65,11 +65,7 @@ impl Disk for RealDisk {
 
     fn try_writing(&self, folder: &Path) -> io::Result<()> {
         // In it, if it is there: it may be a file system of its own. The library ignores the file.
-        let place = if folder.is_dir() {
-            folder.join("try")
-        } else {
-            folder.with_extension("try")
-        };
+        let place = if folder.is_dir() { folder.join("try") } else { folder.with_extension("try") };
         let written = write_some(&place);
         let removed = fs::remove_file(&place);
         written.and(removed)

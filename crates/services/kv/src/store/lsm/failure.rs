@@ -67,10 +67,7 @@ impl Failure {
 
     /// Whether it may go away by itself, or with the help of somebody who looks after the disk.
     pub(super) const fn may_pass(&self) -> bool {
-        matches!(
-            self,
-            Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewIsDamaged(_)
-        )
+        matches!(self, Self::Full(_) | Self::Disk(_) | Self::Poisoned | Self::NewIsDamaged(_))
     }
 }
 

@@ -30,10 +30,7 @@ struct Stored {
 
 impl Stored {
     fn new(fresh: impl Iterator<Item = Read> + Send + 'static) -> Self {
-        Self {
-            fresh: Box::new(fresh),
-            ahead: VecDeque::new(),
-        }
+        Self { fresh: Box::new(fresh), ahead: VecDeque::new() }
     }
 
     /// What was not passed; whatever is read for it is ahead then.

@@ -49,9 +49,7 @@ pub(super) fn cut(folder: &Path) -> io::Result<Option<String>> {
     file.set_len(whole)?;
     file.sync_all()?;
     let bytes = used - whole;
-    Ok(Some(format!(
-        "{bytes} bytes behind the last whole batch of its journal were cut off"
-    )))
+    Ok(Some(format!("{bytes} bytes behind the last whole batch of its journal were cut off")))
 }
 
 /// The journal that is written to.
@@ -69,11 +67,7 @@ fn newest(folder: &Path) -> io::Result<Option<PathBuf>> {
 
 /// Where the last whole batch ends, and the last byte that is not zero.
 fn measure(file: File) -> io::Result<(u64, u64)> {
-    let mut from = Reader {
-        file: BufReader::new(file),
-        at: 0,
-        used: 0,
-    };
+    let mut from = Reader { file: BufReader::new(file), at: 0, used: 0 };
     let mut whole = 0;
     while from.batch()? {
         whole = from.at;

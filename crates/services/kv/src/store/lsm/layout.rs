@@ -69,12 +69,8 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) const EMPTY: Self = Self {
-        applied_to: Slot::FIRST,
-        keys: 0,
-        generation: 0,
-        oldest: 0,
-    };
+    pub(super) const EMPTY: Self =
+        Self { applied_to: Slot::FIRST, keys: 0, generation: 0, oldest: 0 };
 
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let mut bytes = vec![FORMAT];
@@ -195,16 +191,10 @@ fn header(stored: &[u8]) -> Option<Stamp> {
     let (deadline, _) = rest.split_first_chunk()?;
     let index = u32::from_le_bytes(*index);
     let kind = Kind::from_byte(u8::try_from(index >> INDEX_BITS).ok()?)?;
-    let version = Version {
-        slot: u64::from_le_bytes(*slot),
-        index: index & ((1 << INDEX_BITS) - 1),
-    };
+    let version =
+        Version { slot: u64::from_le_bytes(*slot), index: index & ((1 << INDEX_BITS) - 1) };
     let deadline = u64::from_le_bytes(*deadline);
-    Some(Stamp {
-        version,
-        deadline: (deadline != NO_DEADLINE).then_some(deadline),
-        kind,
-    })
+    Some(Stamp { version, deadline: (deadline != NO_DEADLINE).then_some(deadline), kind })
 }
 
 /// What is lost with a stored value.
@@ -227,15 +217,6 @@ pub(super) fn stored_value(entry: &Entry<'_>) -> Vec<u8> {
 
 /// What a stored value says.
 pub(super) fn entry(stored: Slice) -> Option<Entry<'static>> {
-    let Stamp {
-        version,
-        deadline,
-        kind,
-    } = header(&stored)?;
-    Some(Entry {
-        value: Bytes::Shared(stored, HEADER_BYTES),
-        version,
-        deadline,
-        kind,
-    })
+    let Stamp { version, deadline, kind } = header(&stored)?;
+    Some(Entry { value: Bytes::Shared(stored, HEADER_BYTES), version, deadline, kind })
 }

@@ -46,10 +46,7 @@ impl LsmStore {
         self.active = Changes::of_load(self.sent, generation);
         (self.cleared, self.dirty) = (false, true);
         self.begin_deadlines();
-        self.loading = Some(Load {
-            generation,
-            keys: 0,
-        });
+        self.loading = Some(Load { generation, keys: 0 });
         Ok(())
     }
 
@@ -115,11 +112,7 @@ impl LsmStore {
         let stored = self.tree_range(vec![kind::META]..vec![kind::DEADLINE]);
         let mut old: BTreeSet<_> = stored.map(|(key, _)| key[1..].to_vec()).collect();
         self.must_be_open()?;
-        old.extend(
-            self.frozen
-                .iter()
-                .flat_map(|layer| layer.meta.keys().cloned()),
-        );
+        old.extend(self.frozen.iter().flat_map(|layer| layer.meta.keys().cloned()));
         let gone = old.into_iter().map(|key| MetaChange { key, value: None });
         self.active.commit(&gone.collect::<Vec<_>>());
         self.active.commit(meta);

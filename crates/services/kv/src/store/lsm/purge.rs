@@ -142,17 +142,8 @@ impl Purge {
         let mut keys = Vec::with_capacity(PURGED_MAX);
         let behind = self.below + 1;
         // In the order of the tree.
-        let generations = [
-            0..self.below,
-            behind..self.left.map_or(behind, |left| left + 1),
-        ];
-        let kinds = [
-            kind::DEADLINE,
-            kind::DATA,
-            kind::ROW,
-            kind::ENDED,
-            kind::FIELD_DEADLINE,
-        ];
+        let generations = [0..self.below, behind..self.left.map_or(behind, |left| left + 1)];
+        let kinds = [kind::DEADLINE, kind::DATA, kind::ROW, kind::ENDED, kind::FIELD_DEADLINE];
         let each = |kind| generations.clone().map(|generations| (kind, generations));
         for (kind, generations) in kinds.into_iter().flat_map(each) {
             let from = prefix(kind, generations.start).max(self.from.clone());
@@ -206,9 +197,7 @@ mod tests {
             files_max: 16,
             cache_bytes: 1 << 20,
         };
-        let Ok(opened) = Tree::open(&home, None) else {
-            panic!("a new folder can be opened")
-        };
+        let Ok(opened) = Tree::open(&home, None) else { panic!("a new folder can be opened") };
         opened.tree
     }
 
@@ -216,10 +205,7 @@ mod tests {
     fn rows_of_ended_collections_are_removed_and_no_others() {
         let folder = tempfile::tempdir().unwrap();
         let tree = opened(&folder);
-        let id = |slot| Id {
-            version: Version { slot, index: 0 },
-            number: 0,
-        };
+        let id = |slot| Id { version: Version { slot, index: 0 }, number: 0 };
         // The neighbours live.
         for slot in 1..=5 {
             let rows = if slot == 3 { 3 * PURGED_MAX } else { 7 };

@@ -53,10 +53,7 @@ impl LsmStore {
             }
             Err(error) => return Err(format!("the store cannot be set aside: {error}")),
         }
-        self.renewal = Some(Renewal {
-            to: self.state.applied_to,
-            aside: None,
-        });
+        self.renewal = Some(Renewal { to: self.state.applied_to, aside: None });
         // [store-1] What was synced is in the old one.
         self.synced = None;
         self.let_go(WHY.to_owned(), Some(WHY.to_owned()));
@@ -77,20 +74,15 @@ impl LsmStore {
     pub(super) fn go_on_renewing(&mut self) {
         let far =
             |renewal: &Renewal| renewal.aside.is_some() && self.state.applied_to >= renewal.to;
-        if self
-            .renewal
-            .as_ref()
-            .is_some_and(|renewal| far(renewal) && self.wanted < renewal.to)
-        {
+        if self.renewal.as_ref().is_some_and(|renewal| far(renewal) && self.wanted < renewal.to) {
             self.want_sync();
         }
     }
 
     /// What is below is synced: the old store is of no more use.
     pub(super) fn end_renewal(&mut self, synced_to: Slot) {
-        let ended = self
-            .renewal
-            .take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.to);
+        let ended =
+            self.renewal.take_if(|renewal| renewal.aside.is_some() && synced_to >= renewal.to);
         if let Some(aside) = ended.and_then(|renewal| renewal.aside) {
             self.writer.remove(aside);
         }

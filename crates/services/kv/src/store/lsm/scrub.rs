@@ -61,20 +61,11 @@ impl Scrub {
     fn start(files: Vec<TreeFile>, bytes_per_second: u64) -> io::Result<Self> {
         let (tell, told) = channel();
         let (wanted, wants) = channel();
-        let work = Work {
-            tell,
-            wants,
-            bytes_per_second: bytes_per_second.max(1),
-            owed: Duration::ZERO,
-        };
-        let thread = thread::Builder::new()
-            .name("scrub".to_owned())
-            .spawn(move || work.run(files))?;
-        Ok(Self {
-            told,
-            wanted: Some(wanted),
-            thread: Some(thread),
-        })
+        let work =
+            Work { tell, wants, bytes_per_second: bytes_per_second.max(1), owed: Duration::ZERO };
+        let thread =
+            thread::Builder::new().name("scrub".to_owned()).spawn(move || work.run(files))?;
+        Ok(Self { told, wanted: Some(wanted), thread: Some(thread) })
     }
 }
 
@@ -125,9 +116,7 @@ impl Work {
                     hasher.update(&buffer[..bytes]);
                     let seconds = bytes as f64 / self.bytes_per_second as f64;
                     self.owed = Duration::from_secs_f64(seconds);
-                    self.tell
-                        .send(Told::Read(bytes as u64))
-                        .map_err(|_| Stopped)?;
+                    self.tell.send(Told::Read(bytes as u64)).map_err(|_| Stopped)?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Ok(Err(error.to_string())),
@@ -152,10 +141,7 @@ impl Work {
 /// Past the cache of the kernel where that can be: what it has there says nothing of the disk.
 fn open(path: &Path) -> io::Result<File> {
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(direct)
-        .open(path);
+    let opened = OpenOptions::new().read(true).custom_flags(direct).open(path);
     match opened {
         Err(error) if error.kind() == ErrorKind::InvalidInput => File::open(path),
         opened => opened,
@@ -203,10 +189,7 @@ impl LsmStore {
             scrubbed.goes_on = true;
             return scrubbed;
         };
-        scrubbed.goes_on = scrub
-            .thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished());
+        scrubbed.goes_on = scrub.thread.as_ref().is_some_and(|thread| !thread.is_finished());
         let mut suspects = Vec::new();
         for told in scrub.told.try_iter() {
             match told {
@@ -292,17 +275,13 @@ mod tests {
         let mut store = filled(&folder);
         let files = store.tree.as_ref().unwrap().files();
         assert!(files.len() >= 2, "{files:?}");
-        let all: u64 = files
-            .iter()
-            .map(|file| fs::metadata(&file.path).unwrap().len())
-            .sum();
+        let all: u64 = files.iter().map(|file| fs::metadata(&file.path).unwrap().len()).sum();
         assert_eq!(scrubbed(&mut store), (all, vec![]));
         for file in &files {
             let sound = fs::read(&file.path).unwrap();
             let spoils: [&dyn Fn(&File); 3] = [
                 &|open| {
-                    open.write_all_at(&[!sound[sound.len() / 2]], sound.len() as u64 / 2)
-                        .unwrap()
+                    open.write_all_at(&[!sound[sound.len() / 2]], sound.len() as u64 / 2).unwrap()
                 },
                 &|open| open.set_len(sound.len() as u64 / 2).unwrap(),
                 &|open| open.write_all_at(&vec![0; sound.len()], 0).unwrap(),
@@ -312,20 +291,14 @@ mod tests {
                 spoil(&open);
                 let (_, damaged) = scrubbed(&mut store);
                 assert_eq!(damaged.len(), 1, "{damaged:?}");
-                assert!(
-                    damaged[0].starts_with(file.path.to_str().unwrap()),
-                    "{damaged:?}"
-                );
+                assert!(damaged[0].starts_with(file.path.to_str().unwrap()), "{damaged:?}");
                 open.set_len(sound.len() as u64).unwrap();
                 open.write_all_at(&sound, 0).unwrap();
             }
             let away = folder.path().join("away");
             fs::rename(&file.path, &away).unwrap();
             let (_, damaged) = scrubbed(&mut store);
-            assert!(
-                damaged.len() == 1 && damaged[0].contains("gone"),
-                "{damaged:?}"
-            );
+            assert!(damaged.len() == 1 && damaged[0].contains("gone"), "{damaged:?}");
             fs::rename(&away, &file.path).unwrap();
         }
         assert_eq!(scrubbed(&mut store), (all, vec![]));
@@ -337,10 +310,7 @@ mod tests {
     fn a_file_that_the_tree_has_no_more_is_no_damage() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = filled(&folder);
-        let gone = TreeFile {
-            path: folder.path().join("store/tables/4711"),
-            checksum: 7,
-        };
+        let gone = TreeFile { path: folder.path().join("store/tables/4711"), checksum: 7 };
         store.scrub = Some(Scrub::start(vec![gone], 1 << 40).unwrap());
         let damaged = loop {
             let part = store.take_scrubbed();
@@ -363,11 +333,7 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         thread::sleep(Duration::from_millis(100));
-        assert_eq!(
-            store.take_scrubbed().bytes,
-            0,
-            "one piece, and then a long pause"
-        );
+        assert_eq!(store.take_scrubbed().bytes, 0, "one piece, and then a long pause");
         drop(store);
         assert!(begun.elapsed() < Duration::from_secs(10));
     }

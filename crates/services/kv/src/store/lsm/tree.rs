@@ -100,11 +100,7 @@ impl Tree {
             let aside = aside.display();
             format!("{damage}; moved to {aside}, to be rebuilt from the log")
         });
-        Ok(Opened {
-            note,
-            aside,
-            ..opened
-        })
+        Ok(Opened { note, aside, ..opened })
     }
 
     /// [store-1] Opens a tree that is damaged, if the damage is at the end of its journal.
@@ -130,12 +126,7 @@ impl Tree {
     }
 
     fn open_as_it_is(home: &Home) -> Result<Opened, Failure> {
-        let Home {
-            path,
-            disk,
-            files_max,
-            cache_bytes,
-        } = home;
+        let Home { path, disk, files_max, cache_bytes } = home;
         disk.allows(Access::Open)?;
         if is_unfinished(path)? {
             // There is nothing in it yet.
@@ -143,11 +134,7 @@ impl Tree {
         }
         let (database, keyspace) = recover(path, *files_max, *cache_bytes)?;
         sync_names(path, disk.as_ref())?;
-        let tree = Self {
-            database,
-            keyspace,
-            disk: Arc::clone(disk),
-        };
+        let tree = Self { database, keyspace, disk: Arc::clone(disk) };
         let state = match tree.get(&STATE_KEY)? {
             None => State::EMPTY,
             Some(bytes) => State::from_bytes(&bytes)

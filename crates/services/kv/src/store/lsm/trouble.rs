@@ -79,10 +79,7 @@ impl LsmStore {
                 Condition::Failed(known) => *known = why,
                 condition => *condition = Condition::Waiting(why),
             },
-            Event::Failed {
-                why,
-                in_the_background,
-            } => {
+            Event::Failed { why, in_the_background } => {
                 self.condition = Condition::Failed(why);
                 if in_the_background {
                     self.suspicion.background_failed();
@@ -115,14 +112,7 @@ impl LsmStore {
 
     /// What was held here is in the log, or in the snapshot that was being loaded.
     fn begin_anew(&mut self, opened: Opened) {
-        let Opened {
-            tree,
-            state,
-            newest_generation,
-            has_rows,
-            note,
-            aside,
-        } = opened;
+        let Opened { tree, state, newest_generation, has_rows, note, aside } = opened;
         self.forget_tree();
         self.tree = Some(tree);
         (self.state, self.sent) = (state, state);

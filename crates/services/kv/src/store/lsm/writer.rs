@@ -115,9 +115,8 @@ impl Writer {
     ) -> io::Result<Self> {
         let (jobs, asked) = channel();
         let (tell, events) = channel();
-        let (state, newest) = tree
-            .as_ref()
-            .map_or((State::EMPTY, 0), |(_, state, newest)| (*state, *newest));
+        let (state, newest) =
+            tree.as_ref().map_or((State::EMPTY, 0), |(_, state, newest)| (*state, *newest));
         let purged_below = Arc::new(AtomicU64::new(state.oldest));
         let mut work = Work {
             home,
@@ -131,19 +130,12 @@ impl Writer {
             tell,
             purge: Purge::new(state.generation, newest, Arc::clone(&purged_below)),
         };
-        let thread = thread::Builder::new()
-            .name("store".to_owned())
-            .spawn(move || {
-                failure::catches_panics();
-                // The error says that the owner is gone.
-                let Err(Gone) = work.run();
-            })?;
-        Ok(Self {
-            jobs: Some(jobs),
-            events,
-            purged_below,
-            thread: Some(thread),
-        })
+        let thread = thread::Builder::new().name("store".to_owned()).spawn(move || {
+            failure::catches_panics();
+            // The error says that the owner is gone.
+            let Err(Gone) = work.run();
+        })?;
+        Ok(Self { jobs: Some(jobs), events, purged_below, thread: Some(thread) })
     }
 
     pub(super) fn write(&self, changes: Arc<Changes>) {
@@ -318,9 +310,7 @@ impl Work {
                 other => return other,
             }
         }
-        self.asked
-            .recv()
-            .map_err(|_| RecvTimeoutError::Disconnected)
+        self.asked.recv().map_err(|_| RecvTimeoutError::Disconnected)
     }
 
     fn may_purge(&self) -> bool {
@@ -493,10 +483,7 @@ impl Work {
     fn delay(&mut self) -> Duration {
         let doubled = 1_u32 << self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
-        self.delays
-            .retry_min
-            .saturating_mul(doubled)
-            .min(self.delays.retry_max)
+        self.delays.retry_min.saturating_mul(doubled).min(self.delays.retry_max)
     }
 
     /// Opens the tree, however long that takes. Nobody else has it.

@@ -77,9 +77,7 @@ impl Image {
     #[cfg(test)]
     pub(super) fn count_kept(&self) -> usize {
         let records = self.kept.from(Position::START);
-        records
-            .map(|(_, record)| RECORD_BYTES + record.bytes())
-            .sum()
+        records.map(|(_, record)| RECORD_BYTES + record.bytes()).sum()
     }
 
     /// A key is about to change. `false`: that is more than may be kept; the image is over.
@@ -195,9 +193,7 @@ impl Image {
         if self.cursor.within().is_none() {
             collections.mark(id, self.number);
             let kept = self.kept_rows.remove(&id).unwrap_or_default();
-            let bytes = kept
-                .iter()
-                .map(|(name, old)| row_bytes(name, old.as_deref()));
+            let bytes = kept.iter().map(|(name, old)| row_bytes(name, old.as_deref()));
             self.kept_bytes = self.kept_bytes.saturating_sub(bytes.sum());
         }
         stop
@@ -207,9 +203,8 @@ impl Image {
     fn free(&mut self) {
         let passed = self.cursor.position();
         let (records, bytes) = self.kept.forget_before(passed, self.freed);
-        self.kept_bytes = self
-            .kept_bytes
-            .saturating_sub(records.saturating_mul(RECORD_BYTES) + bytes);
+        self.kept_bytes =
+            self.kept_bytes.saturating_sub(records.saturating_mul(RECORD_BYTES) + bytes);
         if let Some((table, _)) = &mut self.cleared {
             table.forget_before(passed, self.freed);
         }

@@ -80,10 +80,8 @@ impl Collections {
 
     /// Sets a row; a collection that this begins is none of this image's business.
     pub(super) fn put(&mut self, id: Id, name: &[u8], value: &[u8], image: u64) {
-        let rows = self.live.entry(id).or_insert_with(|| Rows {
-            rows: Tree::default(),
-            seen: image,
-        });
+        let rows =
+            self.live.entry(id).or_insert_with(|| Rows { rows: Tree::default(), seen: image });
         if let Some(before) = rows.rows.put(name, value) {
             self.bytes = self.bytes.saturating_sub(size(name.len(), before));
         }
@@ -159,9 +157,7 @@ impl Collections {
 
     /// How many rows of a collection come before this name.
     pub(super) fn rank(&self, id: Id, name: &[u8]) -> u64 {
-        self.live
-            .get(&id)
-            .map_or(0, |rows| rows.rows.rank(name) as u64)
+        self.live.get(&id).map_or(0, |rows| rows.rows.rank(name) as u64)
     }
 
     /// The name that so many rows come before.
@@ -177,10 +173,7 @@ mod tests {
     use super::*;
     use crate::store::Version;
 
-    const ID: Id = Id {
-        version: Version { slot: 1, index: 0 },
-        number: 0,
-    };
+    const ID: Id = Id { version: Version { slot: 1, index: 0 }, number: 0 };
 
     #[test]
     fn what_has_ended_is_freed_in_bites() {

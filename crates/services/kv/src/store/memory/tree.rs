@@ -116,10 +116,8 @@ impl Tree {
             };
             before += at;
             let children = node.children.iter();
-            before += children
-                .take(at + usize::from(found))
-                .map(|child| child.count)
-                .sum::<usize>();
+            before +=
+                children.take(at + usize::from(found)).map(|child| child.count).sum::<usize>();
             match node.children.get(at) {
                 Some(child) if !found => node = child,
                 _ => return before,
@@ -191,11 +189,7 @@ impl Node {
 
     fn counted(rows: Vec<Row>, children: Vec<Self>) -> Self {
         let below: usize = children.iter().map(|child| child.count).sum();
-        Self {
-            count: rows.len() + below,
-            rows,
-            children,
-        }
+        Self { count: rows.len() + below, rows, children }
     }
 
     fn put(&mut self, name: &Sought<'_>, value: &[u8]) -> Put {
@@ -203,11 +197,7 @@ impl Node {
             Ok(at) => return Put::Replaced(self.rows[at].value.set(value)),
             Err(at) => at,
         };
-        match self
-            .children
-            .get_mut(at)
-            .map(|child| child.put(name, value))
-        {
+        match self.children.get_mut(at).map(|child| child.put(name, value)) {
             Some(Put::Replaced(len)) => return Put::Replaced(len),
             Some(Put::Added(None)) => {}
             Some(Put::Added(Some((middle, right)))) => {
@@ -399,15 +389,8 @@ mod tests {
         assert_eq!(node.count, node.rows.len() + below);
         assert!(node.rows.len() <= MOST);
         assert!(is_root || node.rows.len() >= FEWEST, "{}", node.rows.len());
-        assert!(
-            node.rows
-                .is_sorted_by(|one, two| one.show().0 < two.show().0)
-        );
-        let depths: Vec<usize> = node
-            .children
-            .iter()
-            .map(|child| check(child, false))
-            .collect();
+        assert!(node.rows.is_sorted_by(|one, two| one.show().0 < two.show().0));
+        let depths: Vec<usize> = node.children.iter().map(|child| check(child, false)).collect();
         assert!(node.children.is_empty() || node.children.len() == node.rows.len() + 1);
         assert!(depths.windows(2).all(|pair| pair[0] == pair[1]));
         1 + depths.first().copied().unwrap_or_default()
@@ -424,25 +407,14 @@ mod tests {
         let shown = |(name, value): Shown<'_>| (name.to_vec(), value.to_vec());
         let (from, before) = (plain.range(name.clone()..), plain.range(..name.clone()));
         assert!(tree.from(&name).map(shown).eq(from.map(show)));
-        assert!(
-            tree.before(Some(&name))
-                .map(shown)
-                .eq(before.rev().map(show))
-        );
+        assert!(tree.before(Some(&name)).map(shown).eq(before.rev().map(show)));
         assert!(tree.from(b"").map(shown).eq(plain.iter().map(show)));
-        assert!(
-            tree.before(None)
-                .map(shown)
-                .eq(plain.iter().rev().map(show))
-        );
+        assert!(tree.before(None).map(shown).eq(plain.iter().rev().map(show)));
         let rank = plain.range(..name.clone()).count();
         assert_eq!(tree.rank(&name), rank);
         let beyond = [0, 1, 20].map(|more| plain.len() + more);
         for number in beyond.into_iter().chain([dice.index(plain.len() + 1)]) {
-            assert_eq!(
-                tree.nth(number).map(shown),
-                plain.iter().nth(number).map(show)
-            );
+            assert_eq!(tree.nth(number).map(shown), plain.iter().nth(number).map(show));
         }
         assert_eq!(tree.get(&name), plain.get(&name).map(|value| &**value));
     }

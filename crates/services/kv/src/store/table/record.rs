@@ -44,11 +44,7 @@ impl Record {
     }
 
     fn mark(&mut self, stamp: Stamp) {
-        let Stamp {
-            version,
-            deadline,
-            kind,
-        } = stamp;
+        let Stamp { version, deadline, kind } = stamp;
         self.0[SLOT..DEADLINE].copy_from_slice(&version.slot.to_le_bytes());
         self.0[DEADLINE..INDEX].copy_from_slice(&deadline.unwrap_or(0).to_le_bytes());
         self.0[INDEX..KEY_BYTES].copy_from_slice(&version.index.to_le_bytes());
@@ -106,9 +102,7 @@ impl Record {
     /// Reads a byte of each line of a record of usual size, so that it is in the caches.
     pub(in crate::store) fn touch(&self) -> u8 {
         let last = self.0.len() - 1;
-        [0, LINE, 2 * LINE, 3 * LINE]
-            .into_iter()
-            .fold(0, |sum, at| sum ^ self.0[at.min(last)])
+        [0, LINE, 2 * LINE, 3 * LINE].into_iter().fold(0, |sum, at| sum ^ self.0[at.min(last)])
     }
 
     fn value_at(&self) -> usize {
@@ -116,9 +110,7 @@ impl Record {
     }
 
     fn field<const BYTES: usize>(&self, at: usize) -> [u8; BYTES] {
-        let (field, _) = self.0[at..]
-            .split_first_chunk()
-            .expect("every record has a head");
+        let (field, _) = self.0[at..].split_first_chunk().expect("every record has a head");
         *field
     }
 }

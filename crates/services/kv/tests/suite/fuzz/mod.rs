@@ -15,61 +15,21 @@ const REQUESTS: [(&str, u8, &[u8]); 30] = [
     ),
     ("get", 1, b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n"),
     ("hello", 9, b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n"),
-    (
-        "hello-name",
-        9,
-        b"*4\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$7\r\nSETNAME\r\n$1\r\nx\r\n",
-    ),
-    (
-        "mget",
-        3,
-        b"*4\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\n$0\r\n\r\n",
-    ),
-    (
-        "mset",
-        2,
-        b"*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n",
-    ),
-    (
-        "incrby",
-        3,
-        b"*3\r\n$6\r\nINCRBY\r\n$1\r\nn\r\n$20\r\n-9223372036854775808\r\n",
-    ),
-    (
-        "expire",
-        3,
-        b"*3\r\n$6\r\nEXPIRE\r\n$1\r\nn\r\n$2\r\n60\r\n",
-    ),
-    (
-        "transaction",
-        4,
-        b"*1\r\n$5\r\nMULTI\r\n*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n*1\r\n$4\r\nEXEC\r\n",
-    ),
-    (
-        "watch",
-        4,
-        b"*2\r\n$5\r\nWATCH\r\n$1\r\nk\r\n*1\r\n$7\r\nDISCARD\r\n",
-    ),
+    ("hello-name", 9, b"*4\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$7\r\nSETNAME\r\n$1\r\nx\r\n"),
+    ("mget", 3, b"*4\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\n$0\r\n\r\n"),
+    ("mset", 2, b"*5\r\n$4\r\nMSET\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n"),
+    ("incrby", 3, b"*3\r\n$6\r\nINCRBY\r\n$1\r\nn\r\n$20\r\n-9223372036854775808\r\n"),
+    ("expire", 3, b"*3\r\n$6\r\nEXPIRE\r\n$1\r\nn\r\n$2\r\n60\r\n"),
+    ("transaction", 4, b"*1\r\n$5\r\nMULTI\r\n*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n*1\r\n$4\r\nEXEC\r\n"),
+    ("watch", 4, b"*2\r\n$5\r\nWATCH\r\n$1\r\nk\r\n*1\r\n$7\r\nDISCARD\r\n"),
     (
         "scan",
         7,
         b"*6\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nMATCH\r\n$2\r\na*\r\n$5\r\nCOUNT\r\n$2\r\n10\r\n",
     ),
-    (
-        "session",
-        7,
-        b"*3\r\n$7\r\nQUORATE\r\n$7\r\nSESSION\r\n$16\r\n00000000000000aa\r\n",
-    ),
-    (
-        "sequence",
-        7,
-        b"*5\r\n$7\r\nQUORATE\r\n$3\r\nSEQ\r\n$1\r\n1\r\n$4\r\nINCR\r\n$1\r\nn\r\n",
-    ),
-    (
-        "binary",
-        5,
-        b"*3\r\n$3\r\nSET\r\n$4\r\n\x00\xff\r\n\r\n$5\r\n$1\r\nx\r\n",
-    ),
+    ("session", 7, b"*3\r\n$7\r\nQUORATE\r\n$7\r\nSESSION\r\n$16\r\n00000000000000aa\r\n"),
+    ("sequence", 7, b"*5\r\n$7\r\nQUORATE\r\n$3\r\nSEQ\r\n$1\r\n1\r\n$4\r\nINCR\r\n$1\r\nn\r\n"),
+    ("binary", 5, b"*3\r\n$3\r\nSET\r\n$4\r\n\x00\xff\r\n\r\n$5\r\n$1\r\nx\r\n"),
     ("inline", 255, b"PING\r\n"),
     ("inline-newline", 0, b"set a 1\nget a\n"),
     ("inline-quotes", 2, b"ECHO \"\\x41\\n\\\"\" '' 'it\\'s'\r\n"),
@@ -99,10 +59,7 @@ fn seeds() -> Vec<Seed> {
     // Larger than allowed: skipped, and what follows is understood.
     let large = "v".repeat(check::BYTES_MAX);
     let text = format!("*2\r\n$3\r\nGET\r\n$1000\r\n{large}\r\n*1\r\n$4\r\nPING\r\n");
-    seeds.push(Seed {
-        name: "skipped".to_owned(),
-        bytes: [&[99], text.as_bytes()].concat(),
-    });
+    seeds.push(Seed { name: "skipped".to_owned(), bytes: [&[99], text.as_bytes()].concat() });
     seeds
 }
 
@@ -114,10 +71,8 @@ fn no_bytes_of_a_client_break_the_parser() {
 /// The seeds are what they claim to be: most are requests that are understood.
 #[test]
 fn seeds_reach_the_whole_parser() {
-    let seen: Vec<_> = seeds()
-        .iter()
-        .map(|seed| check::parse(std::iter::once(&seed.bytes[1..])))
-        .collect();
+    let seen: Vec<_> =
+        seeds().iter().map(|seed| check::parse(std::iter::once(&seed.bytes[1..]))).collect();
     let requests: usize = seen.iter().map(|seen| seen.requests.len()).sum();
     let refused = seen.iter().filter(|seen| seen.error.is_some()).count();
     let too_big: usize = seen.iter().map(|seen| seen.too_big).sum();

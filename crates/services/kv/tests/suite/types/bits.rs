@@ -147,15 +147,7 @@ fn ranges_of_bits_are_what_single_bits_say() {
         for (at, bit) in bits.iter().enumerate() {
             node.say(client, &format!("SETBIT b {at} {}", u8::from(*bit)));
         }
-        for (start, end) in [
-            (0, 39),
-            (3, 3),
-            (5, 30),
-            (8, 15),
-            (7, 16),
-            (39, 39),
-            (20, 10),
-        ] {
+        for (start, end) in [(0, 39), (3, 3), (5, 30), (8, 15), (7, 16), (39, 39), (20, 10)] {
             let range = start..end + 1;
             let found: Vec<usize> = range.filter(|at| bits[*at]).collect();
             let count = node.say(client, &format!("BITCOUNT b {start} {end} BIT"));

@@ -23,23 +23,16 @@ use crate::{
 };
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
-const WORDS: [&str; 12] = [
-    "x", "y", "z", "one", "two", "10", "20", "-3", "word", "w0rd", "q", "qq",
-];
-const SCORES: [&str; 10] = [
-    "0", "1", "2", "-1", "2.5", "10", "100", "-7.25", "inf", "-inf",
-];
+const WORDS: [&str; 12] =
+    ["x", "y", "z", "one", "two", "10", "20", "-3", "word", "w0rd", "q", "qq"];
+const SCORES: [&str; 10] = ["0", "1", "2", "-1", "2.5", "10", "100", "-7.25", "inf", "-inf"];
 const FINITE: [&str; 6] = ["0", "1", "2", "-1", "2.5", "10"];
 
 /// One of the commands, with arguments that often meet what others left.
 fn command(random: &mut Random, of: usize) -> Vec<String> {
     let key = *random.pick(&KEYS);
     let other = *random.pick(&KEYS);
-    let (word, second, third) = (
-        *random.pick(&WORDS),
-        *random.pick(&WORDS),
-        *random.pick(&WORDS),
-    );
+    let (word, second, third) = (*random.pick(&WORDS), *random.pick(&WORDS), *random.pick(&WORDS));
     let (low, high) = (random.below(9) as i64 - 4, random.below(9) as i64 - 4);
     let most = random.below(5);
     let text = match of {
@@ -89,14 +82,8 @@ fn command(random: &mut Random, of: usize) -> Vec<String> {
             17 => format!("LREM {key} {low} {word}"),
             18 => format!("LINSERT {key} BEFORE {word} {second}"),
             19 => format!("LINSERT {key} AFTER {word} {second}"),
-            20 => format!(
-                "LPOS {key} {word} RANK {} COUNT {most} MAXLEN {most}",
-                low.max(1)
-            ),
-            21 => format!(
-                "LPOS {key} {word} RANK {} COUNT {most} MAXLEN 0",
-                low.min(-1)
-            ),
+            20 => format!("LPOS {key} {word} RANK {} COUNT {most} MAXLEN {most}", low.max(1)),
+            21 => format!("LPOS {key} {word} RANK {} COUNT {most} MAXLEN 0", low.min(-1)),
             22 => format!("LMOVE {key} {other} LEFT {}", ["LEFT", "RIGHT"][most % 2]),
             _ if most == 0 => format!("RPOPLPUSH {key} {other}"),
             _ => format!("LMPOP 2 {key} {other} RIGHT COUNT {most}"),
@@ -126,10 +113,7 @@ fn command(random: &mut Random, of: usize) -> Vec<String> {
             let (least, greatest) = (*random.pick(&FINITE), *random.pick(&SCORES));
             match random.below(28) {
                 0..5 => format!("ZADD {key} {score} {word} {finite} {second}"),
-                5 => format!(
-                    "ZADD {key} {} CH {score} {word}",
-                    ["NX", "XX", "GT", "LT"][most % 4]
-                ),
+                5 => format!("ZADD {key} {} CH {score} {word}", ["NX", "XX", "GT", "LT"][most % 4]),
                 6 => format!("ZINCRBY {key} {finite} {word}"),
                 7 => format!(
                     "ZADD {key} {} INCR {finite} {word}",
@@ -193,11 +177,8 @@ fn any(random: &mut Random) -> Vec<String> {
 /// Replies whose elements are in no order, one element or pair after the other in the order of names.
 fn without_order(name: &str, reply: &str) -> String {
     let pairs = matches!(name, "HGETALL");
-    let unordered = pairs
-        || matches!(
-            name,
-            "HKEYS" | "HVALS" | "SMEMBERS" | "SINTER" | "SUNION" | "SDIFF"
-        );
+    let unordered =
+        pairs || matches!(name, "HKEYS" | "HVALS" | "SMEMBERS" | "SINTER" | "SUNION" | "SDIFF");
     if !unordered || !reply.starts_with('*') {
         return reply.to_owned();
     }
@@ -219,10 +200,7 @@ struct Pair {
 }
 
 fn lsm(path: PathBuf) -> Box<LsmStore> {
-    let limits = Limits {
-        held_bytes: 900,
-        ..Limits::default()
-    };
+    let limits = Limits { held_bytes: 900, ..Limits::default() };
     Box::new(LsmStore::open_with(&path, limits).unwrap().0)
 }
 
@@ -232,14 +210,7 @@ impl Pair {
         let disk = World::new(lsm(folder.path().join("0")));
         let mut nodes = [Node::memory(), Node::new(disk)];
         let clients = [nodes[0].connect(), nodes[1].connect()];
-        Self {
-            nodes,
-            clients,
-            model: Model::default(),
-            folder,
-            lives: 0,
-            times: Vec::new(),
-        }
+        Self { nodes, clients, model: Model::default(), folder, lives: 0, times: Vec::new() }
     }
 
     fn path(&self) -> PathBuf {
@@ -249,11 +220,7 @@ impl Pair {
     fn ask(&mut self, words: &[String], trace: &dyn Fn() -> String) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         // Some take no argument, and get one from the generator.
-        let asked = if words[1..] == ["x"] {
-            &words[..1]
-        } else {
-            &words
-        };
+        let asked = if words[1..] == ["x"] { &words[..1] } else { &words };
         let replies = [0, 1].map(|at| self.nodes[at].ask(self.clients[at], asked));
         assert_eq!(replies[0], replies[1], "{words:?} {}", trace());
         let now_ms = self.nodes[0].world.wall_ms;
@@ -299,10 +266,7 @@ impl Pair {
     fn restart(&mut self, killed: bool) {
         let empty = Service::new(Box::new(MemoryStore::new()));
         if killed {
-            let (from, to) = (
-                self.path(),
-                self.folder.path().join((self.lives + 1).to_string()),
-            );
+            let (from, to) = (self.path(), self.folder.path().join((self.lives + 1).to_string()));
             copy(&from, &to);
             self.lives += 1;
         }

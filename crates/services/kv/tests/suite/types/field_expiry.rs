@@ -84,26 +84,11 @@ fn requests_are_checked_as_redis_does() {
         let one = node.connect();
         node.say(one, "SET s x");
         for (command, reply) in [
-            (
-                "HEXPIRE h 1 FIELDS 1",
-                "-ERR wrong number of arguments for 'hexpire' command|",
-            ),
-            (
-                "HTTL h FIELDS 1",
-                "-ERR wrong number of arguments for 'httl' command|",
-            ),
-            (
-                "HPERSIST h FIELDS 1",
-                "-ERR wrong number of arguments for 'hpersist' command|",
-            ),
-            (
-                "HEXPIRE h x FIELDS 1 a",
-                "-ERR value is not an integer or out of range|",
-            ),
-            (
-                "HEXPIRE h -1 FIELDS 1 a",
-                "-ERR invalid expire time, must be >= 0|",
-            ),
+            ("HEXPIRE h 1 FIELDS 1", "-ERR wrong number of arguments for 'hexpire' command|"),
+            ("HTTL h FIELDS 1", "-ERR wrong number of arguments for 'httl' command|"),
+            ("HPERSIST h FIELDS 1", "-ERR wrong number of arguments for 'hpersist' command|"),
+            ("HEXPIRE h x FIELDS 1 a", "-ERR value is not an integer or out of range|"),
+            ("HEXPIRE h -1 FIELDS 1 a", "-ERR invalid expire time, must be >= 0|"),
             (
                 "HPEXPIREAT h 70368744177664 FIELDS 1 a",
                 "-ERR invalid expire time in 'hpexpireat' command|",
@@ -349,10 +334,8 @@ fn many_fields_are_removed_in_bites_and_hold_nothing_up() {
         let one = node.connect();
         for from in 0..4 {
             let pairs = (0..500).flat_map(|at| [format!("f{from}-{at}"), "v".to_owned()]);
-            let words: Vec<String> = ["HSET".to_owned(), "h".to_owned()]
-                .into_iter()
-                .chain(pairs)
-                .collect();
+            let words: Vec<String> =
+                ["HSET".to_owned(), "h".to_owned()].into_iter().chain(pairs).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             node.ask(one, &words);
             let fields = (0..500).map(|at| format!("f{from}-{at}"));
@@ -391,11 +374,8 @@ fn many_fields_are_removed_in_bites_and_hold_nothing_up() {
 fn a_field_that_ends_is_a_change_for_watch_and_its_removal_is_none() {
     on_both_stores(|node| {
         let one = node.connect();
-        for (ends, swept, runs) in [
-            (false, true, true),
-            (true, false, false),
-            (true, true, false),
-        ] {
+        for (ends, swept, runs) in [(false, true, true), (true, false, false), (true, true, false)]
+        {
             half_ended(node);
             node.say(one, "WATCH h");
             if ends {
@@ -425,10 +405,7 @@ fn an_image_brings_the_order_of_deadlines_along() {
     let items = image(&mut node.world.service);
     let folder = tempfile::tempdir().unwrap();
     let (disk, _) = LsmStore::open(&folder.path().join("kv")).unwrap();
-    for mut service in [
-        Service::new(Box::new(MemoryStore::new())),
-        Service::new(Box::new(disk)),
-    ] {
+    for mut service in [Service::new(Box::new(MemoryStore::new())), Service::new(Box::new(disk))] {
         load(&mut service, &items, at);
         assert_eq!(service.next_deadline(end_ms - 1), None);
         assert_eq!(service.next_deadline(end_ms), Some(end_ms));

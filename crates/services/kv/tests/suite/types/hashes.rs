@@ -206,10 +206,7 @@ fn resp3_has_maps_and_pairs() {
     assert_eq!(node.say(client, "HGETALL h"), "%1|$1|a|$1|1|");
     assert_eq!(node.say(client, "HGETALL nope"), "%0|");
     assert_eq!(node.say(client, "HGET h nope"), "_|");
-    assert_eq!(
-        node.say(client, "HRANDFIELD h 1 WITHVALUES"),
-        "*1|*2|$1|a|$1|1|"
-    );
+    assert_eq!(node.say(client, "HRANDFIELD h 1 WITHVALUES"), "*1|*2|$1|a|$1|1|");
     node.say(client, "MULTI");
     node.say(client, "HGETALL h");
     node.say(client, "HRANDFIELD h -1 WITHVALUES");

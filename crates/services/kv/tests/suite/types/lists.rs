@@ -218,10 +218,7 @@ fn a_long_list_changes_at_its_nearer_end() {
             node.say(client, &format!("LREM l 0 {}", pivot + 1));
             model.retain(|word| *word != (pivot + 1).to_string());
         }
-        let words: String = model
-            .iter()
-            .map(|word| format!("${}|{word}|", word.len()))
-            .collect();
+        let words: String = model.iter().map(|word| format!("${}|{word}|", word.len())).collect();
         let expected = format!("*{}|{words}", model.len());
         assert_eq!(node.say(client, "LRANGE l 0 -1"), expected);
         for (index, word) in model.iter().enumerate() {

@@ -16,36 +16,20 @@ use quorate_replica::service::Imaged;
 use crate::{common::Random, failing::until};
 
 fn id(slot: u64) -> Id {
-    Id {
-        version: Version { slot, index: 0 },
-        number: 0,
-    }
+    Id { version: Version { slot, index: 0 }, number: 0 }
 }
 
 fn header(id: Id, count: u64) -> Stored {
-    let header = Header {
-        id,
-        count,
-        bytes: 0,
-        first: 0,
-        timed: None,
-    };
+    let header = Header { id, count, bytes: 0, first: 0, timed: None };
     header.to_bytes()
 }
 
 fn stamp(slot: u64) -> Stamp {
-    Stamp {
-        version: Version { slot, index: 0 },
-        deadline: None,
-        kind: Kind::Hash,
-    }
+    Stamp { version: Version { slot, index: 0 }, deadline: None, kind: Kind::Hash }
 }
 
 fn lsm(path: &Path) -> LsmStore {
-    let limits = Limits {
-        held_bytes: 2000,
-        ..Limits::default()
-    };
+    let limits = Limits { held_bytes: 2000, ..Limits::default() };
     LsmStore::open_with(path, limits).unwrap().0
 }
 
@@ -91,19 +75,13 @@ fn rows_are_in_the_order_of_their_names() {
             }
             let to = (random.below(3) > 0).then_some(ends[1].as_slice());
             for back in [false, true] {
-                let span = Span {
-                    from: &ends[0],
-                    to,
-                    back,
-                };
+                let span = Span { from: &ends[0], to, back };
                 let within =
                     |name: &[u8]| name >= ends[0].as_slice() && to.is_none_or(|to| name < to);
-                let expected = model
-                    .iter()
-                    .filter(|((other, name), _)| *other == of && within(name));
-                let mut expected: Vec<_> = expected
-                    .map(|((_, name), value)| (name.clone(), value.clone()))
-                    .collect();
+                let expected =
+                    model.iter().filter(|((other, name), _)| *other == of && within(name));
+                let mut expected: Vec<_> =
+                    expected.map(|((_, name), value)| (name.clone(), value.clone())).collect();
                 if back {
                     expected.reverse();
                 }
@@ -120,9 +98,7 @@ fn rows_are_in_the_order_of_their_names() {
 
 /// Waits until the tree has no more than so many entries.
 fn until_entries(store: &LsmStore, most: usize) {
-    until("rows are removed", || {
-        (store.stored_entries() <= most).then_some(())
-    });
+    until("rows are removed", || (store.stored_entries() <= most).then_some(()));
 }
 
 /// To delete a key of many rows takes no longer than to delete one; what is left of it goes by itself, also after a

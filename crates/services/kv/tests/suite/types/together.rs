@@ -68,12 +68,7 @@ fn memory_usage_grows_with_elements() {
 fn a_collection_that_ended_begins_anew() {
     on_both_stores(|node| {
         let client = node.connect();
-        for begin in [
-            "HSET k a 1 b 2",
-            "RPUSH k a b",
-            "SADD k a b",
-            "ZADD k 1 a 2 b",
-        ] {
+        for begin in ["HSET k a 1 b 2", "RPUSH k a b", "SADD k a b", "ZADD k 1 a 2 b"] {
             node.say(client, begin);
             node.say(client, "PEXPIRE k 50");
             node.world.wall_ms += 50;
@@ -164,13 +159,8 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
             (["SADD", "s", "x", "FIELD"], ":2|"),
         ] {
             let with = |field: &str| {
-                let words = words.map(|word| {
-                    if word == "FIELD" {
-                        field.to_owned()
-                    } else {
-                        word.to_owned()
-                    }
-                });
+                let words = words
+                    .map(|word| if word == "FIELD" { field.to_owned() } else { word.to_owned() });
                 request(&words)
             };
             for (field, expected) in [(&long, reply), (&longer, refused)] {
@@ -184,12 +174,7 @@ fn fields_and_members_have_one_limit_and_elements_have_none() {
             ["HGET", "h", &longer, ""],
             ["SISMEMBER", "s", &longer, ""],
             ["ZSCORE", "z", &longer, ""],
-            [
-                "ZLEXCOUNT",
-                "z",
-                &format!("[{longer}"),
-                &format!("[{longer}x"),
-            ],
+            ["ZLEXCOUNT", "z", &format!("[{longer}"), &format!("[{longer}x")],
         ] {
             let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
             let reply = node.ask(client, &words);
@@ -217,11 +202,7 @@ fn large_copies_are_refused_whole() {
     assert_eq!(node.world.service.digest(), digest);
     let reply = node.say(client, "HGETALL h");
     assert!(reply.starts_with("-TOOBIG"), "{reply}");
-    assert_eq!(
-        node.say(client, "RENAME h i"),
-        "+OK|",
-        "that copies nothing"
-    );
+    assert_eq!(node.say(client, "RENAME h i"), "+OK|", "that copies nothing");
     assert_eq!(node.say(client, "HLEN i"), ":40|");
     assert_eq!(node.say(client, "PEXPIRE i 1000"), ":1|");
 }

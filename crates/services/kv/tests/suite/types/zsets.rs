@@ -280,10 +280,7 @@ fn resp3_has_doubles_and_pairs() {
     node.say(client, "ZADD z 1.5 a 2 b");
     assert_eq!(node.say(client, "ZSCORE z a"), ",1.5|");
     assert_eq!(node.say(client, "ZADD z INCR 1 a"), ",2.5|");
-    assert_eq!(
-        node.say(client, "ZRANGE z 0 -1 WITHSCORES"),
-        "*2|*2|$1|b|,2|*2|$1|a|,2.5|"
-    );
+    assert_eq!(node.say(client, "ZRANGE z 0 -1 WITHSCORES"), "*2|*2|$1|b|,2|*2|$1|a|,2.5|");
     assert_eq!(node.say(client, "ZPOPMIN z"), "*2|$1|b|,2|");
     assert_eq!(node.say(client, "ZPOPMIN z 1"), "*1|*2|$1|a|,2.5|");
     assert_eq!(node.say(client, "ZRANK z a WITHSCORE"), "_|");
@@ -296,10 +293,7 @@ fn member(number: u32) -> String {
 
 /// Members in a reply.
 fn members(numbers: &[u32]) -> String {
-    let items: String = numbers
-        .iter()
-        .map(|number| format!("$5|{}|", member(*number)))
-        .collect();
+    let items: String = numbers.iter().map(|number| format!("$5|{}|", member(*number))).collect();
     format!("*{}|{items}", numbers.len())
 }
 
@@ -314,19 +308,13 @@ fn ranks_and_offsets_are_right_in_large_sets() {
                 (from..from + 500).map(pair).collect::<Vec<_>>().join(" ")
             };
             assert_eq!(node.say(client, &format!("ZADD z {}", pairs(7))), ":500|");
-            assert_eq!(
-                node.say(client, &format!("ZADD same {}", pairs(9999))),
-                ":500|"
-            );
+            assert_eq!(node.say(client, &format!("ZADD same {}", pairs(9999))), ":500|");
         }
         let mut said = |text: &str| node.say(client, text);
         for number in [0, 1, 6, 7, 1499, 1500, 2998, 2999] {
             let name = member(number);
             assert_eq!(said(&format!("ZRANK z {name}")), format!(":{number}|"));
-            assert_eq!(
-                said(&format!("ZREVRANK z {name}")),
-                format!(":{}|", 2999 - number)
-            );
+            assert_eq!(said(&format!("ZREVRANK z {name}")), format!(":{}|", 2999 - number));
         }
         for (asked, expected) in [
             ("ZRANGE z 1500 1502", &[1500, 1501, 1502][..]),

@@ -21,10 +21,7 @@ pub(crate) type Client = (usize, ConnectionId);
 
 impl Group {
     pub(crate) fn new(worlds: Vec<World>) -> Self {
-        let mut group = Self {
-            nodes: Vec::new(),
-            down: Vec::new(),
-        };
+        let mut group = Self { nodes: Vec::new(), down: Vec::new() };
         for (node, mut world) in (1..).zip(worlds) {
             world.node = node;
             group.nodes.push(Node::new(world));
@@ -99,18 +96,13 @@ impl Group {
             }
             let reply = node.world.apply(&command);
             let Node { front, world, .. } = node;
-            world
-                .service
-                .take_notices(&mut |subject, message| front.notice(subject, message));
+            world.service.take_notices(&mut |subject, message| front.notice(subject, message));
             if number == from {
                 world.told.push(Told::Written(tag, reply.clone()));
             }
             said.push(reply);
         }
-        assert!(
-            said.windows(2).all(|pair| pair[0] == pair[1]),
-            "replies differ"
-        );
+        assert!(said.windows(2).all(|pair| pair[0] == pair[1]), "replies differ");
         true
     }
 
@@ -175,16 +167,9 @@ impl Group {
 
     /// All that run are in the same state.
     pub(crate) fn agree(&self) {
-        let up = self
-            .nodes
-            .iter()
-            .zip(&self.down)
-            .filter(|(_, down)| !**down);
+        let up = self.nodes.iter().zip(&self.down).filter(|(_, down)| !**down);
         let digests: Vec<u128> = up.map(|(node, _)| node.world.service.digest()).collect();
-        assert!(
-            digests.windows(2).all(|pair| pair[0] == pair[1]),
-            "states differ"
-        );
+        assert!(digests.windows(2).all(|pair| pair[0] == pair[1]), "states differ");
     }
 
     /// A node is killed, with its clients.

@@ -50,16 +50,10 @@ fn nobody_overtakes_who_has_not_claimed_yet() {
     }
     group.settle();
     assert_eq!(group.take(first), "*2|$1|k|$1|a|");
-    assert_eq!(
-        (group.take(second), group.take(late)),
-        (String::new(), String::new())
-    );
+    assert_eq!((group.take(second), group.take(late)), (String::new(), String::new()));
     // Of two there is one more than those before take.
     group.say(other, "RPUSH k b c");
-    assert_ne!(
-        (group.take(second), group.take(late)),
-        (String::new(), String::new())
-    );
+    assert_ne!((group.take(second), group.take(late)), (String::new(), String::new()));
 }
 
 #[test]
@@ -82,10 +76,7 @@ fn a_client_that_is_gone_gets_nothing_taken_away_from_the_others() {
         group.settle();
         assert_eq!(group.take(second), "*2|$1|k|$1|a|");
         if half {
-            assert!(
-                !group.nodes[0].front.is_busy(gone.1),
-                "the reactor may close it"
-            );
+            assert!(!group.nodes[0].front.is_busy(gone.1), "the reactor may close it");
         }
     }
 }
@@ -145,11 +136,7 @@ fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     group.settle();
     assert_eq!(group.take(second), "*2|$1|k|$1|a|");
     group.say(other, "RPUSH k b");
-    assert_eq!(
-        group.say(other, "BLPOP k 0"),
-        "*2|$1|k|$1|b|",
-        "nobody is left"
-    );
+    assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|b|", "nobody is left");
 }
 
 /// A node that was taken for dead and is not: its clients get in line again, and lose nothing but their places.
@@ -269,19 +256,11 @@ fn the_time_that_a_client_waits_is_none_of_its_command() {
     group.say(waiter, "BLPOP k 0");
     let listed = group.say(other, "CLIENT LIST");
     assert!(listed.contains(" flags=b "), "{listed}");
-    assert!(
-        group
-            .say(other, "INFO clients")
-            .contains("|blocked_clients:1|")
-    );
+    assert!(group.say(other, "INFO clients").contains("|blocked_clients:1|"));
     group.pass_ms(5000);
     group.say(other, "RPUSH k a");
     assert_eq!(group.take(waiter), "*2|$1|k|$1|a|");
-    assert!(
-        group
-            .say(other, "INFO clients")
-            .contains("|blocked_clients:0|")
-    );
+    assert!(group.say(other, "INFO clients").contains("|blocked_clients:0|"));
     assert!(!group.say(other, "CLIENT LIST").contains(" flags=b "));
     assert_eq!(group.say(other, "SLOWLOG LEN"), ":0|");
 }
@@ -376,9 +355,8 @@ fn a_queue_with_several_waiting_clients_is_exactly_once() {
             match random.below(10) {
                 0..=2 => {
                     let count = 1 + random.below(3);
-                    let values: Vec<String> = (pushed..pushed + count)
-                        .map(|number| format!("e{number}"))
-                        .collect();
+                    let values: Vec<String> =
+                        (pushed..pushed + count).map(|number| format!("e{number}")).collect();
                     pushed += count;
                     group.send(producer, &format!("RPUSH q {}", values.join(" ")));
                 }
@@ -410,18 +388,12 @@ fn a_queue_with_several_waiting_clients_is_exactly_once() {
         for client in &clients {
             collect(&group.take(*client), &mut got);
         }
-        assert!(
-            got.values().all(|count| *count == 1),
-            "seed {seed}: {got:?}"
-        );
+        assert!(got.values().all(|count| *count == 1), "seed {seed}: {got:?}");
         group.take(producer);
         let left = group.say(producer, "LLEN q");
         let left: usize = left[1..left.len() - 1].parse().unwrap();
         let lost = pushed - got.len() - left;
-        assert!(
-            lost <= vanished,
-            "seed {seed}: {lost} lost, {vanished} vanished"
-        );
+        assert!(lost <= vanished, "seed {seed}: {lost} lost, {vanished} vanished");
         assert!(got.len() > 50, "seed {seed}: {}", got.len());
     }
 }

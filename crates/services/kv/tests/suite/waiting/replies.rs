@@ -94,32 +94,16 @@ fn an_element_that_comes_later_is_told_and_what_follows_is_answered_then() {
         ("BRPOP k 0", "RPUSH k a b", "*2|$1|k|$1|b|"),
         ("BLMOVE k l LEFT LEFT 0", "RPUSH k a b", "$1|a|"),
         ("BRPOPLPUSH k l 0", "LPUSH k a", "$1|a|"),
-        (
-            "BLMPOP 0 1 k LEFT COUNT 2",
-            "RPUSH k a b c",
-            "*2|$1|k|*2|$1|a|$1|b|",
-        ),
+        ("BLMPOP 0 1 k LEFT COUNT 2", "RPUSH k a b c", "*2|$1|k|*2|$1|a|$1|b|"),
         ("BZPOPMIN k 0", "ZADD k 2 a 1 b", "*3|$1|k|$1|b|$1|1|"),
         ("BZPOPMAX k 0", "ZINCRBY k 2 a", "*3|$1|k|$1|a|$1|2|"),
-        (
-            "BZMPOP 0 1 k MAX",
-            "ZADD k 2 a 1 b",
-            "*2|$1|k|*1|*2|$1|a|$1|2|",
-        ),
+        ("BZMPOP 0 1 k MAX", "ZADD k 2 a 1 b", "*2|$1|k|*1|*2|$1|a|$1|2|"),
         // Lists and sets that appear in other ways.
         ("BLPOP k 0", "RENAME source k", "*2|$1|k|$1|x|"),
         ("BLPOP k 0", "COPY source k", "*2|$1|k|$1|x|"),
         ("BLPOP k 0", "LMOVE source k LEFT LEFT", "*2|$1|k|$1|x|"),
-        (
-            "BZPOPMIN k 0",
-            "ZUNIONSTORE k 1 scores",
-            "*3|$1|k|$1|m|$1|1|",
-        ),
-        (
-            "BZPOPMIN k 0",
-            "ZRANGESTORE k scores 0 -1",
-            "*3|$1|k|$1|m|$1|1|",
-        ),
+        ("BZPOPMIN k 0", "ZUNIONSTORE k 1 scores", "*3|$1|k|$1|m|$1|1|"),
+        ("BZPOPMIN k 0", "ZRANGESTORE k scores 0 -1", "*3|$1|k|$1|m|$1|1|"),
     ];
     for (waits, comes, expected) in cases {
         let mut group = Group::memory(1);
@@ -131,11 +115,7 @@ fn an_element_that_comes_later_is_told_and_what_follows_is_answered_then() {
         group.settle();
         assert_eq!(group.take(waiter), "", "{waits}");
         assert!(!group.say(other, comes).starts_with('-'), "{comes}");
-        assert_eq!(
-            group.take(waiter),
-            format!("{expected}$6|behind|"),
-            "{waits}"
-        );
+        assert_eq!(group.take(waiter), format!("{expected}$6|behind|"), "{waits}");
     }
 }
 
@@ -205,9 +185,6 @@ fn as_many_wait_as_may() {
     let keys: Vec<String> = (0..130_000).map(|number| format!("k{number}")).collect();
     let client = group.connect(0);
     let said = group.say(client, &format!("BLPOP {} 0", keys.join(" ")));
-    assert!(
-        said.starts_with("-BUSY not executed: 16384 clients may wait"),
-        "{said}"
-    );
+    assert!(said.starts_with("-BUSY not executed: 16384 clients may wait"), "{said}");
     assert_eq!(group.say(client, "PING"), "+PONG|", "it goes on");
 }

@@ -88,21 +88,15 @@ impl Task {
             copy
         };
         match self {
-            Self::Write { output, durability } => Self::Write {
-                output: copy(output).into(),
-                durability: *durability,
-            },
-            Self::Read { buffer } => Self::Read {
-                buffer: copy(buffer),
-            },
+            Self::Write { output, durability } => {
+                Self::Write { output: copy(output).into(), durability: *durability }
+            }
+            Self::Read { buffer } => Self::Read { buffer: copy(buffer) },
             Self::Flush { covers } => Self::Flush { covers: *covers },
             Self::Prepare => Self::Prepare,
             Self::Retire => Self::Retire,
             Self::Reuse { from } => Self::Reuse { from: *from },
-            Self::Keep { name, bytes } => Self::Keep {
-                name,
-                bytes: bytes.clone(),
-            },
+            Self::Keep { name, bytes } => Self::Keep { name, bytes: bytes.clone() },
             Self::Recall { name } => Self::Recall { name },
         }
     }
@@ -170,66 +164,32 @@ impl Shared {
         let Some(operation) = self.pending.remove(&id) else {
             return false;
         };
-        let Operation {
-            token,
-            at,
-            bytes,
-            task,
-            not_opened,
-        } = operation;
+        let Operation { token, at, bytes, task, not_opened } = operation;
         let file = at.file;
         let done = match task {
             Task::Write { output, durability } => Completed::Written {
                 token,
                 file,
                 durability,
-                result: self.write(
-                    token,
-                    at,
-                    &output[..to_usize(bytes)],
-                    durability,
-                    not_opened,
-                ),
+                result: self.write(token, at, &output[..to_usize(bytes)], durability, not_opened),
                 output,
             },
             Task::Read { mut buffer } => {
                 self.counters.reads += 1;
                 let failed = self.take_fault(Target::Read).is_some();
                 let result = self.fill(at, &mut buffer, to_usize(bytes), failed);
-                Completed::Read {
-                    token,
-                    file,
-                    buffer,
-                    result,
-                }
+                Completed::Read { token, file, buffer, result }
             }
-            Task::Flush { covers } => Completed::Flushed {
-                token,
-                file,
-                result: self.flush(file, covers),
-            },
-            Task::Prepare => Completed::Prepared {
-                file,
-                result: self.prepare(file, bytes),
-            },
-            Task::Retire => Completed::Retired {
-                file,
-                result: self.retire(file),
-            },
-            Task::Reuse { from } => Completed::Prepared {
-                file,
-                result: self.reuse(from, file),
-            },
-            Task::Keep { name, bytes } => Completed::Kept {
-                token,
-                name,
-                result: self.replace(name, &bytes),
-            },
-            Task::Recall { name } => Completed::Recalled {
-                token,
-                name,
-                result: self.read(name),
-            },
+            Task::Flush { covers } => {
+                Completed::Flushed { token, file, result: self.flush(file, covers) }
+            }
+            Task::Prepare => Completed::Prepared { file, result: self.prepare(file, bytes) },
+            Task::Retire => Completed::Retired { file, result: self.retire(file) },
+            Task::Reuse { from } => Completed::Prepared { file, result: self.reuse(from, file) },
+            Task::Keep { name, bytes } => {
+                Completed::Kept { token, name, result: self.replace(name, &bytes) }
+            }
+            Task::Recall { name } => Completed::Recalled { token, name, result: self.read(name) },
         };
         self.done.push_back(done);
         true
@@ -389,9 +349,7 @@ impl Shared {
         self.done.clear();
         let (mut writes, mut retired) = (Vec::new(), Vec::new());
         for operation in std::mem::take(&mut self.pending).into_values() {
-            let Operation {
-                at, bytes, task, ..
-            } = operation;
+            let Operation { at, bytes, task, .. } = operation;
             match task {
                 Task::Write { output, .. } => {
                     writes.push((at, output[..to_usize(bytes)].to_vec()));
@@ -449,11 +407,7 @@ impl Shared {
     pub(super) fn stored_file(&self, action: &str, file: FileId) -> Result<(), DiskError> {
         match self.stored.size(file) {
             Some(_) => Ok(()),
-            None => Err(DiskError::new(
-                action,
-                file,
-                &io::ErrorKind::NotFound.into(),
-            )),
+            None => Err(DiskError::new(action, file, &io::ErrorKind::NotFound.into())),
         }
     }
 

@@ -92,9 +92,7 @@ impl Stored {
     }
 
     pub(super) fn sizes(&self) -> impl Iterator<Item = (FileId, u64)> {
-        self.files
-            .iter()
-            .map(|(file, contents)| (*file, contents.bytes))
+        self.files.iter().map(|(file, contents)| (*file, contents.bytes))
     }
 
     pub(super) fn written_blocks(&self) -> impl Iterator<Item = Position> {
@@ -139,10 +137,7 @@ impl Stored {
         };
         let first = at.offset / BLOCK as u64;
         for (index, chunk) in (first..contents.bytes / BLOCK as u64).zip(bytes.chunks(BLOCK)) {
-            let block = contents
-                .blocks
-                .entry(index)
-                .or_insert_with(|| vec![0; BLOCK].into());
+            let block = contents.blocks.entry(index).or_insert_with(|| vec![0; BLOCK].into());
             block[..chunk.len()].copy_from_slice(chunk);
         }
     }
@@ -181,12 +176,7 @@ impl Stored {
     fn doubt(&mut self, at: Position, old: Vec<u8>, later: bool) {
         let number = self.next_doubt;
         self.next_doubt += 1;
-        self.doubts.push(Doubt {
-            number,
-            at,
-            old,
-            later,
-        });
+        self.doubts.push(Doubt { number, at, old, later });
     }
 
     /// What a flush that is started now will make durable.
@@ -196,8 +186,7 @@ impl Stored {
 
     /// What is covered is durable.
     pub(super) fn flush(&mut self, file: FileId, covers: u64) {
-        self.doubts
-            .retain(|doubt| doubt.at.file != file || doubt.number >= covers);
+        self.doubts.retain(|doubt| doubt.at.file != file || doubt.number >= covers);
     }
 
     /// What was covered stays in doubt, whatever a later flush says: the kernel has dropped it.

@@ -15,11 +15,7 @@ pub(super) fn of(in_flight: &mut InFlight) -> squeue::Entry {
     let file = Fd(in_flight.file.as_raw_fd());
     let offset = in_flight.operation.at.offset;
     match &mut in_flight.operation.task {
-        Task::Write {
-            output,
-            bytes,
-            durability,
-        } => {
+        Task::Write { output, bytes, durability } => {
             let flags = match durability {
                 Durability::Flushed => libc::RWF_DSYNC,
                 Durability::Later => 0,
@@ -39,9 +35,7 @@ pub(super) fn of(in_flight: &mut InFlight) -> squeue::Entry {
         }
         Task::Read { buffer, bytes } => {
             let bytes = &mut buffer[..*bytes];
-            opcode::Read::new(file, bytes.as_mut_ptr(), length(bytes))
-                .offset(offset)
-                .build()
+            opcode::Read::new(file, bytes.as_mut_ptr(), length(bytes)).offset(offset).build()
         }
         Task::Flush => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
     }

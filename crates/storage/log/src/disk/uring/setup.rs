@@ -63,19 +63,12 @@ fn checked() -> io::Result<(IoUring, bool)> {
     let (ring, single) = build()?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let needed = [
-        opcode::Write::CODE,
-        opcode::WriteFixed::CODE,
-        opcode::Read::CODE,
-        opcode::Fsync::CODE,
-    ];
+    let needed =
+        [opcode::Write::CODE, opcode::WriteFixed::CODE, opcode::Read::CODE, opcode::Fsync::CODE];
     if needed.into_iter().all(|code| probe.is_supported(code)) {
         return Ok((ring, single));
     }
-    Err(io::Error::new(
-        io::ErrorKind::Unsupported,
-        "the kernel lacks an operation",
-    ))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel lacks an operation"))
 }
 
 /// Single issuer with deferred work is best; older kernels get a plain ring.

@@ -28,16 +28,8 @@ fn batch(counter: u64, bytes: &[u8]) -> Value {
 
 /// Values of every kind.
 fn values() -> Vec<Value> {
-    let stream = StreamName {
-        owner: NodeId(1),
-        boot: 1,
-        number: 1,
-    };
-    let session = Value::RegisterSession {
-        origin: NodeId(2),
-        boot: 3,
-        number: 4,
-    };
+    let stream = StreamName { owner: NodeId(1), boot: 1, number: 1 };
+    let session = Value::RegisterSession { origin: NodeId(2), boot: 3, number: 4 };
     let change = Change::Increment(Member::first(4));
     vec![
         Value::NoOp,
@@ -46,17 +38,10 @@ fn values() -> Vec<Value> {
         Value::CloseStream(stream),
         session,
         Value::ExpireSession { session: 5 },
-        Value::Reconfigure {
-            era: Era(1),
-            change,
-        },
+        Value::Reconfigure { era: Era(1), change },
         Value::AllocateNode { nonce: 6 },
         Value::Now { ms: 7 },
-        Value::Raise {
-            era: Era(8),
-            nodes: 9,
-            to: Level(9),
-        },
+        Value::Raise { era: Era(8), nodes: 9, to: Level(9) },
     ]
 }
 
@@ -68,30 +53,15 @@ fn votes(records: u64, length: usize, group: u64) -> MemoryDisk {
     for slot in 1..=records {
         let bytes = vec![b'a' + slot.to_le_bytes()[0] % 26; length];
         let odd = usize::try_from(slot).expect("small") % (2 * values.len());
-        let value = values
-            .get(odd)
-            .copied()
-            .unwrap_or_else(|| batch(slot, &bytes));
-        let bytes = if value.has_bytes() && odd >= values.len() {
-            &*bytes
-        } else {
-            &[]
-        };
-        let ballot = Ballot {
-            round: 1,
-            node: NodeId(1),
-            ..Ballot::ZERO
-        };
+        let value = values.get(odd).copied().unwrap_or_else(|| batch(slot, &bytes));
+        let bytes = if value.has_bytes() && odd >= values.len() { &*bytes } else { &[] };
+        let ballot = Ballot { round: 1, node: NodeId(1), ..Ballot::ZERO };
         let (range, seq) = (SlotRange::one(Slot(slot)), RecordSeq(slot));
         let record = match slot % 7 {
             0 => Record::Decided { range, value },
             1 if slot == 1 => Record::Promise { ballot },
             2 if slot == 2 => Record::Round { ballot },
-            _ => Record::Vote {
-                ballot,
-                range,
-                value,
-            },
+            _ => Record::Vote { ballot, range, value },
         };
         let bytes = if slot <= 2 { &[] } else { bytes };
         let hard = HardState {
@@ -100,8 +70,7 @@ fn votes(records: u64, length: usize, group: u64) -> MemoryDisk {
             decided_to: Slot(slot / 2 + 1),
             voted_to: Slot(slot + 1),
         };
-        log.append(seq, &record, bytes, hard)
-            .expect("a small record");
+        log.append(seq, &record, bytes, hard).expect("a small record");
         while slot.is_multiple_of(group) && !log.is_idle() {
             log.submit();
             log.poll().expect("a sound disk");
@@ -125,10 +94,7 @@ fn pack(disk: &MemoryDisk, flags: u8) -> Vec<u8> {
             packed.extend(segments::NEXT_SEGMENT.to_le_bytes());
         }
         for block in bytes.chunks(BLOCK) {
-            let length = block
-                .iter()
-                .rposition(|byte| *byte != 0)
-                .map_or(0, |at| at + 1);
+            let length = block.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
             packed.extend(u16::try_from(length).expect("a block").to_le_bytes());
             packed.extend(&block[..length]);
         }
@@ -156,25 +122,16 @@ fn logs() -> Vec<Seed> {
         }
         let disk = votes(9, 100, 1);
         disk.remove(Segment(2));
-        seeds.push(Seed {
-            name: format!("segment-lost-{flags}"),
-            bytes: pack(&disk, flags),
-        });
+        seeds.push(Seed { name: format!("segment-lost-{flags}"), bytes: pack(&disk, flags) });
         let disk = votes(9, 100, 1);
         let torn = disk.bytes(Segment(1)).expect("it was written");
         disk.set_bytes(Segment(1), &torn[..2 * BLOCK]);
-        seeds.push(Seed {
-            name: format!("segment-short-{flags}"),
-            bytes: pack(&disk, flags),
-        });
+        seeds.push(Seed { name: format!("segment-short-{flags}"), bytes: pack(&disk, flags) });
         let disk = votes(9, 100, 1);
         let mut rotten = disk.bytes(Segment(1)).expect("it was written");
         rotten[BLOCK + 200] ^= 1;
         disk.set_bytes(Segment(1), &rotten);
-        seeds.push(Seed {
-            name: format!("rot-{flags}"),
-            bytes: pack(&disk, flags),
-        });
+        seeds.push(Seed { name: format!("rot-{flags}"), bytes: pack(&disk, flags) });
     }
     seeds
 }

@@ -91,24 +91,11 @@ fn go_on(disk: &MemoryDisk, mut log: Log<MemoryDisk>, recovery: &Recovery) {
         checksum: crc32c::crc32c(bytes),
         ..BatchName::default()
     };
-    let ballot = Ballot {
-        round: u32::MAX,
-        node: NodeId(1),
-        ..hard.promised
-    };
+    let ballot = Ballot { round: u32::MAX, node: NodeId(1), ..hard.promised };
     let (range, value) = (SlotRange::one(slot), Value::Batch(name));
-    let hard = HardState {
-        promised: ballot,
-        voted_to: range.to,
-        ..hard
-    };
-    let record = Record::Vote {
-        ballot,
-        range,
-        value,
-    };
-    log.append(RecordSeq(1), &record, bytes, hard)
-        .expect("a small record");
+    let hard = HardState { promised: ballot, voted_to: range.to, ..hard };
+    let record = Record::Vote { ballot, range, value };
+    log.append(RecordSeq(1), &record, bytes, hard).expect("a small record");
     while !log.is_idle() {
         log.submit();
         // A number that no honest log reaches is refused; nothing was released then.
@@ -120,11 +107,7 @@ fn go_on(disk: &MemoryDisk, mut log: Log<MemoryDisk>, recovery: &Recovery) {
     drop(log);
     disk.crash(1);
     let (_, recovery) = Log::open(disk.attach(), options()).expect("it opens again");
-    assert_eq!(
-        recovery.records,
-        before + 1,
-        "the new record is there, and all older ones"
-    );
+    assert_eq!(recovery.records, before + 1, "the new record is there, and all older ones");
     let vote = recovery.votes.iter().find(|vote| vote.range == range);
     let vote = vote.expect("what was released is there");
     assert_eq!((vote.ballot, vote.value), (ballot, value));

@@ -10,17 +10,11 @@ use quorate_stream::store::{Layout, Store, StoreLimits};
 /// written.
 pub(crate) const SEALED: u8 = 1;
 
-pub(crate) const TINY: Layout = Layout {
-    unit_bytes: 2 * BLOCK as u32,
-    chunk_bytes: 4 * BLOCK as u32,
-    file_chunks: 2,
-};
+pub(crate) const TINY: Layout =
+    Layout { unit_bytes: 2 * BLOCK as u32, chunk_bytes: 4 * BLOCK as u32, file_chunks: 2 };
 
-pub(crate) const LIMITS: StoreLimits = StoreLimits {
-    dirty_bytes_max: 16 * BLOCK,
-    gathered_bytes_max: 8 * BLOCK,
-    left_bytes: 0,
-};
+pub(crate) const LIMITS: StoreLimits =
+    StoreLimits { dirty_bytes_max: 16 * BLOCK, gathered_bytes_max: 8 * BLOCK, left_bytes: 0 };
 
 /// Files of chunks that are there, whatever the catalogue says.
 const FILES: u64 = 4;
@@ -64,8 +58,7 @@ pub(crate) fn open(bytes: &[u8]) -> Option<(Store, MemoryDisk)> {
     file.resize(file.len().next_multiple_of(BLOCK).max(BLOCK), 0);
     disk.set_bytes(FileId::new(Family::Stream, CATALOGUE), &file);
     if flags & SEALED != 0 {
-        disk.replace(Store::FILE, &pointer(catalogue))
-            .expect("a sound disk");
+        disk.replace(Store::FILE, &pointer(catalogue)).expect("a sound disk");
     } else {
         // The bytes are those of the small file.
         disk.replace(Store::FILE, catalogue).expect("a sound disk");
@@ -94,9 +87,7 @@ fn judge(store: &mut Store, disk: &mut MemoryDisk) {
         for gap in store.missing(stream, kept_from..u64::MAX) {
             while at < gap.start && reads < READS {
                 reads += 1;
-                store
-                    .start_read(1, stream, at, 1 << 20, disk)
-                    .expect("one at a time");
+                store.start_read(1, stream, at, 1 << 20, disk).expect("one at a time");
                 let done = loop {
                     if let Some(done) = store.next_read() {
                         break done;
@@ -127,11 +118,7 @@ fn judge(store: &mut Store, disk: &mut MemoryDisk) {
 
 /// The store is used, and what it took is there after the next start.
 fn go_on(mut store: Store, mut disk: MemoryDisk) {
-    let stream = StreamName {
-        owner: NodeId(77),
-        boot: 77,
-        number: 77,
-    };
+    let stream = StreamName { owner: NodeId(77), boot: 77, number: 77 };
     store.forget(stream);
     let bytes = vec![b'z'; 3 * BLOCK + 5];
     store.put(stream, 0, &bytes, &mut disk);

@@ -26,11 +26,7 @@ fn catalogue(puts: &[Put], flags: u8) -> Vec<u8> {
         }
     };
     for (number, position, length, below) in puts {
-        let stream = StreamName {
-            owner: NodeId(1),
-            boot: 2,
-            number: *number,
-        };
+        let stream = StreamName { owner: NodeId(1), boot: 2, number: *number };
         store.put(stream, *position, &vec![b'x'; *length], &mut disk);
         settle(&mut store, &mut disk);
         store.drop_below(stream, *below);
@@ -55,10 +51,7 @@ fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for flags in [0, catalogues::SEALED] {
         for (name, puts) in all {
-            seeds.push(Seed {
-                name: format!("{name}-{flags}"),
-                bytes: catalogue(puts, flags),
-            });
+            seeds.push(Seed { name: format!("{name}-{flags}"), bytes: catalogue(puts, flags) });
         }
     }
     seeds

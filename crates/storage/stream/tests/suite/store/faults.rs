@@ -166,10 +166,7 @@ fn room_is_left_to_others() {
     let tiny = u64::from(TINY.chunk_bytes * TINY.file_chunks);
     shop.disk.set_capacity(Some(4 * tiny));
     let mut disk = shop.disk.attach();
-    let limits = quorate_stream::store::StoreLimits {
-        left_bytes: 2 * tiny,
-        ..LIMITS
-    };
+    let limits = quorate_stream::store::StoreLimits { left_bytes: 2 * tiny, ..LIMITS };
     let store = Store::open(&mut disk, limits, TINY).unwrap();
     shop = Shop { disk, store };
     shop.put(name(1), 0, 60 * B);
@@ -231,11 +228,7 @@ fn rot_is_noticed_and_repaired() {
                         assert!(read == bytes(stream, at, read.len() as u64));
                         at += read.len() as u64;
                     }
-                    Err(Unread::Rotten {
-                        stream: whose,
-                        range,
-                        reason,
-                    }) => {
+                    Err(Unread::Rotten { stream: whose, range, reason }) => {
                         assert_eq!(whose, stream);
                         assert!(range.contains(&at) && range.end - range.start <= 2 * B);
                         assert!(reason.contains("checksum"), "{reason}");
@@ -277,10 +270,7 @@ fn what_cannot_be_read_is_as_good_as_rotten() {
     let (mut shop, _) = with_checkpoint();
     shop.disk.inject(Fault::ReadFails);
     let read = shop.read(name(1), 0, 10);
-    assert!(
-        matches!(&read, Err(Unread::Rotten { range, .. }) if *range == (0..2 * B)),
-        "{read:?}"
-    );
+    assert!(matches!(&read, Err(Unread::Rotten { range, .. }) if *range == (0..2 * B)), "{read:?}");
     assert_eq!(shop.read(name(1), 0, 10), Ok(bytes(name(1), 0, 10)));
 }
 
@@ -476,12 +466,7 @@ fn a_damaged_catalogue_is_refused_and_one_can_begin_anew() {
     assert!(matches!(damaged, StoreError::Catalogue { file, .. } if file == catalogue.number));
     assert!(disk.remove(FileId::new(Family::Stream, catalogue.number)));
     let missing = Store::open(&mut disk, LIMITS, TINY).unwrap_err();
-    assert_eq!(
-        missing,
-        StoreError::Missing {
-            file: catalogue.number
-        }
-    );
+    assert_eq!(missing, StoreError::Missing { file: catalogue.number });
     let store = Store::begin_anew(&mut disk, LIMITS, TINY).unwrap();
     assert_eq!(store.checkpointed_to(), Slot::FIRST);
     let mut shop = Shop { disk, store };

@@ -65,10 +65,7 @@ fn a_stream_that_begins_within_a_block_is_written() {
     shop.store.drop_below(name(1), 100);
     shop.put(name(1), 0, 2 * B);
     shop.settle();
-    assert_eq!(
-        (shop.disk.counters().writes, shop.store.dirty_bytes()),
-        (1, 0)
-    );
+    assert_eq!((shop.disk.counters().writes, shop.store.dirty_bytes()), (1, 0));
     assert_eq!(shop.store.held_to(name(1), 99), 99);
     shop.expect(name(1), 100, 2 * B - 100);
     shop.checkpoint(2);
@@ -163,10 +160,7 @@ fn each_block_is_written_once() {
             most = most.max(pending.iter().filter(|pending| is_bounded(pending)).count());
             let Some(next) = pending.first() else { break };
             let tiny = u64::from(TINY.chunk_bytes * TINY.file_chunks);
-            let of_chunks = shop
-                .disk
-                .bytes(next.at.file)
-                .map(|bytes| bytes.len() as u64);
+            let of_chunks = shop.disk.bytes(next.at.file).map(|bytes| bytes.len() as u64);
             if next.kind == PendingKind::Write && of_chunks == Some(tiny) {
                 for block in 0..next.bytes / B {
                     let place = next.at.file.at(next.at.offset + block * B);
@@ -184,10 +178,7 @@ fn each_block_is_written_once() {
 }
 
 fn is_bounded(pending: &quorate_log::disk::Pending) -> bool {
-    matches!(
-        pending.kind,
-        PendingKind::Write | PendingKind::Read | PendingKind::Flush
-    )
+    matches!(pending.kind, PendingKind::Write | PendingKind::Read | PendingKind::Flush)
 }
 
 #[test]
@@ -216,10 +207,7 @@ fn memory_is_bounded_however_many_streams_gather() {
     for stream in 0..200 {
         shop.put(name(stream), 0, B);
         let gathered = shop.store.dirty_bytes();
-        assert!(
-            gathered <= LIMITS.gathered_bytes_max + LIMITS.dirty_bytes_max,
-            "{gathered}"
-        );
+        assert!(gathered <= LIMITS.gathered_bytes_max + LIMITS.dirty_bytes_max, "{gathered}");
         while !shop.store.has_room() {
             assert!(shop.turns(), "room comes by itself");
         }
@@ -279,10 +267,7 @@ fn a_stream_that_is_trimmed_as_it_grows_lives_in_the_same_files() {
         seen.push(files.map(|info| info.file).collect::<Vec<_>>());
     }
     let (first, later) = seen.split_at(8);
-    assert!(
-        later.iter().all(|files| Some(files) == first.last()),
-        "{seen:?}"
-    );
+    assert!(later.iter().all(|files| Some(files) == first.last()), "{seen:?}");
 }
 
 #[test]
@@ -312,10 +297,7 @@ fn the_layout_of_a_store_stays() {
     store.put(name(1), 9 * B, &bytes(name(1), 9 * B, B), &mut disk);
     let mut shop = Shop { disk, store };
     shop.expect(name(1), 0, 10 * B);
-    let impossible = Layout {
-        unit_bytes: 100,
-        ..TINY
-    };
+    let impossible = Layout { unit_bytes: 100, ..TINY };
     let refused = Store::open(&mut shop.disk.attach(), LIMITS, impossible);
     assert_eq!(refused.unwrap_err(), StoreError::Layout);
 }

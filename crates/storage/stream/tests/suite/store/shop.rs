@@ -10,24 +10,14 @@ use quorate_stream::store::{Layout, ReadDone, Store, StoreLimits, Unread};
 pub(crate) const B: u64 = BLOCK as u64;
 
 /// Units of two blocks, chunks of four, files of four chunks.
-pub(crate) const TINY: Layout = Layout {
-    unit_bytes: 2 * BLOCK as u32,
-    chunk_bytes: 4 * BLOCK as u32,
-    file_chunks: 4,
-};
+pub(crate) const TINY: Layout =
+    Layout { unit_bytes: 2 * BLOCK as u32, chunk_bytes: 4 * BLOCK as u32, file_chunks: 4 };
 
-pub(crate) const LIMITS: StoreLimits = StoreLimits {
-    dirty_bytes_max: 16 * BLOCK,
-    gathered_bytes_max: 8 * BLOCK,
-    left_bytes: 0,
-};
+pub(crate) const LIMITS: StoreLimits =
+    StoreLimits { dirty_bytes_max: 16 * BLOCK, gathered_bytes_max: 8 * BLOCK, left_bytes: 0 };
 
 pub(crate) fn name(number: u32) -> StreamName {
-    StreamName {
-        owner: NodeId(1),
-        boot: 1,
-        number,
-    }
+    StreamName { owner: NodeId(1), boot: 1, number }
 }
 
 /// The only byte that a stream can have at a position.
@@ -133,10 +123,7 @@ impl Shop {
         );
         let read = self.read_all(stream, position).expect("as told");
         let right = bytes(stream, position, held - position);
-        assert!(
-            read == right,
-            "other bytes of {stream:?} from {position} on"
-        );
+        assert!(read == right, "other bytes of {stream:?} from {position} on");
     }
 
     pub(crate) fn checkpoint(&mut self, at: u64) {
@@ -152,17 +139,10 @@ impl Shop {
         bytes_max: usize,
     ) -> Result<Vec<u8>, Unread> {
         let Self { store, disk } = self;
-        store
-            .start_read(7, stream, position, bytes_max, disk)
-            .expect("as told");
+        store.start_read(7, stream, position, bytes_max, disk).expect("as told");
         loop {
             if let Some(done) = self.store.next_read() {
-                let ReadDone {
-                    token,
-                    result,
-                    stream: of,
-                    position: at,
-                } = done;
+                let ReadDone { token, result, stream: of, position: at } = done;
                 assert_eq!((token, of, at), (7, stream, position));
                 return result.map(|bytes| bytes.to_vec());
             }

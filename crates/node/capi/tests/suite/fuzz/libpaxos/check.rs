@@ -17,10 +17,7 @@ pub(crate) fn check(bytes: &[u8]) {
             Found::Message(message, used) => {
                 assert!(used > 0 && used <= VALUE_BYTES_MAX + OVERHEAD);
                 for less in [0, used / 2, used - 1] {
-                    assert_eq!(
-                        Message::decode(&rest[..less], VALUE_BYTES_MAX),
-                        Found::NeedMore
-                    );
+                    assert_eq!(Message::decode(&rest[..less], VALUE_BYTES_MAX), Found::NeedMore);
                 }
                 let mut again = Vec::new();
                 message.encode(&mut again);

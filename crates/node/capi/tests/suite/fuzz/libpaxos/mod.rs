@@ -11,21 +11,9 @@ pub(crate) fn seeds() -> Vec<Seed> {
     let mut all = Vec::new();
     for message in [
         Message::Prepare { iid, ballot },
-        Message::Promise {
-            aid,
-            iid,
-            ballot,
-            value_ballot,
-            value,
-        },
+        Message::Promise { aid, iid, ballot, value_ballot, value },
         Message::Accept { iid, ballot, value },
-        Message::Accepted {
-            aid,
-            iid,
-            ballot,
-            value_ballot,
-            value: &[7; 40],
-        },
+        Message::Accepted { aid, iid, ballot, value_ballot, value: &[7; 40] },
         Message::Preempted { aid, iid, ballot },
         Message::Repeat { from: 1, to: iid },
         Message::Trim { iid },
@@ -38,9 +26,6 @@ pub(crate) fn seeds() -> Vec<Seed> {
         b"\x92\xcc\x08\xd9\x02hi\x92\xd2\0\0\0\x08\xc4\x02hi\xdc\0\x02\x06\xcf\0\0\0\0\0\0\0\x09"
             .to_vec();
     [("messages", all), ("forms", forms)]
-        .map(|(name, bytes)| Seed {
-            name: name.to_owned(),
-            bytes,
-        })
+        .map(|(name, bytes)| Seed { name: name.to_owned(), bytes })
         .into()
 }

@@ -109,10 +109,7 @@ impl Model {
         let mut fields = self.fields(key)?;
         let mut answers = format!("*{}|", wanted.len());
         for field in wanted {
-            let old = self
-                .ends
-                .get(key)
-                .and_then(|ends| ends.get(*field).copied());
+            let old = self.ends.get(key).and_then(|ends| ends.get(*field).copied());
             let answer = match (name, old) {
                 _ if !fields.contains_key(*field) => -2,
                 ("HPERSIST", None) | ("HTTL" | "HPTTL" | "HPEXPIRETIME", None) => -1,

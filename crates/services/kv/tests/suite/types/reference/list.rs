@@ -21,9 +21,7 @@ impl Model {
         let place = |index: i64, length: usize| {
             let length = i64::try_from(length).unwrap();
             let index = if index < 0 { index + length } else { index };
-            usize::try_from(index)
-                .ok()
-                .filter(|at| index < length && *at < usize::MAX)
+            usize::try_from(index).ok().filter(|at| index < length && *at < usize::MAX)
         };
         Ok(match (name, &words[1..]) {
             ("LPUSHX" | "RPUSHX", _) if list.is_empty() => int(0),

@@ -44,9 +44,7 @@ impl Model {
             "SINTERCARD" => {
                 let count = words[0].parse::<usize>().unwrap();
                 let found = self.combined(name, &words[1..=count])?.len();
-                let limit = words
-                    .get(count + 2)
-                    .map_or(0, |limit| limit.parse().unwrap());
+                let limit = words.get(count + 2).map_or(0, |limit| limit.parse().unwrap());
                 return Ok(int(if limit > 0 { found.min(limit) } else { found }));
             }
             _ => {}
@@ -55,9 +53,7 @@ impl Model {
         let mut set = self.members(key)?;
         Ok(match (name, &words[1..]) {
             ("SADD", members) => {
-                let added = members
-                    .iter()
-                    .filter(|member| set.insert((**member).to_owned()));
+                let added = members.iter().filter(|member| set.insert((**member).to_owned()));
                 let added = added.count();
                 self.change(key, Value::Set(set));
                 int(added)
@@ -69,9 +65,7 @@ impl Model {
             }
             ("SISMEMBER", [member]) => int(i64::from(set.contains(*member))),
             ("SMISMEMBER", members) => {
-                let found = members
-                    .iter()
-                    .map(|member| int(i64::from(set.contains(*member))));
+                let found = members.iter().map(|member| int(i64::from(set.contains(*member))));
                 format!("*{}|{}", members.len(), found.collect::<String>())
             }
             ("SCARD", []) => int(set.len()),

@@ -13,10 +13,7 @@ impl Model {
             Some(Value::Zset(members)) => {
                 let mut members: Vec<_> = members.iter().collect();
                 members.sort_by(|one, other| one.1.total_cmp(other.1).then(one.0.cmp(other.0)));
-                (
-                    members.into_iter().map(|(name, _)| name.clone()).collect(),
-                    true,
-                )
+                (members.into_iter().map(|(name, _)| name.clone()).collect(), true)
             }
             Some(_) => return Err(Wrong),
         };
@@ -33,10 +30,7 @@ impl Model {
             };
             let mut both: Vec<(f64, String)> = numbers.into_iter().zip(elements).collect();
             both.sort_by(|one, other| {
-                one.0
-                    .partial_cmp(&other.0)
-                    .unwrap()
-                    .then(one.1.cmp(&other.1))
+                one.0.partial_cmp(&other.0).unwrap().then(one.1.cmp(&other.1))
             });
             elements = both.into_iter().map(|(_, text)| text).collect();
         }

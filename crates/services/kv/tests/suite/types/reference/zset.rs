@@ -48,11 +48,7 @@ fn within_scores(score: f64, least: &str, most: &str) -> bool {
     };
     let ((low_out, low), (high_out, high)) = (end(least), end(most));
     let above = if low_out { score > low } else { score >= low };
-    let below = if high_out {
-        score < high
-    } else {
-        score <= high
-    };
+    let below = if high_out { score < high } else { score <= high };
     above && below
 }
 
@@ -134,9 +130,7 @@ impl Model {
         let mut weighted: Vec<Members> = Vec::new();
         for (number, source) in sources.iter().enumerate() {
             let of = |score: &f64| number_or_zero(score * weight(number));
-            let members = source
-                .iter()
-                .map(|(member, score)| (member.clone(), of(score)));
+            let members = source.iter().map(|(member, score)| (member.clone(), of(score)));
             weighted.push(members.collect());
         }
         if name.starts_with("ZDIFF") {
@@ -191,9 +185,7 @@ impl Model {
             ("ZADD", rest) => self.add(key, set, rest),
             ("ZINCRBY", [delta, member]) => self.add(key, set, &["INCR", delta, member]),
             ("ZREM", members) => {
-                let removed = members
-                    .iter()
-                    .filter(|member| set.remove(**member).is_some());
+                let removed = members.iter().filter(|member| set.remove(**member).is_some());
                 let removed = removed.count();
                 self.change(key, Value::Zset(set));
                 int(removed)
@@ -216,9 +208,7 @@ impl Model {
             }
             ("ZCOUNT", [least, most]) => {
                 let found = set.values();
-                int(found
-                    .filter(|score| within_scores(**score, least, most))
-                    .count())
+                int(found.filter(|score| within_scores(**score, least, most)).count())
             }
             ("ZRANGE", rest) => {
                 let (found, scores) = range(&set, rest);
@@ -238,10 +228,7 @@ impl Model {
             }
             ("ZRANDMEMBER", [count]) => {
                 let found = drawn(actual);
-                assert!(
-                    found.iter().all(|member| set.contains_key(member)),
-                    "{actual}"
-                );
+                assert!(found.iter().all(|member| set.contains_key(member)), "{actual}");
                 let count = count.parse::<i64>().unwrap();
                 let most = usize::try_from(count.abs()).unwrap();
                 let expected = match count {
@@ -265,10 +252,7 @@ impl Model {
 
     fn add(&mut self, key: &str, mut set: Members, words: &[&str]) -> String {
         let options = ["NX", "XX", "GT", "LT", "CH", "INCR"];
-        let count = words
-            .iter()
-            .take_while(|word| options.contains(word))
-            .count();
+        let count = words.iter().take_while(|word| options.contains(word)).count();
         let (options, pairs) = words.split_at(count);
         let has = |word: &str| options.contains(&word);
         let (mut added, mut updated, mut last) = (0, 0, None);
@@ -308,11 +292,7 @@ impl Model {
             if self.scored(key)?.is_empty() {
                 continue;
             }
-            let pop = if rest[0] == "MIN" {
-                "ZPOPMIN"
-            } else {
-                "ZPOPMAX"
-            };
+            let pop = if rest[0] == "MIN" { "ZPOPMIN" } else { "ZPOPMAX" };
             let taken = drawn(&self.zset(pop, &[key, rest[2]], "")?);
             let pairs = taken.chunks(2).map(array);
             let pairs: String = pairs.collect();
