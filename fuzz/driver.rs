@@ -1,8 +1,9 @@
 //! Runs a check over its corpus, then over mutations of it, on any compiler and without a fuzzer.
 //!
-//! Not a crate: each test program that needs it has it as a module. `cargo test` does a fixed number of mutations, the same ones each time. With
-//! `QUORATE_FUZZ_SECONDS` set it goes on for that long, with a new seed. An input that fails is kept
-//! in `fuzz/artifacts`; put it into the corpus once the fault is repaired.
+//! Not a crate: each test program that needs it has it as a module. `cargo test` does a fixed
+//! number of mutations, the same ones each time. With `QUORATE_FUZZ_SECONDS` set it goes on for
+//! that long, with a new seed. An input that fails is kept in `fuzz/artifacts`; put it into the
+//! corpus once the fault is repaired.
 
 use std::{
     env, fs,

@@ -1,6 +1,8 @@
-//! What the cores for FPGAs take: `cargo xtask offload area`, with Yosys from a Python package, and `--clock`.
+//! What the cores for FPGAs take: `cargo xtask offload area`, with Yosys from a Python package, and
+//! `--clock`.
 //!
-//! These are counts behind synthesis, before anything has a place. No figure of a board comes from here.
+//! These are counts behind synthesis, before anything has a place. No figure of a board comes from
+//! here.
 
 use std::{
     fmt::Write as _,

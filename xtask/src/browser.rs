@@ -1,7 +1,8 @@
 //! A headless Chromium: started with a profile of its own, spoken to by pipes, gone when dropped.
 //!
-//! The protocol is that of its developer tools, a document of JSON and a zero byte for each message. What is needed of
-//! it is little, and a library for all of it would be larger than this program.
+//! The protocol is that of its developer tools, a document of JSON and a zero byte for each
+//! message. What is needed of it is little, and a library for all of it would be larger than this
+//! program.
 
 use std::{
     collections::BTreeSet,

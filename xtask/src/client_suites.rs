@@ -1,8 +1,10 @@
-//! The own tests of Redis' client libraries against fresh clusters of three: `cargo xtask client-suites`.
+//! The own tests of Redis' client libraries against fresh clusters of three: `cargo xtask
+//! client-suites`.
 //!
-//! The suites are their authors' and not part of this tree: they are fetched, in pinned versions, as the packages that the
-//! registries of their languages have, and run unchanged. `xtask/clients/suites.toml` says which of their files are run, and
-//! which of their tests are out of scope or get another answer here on purpose. Any other test that fails, fails the task.
+//! The suites are their authors' and not part of this tree: they are fetched, in pinned versions,
+//! as the packages that the registries of their languages have, and run unchanged.
+//! `xtask/clients/suites.toml` says which of their files are run, and which of their tests are out
+//! of scope or get another answer here on purpose. Any other test that fails, fails the task.
 
 mod go;
 mod node;
@@ -139,7 +141,8 @@ impl Report {
         unit
     }
 
-    /// What the programs in `xtask/clients/suites` write: a line of JSON for each test, and an empty line at the end.
+    /// What the programs in `xtask/clients/suites` write: a line of JSON for each test, and an
+    /// empty line at the end.
     fn of_lines(task: &Task<'_>, text: String) -> Result<Self, Failed> {
         // A suite that did not start has none.
         let lines = fs::read_to_string(task.report).unwrap_or_default();

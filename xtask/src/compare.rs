@@ -3,8 +3,8 @@
 //! First each system is asked with every number of connections, and its best one counts from then
 //! on. Then come the rounds: in each, every system is started afresh, loaded as much as it takes,
 //! and asked at half of what the *others* take; ratios are computed round by round. What the other
-//! systems are, and how one is added, is told in bench-compare/README.md. Those that send to many have rules of their own
-//! ([`multicast`]).
+//! systems are, and how one is added, is told in bench-compare/README.md. Those that send to many
+//! have rules of their own ([`multicast`]).
 
 mod build;
 mod cluster;
@@ -32,8 +32,8 @@ const USAGE: &str = "compare [--only NAME,NAME] [--duration 5s] [--repeat 5] [--
 /// Connections that each system is tried with.
 const CONNECTIONS: [u32; 5] = [1, 4, 16, 64, 256];
 const QUICK_CONNECTIONS: [u32; 3] = [1, 16, 256];
-/// How often a latency is measured in a turn at most: one of load that was sent late says nothing of
-/// the system.
+/// How often a latency is measured in a turn at most: one of load that was sent late says nothing
+/// of the system.
 const ATTEMPTS: u32 = 3;
 /// Commands outstanding at any time.
 const OUTSTANDING: u32 = 256;

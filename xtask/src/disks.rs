@@ -1,5 +1,6 @@
-//! `cargo xtask disks`: three nodes, one of them on a failing disk. For every kind of file and every fault it checks that
-//! nothing acknowledged is lost and nothing wrong is served, and shows what the node says about it.
+//! `cargo xtask disks`: three nodes, one of them on a failing disk. For every kind of file and
+//! every fault it checks that nothing acknowledged is lost and nothing wrong is served, and shows
+//! what the node says about it.
 
 mod disk;
 mod trial;
@@ -85,7 +86,8 @@ pub(crate) enum Fault {
     Torn,
     /// A power cut, and a write that was not flushed is there and one before it is not.
     Reordered,
-    /// A power cut, and what was made, renamed or removed since its folder was flushed is as it was before.
+    /// A power cut, and what was made, renamed or removed since its folder was flushed is as it was
+    /// before.
     LostNames,
     /// A power cut, and one write that was flushed is not there.
     LostOne,
@@ -117,7 +119,8 @@ impl Fault {
         }
     }
 
-    /// Any disk may do that when the power fails: the node starts, and votes, and nothing is damaged.
+    /// Any disk may do that when the power fails: the node starts, and votes, and nothing is
+    /// damaged.
     const fn is_honest(self) -> bool {
         matches!(self, Self::Torn | Self::Reordered | Self::LostNames)
     }

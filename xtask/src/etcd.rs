@@ -1,6 +1,6 @@
-//! Unmodified clients of etcd against a fresh cluster of three: `etcdctl`, and the Go client with its locks, elections and
-//! transactions; and histories of that client while members are killed. Built of their modules; without Go or a network that
-//! is skipped.
+//! Unmodified clients of etcd against a fresh cluster of three: `etcdctl`, and the Go client with
+//! its locks, elections and transactions; and histories of that client while members are killed.
+//! Built of their modules; without Go or a network that is skipped.
 
 pub(crate) mod kubernetes;
 pub(crate) mod suite;
@@ -86,8 +86,9 @@ fn against(program: &Path, store: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Writers and watchers at every member, while one member after the other is killed: the program says whether what was
-/// acknowledged is in the history that all of them have, and that all watchers saw.
+/// Writers and watchers at every member, while one member after the other is killed: the program
+/// says whether what was acknowledged is in the history that all of them have, and that all
+/// watchers saw.
 fn history(program: &Path, store: &str) -> Result<(), Failed> {
     let mut nodes = nodes::ready(3, &["--service", "etcd", "--store", store])?;
     let ports = nodes.client_ports();

@@ -1,7 +1,7 @@
 //! Programs for the kernel on older kernels: Debian's, in a virtual machine without acceleration.
 //!
-//! Nothing is installed: kernels are unpacked from their packages, and the machine's only files are busybox and one
-//! program of ours with the libraries that it needs.
+//! Nothing is installed: kernels are unpacked from their packages, and the machine's only files are
+//! busybox and one program of ours with the libraries that it needs.
 
 use std::{
     env, fs, io,

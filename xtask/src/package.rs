@@ -1,4 +1,5 @@
-//! Packages of the binary: `quorate-package` makes them, of a release build with debug information or of a binary that is named.
+//! Packages of the binary: `quorate-package` makes them, of a release build with debug information
+//! or of a binary that is named.
 
 use std::path::Path;
 

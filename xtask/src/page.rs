@@ -1,5 +1,6 @@
-//! `cargo xtask page`: a recorded run of the simulator ([`replay`]), the page at the admin address ([`cluster`]), and
-//! that of `quorate demo --devices`, in a real browser, and each of their buttons.
+//! `cargo xtask page`: a recorded run of the simulator ([`replay`]), the page at the admin address
+//! ([`cluster`]), and that of `quorate demo --devices`, in a real browser, and each of their
+//! buttons.
 
 mod cluster;
 mod replay;
@@ -275,7 +276,8 @@ impl Page {
         }
     }
 
-    /// Tab comes to everything that can be pressed or filled in, and shows where it is; Enter presses.
+    /// Tab comes to everything that can be pressed or filled in, and shows where it is; Enter
+    /// presses.
     fn keyboard(&mut self) -> Result<(), Failed> {
         self.browser.eval(
             "document.activeElement.blur(); window.tabbed = new Set(); window.unmarked = []; true",
@@ -374,7 +376,8 @@ impl Page {
         self.writes_go_on()
     }
 
-    /// Makes a node lead, if it does not. Anybody may lead again at any time, and is asked again then.
+    /// Makes a node lead, if it does not. Anybody may lead again at any time, and is asked again
+    /// then.
     fn lead(&mut self, node: u64) -> Result<(), Failed> {
         let button = Self::button(node, "lead");
         self.browser.wait(

@@ -1,4 +1,5 @@
-//! Cuts a release: its version in every file that names it, its part of the changelog, one commit, packages read back, a tag.
+//! Cuts a release: its version in every file that names it, its part of the changelog, one commit,
+//! packages read back, a tag.
 //!
 //! Nothing leaves this machine; the last lines say what to push.
 

@@ -41,8 +41,8 @@ pub(crate) fn release(name: &str) -> PathBuf {
     target().join("release").join(name)
 }
 
-/// The same in the profile that the task was asked for: `release`, or that of `cargo test` with `QUORATE_PROFILE=dev`, where
-/// everything is built already.
+/// The same in the profile that the task was asked for: `release`, or that of `cargo test` with
+/// `QUORATE_PROFILE=dev`, where everything is built already.
 pub(crate) fn program(name: &str) -> PathBuf {
     let folder = if is_dev() { "debug" } else { "release" };
     target().join(folder).join(name)

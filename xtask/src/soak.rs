@@ -1,9 +1,9 @@
 //! `cargo xtask soak`: runs clusters for hours under load and faults, on any one machine.
 //!
-//! The clusters take turns at a *cycle*: clients write, nodes are killed, paused and stopped, members are replaced, a
-//! disk is filled, wall clocks jump, programs are exchanged. Then the soak compares everything acknowledged on all nodes,
-//! removes it, and measures the nodes at rest. Whatever grows from cycle to cycle is a leak. Nodes restart only as part
-//! of a fault.
+//! The clusters take turns at a *cycle*: clients write, nodes are killed, paused and stopped,
+//! members are replaced, a disk is filled, wall clocks jump, programs are exchanged. Then the soak
+//! compares everything acknowledged on all nodes, removes it, and measures the nodes at rest.
+//! Whatever grows from cycle to cycle is a leak. Nodes restart only as part of a fault.
 
 mod clocks;
 mod cluster;

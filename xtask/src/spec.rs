@@ -1,4 +1,5 @@
-//! Rules of the book: each is cited by the code or named as lacking, and each id that is cited exists.
+//! Rules of the book: each is cited by the code or named as lacking, and each id that is cited
+//! exists.
 
 use std::{
     collections::BTreeSet,
@@ -184,7 +185,8 @@ fn numbers(rules: usize, built: usize, taken_out: usize) -> String {
     )
 }
 
-/// Test data is text; a mutant is TOML; a module in TLA+ names rules in its comments; what programs of other languages say is no citation.
+/// Test data is text; a mutant is TOML; a module in TLA+ names rules in its comments; what programs
+/// of other languages say is no citation.
 fn kind(file: &Path) -> Option<&str> {
     let kind = file.extension()?.to_str()?;
     ["rs", "txt", "toml", "md", "tla"].contains(&kind).then_some(kind)
@@ -246,8 +248,8 @@ fn named(text: &str) -> BTreeSet<String> {
     columns.iter().flat_map(|column| ids(column)).map(str::to_owned).collect()
 }
 
-/// A file of tests, or a module behind `#[cfg(test)]`, is test. A mutant lists the rules that it takes
-/// out; one that nothing is expected to find proves nothing.
+/// A file of tests, or a module behind `#[cfg(test)]`, is test. A mutant lists the rules that it
+/// takes out; one that nothing is expected to find proves nothing.
 fn citations(name: &str, text: &str) -> Vec<Citation> {
     let tests = [
         "/tests/",

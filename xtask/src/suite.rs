@@ -1,9 +1,10 @@
 //! Redis' own test suite against a fresh cluster of three: `cargo xtask redis-suite`.
 //!
-//! The suite is Redis' and not part of this tree: it is fetched as a source package, and run unchanged but for one line that
-//! reads `xtask/redis/quorate.tcl`. `xtask/redis/suite.toml` says which units and tags are tried, which tests ask for what
-//! is out of scope, and which get another answer here on purpose, each with the reason. Any other test that fails, fails the
-//! task; one that is on the list and passes is told of.
+//! The suite is Redis' and not part of this tree: it is fetched as a source package, and run
+//! unchanged but for one line that reads `xtask/redis/quorate.tcl`. `xtask/redis/suite.toml` says
+//! which units and tags are tried, which tests ask for what is out of scope, and which get another
+//! answer here on purpose, each with the reason. Any other test that fails, fails the task; one
+//! that is on the list and passes is told of.
 
 pub(crate) mod known;
 pub(crate) mod outcome;
@@ -87,7 +88,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failed> {
     table::judge(&units, LIST, &known)
 }
 
-/// What the suite says of one unit. Each has a process of its own: one that breaks off takes no other with it.
+/// What the suite says of one unit. Each has a process of its own: one that breaks off takes no
+/// other with it.
 fn one(source: &Path, unit: &str, port: u16, known: &Known) -> Result<String, Failed> {
     let output = Command::new("tclsh")
         .arg("tests/test_helper.tcl")

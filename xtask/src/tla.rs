@@ -1,5 +1,5 @@
-//! The specification in TLA+ (`docs/spec/tla`), checked by TLC: each module within its bounds, and again with each of its rules
-//! taken out, which must be found.
+//! The specification in TLA+ (`docs/spec/tla`), checked by TLC: each module within its bounds, and
+//! again with each of its rules taken out, which must be found.
 
 mod bounds;
 mod seen;
@@ -151,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    /// A rule that a module can leave out is left out by some check, of itself or of what builds on it; and no check
-    /// leaves out what is not known there.
+    /// A rule that a module can leave out is left out by some check, of itself or of what builds on
+    /// it; and no check leaves out what is not known there.
     #[test]
     fn each_rule_that_can_be_left_out_is() {
         let sources = sources();

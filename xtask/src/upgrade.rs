@@ -1,6 +1,7 @@
-//! `cargo xtask upgrade --from REV`: the program of another revision beside today's, in one cluster, under load and kills:
-//! up, back, to and fro, and up for good. Nothing acknowledged may be lost, and behind the raise of the level the old program
-//! must refuse the folder and leave it as it is.
+//! `cargo xtask upgrade --from REV`: the program of another revision beside today's, in one
+//! cluster, under load and kills: up, back, to and fro, and up for good. Nothing acknowledged may
+//! be lost, and behind the raise of the level the old program must refuse the folder and leave it
+//! as it is.
 
 use std::{
     env, fs, io,
@@ -27,7 +28,8 @@ const NODES: u32 = 3;
 /// Programs exchanged at random, one at a time, between the way back and the way up for good.
 const ROUNDS: u32 = 12;
 
-/// What nodes are started with; in memory and without a flush a kill would lose votes, by the class's promise.
+/// What nodes are started with; in memory and without a flush a kill would lose votes, by the
+/// class's promise.
 struct Row {
     name: &'static str,
     flags: &'static [&'static str],
@@ -274,7 +276,8 @@ fn certify(program: &Path, folder: &Path, specs: &mut [Spec]) -> io::Result<()> 
     trust::use_certificate(&folder.join("client-upgrade"))
 }
 
-/// The old program does not start on a folder of a higher level, says why, and changes nothing but its log lines.
+/// The old program does not start on a folder of a higher level, says why, and changes nothing but
+/// its log lines.
 fn refuses(nodes: &mut Nodes, old: &Path) -> io::Result<()> {
     nodes.terminate(&[NODES])?;
     let node = nodes.node(NODES)?;

@@ -1,4 +1,5 @@
-//! The zoo: bugs that other systems had, as `docs/zoo.toml` lists them, and what of ours finds each.
+//! The zoo: bugs that other systems had, as `docs/zoo.toml` lists them, and what of ours finds
+//! each.
 
 mod bugs;
 mod page;

@@ -1,5 +1,5 @@
-//! A newcomer's walk: ARCHITECTURE.md names what is there, each story is short, and crates depend in the order
-//! of its table.
+//! A newcomer's walk: ARCHITECTURE.md names what is there, each story is short, and crates depend
+//! in the order of its table.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
@@ -25,10 +25,11 @@ const README_LINES_MAX: usize = 20;
 /// What measures or proves; whoever starts a node must not wait until it is built.
 const MEASURES: [&str; 4] =
     ["quorate-bench", "quorate-conformance", "quorate-model", "quorate-sim"];
-/// The one crate with optional dependencies on those: the program `quorate-tools` is built by its feature `tools`.
+/// The one crate with optional dependencies on those: the program `quorate-tools` is built by its
+/// feature `tools`.
 const MEASURING: &str = "quorate-cli";
-/// Test programs beside `suite`, by crate, for what belongs to a process as a whole: its one certificate for operators'
-/// addresses, and the limit of its file descriptors.
+/// Test programs beside `suite`, by crate, for what belongs to a process as a whole: its one
+/// certificate for operators' addresses, and the limit of its file descriptors.
 const SECOND_PROGRAMS: [(&str, &str); 3] = [
     ("crates/network/net", "descriptors"),
     ("crates/operate/cli", "tls"),
@@ -113,7 +114,8 @@ fn stories_name_what_exists_and_are_short() {
     }
 }
 
-/// Which crates of the workspace a manifest depends on, and whether each is optional. Not for its tests.
+/// Which crates of the workspace a manifest depends on, and whether each is optional. Not for its
+/// tests.
 fn dependencies(manifest: &str) -> Vec<(String, bool)> {
     let mut section = "";
     let mut found = Vec::new();

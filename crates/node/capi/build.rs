@@ -1,4 +1,5 @@
-//! Names the shared library for the loader: programs that were linked against it find one of the same interface.
+//! Names the shared library for the loader: programs that were linked against it find one of the
+//! same interface.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

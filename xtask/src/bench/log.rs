@@ -1,4 +1,5 @@
-//! What a commit of the log costs: one write and one flush, by its own counters and by the kernel's.
+//! What a commit of the log costs: one write and one flush, by its own counters and by the
+//! kernel's.
 
 use std::path::Path;
 

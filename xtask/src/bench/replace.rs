@@ -1,5 +1,5 @@
-//! What replacing every node of a cluster costs those who write meanwhile: pairs of runs with the same load at
-//! fixed moments, one of them with a replacement of all nodes.
+//! What replacing every node of a cluster costs those who write meanwhile: pairs of runs with the
+//! same load at fixed moments, one of them with a replacement of all nodes.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -205,7 +205,8 @@ impl Watch {
     }
 }
 
-/// SETs at fixed moments; a client that comes late sends at once what is due. Each counts where its reply came.
+/// SETs at fixed moments; a client that comes late sends at once what is due. Each counts where its
+/// reply came.
 fn write(
     addresses: &[String],
     size: &Size,

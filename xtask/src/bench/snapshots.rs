@@ -1,5 +1,5 @@
-//! Snapshots of a large store in memory: what they cost the writes beside them, how long a restart takes, and
-//! how fast a follower that missed all of it is level again.
+//! Snapshots of a large store in memory: what they cost the writes beside them, how long a restart
+//! takes, and how fast a follower that missed all of it is level again.
 
 use std::{
     fs,
@@ -27,13 +27,14 @@ use crate::{
 /// How large everything is.
 struct Size {
     rounds: usize,
-    /// Keys of the node whose snapshot is taken, and of the group whose follower misses all of them.
+    /// Keys of the node whose snapshot is taken, and of the group whose follower misses all of
+    /// them.
     keys: u64,
     missed_keys: u64,
     /// How often it misses a write to each.
     passes: u64,
-    /// What a log may hold. It must be more than what is written while a snapshot is sent: the sender keeps
-    /// the snapshot, and the log behind it, no longer.
+    /// What a log may hold. It must be more than what is written while a snapshot is sent: the
+    /// sender keeps the snapshot, and the log behind it, no longer.
     log_max: u64,
     /// Bytes per second of a throttled snapshot.
     limit: u64,
@@ -213,7 +214,8 @@ fn rss(nodes: &Nodes, name: &str) -> Result<f64, Failed> {
     Ok(kib * 1024.0)
 }
 
-/// SIGKILL, and how long it takes until it is ready; in turns with a bare program that reads the same files.
+/// SIGKILL, and how long it takes until it is ready; in turns with a bare program that reads the
+/// same files.
 fn restarts(nodes: &mut Nodes, size: &Size) -> Result<(), Failed> {
     if !snapshot(nodes, 1)?.wait()?.success() {
         return Err(Failed("the snapshot failed".to_owned()));
@@ -259,7 +261,8 @@ fn read_all(folder: &Path) -> Result<(f64, f64), Failed> {
     Ok((float(bytes), began.elapsed().as_secs_f64()))
 }
 
-/// How fast `dd` writes so many MiB into a folder, past the page cache, flushed, in bytes per second.
+/// How fast `dd` writes so many MiB into a folder, past the page cache, flushed, in bytes per
+/// second.
 fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
     let file = folder.join("bare");
     let began = Instant::now();
@@ -272,8 +275,8 @@ fn disk_rate(folder: &Path, mib: u64) -> Result<f64, Failed> {
     Ok(float(mib) * MIB / took)
 }
 
-/// A follower is stopped while every key is written, so that the log of the others begins behind what it has,
-/// and goes on while writes go on.
+/// A follower is stopped while every key is written, so that the log of the others begins behind
+/// what it has, and goes on while writes go on.
 fn behind(size: &Size) -> Result<(), Failed> {
     let log_max = size.log_max.to_string();
     let flags = ["--store", "memory", "--snapshot-ratio", "1", "--log-max", &log_max];
@@ -286,7 +289,8 @@ fn behind(size: &Size) -> Result<(), Failed> {
         let other = 6 - leader - follower;
         let address = nodes.client_addresses()[leader as usize - 1].clone();
         let most = throughput(&address, size, f64::INFINITY, seed)?;
-        // A group that is full has nothing left for a follower, and each gets its share of the processors.
+        // A group that is full has nothing left for a follower, and each gets its share of the
+        // processors.
         let offered = most / 2.0;
         let received = nodes.metric(follower, RECEIVED)?;
         nodes.pause(follower)?;

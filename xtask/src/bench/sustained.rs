@@ -1,5 +1,6 @@
-//! The plainest load for ten minutes: three nodes with all defaults, writes of 1 KiB to the leader as fast as they are
-//! taken, over more keys than memory tables hold; the store on disk beside the one in memory.
+//! The plainest load for ten minutes: three nodes with all defaults, writes of 1 KiB to the leader
+//! as fast as they are taken, over more keys than memory tables hold; the store on disk beside the
+//! one in memory.
 
 use std::{
     fs,

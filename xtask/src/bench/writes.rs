@@ -118,7 +118,8 @@ fn closed(address: &str, rate: f64, key: &mut dyn FnMut() -> Option<u64>) -> Res
     }
 }
 
-/// Any of so many keys, `outstanding` at a time, until told to stop; tells of each reply how long it took.
+/// Any of so many keys, `outstanding` at a time, until told to stop; tells of each reply how long
+/// it took.
 pub(super) fn steadily(
     address: &str,
     keys: u64,

@@ -57,7 +57,8 @@ struct Failure {
 }
 
 pub(super) fn run(task: &Task<'_>) -> Result<Report, Failed> {
-    // As its authors test servers that are there already: nothing else is started, and no Sentinel and no cluster is used.
+    // As its authors test servers that are there already: nothing else is started, and no Sentinel
+    // and no cluster is used.
     let server = task.report.with_extension("server");
     let place = serde_json::json!({
         "node": { "raw_endpoints": [{ "dns_name": "127.0.0.1", "port": task.port }] }

@@ -21,7 +21,8 @@ pub(super) fn fetch() -> Result<PathBuf, Failed> {
     let source = folder.join("package");
     if !source.is_dir() {
         let library = format!("ioredis@{VERSION}");
-        // What it needs itself, and what its tests need; modules are looked for in the folder around them.
+        // What it needs itself, and what its tests need; modules are looked for in the folder
+        // around them.
         let mut install = npm();
         install.args(["install", "--prefix", "."]);
         read(install.arg(&library).args(NEEDED))?;

@@ -1,5 +1,6 @@
-//! Clients that speak frames to devices, while nodes are killed and links are down: what they were told is executed is, once
-//! and in that slot, though each of their values may be in the log more than once, and some are submitted both ways.
+//! Clients that speak frames to devices, while nodes are killed and links are down: what they were
+//! told is executed is, once and in that slot, though each of their values may be in the log more
+//! than once, and some are submitted both ways.
 
 use std::{
     net::SocketAddr,
@@ -36,7 +37,8 @@ const INTERFACE: &str = "clients";
 /// How long clients work in a round, and how long before its end nothing is harmed any more.
 const ROUND: Duration = Duration::from_secs(30);
 const CALM: Duration = Duration::from_secs(5);
-/// Its log says what was executed: it is stopped in the end, and never killed, as what is only in memory goes with that.
+/// Its log says what was executed: it is stopped in the end, and never killed, as what is only in
+/// memory goes with that.
 const WITNESS: u32 = NODES;
 /// Milliseconds between faults, that a node is dead, and that a link is down.
 const PAUSE_MS: (u64, u64) = (1_500, 3_000);
@@ -107,7 +109,8 @@ fn gives(nodes: &Nodes) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Kills and links down, one after the other: a volatile group of three may miss one node at a time.
+/// Kills and links down, one after the other: a volatile group of three may miss one node at a
+/// time.
 fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> {
     let (began, mut dice, mut faults) = (Instant::now(), Dice::new(seed), 0);
     let sleep = |dice: &mut Dice, (least, most): (u64, u64)| {
@@ -146,7 +149,8 @@ fn harm(network: &Network, nodes: &mut Nodes, seed: u64) -> Result<u64, Failed> 
     Ok(faults)
 }
 
-/// Waits until a node that was killed votes again: it has to be taken in anew, and until then no other may go.
+/// Waits until a node that was killed votes again: it has to be taken in anew, and until then no
+/// other may go.
 fn votes_again(nodes: &Nodes, node: u32) -> Result<(), Failed> {
     wait_for("a killed node to vote again", || {
         let view = nodes.view(node)?;

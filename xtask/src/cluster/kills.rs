@@ -1,6 +1,7 @@
-//! Byte streams while every role is killed many times: the leader, which owns most pieces, the follower, and the
-//! auxiliary, one after the other. Writers that know another node notice no more than a pause, those that know only the
-//! killed one go on after its restart, and every stream is equal on both full nodes.
+//! Byte streams while every role is killed many times: the leader, which owns most pieces, the
+//! follower, and the auxiliary, one after the other. Writers that know another node notice no more
+//! than a pause, those that know only the killed one go on after its restart, and every stream is
+//! equal on both full nodes.
 
 use std::{
     fmt,

@@ -1,4 +1,5 @@
-//! Nodes that get too little of the processors and of the disk: nobody is elected because of that, and nothing is lost.
+//! Nodes that get too little of the processors and of the disk: nobody is elected because of that,
+//! and nothing is lost.
 
 use std::{
     fs::File,
@@ -30,7 +31,8 @@ pub(super) struct Size {
     learn: Duration,
     /// From then on no leader may change.
     time: Duration,
-    /// It begins again if one did: another user of the machine may have held all nodes for longer than they bear.
+    /// It begins again if one did: another user of the machine may have held all nodes for longer
+    /// than they bear.
     tries: u32,
 }
 

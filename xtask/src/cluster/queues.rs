@@ -1,5 +1,5 @@
-//! Lists as queues while nodes are killed: each element is taken once, in the order of pushing, and clients that wait are
-//! served in the end, whoever died.
+//! Lists as queues while nodes are killed: each element is taken once, in the order of pushing, and
+//! clients that wait are served in the end, whoever died.
 
 use std::{
     thread,

@@ -1,5 +1,5 @@
-//! Replacing the machines of a cluster: all of them, one after the other, while clients write; and with somebody
-//! killed at each step. Everything that was acknowledged is compared on all nodes.
+//! Replacing the machines of a cluster: all of them, one after the other, while clients write; and
+//! with somebody killed at each step. Everything that was acknowledged is compared on all nodes.
 
 use std::time::Instant;
 

@@ -242,7 +242,8 @@ impl Stage<'_> {
         history: &mut Vec<Operation>,
     ) -> Result<(), Failed> {
         let mut asked = nodes.client_addresses();
-        // The others are compared with them at the end; more clients would leave no time for the nodes.
+        // The others are compared with them at the end; more clients would leave no time for the
+        // nodes.
         asked.truncate(setting.voters as usize + LEARNERS_ASKED);
         let load = Load::start(asked, seed)?;
         let shared = Arc::clone(&load.shared);

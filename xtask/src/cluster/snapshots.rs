@@ -1,6 +1,6 @@
-//! Snapshots under faults: a follower that comes back far behind where everybody's log begins, and nodes that
-//! are killed at each step of taking one, trimming, receiving one and loading one. Writers write meanwhile, and
-//! everything that was acknowledged is compared on all nodes.
+//! Snapshots under faults: a follower that comes back far behind where everybody's log begins, and
+//! nodes that are killed at each step of taking one, trimming, receiving one and loading one.
+//! Writers write meanwhile, and everything that was acknowledged is compared on all nodes.
 
 use std::{
     fs,
@@ -259,7 +259,8 @@ impl Moment {
         })
     }
 
-    /// Looks without rest: some steps last a fraction of a millisecond. `false`: it is over, and was not seen.
+    /// Looks without rest: some steps last a fraction of a millisecond. `false`: it is over, and
+    /// was not seen.
     fn wait_for(&self, field: &Field, step: Step) -> Result<bool, Failed> {
         let until = Instant::now() + PATIENCE;
         loop {

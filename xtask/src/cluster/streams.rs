@@ -1,6 +1,6 @@
-//! Byte streams under faults: several are written, followed, trimmed and taken over while nodes are killed, paused,
-//! stopped and cut off, and while one is replaced. What clients noted is judged, and every stream compared on every
-//! node.
+//! Byte streams under faults: several are written, followed, trimmed and taken over while nodes are
+//! killed, paused, stopped and cut off, and while one is replaced. What clients noted is judged,
+//! and every stream compared on every node.
 
 use std::{
     sync::Arc,
@@ -173,7 +173,8 @@ fn kept_if_failed(
     )))
 }
 
-/// What nodes hold when their clients are gone: nobody keeps files open for streams that nobody reads.
+/// What nodes hold when their clients are gone: nobody keeps files open for streams that nobody
+/// reads.
 fn used(nodes: &Nodes) -> Result<String, Failed> {
     let held = Held::most(nodes)?;
     if held.descriptors > DESCRIPTORS_MAX {

@@ -1,9 +1,11 @@
-//! Messages to many receivers, by Quorate and others, in turns, on the same emulated links: `cargo xtask compare multicast`.
+//! Messages to many receivers, by Quorate and others, in turns, on the same emulated links: `cargo
+//! xtask compare multicast`.
 //!
-//! Programs are made first. Then the command runs itself again in namespaces of its own, which are gone
-//! with their last process, and all files of the systems lie in a file system in memory of that place: nothing is left behind,
-//! however it ends. For each speed and number of receivers a segment is laid, and for each size of a message every system has a
-//! turn per round, beside a bare sender, which is the ceiling. What the others are is told in bench-compare/README.md.
+//! Programs are made first. Then the command runs itself again in namespaces of its own, which are
+//! gone with their last process, and all files of the systems lie in a file system in memory of
+//! that place: nothing is left behind, however it ends. For each speed and number of receivers a
+//! segment is laid, and for each size of a message every system has a turn per round, beside a bare
+//! sender, which is the ceiling. What the others are is told in bench-compare/README.md.
 
 mod build;
 mod corosync;
@@ -143,8 +145,8 @@ fn measure(wish: &Wish, speed: Lan, cell: Cell, systems: &[System], results: &mu
     }
 }
 
-/// Packets that queues of processors dropped since the machine started: a software switch hands a packet to many at once, and
-/// `net.core.netdev_max_backlog` is for all of them.
+/// Packets that queues of processors dropped since the machine started: a software switch hands a
+/// packet to many at once, and `net.core.netdev_max_backlog` is for all of them.
 fn dropped() -> f64 {
     drops(&fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default())
 }

@@ -285,8 +285,8 @@ impl System {
     }
 }
 
-/// Those that are named, by name or by `name/class`, and ours beside them; if none is named, all but
-/// those that have to be.
+/// Those that are named, by name or by `name/class`, and ours beside them; if none is named, all
+/// but those that have to be.
 pub(super) fn choose(names: &[String]) -> Result<Vec<&'static System>, Failed> {
     if names.is_empty() {
         return Ok(SYSTEMS.iter().filter(|system| !system.is_extra).collect());

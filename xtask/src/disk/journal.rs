@@ -69,8 +69,8 @@ impl Journal {
         Ok(())
     }
 
-    /// The disk says that the last write is durable. It can be forgotten if nothing older of its file may still be undone,
-    /// and if the disk does not lie about it.
+    /// The disk says that the last write is durable. It can be forgotten if nothing older of its
+    /// file may still be undone, and if the disk does not lie about it.
     pub(crate) fn last_is_durable(&mut self, lies: bool) {
         let Some((last, older)) = self.0.split_last_mut() else {
             return;
@@ -158,8 +158,8 @@ impl Journal {
         kept
     }
 
-    /// The power is cut: each file of a write is opened by its number, undone, and done again as far as it is kept.
-    /// Says what was lost.
+    /// The power is cut: each file of a write is opened by its number, undone, and done again as
+    /// far as it is kept. Says what was lost.
     pub(crate) fn cut(
         &mut self,
         cut: Cut,

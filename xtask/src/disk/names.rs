@@ -1,7 +1,8 @@
-//! Names that were made, changed or removed in folders that were not flushed since, and what a power cut leaves of them.
+//! Names that were made, changed or removed in folders that were not flushed since, and what a
+//! power cut leaves of them.
 //!
-//! Nothing makes a name durable but a flush of its folder, and that makes all of the folder durable. Many file systems
-//! promise more; programs may not rely on it.
+//! Nothing makes a name durable but a flush of its folder, and that makes all of the folder
+//! durable. Many file systems promise more; programs may not rely on it.
 
 use std::{
     collections::BTreeSet,
@@ -146,8 +147,8 @@ impl Names {
         all.count()
     }
 
-    /// The power is cut: of the changes of such names all are undone, or the last ones of each folder. The others are
-    /// durable from here on. Says what was undone.
+    /// The power is cut: of the changes of such names all are undone, or the last ones of each
+    /// folder. The others are durable from here on. Says what was undone.
     pub(crate) fn cut(
         &mut self,
         files: &mut Files,

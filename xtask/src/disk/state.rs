@@ -108,8 +108,8 @@ impl State {
         self.held.len()
     }
 
-    /// The power goes: nobody hears of what was written to the files in question from here on, or that their names are
-    /// durable.
+    /// The power goes: nobody hears of what was written to the files in question from here on, or
+    /// that their names are durable.
     pub(crate) fn hold(&mut self) {
         self.holds = true;
     }
@@ -285,7 +285,8 @@ impl State {
     }
 }
 
-/// Whether faults happen to what is called so: it begins like one of these, or is a folder that is one of them.
+/// Whether faults happen to what is called so: it begins like one of these, or is a folder that is
+/// one of them.
 fn chooses(beginnings: &[String], name: &str) -> bool {
     let is_lock = name.rsplit('/').next() == Some(LOCK);
     let begins = |one: &String| {

@@ -1,4 +1,5 @@
-//! The file system as the kernel asks for it: everything goes through to a folder, and nothing is kept by the kernel.
+//! The file system as the kernel asks for it: everything goes through to a folder, and nothing is
+//! kept by the kernel.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +20,8 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::state::State;
 
-/// As the kernel has it in `asm-generic/fcntl.h`, also of a write with `RWF_DSYNC`; `OFlags::DSYNC` is `O_SYNC` on Linux.
+/// As the kernel has it in `asm-generic/fcntl.h`, also of a write with `RWF_DSYNC`; `OFlags::DSYNC`
+/// is `O_SYNC` on Linux.
 const O_DSYNC: i32 = 0o10_000;
 /// The kernel asks again each time.
 const NEVER: Duration = Duration::ZERO;
@@ -255,7 +257,8 @@ impl Filesystem for Tree {
 
     fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let mut state = self.state();
-        // Aligned buffers and the end of the file are the kernel's business, as it knows how the file was opened.
+        // Aligned buffers and the end of the file are the kernel's business, as it knows how the
+        // file was opened.
         let opened = state.files.path(number.0).and_then(|path| {
             let open = File::options().read(true).write(true).open(path)?;
             Ok(state.files.opened(number.0, open))

@@ -1,4 +1,5 @@
-//! The failing disk of one node: a process that serves a file system and injects the faults it is told to.
+//! The failing disk of one node: a process that serves a file system and injects the faults it is
+//! told to.
 
 use std::{
     fs,
@@ -80,7 +81,8 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// Nothing stays mounted, even if somebody still has a file open or the process answers nothing any more.
+    /// Nothing stays mounted, even if somebody still has a file open or the process answers nothing
+    /// any more.
     fn drop(&mut self) {
         let _ = unmount(self.place(), UnmountFlags::DETACH);
         drop(self.words.take());

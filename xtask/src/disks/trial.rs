@@ -1,4 +1,5 @@
-//! One kind of file, one fault, one node of three: judges what clients saw, and records what the node said.
+//! One kind of file, one fault, one node of three: judges what clients saw, and records what the
+//! node said.
 
 use std::{
     collections::BTreeSet,
@@ -283,7 +284,8 @@ impl Row {
         self.restarted(nodes, victim, done, before, found, clients, checker)
     }
 
-    /// Does what makes a node write such files until the condition is met, or it is clear that it will not be.
+    /// Does what makes a node write such files until the condition is met, or it is clear that it
+    /// will not be.
     fn until(
         &self,
         nodes: &mut Nodes,
@@ -485,7 +487,8 @@ fn flip(disk: &Disk, kind: &str, dice: &mut Dice) -> Result<String, Failed> {
     Ok(String::new())
 }
 
-/// Those that hold something: no locks, no temporary ones, and of the lists of a tree's tables (`v7`) the last.
+/// Those that hold something: no locks, no temporary ones, and of the lists of a tree's tables
+/// (`v7`) the last.
 fn in_use(mut names: Vec<String>) -> Vec<String> {
     let list = |name: &str| {
         let (folder, name) = name.rsplit_once('/')?;
@@ -504,8 +507,8 @@ fn in_use(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// Blocks that are not zeros, as those are mostly free space; of a segment of the log those that were written since it
-/// has its number.
+/// Blocks that are not zeros, as those are mostly free space; of a segment of the log those that
+/// were written since it has its number.
 fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
     let segment = name.strip_suffix(".segment").and_then(|name| {
         let (_, number) = name.rsplit_once('/')?;
@@ -525,7 +528,8 @@ fn used_blocks(name: &str, bytes: &[u8]) -> Vec<usize> {
     used
 }
 
-/// What a scrub of this node finds: what becomes of it, and what it is. A node that has ended finds nothing.
+/// What a scrub of this node finds: what becomes of it, and what it is. A node that has ended finds
+/// nothing.
 fn scrub(nodes: &mut Nodes, id: u32) -> Result<Vec<(String, String)>, Failed> {
     let program = nodes::program();
     let node = nodes.node(id)?;

@@ -1,4 +1,5 @@
-//! The storage tests of Kubernetes' API server, which start an etcd for each: a node of ours instead, over both stores.
+//! The storage tests of Kubernetes' API server, which start an etcd for each: a node of ours
+//! instead, over both stores.
 
 use std::{fs, process::Command};
 
@@ -10,7 +11,8 @@ use crate::{
 /// Its own `go.sum` says what belongs to it.
 const MODULE: &str = "k8s.io/apiserver@v0.35.3";
 const PACKAGE: &str = "pkg/storage/etcd3";
-/// Its server is told to notify of progress every second; ours does every ten minutes, as etcd by itself.
+/// Its server is told to notify of progress every second; ours does every ten minutes, as etcd by
+/// itself.
 const LEFT_OUT: &str = "^TestProgressNotify$";
 
 /// Runs them.

@@ -1,9 +1,11 @@
 //! etcd's own tests, with nodes of ours where they start members: `cargo xtask etcd tests`.
 //!
-//! They are the module `go.etcd.io/etcd/tests/v3`, which starts a program called `etcd` and waits for a line of it. That program
-//! is `tools/etcdtests/etcd`, and the lines are those by which nodes of ours say who leads; else they run unchanged. Each test has a process of its own, since one
-//! that fails leaves something behind that makes the next ones skip themselves. `tools/etcdtests/tests.toml` says which are out
-//! of scope or get another answer on purpose; any other test that fails, fails the task.
+//! They are the module `go.etcd.io/etcd/tests/v3`, which starts a program called `etcd` and waits
+//! for a line of it. That program is `tools/etcdtests/etcd`, and the lines are those by which nodes
+//! of ours say who leads; else they run unchanged. Each test has a process of its own, since one
+//! that fails leaves something behind that makes the next ones skip themselves.
+//! `tools/etcdtests/tests.toml` says which are out of scope or get another answer on purpose; any
+//! other test that fails, fails the task.
 
 use std::{
     fs, io,
@@ -149,7 +151,8 @@ fn unit(
     Ok(unit)
 }
 
-/// Ends the nodes that a test left when it broke off: they would answer the next one. Nobody else runs this copy.
+/// Ends the nodes that a test left when it broke off: they would answer the next one. Nobody else
+/// runs this copy.
 fn end_nodes(program: &Path) {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {

@@ -1,5 +1,5 @@
-//! Reads back what was made, by other means where they are there: Debian's and Red Hat's own tools, skopeo, a root of its own
-//! in which the binary runs. What is missing is skipped, in print.
+//! Reads back what was made, by other means where they are there: Debian's and Red Hat's own tools,
+//! skopeo, a root of its own in which the binary runs. What is missing is skipped, in print.
 
 use std::{
     collections::BTreeSet,
@@ -79,7 +79,8 @@ fn deb(file: &Path, program: &Program, release: &Release) -> Result<(), Failed> 
     install(file, "deb", release)
 }
 
-/// Installs it on top of this machine, of which nothing is changed, with all its scripts, and takes it away again.
+/// Installs it on top of this machine, of which nothing is changed, with all its scripts, and takes
+/// it away again.
 fn install(file: &Path, kind: &str, release: &Release) -> Result<(), Failed> {
     if !rustix::process::geteuid().is_root() {
         return skip(&format!("the .{kind} is not installed"), "that takes root");
@@ -195,7 +196,8 @@ fn oci(file: &Path, release: &Release) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The binary runs with nothing but what the image has; as root, also a node does, as the image's user.
+/// The binary runs with nothing but what the image has; as root, also a node does, as the image's
+/// user.
 fn runs_alone(root: &Path, release: &Release) -> Result<(), Failed> {
     let is_root = rustix::process::geteuid().is_root();
     let enter = |words: &[&str]| {

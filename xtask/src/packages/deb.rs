@@ -1,4 +1,5 @@
-//! A package for Debian: an `ar` archive of a version, what the package manager reads, and the files.
+//! A package for Debian: an `ar` archive of a version, what the package manager reads, and the
+//! files.
 
 use flate2::Compression;
 
@@ -88,7 +89,8 @@ fn control(program: &Program, release: &Release, tree: &Tree) -> Result<String, 
     ))
 }
 
-/// The archive around it: a header of 60 characters before each part, and parts begin at even places.
+/// The archive around it: a header of 60 characters before each part, and parts begin at even
+/// places.
 fn ar(parts: &[(&str, Vec<u8>)], time: u32) -> Vec<u8> {
     let mut bytes = b"!<arch>\n".to_vec();
     for (name, part) in parts {

@@ -1,5 +1,5 @@
-//! The page for newcomers, done from its first line to its last where there is nothing but what each Debian has, and the package;
-//! and how long each part of it takes.
+//! The page for newcomers, done from its first line to its last where there is nothing but what
+//! each Debian has, and the package; and how long each part of it takes.
 
 use std::{
     fmt::Write as _,

@@ -1,7 +1,9 @@
-//! A container image without a base: the binary, the libraries that it is linked with, a user, a folder for data.
+//! A container image without a base: the binary, the libraries that it is linked with, a user, a
+//! folder for data.
 //!
-//! It is an image layout of the Open Container Initiative as one tar file (`oci-archive`), which podman, skopeo and Docker
-//! from 25 on load. The libraries are a layer of their own, which stays the same from one release to the next.
+//! It is an image layout of the Open Container Initiative as one tar file (`oci-archive`), which
+//! podman, skopeo and Docker from 25 on load. The libraries are a layer of their own, which stays
+//! the same from one release to the next.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -20,7 +22,8 @@ use crate::{
 
 /// The number of the image's user: beyond those of a machine's own people and services.
 pub(crate) const USER: u32 = 10_001;
-/// What a container is told unless its own environment or flags say something else: the ports are reached from outside.
+/// What a container is told unless its own environment or flags say something else: the ports are
+/// reached from outside.
 const ENVIRONMENT: [&str; 5] = [
     "QUORATE_DATA=/data/node",
     "QUORATE_CLIENT=0.0.0.0:7450",

@@ -1,5 +1,5 @@
-//! `package`: .deb, .rpm and a container image of one binary, without root, a daemon or another program. `cargo xtask package`
-//! calls it.
+//! `package`: .deb, .rpm and a container image of one binary, without root, a daemon or another
+//! program. `cargo xtask package` calls it.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line")]
 

@@ -1,6 +1,8 @@
-//! What the programs are built from: every crate that is linked into them, with its licence and the checksum of its package.
+//! What the programs are built from: every crate that is linked into them, with its licence and the
+//! checksum of its package.
 //!
-//! Packages carry both forms: a list in CycloneDX for programs, and the texts of all licences for readers.
+//! Packages carry both forms: a list in CycloneDX for programs, and the texts of all licences for
+//! readers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -218,7 +220,8 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// The packages of others that are linked into the programs: neither what only builds them, nor macros.
+/// The packages of others that are linked into the programs: neither what only builds them, nor
+/// macros.
 fn linked(metadata: &Metadata) -> Result<Vec<&Package>, Failed> {
     let packages: BTreeMap<&str, &Package> =
         metadata.packages.iter().map(|package| (&*package.id, package)).collect();

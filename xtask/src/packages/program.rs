@@ -1,4 +1,5 @@
-//! The binary that is packaged: for which machine it is, which libraries it needs, what it says about itself.
+//! The binary that is packaged: for which machine it is, which libraries it needs, what it says
+//! about itself.
 
 use std::{
     env, fs,

@@ -1,11 +1,12 @@
-//! Which release is packaged: version, commit, what it is built of, and the time that all files get, so that the same commit
-//! gives the same bytes.
+//! Which release is packaged: version, commit, what it is built of, and the time that all files
+//! get, so that the same commit gives the same bytes.
 
 use std::{env, path::Path, process::Command};
 
 use crate::{failed::Failed, parts::Parts, program::Machine};
 
-/// The variable by which builders say it: <https://reproducible-builds.org/specs/source-date-epoch/>.
+/// The variable by which builders say it:
+/// <https://reproducible-builds.org/specs/source-date-epoch/>.
 const TIME: &str = "SOURCE_DATE_EPOCH";
 
 /// One release.

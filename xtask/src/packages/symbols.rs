@@ -1,4 +1,5 @@
-//! Debug information: taken out of the programs that are packaged, and kept in an archive beside the packages.
+//! Debug information: taken out of the programs that are packaged, and kept in an archive beside
+//! the packages.
 
 use std::path::Path;
 
@@ -31,8 +32,8 @@ impl Symbols {
     }
 }
 
-/// The program without debug information, and what was taken out. Nothing is taken out of a program without a build ID: nobody
-/// would find it again.
+/// The program without debug information, and what was taken out. Nothing is taken out of a program
+/// without a build ID: nobody would find it again.
 pub(crate) fn split(path: &Path, bytes: Vec<u8>) -> Result<(Vec<u8>, Option<Symbols>), Failed> {
     let file =
         ElfFile64::<object::Endianness>::parse(bytes.as_slice()).map_err(Failed::at(path))?;

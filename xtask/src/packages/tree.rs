@@ -10,7 +10,8 @@ use flate2::Compression;
 
 use crate::{archive::gzip, failed::Failed, program::Program, release::Release};
 
-/// Files and folders by their paths, which begin without a slash. A folder comes before what is in it.
+/// Files and folders by their paths, which begin without a slash. A folder comes before what is in
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Tree(BTreeMap<String, Entry>);
 

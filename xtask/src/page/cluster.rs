@@ -1,4 +1,5 @@
-//! The page at the admin address, in a browser: three nodes, of which each is looked at, asked, killed and paused.
+//! The page at the admin address, in a browser: three nodes, of which each is looked at, asked,
+//! killed and paused.
 
 use std::{
     fs,
@@ -47,7 +48,8 @@ pub(super) fn run(program: &Path, browser: &str, pictures: &Path) -> Result<(), 
     Ok(())
 }
 
-/// What it costs each node that somebody looks at the page of the first, while nothing else happens: said, not judged.
+/// What it costs each node that somebody looks at the page of the first, while nothing else
+/// happens: said, not judged.
 fn cost(nodes: &Nodes, browser: &str, pictures: &Path) -> Result<(), Failed> {
     let used = || -> Vec<f64> {
         let all = nodes.processes().into_iter();

@@ -1,7 +1,9 @@
-//! Makes wall clocks jump: a library preloaded into each node adds an offset from a file to the kernel's time.
+//! Makes wall clocks jump: a library preloaded into each node adds an offset from a file to the
+//! kernel's time.
 //!
-//! Meanwhile clients set keys with a deadline through each node. The group's time ([time-1] to [time-3]) is off by
-//! seconds at most when one clock is off by a day: no key may expire early, and none may outlive its deadline for long.
+//! Meanwhile clients set keys with a deadline through each node. The group's time ([time-1] to
+//! [time-3]) is off by seconds at most when one clock is off by a day: no key may expire early, and
+//! none may outlive its deadline for long.
 
 use std::{
     fs::{self, File},
@@ -70,8 +72,8 @@ pub(super) struct Wrong {
 }
 
 impl Wrong {
-    /// The clock of a node that runs this program jumps; returns once the node says that it is off. What older
-    /// programs say is judged no more.
+    /// The clock of a node that runs this program jumps; returns once the node says that it is off.
+    /// What older programs say is judged no more.
     pub(super) fn jump(
         &mut self,
         nodes: &mut Nodes,

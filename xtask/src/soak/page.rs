@@ -1,4 +1,5 @@
-//! The report, hour by hour: faults, load and the state of the nodes, as a page to watch during the run.
+//! The report, hour by hour: faults, load and the state of the nodes, as a page to watch during the
+//! run.
 
 use std::{
     fmt::Write as _,

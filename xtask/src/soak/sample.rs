@@ -1,4 +1,5 @@
-//! What nodes at rest use, and how fast one of them answers: the last hour must look like the first.
+//! What nodes at rest use, and how fast one of them answers: the last hour must look like the
+//! first.
 
 use std::{
     fmt, io, thread,

@@ -1,4 +1,5 @@
-//! What a list of expectations says: units and tags, tests out of scope, tests that get another answer on purpose.
+//! What a list of expectations says: units and tags, tests out of scope, tests that get another
+//! answer on purpose.
 
 use std::fs;
 

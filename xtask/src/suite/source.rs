@@ -1,4 +1,5 @@
-//! Redis' source: a folder that was given, or the source package that the system's package manager has.
+//! Redis' source: a folder that was given, or the source package that the system's package manager
+//! has.
 
 use std::{
     fs,
@@ -81,8 +82,8 @@ fn archive(folder: &Path) -> Result<Option<PathBuf>, Failed> {
     Ok(None)
 }
 
-/// Asks the places that the system's packages come from for the source; lists of its own, so that nothing of the system
-/// changes.
+/// Asks the places that the system's packages come from for the source; lists of its own, so that
+/// nothing of the system changes.
 fn fetch(folder: &Path) -> Result<(), Failed> {
     let lists = folder.join("lists");
     fs::create_dir_all(lists.join("partial"))?;

@@ -3,8 +3,8 @@
 use super::{known::Known, outcome::Unit};
 use crate::shell::Failed;
 
-/// Prints the table; an error says what must change. The list is the file that says which tests may fail, and how many of
-/// a hundred in scope pass.
+/// Prints the table; an error says what must change. The list is the file that says which tests may
+/// fail, and how many of a hundred in scope pass.
 pub(crate) fn judge(units: &[Unit], list: &str, known: &Known) -> Result<(), Failed> {
     for line in lines(units) {
         println!("{line}");

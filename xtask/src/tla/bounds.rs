@@ -1,4 +1,5 @@
-//! Bounds of a module, as its `.cfg` has them: TLC reads the constants, and comments say with what else it is to be run.
+//! Bounds of a module, as its `.cfg` has them: TLC reads the constants, and comments say with what
+//! else it is to be run.
 //!
 //! ```text
 //! \* also with Class = "volatile"                        once more, within other bounds

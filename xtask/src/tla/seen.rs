@@ -157,7 +157,8 @@ fn states(tools: &Tools, traces: &[&Trace]) -> Result<u64, Failed> {
     }
 }
 
-/// The first line that was not allowed, and its number: the first line of a trace founds the group, and has no state.
+/// The first line that was not allowed, and its number: the first line of a trace founds the group,
+/// and has no state.
 fn refused(text: &str, states: u64) -> (&str, usize) {
     let at = usize::try_from(states).unwrap_or(usize::MAX);
     (text.lines().nth(at).unwrap_or_default(), at.saturating_add(1))

@@ -30,7 +30,8 @@ pub(super) enum Outcome {
     Other { said: String },
 }
 
-/// Runs a check; what it writes is in `place`, which is its own, and where modules are looked for, too.
+/// Runs a check; what it writes is in `place`, which is its own, and where modules are looked for,
+/// too.
 pub(super) fn run(
     tools: &Tools,
     modules: &Path,

@@ -19,7 +19,8 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Fetched once, then kept in the target folder. `None` where something is missing that nobody has to have.
+    /// Fetched once, then kept in the target folder. `None` where something is missing that nobody
+    /// has to have.
     pub(super) fn get() -> Result<Option<Self>, Failed> {
         if !has("java") {
             skip("tla", "java is not installed; apt install default-jre-headless")?;

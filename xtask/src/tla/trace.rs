@@ -1,7 +1,7 @@
 //! Traces of the simulator as a module that TLC reads beside `Trace.tla`.
 //!
-//! Slots are numbered anew: all that lie between two neighbouring ends of ranges were always voted for together, and are
-//! one slot there.
+//! Slots are numbered anew: all that lie between two neighbouring ends of ranges were always voted
+//! for together, and are one slot there.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -17,7 +17,8 @@ pub(super) struct Trace {
     pub(super) steps: u64,
 }
 
-/// A trace, of the lines that the simulator wrote, or why it is none of those that the module is about.
+/// A trace, of the lines that the simulator wrote, or why it is none of those that the module is
+/// about.
 pub(super) fn read(lines: &str) -> Result<Result<Trace, &'static str>, Failed> {
     let mut steps = Vec::new();
     for (number, line) in (1..).zip(lines.lines()) {

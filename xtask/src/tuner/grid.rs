@@ -1,7 +1,7 @@
 //! The node's own choice beside the best of a grid: `quorate tune --sweep` in each scenario.
 //!
-//! Its last part measures the best point again, in turns with the node's own choice, as the greatest
-//! of thirty points is partly luck.
+//! Its last part measures the best point again, in turns with the node's own choice, as the
+//! greatest of thirty points is partly luck.
 
 use std::process::{Command, Stdio};
 

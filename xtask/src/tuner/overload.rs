@@ -27,8 +27,8 @@ struct Scenario {
     /// Milliseconds.
     flush: &'static str,
     value_bytes: u32,
-    /// Few: an open loop sends what is due on each every 20 us, and a node that gets two commands at
-    /// a time has more to do with each than in a closed loop.
+    /// Few: an open loop sends what is due on each every 20 us, and a node that gets two commands
+    /// at a time has more to do with each than in a closed loop.
     connections: u32,
     /// To all nodes in turns, of which two forward; or to the leader alone.
     to_all: bool,
@@ -68,8 +68,8 @@ const LEAST: f64 = 0.90;
 const MOST: f64 = 1.50;
 /// The greatest rate that the bench takes.
 const RATE_MAX: u64 = 10_000_000;
-/// A queue of four times the maximum is sent and answered before the generator gives up, 10 s later,
-/// also if a third less is served.
+/// A queue of four times the maximum is sent and answered before the generator gives up, 10 s
+/// later, also if a third less is served.
 const WARMUP: Duration = Duration::from_millis(500);
 const DURATION: Duration = Duration::from_millis(1500);
 /// A generator that ran or waited for its CPU for this part of the time could not do more.

@@ -72,7 +72,8 @@ pub(super) struct Bug {
     pub(super) place: String,
     /// What happened, in a sentence.
     pub(super) what: String,
-    /// The same fault in terms of this protocol; if nothing plants or plays it, why it cannot occur.
+    /// The same fault in terms of this protocol; if nothing plants or plays it, why it cannot
+    /// occur.
     pub(super) here: String,
     /// What prevents it.
     #[serde(default)]

@@ -8,7 +8,8 @@ use crate::{
     shell::{self, Failed},
 };
 
-/// Runs what stands for these bugs; all of them if none is named. A name is that of a bug, of a mutant or of a test.
+/// Runs what stands for these bugs; all of them if none is named. A name is that of a bug, of a
+/// mutant or of a test.
 pub(super) fn run(words: &[&str]) -> Result<(), Failed> {
     let (flags, names): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| word.starts_with("--"));

@@ -1,9 +1,10 @@
-//! A group of devices with the smallest owners that keep the rules, on a network that loses, repeats and reorders: what
-//! is chosen stays chosen, whatever is delivered when.
+//! A group of devices with the smallest owners that keep the rules, on a network that loses,
+//! repeats and reorders: what is chosen stays chosen, whatever is delivered when.
 //!
-//! Three acceptors and two coordinators, any of them a reference program or a switch. The owners' side ([`Omitted`],
-//! `owner.rs`) is Paxos in a few lines, not the production core. Coordinators lose their memory; acceptors do not, since
-//! a volatile member that forgets is another member ([offload-9]).
+//! Three acceptors and two coordinators, any of them a reference program or a switch. The owners'
+//! side ([`Omitted`], `owner.rs`) is Paxos in a few lines, not the production core. Coordinators
+//! lose their memory; acceptors do not, since a volatile member that forgets is another member
+//! ([offload-9]).
 
 mod owner;
 
@@ -69,7 +70,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Devices in the order of their positions; the first ballot begins. `omitted`: a rule that owners do not keep.
+    /// Devices in the order of their positions; the first ballot begins. `omitted`: a rule that
+    /// owners do not keep.
     pub fn new(
         seed: u64,
         acceptors: [Box<dyn Device>; MEMBERS],
@@ -99,7 +101,8 @@ impl Group {
         Ok(group)
     }
 
-    /// A mixed one: two acceptors and a coordinator are switches with these programs, the others references.
+    /// A mixed one: two acceptors and a coordinator are switches with these programs, the others
+    /// references.
     pub fn mixed(seed: u64, sources: &Sources, omitted: Option<Omitted>) -> Result<Self, String> {
         let reference = |program| -> Box<dyn Device> { Box::new(Reference::new(program)) };
         let switch = |program| -> Result<Box<dyn Device>, String> {
@@ -220,7 +223,8 @@ impl Group {
         Ok(())
     }
 
-    /// A vote was cast: by a device, or by its owner. Two of a quorum make a choice, which nothing changes.
+    /// A vote was cast: by a device, or by its owner. Two of a quorum make a choice, which nothing
+    /// changes.
     fn note(
         &mut self,
         member: usize,

@@ -1,7 +1,7 @@
 //! Faults that are planted on purpose, one at a time, and must be found.
 //!
-//! One in a P4 program, a core or a program for kernels is found by the vectors; one in a reference program by the tests of its crate, since
-//! the reference itself is what vectors are made from.
+//! One in a P4 program, a core or a program for kernels is found by the vectors; one in a reference
+//! program by the tests of its crate, since the reference itself is what vectors are made from.
 
 use std::{
     fs, io,
@@ -252,7 +252,8 @@ impl Mutant {
     }
 }
 
-/// Where a device first differs from the reference: in the directed set, or in a fresh one, in the random set.
+/// Where a device first differs from the reference: in the directed set, or in a fresh one, in the
+/// random set.
 fn find<D: crate::Device>(
     program: Program,
     device: impl Fn() -> Result<D, String>,

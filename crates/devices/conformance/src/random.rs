@@ -175,7 +175,8 @@ impl Maker {
         (network, header)
     }
 
-    /// What arrives at a host is often about the slots that it gives out itself, and mostly for the same values.
+    /// What arrives at a host is often about the slots that it gives out itself, and mostly for the
+    /// same values.
     fn meet(&mut self, slot: u64, number: u64) -> (u64, u64) {
         let state = self.reference.state(Program::Coordinator);
         let given_out = state.next - state.floor.min(state.next);
@@ -188,7 +189,8 @@ impl Maker {
         (slot, if other { number } else { of % 8 })
     }
 
-    /// Both programs of a host in one ballot and near the same slots, mostly: otherwise neither hears what it likes.
+    /// Both programs of a host in one ballot and near the same slots, mostly: otherwise neither
+    /// hears what it likes.
     fn join(&mut self, header: &mut Header) {
         let other = match self.turn {
             Program::Coordinator => Program::Acceptor,

@@ -77,8 +77,9 @@ const ETHERNET: usize = 14;
 /// With a header of IPv4.
 const IPV4: usize = 34;
 
-/// No driver hands on less than an Ethernet header, and the kernel runs nothing on it by hand; tc wants a byte behind it,
-/// and a whole header of IPv4 if the EtherType says so. What ends earlier goes in as another frame that ends too early.
+/// No driver hands on less than an Ethernet header, and the kernel runs nothing on it by hand; tc
+/// wants a byte behind it, and a whole header of IPv4 if the EtherType says so. What ends earlier
+/// goes in as another frame that ends too early.
 fn whole_enough(frame: &[u8], hook: Entry) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if frame.len() < ETHERNET {

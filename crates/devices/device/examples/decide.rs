@@ -1,7 +1,9 @@
-//! Decisions a second and latency of three devices in user space over UDP on 127.0.0.1, at 1 and at 32 values in flight.
+//! Decisions a second and latency of three devices in user space over UDP on 127.0.0.1, at 1 and at
+//! 32 values in flight.
 //!
-//! `cargo run --release -p quorate-device --example decide [SECONDS]`. Devices and the one owner that submits are threads of
-//! this process, so the figures are of this machine's cores and its loopback, and of nothing else.
+//! `cargo run --release -p quorate-device --example decide [SECONDS]`. Devices and the one owner
+//! that submits are threads of this process, so the figures are of this machine's cores and its
+//! loopback, and of nothing else.
 #![allow(clippy::print_stdout, reason = "it prints figures")]
 
 use std::{

@@ -1,8 +1,10 @@
-//! A device that is a box of its own: two processes that know one fixed place in a group that is theirs alone.
+//! A device that is a box of its own: two processes that know one fixed place in a group that is
+//! theirs alone.
 //!
-//! What passes the tests of conformance can be owned, as it is: programs for switches on an interpreter, simulated cores,
-//! anything that maps frames to frames. Such a device has its addresses and its group built in; [`Translated`] makes
-//! frames of the cluster of its frames, and back, and cuts or fills the room of a value.
+//! What passes the tests of conformance can be owned, as it is: programs for switches on an
+//! interpreter, simulated cores, anything that maps frames to frames. Such a device has its
+//! addresses and its group built in; [`Translated`] makes frames of the cluster of its frames, and
+//! back, and cuts or fills the room of a value.
 
 use std::{fmt, io};
 
@@ -94,8 +96,8 @@ pub struct Boxed {
 }
 
 impl Boxed {
-    /// Runs the command twice, with the name of a program in place of each `{}`, or else as its last word, and asks each
-    /// what it holds; then what its thread is told.
+    /// Runs the command twice, with the name of a program in place of each `{}`, or else as its
+    /// last word, and asks each what it holds; then what its thread is told.
     pub fn open(words: &[String]) -> Result<(Self, Settings), NoBox> {
         let start = |program| {
             let name = name(program);
@@ -180,7 +182,8 @@ impl Programs for Boxed {
         let event = Event::Frame(from, frame.to_vec());
         let running = self.process(program).is_running();
         let Ok(said) = self.process(program).step(&event) else {
-            // One that is down says nothing. A box is one device: when a part of it forgets, all of it does.
+            // One that is down says nothing. A box is one device: when a part of it forgets, all of
+            // it does.
             if running {
                 self.forgot += 1;
                 self.forget();
@@ -328,8 +331,8 @@ fn address(frame: &[u8], mac: usize, form: Form, (ip, port): (usize, usize)) -> 
     })
 }
 
-/// A frame of one side as the other one has it: form, group and room of that, from somebody to somebody there. `None`:
-/// its value has no room there.
+/// A frame of one side as the other one has it: form, group and room of that, from somebody to
+/// somebody there. `None`: its value has no room there.
 fn carry<'a>(
     frame: &[u8],
     form: Form,
@@ -439,7 +442,8 @@ mod tests {
         }
     }
 
-    /// A value that a box has no room for, another group's frame, one for somebody else, and one that was spoiled.
+    /// A value that a box has no room for, another group's frame, one for somebody else, and one
+    /// that was spoiled.
     #[test]
     fn what_is_not_for_the_box_does_not_reach_it() {
         let (form, other) = (Form::Udp, station(7));

@@ -1,4 +1,5 @@
-//! Coordinator and acceptor of one machine, joined: what one sends to itself or to everybody, the other hears, too.
+//! Coordinator and acceptor of one machine, joined: what one sends to itself or to everybody, the
+//! other hears, too.
 
 use std::collections::VecDeque;
 
@@ -62,7 +63,8 @@ impl Host {
         self.go_on(sink);
     }
 
-    /// What the programs sent to each other, until nothing is left: a submit makes a proposal, that a vote, that a decision.
+    /// What the programs sent to each other, until nothing is left: a submit makes a proposal, that
+    /// a vote, that a decision.
     fn go_on(&mut self, sink: &mut impl Sink) {
         while let Some(frame) = self.inside.pop_front() {
             self.hear(&frame, Came::Inside, sink);

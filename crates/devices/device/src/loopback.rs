@@ -1,4 +1,5 @@
-//! Devices of one process on a network in memory, which loses, repeats and reorders as its seed has it: for tests.
+//! Devices of one process on a network in memory, which loses, repeats and reorders as its seed has
+//! it: for tests.
 
 use std::{
     io,

@@ -1,12 +1,15 @@
-//! An interpreter of the P4_16 that our programs for switches are written in, so that `cargo test` executes them.
+//! An interpreter of the P4_16 that our programs for switches are written in, so that `cargo test`
+//! executes them.
 //!
-//! It is for v1model, and for a subset: headers, structs and bit strings of at most 128 bits, parsers with `select`,
-//! controls with actions, tables with constant entries, registers and other controls, checksums. Grammar, names and
-//! meaning are P4_16's: what runs here is meant to compile with p4c. Where P4 leaves a result undefined (a field of
-//! an invalid header, a variable without a value, a register's index out of range) it stops with a [`Fault`] instead.
+//! It is for v1model, and for a subset: headers, structs and bit strings of at most 128 bits,
+//! parsers with `select`, controls with actions, tables with constant entries, registers and other
+//! controls, checksums. Grammar, names and meaning are P4_16's: what runs here is meant to compile
+//! with p4c. Where P4 leaves a result undefined (a field of an invalid header, a variable without a
+//! value, a register's index out of range) it stops with a [`Fault`] instead.
 //!
-//! Reading order: [`source`] (files and positions), [`token`], [`ast`] and [`parse`], [`lower`] (names and types are
-//! resolved, controls and actions put in their place), [`ir`], [`machine`] (a packet goes through).
+//! Reading order: [`source`] (files and positions), [`token`], [`ast`] and [`parse`], [`lower`]
+//! (names and types are resolved, controls and actions put in their place), [`ir`], [`machine`] (a
+//! packet goes through).
 
 pub mod ast;
 pub mod ir;

@@ -1,7 +1,8 @@
-//! Devices that talk by raw frames on one interface, through a packet socket: a frame for all is sent once.
+//! Devices that talk by raw frames on one interface, through a packet socket: a frame for all is
+//! sent once.
 //!
-//! For machines where no program may be loaded into the kernel; what such a program answers, this understands, and the
-//! other way round.
+//! For machines where no program may be loaded into the kernel; what such a program answers, this
+//! understands, and the other way round.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -26,7 +27,8 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Nobody else on this machine has a device of this group at this interface, as long as this is there.
+    /// Nobody else on this machine has a device of this group at this interface, as long as this is
+    /// there.
     pub fn claim(&mut self, group: u32) -> Result<(), NotOurs> {
         self.station = Some(Station::of_group(self.socket.index(), group)?);
         Ok(())
@@ -40,7 +42,8 @@ impl Packet {
         for group in groups {
             socket.join(*group)?;
         }
-        // Without the right to it, the machine's default has to do: what finds no room is lost, and repeated.
+        // Without the right to it, the machine's default has to do: what finds no room is lost, and
+        // repeated.
         let _ = set_socket_recv_buffer_size_force(socket.as_fd(), RECEIVE_BYTES);
         Ok(Self {
             socket,

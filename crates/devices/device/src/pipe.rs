@@ -1,8 +1,10 @@
-//! How a device that is a process is spoken to, and the format of vectors: a word of 16 bits, big-endian, and a frame, again and again.
+//! How a device that is a process is spoken to, and the format of vectors: a word of 16 bits,
+//! big-endian, and a frame, again and again.
 //!
-//! The word's upper four bits are the port (0 network, 1 owner), the lower twelve the length of the frame. Into a
-//! target, a word of zero without a frame means that power goes and comes: the device forgets. Out of a target come the
-//! frames that it sent for one frame that went in, and then a word of zero; so that a difference has its place.
+//! The word's upper four bits are the port (0 network, 1 owner), the lower twelve the length of the
+//! frame. Into a target, a word of zero without a frame means that power goes and comes: the device
+//! forgets. Out of a target come the frames that it sent for one frame that went in, and then a
+//! word of zero; so that a difference has its place.
 
 use std::io::{self, Read, Write};
 

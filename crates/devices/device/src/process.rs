@@ -1,7 +1,8 @@
-//! A program of a device as a process of its own: frames go in and come out by pipes ([`crate::pipe`]).
+//! A program of a device as a process of its own: frames go in and come out by pipes
+//! ([`crate::pipe`]).
 //!
-//! It may end, hang or talk nonsense at any time. Then it is killed, and started again, at most once a second: that is a loss
-//! of power, and its owner sees another memory ([offload-9]).
+//! It may end, hang or talk nonsense at any time. Then it is killed, and started again, at most
+//! once a second: that is a loss of power, and its owner sees another memory ([offload-9]).
 
 use std::{
     io::{self, Read, Write},
@@ -22,7 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_AT_START: Duration = Duration::from_secs(3);
 /// From the start of one process to that of the next at least.
 const REST: Duration = Duration::from_secs(1);
-/// From the end of one to the start of the next at least: whoever goes on without it has the machine for that.
+/// From the end of one to the start of the next at least: whoever goes on without it has the
+/// machine for that.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// One program.

@@ -1,4 +1,5 @@
-//! What carries out the two programs of a device: the reference, in this thread, or something of its own ([`crate::boxed`]).
+//! What carries out the two programs of a device: the reference, in this thread, or something of
+//! its own ([`crate::boxed`]).
 
 use quorate_offload::{
     Acceptor, Cells, Coordinator, Counters, Out, Port, out::FRAMES_MAX, port::Program,
@@ -25,7 +26,8 @@ pub trait Programs: Send {
         0
     }
 
-    /// What became of frames, by reason: the acceptor's, the coordinator's. What is not known is zero.
+    /// What became of frames, by reason: the acceptor's, the coordinator's. What is not known is
+    /// zero.
     fn counters(&self) -> [Counters; 2];
 }
 

@@ -19,7 +19,8 @@ pub struct Settings {
     pub everybody: Address,
     /// Where decisions go: everybody, or a group that clients are in, too.
     pub decisions: Address,
-    /// Frames of each program that wait for the owner at most; more votes and decisions are lost, and counted.
+    /// Frames of each program that wait for the owner at most; more votes and decisions are lost,
+    /// and counted.
     pub tap_frames: usize,
 }
 

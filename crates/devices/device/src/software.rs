@@ -41,7 +41,8 @@ pub struct Software {
 }
 
 impl Software {
-    /// Starts the thread. `wake_owner` is called by it when there is something to take, or a drain is over.
+    /// Starts the thread. `wake_owner` is called by it when there is something to take, or a drain
+    /// is over.
     ///
     /// # Panics
     /// If the settings have cells that are no power of two, or a room that is none.

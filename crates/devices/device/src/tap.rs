@@ -1,7 +1,9 @@
-//! The queue to the owner: bounded for each program, and what it had no room for is counted ([offload-14]).
+//! The queue to the owner: bounded for each program, and what it had no room for is counted
+//! ([offload-14]).
 //!
-//! A channel of the standard library and, for each program, a number of frames in it: the thread counts up before it
-//! sends, the owner down after it took, so the number is never below what is there.
+//! A channel of the standard library and, for each program, a number of frames in it: the thread
+//! counts up before it sends, the owner down after it took, so the number is never below what is
+//! there.
 
 use std::sync::{
     Arc,
@@ -11,7 +13,8 @@ use std::sync::{
 
 use quorate_offload::port::{Came, Program};
 
-/// Room that votes and decisions leave to answers: an owner that is behind still controls its device.
+/// Room that votes and decisions leave to answers: an owner that is behind still controls its
+/// device.
 const ANSWERS: usize = 256;
 
 /// What both ends count.

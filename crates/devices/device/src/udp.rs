@@ -1,10 +1,11 @@
 //! Devices that talk by UDP, each datagram to one of them: no multicast is needed, and no rights.
 //!
-//! A datagram is what is behind the headers of a frame; the 42 bytes before it are made where it arrives, so that the
-//! programs see whole frames ([`Form::Udp`]). The kernel looked at its checksum.
+//! A datagram is what is behind the headers of a frame; the 42 bytes before it are made where it
+//! arrives, so that the programs see whole frames ([`Form::Udp`]). The kernel looked at its
+//! checksum.
 //!
-//! On loopback every user of the machine can send, and the kernel says truly from which port: there only members are heard
-//! ([offload-21]). In other networks who can send is trusted.
+//! On loopback every user of the machine can send, and the kernel says truly from which port: there
+//! only members are heard ([offload-21]). In other networks who can send is trusted.
 
 use std::{
     io,
@@ -26,7 +27,8 @@ pub fn address(at: SocketAddrV4) -> Address {
     let (ip, port) = (at.ip().octets(), at.port());
     let [high, low] = port.to_be_bytes();
     Address {
-        // Locally administered. Two that differ only in the first byte of an IP address differ in that.
+        // Locally administered. Two that differ only in the first byte of an IP address differ in
+        // that.
         mac: [2, ip[1], ip[2], ip[3], high, low],
         ip,
         port,

@@ -22,7 +22,8 @@ impl Wake {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Not readable any more, until the next signal. Whoever drains looks for what was signalled after it.
+    /// Not readable any more, until the next signal. Whoever drains looks for what was signalled
+    /// after it.
     pub(crate) fn drain(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

@@ -51,7 +51,8 @@ pub struct Counted {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) wake: Wake,
-    /// The last drain that is over. It is stored after everything that steps before it answered was put.
+    /// The last drain that is over. It is stored after everything that steps before it answered was
+    /// put.
     pub(crate) drained: AtomicU64,
     /// How often the programs lost their memory by themselves.
     pub(crate) forgot: AtomicU64,

@@ -1,13 +1,16 @@
-//! Devices in the kernel: loads, attaches, pins and drives the eBPF programs of `crates/devices/programs/xdp`.
+//! Devices in the kernel: loads, attaches, pins and drives the eBPF programs of
+//! `crates/devices/programs/xdp`.
 //!
-//! The loader is **aya**: it is Rust alone and builds in about 19 s on a machine with two cores and nothing else
-//! installed, where libbpf-rs takes 33 s and wants clang, libelf, zlib and pkg-config; both load our objects. It has what
-//! is needed here: maps that are pinned, runs of a program by hand, the ring of the tap, links of XDP and tc. The programs
-//! are C, since no Rust that is released compiles to eBPF with the standard tools.
+//! The loader is **aya**: it is Rust alone and builds in about 19 s on a machine with two cores and
+//! nothing else installed, where libbpf-rs takes 33 s and wants clang, libelf, zlib and pkg-config;
+//! both load our objects. It has what is needed here: maps that are pinned, runs of a program by
+//! hand, the ring of the tap, links of XDP and tc. The programs are C, since no Rust that is
+//! released compiles to eBPF with the standard tools.
 //!
-//! Reading order: [`Settings`] (what a device is told), [`Device`] (in the kernel; frames in and out, counters, the tap),
-//! [`control`] (what an owner asks), [`Hook`] (where frames come from), [`Pins`] (a device outlives its owner), [`Host`]
-//! (both programs at an interface, behind the port that owners have), [`Health`], [`end_orphans`] (what killed owners left).
+//! Reading order: [`Settings`] (what a device is told), [`Device`] (in the kernel; frames in and
+//! out, counters, the tap), [`control`] (what an owner asks), [`Hook`] (where frames come from),
+//! [`Pins`] (a device outlives its owner), [`Host`] (both programs at an interface, behind the port
+//! that owners have), [`Health`], [`end_orphans`] (what killed owners left).
 
 mod claim;
 pub mod compile;

@@ -87,7 +87,8 @@ impl<'a> Acceptor<'a> {
         if arm.ballot == PackedBallot::NONE || arm.position >= 16 {
             return Err(Reason::Range);
         }
-        // [offload-17] Another record only while drained; the same one again is the answer to a lost answer.
+        // [offload-17] Another record only while drained; the same one again is the answer to a
+        // lost answer.
         let same = |armed: &Arm| armed.ballot == arm.ballot && armed.position == arm.position;
         if !self.armed.as_ref().is_none_or(same) {
             return Err(Reason::Armed);
@@ -116,7 +117,8 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-8] Votes no more. A step is whole, so nothing is left to drain; votes stay to be read out.
+    /// [offload-8] Votes no more. A step is whole, so nothing is left to drain; votes stay to be
+    /// read out.
     pub fn fence(&mut self, number: Number) -> Result<(), Reason> {
         self.device.order.admit(number)?;
         self.armed = None;
@@ -167,7 +169,8 @@ impl<'a> Acceptor<'a> {
         }
         let cell = self.device.cells.at(slot);
         if cell.holds(armed.ballot, slot) {
-            // What is stored, whatever was asked: another descriptor is seen by who compares ([count-1]).
+            // What is stored, whatever was asked: another descriptor is seen by who compares
+            // ([count-1]).
             let (header, room) = self.device.shown(Header {
                 flags: REPEAT,
                 ..self.answer(Type::Phase2b, armed, &asked.header)
@@ -201,7 +204,8 @@ impl<'a> Acceptor<'a> {
         Ok(())
     }
 
-    /// [offload-7] [offload-8] The owner reads out what it fenced, so it is answered when disarmed, too.
+    /// [offload-7] [offload-8] The owner reads out what it fenced, so it is answered when disarmed,
+    /// too.
     fn on_read(&self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let state = self.state();
         let header = Header {

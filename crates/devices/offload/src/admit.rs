@@ -1,4 +1,5 @@
-//! What every program asks of a frame before it looks at what it says, in this order; all devices have the same one.
+//! What every program asks of a frame before it looks at what it says, in this order; all devices
+//! have the same one.
 
 use crate::{
     Address, Form, Header, Port, Reason, Setup, Type,
@@ -28,7 +29,8 @@ impl Admitted<'_> {
     }
 }
 
-/// A whole frame of the group for this station, whatever it asks or says; or why it is none ([offload-16]).
+/// A whole frame of the group for this station, whatever it asks or says; or why it is none
+/// ([offload-16]).
 pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted<'a>, Reason> {
     let form = Form::of(frame, setup.own.port)?;
     let header: &[u8; HEADER_BYTES] =
@@ -44,7 +46,8 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
     if !form.has_room(frame, setup.room) {
         return Err(Reason::Length);
     }
-    // [offload-6] [offload-16] Before anything is written: a frame that changed on its way votes for nothing.
+    // [offload-6] [offload-16] Before anything is written: a frame that changed on its way votes
+    // for nothing.
     let room = &frame[form.room_at()..];
     form.is_whole(frame)?;
     if sum(0, room) != header.sum {
@@ -53,7 +56,8 @@ pub fn arrive<'a>(setup: &Setup, from: Port, frame: &'a [u8]) -> Result<Admitted
     Ok(Admitted { from, form, frame, header, room })
 }
 
-/// Admits a frame, or says why not ([offload-16]). `takes`: whether the program handles such frames.
+/// Admits a frame, or says why not ([offload-16]). `takes`: whether the program handles such
+/// frames.
 pub fn admit<'a>(
     setup: &Setup,
     from: Port,

@@ -1,4 +1,5 @@
-//! A ring of cells, in the caller's memory or their own: slot i lives in cell i modulo N ([offload-14]).
+//! A ring of cells, in the caller's memory or their own: slot i lives in cell i modulo N
+//! ([offload-14]).
 
 use alloc::{vec, vec::Vec};
 use core::ops::{Deref, DerefMut};

@@ -1,6 +1,7 @@
 //! One's-complement sums, as IP and UDP have them, and the CRC-32C of values.
 
-/// The one's-complement sum of bytes as big-endian words of 16 bits, added to one before it. Zero only if everything is.
+/// The one's-complement sum of bytes as big-endian words of 16 bits, added to one before it. Zero
+/// only if everything is.
 pub fn sum(before: u16, bytes: &[u8]) -> u16 {
     let mut wide = u64::from(before);
     let (words, rest) = bytes.as_chunks::<2>();
@@ -22,7 +23,8 @@ const fn fold(wide: u64) -> u16 {
     (wide & 0xffff) as u16
 }
 
-/// What a UDP header says of this sum: the complement, and all ones for zero, which would mean none.
+/// What a UDP header says of this sum: the complement, and all ones for zero, which would mean
+/// none.
 pub const fn udp(sum: u16) -> u16 {
     match !sum {
         0 => 0xffff,

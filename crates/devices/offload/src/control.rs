@@ -1,13 +1,13 @@
 //! Control: what only the owner may ask, in order ([offload-17]).
 //!
-//! Each call has a number, ⟨device boot, owner boot, counter⟩. A device that has another boot has forgotten, and
-//! refuses; a number that is not above the last is old, and is refused, too. A call that was refused for another
-//! reason has used up its number: it cannot be carried out later.
+//! Each call has a number, ⟨device boot, owner boot, counter⟩. A device that has another boot has
+//! forgotten, and refuses; a number that is not above the last is old, and is refused, too. A call
+//! that was refused for another reason has used up its number: it cannot be carried out later.
 //!
-//! As frames: the device's boot in its field, the owner's boot in that of the origin's boot, the counter in its field.
-//! *Arm* and *start* have ballot, floor or first slot in `slot`, a coordinator's limit in `voted`, its quorum in
-//! `kind`, its members in `origin`. *Done* has the state: floor in `slot`, next slot in `voted`, bytes of a room in
-//! `length`, cells in `crc`.
+//! As frames: the device's boot in its field, the owner's boot in that of the origin's boot, the
+//! counter in its field. *Arm* and *start* have ballot, floor or first slot in `slot`, a
+//! coordinator's limit in `voted`, its quorum in `kind`, its members in `origin`. *Done* has the
+//! state: floor in `slot`, next slot in `voted`, bytes of a room in `length`, cells in `crc`.
 
 use crate::{PackedBallot, Reason};
 
@@ -60,7 +60,8 @@ impl Order {
         Ok(())
     }
 
-    /// [offload-17] Only calls for this boot, and only upwards: an *arm* that is late comes after its fence.
+    /// [offload-17] Only calls for this boot, and only upwards: an *arm* that is late comes after
+    /// its fence.
     pub(crate) fn admit(&mut self, number: Number) -> Result<(), Reason> {
         // [offload-9] A device without a boot takes none.
         if self.boot == 0 || number.device_boot != self.boot {

@@ -90,13 +90,14 @@ impl<'a> Coordinator<'a> {
         &self.device.counters
     }
 
-    /// [offload-18] One past the last slot that was given out: the index of reads that arrived before.
+    /// [offload-18] One past the last slot that was given out: the index of reads that arrived
+    /// before.
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// [offload-12] What was proposed in a slot, also when stopped. Who takes back adopts it; if there is nothing,
-    /// nothing ever left, since values are stored before frames leave.
+    /// [offload-12] What was proposed in a slot, also when stopped. Who takes back adopts it; if
+    /// there is nothing, nothing ever left, since values are stored before frames leave.
     pub fn proposal(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         self.device.held(slot)
     }
@@ -127,7 +128,8 @@ impl<'a> Coordinator<'a> {
         }
         self.last = start.ballot;
         self.next = start.first;
-        // What was given out before was adopted, or it would not be started again: its cells are free.
+        // What was given out before was adopted, or it would not be started again: its cells are
+        // free.
         self.device.floor = start.first;
         self.started = Some(start);
         Ok(())
@@ -178,7 +180,8 @@ impl<'a> Coordinator<'a> {
         self.device.finish(asked, reason, &self.state(), out)
     }
 
-    /// [offload-14] The cell is claimed, then `next` raised, as one step. Beyond: full, and the sender is told.
+    /// [offload-14] The cell is claimed, then `next` raised, as one step. Beyond: full, and the
+    /// sender is told.
     fn on_submit(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Disarmed)?;
         let slot = self.next;
@@ -205,7 +208,8 @@ impl<'a> Coordinator<'a> {
     fn on_phase2b(&mut self, asked: &Admitted<'_>, out: &mut Out<'_>) -> Result<(), Reason> {
         let start = self.started.as_ref().ok_or(Reason::Stale)?;
         let (slot, position) = (asked.header.slot, asked.header.position);
-        // The cell of a slot below the first one may be an earlier start's; its floor is above that.
+        // The cell of a slot below the first one may be an earlier start's; its floor is above
+        // that.
         let given_out = self.device.floor <= slot && slot < self.next;
         let cell = self.device.cells.at(slot);
         let counts = asked.header.ballot == start.ballot && position < start.members;

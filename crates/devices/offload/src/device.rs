@@ -1,4 +1,5 @@
-//! What a coordinator and an acceptor have in common: cells, counters, the order of control, and how they answer.
+//! What a coordinator and an acceptor have in common: cells, counters, the order of control, and
+//! how they answer.
 
 use crate::{
     Address, Cell, Cells, Counters, Descriptor, Header, Out, PackedBallot, Port, Reason, Routes,
@@ -70,7 +71,8 @@ impl<'a> Device<'a> {
         Verdict::Taken
     }
 
-    /// The frame itself goes back, so that the sender knows which one; slot, descriptor and room are its own.
+    /// The frame itself goes back, so that the sender knows which one; slot, descriptor and room
+    /// are its own.
     fn refuse(
         &self,
         asked: &Admitted<'_>,
@@ -120,7 +122,8 @@ impl<'a> Device<'a> {
         self.send(asked, Port::Owner, &self.setup.owner, &header, None, out);
     }
 
-    /// What the cell of a slot holds, also if it is another ballot's; nothing if it is another slot's ([offload-7]).
+    /// What the cell of a slot holds, also if it is another ballot's; nothing if it is another
+    /// slot's ([offload-7]).
     pub(crate) fn held(&self, slot: u64) -> Option<(&Cell, &[u8])> {
         let cell = self.cells.at(slot);
         let held = cell.ballot != PackedBallot::NONE && cell.slot == slot;

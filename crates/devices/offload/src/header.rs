@@ -1,4 +1,5 @@
-//! The header of 62 bytes that every frame of a device has, big-endian. `docs/spec/offload.md` §3 is its table.
+//! The header of 62 bytes that every frame of a device has, big-endian. `docs/spec/offload.md` §3
+//! is its table.
 
 use crate::{Number, PackedBallot, Reason};
 
@@ -106,7 +107,8 @@ impl Descriptor {
     pub const NONE: Self =
         Self { kind: 0, origin: 0, origin_boot: 0, counter: 0, length: 0, crc: 0 };
 
-    /// Whether a device carries values of this kind: any but content and reconfiguration ([offload-15]).
+    /// Whether a device carries values of this kind: any but content and reconfiguration
+    /// ([offload-15]).
     pub const fn is_carried(self) -> bool {
         matches!(self.kind, 1 | 2 | 4 | 5 | 6 | 8)
     }

@@ -1,7 +1,9 @@
-//! The learner: counts votes by ballot, descriptor and position, and hands each decided value on once.
+//! The learner: counts votes by ballot, descriptor and position, and hands each decided value on
+//! once.
 //!
-//! It belongs to an owner, or to a client outside. What it hands on is a *decided* frame for the owner's port: the
-//! tap. Order, and what was lost on the way, are the owner's: it asks an acceptor, or a peer over TCP.
+//! It belongs to an owner, or to a client outside. What it hands on is a *decided* frame for the
+//! owner's port: the tap. Order, and what was lost on the way, are the owner's: it asks an
+//! acceptor, or a peer over TCP.
 
 use crate::{
     Cell, Cells, Counters, Header, Number, Out, PackedBallot, Port, Reason, Setup, State, Type,
@@ -34,7 +36,8 @@ pub struct Learner<'a> {
     counting: Option<Count>,
 }
 
-/// Stands in `voters` of what was handed on; a full set, if there are as many members, was handed on, too.
+/// Stands in `voters` of what was handed on; a full set, if there are as many members, was handed
+/// on, too.
 const HANDED_ON: u16 = u16::MAX;
 
 impl<'a> Learner<'a> {
@@ -149,8 +152,8 @@ impl<'a> Learner<'a> {
         Ok(())
     }
 
-    /// Whether a frame speaks of what is counted. The first one of a slot whose bytes are the value's is kept, and its
-    /// bytes are those that are handed on.
+    /// Whether a frame speaks of what is counted. The first one of a slot whose bytes are the
+    /// value's is kept, and its bytes are those that are handed on.
     fn hear(&mut self, count: &Count, asked: &Admitted<'_>) -> Result<(), Reason> {
         let (slot, value) = (asked.header.slot, asked.header.value);
         let within = self.device.cells.is_within(self.device.floor, slot);

@@ -1,6 +1,8 @@
-//! What is around a header: Ethernet, IPv4 and UDP, or Ethernet alone with a shim of four bytes: a length and a checksum.
+//! What is around a header: Ethernet, IPv4 and UDP, or Ethernet alone with a shim of four bytes: a
+//! length and a checksum.
 //!
-//! In both forms the header begins at the same place of a word of 64 bits: byte 42 behind UDP, byte 18 in a raw frame.
+//! In both forms the header begins at the same place of a word of 64 bits: byte 42 behind UDP, byte
+//! 18 in a raw frame.
 
 use crate::{
     Header, Reason,
@@ -8,7 +10,8 @@ use crate::{
     header::HEADER_BYTES,
 };
 
-/// The EtherType *local experimental 2* of IEEE 802, for raw frames; experimental 1 has the plane of packets.
+/// The EtherType *local experimental 2* of IEEE 802, for raw frames; experimental 1 has the plane
+/// of packets.
 pub const ETHER_TYPE: u16 = 0x88b6;
 const ETHER_TYPE_IP: u16 = 0x0800;
 /// Tags of one VLAN, and of one within another.
@@ -44,8 +47,8 @@ impl Address {
     }
 }
 
-/// The groups of stations of a group of members, in raw frames: all devices; the same, and clients that learn by
-/// themselves ([offload-15]).
+/// The groups of stations of a group of members, in raw frames: all devices; the same, and clients
+/// that learn by themselves ([offload-15]).
 pub const fn stations(group: u32) -> [Address; 2] {
     let [a, b, c, d] = group.to_be_bytes();
     const fn station(mac: [u8; 6]) -> Address {
@@ -79,7 +82,8 @@ impl Form {
         self.header_at() + HEADER_BYTES
     }
 
-    /// Which of both it is. A frame whose header is not whole is too short; its room was not looked at.
+    /// Which of both it is. A frame whose header is not whole is too short; its room was not looked
+    /// at.
     pub fn of(frame: &[u8], port: u16) -> Result<Self, Reason> {
         let form = match word(frame, 12)? {
             ETHER_TYPE_IP => {
@@ -166,15 +170,16 @@ impl Form {
         from.is_single(self).then_some(from)
     }
 
-    /// Rewrites a frame of this form in place: addresses, header, checksums. The room is in it already, and has the
-    /// sum that the header says: it is not summed again.
+    /// Rewrites a frame of this form in place: addresses, header, checksums. The room is in it
+    /// already, and has the sum that the header says: it is not summed again.
     pub(crate) fn rewrite(self, frame: &mut [u8], from: &Address, to: &Address, header: &Header) {
         frame[..6].copy_from_slice(&to.mac);
         frame[6..12].copy_from_slice(&from.mac);
         let (at, bytes) = (self.header_at(), header.bytes());
         frame[at..at + HEADER_BYTES].copy_from_slice(&bytes);
         if self == Self::Raw {
-            // [offload-16] As UDP has it, but of no addresses: over raw frames there are none but the link's.
+            // [offload-16] As UDP has it, but of no addresses: over raw frames there are none but
+            // the link's.
             let shim = sum(header.sum, &frame[SHIM_AT..SHIM_AT + 2]);
             let whole = udp(sum(shim, &bytes));
             frame[SHIM_AT + 2..SHIM_AT + 4].copy_from_slice(&whole.to_be_bytes());
@@ -195,8 +200,8 @@ impl Form {
         frame[40..42].copy_from_slice(&whole.to_be_bytes());
     }
 
-    /// Writes a whole frame: what a client or an owner sends. `None` if the room is too long, or no whole words, or
-    /// the buffer too short.
+    /// Writes a whole frame: what a client or an owner sends. `None` if the room is too long, or no
+    /// whole words, or the buffer too short.
     pub fn write<'a>(
         self,
         buffer: &'a mut [u8],

@@ -22,7 +22,8 @@ impl Port {
     }
 }
 
-/// One for each route, and for the owner a vote and a decision: a host that decides by its own vote has both.
+/// One for each route, and for the owner a vote and a decision: a host that decides by its own vote
+/// has both.
 pub const FRAMES_MAX: usize = Routes::MAX + 2;
 
 /// At most [`FRAMES_MAX`] frames, one behind the other.
@@ -57,8 +58,8 @@ impl<'a> Out<'a> {
         })
     }
 
-    /// The same, of what was asked from there, and whether each is about what the programs of one device said to each
-    /// other.
+    /// The same, of what was asked from there, and whether each is about what the programs of one
+    /// device said to each other.
     pub fn frames_for_owner(&self, from: Port) -> impl Iterator<Item = (Came, &[u8])> {
         let came = move |at| match from {
             Port::Network if at < self.outside => Came::Asked,

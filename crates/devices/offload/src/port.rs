@@ -1,14 +1,17 @@
-//! The port: a device as its owner has it ([offload-17]). Kernel, switch, FPGA, a thread and the simulator's are of one kind behind it.
+//! The port: a device as its owner has it ([offload-17]). Kernel, switch, FPGA, a thread and the
+//! simulator's are of one kind behind it.
 //!
-//! It is frames, and little else: what an owner asks is a frame into the owner's port of one of both programs, and
-//! answers, what was voted for and what was decided are frames that come out of it. A device may lose, repeat and
-//! reorder them; calls have numbers, and an owner repeats what it needs an answer to.
+//! It is frames, and little else: what an owner asks is a frame into the owner's port of one of
+//! both programs, and answers, what was voted for and what was decided are frames that come out of
+//! it. A device may lose, repeat and reorder them; calls have numbers, and an owner repeats what it
+//! needs an answer to.
 
 use alloc::string::String;
 
 use crate::{Form, reason::COUNTERS};
 
-/// The two programs of a device. Every device here has both; a device that votes only has a coordinator that no owner starts.
+/// The two programs of a device. Every device here has both; a device that votes only has a
+/// coordinator that no owner starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Program {
     /// Votes.
@@ -25,7 +28,8 @@ impl Program {
 /// What a frame for the owner was made of: how far it can be believed ([offload-21]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Came {
-    /// From the network, and handed on as it was: nobody here knows who made it, whatever address it names.
+    /// From the network, and handed on as it was: nobody here knows who made it, whatever address
+    /// it names.
     Network,
     /// One of the programs says it, about a frame from the network.
     Asked,
@@ -70,7 +74,8 @@ pub enum Hearing {
     Well,
     /// Not now; it will again by itself. Why, for people.
     Paused(String),
-    /// Not any more: somebody took it from its place. Its owner can still ask it, and reads it out. Why, for people.
+    /// Not any more: somebody took it from its place. Its owner can still ask it, and reads it out.
+    /// Why, for people.
     Over(String),
 }
 
@@ -85,14 +90,15 @@ pub trait Device {
     /// Sends a frame of the owner's to other devices, past the own programs: lost as on any wire.
     fn send(&mut self, frame: &[u8]);
 
-    /// The oldest frame for the owner, in place of what was in the buffer; the program that it comes from, and what that
-    /// made it of.
+    /// The oldest frame for the owner, in place of what was in the buffer; the program that it
+    /// comes from, and what that made it of.
     fn take(&mut self, frame: &mut alloc::vec::Vec<u8>) -> Option<(Program, Came)>;
 
     /// [offload-8] Begins to wait until no step runs that began before now.
     ///
-    /// Once it is over, what those steps answered is lost, or among what [`Device::take`] gives before its next `None`.
-    /// Cells have no number: one that was read before votes were cast, and came after, would hide them.
+    /// Once it is over, what those steps answered is lost, or among what [`Device::take`] gives
+    /// before its next `None`. Cells have no number: one that was read before votes were cast, and
+    /// came after, would hide them.
     fn drain(&mut self);
 
     /// How far the last drain is.
@@ -101,13 +107,14 @@ pub trait Device {
     /// How many frames for the owner were lost for lack of room ([offload-14]); never falls.
     fn lost(&self) -> u64;
 
-    /// How often it is known to have lost its memory since its port was opened ([offload-9]); never falls. Most devices cannot
-    /// know, and their owners learn it from what they answer, or do not.
+    /// How often it is known to have lost its memory since its port was opened ([offload-9]); never
+    /// falls. Most devices cannot know, and their owners learn it from what they answer, or do not.
     fn forgot(&self) -> u64 {
         0
     }
 
-    /// Whether it hears the network; some system calls, so for now and then. Most devices cannot know.
+    /// Whether it hears the network; some system calls, so for now and then. Most devices cannot
+    /// know.
     fn hearing(&mut self) -> Hearing {
         Hearing::Well
     }
@@ -117,8 +124,8 @@ pub trait Device {
         None
     }
 
-    /// Frames by what became of them ([offload-16]), of both programs together, by number of [`crate::Reason`]; some system
-    /// calls, so for now and then. What is not known is zero.
+    /// Frames by what became of them ([offload-16]), of both programs together, by number of
+    /// [`crate::Reason`]; some system calls, so for now and then. What is not known is zero.
     fn refused(&mut self) -> [u64; COUNTERS] {
         [0; COUNTERS]
     }

@@ -2,7 +2,8 @@
 
 use crate::{Address, header::ROOM_BYTES_MAX};
 
-/// Where a kind of frame goes: addresses come from here, never from a frame, except for refusals (§3).
+/// Where a kind of frame goes: addresses come from here, never from a frame, except for refusals
+/// (§3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routes {
     list: [Address; Self::MAX],
@@ -13,7 +14,8 @@ impl Routes {
     /// One for each position.
     pub const MAX: usize = 16;
 
-    /// `None` if there are more than [`Routes::MAX`]. One address of a group of stations reaches them all.
+    /// `None` if there are more than [`Routes::MAX`]. One address of a group of stations reaches
+    /// them all.
     pub fn of(addresses: &[Address]) -> Option<Self> {
         let mut list = [Address::default(); Self::MAX];
         list.get_mut(..addresses.len())?.copy_from_slice(addresses);

@@ -1,5 +1,5 @@
-//! A load of a client that speaks frames to devices ([`quorate_client::frames`]): commands that are due together share a
-//! frame, as far as they fit.
+//! A load of a client that speaks frames to devices ([`quorate_client::frames`]): commands that are
+//! due together share a frame, as far as they fit.
 
 use std::{io, net::SocketAddr, time::Duration};
 

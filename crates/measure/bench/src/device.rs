@@ -1,5 +1,5 @@
-//! Devices that nodes of a measurement are to have, and whether they had them: a row says what was measured, not what
-//! was asked for.
+//! Devices that nodes of a measurement are to have, and whether they had them: a row says what was
+//! measured, not what was asked for.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::figure::{median, round};
 
-/// Of the slots of a repetition, devices gave out at least this share, or it was no measurement of devices.
+/// Of the slots of a repetition, devices gave out at least this share, or it was no measurement of
+/// devices.
 const SHARE_MIN: f64 = 0.9;
 
 /// A kind of device, as `quorate start --device` has it.
@@ -57,7 +58,8 @@ impl Device {
         matches!(self, Self::Udp | Self::P4) && !matches!(plane, None | Some("tcp" | "ethernet"))
     }
 
-    /// Whether a node that says this of its device has one of this kind, and not what it took instead.
+    /// Whether a node that says this of its device has one of this kind, and not what it took
+    /// instead.
     fn is(self, kind: &str) -> bool {
         kind == match self {
             Self::Udp | Self::Packet | Self::P4 => self.name(),
@@ -65,8 +67,8 @@ impl Device {
         }
     }
 
-    /// What keeps a group from working with devices of this kind now; `None` if all votes go by them, and the leader's
-    /// gives out the slots.
+    /// What keeps a group from working with devices of this kind now; `None` if all votes go by
+    /// them, and the leader's gives out the slots.
     pub fn missing<'a>(self, nodes: impl Iterator<Item = &'a NodeView>) -> Option<String> {
         for node in nodes {
             let number = node.node;
@@ -159,8 +161,8 @@ impl Used {
         (self.given as f64 / self.decided.max(1) as f64).min(1.0)
     }
 
-    /// Why a repetition is no measurement of devices, if so. Where nodes leave them alone because batches are long, that is
-    /// what devices come to under this load.
+    /// Why a repetition is no measurement of devices, if so. Where nodes leave them alone because
+    /// batches are long, that is what devices come to under this load.
     pub fn objection(&self) -> Option<String> {
         let share = self.share();
         (share < SHARE_MIN && self.outgrown == 0).then(|| {

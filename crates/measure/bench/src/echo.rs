@@ -1,7 +1,9 @@
-//! Bare echoes between two nodes of a segment: in user space and in the kernel, by UDP and in raw frames.
+//! Bare echoes between two nodes of a segment: in user space and in the kernel, by UDP and in raw
+//! frames.
 //!
-//! A server sends back what it gets. A [`client`](run) has a fixed number of messages on their way, and sends the next one when one is
-//! back. What is lost on the way is counted, and sent anew when nothing has come for a while.
+//! A server sends back what it gets. A [`client`](run) has a fixed number of messages on their way,
+//! and sends the next one when one is back. What is lost on the way is counted, and sent anew when
+//! nothing has come for a while.
 
 use std::{
     io::{self, ErrorKind, Write as _},
@@ -191,8 +193,9 @@ impl Socket {
     }
 }
 
-/// Sends and hears at an interface of this thread's network; `begun` is called when it is measured. Messages that were lost are counted as
-/// such, and are no fault of a result: UDP and Ethernet promise nothing.
+/// Sends and hears at an interface of this thread's network; `begun` is called when it is measured.
+/// Messages that were lost are counted as such, and are no fault of a result: UDP and Ethernet
+/// promise nothing.
 pub fn run(interface: &str, asking: &Asking, begun: impl FnOnce()) -> io::Result<(Samples, u64)> {
     let socket = Socket::open(interface, asking)?;
     let mut message = socket.header(asking.server.1);

@@ -8,8 +8,8 @@ use serde::Serialize;
 /// What [`built_from`] was told.
 static BUILT_FROM: OnceLock<Commit> = OnceLock::new();
 
-/// The commit that a program is made of, with `+changes` if its files were not those of the commit; `None` if nobody
-/// noted it.
+/// The commit that a program is made of, with `+changes` if its files were not those of the commit;
+/// `None` if nobody noted it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Commit(pub Option<String>);
 
@@ -19,8 +19,8 @@ impl fmt::Display for Commit {
     }
 }
 
-/// The program says what it is made of, once, before it asks for an [`Environment`]: it was noted when it was built. The
-/// source tree, if there is one, may have moved on since.
+/// The program says what it is made of, once, before it asks for an [`Environment`]: it was noted
+/// when it was built. The source tree, if there is one, may have moved on since.
 pub fn built_from(commit: Option<&str>) {
     let _ = BUILT_FROM.set(Commit(commit.map(str::to_owned)));
 }

@@ -1,7 +1,8 @@
-//! Bare programs on an emulated segment of a local network, that find out what senders get to receivers.
+//! Bare programs on an emulated segment of a local network, that find out what senders get to
+//! receivers.
 //!
-//! A [`sender`] numbers its datagrams, a [`receiver`] counts what it hears and what is missing between, and [`figures`]
-//! are what a row says of all of them.
+//! A [`sender`] numbers its datagrams, a [`receiver`] counts what it hears and what is missing
+//! between, and [`figures`] are what a row says of all of them.
 
 pub mod figures;
 pub mod receiver;

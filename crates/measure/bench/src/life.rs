@@ -1,9 +1,10 @@
-//! The life of one command: the hops of many commands, one under way at a time, laid over each other.
+//! The life of one command: the hops of many commands, one under way at a time, laid over each
+//! other.
 //!
-//! Client and nodes stamp by one clock of one machine. Of a node's stamps those belong to a command that name its slot,
-//! and those of the same turns of its thread while the client waited: what a turn read before it voted for the slot, and
-//! what it sent after. Turns that did nothing for the command, such as those for votes that nobody waited for, are left
-//! out.
+//! Client and nodes stamp by one clock of one machine. Of a node's stamps those belong to a command
+//! that name its slot, and those of the same turns of its thread while the client waited: what a
+//! turn read before it voted for the slot, and what it sent after. Turns that did nothing for the
+//! command, such as those for votes that nobody waited for, are left out.
 
 use std::collections::BTreeMap;
 
@@ -72,10 +73,12 @@ pub struct Reached {
 const SENT: &str = "sent";
 const REPLIED: &str = "replied";
 
-/// A hop of a lane. What names no slot is told apart by the hop of the command that its turn met first.
+/// A hop of a lane. What names no slot is told apart by the hop of the command that its turn met
+/// first.
 type Key = (usize, Hop, Hop);
 
-/// Lays the stamps of these lanes, the leader's first, under the commands; `None` if no command was seen by all.
+/// Lays the stamps of these lanes, the leader's first, under the commands; `None` if no command was
+/// seen by all.
 pub fn life(commands: &[Command], nodes: &[(String, Vec<Stamp>)]) -> Option<Life> {
     let found: Vec<(&Command, BTreeMap<Key, u64>)> = commands
         .iter()

@@ -48,8 +48,8 @@ fn inode(table: &str, address: SocketAddr) -> Option<u64> {
     listening?.parse().ok()
 }
 
-/// Whether this entry, in hexadecimal and the machine's byte order, takes connections to the address.
-/// Of the longer ones only "all addresses" are understood.
+/// Whether this entry, in hexadecimal and the machine's byte order, takes connections to the
+/// address. Of the longer ones only "all addresses" are understood.
 fn is_for(entry: &str, ip: IpAddr) -> bool {
     let everywhere = entry.bytes().all(|digit| digit == b'0');
     let here = u32::from_str_radix(entry, 16).map(|word| Ipv4Addr::from(word.to_ne_bytes()));

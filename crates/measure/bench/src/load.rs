@@ -1,7 +1,7 @@
 //! The load generator without sockets: what is to be sent when, and what the replies mean.
 //!
-//! It takes the time as an argument, so that tests run it in virtual time. An **open loop** sends at
-//! a fixed rate, and counts latency from the moment at which a command was *meant* to be sent: a
+//! It takes the time as an argument, so that tests run it in virtual time. An **open loop** sends
+//! at a fixed rate, and counts latency from the moment at which a command was *meant* to be sent: a
 //! system that stalls is charged for every command that would have come during the stall, not only
 //! for the few that were outstanding (coordinated omission). A **closed loop** keeps a number of
 //! commands outstanding and sends the next one when a reply comes; its latency begins at the
@@ -16,7 +16,8 @@ use crate::{
 
 /// A command sent this much after its time is late.
 pub const LATE: Nanos = 1_000_000;
-/// A row with more late commands than this is no result: the generator was too slow, not the system.
+/// A row with more late commands than this is no result: the generator was too slow, not the
+/// system.
 pub const LATE_SHARE_MAX: f64 = 0.01;
 /// Most commands outstanding in an open loop; further ones wait, and are late.
 const OUTSTANDING_MAX: usize = 1 << 20;

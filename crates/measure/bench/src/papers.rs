@@ -94,7 +94,8 @@ pub struct Run {
     /// Learners beside them, each of these numbers.
     #[serde(default)]
     pub learners: Vec<u32>,
-    /// What the kernel keeps of datagrams for each socket, in KiB, each of these; empty: as nodes choose.
+    /// What the kernel keeps of datagrams for each socket, in KiB, each of these; empty: as nodes
+    /// choose.
     #[serde(default)]
     pub buffers_kib: Vec<u32>,
     /// Bytes of values in a batch at most, each of these.
@@ -175,9 +176,11 @@ pub enum Kind {
     BestWindow,
     /// A row for each target rate and size of a write: the cells of a table.
     Rates,
-    /// A row for each number of voters, of learners, of clients and each size, by multicast on a segment.
+    /// A row for each number of voters, of learners, of clients and each size, by multicast on a
+    /// segment.
     Segment,
-    /// A row for each way to speak and vote, each speed of a segment, each size and each number of clients.
+    /// A row for each way to speak and vote, each speed of a segment, each size and each number of
+    /// clients.
     Ways,
     /// A row for each bare echo, each size and each number of messages on their way.
     Echo,

@@ -33,7 +33,8 @@ pub struct Repetition {
     pub peer_bytes: Option<u64>,
     /// Packets that the emulated network dropped.
     pub dropped: Option<u64>,
-    /// Commands per second that the slowest node executed; `None` if the nodes are not ours, or one was killed.
+    /// Commands per second that the slowest node executed; `None` if the nodes are not ours, or one
+    /// was killed.
     pub delivered_per_s: Option<f64>,
     /// What devices did, if they were to be used.
     pub device: Option<Used>,

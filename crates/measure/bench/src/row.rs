@@ -357,13 +357,15 @@ impl Row {
         self.gaps_ms = gaps_ms.iter().copied().map(round).collect();
     }
 
-    /// Whether latencies from the intended moment mean something: where less is delivered than is asked
-    /// for, they grow for as long as that lasts, and nobody answers a bare program's datagrams.
+    /// Whether latencies from the intended moment mean something: where less is delivered than is
+    /// asked for, they grow for as long as that lasts, and nobody answers a bare program's
+    /// datagrams.
     pub fn has_latency(&self) -> bool {
         self.segment.is_none() && self.stream.as_ref().is_none_or(Figures::is_delivered)
     }
 
-    /// The share of commands that the generator sent late; `None` in a closed loop, where no command has its moment.
+    /// The share of commands that the generator sent late; `None` in a closed loop, where no
+    /// command has its moment.
     pub fn lateness(&self) -> Option<f64> {
         self.offered_per_s.map(|_| self.late_share)
     }

@@ -1,8 +1,8 @@
 //! Whole measurements: nodes are started, loaded and looked at, and their rows put into a document.
 //!
-//! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`paper`] with
-//! its kinds of experiments, [`stream`] and [`wan`]; [`sweep`] is that of `quorate tune`. They share
-//! sessions, measuring, readings and ceilings. The caller cleans up at an interrupt
+//! Each subcommand of `quorate bench` has a file: [`series`] (`kv`, `log`), [`probe`], [`paper`]
+//! with its kinds of experiments, [`stream`] and [`wan`]; [`sweep`] is that of `quorate tune`. They
+//! share sessions, measuring, readings and ceilings. The caller cleans up at an interrupt
 //! ([`quorate_testbed::interrupt`]), says what is published, and where.
 
 mod bare;

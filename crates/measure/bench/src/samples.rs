@@ -155,7 +155,8 @@ impl Samples {
         self.late as f64 / self.sent.max(1) as f64
     }
 
-    /// The bars that lie wholly between these moments. They are kept up to the last reply: behind it there was none.
+    /// The bars that lie wholly between these moments. They are kept up to the last reply: behind
+    /// it there was none.
     pub(crate) fn bars_between(&self, from: Nanos, to: Nanos) -> Vec<u32> {
         let bar = |index: Nanos| usize::try_from(index).unwrap_or(BUCKETS_MAX);
         let (from, to) = (bar(from.div_ceil(BUCKET)), bar(to / BUCKET));
@@ -164,7 +165,8 @@ impl Samples {
         all.skip(from).take(to.saturating_sub(from)).collect()
     }
 
-    /// Replies per second in those: what is left of a bar at either end would be a rate of less time.
+    /// Replies per second in those: what is left of a bar at either end would be a rate of less
+    /// time.
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     pub(crate) fn rate_between(&self, from: Nanos, to: Nanos) -> f64 {
         let bars = self.bars_between(from, to);

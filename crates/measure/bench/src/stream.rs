@@ -1,9 +1,9 @@
 //! Load on byte streams: writes of one size, and how far the streams are durable.
 //!
-//! A write is one system call, as in the paper, unless those that are due together shall share one; and it
-//! is done when all of its bytes are durable. When which
-//! write is due, and what counts, is said by [`crate::load`], as for commands. Reading order: [`progress`]
-//! (what an acknowledgement says of writes), [`speech`] (both protocols as bytes), [`generator`] (sockets), [`figures`]
+//! A write is one system call, as in the paper, unless those that are due together shall share one;
+//! and it is done when all of its bytes are durable. When which write is due, and what counts, is
+//! said by [`crate::load`], as for commands. Reading order: [`progress`] (what an acknowledgement
+//! says of writes), [`speech`] (both protocols as bytes), [`generator`] (sockets), [`figures`]
 //! (what a row says of it).
 
 pub mod figures;

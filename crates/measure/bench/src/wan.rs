@@ -154,8 +154,8 @@ struct Seen {
 
 /// Bytes and nanoseconds between a moment soon after the warm-up and one near the end.
 ///
-/// After a loss TCP holds back what came, and a busy machine reads late: counts lag behind the link,
-/// and catch up at once. So both moments are those, within their second, that lag least.
+/// After a loss TCP holds back what came, and a busy machine reads late: counts lag behind the
+/// link, and catch up at once. So both moments are those, within their second, that lag least.
 fn rate(seen: &[Seen]) -> (u64, u64) {
     let warm = WARMUP.as_nanos();
     let late: Vec<Seen> = seen.iter().copied().filter(|one| u128::from(one.at) >= warm).collect();

@@ -1,5 +1,5 @@
-//! A bounded queue from any thread of the program to the reactor, which waits for a descriptor and not
-//! for a queue.
+//! A bounded queue from any thread of the program to the reactor, which waits for a descriptor and
+//! not for a queue.
 
 use std::io;
 
@@ -34,7 +34,8 @@ pub enum NotPut<T> {
     Gone(T),
 }
 
-/// Both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a descriptor.
+/// Both sides of a queue; while it is full, callers of [`Asks::put`] wait. Fails without a
+/// descriptor.
 pub fn asks<T>(waiting_max: usize) -> io::Result<(Asks<T>, Asked<T>)> {
     let wake = Arc::new(Wake::new()?);
     let (sender, receiver) = sync_channel(waiting_max);
@@ -52,7 +53,8 @@ impl<T> Asks<T> {
         put
     }
 
-    /// The same without waiting; the question comes back if the queue is full, or nobody will see it.
+    /// The same without waiting; the question comes back if the queue is full, or nobody will see
+    /// it.
     pub fn try_put(&self, ask: T) -> Result<(), NotPut<T>> {
         let put = self.queue.try_send(ask);
         self.wake.signal();

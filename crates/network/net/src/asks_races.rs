@@ -1,6 +1,6 @@
 //! Races at the queue of an embedding program, explored: the same lines as in production, over
-//! primitives of a scheduler that decides who runs when. A thread that waits for what never comes is a
-//! deadlock, which ends a run.
+//! primitives of a scheduler that decides who runs when. A thread that waits for what never comes
+//! is a deadlock, which ends a run.
 //!
 //! The model is shown to work by reactors that do one thing too late.
 

@@ -244,8 +244,8 @@ impl Clients {
         !self.is_held(host) && self.paused.iter().any(ready)
     }
 
-    /// Whether nobody is to be read. Ends well below where it began, for each change of mind costs a
-    /// call per client.
+    /// Whether nobody is to be read. Ends well below where it began, for each change of mind costs
+    /// a call per client.
     fn is_held(&self, host: &impl ClientSide) -> bool {
         if self.held_bytes(host) > self.limits.clients_bytes_max {
             return true;
@@ -301,7 +301,8 @@ impl Clients {
         }
     }
 
-    /// Ends farewells that have lasted long enough, and those who have not proved who they are for too long.
+    /// Ends farewells that have lasted long enough, and those who have not proved who they are for
+    /// too long.
     pub(crate) fn on_time(&mut self, cx: &mut Cx<'_, impl ClientSide>) {
         self.dismiss_late(cx);
         let connections = &self.connections;
@@ -401,7 +402,8 @@ impl Clients {
         self.feed(id, 0, cx);
     }
 
-    /// Lets the front have bytes read to where it keeps them; `None` if it did, else how many it wants to be given.
+    /// Lets the front have bytes read to where it keeps them; `None` if it did, else how many it
+    /// wants to be given.
     fn intake(&mut self, id: ConnectionId, cx: &mut Cx<'_, impl ClientSide>) -> Option<usize> {
         let client = self.connections.get_mut(&id)?;
         let mut moved = Moved::Some(0);
@@ -599,7 +601,8 @@ impl Client {
     }
 }
 
-/// Appends to what is left over. It grows by quarters once it is large, for it is counted by its length.
+/// Appends to what is left over. It grows by quarters once it is large, for it is counted by its
+/// length.
 fn keep(backlog: &mut Vec<u8>, bytes: &[u8]) {
     let length = backlog.len();
     if length > READ_LARGE_BYTES && backlog.capacity() - length < bytes.len() {

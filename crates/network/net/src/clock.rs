@@ -1,8 +1,10 @@
-//! The reactor's clock. It counts while the machine is suspended: a lease must not outlive that ([read-4]).
+//! The reactor's clock. It counts while the machine is suspended: a lease must not outlive that
+//! ([read-4]).
 
 use quorate_core::time::Time;
 
-/// When the reactor was made. `CLOCK_MONOTONIC`, which `Instant` reads, would stand still in a suspend.
+/// When the reactor was made. `CLOCK_MONOTONIC`, which `Instant` reads, would stand still in a
+/// suspend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started(u64);
 

@@ -1,7 +1,7 @@
 //! The device of a node, if one is wanted: it votes, gives out slots and counts ([offload-5]).
 //!
-//! Reading order: [`Kind`] (what is wanted), `ladder` (what there is instead), `kernel`, `place`, `by_udp`, `boxes` (its
-//! steps), `waiting` (how a device wakes the reactor).
+//! Reading order: [`Kind`] (what is wanted), `ladder` (what there is instead), `kernel`, `place`,
+//! `by_udp`, `boxes` (its steps), `waiting` (how a device wakes the reactor).
 
 mod boxes;
 mod by_udp;
@@ -62,12 +62,14 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BoxOf {
     kind: &'static str,
-    /// The command; where a word has `{}`, the name of the program belongs there, and else behind the last word.
+    /// The command; where a word has `{}`, the name of the program belongs there, and else behind
+    /// the last word.
     words: Vec<String>,
 }
 
 impl BoxOf {
-    /// `process:COMMAND`, `rtl:FOLDER` as Verilator built it, or `p4`, which this binary runs itself.
+    /// `process:COMMAND`, `rtl:FOLDER` as Verilator built it, or `p4`, which this binary runs
+    /// itself.
     fn named(name: &str) -> Option<Self> {
         let (kind, words) = match name.split_once(':') {
             None if name == "p4" => {
@@ -164,7 +166,8 @@ pub(crate) struct Bound {
     members: Members,
 }
 
-/// What a device is to its node: where a replica gets it, who tells it of members, who waits for it.
+/// What a device is to its node: where a replica gets it, who tells it of members, who waits for
+/// it.
 pub(crate) struct Started {
     pub(crate) ladder: Box<dyn Ladder>,
     pub(crate) following: Following,
@@ -249,7 +252,8 @@ impl Bound {
     }
 }
 
-/// Ends what killed nodes of this cluster left in the kernel of this machine, whatever device this one wants ([offload-9]).
+/// Ends what killed nodes of this cluster left in the kernel of this machine, whatever device this
+/// one wants ([offload-9]).
 pub(crate) fn end_orphans(cluster: u128) {
     match quorate_device::xdp::end_orphans(group_of(cluster)) {
         Ok(ended) => {
@@ -257,7 +261,8 @@ pub(crate) fn end_orphans(cluster: u128) {
                 tracing::info!("stopped the device of an earlier process: {}", folder.display());
             }
         }
-        // Who may not look there could not have left anything, but for an earlier process with more rights.
+        // Who may not look there could not have left anything, but for an earlier process with more
+        // rights.
         Err(failed) => tracing::debug!("devices of earlier processes: {failed}"),
     }
 }

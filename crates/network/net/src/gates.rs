@@ -157,8 +157,8 @@ impl Gates {
         times.into_iter().flatten().min()
     }
 
-    /// No client is taken any more. The file of the client socket goes at once: its absence says that
-    /// the node stops.
+    /// No client is taken any more. The file of the client socket goes at once: its absence says
+    /// that the node stops.
     pub(crate) fn shut_clients(&mut self, sources: &mut Sources) -> io::Result<bool> {
         self.clients.state = GateState::Shut;
         if let Some(token) = self.socket.take() {

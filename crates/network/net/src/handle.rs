@@ -37,8 +37,8 @@ pub(crate) const HELD_WAIT: Duration = Duration::from_secs(10);
 /// How long a snapshot is waited for at a time: it may take much longer, and is asked for again.
 pub(crate) const SNAPSHOT_WAIT: Duration = Duration::from_secs(5);
 
-/// How long something asked of the group may take; the replica gives up before, unless its clients are
-/// given more time than this.
+/// How long something asked of the group may take; the replica gives up before, unless its clients
+/// are given more time than this.
 pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(10);
 
 /// Talks to a running reactor from any thread.
@@ -216,15 +216,15 @@ impl Handle {
             .map_err(TransferError::Refused)
     }
 
-    /// Takes a snapshot at this slot or behind it, or at what is applied now. Whoever asks again for the same
-    /// slot, because that took longer than a question may, asks for the same snapshot.
+    /// Takes a snapshot at this slot or behind it, or at what is applied now. Whoever asks again
+    /// for the same slot, because that took longer than a question may, asks for the same snapshot.
     pub fn snapshot(&self, at: Option<Slot>) -> Result<Snapshot, SnapshotError> {
         self.ask(SNAPSHOT_WAIT, |reply| Command::Snapshot(at, reply))
             .map_err(SnapshotError::Unanswered)?
     }
 
-    /// Begins to read all that the node keeps, at most so many bytes a second, to see whether it is sound; a scrub that goes
-    /// on goes on at that pace. What comes of it is in the node's status.
+    /// Begins to read all that the node keeps, at most so many bytes a second, to see whether it is
+    /// sound; a scrub that goes on goes on at that pace. What comes of it is in the node's status.
     pub fn scrub(&self, bytes_per_second: Option<u64>) -> Result<Status, Unanswered> {
         self.ask(ANSWER_WAIT, |reply| Command::Scrub(bytes_per_second, reply))
     }
@@ -234,8 +234,9 @@ impl Handle {
         self.ask(ANSWER_WAIT, Command::Backup)
     }
 
-    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped; an earlier hold goes
-    /// on, if it is not over. The inner error says why this node does not have them all.
+    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped;
+    /// an earlier hold goes on, if it is not over. The inner error says why this node does not have
+    /// them all.
     pub fn hold_streams(
         &self,
         earlier: Option<StreamHold>,
@@ -277,8 +278,8 @@ impl Handle {
             .map_err(GroupError::Unanswered)?
     }
 
-    /// The file with the keys of datagrams has changed: a key that is new is accepted at once, and sent with when
-    /// every peer has it ([pkt-3]).
+    /// The file with the keys of datagrams has changed: a key that is new is accepted at once, and
+    /// sent with when every peer has it ([pkt-3]).
     pub fn rekey(&self, file: KeyFile) {
         self.shared.tell(News::Keys(file));
     }

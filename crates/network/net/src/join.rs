@@ -1,7 +1,7 @@
 //! What a node without a cluster asks others before its reactor runs: the founder, what was founded
-//! ([era-11]); and the founder everybody, whether there is a cluster already. And what a node of a cluster asks
-//! a folder that wants an id, before it gets one: whether it is where it says. And what a node that starts asks the
-//! others: what they remember of its log ([lie-3]).
+//! ([era-11]); and the founder everybody, whether there is a cluster already. And what a node of a
+//! cluster asks a folder that wants an id, before it gets one: whether it is where it says. And
+//! what a node that starts asks the others: what they remember of its log ([lie-3]).
 
 use std::{
     fmt,
@@ -128,8 +128,8 @@ fn is_member(node: NodeId, address: &str, me: NodeId, trust: Option<&Trust>) -> 
     }
 }
 
-/// Whether the folder with this nonce starts at this address, and waits; else what is wrong. Who cannot be
-/// dialled now would be a member that nobody reaches.
+/// Whether the folder with this nonce starts at this address, and waits; else what is wrong. Who
+/// cannot be dialled now would be a member that nobody reaches.
 pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), String> {
     let nobody = NodeId(0);
     let question = Frame::Join(Join { node: nobody, nonce, list_hash: 0 });
@@ -144,12 +144,13 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
     }
 }
 
-/// How long a node that starts waits for what others remember of it. Those that run answer at once; this is for machines
-/// that are gone without a word.
+/// How long a node that starts waits for what others remember of it. Those that run answer at once;
+/// this is for machines that are gone without a word.
 pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// [lie-3] Asks these nodes, all at once, what this one said of its log: the most that is more than its `own`, and who remembers it. Who is not there,
-/// does not answer in time, starts itself, or runs a release that remembers nothing, says nothing.
+/// [lie-3] Asks these nodes, all at once, what this one said of its log: the most that is more than
+/// its `own`, and who remembers it. Who is not there, does not answer in time, starts itself, or
+/// runs a release that remembers nothing, says nothing.
 pub fn recall(
     nodes: &[(NodeId, String)],
     cluster: u128,

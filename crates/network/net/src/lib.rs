@@ -1,7 +1,8 @@
 //! Data planes, and the reactor that owns the sockets.
 //!
-//! Reading order: [`host`] (what the reactor drives; a port of `quorate-node`), [`reactor`] (one turn),
-//! [`tcp`] (the plane), [`plane`] (datagrams beside it), [`clients`], [`join`](mod@join), [`handle`] (how other threads talk to it).
+//! Reading order: [`host`] (what the reactor drives; a port of `quorate-node`), [`reactor`] (one
+//! turn), [`tcp`] (the plane), [`plane`] (datagrams beside it), [`clients`], [`join`](mod@join),
+//! [`handle`] (how other threads talk to it).
 #![forbid(unsafe_code)]
 
 pub mod clients;

@@ -1,5 +1,5 @@
-//! Says what the world repeats a few times, then keeps quiet for a while, then says the last of it and
-//! how many there were in between.
+//! Says what the world repeats a few times, then keeps quiet for a while, then says the last of it
+//! and how many there were in between.
 //!
 //! The last one is never lost: lines tell of a state, and the one that was told last must be true.
 
@@ -34,9 +34,9 @@ impl<K: Ord, L> Limiter<K, L> {
         Self { every_ms, said: BTreeMap::new(), due: None }
     }
 
-    /// A line of this kind, of which `burst` are said in a window. It comes back if it is to be said
-    /// now, with the number of those that were left out before it; else it is held, until another
-    /// one takes its place or the window ends.
+    /// A line of this kind, of which `burst` are said in a window. It comes back if it is to be
+    /// said now, with the number of those that were left out before it; else it is held, until
+    /// another one takes its place or the window ends.
     pub fn offer(&mut self, now: Time, kind: K, burst: u32, line: L) -> Option<(L, u64)> {
         if self.said.len() >= KINDS_MAX && !self.said.contains_key(&kind) {
             // A kind of which nothing is held, and whose window is over, is as good as new.

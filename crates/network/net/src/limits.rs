@@ -32,7 +32,8 @@ pub struct Limits {
     pub unproved_max: usize,
     /// A client that has not proved who it is goes after this.
     pub prove_ms: u64,
-    /// Client connections at a time; further ones wait in the kernel's queue. Each takes a descriptor.
+    /// Client connections at a time; further ones wait in the kernel's queue. Each takes a
+    /// descriptor.
     pub clients_max: usize,
     /// Bytes of one client that its protocol has not used yet, such as part of a large command.
     pub client_backlog_bytes_max: usize,

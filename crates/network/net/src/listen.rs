@@ -199,7 +199,8 @@ impl Listeners {
         self.protection.trust()
     }
 
-    /// Opens sockets for datagrams beside the listener for peers, as far as they are wanted and possible.
+    /// Opens sockets for datagrams beside the listener for peers, as far as they are wanted and
+    /// possible.
     pub fn bind_datagrams(&mut self, wanted: &Wanted) -> Result<(), Refused> {
         self.datagrams = Sockets::open(wanted, self.peer_address)?;
         Ok(())
@@ -229,7 +230,8 @@ impl Listeners {
     }
 
     /// Answers at the peer address in the name of this node while it starts, until what is returned
-    /// is dropped. `node` is `None` while it waits for an id; `cluster` is the node's, if that is known already.
+    /// is dropped. `node` is `None` while it waits for an id; `cluster` is the node's, if that is
+    /// known already.
     pub fn answer_while_starting(
         &self,
         node: impl Into<Option<NodeId>>,
@@ -243,7 +245,8 @@ impl Listeners {
         self.peer_address
     }
 
-    /// Hands over where clients connect, for a protocol that the reactor does not serve; the address stays known.
+    /// Hands over where clients connect, for a protocol that the reactor does not serve; the
+    /// address stays known.
     pub const fn take_client(&mut self) -> Option<TcpListener> {
         self.client.take()
     }

@@ -1,6 +1,6 @@
 //! Races at the reactor's mailbox, explored: the same lines as in production, over primitives of a
-//! scheduler that decides who runs when. A thread that waits for what never comes is a deadlock, which
-//! ends a run.
+//! scheduler that decides who runs when. A thread that waits for what never comes is a deadlock,
+//! which ends a run.
 //!
 //! Each model is shown to work by a reactor that does one thing too late, or not at all.
 
@@ -91,7 +91,8 @@ fn everybody_who_asks_is_answered_or_told_that_it_is_over() {
     );
 }
 
-/// The descriptor is made unreadable after everything was taken: what came in between is slept through.
+/// The descriptor is made unreadable after everything was taken: what came in between is slept
+/// through.
 #[test]
 fn a_reactor_that_drains_late_is_found() {
     assert!(fails(|| {

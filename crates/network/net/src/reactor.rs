@@ -182,8 +182,8 @@ impl<H: Host> Reactor<H> {
         Ok(!self.is_finished(now))
     }
 
-    /// Runs this. If what is counted has grown by it, the hop is stamped with the time at which it began: what left is
-    /// there before it ends.
+    /// Runs this. If what is counted has grown by it, the hop is stamped with the time at which it
+    /// began: what left is there before it ends.
     fn stamping(&mut self, hop: Hop, counted: impl Fn(&Self) -> u64, run: impl FnOnce(&mut Self)) {
         let (began, before) = (self.host.hops().map(|hops| hops.now_ns()), counted(self));
         run(self);

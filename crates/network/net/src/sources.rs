@@ -1,5 +1,5 @@
-//! What the reactor waits for: every descriptor that it watches has a place in one table, and an event
-//! names the place.
+//! What the reactor waits for: every descriptor that it watches has a place in one table, and an
+//! event names the place.
 
 use std::{io, os::fd::AsFd};
 
@@ -13,8 +13,8 @@ use crate::{
 };
 
 new_key_type! {
-    /// A place in the table. The table may use a freed place again, but under another token: an event
-    /// that was reported for the former source is nobody's.
+    /// A place in the table. The table may use a freed place again, but under another token: an
+    /// event that was reported for the former source is nobody's.
     pub(crate) struct Token;
 }
 
@@ -106,7 +106,8 @@ mod tests {
         Source::Client(ConnectionId(number))
     }
 
-    /// Two sockets are ready in one turn, and what the first does ends the second and opens a third.
+    /// Two sockets are ready in one turn, and what the first does ends the second and opens a
+    /// third.
     #[test]
     fn an_event_of_a_source_that_is_gone_is_not_taken_for_its_successors() {
         let mut sources = Sources::new().unwrap();

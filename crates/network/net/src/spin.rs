@@ -1,8 +1,9 @@
-//! How long the reactor polls before it sleeps. Waking a thread costs more than a short wait: an interrupt and, on a virtual
-//! machine, an exit to the host on each side. A lone command pays for that at every hop.
+//! How long the reactor polls before it sleeps. Waking a thread costs more than a short wait: an
+//! interrupt and, on a virtual machine, an exit to the host on each side. A lone command pays for
+//! that at every hop.
 //!
-//! The thread yields its CPU between polls, so nothing that is ready to run waits for it. If the CPU comes back late, others
-//! need it, and the thread stops polling for a while.
+//! The thread yields its CPU between polls, so nothing that is ready to run waits for it. If the
+//! CPU comes back late, others need it, and the thread stops polling for a while.
 
 use quorate_core::time::Time;
 
@@ -37,11 +38,13 @@ impl Spin {
 
 /// Longer than a hop between two processes that are awake, and about the cost of a wake-up.
 const AUTO_US: u64 = 50;
-/// A wait that the thread slept through counts as short up to this many times [`AUTO_US`], as it includes the wake-up.
+/// A wait that the thread slept through counts as short up to this many times [`AUTO_US`], as it
+/// includes the wake-up.
 const SLEPT_TIMES: u64 = 3;
 /// Polling needs this many short waits among the last 16.
 const SHORT_MIN: u32 = 4;
-/// After a turn that worked longer than this a wake-up costs little beside the work, and the CPU is worth more to others.
+/// After a turn that worked longer than this a wake-up costs little beside the work, and the CPU is
+/// worth more to others.
 const TURN_US: u64 = 100;
 /// If a yield takes longer than this, others need the CPU.
 const AWAY_US: u64 = 500;
@@ -92,7 +95,8 @@ impl Spinning {
         true
     }
 
-    /// What [`Spin::Auto`] does now and why, for people; `None` if it simply sleeps, or if the operator chose.
+    /// What [`Spin::Auto`] does now and why, for people; `None` if it simply sleeps, or if the
+    /// operator chose.
     pub(crate) fn why(&self, now: Time) -> Option<String> {
         let why = match (self.wanted, self.for_us(now)) {
             (Spin::Off | Spin::Us(_), _) => return None,

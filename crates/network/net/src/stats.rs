@@ -54,7 +54,8 @@ stats! {
     datagrams_blocked,
     /// Calls that sent datagrams and failed.
     datagrams_failed,
-    /// Frames in datagrams that were malformed, not their sender's, or from a peer that is not connected.
+    /// Frames in datagrams that were malformed, not their sender's, or from a peer that is not
+    /// connected.
     datagram_frames_refused,
     /// System calls that took datagrams.
     calls_datagram_read,

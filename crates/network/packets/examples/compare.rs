@@ -1,7 +1,8 @@
-//! Raw Ethernet beside UDP, over one pair of `veth` between two namespaces, in turns: round trips and runs.
+//! Raw Ethernet beside UDP, over one pair of `veth` between two namespaces, in turns: round trips
+//! and runs.
 //!
-//! `cargo run --release -p quorate-packets --example compare`. Indications: the machine has other work, so each figure
-//! is the best of some rounds.
+//! `cargo run --release -p quorate-packets --example compare`. Indications: the machine has other
+//! work, so each figure is the best of some rounds.
 
 #![allow(
     clippy::print_stdout,
@@ -201,7 +202,8 @@ fn round_trips(kind: &str, spin: bool, cpu: usize) -> [f64; 3] {
     [part(50), part(99), used * 1e6 / ways]
 }
 
-/// Thousands of datagrams per second, negative; µs of the processor for each at its sender and receiver.
+/// Thousands of datagrams per second, negative; µs of the processor for each at its sender and
+/// receiver.
 fn runs(kind: &str, work: bool) -> [f64; 3] {
     let works = if work { "work" } else { "idle" };
     let run = RUN.to_string();

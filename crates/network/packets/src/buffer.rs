@@ -1,19 +1,21 @@
 //! Datagrams as they were sent or heard, bit for bit, in a circle of bytes ([pkt-5], [pkt-8]).
 //!
-//! What was voted for is not here: a log and the bytes of values are kept elsewhere, by their names. So
-//! whatever is freed here is missed by nobody but who wants a repair.
+//! What was voted for is not here: a log and the bytes of values are kept elsewhere, by their
+//! names. So whatever is freed here is missed by nobody but who wants a repair.
 
 use std::{collections::VecDeque, ops::Range};
 
 /// A circle of datagrams, each found by its number.
 ///
-/// Datagrams lie one behind the other: equal ones in a row are one slice, which a kernel cuts again.
+/// Datagrams lie one behind the other: equal ones in a row are one slice, which a kernel cuts
+/// again.
 pub struct Buffer {
     /// The circle.
     bytes: Vec<u8>,
     /// In the order in which they came: the oldest is freed first.
     held: VecDeque<Entry>,
-    /// Where each number is in `held`, counted from the first entry ever; at its place modulo the length.
+    /// Where each number is in `held`, counted from the first entry ever; at its place modulo the
+    /// length.
     places: Vec<u64>,
     /// How many entries were freed.
     freed: u64,
@@ -43,16 +45,16 @@ impl Buffer {
         }
     }
 
-    /// Whether these datagrams could be here at once, if nothing else were. Up to one may be lost at the end
-    /// of the circle.
+    /// Whether these datagrams could be here at once, if nothing else were. Up to one may be lost
+    /// at the end of the circle.
     pub fn could_hold(&self, bytes: usize, datagrams: usize) -> bool {
         let longest = bytes.div_ceil(datagrams.max(1));
         datagrams <= self.places.len() && bytes + longest <= self.bytes.len()
     }
 
-    /// Room for a datagram, which the caller fills. Frees the oldest ones as far as that is needed, if
-    /// `may_free` says of each number that it may go; `None` if one may not, or the number, or
-    /// a newer one that shares its place, is held.
+    /// Room for a datagram, which the caller fills. Frees the oldest ones as far as that is needed,
+    /// if `may_free` says of each number that it may go; `None` if one may not, or the number, or a
+    /// newer one that shares its place, is held.
     pub fn insert(
         &mut self,
         number: u64,
@@ -145,9 +147,9 @@ impl Buffer {
         Some(&self.bytes[entry.at..entry.at + entry.length])
     }
 
-    /// The datagrams from `number` on that lie in one row: all of one length, but for the last, which may
-    /// be shorter; at most `count` of them and `bytes_max` bytes. The range of their numbers, the length
-    /// and the bytes.
+    /// The datagrams from `number` on that lie in one row: all of one length, but for the last,
+    /// which may be shorter; at most `count` of them and `bytes_max` bytes. The range of their
+    /// numbers, the length and the bytes.
     pub fn run(&self, number: u64, count: u64, bytes_max: usize) -> Option<Run<'_>> {
         let mut index = self.find(number)?;
         let first = self.held[index];
@@ -212,8 +214,8 @@ mod tests {
         (0..length).map(|_| dice.word().to_le_bytes()[0]).collect()
     }
 
-    /// [pkt-8] Against a map that keeps everything: what is found is what was put, bit for bit; what is
-    /// freed is older than all that is found.
+    /// [pkt-8] Against a map that keeps everything: what is found is what was put, bit for bit;
+    /// what is freed is older than all that is found.
     #[test]
     fn what_is_found_is_what_was_put() {
         for seed in 0..60 {

@@ -1,4 +1,5 @@
-//! Repairs: an original datagram in an envelope, in two parts if it fills a datagram of its own ([pkt-5]).
+//! Repairs: an original datagram in an envelope, in two parts if it fills a datagram of its own
+//! ([pkt-5]).
 
 use std::collections::BTreeMap;
 
@@ -24,8 +25,8 @@ pub(crate) fn parts(
 pub(crate) struct Joins(BTreeMap<u64, Partial>);
 
 impl Joins {
-    /// One part; the original, if that was the last one that was missing. What does not fit is dropped:
-    /// whoever wants it asks again.
+    /// One part; the original, if that was the last one that was missing. What does not fit is
+    /// dropped: whoever wants it asks again.
     pub(crate) fn add(
         &mut self,
         first: u64,

@@ -161,8 +161,8 @@ impl Header {
         bytes
     }
 
-    /// The header of a datagram, its tag and its payload. Nothing is believed yet: the tag is for the
-    /// caller to check.
+    /// The header of a datagram, its tag and its payload. Nothing is believed yet: the tag is for
+    /// the caller to check.
     pub fn read(datagram: &[u8]) -> Result<(Self, [u8; TAG_BYTES], &[u8]), Malformed> {
         let Some((head, payload)) = datagram.split_first_chunk::<HEADER_BYTES>() else {
             return Err(Malformed::Short);
@@ -261,8 +261,8 @@ mod tests {
         }
     }
 
-    /// [pkt-1] Numbers begin at 1 and never wrap, for each part of the message; flags, kinds and channels are
-    /// those that there are.
+    /// [pkt-1] Numbers begin at 1 and never wrap, for each part of the message; flags, kinds and
+    /// channels are those that there are.
     #[test]
     fn impossible_headers_are_refused() {
         let read = |header: Header| Header::read(&header.bytes()).map(|(header, ..)| header);

@@ -1,4 +1,5 @@
-//! Datagrams of others as they came, for whoever lacks them, and who waits for one that is missing here too.
+//! Datagrams of others as they came, for whoever lacks them, and who waits for one that is missing
+//! here too.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -99,7 +100,8 @@ mod tests {
         ChannelName { owner: NodeId(owner), boot, channel: 1 }
     }
 
-    /// Two leaders are kept apart; a third one, or a new boot, takes the place of what nobody used last.
+    /// Two leaders are kept apart; a third one, or a new boot, takes the place of what nobody used
+    /// last.
     #[test]
     fn the_last_two_channels_are_kept() {
         let limits = Limits { buffer_bytes: 10_000, ..Limits::of_mtu(1500) };

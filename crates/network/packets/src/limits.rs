@@ -19,9 +19,11 @@ pub const OWN_CHANNELS_MAX: usize = 250;
 /// What an endpoint may hold, and how long it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest datagram, header included: the MTU without [`IP_UDP_BYTES`]. Nothing is ever cut by IP.
+    /// Longest datagram, header included: the MTU without [`IP_UDP_BYTES`]. Nothing is ever cut by
+    /// IP.
     pub datagram_bytes: usize,
-    /// Datagrams that are kept for repairs: of each channel of this node, and of each that it hears.
+    /// Datagrams that are kept for repairs: of each channel of this node, and of each that it
+    /// hears.
     pub buffer_bytes: usize,
     /// The same of a channel to one node: a lone receiver asks soon, and nobody for it.
     pub one_buffer_bytes: usize,
@@ -43,11 +45,13 @@ pub struct Limits {
     pub tries_max: u32,
     /// A range is given up after at least this long.
     pub giveup_us: u64,
-    /// The first tail follows the last datagram after this long; each further one after twice as long.
+    /// The first tail follows the last datagram after this long; each further one after twice as
+    /// long.
     pub tail_us: u64,
     /// No tail waits longer: heartbeats say the same.
     pub heartbeat_us: u64,
-    /// The same of a channel to one node, which has every heartbeat by itself: no tail waits so long.
+    /// The same of a channel to one node, which has every heartbeat by itself: no tail waits so
+    /// long.
     pub one_tail_us: u64,
     /// What a report tells at once, and how often one comes at most.
     pub report_us: u64,
@@ -55,7 +59,8 @@ pub struct Limits {
     pub repair_percent: [u64; 2],
     /// The link, in bytes per second.
     pub link_bytes_s: u64,
-    /// What a chain may take of it, in percent: whoever hands on has votes and repairs of its own to send.
+    /// What a chain may take of it, in percent: whoever hands on has votes and repairs of its own
+    /// to send.
     pub chain_percent: u64,
     /// Answers to probes per second, and half of that at once.
     pub answers_s: u64,

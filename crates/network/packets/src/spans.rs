@@ -81,8 +81,8 @@ impl Spans {
         missing
     }
 
-    /// If it begins with `number` or below: the first number behind that it lacks. What is below that is
-    /// taken out.
+    /// If it begins with `number` or below: the first number behind that it lacks. What is below
+    /// that is taken out.
     pub fn take_first(&mut self, number: u64) -> Option<u64> {
         let entry = self.0.first_entry()?;
         (*entry.key() <= number).then(|| entry.remove())

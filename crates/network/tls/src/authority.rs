@@ -1,7 +1,8 @@
-//! A small authority for those who have none: two, to be exact, one that nodes are certified by and one for clients.
+//! A small authority for those who have none: two, to be exact, one that nodes are certified by and
+//! one for clients.
 //!
-//! Its folder holds the keys of both, and stays with whoever runs the cluster. What nodes and clients need is made in
-//! folders of their own, to be copied there.
+//! Its folder holds the keys of both, and stays with whoever runs the cluster. What nodes and
+//! clients need is made in folders of their own, to be copied there.
 
 use std::{
     fs,
@@ -67,8 +68,9 @@ impl From<rcgen::Error> for AuthorityError {
     }
 }
 
-/// Makes both authorities of a cluster in an empty folder. With `renew`, new ones beside those that are there: the
-/// files have both certificates, so that old and new are trusted together, and the new ones sign from now on.
+/// Makes both authorities of a cluster in an empty folder. With `renew`, new ones beside those that
+/// are there: the files have both certificates, so that old and new are trusted together, and the
+/// new ones sign from now on.
 pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), AuthorityError> {
     if !is_label(cluster) {
         return Err(AuthorityError::BadName(cluster.to_owned()));
@@ -87,7 +89,8 @@ pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), 
                 return Err(no_authority(folder, why));
             }
             let text = fs::read_to_string(&cert).map_err(failed(&cert))?;
-            // The one before is enough: what it signed is trusted until it is renewed by the new one.
+            // The one before is enough: what it signed is trusted until it is renewed by the new
+            // one.
             before = first_certificate(&text).to_owned();
         }
         let mut params = CertificateParams::new(Vec::new())?;
@@ -114,7 +117,8 @@ pub fn cluster(folder: &Path) -> Result<String, AuthorityError> {
     cluster_of(folder, "ca", NODES)
 }
 
-/// Makes `node-N` in the authority's folder: what one node needs. It can be dialled by clients at these hosts.
+/// Makes `node-N` in the authority's folder: what one node needs. It can be dialled by clients at
+/// these hosts.
 pub fn node(
     folder: &Path,
     node: u32,

@@ -64,7 +64,8 @@ pub struct ClientFiles {
 }
 
 impl ClientFiles {
-    /// A folder as `quorate cert client` makes it; or a node's own, which may do what an operator may.
+    /// A folder as `quorate cert client` makes it; or a node's own, which may do what an operator
+    /// may.
     pub fn in_folder(folder: &Path) -> Self {
         let at = |name: &str| folder.join(name);
         let own = at("client.crt");

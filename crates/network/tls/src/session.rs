@@ -1,7 +1,9 @@
-//! One session of TLS, without a socket: bytes of the network on one side, bytes of the connection on the other.
+//! One session of TLS, without a socket: bytes of the network on one side, bytes of the connection
+//! on the other.
 //!
-//! The library has an interface without buffers, too, which copies less. It panics when it is asked again after bytes
-//! that it refused, and what strangers send must never end a node: this one does not.
+//! The library has an interface without buffers, too, which copies less. It panics when it is asked
+//! again after bytes that it refused, and what strangers send must never end a node: this one does
+//! not.
 
 use std::{
     fmt,
@@ -151,7 +153,8 @@ impl Session {
         self.readable > 0 || self.used < self.incoming.len()
     }
 
-    /// Bytes for the connection. An empty `into` takes none, and the handshake goes on all the same.
+    /// Bytes for the connection. An empty `into` takes none, and the handshake goes on all the
+    /// same.
     pub fn take(&mut self, into: &mut [u8]) -> Taken {
         let Some(connection) = self.connection.as_mut() else {
             return Taken::Failed;
@@ -165,7 +168,8 @@ impl Session {
                     self.readable = self.readable.saturating_sub(count);
                     return Taken::Some(count);
                 }
-                // Nothing now: the only other thing that it says is an end without a goodbye, which the socket sees.
+                // Nothing now: the only other thing that it says is an end without a goodbye, which
+                // the socket sees.
                 Err(_) => self.readable = 0,
             }
             if self.failure.is_some() {
@@ -199,7 +203,8 @@ impl Session {
 
     // To the network.
 
-    /// Encrypts the beginning of these bytes, as far as there is room ahead of the network: how many.
+    /// Encrypts the beginning of these bytes, as far as there is room ahead of the network: how
+    /// many.
     pub fn seal(&mut self, bytes: &[u8]) -> usize {
         self.seal_all(&[IoSlice::new(bytes)])
     }

@@ -1,5 +1,5 @@
-//! A connection that waits: a socket, and the session between its bytes and the network, if there is one. Copies are
-//! the same connection, so that one thread can read and another write.
+//! A connection that waits: a socket, and the session between its bytes and the network, if there
+//! is one. Copies are the same connection, so that one thread can read and another write.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -52,8 +52,8 @@ impl Stream {
         self.0.socket.shutdown(Shutdown::Both)
     }
 
-    /// Both sides prove who they are; nothing to do where they need not. With a time-out of the socket it may end with
-    /// `WouldBlock`, and go on when it is called again.
+    /// Both sides prove who they are; nothing to do where they need not. With a time-out of the
+    /// socket it may end with `WouldBlock`, and go on when it is called again.
     pub fn handshake(&self) -> io::Result<()> {
         let Some(session) = &self.0.session else {
             return Ok(());
@@ -96,7 +96,8 @@ impl Stream {
         let _wire = lock(&self.0.wire);
         let mut bytes = Vec::new();
         lock(session).flush(&mut bytes)?;
-        // Not under the session's lock: who reads must not wait for who writes, or two ends could wait for each other.
+        // Not under the session's lock: who reads must not wait for who writes, or two ends could
+        // wait for each other.
         (&self.0.socket).write_all(&bytes)
     }
 }

@@ -109,7 +109,8 @@ impl Trust {
         Ok(Self { files: Arc::new(files), own, now: Arc::new(RwLock::new(Arc::new(in_force))) })
     }
 
-    /// Reads the files again. Whether they have changed; if they cannot be used, what was in force stays.
+    /// Reads the files again. Whether they have changed; if they cannot be used, what was in force
+    /// stays.
     pub fn reload(&self) -> Result<bool, BadFiles> {
         let new = InForce::load(&self.files, &self.own)?;
         if new.made_of == self.in_force().made_of {

@@ -37,15 +37,16 @@ pub(crate) fn any_node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> 
     nodes.next().is_none().then_some(first)
 }
 
-/// Who a certificate names, of this cluster. A node and a client cannot both be in one: it would be a node.
+/// Who a certificate names, of this cluster. A node and a client cannot both be in one: it would be
+/// a node.
 pub(crate) fn who(certificate: &CertificateDer<'_>, cluster: &str) -> Who {
     let node = node_of(certificate, cluster).map(Who::Node);
     let client = || client_of(certificate, cluster).map(Who::Client);
     node.or_else(client).unwrap_or(Who::Unnamed)
 }
 
-/// The common name in the first of these certificates, as programs know users whose certificates are of somebody else's
-/// authority.
+/// The common name in the first of these certificates, as programs know users whose certificates
+/// are of somebody else's authority.
 pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
     let first = certificates?.first()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(first).ok()?;
@@ -146,7 +147,8 @@ impl ClientCertVerifier for ClientsIn {
     signatures_by!(clients);
 }
 
-/// Judges whom this node dialled. The name that it dials with is a node's, or that of any node of the cluster.
+/// Judges whom this node dialled. The name that it dials with is a node's, or that of any node of
+/// the cluster.
 #[derive(Debug)]
 pub(crate) struct PeersOut {
     pub(crate) roots: RootCertStore,

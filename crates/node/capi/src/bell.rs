@@ -23,7 +23,8 @@ pub struct Bell {
 #[derive(Debug, Default)]
 struct State {
     rung: u64,
-    /// Threads that wait for it: without any, and with a descriptor that is readable, a ring is no system call.
+    /// Threads that wait for it: without any, and with a descriptor that is readable, a ring is no
+    /// system call.
     waiting: usize,
     /// The descriptor is readable, or is about to be.
     readable: bool,
@@ -61,14 +62,14 @@ impl Bell {
         }
     }
 
-    /// The descriptor is not readable from here to the next ring, or soon, for one that is under way. What rang before is
-    /// to be looked at behind this call, which one thread makes at a time.
+    /// The descriptor is not readable from here to the next ring, or soon, for one that is under
+    /// way. What rang before is to be looked at behind this call, which one thread makes at a time.
     pub fn hush(&self) {
         if !self.state().readable {
             return;
         }
-        // What a ring has not written yet is read the next time. Who rings between the read and the line below writes
-        // nothing, and is seen by who looks now.
+        // What a ring has not written yet is read the next time. Who rings between the read and the
+        // line below writes nothing, and is seen by who looks now.
         if rustix::io::read(&self.descriptor, &mut [0; 8]).is_ok() {
             self.state().readable = false;
         }
@@ -145,7 +146,8 @@ mod tests {
 
     use super::*;
 
-    /// A ring that writes late, as when its thread stands still, leaves nothing that a hush does not find.
+    /// A ring that writes late, as when its thread stands still, leaves nothing that a hush does
+    /// not find.
     #[test]
     fn what_is_written_late_is_read_by_the_next_hush() {
         let bell = Bell::new().unwrap();

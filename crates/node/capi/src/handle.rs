@@ -32,7 +32,8 @@ type Delivery = Option<Cursor>;
 struct Hand {
     ended: Option<Ended>,
     values: Values,
-    /// Which of the handle's epochs the values are of, and the last of them that was delivered and is not told.
+    /// Which of the handle's epochs the values are of, and the last of them that was delivered and
+    /// is not told.
     epoch: u64,
     delivered: Option<u64>,
 }
@@ -306,7 +307,8 @@ impl Handle {
         self.source.close()
     }
 
-    /// Passes on the completions that wait, without a turn: for the end. Those that another thread is at are its own.
+    /// Passes on the completions that wait, without a turn: for the end. Those that another thread
+    /// is at are its own.
     pub fn last_completions(&self, each: impl FnMut((Done, Outcome))) {
         let hand = self.hand.try_lock().ok();
         let left = hand.and_then(|mut hand| hand.ended.take());
@@ -330,7 +332,8 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.with(|hand, _| {
             self.handle.settle(hand);
-            // What is not delivered now may be forgotten before it is: then that is what there is to tell.
+            // What is not delivered now may be forgotten before it is: then that is what there is
+            // to tell.
             hand.values.clear();
         });
         self.handle.dispatcher.store(0, Ordering::Release);
@@ -389,7 +392,8 @@ impl Turn<'_> {
         if values { self.next_value() } else { Event::Nothing }
     }
 
-    /// What callbacks have submitted leaves when there is nothing more to gather, or has waited long enough.
+    /// What callbacks have submitted leaves when there is nothing more to gather, or has waited
+    /// long enough.
     fn gather(&self) {
         if !self.handle.gathers.load(Ordering::Relaxed) {
             return;
@@ -423,7 +427,8 @@ impl Turn<'_> {
         })
     }
 
-    /// A value was delivered: the next one follows, unless the program said meanwhile where to go on.
+    /// A value was delivered: the next one follows, unless the program said meanwhile where to go
+    /// on.
     pub fn delivered(&self, slot: u64, epoch: u64) {
         self.with(|hand, _| {
             if hand.epoch == epoch && hand.values.front().is_some_and(|(at, _)| *at == slot) {

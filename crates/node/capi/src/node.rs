@@ -49,7 +49,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Begins to start a node; `bell` rings for whoever reads values. It takes what is gathered in `submits`.
+    /// Begins to start a node; `bell` rings for whoever reads values. It takes what is gathered in
+    /// `submits`.
     pub fn start(
         options: Options,
         bell: &Arc<Bell>,
@@ -151,7 +152,8 @@ impl Node {
         self.with(|replica| replica.register())
     }
 
-    /// Appends values once, however often they are asked for under this number; `done` hears the failure as it is.
+    /// Appends values once, however often they are asked for under this number; `done` hears the
+    /// failure as it is.
     pub fn append_once(
         &self,
         at: Sequenced,
@@ -162,7 +164,8 @@ impl Node {
         self.with(|up| up.submit_once(at, command, |reply| done(reply.map(|reply| ends(&reply)))))
     }
 
-    /// Has the node take what is gathered, on its own thread: so what is gathered until it turns to that goes with it.
+    /// Has the node take what is gathered, on its own thread: so what is gathered until it turns to
+    /// that goes with it.
     fn pull(local: &Local, options: &Arc<Options>, submits: &Arc<Submits>, bell: &Arc<Bell>) {
         let taken = Arc::new(Mutex::new(None::<Bundle>));
         let make = {
@@ -170,7 +173,8 @@ impl Node {
             let (options, submits, bell) =
                 (Arc::clone(options), Arc::clone(submits), Arc::clone(bell));
             move |_| {
-                // Only this takes any, once for each that was told: there is one, unless the end has come.
+                // Only this takes any, once for each that was told: there is one, unless the end
+                // has come.
                 let Some((first, more)) = submits.take() else {
                     return Vec::new();
                 };

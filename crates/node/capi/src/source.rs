@@ -37,7 +37,8 @@ pub enum Read {
 /// Values with their slots, one behind the other.
 pub type Values = VecDeque<(u64, Arc<[u8]>)>;
 
-/// A node, here or elsewhere. All calls return at once, but [`Source::status`] and [`Source::close`].
+/// A node, here or elsewhere. All calls return at once, but [`Source::status`] and
+/// [`Source::close`].
 pub trait Source: Send + Sync {
     /// Values were gathered ([`crate::submits`]) and nobody was told yet.
     fn gathered(&self);
@@ -51,12 +52,14 @@ pub trait Source: Send + Sync {
     /// Asks for the next slot to be given out, as of now or later, for the whole cluster.
     fn sync(&self, done: Done) -> Result<(), Failed>;
 
-    /// Reading goes on here; an end is already the slot that it is if that is known. Values that are appended from
-    /// here afterwards are not before an end. `Err`: that slot is known to be forgotten.
+    /// Reading goes on here; an end is already the slot that it is if that is known. Values that
+    /// are appended from here afterwards are not before an end. `Err`: that slot is known to be
+    /// forgotten.
     fn seek(&self, cursor: Cursor) -> Result<Cursor, Failed>;
 
-    /// Values from this cursor on, which is where reading went on last, or behind what was taken since: some of them go
-    /// `to` the end of that. `Some`: why there is none. An end becomes a slot as soon as it is known which.
+    /// Values from this cursor on, which is where reading went on last, or behind what was taken
+    /// since: some of them go `to` the end of that. `Some`: why there is none. An end becomes a
+    /// slot as soon as it is known which.
     fn read(&self, cursor: &mut Cursor, to: &mut Values) -> Option<Read>;
 
     /// The value in this slot, if it is held here; nothing is said of delivery.
@@ -68,7 +71,8 @@ pub trait Source: Send + Sync {
     /// Hears what there is, on the thread that takes events.
     fn hear(&self) {}
 
-    /// Readable while there may be something to take; `None`: whenever the bell rang, and only then.
+    /// Readable while there may be something to take; `None`: whenever the bell rang, and only
+    /// then.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

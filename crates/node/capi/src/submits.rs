@@ -1,7 +1,8 @@
-//! What a program submits: gathered where it does that, taken from there in bundles, and told of in bundles.
+//! What a program submits: gathered where it does that, taken from there in bundles, and told of in
+//! bundles.
 //!
-//! A value costs one lock that is hardly ever contended, and no wake: whoever carries values is woken by the first of a
-//! bundle, and the program once for all that a bundle became.
+//! A value costs one lock that is hardly ever contended, and no wake: whoever carries values is
+//! woken by the first of a bundle, and the program once for all that a bundle became.
 
 use std::{
     collections::VecDeque,
@@ -55,7 +56,8 @@ impl Bundle {
     }
 }
 
-/// What became of a bundle: the first so many values are in slots from this one on, the others ended otherwise.
+/// What became of a bundle: the first so many values are in slots from this one on, the others
+/// ended otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {
     /// The slot of the first value.
@@ -155,7 +157,8 @@ impl State {
 }
 
 impl Submits {
-    /// Nothing is open. Values of at most this size are taken, unless `closed` says why none is yet.
+    /// Nothing is open. Values of at most this size are taken, unless `closed` says why none is
+    /// yet.
     pub fn new(value_bytes_max: usize, closed: Option<Failed>) -> Self {
         let state = State { closed, ..State::default() };
         Self { state: Mutex::new(state), value_bytes_max: AtomicUsize::new(value_bytes_max) }
@@ -199,7 +202,8 @@ impl Submits {
         Some((bundle, !state.gathered.is_empty()))
     }
 
-    /// This became of a bundle. Those who wait hear it at once; `true`: there is something for the program.
+    /// This became of a bundle. Those who wait hear it at once; `true`: there is something for the
+    /// program.
     pub fn end(&self, bundle: Bundle, ends: Ends) -> bool {
         let bytes = bundle.value_bytes();
         let (mut for_program, mut at_once) = (Vec::with_capacity(bundle.count()), Vec::new());
@@ -264,7 +268,8 @@ impl Submits {
         self.state().closed = None;
     }
 
-    /// No value is taken any more, and those that were gathered ended so. `true`: there is something for the program.
+    /// No value is taken any more, and those that were gathered ended so. `true`: there is
+    /// something for the program.
     pub fn close(&self, why: &Failed) -> bool {
         let gathered = {
             let mut state = self.state();

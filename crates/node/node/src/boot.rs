@@ -1,8 +1,8 @@
-//! How a process of a node starts, from an identity to what a reactor can run: the same in production and
-//! in the simulator.
+//! How a process of a node starts, from an identity to what a reactor can run: the same in
+//! production and in the simulator.
 //!
-//! The start is counted, durably. A node that may have forgotten votes takes a new incarnation, durably,
-//! before its log is opened in it. Only then does anything speak.
+//! The start is counted, durably. A node that may have forgotten votes takes a new incarnation,
+//! durably, before its log is opened in it. Only then does anything speak.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -35,7 +35,8 @@ pub enum Step<'a> {
     Disk(&'a str),
     /// The log is read, and that is how far it is.
     Reading(Reading),
-    /// The last stop was unclean and votes may be forgotten, so the node starts in this new incarnation.
+    /// The last stop was unclean and votes may be forgotten, so the node starts in this new
+    /// incarnation.
     Forgot(Incarnation),
     /// The log lost votes, in these places.
     Lost(&'a [String]),
@@ -56,12 +57,12 @@ pub trait Starter {
     /// Hears of what happens.
     fn hear(&mut self, step: Step<'_>);
 
-    /// [lie-3] Asks the others what this node said of its log: the most that is more than it has, and who remembers it. Who
-    /// does not answer soon is not waited for.
+    /// [lie-3] Asks the others what this node said of its log: the most that is more than it has,
+    /// and who remembers it. Who does not answer soon is not waited for.
     fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)>;
 
-    /// Room on the disk is missing, as the error says. Returns when it is worth another try; false if the
-    /// start is to end instead.
+    /// Room on the disk is missing, as the error says. Returns when it is worth another try; false
+    /// if the start is to end instead.
     fn wait_for_room(&mut self, error: &BootError) -> bool;
 }
 
@@ -82,8 +83,8 @@ pub struct Question<'a> {
 pub struct Parts<S, F> {
     /// What executes the commands.
     pub service: S,
-    /// Below which slot the service has everything, for good: a log that knows less has lost its end. Asked
-    /// only where a service never has what its log has not.
+    /// Below which slot the service has everything, for good: a log that knows less has lost its
+    /// end. Asked only where a service never has what its log has not.
     pub stored_to: fn(&mut S) -> Slot,
     /// The protocol of the clients.
     pub front: F,
@@ -145,11 +146,11 @@ impl From<LogError> for BootError {
     }
 }
 
-/// Starts a process of this node: counts the start, opens the log, rebuilds what the node knows, and joins
-/// it with a service and a front.
+/// Starts a process of this node: counts the start, opens the log, rebuilds what the node knows,
+/// and joins it with a service and a front.
 ///
-/// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes comes back in
-/// a new incarnation, any other one as who it was ([volatile-3]). Its clock begins at zero.
+/// A new process start is recorded first ([volatile-1]); a node that may have forgotten votes comes
+/// back in a new incarnation, any other one as who it was ([volatile-3]). Its clock begins at zero.
 pub fn boot<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,
@@ -185,8 +186,9 @@ pub struct Alone {
     pub damaged: Vec<String>,
 }
 
-/// As [`boot`], of a node that will never hear of the others again: its votes count as decided, up to the first
-/// slot for which it has none. On a copy of the node only: what it applies then may never have been decided.
+/// As [`boot`], of a node that will never hear of the others again: its votes count as decided, up
+/// to the first slot for which it has none. On a copy of the node only: what it applies then may
+/// never have been decided.
 pub fn boot_alone<H: Home, S: StateMachine, F: Front>(
     mut identity: Identity<H>,
     parts: Parts<S, F>,
@@ -231,8 +233,8 @@ fn count_own_votes(recovery: &mut Recovery) -> Alone {
     }
 }
 
-/// Tries until there is room: a full disk is no reason to leave a cluster that waits for this node's
-/// votes.
+/// Tries until there is room: a full disk is no reason to leave a cluster that waits for this
+/// node's votes.
 fn for_room<T>(
     starter: &mut dyn Starter,
     mut attempt: impl FnMut(&mut dyn Starter) -> Result<T, BootError>,
@@ -262,7 +264,8 @@ fn take_incarnation<H: Home>(
     Ok(())
 }
 
-/// [disk-8], [volatile-1] A log that lost votes makes a new incarnation, with which it is opened again.
+/// [disk-8], [volatile-1] A log that lost votes makes a new incarnation, with which it is opened
+/// again.
 fn open_log<H: Home>(
     identity: &mut Identity<H>,
     last: LastStop,

@@ -48,8 +48,8 @@ impl LockedFolder {
         Ok(())
     }
 
-    /// Refuses a folder into which no backup can be restored: there is a node in it, or anything else but what
-    /// an attempt to restore one has left behind. Nothing is written.
+    /// Refuses a folder into which no backup can be restored: there is a node in it, or anything
+    /// else but what an attempt to restore one has left behind. Nothing is written.
     pub fn refuse_used(folder: &Path) -> Result<(), IdentityError> {
         if Self::holds_identity(folder)? {
             let folder = folder.to_owned();
@@ -82,8 +82,8 @@ impl LockedFolder {
         Self::locked(folder)
     }
 
-    /// Makes the folder if it is missing, and locks it. It must hold nothing but what an earlier attempt
-    /// to make it a node's has left behind.
+    /// Makes the folder if it is missing, and locks it. It must hold nothing but what an earlier
+    /// attempt to make it a node's has left behind.
     pub fn create(folder: &Path) -> Result<Self, IdentityError> {
         if !folder.exists() {
             fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))?;
@@ -114,13 +114,15 @@ impl LockedFolder {
         })
     }
 
-    /// The same with a disk that is driven as wanted, and whose flushes take at least this long: for measurements.
+    /// The same with a disk that is driven as wanted, and whose flushes take at least this long:
+    /// for measurements.
     #[must_use]
     pub fn with_disk(self, engine: Want, flush: Duration) -> Self {
         Self { flush, engine, ..self }
     }
 
-    /// Reads which node the folder belongs to, without locking or changing anything, for the offline tools.
+    /// Reads which node the folder belongs to, without locking or changing anything, for the
+    /// offline tools.
     pub fn peek(folder: &Path) -> Result<Founding, IdentityError> {
         identity::peek(&DataFolder::new(folder), folder)
     }
@@ -163,8 +165,8 @@ impl Home for LockedFolder {
         Ok(bytes.try_into().map(u64::from_le_bytes).ok())
     }
 
-    /// Written in place, as another file of this name would not be the one that is locked: a crash may
-    /// leave a part, which is none.
+    /// Written in place, as another file of this name would not be the one that is locked: a crash
+    /// may leave a part, which is none.
     fn keep_nonce(&mut self, nonce: u64) -> Result<(), DiskError> {
         let path = self.path().join(LOCK);
         let mut file = &self.lock;

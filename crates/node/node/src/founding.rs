@@ -1,5 +1,5 @@
-//! The first start of a node: it founds a cluster, joins the one that its founder has founded ([era-11]), or
-//! joins one that exists, under an id that it gets by the log ([join-2]).
+//! The first start of a node: it founds a cluster, joins the one that its founder has founded
+//! ([era-11]), or joins one that exists, under an id that it gets by the log ([join-2]).
 //!
 //! Who asks whom, over which wires, is the caller's. What is written, and in which order, is here.
 
@@ -92,8 +92,8 @@ pub fn found<H: Home>(
     Identity::create(home, founding)
 }
 
-/// A node that may ask its founder: its nonce is durable ([join-2]), so that after a crash on its way
-/// it asks as the same folder.
+/// A node that may ask its founder: its nonce is durable ([join-2]), so that after a crash on its
+/// way it asks as the same folder.
 #[derive(Debug)]
 pub struct Joining<H> {
     home: H,
@@ -140,8 +140,8 @@ pub struct Joined {
     pub learns: bool,
 }
 
-/// A node that may ask a group for an id: its nonce is durable ([join-2]), so that after a crash on its way
-/// it asks as the same folder, and gets the same id.
+/// A node that may ask a group for an id: its nonce is durable ([join-2]), so that after a crash on
+/// its way it asks as the same folder, and gets the same id.
 #[derive(Debug)]
 pub struct Newcomer<H> {
     home: H,

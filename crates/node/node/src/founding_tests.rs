@@ -83,8 +83,8 @@ fn two_processes_cannot_join_with_one_folder() {
     assert!(matches!(problem, IdentityError::InUse { .. }), "{problem}");
 }
 
-/// [join-2] However often it is interrupted, with power cut each time: what the founder was once asked
-/// with is what it is asked with ever after.
+/// [join-2] However often it is interrupted, with power cut each time: what the founder was once
+/// asked with is what it is asked with ever after.
 #[test]
 fn a_nonce_that_was_spoken_is_never_another_one() {
     for seed in 0..200 {

@@ -19,8 +19,9 @@ pub trait Home: SmallFiles {
     /// The disk cannot be used.
     fn open_disk(&mut self, tell: &mut dyn FnMut(&str)) -> Result<Self::Disk, DiskError>;
 
-    /// The number by which the founder tells this home from others with the same node id ([era-11]), if
-    /// there is one. It may not be durable, if the process that wrote it down did not end well.
+    /// The number by which the founder tells this home from others with the same node id
+    /// ([era-11]), if there is one. It may not be durable, if the process that wrote it down did
+    /// not end well.
     ///
     /// # Errors
     /// There may be one, but it cannot be read.

@@ -1,4 +1,5 @@
-//! The stamps of a node ([`quorate_replica::hops`]) by the clock of its machine, and the file that they are left in.
+//! The stamps of a node ([`quorate_replica::hops`]) by the clock of its machine, and the file that
+//! they are left in.
 
 use std::{fs, io, path::Path};
 

@@ -109,8 +109,8 @@ pub trait PeerSide {
     /// The peer is gone.
     fn peer_down(&mut self, now: Now, node: NodeId);
 
-    /// More than half of the others say that this node was removed from the cluster: it was away when that was
-    /// decided, and nobody will tell it in the log ([member-1]).
+    /// More than half of the others say that this node was removed from the cluster: it was away
+    /// when that was decided, and nobody will tell it in the log ([member-1]).
     fn told_removed(&mut self, now: Now);
 
     /// A frame from a peer whose handshake is done.
@@ -122,11 +122,12 @@ pub trait PeerSide {
     /// [lie-3] A node that starts asks what it said of its log before.
     fn recall(&self, node: NodeId) -> Written;
 
-    /// What this node may speak: nothing below the level that the group uses, as far as it has applied that
-    /// ([level-7]). Asked in each turn.
+    /// What this node may speak: nothing below the level that the group uses, as far as it has
+    /// applied that ([level-7]). Asked in each turn.
     fn levels(&self) -> Levels;
 
-    /// Who has an id and where they listen, if that has changed since the last call. Asked in each turn.
+    /// Who has an id and where they listen, if that has changed since the last call. Asked in each
+    /// turn.
     fn take_table(&mut self) -> Option<PeerTable>;
 }
 
@@ -161,8 +162,8 @@ pub enum Order {
     /// Take a snapshot at this slot or behind it, or at what is applied now; ends with
     /// [`Outcome::Snapshot`]. Ordered again before its end, it is the same attempt.
     Snapshot(Option<Slot>),
-    /// Read all that this node keeps, to see whether it is sound: at most so many bytes a second. The status says what
-    /// comes of it. Ordered again, the same scrub goes on at that pace.
+    /// Read all that this node keeps, to see whether it is sound: at most so many bytes a second.
+    /// The status says what comes of it. Ordered again, the same scrub goes on at that pace.
     Scrub(Option<u64>),
     /// Hold batch and window at these values until then; `None` ends that. Takes effect at once.
     Hold(Option<Setting>, Time),
@@ -223,7 +224,8 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// What the backup says of itself, and where its files are read. Bytes of streams are not in it.
+    /// What the backup says of itself, and where its files are read. Bytes of streams are not in
+    /// it.
     pub fn header(&self) -> Result<(Header, PartFiles), Unreadable> {
         let mut files = PartFiles { folder: self.folder.clone(), open: None };
         let header = Header {
@@ -284,8 +286,8 @@ pub trait OperatorSide {
     /// This node's snapshot, for another thread to read; `None` if it has none.
     fn backup(&mut self) -> Option<Backup>;
 
-    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped; an earlier hold goes
-    /// on, if it is not over.
+    /// No bytes of streams that snapshots from now on speak of are let go, until that is dropped;
+    /// an earlier hold goes on, if it is not over.
     ///
     /// # Errors
     /// Why this node does not have them all.
@@ -327,7 +329,8 @@ pub trait Host: PeerSide + ClientSide + OperatorSide {
     /// that has passed means at once.
     fn end_turn(&mut self, now: Time) -> Option<Time>;
 
-    /// A clock that shows the time of the turns, to be read within one. Called once, before the first.
+    /// A clock that shows the time of the turns, to be read within one. Called once, before the
+    /// first.
     fn lend_clock(&mut self, clock: Clock) {
         let _ = clock;
     }

@@ -41,7 +41,8 @@ pub struct Founding {
     pub class: Class,
     /// Name of the service's store, such as `lsm` or `memory`.
     pub store: String,
-    /// Peer address of each founding member; each has weight 1. A node that joined later is not among them.
+    /// Peer address of each founding member; each has weight 1. A node that joined later is not
+    /// among them.
     pub members: BTreeMap<NodeId, String>,
     /// Chosen at random by this folder, so that the founder knows it from another folder that
     /// claims the same node id.
@@ -59,7 +60,8 @@ pub struct Expected {
     pub class: Option<Class>,
     /// `--store`
     pub store: Option<String>,
-    /// The newest level that the release supports, if that is not [`Level::NEWEST`]: a test stands for an earlier one.
+    /// The newest level that the release supports, if that is not [`Level::NEWEST`]: a test stands
+    /// for an earlier one.
     pub supports: Option<Level>,
 }
 
@@ -124,8 +126,8 @@ impl<H: Home> Identity<H> {
         Self::make(home, founding, None, book, level)
     }
 
-    /// The same of a node that joins a group which was founded by others, and is to become this in it. `book`
-    /// says where they are.
+    /// The same of a node that joins a group which was founded by others, and is to become this in
+    /// it. `book` says where they are.
     pub fn join(
         home: H,
         founding: Founding,
@@ -325,8 +327,8 @@ impl<H: Home> Identity<H> {
         self.state.level
     }
 
-    /// [level-8] From now on the folder may hold what needs this level: durable when this returns, so that no earlier
-    /// release ever looks into it.
+    /// [level-8] From now on the folder may hold what needs this level: durable when this returns,
+    /// so that no earlier release ever looks into it.
     pub fn mark_level(&mut self, level: Level) -> Result<(), IdentityError> {
         if level <= self.state.level {
             return Ok(());
@@ -358,7 +360,8 @@ impl<H: Home> Identity<H> {
         self.new_incarnation_above(self.state.incarnation)
     }
 
-    /// The same where the folder may have forgotten incarnations, too: this one was heard of ([lie-4]).
+    /// The same where the folder may have forgotten incarnations, too: this one was heard of
+    /// ([lie-4]).
     pub fn new_incarnation_above(
         &mut self,
         heard: Incarnation,
@@ -371,7 +374,8 @@ impl<H: Home> Identity<H> {
         Ok(next)
     }
 
-    /// [lie-5] The same of the next process: durable when this returns. This one goes on as what it is, without a vote.
+    /// [lie-5] The same of the next process: durable when this returns. This one goes on as what it
+    /// is, without a vote.
     pub fn owe_incarnation(&mut self, heard: Incarnation) -> Result<(), IdentityError> {
         let before = self.owed;
         let next = next_incarnation(self.state.incarnation.max(heard))?;
@@ -405,8 +409,9 @@ impl<H: Home> Identity<H> {
         }
     }
 
-    /// [read-4] This process may grant leases of that length: durable when this returns, so that a later
-    /// one knows, whatever it is started with. Says how long those are that earlier ones may have granted.
+    /// [read-4] This process may grant leases of that length: durable when this returns, so that a
+    /// later one knows, whatever it is started with. Says how long those are that earlier ones may
+    /// have granted.
     pub fn may_grant(&mut self, us: u64) -> Result<u64, IdentityError> {
         let before = self.state.leased_us;
         if us > before {
@@ -433,8 +438,8 @@ impl<H: Home> Identity<H> {
         saved
     }
 
-    /// Writes the file of this name anew, durably: what the disk has is not what was written. In memory is what was last
-    /// saved, and nothing else ([scrub-1]).
+    /// Writes the file of this name anew, durably: what the disk has is not what was written. In
+    /// memory is what was last saved, and nothing else ([scrub-1]).
     pub fn rewrite(&mut self, name: &str) -> Result<(), IdentityError> {
         match name {
             FILE => self.save(),
@@ -457,7 +462,8 @@ fn next_incarnation(last: Incarnation) -> Result<Incarnation, IdentityError> {
     next.ok_or(IdentityError::Exhausted("incarnation"))
 }
 
-/// What a home says of its founding, perhaps while a process uses it: for the offline tools. `folder` is its name in errors.
+/// What a home says of its founding, perhaps while a process uses it: for the offline tools.
+/// `folder` is its name in errors.
 pub fn peek(files: &impl SmallFiles, folder: &Path) -> Result<Founding, IdentityError> {
     Ok(read(files, folder)?.founding)
 }

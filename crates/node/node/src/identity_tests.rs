@@ -68,7 +68,8 @@ fn a_new_incarnation_is_above_those_that_were_heard_of() {
     assert_eq!(reopen(folder.path()).incarnation(), Incarnation(6));
 }
 
-/// [lie-5] The process goes on as who it was, whatever else it writes down, and the next one is another.
+/// [lie-5] The process goes on as who it was, whatever else it writes down, and the next one is
+/// another.
 #[test]
 fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,7 +239,8 @@ fn the_first_format_stays_readable() {
     assert!(matches!(error, IdentityError::Newer { .. }));
 }
 
-/// [level-8] An earlier release stops at the first line, a later one at the number; neither changes a byte.
+/// [level-8] An earlier release stops at the first line, a later one at the number; neither changes
+/// a byte.
 #[test]
 fn a_folder_that_needs_a_higher_level_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -270,7 +272,8 @@ fn book() -> AddressBook {
     }
 }
 
-/// [join-2] It is none of the founding members, knows where the others are, and what it is to become.
+/// [join-2] It is none of the founding members, knows where the others are, and what it is to
+/// become.
 #[test]
 fn a_node_that_joined_finds_the_others_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! A node without its sockets: who it is, how it starts, and what a reactor drives.
 //!
-//! Nothing here has a clock, a thread or a socket, so that the reactor and the simulator run the same
-//! lines.
+//! Nothing here has a clock, a thread or a socket, so that the reactor and the simulator run the
+//! same lines.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -390,8 +390,8 @@ fn counters<D: Disk, S: StateMachine>(replica: &Replica<D, S>, out: &mut String)
     });
 }
 
-/// A histogram in seconds, as Prometheus has them: each bucket counts those before it, too. One bucket for each doubling
-/// of the time: a quarter of the classes that are counted.
+/// A histogram in seconds, as Prometheus has them: each bucket counts those before it, too. One
+/// bucket for each doubling of the time: a quarter of the classes that are counted.
 fn latencies(counters: &Counters, out: &mut String) {
     let name = "command_latency_seconds";
     let help = "Seconds from acceptance to reply of commands from this node's clients.";

@@ -52,8 +52,8 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     identity: Identity<H>,
     /// Readable when the front has something to poll for.
     wakes: Vec<Box<dyn AsFd>>,
-    /// The incarnation in which each node was met last. A hello proves nothing, so a higher one counts
-    /// only until the node itself is back.
+    /// The incarnation in which each node was met last. A hello proves nothing, so a higher one
+    /// counts only until the node itself is back.
     incarnations: BTreeMap<NodeId, Incarnation>,
     listener: Box<dyn Listener>,
     /// When the last turn was.
@@ -72,7 +72,8 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     note_users_at: Time,
     /// A level that this release does not support, of which a peer spoke.
     too_old: Option<Level>,
-    /// A peer remembers that this log was longer, in this incarnation; the folder does not say so yet.
+    /// A peer remembers that this log was longer, in this incarnation; the folder does not say so
+    /// yet.
     fell_behind: Option<Incarnation>,
 }
 
@@ -87,7 +88,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         identity: Identity<H>,
         listener: Box<dyn Listener>,
     ) -> Self {
-        // [access-4] What cannot be read may be there. Who has joined, and has not applied that, knows nothing of before.
+        // [access-4] What cannot be read may be there. Who has joined, and has not applied that,
+        // knows nothing of before.
         let had_users = !matches!(identity.home().read(USERS), Ok(None));
         if !had_users && identity.joins().is_none() {
             replica.never_had_users();
@@ -167,7 +169,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         true
     }
 
-    /// [access-4] From the first user on, this node goes by no table after a restart before it knows that it is no older one.
+    /// [access-4] From the first user on, this node goes by no table after a restart before it
+    /// knows that it is no older one.
     fn note_users(&mut self, now: Time) {
         if self.had_users || now < self.note_users_at || !self.replica.has_users() {
             return;
@@ -181,8 +184,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Writes down what outlives this process of what was decided about this node. A full disk may have room
-    /// later.
+    /// Writes down what outlives this process of what was decided about this node. A full disk may
+    /// have room later.
     fn note_group(&mut self, now: Time) -> Result<(), IdentityError> {
         if self.write_at.is_none_or(|at| now < at) {
             return Ok(());
@@ -191,7 +194,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         let own = self.identity.member().node;
         let configuration = self.replica.node().configuration();
         let votes = configuration.member_of(own).is_some();
-        // [access-4] What it applied before it came to that may be older than the users of the group.
+        // [access-4] What it applied before it came to that may be older than the users of the
+        // group.
         let has_joined = self.replica.group().known(own).is_some();
         let joins = self.identity.joins().filter(|_| has_joined);
         if votes && joins.is_some() || joins == Some(As::Learner) {
@@ -222,7 +226,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// [level-8] The folder is about to hold what needs this level: it says so first, durably. Whether it may.
+    /// [level-8] The folder is about to hold what needs this level: it says so first, durably.
+    /// Whether it may.
     fn mark_level(&mut self, level: Level) -> bool {
         if level <= self.identity.level() {
             return true;
@@ -250,7 +255,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         }
     }
 
-    /// Whoever has the cluster's id may say any node's: only members are remembered longer than they stay.
+    /// Whoever has the cluster's id may say any node's: only members are remembered longer than
+    /// they stay.
     fn forget_strangers(&mut self) {
         if self.incarnations.len() > NODES_MAX {
             let configuration = self.replica.node().configuration();
@@ -304,7 +310,8 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
     }
 
     fn frame(&mut self, turn: &mut Turn<'_>, _: Lane, received: Received<'_>) {
-        // [level-8] What cannot be kept is as good as lost, and is repeated. What is said of logs is not kept.
+        // [level-8] What cannot be kept is as good as lost, and is repeated. What is said of logs
+        // is not kept.
         let kept = !matches!(received.frame, Frame::Recalled { .. });
         if kept && !self.mark_level(level_of(&received.frame)) {
             return;

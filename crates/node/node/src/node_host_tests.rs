@@ -166,8 +166,9 @@ impl Starter for Told {
     }
 }
 
-/// [lie-4] The log is whole, as far as its disk says, and peers remember more of it, of this incarnation or a later one: the
-/// node takes one above both; also if its folder says that it has never run. Incarnations that nobody can have come to are none.
+/// [lie-4] The log is whole, as far as its disk says, and peers remember more of it, of this
+/// incarnation or a later one: the node takes one above both; also if its folder says that it has
+/// never run. Incarnations that nobody can have come to are none.
 #[test]
 fn a_folder_that_went_back_starts_in_another_incarnation() {
     let disk = MemoryDisk::new();
@@ -198,7 +199,8 @@ fn a_folder_that_went_back_starts_in_another_incarnation() {
     }
 }
 
-/// [level-8] The folder says what it may hold before it holds it; what this release does not know it never holds.
+/// [level-8] The folder says what it may hold before it holds it; what this release does not know
+/// it never holds.
 #[test]
 fn the_folder_is_marked_before_a_raise_is_taken_in() {
     let disk = MemoryDisk::new();

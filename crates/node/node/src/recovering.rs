@@ -1,9 +1,10 @@
-//! A cluster that lost its majority for good goes on with what one node has, as another cluster ([era-10]).
+//! A cluster that lost its majority for good goes on with what one node has, as another cluster
+//! ([era-10]).
 //!
-//! All work is done on a copy: the votes above what is known as decided count, up to the first hole; the
-//! service goes there; what it then has becomes a new folder, as that of a backup does (`restoring`). Only then
-//! the old folder's contents give way to it, step by step, and whatever interrupts that, the next attempt ends
-//! it. Until the first step the old node is as it was.
+//! All work is done on a copy: the votes above what is known as decided count, up to the first
+//! hole; the service goes there; what it then has becomes a new folder, as that of a backup does
+//! (`restoring`). Only then the old folder's contents give way to it, step by step, and whatever
+//! interrupts that, the next attempt ends it. Until the first step the old node is as it was.
 
 use std::{
     fs, io,
@@ -36,8 +37,8 @@ pub struct Recovering {
 pub enum Begun {
     /// The node is as it was.
     Anew(Recovering),
-    /// An earlier attempt was cut off within its switch: it is over now, and this is a node of the new
-    /// cluster.
+    /// An earlier attempt was cut off within its switch: it is over now, and this is a node of the
+    /// new cluster.
     Ended,
 }
 
@@ -127,13 +128,14 @@ impl Recovering {
                 names.push(name);
             }
         }
-        // Without its identity the folder is nobody's: that goes first, whatever interrupts the rest.
+        // Without its identity the folder is nobody's: that goes first, whatever interrupts the
+        // rest.
         names.sort_by_key(|name| name != identity::FILE);
         Ok(names)
     }
 
-    /// The new node is whole, in its folder: it takes the place of the old one, for good. Says where that one's
-    /// files lie now.
+    /// The new node is whole, in its folder: it takes the place of the old one, for good. Says
+    /// where that one's files lie now.
     pub fn finish(mut self) -> Result<PathBuf, IdentityError> {
         let copy = self.copy();
         fs::remove_dir_all(&copy).map_err(doing("remove", &copy))?;

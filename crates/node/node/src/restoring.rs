@@ -1,9 +1,9 @@
-//! A folder becomes that of a new cluster of one, made of a backup ([restore-1]); `streams` fills its store of byte
-//! streams.
+//! A folder becomes that of a new cluster of one, made of a backup ([restore-1]); `streams` fills
+//! its store of byte streams.
 //!
-//! All of the backup was checked before. A mark comes first and the identity last: until that is there the
-//! folder is nobody's, and another attempt begins anew; from then on an ordinary start finds all that it needs,
-//! a snapshot and a log that begins with it.
+//! All of the backup was checked before. A mark comes first and the identity last: until that is
+//! there the folder is nobody's, and another attempt begins anew; from then on an ordinary start
+//! finds all that it needs, a snapshot and a log that begins with it.
 
 mod streams;
 
@@ -62,8 +62,8 @@ impl From<Bad> for RestoreError {
     }
 }
 
-/// Makes the folder that of the new cluster's one node. `from` is the backup once more, from its beginning;
-/// `nonce` is random.
+/// Makes the folder that of the new cluster's one node. `from` is the backup once more, from its
+/// beginning; `nonce` is random.
 pub fn restore<R: Read>(
     folder: &Path,
     from: R,

@@ -1,7 +1,8 @@
-//! On which terms a cluster is founded: who of the listed nodes is an auxiliary, and what a quorum is.
+//! On which terms a cluster is founded: who of the listed nodes is an auxiliary, and what a quorum
+//! is.
 //!
-//! All nodes are given the same. They are part of the hash by which a founder knows that a node means the
-//! same list, and kept in the identity.
+//! All nodes are given the same. They are part of the hash by which a founder knows that a node
+//! means the same list, and kept in the identity.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,8 +26,8 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The founding configuration of these members, each of weight 1; checked: quorums meet, and without
-    /// auxiliaries there is one ([era-4]).
+    /// The founding configuration of these members, each of weight 1; checked: quorums meet, and
+    /// without auxiliaries there is one ([era-4]).
     pub fn configuration<'a>(
         &self,
         members: impl IntoIterator<Item = &'a NodeId>,

@@ -8,16 +8,16 @@ use quorate_replica::backup::Encoded;
 
 use crate::error::Error;
 
-/// Stands behind a backup and its length, and before a checksum, in what `etcdctl snapshot save` writes. By it a restore knows
-/// such a file.
+/// Stands behind a backup and its length, and before a checksum, in what `etcdctl snapshot save`
+/// writes. By it a restore knows such a file.
 pub const ENVELOPE_WORD: &[u8; 8] = b"QUORATE1";
 
 /// How long a snapshot may take.
 const SNAPSHOT_WAIT_S: u64 = 600;
 
-/// Takes a snapshot of this node at this slot or behind it, and passes it on as a backup, piece by piece: the bytes that
-/// `quorate backup` writes and `quorate restore` reads, without those of byte streams. Blocks, also in `each`, by
-/// whose pace it goes. How many bytes there were.
+/// Takes a snapshot of this node at this slot or behind it, and passes it on as a backup, piece by
+/// piece: the bytes that `quorate backup` writes and `quorate restore` reads, without those of byte
+/// streams. Blocks, also in `each`, by whose pace it goes. How many bytes there were.
 pub fn backup(
     handle: &Handle,
     at: Slot,

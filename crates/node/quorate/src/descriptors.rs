@@ -96,7 +96,8 @@ mod tests {
         }
     }
 
-    /// A cluster grows while its nodes run; where there are enough descriptors, all that there can be have some.
+    /// A cluster grows while its nodes run; where there are enough descriptors, all that there can
+    /// be have some.
     #[test]
     fn nodes_that_join_later_find_descriptors() {
         for (limit, nodes) in [(1024, 1), (4096, 3), (20_000, 3)] {

@@ -1,5 +1,6 @@
-//! A start that forgets what the folder holds. It stands aside until the new node is founded or let in, and comes
-//! back if it is not: a node alone must not lose its votes for a start that others refuse.
+//! A start that forgets what the folder holds. It stands aside until the new node is founded or let
+//! in, and comes back if it is not: a node alone must not lose its votes for a start that others
+//! refuse.
 
 use std::{
     fs,

@@ -84,8 +84,9 @@ impl Builder {
         self
     }
 
-    /// Forgets what the folder holds: this is a new node, of a new cluster that all its members begin at once. While
-    /// members of the old cluster run, the start is refused, and the folder stays what it was.
+    /// Forgets what the folder holds: this is a new node, of a new cluster that all its members
+    /// begin at once. While members of the old cluster run, the start is refused, and the folder
+    /// stays what it was.
     #[must_use]
     pub fn start_empty(mut self, start_empty: bool) -> Self {
         self.start_empty = start_empty;
@@ -106,15 +107,17 @@ impl Builder {
         self
     }
 
-    /// Where the program itself serves clients, if it does: told to the other members, and shown in their status.
+    /// Where the program itself serves clients, if it does: told to the other members, and shown in
+    /// their status.
     #[must_use]
     pub fn client(mut self, address: impl Into<String>) -> Self {
         self.client = address.into();
         self
     }
 
-    /// What votes, gives out slots and counts for this node while it can (`docs/operate/devices.md`). `place` names its
-    /// interface, and says whether the network is trusted, which it must be beyond loopback.
+    /// What votes, gives out slots and counts for this node while it can
+    /// (`docs/operate/devices.md`). `place` names its interface, and says whether the network is
+    /// trusted, which it must be beyond loopback.
     #[must_use]
     pub fn device(mut self, kind: Device, place: Place) -> Self {
         self.device = (kind, place);
@@ -128,15 +131,16 @@ impl Builder {
         self
     }
 
-    /// A start that still waits for its founder or for room ends once this is set, with the code [`STOPPED`].
+    /// A start that still waits for its founder or for room ends once this is set, with the code
+    /// [`STOPPED`].
     #[must_use]
     pub fn give_up_when(mut self, set: Arc<AtomicBool>) -> Self {
         self.give_up = set;
         self
     }
 
-    /// What keeps strangers away: certificates, or somebody's word that the network is trusted. Without either, the node
-    /// listens on loopback only.
+    /// What keeps strangers away: certificates, or somebody's word that the network is trusted.
+    /// Without either, the node listens on loopback only.
     #[must_use]
     pub fn protection(mut self, protection: Protection) -> Self {
         self.settings.protection = protection;

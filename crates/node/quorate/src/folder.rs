@@ -1,5 +1,5 @@
-//! The data folder at start: opened, founded, filled by joining the founder, or by joining a cluster that
-//! exists.
+//! The data folder at start: opened, founded, filled by joining the founder, or by joining a
+//! cluster that exists.
 
 use quorate_core::node_id::NodeId;
 use quorate_net::{FOUNDER_PATIENCE, JoinError, join, members_among};
@@ -47,8 +47,8 @@ pub struct Settling<'a> {
     pub stop: &'a dyn Fn() -> bool,
     /// Hears what is waited for.
     pub waiting: &'a mut dyn FnMut(&str),
-    /// Asks a cluster for an id, with this nonce, until there is an answer: `None` if a stop was asked for
-    /// before.
+    /// Asks a cluster for an id, with this nonce, until there is an answer: `None` if a stop was
+    /// asked for before.
     pub join: &'a mut dyn FnMut(u64) -> Result<Option<Joined>, Error>,
 }
 
@@ -167,8 +167,8 @@ fn warn_about_list(settings: &Settings, founding: &Founding) {
     }
 }
 
-/// An empty folder may be a lost one: then the others have a cluster, and this node would found another
-/// at the same addresses. Who is not up says nothing; it will not follow this node either.
+/// An empty folder may be a lost one: then the others have a cluster, and this node would found
+/// another at the same addresses. Who is not up says nothing; it will not follow this node either.
 fn refuse_second_cluster(settings: &Settings, node: NodeId) -> Result<(), Error> {
     let others = settings.cluster.iter().filter(|(other, _)| **other != node);
     let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();

@@ -1,8 +1,9 @@
 //! Embed a replica: your state machine, ordered by Paxos, on every node.
 //!
 //! Implement [`StateMachine`], give it to a [`Builder`], and every node of the cluster executes the
-//! same commands in the same order; what was acknowledged survives any minority of failures, and, in
-//! a durable group, the loss of power on all nodes at once. `examples/counter.rs` is a whole program.
+//! same commands in the same order; what was acknowledged survives any minority of failures, and,
+//! in a durable group, the loss of power on all nodes at once. `examples/counter.rs` is a whole
+//! program.
 //!
 //! The crate also holds what the `quorate` binary and an embedding program share: [`Settings`], the
 //! data folder from first start to recovery ([`Folder`], [`open`]), and the [`NodeHost`] that a
@@ -31,7 +32,8 @@ pub use node::{Opening, Starter, open};
 pub use passwords::Passwords;
 pub use quorate_access::{Role, Who};
 
-/// Who belongs to the group, and how that changes: what [`Handle::members`] says and [`Handle::group`] takes.
+/// Who belongs to the group, and how that changes: what [`Handle::members`] says and
+/// [`Handle::group`] takes.
 pub mod members {
     pub use quorate_net::GroupError;
     pub use quorate_replica::group::{

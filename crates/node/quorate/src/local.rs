@@ -1,4 +1,5 @@
-//! Requests of the program that embeds the replica: a front without connections, and the handle that reaches it.
+//! Requests of the program that embeds the replica: a front without connections, and the handle
+//! that reaches it.
 
 use std::{
     collections::BTreeMap,
@@ -111,8 +112,9 @@ impl fmt::Debug for Local {
     }
 }
 
-/// Both ends of requests to a node that is run by hand ([`crate::open`]), such as one with other fronts beside: what
-/// asks, and the front that the node gets. Its [`LocalFront::wake`] belongs to the node's, too.
+/// Both ends of requests to a node that is run by hand ([`crate::open`]), such as one with other
+/// fronts beside: what asks, and the front that the node gets. Its [`LocalFront::wake`] belongs to
+/// the node's, too.
 pub fn local() -> Result<(Local, LocalFront), Error> {
     let (asks, asked) = asks(WAITING_MAX).map_err(|error| Error::io("make an eventfd", &error))?;
     let shared = Arc::<Shared>::default();
@@ -137,9 +139,9 @@ impl Local {
         self.ask(Wanted::QueryLocal(query.into()))
     }
 
-    /// As [`Local::execute`], without waiting: `done` hears how it ended, once, on the node's thread, which
-    /// it must neither keep waiting nor end by a panic. If the queue is full or the node is gone, that is said
-    /// here, and `done` hears nothing.
+    /// As [`Local::execute`], without waiting: `done` hears how it ended, once, on the node's
+    /// thread, which it must neither keep waiting nor end by a panic. If the queue is full or the
+    /// node is gone, that is said here, and `done` hears nothing.
     pub fn submit(
         &self,
         command: impl Into<Vec<u8>>,
@@ -148,9 +150,10 @@ impl Local {
         self.put(Wanted::Execute(command.into()), done)
     }
 
-    /// The same of a command with a deadline: `make` gets this node's time, Unix time in milliseconds, and makes it. That is
-    /// the clock from which the group's time comes, held against those of the other members ([time-3]) and never before the
-    /// group's time, which the program's own clock is not. `make` runs on the node's thread, as `done` does.
+    /// The same of a command with a deadline: `make` gets this node's time, Unix time in
+    /// milliseconds, and makes it. That is the clock from which the group's time comes, held
+    /// against those of the other members ([time-3]) and never before the group's time, which the
+    /// program's own clock is not. `make` runs on the node's thread, as `done` does.
     pub fn submit_at(
         &self,
         make: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
@@ -159,7 +162,8 @@ impl Local {
         self.put(Wanted::ExecuteAt(Box::new(make)), done)
     }
 
-    /// The same, once in a session, however often and through whichever node it is sent ([session-2]).
+    /// The same, once in a session, however often and through whichever node it is sent
+    /// ([session-2]).
     pub fn submit_once(
         &self,
         at: Sequenced,
@@ -195,8 +199,8 @@ impl Local {
         }
     }
 
-    /// [access-1] What somebody may do who proved to be this one: nothing, or what a role may. `Err`: this node does not
-    /// know yet ([access-4]).
+    /// [access-1] What somebody may do who proved to be this one: nothing, or what a role may.
+    /// `Err`: this node does not know yet ([access-4]).
     pub fn role(&self, who: &Who) -> Result<Option<Role>, NotDone> {
         let users = self.shared.users.read();
         let users = users.unwrap_or_else(PoisonError::into_inner);
@@ -204,8 +208,9 @@ impl Local {
         Ok(users.role(who, None))
     }
 
-    /// From here on this one hears what applied commands tell ([`StateMachine::take_notices`](crate::StateMachine::take_notices)), on
-    /// the node's thread, which it must neither keep waiting nor end by a panic.
+    /// From here on this one hears what applied commands tell
+    /// ([`StateMachine::take_notices`](crate::StateMachine::take_notices)), on the node's thread,
+    /// which it must neither keep waiting nor end by a panic.
     pub fn listen(&self, hears: impl FnMut(&[u8], &[u8]) + Send + 'static) {
         let slot = self.shared.hears.lock();
         *slot.unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hears));

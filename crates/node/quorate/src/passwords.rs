@@ -1,4 +1,5 @@
-//! Passwords are checked by a thread of their own: each takes some tens of milliseconds, and a turn of the reactor has none.
+//! Passwords are checked by a thread of their own: each takes some tens of milliseconds, and a turn
+//! of the reactor has none.
 
 use std::{
     fmt, io,

@@ -24,10 +24,11 @@ pub struct Settings {
     /// All members and where they listen for peers. Needed at the first start of a cluster of more
     /// than one; later the stored membership wins. Empty if not given.
     pub cluster: BTreeMap<NodeId, String>,
-    /// What this node is to become in a cluster that exists, which it joins; `None`: it founds one, or is one
-    /// of `cluster`. Once the folder is a node's, that is settled.
+    /// What this node is to become in a cluster that exists, which it joins; `None`: it founds one,
+    /// or is one of `cluster`. Once the folder is a node's, that is settled.
     pub join: Option<As>,
-    /// Who of them is an auxiliary, and what a quorum is: the same on all nodes, at the first start.
+    /// Who of them is an auxiliary, and what a quorum is: the same on all nodes, at the first
+    /// start.
     pub terms: Terms,
     /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
     pub thrifty: bool,
@@ -53,8 +54,8 @@ pub struct Settings {
     pub client_timeout_ms: u64,
     /// Largest command.
     pub command_bytes_max: usize,
-    /// Log space made ahead of need, beside the segment in use: a burst that it holds finds the disk
-    /// free. One segment of 64 MiB at least.
+    /// Log space made ahead of need, beside the segment in use: a burst that it holds finds the
+    /// disk free. One segment of 64 MiB at least.
     pub log_ready_bytes: u64,
     /// A snapshot is taken when the log has grown by so many times the last one's size.
     pub snapshot_ratio: u32,
@@ -76,14 +77,15 @@ pub struct Settings {
     pub tuning: Tuning,
     /// A flush of the log takes at least this long: for measurements. Zero is the disk as it is.
     pub disk_flush: Duration,
-    /// Whether the hops of commands are stamped, and left in the folder at the end: for measurements.
+    /// Whether the hops of commands are stamped, and left in the folder at the end: for
+    /// measurements.
     pub hops: bool,
     /// Whether and how long the node polls for the next event before it sleeps.
     pub spin: Spin,
     /// What drives the disk, for the log and for the store of streams.
     pub engine: Want,
-    /// What keeps strangers away. Without certificates, nobody but this machine may reach the node, unless somebody says
-    /// that the network is trusted.
+    /// What keeps strangers away. Without certificates, nobody but this machine may reach the node,
+    /// unless somebody says that the network is trusted.
     pub protection: Protection,
 }
 

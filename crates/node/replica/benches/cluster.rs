@@ -1,8 +1,8 @@
 //! What three nodes do per command: messages, batches, writes and flushes, on an exact schedule.
 //!
-//! Real replicas and logs on a simulated network and disks in memory, so that equal code gives equal
-//! counts. `cargo bench -p quorate-replica --bench cluster -- [--case NAME]`; one line per case:
-//! `case=… commands=… messages=… batches=… writes=… flushes=…`, sums over all nodes.
+//! Real replicas and logs on a simulated network and disks in memory, so that equal code gives
+//! equal counts. `cargo bench -p quorate-replica --bench cluster -- [--case NAME]`; one line per
+//! case: `case=… commands=… messages=… batches=… writes=… flushes=…`, sums over all nodes.
 #![allow(clippy::print_stdout, reason = "a report")]
 
 use quorate_core::{node_id::NodeId, record::Class};

@@ -38,8 +38,8 @@ use crate::{
     service::{LoadError, Metadata, StateMachine},
 };
 
-/// A turn that has lasted for so long applies nothing more: peers wait for votes and heartbeats. A single value is
-/// never divided, and each turn applies one.
+/// A turn that has lasted for so long applies nothing more: peers wait for votes and heartbeats. A
+/// single value is never divided, and each turn applies one.
 const TURN_US: u64 = 10_000;
 /// What the apply budget is charged for a value without bytes.
 const CHARGE_BYTES: usize = 64;
@@ -242,7 +242,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut().due(each);
     }
 
-    /// Asks the service a question; `Unavailable` if its state may be older than what clients were told.
+    /// Asks the service a question; `Unavailable` if its state may be older than what clients were
+    /// told.
     pub(crate) fn query(
         &self,
         query: &[u8],
@@ -278,8 +279,9 @@ impl<S: StateMachine> Applying<S> {
         completions.bytes() < self.completion_bytes && self.condition().takes()
     }
 
-    /// Applies what is decided below `decided_to`, within a budget; `again`: something may have been applied in this turn.
-    /// Gives the slots that are to be read from the log before it can go on, if that is what it waits for.
+    /// Applies what is decided below `decided_to`, within a budget; `again`: something may have
+    /// been applied in this turn. Gives the slots that are to be read from the log before it can go
+    /// on, if that is what it waits for.
     pub(crate) fn run(
         &mut self,
         decided_to: Slot,
@@ -321,8 +323,8 @@ impl<S: StateMachine> Applying<S> {
         self.pace.bytes_max()
     }
 
-    /// What is known of the bytes of a value that is next, as far as that is the same for all of them. Of content that
-    /// is a no-op here and now, none are looked for.
+    /// What is known of the bytes of a value that is next, as far as that is the same for all of
+    /// them. Of content that is a no-op here and now, none are looked for.
     fn bytes_to_apply(
         &self,
         range: SlotRange,
@@ -337,8 +339,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Applies what was read back from the log, as far as it is still next and decided so. Returns the slots whose
-    /// bytes are needed and are not in the log, if it stopped at such.
+    /// Applies what was read back from the log, as far as it is still next and decided so. Returns
+    /// the slots whose bytes are needed and are not in the log, if it stopped at such.
     pub(crate) fn run_from_log(
         &mut self,
         decided_to: Slot,
@@ -368,8 +370,9 @@ impl<S: StateMachine> Applying<S> {
                 && self.streams().appends(stream, offset, range)
                 && payload.as_ref().is_some_and(|payload| payload.len() as u64 != range.len())
             {
-                // [disk-8] Content that this node had applied already was recorded without its bytes, and then the
-                // service lost that state. Nothing but a peer's log can say what they were.
+                // [disk-8] Content that this node had applied already was recorded without its
+                // bytes, and then the service lost that state. Nothing but a peer's log can say
+                // what they were.
                 if payload.as_ref().is_some_and(|bytes| bytes.is_empty()) {
                     return Some(range);
                 }
@@ -398,8 +401,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// A run of applications is over: a persistent service makes it one atomic unit. `logged`: every
-    /// slot below is in the log of this node, on stable storage, where that matters.
+    /// A run of applications is over: a persistent service makes it one atomic unit. `logged`:
+    /// every slot below is in the log of this node, on stable storage, where that matters.
     pub(crate) fn commit(&mut self, logged: Option<Slot>, front: &mut dyn Front) {
         if let Some(to) = logged {
             self.applier.service_mut().logged(to);

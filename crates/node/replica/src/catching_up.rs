@@ -1,4 +1,5 @@
-//! Nodes that are behind get what they lack: this one from its log and its peers, peers from this one.
+//! Nodes that are behind get what they lack: this one from its log and its peers, peers from this
+//! one.
 
 mod repair;
 mod serving;
@@ -93,8 +94,8 @@ impl CatchingUp {
         self.repair.wake_at()
     }
 
-    /// [value-3] Votes of before the restart that say: I have the bytes. So those are read back before
-    /// this node says anything.
+    /// [value-3] Votes of before the restart that say: I have the bytes. So those are read back
+    /// before this node says anything.
     pub(crate) fn unread_votes(&self) -> Option<SlotRange> {
         self.unread_votes.front().copied()
     }
@@ -134,9 +135,9 @@ impl CatchingUp {
         SlotRange::new(range.from, missing.unwrap_or(range.to))
     }
 
-    /// [disk-8] What was decided in this process is fetched from peers; what was decided before, and
-    /// the core has not come to yet, is the core's to learn. A vote that is still open has its bytes
-    /// in memory; should this process end before it is decided, the next one has forgotten.
+    /// [disk-8] What was decided in this process is fetched from peers; what was decided before,
+    /// and the core has not come to yet, is the core's to learn. A vote that is still open has its
+    /// bytes in memory; should this process end before it is decided, the next one has forgotten.
     pub(crate) fn lose(
         &mut self,
         lost: &[SlotRange],
@@ -195,8 +196,8 @@ impl CatchingUp {
         protocol.later(Input::Missing(self.missing_from()));
     }
 
-    /// [snap-5] Whether the store of streams lacks bytes that are kept: until they are here, this node holds
-    /// nothing for others.
+    /// [snap-5] Whether the store of streams lacks bytes that are kept: until they are here, this
+    /// node holds nothing for others.
     pub(crate) fn streams_lack(&mut self, lack: bool, protocol: &mut Protocol) {
         if self.streams_lack != lack {
             self.streams_lack = lack;
@@ -272,7 +273,8 @@ impl CatchingUp {
         self.serving.stop(node);
     }
 
-    /// Begins to read the next bytes that a peer looks for. If they cannot be read now, it asks again.
+    /// Begins to read the next bytes that a peer looks for. If they cannot be read now, it asks
+    /// again.
     pub(crate) fn read_for_peers<D: Disk>(&mut self, now: Time, storing: &mut Storing<D>) {
         if storing.may_read(now, Kind::Payload)
             && let Some((to, value, slot)) = self.serving.next_payload()
@@ -374,8 +376,8 @@ impl CatchingUp {
         Served::Sent(bytes.max(CHARGE_BYTES))
     }
 
-    /// What a peer lacks was read from the log. `false`: it has no room for it, and reading on would be
-    /// thrown away.
+    /// What a peer lacks was read from the log. `false`: it has no room for it, and reading on
+    /// would be thrown away.
     pub(crate) fn on_read_to_serve(
         &mut self,
         to: NodeId,
@@ -387,7 +389,8 @@ impl CatchingUp {
             self.serving.stop(to);
         }
         for (range, value, body) in values {
-            // [snap-5] Of content that was placed the peer looks for the bytes by position, if it needs them.
+            // [snap-5] Of content that was placed the peer looks for the bytes by position, if it
+            // needs them.
             let bytes = match body {
                 Body::Bytes(bytes) => Some(bytes),
                 Body::Places(_) => None,

@@ -1,4 +1,5 @@
-//! The host's clock, for those few moments when the time of the turn is too old ([read-4], [read-6]).
+//! The host's clock, for those few moments when the time of the turn is too old ([read-4],
+//! [read-6]).
 
 use std::{fmt, sync::Arc};
 

@@ -1,7 +1,8 @@
 //! Wall clocks, compared through heartbeats ([time-3]): the group's time, and whose clock is off.
 //!
-//! Everything is kept as an offset: a wall clock's time minus that of this node's steady clock. An offset does not go
-//! stale as time passes, so two of them can be compared although they were heard at different times.
+//! Everything is kept as an offset: a wall clock's time minus that of this node's steady clock. An
+//! offset does not go stale as time passes, so two of them can be compared although they were heard
+//! at different times.
 
 use std::{collections::BTreeMap, collections::VecDeque};
 
@@ -20,7 +21,8 @@ const TOLD_MS: u64 = 1_000;
 const TOLD_AFTER_MS: u64 = 2_000;
 /// What was last heard of a clock so long ago says nothing.
 const HEARD_FOR_MS: u64 = 60_000;
-/// What a clock showed arrives late, never early: of so many of its last words, the one that was the least late counts.
+/// What a clock showed arrives late, never early: of so many of its last words, the one that was
+/// the least late counts.
 const WORDS: usize = 8;
 /// No word is so late; one that seems to be is of a clock that was set back.
 const LATE_MS: i64 = 60_000;
@@ -179,9 +181,10 @@ impl Clocks {
         self.judge(now, member.node, leads)
     }
 
-    /// What most clocks show moves by little. When it jumps, clocks were set a moment ago, and not all have said so yet:
-    /// the jump is believed once it has lasted, and a quorum that has spoken since shows it: what is remembered of a clock
-    /// may be long over. `completed`: the last member was heard just now, so this is the first median of all.
+    /// What most clocks show moves by little. When it jumps, clocks were set a moment ago, and not
+    /// all have said so yet: the jump is believed once it has lasted, and a quorum that has spoken
+    /// since shows it: what is remembered of a clock may be long over. `completed`: the last member
+    /// was heard just now, so this is the first median of all.
     fn believed(
         &mut self,
         now: Time,
@@ -204,8 +207,9 @@ impl Clocks {
         }
     }
 
-    /// The median of the clocks of a quorum at least that were heard since then, by weight: of two the one that is
-    /// behind, so that nothing ends early because of the other. With how many there are.
+    /// The median of the clocks of a quorum at least that were heard since then, by weight: of two
+    /// the one that is behind, so that nothing ends early because of the other. With how many there
+    /// are.
     fn median(
         &self,
         now: Time,
@@ -265,7 +269,8 @@ impl Clocks {
         news
     }
 
-    /// Whose clock is off, as far as this node can tell: a leader of everybody, others of themselves.
+    /// Whose clock is off, as far as this node can tell: a leader of everybody, others of
+    /// themselves.
     pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
         let told = self.off.iter().filter(|(_, (_, _, told))| *told);
         told.map(|(node, (_, ms, _))| Off { node: *node, ms: *ms })
@@ -355,8 +360,8 @@ mod tests {
         assert_eq!(stamp(&learner), Some(0));
     }
 
-    /// Node 3's clock was ahead; it is set right while the leader's is set ahead. Until the leader has heard of the
-    /// former, two of three seem to agree on what never was.
+    /// Node 3's clock was ahead; it is set right while the leader's is set ahead. Until the leader
+    /// has heard of the former, two of three seem to agree on what never was.
     #[test]
     fn a_jump_of_most_clocks_is_believed_once_it_has_lasted() {
         const HOURS: i64 = 7_200_000;
@@ -382,7 +387,8 @@ mod tests {
         assert_eq!(stamps(4_000, 5_900, HOURS, ahead), right, "passed over");
         assert_eq!(stamps(5_900, 7_900, HOURS, Some(0)), right, "one of three");
         assert_eq!(stamps(7_900, 9_800, 0, ahead), right, "another of three");
-        // It was set right where nobody heard of it. What it showed before is no voice for the leader's clock.
+        // It was set right where nobody heard of it. What it showed before is no voice for the
+        // leader's clock.
         assert_eq!(stamps(9_800, 20_000, HOURS, None), right, "of long ago");
         // A group whose clocks were really set: all of them are what it goes by.
         stamps(20_000, 20_100, HOURS, ahead);

@@ -1,5 +1,5 @@
-//! What the front is to hear: ended requests, their replies in one buffer, in order. And what operators are
-//! to hear, who are few.
+//! What the front is to hear: ended requests, their replies in one buffer, in order. And what
+//! operators are to hear, who are few.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -124,7 +124,8 @@ impl Completions {
         }
     }
 
-    /// [class-2] This is told when the command in that slot is on stable storage at a quorum, or not known to be by then.
+    /// [class-2] This is told when the command in that slot is on stable storage at a quorum, or
+    /// not known to be by then.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.outlasting.hold(tag, slot, until, reply);
     }

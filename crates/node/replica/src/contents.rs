@@ -1,10 +1,11 @@
 //! The port for values' bytes, by descriptor and slot range: hold, pin, fetch, release, read back.
 //!
-//! The protocol orders descriptors; only this file and those below know what kinds of bytes there are
-//! and where they lie. A batch has all its bytes or none, the same in every slot. A kind whose values
-//! cover ranges of slots, with some of their bytes here and some not, is one more arm in each operation:
-//! what is here of a range is told as its first part. Content of streams is of that kind; of content that the
-//! table of streams makes a no-op whatever comes, nobody needs the bytes ([stream-4]).
+//! The protocol orders descriptors; only this file and those below know what kinds of bytes there
+//! are and where they lie. A batch has all its bytes or none, the same in every slot. A kind whose
+//! values cover ranges of slots, with some of their bytes here and some not, is one more arm in
+//! each operation: what is here of a range is told as its first part. Content of streams is of that
+//! kind; of content that the table of streams makes a no-op whatever comes, nobody needs the bytes
+//! ([stream-4]).
 
 mod fetches;
 pub(crate) mod payloads;
@@ -56,8 +57,9 @@ pub(crate) struct Brought<'a> {
 }
 
 impl Brought<'_> {
-    /// Whether these are the bytes of the value in these slots ([value-2]); if it has none, whether there
-    /// are none. Of content there may be none: whether it needs them, the table of streams knows.
+    /// Whether these are the bytes of the value in these slots ([value-2]); if it has none, whether
+    /// there are none. Of content there may be none: whether it needs them, the table of streams
+    /// knows.
     pub(crate) fn is_of(&self, value: &Value, range: SlotRange) -> bool {
         match value {
             Value::Batch(name) => payloads::matches(name, self.bytes, self.check),
@@ -96,15 +98,16 @@ pub(crate) struct Mismatched;
 pub(crate) struct Contents {
     payloads: Payloads,
     runs: Runs,
-    /// Content whose bytes nobody needs, whatever the table says: this node voted for it without them before its
-    /// start, and the table may be older than the vote; or a full replica said so ([aux-5]).
+    /// Content whose bytes nobody needs, whatever the table says: this node voted for it without
+    /// them before its start, and the table may be older than the vote; or a full replica said so
+    /// ([aux-5]).
     bare: Vec<(SlotRange, Value)>,
     fetches: Fetches,
 }
 
 impl Contents {
-    /// Open slots may need `pinned_bytes_max`; `recent_bytes_max` more are kept for peers. A question
-    /// that nobody answered is asked again after `retry_ms`.
+    /// Open slots may need `pinned_bytes_max`; `recent_bytes_max` more are kept for peers. A
+    /// question that nobody answered is asked again after `retry_ms`.
     pub(crate) fn new(
         pinned_bytes_max: usize,
         recent_bytes_max: usize,
@@ -139,8 +142,9 @@ impl Contents {
         self.payloads.has_room_ahead(more + self.runs.excess_bytes())
     }
 
-    /// The first part of these slots for which the value's bytes are here: all, if it has none. Of content,
-    /// the part that nobody needs is told apart from the part that is here: they are recorded apart.
+    /// The first part of these slots for which the value's bytes are here: all, if it has none. Of
+    /// content, the part that nobody needs is told apart from the part that is here: they are
+    /// recorded apart.
     pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let to = match *value {
             Value::Batch(ref name) if !self.payloads.holds(name) => range.from,
@@ -198,8 +202,8 @@ impl Contents {
         }
     }
 
-    /// The value's bytes in these slots, for a peer that may need what this node needs no more; `None` if
-    /// they are not in memory.
+    /// The value's bytes in these slots, for a peer that may need what this node needs no more;
+    /// `None` if they are not in memory.
     pub(crate) fn recent(&self, value: &Value, range: SlotRange) -> Option<Payload> {
         match *value {
             Value::Batch(ref name) => self.payloads.get(name).cloned(),
@@ -229,7 +233,8 @@ impl Contents {
         }
     }
 
-    /// Keeps bytes that are known to be the value's: those of a batch in whichever slots it may get.
+    /// Keeps bytes that are known to be the value's: those of a batch in whichever slots it may
+    /// get.
     pub(crate) fn insert(&mut self, value: &Value, range: SlotRange, payload: Payload) {
         match *value {
             Value::Batch(name) => self.payloads.insert(name, payload),
@@ -255,7 +260,8 @@ impl Contents {
         Ok(())
     }
 
-    /// [stream-4] The first part of these slots whose content nobody needs: says the table, or a vote of before.
+    /// [stream-4] The first part of these slots whose content nobody needs: says the table, or a
+    /// vote of before.
     pub(crate) fn needless(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let Value::Content { stream, offset } = *value else {
             return SlotRange::new(range.from, range.from);
@@ -275,8 +281,9 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// [aux-5] A full replica says that nobody needs content of this stream at positions below `below`, in slots from
-    /// `from` on. Gives the content that was looked for and is settled by that, if only its first part is.
+    /// [aux-5] A full replica says that nobody needs content of this stream at positions below
+    /// `below`, in slots from `from` on. Gives the content that was looked for and is settled by
+    /// that, if only its first part is.
     pub(crate) fn settle(&mut self, stream: StreamName, below: u64, from: Slot) -> Vec<Value> {
         let mut settled = self.fetches.of_stream(stream);
         settled.retain(|value| {
@@ -307,7 +314,8 @@ impl Contents {
         self.pin(value, range);
     }
 
-    /// [disk-5] The log says of slots that are still open that their bytes were placed: they are in the store.
+    /// [disk-5] The log says of slots that are still open that their bytes were placed: they are in
+    /// the store.
     pub(crate) fn restore_placed(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             self.runs.placed(stream, positions(offset, range));
@@ -339,9 +347,9 @@ impl Contents {
         self.bare.retain(|(range, _)| range.to > slot);
     }
 
-    /// Open slots need the value's bytes, which `from` should have; with `patience`, those of streams should
-    /// be on their way. Gives the part that is here, and
-    /// stays; peers are asked for the rest.
+    /// Open slots need the value's bytes, which `from` should have; with `patience`, those of
+    /// streams should be on their way. Gives the part that is here, and stays; peers are asked for
+    /// the rest.
     pub(crate) fn fetch(
         &mut self,
         now: Time,
@@ -364,8 +372,8 @@ impl Contents {
         held
     }
 
-    /// More of the value's bytes are here. Gives the slots in which they were looked for, if they were:
-    /// there they stay.
+    /// More of the value's bytes are here. Gives the slots in which they were looked for, if they
+    /// were: there they stay.
     pub(crate) fn found(&mut self, now: Time, value: &Value, streams: &Table) -> Option<SlotRange> {
         let wanted = self.fetches.wanted(value)?;
         let held = self.held(value, wanted, streams);
@@ -483,8 +491,8 @@ mod tests {
         assert_eq!(nothing, Bytes::None);
     }
 
-    /// Positions of content are slots minus 0 here. [stream-4] What nobody needs is told apart from what is
-    /// here: a vote for both together would have to lie about one.
+    /// Positions of content are slots minus 0 here. [stream-4] What nobody needs is told apart from
+    /// what is here: a vote for both together would have to lie about one.
     #[test]
     fn of_content_the_part_that_nobody_needs_is_told_apart() {
         let mut contents = contents(1000);
@@ -521,7 +529,8 @@ mod tests {
         assert_eq!(bare, Bytes::None, "it was voted for without bytes");
         assert!(contents.holds(&CONTENT, slots(22, 30), &streams));
         assert!(!contents.holds(&CONTENT, slots(22, 31), &streams));
-        // The next position is 6 here: what the table says and what the vote says follow one another.
+        // The next position is 6 here: what the table says and what the vote says follow one
+        // another.
         contents.restore(&CONTENT, slots(6, 7), Vec::new());
         let needless = contents.needless(&CONTENT, slots(2, 9), &streams);
         assert_eq!(needless, slots(2, 7));
@@ -537,8 +546,8 @@ mod tests {
         assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
     }
 
-    /// [aux-5] An auxiliary knows no stream. What a full replica says settles what it looks for: this stream's, below the
-    /// position, in the slots that are meant, and nothing else.
+    /// [aux-5] An auxiliary knows no stream. What a full replica says settles what it looks for:
+    /// this stream's, below the position, in the slots that are meant, and nothing else.
     #[test]
     fn what_is_needless_elsewhere_is_not_looked_for() {
         let streams = Table::default();

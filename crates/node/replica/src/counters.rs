@@ -24,7 +24,8 @@ impl fmt::Debug for PerNode {
 }
 
 impl PerNode {
-    /// That much more for each of these. Of more nodes than there is room for, the last are left out.
+    /// That much more for each of these. Of more nodes than there is room for, the last are left
+    /// out.
     pub(crate) fn add(&mut self, nodes: NodeSet, amount: usize) {
         for node in nodes.iter() {
             let place =
@@ -70,13 +71,15 @@ pub struct Counters {
     pub slots_waited_for_era: u64,
     /// Bytes that became part of a stream.
     pub stream_bytes_appended: u64,
-    /// Bytes of streams that records had no need of: they say where the store of streams has them ([disk-5]).
+    /// Bytes of streams that records had no need of: they say where the store of streams has them
+    /// ([disk-5]).
     pub stream_bytes_placed: u64,
     /// Bytes of streams that records have.
     pub stream_bytes_recorded: u64,
     /// Slots of content that was a no-op ([stream-4]).
     pub stream_slots_skipped: u64,
-    /// Times that this node, an auxiliary, was told that nobody needs bytes that it looked for ([aux-5]).
+    /// Times that this node, an auxiliary, was told that nobody needs bytes that it looked for
+    /// ([aux-5]).
     pub stream_bytes_needless: u64,
     /// Bytes of streams that came from their owners and did not fit.
     pub stream_bytes_dropped: u64,
@@ -152,13 +155,14 @@ pub struct Counters {
     pub rings_broken: u64,
     /// How often each node was in a ring that got nowhere, and not in the next one.
     pub ring_left_out: PerNode,
-    /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's attention.
+    /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's
+    /// attention.
     pub alarms: u64,
 }
 
 impl Counters {
-    /// A batch of this node's clients was executed, and its replies are on their way. Acceptance is taken as even
-    /// between the first command and the last.
+    /// A batch of this node's clients was executed, and its replies are on their way. Acceptance is
+    /// taken as even between the first command and the last.
     pub(crate) fn on_answered(&mut self, now: Time, completed: &Completed) {
         let oldest = now.since_us(completed.accepted_first);
         let youngest = now.since_us(completed.accepted_last);

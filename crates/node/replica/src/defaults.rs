@@ -1,7 +1,7 @@
 //! What a node is started with unless somebody says otherwise: the one table of these numbers.
 //!
-//! The command line, embedded nodes and the simulator take them from here; docs/operate.md is compared
-//! with them by a test of the command line.
+//! The command line, embedded nodes and the simulator take them from here; docs/operate.md is
+//! compared with them by a test of the command line.
 
 /// A leader speaks at least this often, in milliseconds.
 pub const HEARTBEAT_MS: u64 = 20;
@@ -11,7 +11,8 @@ pub const ELECTION_MS: (u64, u64) = (100, 200);
 pub const CLIENT_TIMEOUT_MS: u64 = 5_000;
 /// By how much a clock may be fast or slow, in parts per million.
 pub const CLOCK_DRIFT_PPM: u64 = 10_000;
-/// The group uses a further level so long after the leader met the last node in its present release, in milliseconds.
+/// The group uses a further level so long after the leader met the last node in its present
+/// release, in milliseconds.
 pub const RAISE_MS: u64 = 24 * 3_600_000;
 /// Largest command taken, in bytes.
 pub const COMMAND_BYTES_MAX: usize = 8 << 20;

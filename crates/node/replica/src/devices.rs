@@ -1,5 +1,5 @@
-//! The device of this node, if it has one: what the core orders becomes calls of its owner, and what the device says becomes
-//! words for the core ([offload-5]–[offload-19]).
+//! The device of this node, if it has one: what the core orders becomes calls of its owner, and
+//! what the device says becomes words for the core ([offload-5]–[offload-19]).
 
 use quorate_core::{
     ballot::Ballot,
@@ -44,8 +44,8 @@ pub struct Lent {
 
 /// The devices that a process could have, the best first.
 pub trait Ladder: Send {
-    /// The first that can be had now; if one was taken from its place, and is gone by now: because of this. If there is
-    /// none: why. It is asked again after a while.
+    /// The first that can be had now; if one was taken from its place, and is gone by now: because
+    /// of this. If there is none: why. It is asked again after a while.
     fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String>;
 }
 
@@ -58,7 +58,8 @@ pub(crate) enum News {
     Word(Word),
     /// There is a device to be used, with so many cells; 0: it is to be left alone.
     Use(u64),
-    /// [offload-11] This is decided, as a coordinator counted in this ballot: who has no vote hears it.
+    /// [offload-11] This is decided, as a coordinator counted in this ballot: who has no vote hears
+    /// it.
     Told(Ballot, Held),
     /// A value that the device did not take: the core is to be asked again.
     Back(Value),
@@ -97,9 +98,11 @@ pub struct DeviceStatus {
     pub outgrown: u64,
     /// Frames for this node that the present one had no room for.
     pub lost: u64,
-    /// Frames by what became of them in this and the devices before it, by number of [`quorate_offload::Reason`].
+    /// Frames by what became of them in this and the devices before it, by number of
+    /// [`quorate_offload::Reason`].
     pub refused: [u64; COUNTERS],
-    /// What is remarkable about it as it is: its interface has another name, it votes for nothing, nobody asks for votes.
+    /// What is remarkable about it as it is: its interface has another name, it votes for nothing,
+    /// nobody asks for votes.
     pub note: Option<String>,
     /// Why it is not used now, or not any more.
     pub why: Option<String>,
@@ -287,8 +290,8 @@ impl Devices {
         }
     }
 
-    /// A value of so many bytes is about to be proposed: while longer ones than a frame carries come, devices are left
-    /// alone ([offload-15]).
+    /// A value of so many bytes is about to be proposed: while longer ones than a frame carries
+    /// come, devices are left alone ([offload-15]).
     pub(crate) fn note_proposed(&mut self, now: Time, bytes: usize) {
         let Some(unit) = &mut self.unit else { return };
         if bytes <= unit.device.shape().room {
@@ -320,8 +323,8 @@ impl Devices {
         done
     }
 
-    /// [offload-15] Offers a value of this node's to the coordinator of whoever leads in this ballot, if one was heard
-    /// lately; whether that was done.
+    /// [offload-15] Offers a value of this node's to the coordinator of whoever leads in this
+    /// ballot, if one was heard lately; whether that was done.
     pub(crate) fn offer(&mut self, now: Time, ballot: Ballot, offer: &Offer) -> bool {
         let Some(unit) = self.unit.as_mut().filter(|unit| unit.may_be_used()) else {
             return false;
@@ -357,7 +360,8 @@ impl Devices {
         }
     }
 
-    /// Lets the owner take what the device said, and do what is due. What comes of it is told in order.
+    /// Lets the owner take what the device said, and do what is due. What comes of it is told in
+    /// order.
     ///
     /// Who has no vote learns by what others count ([offload-11]).
     pub(crate) fn turn(&mut self, now: Time, group: &Surroundings, mut tell: impl FnMut(News)) {
@@ -400,13 +404,15 @@ impl Devices {
                 tell(News::Back(value));
             }
             self.unit = match (self.unit.take(), lost_power) {
-                // [offload-9] In a durable group its votes were hints: it is owned anew, and fenced first.
+                // [offload-9] In a durable group its votes were hints: it is owned anew, and fenced
+                // first.
                 (Some(mut unit), Some(found)) => {
                     unit.own_again(now, found);
                     status.boot = unit.owner.device_boot();
                     Some(unit)
                 }
-                // Another one may do better: where votes of the lost one counted, the core uses none any more.
+                // Another one may do better: where votes of the lost one counted, the core uses
+                // none any more.
                 _ => {
                     self.climb_at = Some(now.plus_ms(CLIMB_MS));
                     None
@@ -415,8 +421,8 @@ impl Devices {
         }
     }
 
-    /// A device that hears nothing any more goes once the core is through with it, and another comes; where there is none,
-    /// one is looked for now and then.
+    /// A device that hears nothing any more goes once the core is through with it, and another
+    /// comes; where there is none, one is looked for now and then.
     fn step_down(&mut self, now: Time) {
         if let Some(unit) = self.unit.take_if(|unit| unit.is_left()) {
             let Unit { device, hears, .. } = unit;
@@ -513,7 +519,8 @@ impl Unit {
             Event::Fenced { ballot: of, mut votes } => {
                 self.is_fenced = true;
                 if let Some(ballot) = self.armed.take() {
-                    // [offload-8] Of another ballot they are an earlier owner's, and nobody's now: this one's were read out.
+                    // [offload-8] Of another ballot they are an earlier owner's, and nobody's now:
+                    // this one's were read out.
                     if of != Some(ballot) {
                         votes.clear();
                     }
@@ -540,7 +547,8 @@ impl Unit {
             }
             // [offload-20] Nobody is answered by it: only who applied the slots before may.
             Event::Decided { ballot, slot, value } => {
-                // [offload-10] Where votes of devices are hints nothing is counted, whatever a frame says.
+                // [offload-10] Where votes of devices are hints nothing is counted, whatever a
+                // frame says.
                 status.counted += u64::from(!group.is_durable);
                 self.offers.heard(now, ballot, &value);
                 let range = SlotRange::one(slot);

@@ -5,8 +5,8 @@ use quorate_log::disk::Disk;
 
 use crate::{devices::Devices, protocol::Protocol, storing::Storing};
 
-/// How long a stop waits for another node to lead. It is a courtesy to clients, not a matter of safety: a node
-/// that cannot hand over stops anyway.
+/// How long a stop waits for another node to lead. It is a courtesy to clients, not a matter of
+/// safety: a node that cannot hand over stops anyway.
 const HAND_OVER_MS: u64 = 5_000;
 
 /// How far the end has come.
@@ -91,8 +91,8 @@ impl Ending {
         self.transfer_ended.take()
     }
 
-    /// Goes on with a stop. `idle`: all requests have ended; `alone`: there is no node to hand over to.
-    /// `true`: requests that are still open are to be ended now.
+    /// Goes on with a stop. `idle`: all requests have ended; `alone`: there is no node to hand over
+    /// to. `true`: requests that are still open are to be ended now.
     pub(crate) fn advance<D: Disk>(
         &mut self,
         now: Time,
@@ -105,8 +105,8 @@ impl Ending {
         match self.stop {
             Stop::Finishing(deadline) if idle() || now >= deadline => {
                 if protocol.leads() && !alone {
-                    // A courtesy: without it the others wait for an election time-out. One that is under way
-                    // will do.
+                    // A courtesy: without it the others wait for an election time-out. One that is
+                    // under way will do.
                     if !protocol.node().is_handing_over() {
                         self.transfer(None, protocol);
                     }

@@ -1,4 +1,5 @@
-//! Fields of what this crate keeps as bytes: big-endian, taken off the front, bounded by what is there.
+//! Fields of what this crate keeps as bytes: big-endian, taken off the front, bounded by what is
+//! there.
 
 /// What is left.
 #[derive(Clone, Copy, Debug)]

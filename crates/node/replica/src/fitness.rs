@@ -1,9 +1,10 @@
-//! Whether this node should lead, as its log and its service see it, and who hears of that: the core, which hands over,
-//! and people ([live-3]).
+//! Whether this node should lead, as its log and its service see it, and who hears of that: the
+//! core, which hands over, and people ([live-3]).
 
 use quorate_core::{fitness::Fitness, time::Time};
 
-/// A node whose trouble is over is not trusted with leadership at once: what was short is often short again.
+/// A node whose trouble is over is not trusted with leadership at once: what was short is often
+/// short again.
 const SETTLES_MS: u64 = 5_000;
 
 /// What stands between this node and leading.
@@ -31,7 +32,8 @@ impl Fit {
         }
     }
 
-    /// What keeps the log from writing, and the service from applying, is this. Gives what is news to the core.
+    /// What keeps the log from writing, and the service from applying, is this. Gives what is news
+    /// to the core.
     pub(crate) fn look(
         &mut self,
         now: Time,

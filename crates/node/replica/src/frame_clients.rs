@@ -1,5 +1,5 @@
-//! What a client of devices can ask of a replica ([offload-22]): it submits by frames and learns by itself, and comes here
-//! for its name, for how the log stands, and with what got lost.
+//! What a client of devices can ask of a replica ([offload-22]): it submits by frames and learns by
+//! itself, and comes here for its name, for how the log stands, and with what got lost.
 
 use quorate_wire::frame_clients::{Name, Stand};
 
@@ -16,7 +16,7 @@ pub trait FrameClients {
     /// Propose that this name's session be registered. [`Failure::NoQuorum`]: another node leads.
     fn register(&mut self, name: Name) -> Result<(), Failure>;
 
-    /// Propose a batch. The name is bound to these bytes for ever ([value-2]): who may offer is trusted as whoever sends
-    /// frames to devices is.
+    /// Propose a batch. The name is bound to these bytes for ever ([value-2]): who may offer is
+    /// trusted as whoever sends frames to devices is.
     fn offer(&mut self, name: Name, counter: u64, bytes: &[u8]) -> Result<(), Failure>;
 }

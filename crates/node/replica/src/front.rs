@@ -88,14 +88,16 @@ pub enum Failure {
     ReplyForgotten,
     /// More sequences open than a session may have; not executed.
     SessionFull,
-    /// What this node has could not be shown to be as fresh as was asked for; not executed ([read-6]).
+    /// What this node has could not be shown to be as fresh as was asked for; not executed
+    /// ([read-6]).
     Stale,
     /// It needs a feature level that the group does not use yet; not executed ([level-9]).
     Level,
     /// What let this read run was over when it had read: ask again ([`Requests::answer`]).
     Overtaken,
-    /// Executed, as the group decides; that it is on stable storage at a quorum could not be said in time ([class-2]).
-    /// It is executed all the same, and will be there, unless many memories are lost before.
+    /// Executed, as the group decides; that it is on stable storage at a quorum could not be said
+    /// in time ([class-2]). It is executed all the same, and will be there, unless many memories
+    /// are lost before.
     NotLasting,
 }
 
@@ -104,12 +106,13 @@ pub enum Failure {
 pub enum Completion<'a> {
     /// Executed; this is the service's reply.
     Written(Tag, &'a [u8]),
-    /// In memory at a quorum, which was asked for ([`Requests::write_early`]), and not decided yet: in this slot, unless it
-    /// loses that ([less-4]).
+    /// In memory at a quorum, which was asked for ([`Requests::write_early`]), and not decided yet:
+    /// in this slot, unless it loses that ([less-4]).
     InMemory(Tag, Slot),
     /// A session was registered.
     Registered(Tag, SessionId),
-    /// A linearizable read, or one with a bound, may run now: call [`Requests::answer`] before returning.
+    /// A linearizable read, or one with a bound, may run now: call [`Requests::answer`] before
+    /// returning.
     Readable(Tag),
     /// A read that was asked for with [`Requests::read_in_order`] has run, in [`Front::read_now`].
     Read(Tag),
@@ -128,9 +131,10 @@ pub trait Requests {
     /// The same, exactly once within a client's session.
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
 
-    /// One of the two above, answered when it outlasts a crash of everybody: when it is on stable storage at a quorum,
-    /// whatever class the group decides by ([class-2]). If that cannot be said in time: [`Failure::NotLasting`]. In a
-    /// group that does not use the level that this takes: [`Failure::Level`], and nothing is executed.
+    /// One of the two above, answered when it outlasts a crash of everybody: when it is on stable
+    /// storage at a quorum, whatever class the group decides by ([class-2]). If that cannot be said
+    /// in time: [`Failure::NotLasting`]. In a group that does not use the level that this takes:
+    /// [`Failure::Level`], and nothing is executed.
     fn write_lasting(
         &mut self,
         tag: Tag,
@@ -141,9 +145,10 @@ pub trait Requests {
         Err(Failure::Level)
     }
 
-    /// As [`Requests::write`], answered as soon as a quorum has it in memory, whatever class the group decides by
-    /// ([class-2]): with [`Completion::InMemory`], or, if the group decided first, as ever. In a group that does not use the
-    /// level that this takes: [`Failure::Level`], and nothing is executed.
+    /// As [`Requests::write`], answered as soon as a quorum has it in memory, whatever class the
+    /// group decides by ([class-2]): with [`Completion::InMemory`], or, if the group decided first,
+    /// as ever. In a group that does not use the level that this takes: [`Failure::Level`], and
+    /// nothing is executed.
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
         let _ = (tag, command);
         Err(Failure::Level)
@@ -174,9 +179,9 @@ pub trait Requests {
     /// Ask the local state, as it stands. If the service cannot answer, nothing is appended.
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 
-    /// Ask the local state for the read of this tag, which may run. What let it run is looked at once
-    /// more behind the query ([read-4]): on [`Failure::Overtaken`] nothing was appended, and the read
-    /// is to be asked for again.
+    /// Ask the local state for the read of this tag, which may run. What let it run is looked at
+    /// once more behind the query ([read-4]): on [`Failure::Overtaken`] nothing was appended, and
+    /// the read is to be asked for again.
     fn answer(&mut self, tag: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let _ = tag;
         self.query(query, reply)
@@ -185,7 +190,8 @@ pub trait Requests {
     /// What this node is.
     fn status(&self) -> Status;
 
-    /// Who may do what, as this node has applied it ([access-2]); `None`: it does not know ([access-4]).
+    /// Who may do what, as this node has applied it ([access-2]); `None`: it does not know
+    /// ([access-4]).
     fn users(&self) -> Option<&Users> {
         Some(&NOBODY)
     }
@@ -218,7 +224,8 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
-/// [access-4] So long requests wait after the first of them came, until it is known who may do what: as long as for a leader.
+/// [access-4] So long requests wait after the first of them came, until it is known who may do
+/// what: as long as for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
 /// How long that is from now on; once in a process.
@@ -259,8 +266,9 @@ pub trait Front {
         requests: &mut dyn Requests,
     ) -> usize;
 
-    /// Bytes can be read of this connection, and none are left over. A front that knows what they are may have them
-    /// read to where they are kept, with one call of `read`, which says how many it read.
+    /// Bytes can be read of this connection, and none are left over. A front that knows what they
+    /// are may have them read to where they are kept, with one call of `read`, which says how many
+    /// it read.
     fn intake(
         &mut self,
         connection: ConnectionId,
@@ -301,8 +309,8 @@ pub trait Front {
     /// Takes the next connection that has output, or is to be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// What this connection is to be sent next: the same until [`Front::sent`] is called, or longer. More may
-    /// follow once that is sent; there is none if this is empty.
+    /// What this connection is to be sent next: the same until [`Front::sent`] is called, or
+    /// longer. More may follow once that is sent; there is none if this is empty.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
     /// The first `count` bytes of the output were sent.
@@ -322,8 +330,9 @@ pub trait Front {
         }
     }
 
-    /// Bytes of memory that connections hold: replies, requests, what they prepare. The bound of all
-    /// of them is the front's to know while it works, and the reactor's to enforce between turns.
+    /// Bytes of memory that connections hold: replies, requests, what they prepare. The bound of
+    /// all of them is the front's to know while it works, and the reactor's to enforce between
+    /// turns.
     fn held_bytes(&self) -> usize {
         0
     }
@@ -360,8 +369,8 @@ pub trait Front {
     /// Number of open connections.
     fn connections(&self) -> usize;
 
-    /// Called once a turn: for a front whose requests come by other ways than connections, or that asks
-    /// for more once output was sent.
+    /// Called once a turn: for a front whose requests come by other ways than connections, or that
+    /// asks for more once output was sent.
     fn poll(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
     }
@@ -386,8 +395,8 @@ pub enum Intake {
     AtMost(usize),
 }
 
-/// Whose request a tag is, for a front that gives tags out. A tag does not come again for a long time,
-/// so what is heard late of a request that was forgotten is nobody's.
+/// Whose request a tag is, for a front that gives tags out. A tag does not come again for a long
+/// time, so what is heard late of a request that was forgotten is nobody's.
 #[derive(Debug)]
 pub struct Tags<T> {
     owners: SlotMap<DefaultKey, T>,

@@ -1,10 +1,11 @@
-//! Who belongs to the group: the ids that were given out, where nodes listen, which plan is under way.
-//! Replicated: it follows from the log alone, and is part of every snapshot ([snap-1], [member-2]).
+//! Who belongs to the group: the ids that were given out, where nodes listen, which plan is under
+//! way. Replicated: it follows from the log alone, and is part of every snapshot ([snap-1],
+//! [member-2]).
 //!
-//! Weights are the core's, by reconfigurations. Everything else about a member is here, changed by commands
-//! (`command`) that travel in batches as those of clients do, and are executed by every node alike. A plan
-//! names the weights that are wanted; whoever leads goes towards them, a step at a time (`steering`,
-//! `planner`).
+//! Weights are the core's, by reconfigurations. Everything else about a member is here, changed by
+//! commands (`command`) that travel in batches as those of clients do, and are executed by every
+//! node alike. A plan names the weights that are wanted; whoever leads goes towards them, a step at
+//! a time (`steering`, `planner`).
 
 pub mod asking;
 mod codec;
@@ -28,8 +29,8 @@ use quorate_wire::checksum;
 pub use self::command::{Command, Denied, Granted, Reply};
 pub use self::planner::Goal;
 
-/// Most ids that are given out and not removed, founding members included. Bounds what strangers who may
-/// join can make every node hold.
+/// Most ids that are given out and not removed, founding members included. Bounds what strangers
+/// who may join can make every node hold.
 pub const NODES_MAX: usize = 64;
 /// Longest address.
 pub const ADDRESS_BYTES_MAX: usize = 256;
@@ -67,8 +68,8 @@ impl As {
 /// A node that has an id in this group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Tells the folder that joined under this id from others ([join-2]); `None`: the id is kept for a node
-    /// that has not come yet, or is a founding member's.
+    /// Tells the folder that joined under this id from others ([join-2]); `None`: the id is kept
+    /// for a node that has not come yet, or is a founding member's.
     pub nonce: Option<u64>,
     /// Where it listens for peers.
     pub peer: String,
@@ -103,8 +104,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What is left of the changes of roles and of the rule, behind this configuration's weights. A rule that
-    /// does not meet the one in force is reached over one that meets both ([era-4]).
+    /// What is left of the changes of roles and of the rule, behind this configuration's weights. A
+    /// rule that does not meet the one in force is reached over one that meets both ([era-4]).
     pub fn left(&self, configuration: &Configuration) -> Vec<Change> {
         let mut left = Vec::new();
         for change in &self.then {
@@ -132,7 +133,8 @@ impl Plan {
         has_weights(configuration, &self.goal) && self.left(configuration).is_empty()
     }
 
-    /// The same plan for the same nodes, as the members that they are now: some forgot their votes since.
+    /// The same plan for the same nodes, as the members that they are now: some forgot their votes
+    /// since.
     pub fn renewed(&self, now: impl Fn(Member) -> Member) -> Self {
         let goal = self.goal.iter();
         let role = |change: &Change| match *change {
@@ -167,7 +169,8 @@ impl Plan {
     }
 }
 
-/// A rule whose quorums are those of both: what is a quorum by the rule in force and by the one that is wanted.
+/// A rule whose quorums are those of both: what is a quorum by the rule in force and by the one
+/// that is wanted.
 fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRule> {
     let most = u32::try_from(configuration.weight() / 2 + 1).ok()?;
     let thresholds = |rule| match rule {
@@ -248,8 +251,9 @@ impl Group {
         checksum(&ids)
     }
 
-    /// [level-5] A raise was decided, with these eras in front of it; whether it counts. It does not if other nodes belong
-    /// to the group than those whom the leader asked, or if the level is not the next.
+    /// [level-5] A raise was decided, with these eras in front of it; whether it counts. It does
+    /// not if other nodes belong to the group than those whom the leader asked, or if the level is
+    /// not the next.
     pub fn raise(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
         let counts = era == eras.era() && nodes == self.nodes_sum() && to == self.level.next();
         if counts {
@@ -268,8 +272,8 @@ impl Group {
         self.ended
     }
 
-    /// Executes a command that was decided in `slot`, with these eras in front of it. Deterministic; what
-    /// cannot be done is a reply.
+    /// Executes a command that was decided in `slot`, with these eras in front of it.
+    /// Deterministic; what cannot be done is a reply.
     pub fn execute(&mut self, slot: Slot, command: &[u8], eras: &Eras) -> Reply {
         let Some(command) = Command::decode(command) else {
             return Err(Denied::Malformed);
@@ -347,8 +351,8 @@ impl Group {
         Ok(Granted::Done)
     }
 
-    /// Two operators at once: the second one's plan was made for another state of things. The plan under way may only
-    /// be renewed, and keeps its number: somebody waits for its end.
+    /// Two operators at once: the second one's plan was made for another state of things. The plan
+    /// under way may only be renewed, and keeps its number: somebody waits for its end.
     fn adopt(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> Reply {
         if let Some(other) = &self.plan {
             if !plan.renews(other) {
@@ -367,7 +371,8 @@ impl Group {
         if let Some(node) = unknown.into_iter().find(|node| !self.nodes.contains_key(node)) {
             return Err(Denied::UnknownNode(node));
         }
-        // Whether there is a way does not hang on who looks for it, or on a search that may grow better.
+        // Whether there is a way does not hang on who looks for it, or on a search that may grow
+        // better.
         let last = plan.end(eras.current());
         let heavy = |weight: &u32| *weight > planner::WEIGHT_WANTED_MAX;
         let keeps_leaving = plan.leaving.iter().any(|node| {
@@ -394,8 +399,8 @@ impl Group {
         }
     }
 
-    /// The eras behind this slot are these: who was removed leaves the table, a plan that is fulfilled has
-    /// ended.
+    /// The eras behind this slot are these: who was removed leaves the table, a plan that is
+    /// fulfilled has ended.
     pub fn look(&mut self, at: Slot, eras: &Eras) {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));
@@ -508,8 +513,8 @@ mod tests {
         assert_eq!(run(&mut group, 6, &keep("n2:1", As::Voter)), seven);
     }
 
-    /// [level-5] It counts for those whom the leader asked, and one level at a time; a release before levels keeps its
-    /// table as ever until then.
+    /// [level-5] It counts for those whom the leader asked, and one level at a time; a release
+    /// before levels keeps its table as ever until then.
     #[test]
     fn a_raise_counts_for_the_nodes_and_the_era_that_were_asked() {
         let (mut group, configuration) = group();
@@ -551,7 +556,8 @@ mod tests {
         assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(Denied::Full));
     }
 
-    /// Who was removed is told so, and gets no other id; a request may have been on its way for long.
+    /// Who was removed is told so, and gets no other id; a request may have been on its way for
+    /// long.
     #[test]
     fn a_removed_node_gets_no_other_id() {
         let (mut group, configuration) = group();
@@ -599,7 +605,8 @@ mod tests {
         assert_eq!(run(&mut group, 7, &plan(0, &Goal::new())), Err(Denied::Impossible));
     }
 
-    /// [volatile-2] A node that a plan names forgets its votes: the plan goes on with the member that it is now.
+    /// [volatile-2] A node that a plan names forgets its votes: the plan goes on with the member
+    /// that it is now.
     #[test]
     fn a_plan_is_renewed_for_a_node_that_forgot_and_for_nothing_else() {
         let (mut group, configuration) = group();

@@ -1,7 +1,9 @@
-//! When a command reached which hop on its way through this node: for the picture that `quorate bench log --trace` draws.
+//! When a command reached which hop on its way through this node: for the picture that `quorate
+//! bench log --trace` draws.
 //!
-//! Stamps lie in a ring of a fixed size, which overwrites the oldest: nothing is allocated once it is made. A node that
-//! nobody asked for stamps has no ring, and pays one branch for each place that would stamp.
+//! Stamps lie in a ring of a fixed size, which overwrites the oldest: nothing is allocated once it
+//! is made. A node that nobody asked for stamps has no ring, and pays one branch for each place
+//! that would stamp.
 
 use std::fmt::Write as _;
 
@@ -133,7 +135,8 @@ impl Hops {
         self.stamped += 1;
     }
 
-    /// Writes below this one were begun, the last of them with the votes for all slots below that one.
+    /// Writes below this one were begun, the last of them with the votes for all slots below that
+    /// one.
     pub(crate) fn writes(&mut self, next: u64, voted_to: Slot) {
         if std::mem::replace(&mut self.next_write, next) < next {
             self.stamp(Hop::Writing, Some(Slot(voted_to.0.saturating_sub(1))));

@@ -1,4 +1,5 @@
-//! Why a device does nothing, for people: its own node cannot know, but it sees what the group does.
+//! Why a device does nothing, for people: its own node cannot know, but it sees what the group
+//! does.
 
 use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 

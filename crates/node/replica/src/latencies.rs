@@ -1,5 +1,5 @@
-//! How many commands took how long: a fixed number of classes, so that counting costs next to nothing, and numbers of
-//! different nodes and times can be added and subtracted.
+//! How many commands took how long: a fixed number of classes, so that counting costs next to
+//! nothing, and numbers of different nodes and times can be added and subtracted.
 
 use std::fmt;
 
@@ -10,7 +10,8 @@ const FINEST_BITS: u32 = 2;
 /// The last class begins at 58.7 seconds.
 pub const CLASSES: usize = 88;
 
-/// Commands by how long they took. A class is never wider than a quarter of the time at which it begins.
+/// Commands by how long they took. A class is never wider than a quarter of the time at which it
+/// begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Latencies([u64; CLASSES]);
 
@@ -28,7 +29,8 @@ impl fmt::Debug for Latencies {
 }
 
 impl Latencies {
-    /// Counts `commands` of one batch, which took even times from the shortest to the longest, both in microseconds.
+    /// Counts `commands` of one batch, which took even times from the shortest to the longest, both
+    /// in microseconds.
     pub fn add(&mut self, commands: u64, shortest_us: u64, longest_us: u64) {
         let (first, last) = (class(shortest_us), class(longest_us));
         let span = longest_us.saturating_sub(shortest_us).max(1);
@@ -45,8 +47,8 @@ impl Latencies {
         self.0[last.max(first)] += left;
     }
 
-    /// For each class: the microseconds before which its commands were answered, and how many there are. The last
-    /// has all that took longer, too.
+    /// For each class: the microseconds before which its commands were answered, and how many there
+    /// are. The last has all that took longer, too.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let counts = self.0.iter().enumerate();
         counts.map(|(number, count)| (upper_edge_us(number), *count))

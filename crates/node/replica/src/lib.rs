@@ -37,22 +37,23 @@
 //!
 //! # The life of a command
 //!
-//! A front calls [`Requests::write`]; the command waits with its kind (`proposing/gather`). When fewer
-//! than a window of this node's batches are in flight, `proposing/origin` numbers all that waits as one
-//! batch of its session, and offers it to the leader: itself, or a peer (`proposing/forwarded`). The
-//! core gives it a slot (`protocol`); `replica/egress` sends the proposal with its bytes (`contents`)
-//! and appends the vote to the log (`storing`). When the core says that the slot is decided, `applying`
-//! asks its sessions whether it is the batch's turn, executes its commands, and the origin's clients
-//! get their replies (`completions`). Whatever may have been lost is offered again, and executed once
-//! all the same.
+//! A front calls [`Requests::write`]; the command waits with its kind (`proposing/gather`). When
+//! fewer than a window of this node's batches are in flight, `proposing/origin` numbers all that
+//! waits as one batch of its session, and offers it to the leader: itself, or a peer
+//! (`proposing/forwarded`). The core gives it a slot (`protocol`); `replica/egress` sends the
+//! proposal with its bytes (`contents`) and appends the vote to the log (`storing`). When the core
+//! says that the slot is decided, `applying` asks its sessions whether it is the batch's turn,
+//! executes its commands, and the origin's clients get their replies (`completions`). Whatever may
+//! have been lost is offered again, and executed once all the same.
 //!
 //! # Reading order
 //!
-//! Ports: [`service`], [`front`], [`stream_front`], [`plane`]. The order of a turn: [`replica`], and below it what comes
-//! in: `ingress`, `egress`, `disk`, `requests`. The parts that it joins, in the order of a command:
-//! `proposing`, `contents`, `storing`, `applying`, `completions`. Reads: `reading`. When somebody is
-//! behind: `catching_up`, `peers`. How large a batch and how many in flight: `tuning`. Start and end:
-//! [`open`], `ending`. What people hear of it: [`status`], `observing`, [`hops`]. Capacities: [`limits`].
+//! Ports: [`service`], [`front`], [`stream_front`], [`plane`]. The order of a turn: [`replica`],
+//! and below it what comes in: `ingress`, `egress`, `disk`, `requests`. The parts that it joins, in
+//! the order of a command: `proposing`, `contents`, `storing`, `applying`, `completions`. Reads:
+//! `reading`. When somebody is behind: `catching_up`, `peers`. How large a batch and how many in
+//! flight: `tuning`. Start and end: [`open`], `ending`. What people hear of it: [`status`],
+//! `observing`, [`hops`]. Capacities: [`limits`].
 #![forbid(unsafe_code)]
 
 mod applying;

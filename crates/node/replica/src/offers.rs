@@ -1,8 +1,9 @@
 //! Values of this node on their way to another member's coordinator by frames ([offload-15]).
 //!
-//! A frame saves the way through the leader's process. Nobody says that it arrived, and a coordinator that was taken back
-//! hears nothing: what is not seen voted for or decided within some milliseconds goes by a connection, and so does
-//! everything after it until the coordinator is heard again. A leader drops what came twice.
+//! A frame saves the way through the leader's process. Nobody says that it arrived, and a
+//! coordinator that was taken back hears nothing: what is not seen voted for or decided within some
+//! milliseconds goes by a connection, and so does everything after it until the coordinator is
+//! heard again. A leader drops what came twice.
 
 use std::collections::VecDeque;
 
@@ -45,7 +46,8 @@ impl Offers {
         }
     }
 
-    /// The oldest that is late, and goes another way. What follows does, too, until something is heard.
+    /// The oldest that is late, and goes another way. What follows does, too, until something is
+    /// heard.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         let (_, late) = self.list.pop_front_if(|(late_at, _)| *late_at <= now)?;
         self.heard = None;

@@ -59,7 +59,8 @@ pub struct ReplicaOptions {
     pub inflight_max: usize,
     /// Slots at or above `decided_to + window_slots` are refused ([p2-3]).
     pub window_slots: u64,
-    /// Leases, if the leader reads by them ([read-4]); for a node with a clock ([`crate::Replica::lend_clock`]).
+    /// Leases, if the leader reads by them ([read-4]); for a node with a clock
+    /// ([`crate::Replica::lend_clock`]).
     pub leases: Option<Leases>,
     /// For how long a process of before may have granted a lease; 0 if it cannot have.
     pub silent_us: u64,
@@ -85,7 +86,8 @@ pub struct ReplicaOptions {
     pub thrifty: bool,
     /// How votes come to this node when it leads.
     pub votes: Votes,
-    /// The newest level that it supports; below that of this release only in tests, where it stands for an earlier one.
+    /// The newest level that it supports; below that of this release only in tests, where it stands
+    /// for an earlier one.
     pub supports: Level,
     /// What the folder may hold already ([level-8]).
     pub marked: Level,

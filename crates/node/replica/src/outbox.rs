@@ -1,4 +1,5 @@
-//! Frames on their way to the plane: what it has no room for is counted, and repeated by the protocol.
+//! Frames on their way to the plane: what it has no room for is counted, and repeated by the
+//! protocol.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -41,8 +42,8 @@ impl<'a> Outbox<'a> {
         !self.send_all(NodeSet::one(to), lane, frame, None).is_empty()
     }
 
-    /// Hands a frame to the plane for each of these nodes; those for which it had room. `payload` is
-    /// the same as the bytes in the frame, if those are shared.
+    /// Hands a frame to the plane for each of these nodes; those for which it had room. `payload`
+    /// is the same as the bytes in the frame, if those are shared.
     pub(crate) fn send_all(
         &mut self,
         to: NodeSet,

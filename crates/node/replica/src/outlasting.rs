@@ -1,8 +1,8 @@
-//! Replies that wait until their commands would survive a crash of all nodes ([class-2]): executed commands, in the order
-//! of their slots.
+//! Replies that wait until their commands would survive a crash of all nodes ([class-2]): executed
+//! commands, in the order of their slots.
 //!
-//! This is only the queue. The core finds out what lasts ([`quorate_core::input::Input::Last`]); clients that ask for
-//! nothing more than the group's class never get here.
+//! This is only the queue. The core finds out what lasts ([`quorate_core::input::Input::Last`]);
+//! clients that ask for nothing more than the group's class never get here.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! A payload: the bytes of a value, held by reference by the log, the store and the queues to peers.
+//! A payload: the bytes of a value, held by reference by the log, the store and the queues to
+//! peers.
 
 use std::{
     fmt,

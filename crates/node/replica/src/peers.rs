@@ -40,7 +40,8 @@ impl Peers {
     /// This member can be talked to.
     pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
-        // Whoever has the cluster's id may say any node's: what is known of those that went is bounded.
+        // Whoever has the cluster's id may say any node's: what is known of those that went is
+        // bounded.
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&member.node) {
             let connected = &self.connected;
             let gone = |node: &&NodeId| !connected.contains_key(*node);

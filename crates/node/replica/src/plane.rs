@@ -17,8 +17,8 @@ use crate::payload::Payload;
 /// Moves frames to peers. It may lose, delay, repeat and reorder them, and never invents one
 /// ([model-1]); it does not know what they mean.
 pub trait Plane {
-    /// Whether a frame of this length could be sent to the node now: for who would otherwise take it
-    /// from where it waits.
+    /// Whether a frame of this length could be sent to the node now: for who would otherwise take
+    /// it from where it waits.
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
 
     /// Sends one whole frame, its header and its body, to each of these nodes. Those that took it
@@ -32,7 +32,8 @@ pub trait Plane {
         body: Body<'_>,
     ) -> Result<NodeSet, TooLarge>;
 
-    /// Values of this ballot's leader below this slot are decided. Said once a turn, before what is sent in it.
+    /// Values of this ballot's leader below this slot are decided. Said once a turn, before what is
+    /// sent in it.
     fn told(&mut self, ballot: Ballot, decided_to: Slot) {
         let _ = (ballot, decided_to);
     }
@@ -87,7 +88,8 @@ pub struct Received<'a> {
     pub frame: Frame<'a>,
     /// CRC-32C of the frame's body, if the receiver has compared it with the bytes.
     pub body_check: Option<u32>,
-    /// Up to which write the sender's log is on stable storage, as the frame says ([lie-1]); 0: it says nothing.
+    /// Up to which write the sender's log is on stable storage, as the frame says ([lie-1]); 0: it
+    /// says nothing.
     pub logged: u64,
     /// The body, if it arrived in a buffer of its own: who keeps it need not copy it.
     pub body: Option<&'a Payload>,

@@ -1,7 +1,8 @@
 //! When to stop reading clients: before what waits here is more than the next batches can use.
 //!
 //! A queue longer than that makes nothing faster. What is left in the sockets costs the clients
-//! patience and this node nothing; what is read beyond a bound has to be parsed in order to be refused.
+//! patience and this node nothing; what is read beyond a bound has to be parsed in order to be
+//! refused.
 
 use std::cmp::Reverse;
 
@@ -37,8 +38,8 @@ impl Pressure {
 }
 
 /// Whom to close, if all clients together hold too much of the memory for them: the one that holds
-/// most, the oldest of several, with how much that is. It begins at three quarters of `bytes_max`, so that those who read
-/// their replies find room below it.
+/// most, the oldest of several, with how much that is. It begins at three quarters of `bytes_max`,
+/// so that those who read their replies find room below it.
 pub fn heaviest(
     held_bytes: usize,
     bytes_max: usize,

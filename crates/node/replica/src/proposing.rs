@@ -130,7 +130,8 @@ impl Proposing {
         self.stamped = Some((ms, now));
     }
 
-    /// The leader in this ballot is known, or nobody leads. `newly`: this node has just begun to lead.
+    /// The leader in this ballot is known, or nobody leads. `newly`: this node has just begun to
+    /// lead.
     pub(crate) fn on_role(&mut self, now: Time, leader: Option<Ballot>, newly: bool) {
         self.forwarded.restart(leader);
         if newly {

@@ -1,5 +1,5 @@
-//! Reads: those of clients, linearizable or within a bound, and the one that says whether this node is
-//! ready.
+//! Reads: those of clients, linearizable or within a bound, and the one that says whether this node
+//! is ready.
 
 mod bounded;
 mod confirmations;
@@ -72,8 +72,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Takes a client's read that may be stale by so much ([read-6]), or says that there is no room. It
-    /// waits no longer than the bound, or a question, takes.
+    /// Takes a client's read that may be stale by so much ([read-6]), or says that there is no
+    /// room. It waits no longer than the bound, or a question, takes.
     pub(crate) fn accept_within(
         &mut self,
         now: Time,
@@ -127,8 +127,8 @@ impl Reading {
         self.of_access.next_question(now)
     }
 
-    /// [access-4] Whether a read that began after the last call of `true`, and one is under way from here on, has found
-    /// everything that it has to show applied.
+    /// [access-4] Whether a read that began after the last call of `true`, and one is under way
+    /// from here on, has found everything that it has to show applied.
     pub(crate) fn shows_access(&mut self, now: Time, applied_to: Slot) -> bool {
         self.of_access.settle(now, applied_to);
         let shown = self.of_access.take() == Some(Probed::Served);
@@ -138,8 +138,8 @@ impl Reading {
         shown
     }
 
-    /// The answer to a question: reads may run once everything below `slot` is applied. Says whether
-    /// clients' reads waited for it.
+    /// The answer to a question: reads may run once everything below `slot` is applied. Says
+    /// whether clients' reads waited for it.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
         self.probe.confirmed(token, slot);
         self.of_access.confirmed(token, slot);

@@ -4,10 +4,11 @@
 //! completions, flushes the plane's buffers, and then calls [`Replica::submit`]: the leader sends
 //! before it writes, so that nobody waits for two disks in a row.
 //!
-//! Each part owns its state, and borrows for one call what it needs of others. Here they are joined;
-//! what comes from elsewhere is handed to them by a file of its own below: peers' frames (`ingress`),
-//! effects of the core (`egress`), what the disk has done (`disk`), clients' requests (`requests`).
-//! `witness` is what other nodes said of their logs; `report` says how it is, `start` and `ending` how it begins and ends.
+//! Each part owns its state, and borrows for one call what it needs of others. Here they are
+//! joined; what comes from elsewhere is handed to them by a file of its own below: peers' frames
+//! (`ingress`), effects of the core (`egress`), what the disk has done (`disk`), clients' requests
+//! (`requests`). `witness` is what other nodes said of their logs; `report` says how it is, `start`
+//! and `ending` how it begins and ends.
 
 mod disk;
 mod egress;
@@ -235,8 +236,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [access-4] Somebody asks who may do what, and this node does not know: a linearizable read shows whether it has
-    /// applied everything that it may have gone by before.
+    /// [access-4] Somebody asks who may do what, and this node does not know: a linearizable read
+    /// shows whether it has applied everything that it may have gone by before.
     fn look_at_access(&mut self, now: Time) {
         if !self.applying.access().is_wanted() || self.takes_requests().is_err() {
             return;
@@ -292,8 +293,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// When [`Replica::poll`] is due at the latest, if nothing else happens; in the past if there is
-    /// work left.
+    /// When [`Replica::poll`] is due at the latest, if nothing else happens; in the past if there
+    /// is work left.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         if self.ending.is_silent() {
             // Only the disk is waited for.
@@ -335,7 +336,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ])
     }
 
-    /// How far there is something to execute: nowhere, for an auxiliary that has forgotten what is before.
+    /// How far there is something to execute: nowhere, for an auxiliary that has forgotten what is
+    /// before.
     fn executable_to(&self) -> Slot {
         let node = self.protocol.node();
         match node.is_hollow() {
@@ -344,10 +346,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The first slot that may need bytes in memory: everything below is decided, and is applied, or comes from the
-    /// log if it is ever applied. An auxiliary that has forgotten what is before applies nothing, and a service in
-    /// trouble nothing now. A service that is ahead of a log that lost its end has applied slots that are still to be
-    /// voted for here.
+    /// The first slot that may need bytes in memory: everything below is decided, and is applied,
+    /// or comes from the log if it is ever applied. An auxiliary that has forgotten what is before
+    /// applies nothing, and a service in trouble nothing now. A service that is ahead of a log that
+    /// lost its end has applied slots that are still to be voted for here.
     fn needed_from(&self) -> Slot {
         let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
         let decided_to = self.protocol.node().decided_to();
@@ -506,8 +508,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if !self.applying.condition().is_stuck() {
             return;
         }
-        // What is decided is in the log, and is read from there when it can be applied: what is held
-        // for that must not keep this node from voting.
+        // What is decided is in the log, and is read from there when it can be applied: what is
+        // held for that must not keep this node from voting.
         self.contents.release_below(self.protocol.node().decided_to());
     }
 
@@ -527,8 +529,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [time-3] What time it is, as far as this node can tell: its clock, if that is not too far off, and
-    /// never before the group's time.
+    /// [time-3] What time it is, as far as this node can tell: its clock, if that is not too far
+    /// off, and never before the group's time.
     fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
         self.clocks.turn(now, wall_ms);
         let (leads, node) = (self.protocol.leads(), self.protocol.node());
@@ -631,7 +633,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
-    /// This node owns a device from now on: phase 2 of its group may run there ([offload-5]), if one can be had.
+    /// This node owns a device from now on: phase 2 of its group may run there ([offload-5]), if
+    /// one can be had.
     pub fn lend_device(&mut self, devices: Box<dyn Ladder>) {
         self.devices.lend(devices);
     }
@@ -671,7 +674,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         });
     }
 
-    /// [offload-15] The core gives a value to the device; what that has no room for the core is asked for again.
+    /// [offload-15] The core gives a value to the device; what that has no room for the core is
+    /// asked for again.
     fn submit_to_device(&mut self, now: Time, value: Value, plane: &mut dyn Plane) {
         let slot = SlotRange::one(Slot(0));
         let payload = self.contents.recent(&value, slot);
@@ -702,8 +706,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [read-4] What waits needs no question while this node seems to hold a lease. The time of the turn
-    /// may be long past, so this is no more than a guess: the clock is read behind the query.
+    /// [read-4] What waits needs no question while this node seems to hold a lease. The time of the
+    /// turn may be long past, so this is no more than a guess: the clock is read behind the query.
     fn read_by_lease(&mut self, now: Time) {
         if !self.reading.wants_lease() || self.clock.is_none() {
             return;
@@ -870,7 +874,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.proposing.pressure().max(self.reading.pressure())
     }
 
-    /// Tries whether a linearizable read is served here now. The end of it: [`Replica::take_probe`].
+    /// Tries whether a linearizable read is served here now. The end of it:
+    /// [`Replica::take_probe`].
     pub fn probe(&mut self, now: Time) {
         let refused = if self.takes_requests().is_err() {
             Some(Probed::Closed)
@@ -914,8 +919,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.take_transfer_result()
     }
 
-    /// Takes a snapshot at this slot or behind it, or at what is applied now; also where the service keeps
-    /// itself on a disk. The end of it: [`Replica::take_snapshot_answer`].
+    /// Takes a snapshot at this slot or behind it, or at what is applied now; also where the
+    /// service keeps itself on a disk. The end of it: [`Replica::take_snapshot_answer`].
     pub fn snapshot_now(&mut self, at: Option<Slot>) {
         let applied_to = self.applying.applied_to();
         let refused = if self.ending.is_requested() {
@@ -936,12 +941,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// How that ended, once: the snapshot is whole and named by the base of the log, or why there is none.
+    /// How that ended, once: the snapshot is whole and named by the base of the log, or why there
+    /// is none.
     pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.snapshots.take_answer()
     }
 
-    /// This node's snapshot, if it has one, for another thread to read: its files stay as long as that lives.
+    /// This node's snapshot, if it has one, for another thread to read: its files stay as long as
+    /// that lives.
     pub fn hold_snapshot(&mut self) -> Option<Held> {
         self.snapshots.hold()
     }

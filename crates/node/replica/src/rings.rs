@@ -1,5 +1,5 @@
-//! What became of a leader's rings, for whoever watches: how often one was laid, how often one got nowhere, and who was
-//! left out of the next.
+//! What became of a leader's rings, for whoever watches: how often one was laid, how often one got
+//! nowhere, and who was left out of the next.
 
 use quorate_core::{explanation::Explanation, node_set::NodeSet};
 

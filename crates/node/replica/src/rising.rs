@@ -1,7 +1,8 @@
-//! When the group uses a further level: what this node hears of the others' releases, and what it waits for ([level-4],
-//! [level-6]).
+//! When the group uses a further level: what this node hears of the others' releases, and what it
+//! waits for ([level-4], [level-6]).
 //!
-//! Only the state; the replica asks and proposes (`replica/levels`), the group's table decides whether a raise counts.
+//! Only the state; the replica asks and proposes (`replica/levels`), the group's table decides
+//! whether a raise counts.
 
 use std::collections::BTreeMap;
 
@@ -129,7 +130,8 @@ impl Rising {
         Some(heard.newest)
     }
 
-    /// [level-6] When these nodes have been what they are for long enough; `None`: nothing happens unasked.
+    /// [level-6] When these nodes have been what they are for long enough; `None`: nothing happens
+    /// unasked.
     pub(crate) fn due_at(&self, others: impl Iterator<Item = NodeId>) -> Option<Time> {
         let Raising::After(ms) = self.raising else {
             return None;
@@ -155,7 +157,8 @@ impl Rising {
         done.map(|(asked, ..)| asked).collect()
     }
 
-    /// Operators who are to be told that they have not; all of them, if this node does not lead any more.
+    /// Operators who are to be told that they have not; all of them, if this node does not lead any
+    /// more.
     pub(crate) fn given_up(&mut self, now: Time, leads: bool) -> Vec<u64> {
         let over = self.asked.extract_if(.., |(_, _, until)| !leads || now >= *until);
         over.map(|(asked, ..)| asked).collect()

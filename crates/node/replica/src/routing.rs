@@ -1,8 +1,9 @@
 //! How votes come to a leader, where that is chosen: straight, or by a ring ([ring-1], [plane-3]).
 //!
-//! A ring spares the leader all votes but one, and takes a hop for each of its members. So it pays where the leader is busy,
-//! and most of that is votes: the prediction is the hops of a proposal and its vote, each as long as a busy leader makes
-//! it. Where all nodes share two processors it never does (`docs/performance.md`).
+//! A ring spares the leader all votes but one, and takes a hop for each of its members. So it pays
+//! where the leader is busy, and most of that is votes: the prediction is the hops of a proposal
+//! and its vote, each as long as a busy leader makes it. Where all nodes share two processors it
+//! never does (`docs/performance.md`).
 
 use quorate_core::{laying::Route, message::Message, time::Time};
 use quorate_tuner::Choice;
@@ -106,7 +107,8 @@ impl Routing {
         }
     }
 
-    /// Looks, if it is time, as the leader of so many voters, or not as a leader. What is wished from now on, if that is new.
+    /// Looks, if it is time, as the leader of so many voters, or not as a leader. What is wished
+    /// from now on, if that is new.
     pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let us = now.since_us(self.looked_at);
         if us < LOOK_US {
@@ -133,10 +135,12 @@ impl Routing {
         }
     }
 
-    /// The hops of a proposal and its votes, each as many nanoseconds long as the leader's queue makes it.
+    /// The hops of a proposal and its votes, each as many nanoseconds long as the leader's queue
+    /// makes it.
     fn predict(&self, voters: usize) -> [u64; 2] {
         let others = voters.saturating_sub(1).max(1) as f64;
-        // A ring is a majority; its first member hears the proposal, each of the others the one before.
+        // A ring is a majority; its first member hears the proposal, each of the others the one
+        // before.
         let ring_hops = (voters / 2 + 1) as f64;
         let star_s = match self.choice.chosen() {
             Way::Star => self.messages_s,
@@ -173,7 +177,8 @@ impl Routing {
 mod tests {
     use super::*;
 
-    /// Looks each 100 ms at a leader that is so busy with so many votes a second; when it changed its mind.
+    /// Looks each 100 ms at a leader that is so busy with so many votes a second; when it changed
+    /// its mind.
     fn looks(
         routing: &mut Routing,
         voters: usize,
@@ -203,8 +208,8 @@ mod tests {
         assert!(routing.why().starts_with("auto: votes come straight"));
     }
 
-    /// [plane-3] Nine members' votes fill a leader: then hops are cheaper than a queue. And it does not go back because its queue
-    /// is gone.
+    /// [plane-3] Nine members' votes fill a leader: then hops are cheaper than a queue. And it does
+    /// not go back because its queue is gone.
     #[test]
     fn a_leader_that_is_busy_with_votes_wants_a_ring() {
         let mut routing = Routing::new(Time(0));

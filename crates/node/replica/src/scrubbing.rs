@@ -1,8 +1,9 @@
-//! Reads all that this node keeps, a piece at a time and at a pace, and has repaired what can be. The rules are in
-//! `docs/spec/scrub.md`.
+//! Reads all that this node keeps, a piece at a time and at a pace, and has repaired what can be.
+//! The rules are in `docs/spec/scrub.md`.
 //!
-//! This part knows what comes next and what was found (`report`); what is read, and what is repaired, is the business of
-//! those who keep it: the log and its repair, the store of streams, the snapshots, the service. `replica/scrub.rs` joins them.
+//! This part knows what comes next and what was found (`report`); what is read, and what is
+//! repaired, is the business of those who keep it: the log and its repair, the store of streams,
+//! the snapshots, the service. `replica/scrub.rs` joins them.
 
 pub(crate) mod files;
 pub mod report;
@@ -25,7 +26,8 @@ pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// Places that are told of in one life of a process, and no more after those.
 const TOLD_MAX: usize = 4096;
-/// What cannot be read now, for want of descriptors or of room in a queue, is tried again after this.
+/// What cannot be read now, for want of descriptors or of room in a queue, is tried again after
+/// this.
 const SHORT_MS: u64 = 100;
 /// The log takes what the disk fails to read three times in a row for lost.
 const TRIES_MAX: u32 = 4;
@@ -184,8 +186,8 @@ impl Scrubbing {
         self.report.begin(wall_ms);
     }
 
-    /// If the time of the next one has come, it begins. Whether the node begins to count now, as it never scrubbed: that
-    /// is to be written down.
+    /// If the time of the next one has come, it begins. Whether the node begins to count now, as it
+    /// never scrubbed: that is to be written down.
     pub(crate) fn look(&mut self, now: Time, wall_ms: u64) -> bool {
         let Some(every) = self.options.every_ms else {
             return false;

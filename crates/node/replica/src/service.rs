@@ -40,8 +40,8 @@ pub enum Health {
     /// It neither answers nor takes commands until something changes; what is wrong.
     Down(String),
     /// It was down and can go on from the position that [`StateMachine::recovered`] says, which may
-    /// be an earlier one than where it was; the log replays the rest. What there is to say about it.
-    /// Said once.
+    /// be an earlier one than where it was; the log replays the rest. What there is to say about
+    /// it. Said once.
     Back(Option<String>),
 }
 
@@ -102,23 +102,23 @@ impl std::error::Error for LoadError {}
 /// The service never sees a ballot. It is called from one thread.
 ///
 /// **What it may meet.** Any bytes may be committed: clients, other versions and other nodes have
-/// other ideas of what a command is. A command that makes no sense gets a reply that says so, the same
-/// on every node.
+/// other ideas of what a command is. A command that makes no sense gets a reply that says so, the
+/// same on every node.
 ///
 /// **Panics.** A panic in here ends the replica: what a half-executed command left behind is known
-/// to nobody, so nothing catches it. A panic in [`StateMachine::apply`] ends it again at each start, as
-/// the command is in the log, and all other replicas too. What can go wrong with a disk is for
-/// [`StateMachine::health`] and [`StateMachine::has_failed`] to say.
+/// to nobody, so nothing catches it. A panic in [`StateMachine::apply`] ends it again at each
+/// start, as the command is in the log, and all other replicas too. What can go wrong with a disk
+/// is for [`StateMachine::health`] and [`StateMachine::has_failed`] to say.
 ///
-/// **Sizes.** A reply may be as large as memory allows; it goes to one client and to no peer. Replies
-/// to commands of sessions are kept until they are acknowledged, 64 MiB of all sessions together; one
-/// that is larger is forgotten at once, and a repetition of its command is told so.
+/// **Sizes.** A reply may be as large as memory allows; it goes to one client and to no peer.
+/// Replies to commands of sessions are kept until they are acknowledged, 64 MiB of all sessions
+/// together; one that is larger is forgotten at once, and a repetition of its command is told so.
 ///
 /// **Images.** An image is the state as a sequence of items, each some bytes, which another node's
-/// service, or this one after a restart, is loaded from. Equal states give equal items in equal order
-/// on every node, whatever the service keeps them in: the digest of a snapshot rests on it ([snap-1]).
-/// Everything that later commands and queries depend on is in it, or follows from it and the
-/// position. A service without state has no items, and still says that it can be imaged.
+/// service, or this one after a restart, is loaded from. Equal states give equal items in equal
+/// order on every node, whatever the service keeps them in: the digest of a snapshot rests on it
+/// ([snap-1]). Everything that later commands and queries depend on is in it, or follows from it
+/// and the position. A service without state has no items, and still says that it can be imaged.
 pub trait StateMachine {
     /// These commands will be applied next, unless a session has a reply for them already. A chance
     /// to bring what they need near; what the service holds must not change.
@@ -126,11 +126,12 @@ pub trait StateMachine {
         let _ = commands;
     }
 
-    /// The feature level that a command needs, with all that it has inside: what the group does not use yet is neither
-    /// taken nor executed, on any node ([level-9]). What makes no sense needs none: its reply says so.
+    /// The feature level that a command needs, with all that it has inside: what the group does not
+    /// use yet is neither taken nor executed, on any node ([level-9]). What makes no sense needs
+    /// none: its reply says so.
     ///
-    /// A service that learns a new command, or a new use of an old one, answers with the level of its release. Then no
-    /// node of the release before, which would do something else, meets it.
+    /// A service that learns a new command, or a new use of an old one, answers with the level of
+    /// its release. Then no node of the release before, which would do something else, meets it.
     fn level_of(&self, command: &[u8]) -> Level {
         let _ = command;
         Level::BASE
@@ -149,10 +150,10 @@ pub trait StateMachine {
         let _ = (applied_to, meta);
     }
 
-    /// Every slot below is in the log of this node, on stable storage. A persistent service keeps no
-    /// state of a later position: so a log that knows less than the service has lost something, and
-    /// is found out at the next start ([volatile-1]). Not called where a commit does not wait for the
-    /// disk.
+    /// Every slot below is in the log of this node, on stable storage. A persistent service keeps
+    /// no state of a later position: so a log that knows less than the service has lost something,
+    /// and is found out at the next start ([volatile-1]). Not called where a commit does not wait
+    /// for the disk.
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
@@ -163,7 +164,8 @@ pub trait StateMachine {
         (Slot::FIRST, Vec::new())
     }
 
-    /// How the service is. Asked before commands are applied, and in every turn: it must take no time.
+    /// How the service is. Asked before commands are applied, and in every turn: it must take no
+    /// time.
     ///
     /// While it is stuck or down, the node goes on voting and keeping the log, tells its clients to
     /// ask elsewhere, and is not ready. A service that says nothing here is always well.
@@ -172,8 +174,8 @@ pub trait StateMachine {
     }
 
     /// Whether a call since the last commit met a failure of this node alone, such as a disk that
-    /// cannot be read: then nothing that was executed or answered since counts, nobody is told of it,
-    /// and nothing is asked before [`Health::Back`]. Asked after every command and query.
+    /// cannot be read: then nothing that was executed or answered since counts, nobody is told of
+    /// it, and nothing is asked before [`Health::Back`]. Asked after every command and query.
     fn has_failed(&self) -> bool {
         false
     }
@@ -185,44 +187,45 @@ pub trait StateMachine {
         let _ = each;
     }
 
-    /// The group's time ([time-1]) for all commands and queries from here on, Unix time in milliseconds:
-    /// what has a deadline up to it does not exist ([time-2]). Said before anything is applied or asked,
-    /// and again with every change, also when the service went back or took in an image.
+    /// The group's time ([time-1]) for all commands and queries from here on, Unix time in
+    /// milliseconds: what has a deadline up to it does not exist ([time-2]). Said before anything
+    /// is applied or asked, and again with every change, also when the service went back or took in
+    /// an image.
     ///
     /// It is the replica's to keep; an image need not hold it.
     fn set_time(&mut self, group_ms: u64) {
         let _ = group_ms;
     }
 
-    /// The earliest deadline above the group's time and up to `until_ms`, if there is one: then a leader
-    /// proposes that time has come. Asked for often, on the leader only.
+    /// The earliest deadline above the group's time and up to `until_ms`, if there is one: then a
+    /// leader proposes that time has come. Asked for often, on the leader only.
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let _ = until_ms;
         None
     }
 
     /// Housekeeping that this node should propose, such as removing a few of the keys that exist no
-    /// longer; asked for on the leader only, and often. It must change no answer: it may come late, or
-    /// never.
+    /// longer; asked for on the leader only, and often. It must change no answer: it may come late,
+    /// or never.
     fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         let _ = each;
     }
 
     /// Begins an image of the state as of the last commit; what is applied afterwards is not in it.
-    /// There is one at a time: a new one ends the one before. `false`: it cannot, ever or now; so it
-    /// is while something was applied and not committed.
+    /// There is one at a time: a new one ends the one before. `false`: it cannot, ever or now; so
+    /// it is while something was applied and not committed.
     ///
     /// It takes no time, and copies nothing that stays as it is. Commands go on being applied. What
     /// they overwrite is kept for the image, and bounded: when that is too much, the service is
-    /// [`Health::Behind`] until [`StateMachine::next_image`] has moved on, and if one run of commands
-    /// overwrites more than may be kept at all, the image has failed. So the caller goes on asking for
-    /// items, also while the service is behind, or ends the image.
+    /// [`Health::Behind`] until [`StateMachine::next_image`] has moved on, and if one run of
+    /// commands overwrites more than may be kept at all, the image has failed. So the caller goes
+    /// on asking for items, also while the service is behind, or ends the image.
     fn begin_image(&mut self) -> bool {
         false
     }
 
-    /// Passes the next items to `each`: about `bytes` of them, and at least one if any is left. An item
-    /// that is larger comes alone. [`Imaged::Failed`] also if no image is going on.
+    /// Passes the next items to `each`: about `bytes` of them, and at least one if any is left. An
+    /// item that is larger comes alone. [`Imaged::Failed`] also if no image is going on.
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let _ = (bytes, each);
         Imaged::Failed
@@ -234,12 +237,13 @@ pub trait StateMachine {
     /// An image comes in, to become the state; a load or image that was going on ends.
     ///
     /// The old state may be given up at once. From here on until [`StateMachine::finish_load`] has
-    /// succeeded nothing is applied, asked, committed or imaged, whatever fails in between; the way on
-    /// is another load. A persistent service may go back by itself ([`Health::Back`]), and then stands
-    /// where [`StateMachine::recovered`] says. After a crash within a load, `recovered` says the old
-    /// position, or an earlier one; never a state that is neither.
+    /// succeeded nothing is applied, asked, committed or imaged, whatever fails in between; the way
+    /// on is another load. A persistent service may go back by itself ([`Health::Back`]), and then
+    /// stands where [`StateMachine::recovered`] says. After a crash within a load, `recovered` says
+    /// the old position, or an earlier one; never a state that is neither.
     ///
-    /// The caller asks for [`StateMachine::health`] in every turn, and gives no items while it is not
+    /// The caller asks for [`StateMachine::health`] in every turn, and gives no items while it is
+    /// not
     /// [`Health::Well`]: [`Health::Behind`] says that its writing is behind, as ever.
     fn begin_load(&mut self) -> Result<(), LoadError> {
         Err(LoadError::Unsupported)
@@ -253,27 +257,27 @@ pub trait StateMachine {
     }
 
     /// That was the last item: the image is the state now, and every slot below `at` is in it. A
-    /// persistent service makes the items, this position and `meta`, which replaces all the metadata
-    /// that it had, one atomic unit.
+    /// persistent service makes the items, this position and `meta`, which replaces all the
+    /// metadata that it had, one atomic unit.
     ///
-    /// After it the service goes on as if it had applied every slot below `at` itself. At the first slot,
-    /// without an item: it is empty, and begins with the log.
+    /// After it the service goes on as if it had applied every slot below `at` itself. At the first
+    /// slot, without an item: it is empty, and begins with the log.
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError> {
         let _ = (at, meta);
         Err(LoadError::Unsupported)
     }
 
-    /// A persistent service returns to at least this position after any loss of power ([store-1]), so
-    /// no slot below is needed for its sake. `None`: it is in memory, and every slot is needed.
+    /// A persistent service returns to at least this position after any loss of power ([store-1]),
+    /// so no slot below is needed for its sake. `None`: it is in memory, and every slot is needed.
     ///
     /// It never falls in the life of a process, but for [`Health::Back`] and for a load.
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }
 
-    /// Begins to read all that it keeps on this node's disk, to see whether that is what was written; at most so many
-    /// bytes a second, and by a thread of its own. What was being read so is given up. A service in memory has nothing to
-    /// read.
+    /// Begins to read all that it keeps on this node's disk, to see whether that is what was
+    /// written; at most so many bytes a second, and by a thread of its own. What was being read so
+    /// is given up. A service in memory has nothing to read.
     fn start_scrub(&mut self, bytes_per_second: u64) {
         let _ = bytes_per_second;
     }
@@ -283,8 +287,9 @@ pub trait StateMachine {
         Scrubbed::default()
     }
 
-    /// Whether something of it failed that damage would explain: then the node reads all that it keeps, as if somebody had
-    /// asked for it. Asked for in every turn, until [`StateMachine::take_scrubbed`] said that all was read.
+    /// Whether something of it failed that damage would explain: then the node reads all that it
+    /// keeps, as if somebody had asked for it. Asked for in every turn, until
+    /// [`StateMachine::take_scrubbed`] said that all was read.
     fn wants_scrub(&mut self) -> bool {
         false
     }
@@ -294,9 +299,10 @@ pub trait StateMachine {
         0
     }
 
-    /// [scrub-8] A part of what it keeps on this node's disk is damaged, and a snapshot that replaces all of it is here: it
-    /// lets go of what it has, and begins empty, as [`Health::Back`] says then. From now on [`StateMachine::synced_to`]
-    /// counts for what replaces it alone. An error: why it goes on as it is.
+    /// [scrub-8] A part of what it keeps on this node's disk is damaged, and a snapshot that
+    /// replaces all of it is here: it lets go of what it has, and begins empty, as [`Health::Back`]
+    /// says then. From now on [`StateMachine::synced_to`] counts for what replaces it alone. An
+    /// error: why it goes on as it is.
     fn renew(&mut self) -> Result<(), String> {
         Err("the service cannot be built anew".to_owned())
     }
@@ -306,7 +312,8 @@ pub trait StateMachine {
     fn start_sync(&mut self) {}
 }
 
-/// Where the service goes on, and its metadata; `None`: it failed over saying so, and is not believed.
+/// Where the service goes on, and its metadata; `None`: it failed over saying so, and is not
+/// believed.
 pub fn position<S: StateMachine>(service: &mut S) -> Option<(Slot, Metadata)> {
     let said = service.recovered();
     (!service.has_failed()).then_some(said)

@@ -1,15 +1,15 @@
-//! Snapshots of this node's state, and what follows from them: the log's beginning is trimmed, a restart
-//! reads a snapshot and a tail, a peer that is far behind is sent one ([snap-1], [trim-1]).
+//! Snapshots of this node's state, and what follows from them: the log's beginning is trimmed, a
+//! restart reads a snapshot and a tail, a peer that is far behind is sent one ([snap-1], [trim-1]).
 //!
-//! A snapshot is a stream (`stream`, `header`), cut into chunks (`layout`) that lie in files of their own;
-//! `writing` and `reading` are the way there and back. It is of this node's state (`taking`), or a peer's
-//! (`fetching`, `receiving`). What is durable and whole counts when the base of the log names it (`note`):
-//! that is the one switch ([snap-2], [trim-3]). Then the service takes it in (`loading`), peers are sent it
-//! (`serving`), and the log is trimmed (`trimming`).
+//! A snapshot is a stream (`stream`, `header`), cut into chunks (`layout`) that lie in files of
+//! their own; `writing` and `reading` are the way there and back. It is of this node's state
+//! (`taking`), or a peer's (`fetching`, `receiving`). What is durable and whole counts when the
+//! base of the log names it (`note`): that is the one switch ([snap-2], [trim-3]). Then the service
+//! takes it in (`loading`), peers are sent it (`serving`), and the log is trimmed (`trimming`).
 //!
-//! A service in memory is loaded from its node's snapshot at a start. One that keeps itself on a disk has no
-//! need of one for itself: the log is trimmed up to where that is synced ([store-1]), and a snapshot is
-//! made when a peer wants one.
+//! A service in memory is loaded from its node's snapshot at a start. One that keeps itself on a
+//! disk has no need of one for itself: the log is trimmed up to where that is synced ([store-1]),
+//! and a snapshot is made when a peer wants one.
 
 pub(crate) mod allowance;
 mod asking;
@@ -191,8 +191,8 @@ impl Snapshots {
         self.streams_wanted_to
     }
 
-    /// Goes on from what the base said. Files that nothing names are removed; a transfer that an earlier
-    /// process began is gone on with.
+    /// Goes on from what the base said. Files that nothing names are removed; a transfer that an
+    /// earlier process began is gone on with.
     pub(crate) fn new<D: Disk>(
         now: Time,
         options: SnapshotOptions,
@@ -264,8 +264,8 @@ impl Snapshots {
         })
     }
 
-    /// A value was decided; what matters of it here is whether it is a reconfiguration. After damage
-    /// that may be one of long ago.
+    /// A value was decided; what matters of it here is whether it is a reconfiguration. After
+    /// damage that may be one of long ago.
     pub(crate) fn decided(&mut self, slot: Slot, value: Value) {
         if !matches!(value, Value::Reconfigure { .. }) {
             return;
@@ -300,7 +300,8 @@ impl Snapshots {
         replay(self.eras.clone(), below)
     }
 
-    /// A snapshot at this slot or behind it is needed here: nobody's log has what is missing ([catch-2]).
+    /// A snapshot at this slot or behind it is needed here: nobody's log has what is missing
+    /// ([catch-2]).
     pub(crate) fn need(&mut self, from: Slot) {
         self.fetching.need(from);
     }
@@ -344,7 +345,8 @@ impl Snapshots {
         }
     }
 
-    /// The peer's snapshot that is being received, because it is needed: bytes that are here, and all.
+    /// The peer's snapshot that is being received, because it is needed: bytes that are here, and
+    /// all.
     pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
         match &self.job {
             Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {
@@ -360,8 +362,8 @@ impl Snapshots {
         self.fetching.lose(node);
     }
 
-    /// What a peer that needs a snapshot at `needed` or behind it can get here, if it can get something.
-    /// One behind what is applied here cannot be made: the peer will ask again.
+    /// What a peer that needs a snapshot at `needed` or behind it can get here, if it can get
+    /// something. One behind what is applied here cannot be made: the peer will ask again.
     pub(crate) fn offer(&mut self, start: Slot, applied_to: Slot, needed: Slot) -> Offer {
         let useful = |own: &&Manifest| own.at >= start && own.at >= needed;
         match self.own.as_ref().filter(useful) {
@@ -378,7 +380,8 @@ impl Snapshots {
         }
     }
 
-    /// A peer has everything below `offset` of that snapshot. `false`: it cannot have more of it here.
+    /// A peer has everything below `offset` of that snapshot. `false`: it cannot have more of it
+    /// here.
     pub(crate) fn on_ask(
         &mut self,
         now: Time,

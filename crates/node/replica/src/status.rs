@@ -68,7 +68,8 @@ pub enum Way {
     Multicast,
     /// The same without IP: frames of our own EtherType on one interface.
     Ethernet,
-    /// Connections, datagrams to each, a chain or a group, whichever is predicted to be the fastest ([plane-3]).
+    /// Connections, datagrams to each, a chain or a group, whichever is predicted to be the fastest
+    /// ([plane-3]).
     Auto,
 }
 
@@ -346,7 +347,8 @@ pub struct LevelStatus {
     pub nodes: Vec<LevelOf>,
     /// What keeps the group from using the next level, a line each; known to the leader only.
     pub held_back: Vec<String>,
-    /// In how many milliseconds the leader raises it, if nothing comes between; known to the leader only.
+    /// In how many milliseconds the leader raises it, if nothing comes between; known to the leader
+    /// only.
     pub raise_in_ms: Option<u64>,
 }
 
@@ -407,7 +409,8 @@ pub struct Status {
     pub ring: Vec<NodeId>,
     /// The scrub that goes on, or the last one.
     pub scrub: ScrubStatus,
-    /// What it chose by itself, and why, a line each: how its frames travel, and how votes come to it ([plane-3]).
+    /// What it chose by itself, and why, a line each: how its frames travel, and how votes come to
+    /// it ([plane-3]).
     pub choices: Vec<String>,
     /// Its device, if it was lent one.
     pub device: Option<DeviceStatus>,

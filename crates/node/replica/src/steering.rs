@@ -1,8 +1,9 @@
-//! Towards the members that are wanted: what operators asked and is not answered yet, and what a leader does
-//! for a plan, one change after another ([member-2], [cast-6]).
+//! Towards the members that are wanted: what operators asked and is not answered yet, and what a
+//! leader does for a plan, one change after another ([member-2], [cast-6]).
 //!
-//! Only the state: each step is computed from the configuration in force (`group/planner`), so that whoever
-//! leads goes on with what another one began. The replica asks and steps (`replica/members`).
+//! Only the state: each step is computed from the configuration in force (`group/planner`), so that
+//! whoever leads goes on with what another one began. The replica asks and steps
+//! (`replica/members`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,7 +43,8 @@ struct Way {
 /// What is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
-    /// Operators that wait, by the number of what they asked, and the steps that they are to be shown.
+    /// Operators that wait, by the number of what they asked, and the steps that they are to be
+    /// shown.
     asked: BTreeMap<u64, Vec<Step>>,
     answers: VecDeque<(u64, Result<Answer, Refused>)>,
     way: Option<Way>,
@@ -54,13 +56,15 @@ pub(crate) struct Steering {
     pub(crate) look_at: Time,
     /// Leadership is not handed over again before, whatever for.
     hand_over_at: Time,
-    /// It stays here until then, if nobody asks ([live-4]). A plan is asked for, and its heir stays.
+    /// It stays here until then, if nobody asks ([live-4]). A plan is asked for, and its heir
+    /// stays.
     pub(crate) stays_until: Time,
     /// No command of the leader's own is proposed before.
     command_at: Time,
     /// What the plan waits for, for people.
     waits: Option<String>,
-    /// When this leader last proposed, it could not, as it moved into an era without a casting vote.
+    /// When this leader last proposed, it could not, as it moved into an era without a casting
+    /// vote.
     pausing: bool,
     /// The version of the group that was told as a table of peers.
     pub(crate) told: Option<u64>,
@@ -145,7 +149,8 @@ impl Steering {
         self.pausing
     }
 
-    /// Nothing could be proposed in this turn, as this leader moves into an era; or all that was there was.
+    /// Nothing could be proposed in this turn, as this leader moves into an era; or all that was
+    /// there was.
     pub(crate) fn set_pausing(&mut self, pauses: bool) {
         self.pausing = pauses;
     }

@@ -17,11 +17,11 @@ use crate::{
 
 /// A log that lacks room or descriptors looks for them this often, however quiet it is.
 const SHORT_RETRY_MS: u64 = 100;
-/// Without room, or a descriptor, for so long, a log counts as one that cannot write: what was trimmed may make room
-/// sooner.
+/// Without room, or a descriptor, for so long, a log counts as one that cannot write: what was
+/// trimmed may make room sooner.
 const SHORT_MS: u64 = 100;
-/// The same for a write, or a segment, that is waited for. Disks that are busy take less; some stand still for longer,
-/// and come back.
+/// The same for a write, or a segment, that is waited for. Disks that are busy take less; some
+/// stand still for longer, and come back.
 const HANGS_MS: u64 = 700;
 /// How long records linger in a log that nobody waits for.
 const LINGER_MS: u64 = 5;
@@ -31,8 +31,8 @@ const LINGER_MS: u64 = 5;
 pub(crate) enum Written<'a> {
     /// The bytes, or none.
     Bytes(&'a [u8]),
-    /// [disk-5] Where they are in the store of streams, on stable storage; none for decided content that is looked for
-    /// as far as it is kept ([snap-5]).
+    /// [disk-5] Where they are in the store of streams, on stable storage; none for decided content
+    /// that is looked for as far as it is kept ([snap-5]).
     Places(&'a [u8]),
 }
 
@@ -66,8 +66,9 @@ pub(crate) enum Asked {
     Yes,
     /// Something is in the way for a moment.
     NotNow,
-    /// Nothing of them is needed that lies on the disk: they were trimmed, or their last words are in memory, and not written
-    /// yet. In a group in memory they may stay there for as long as nobody asks for anything.
+    /// Nothing of them is needed that lies on the disk: they were trimmed, or their last words are
+    /// in memory, and not written yet. In a group in memory they may stay there for as long as
+    /// nobody asks for anything.
     Needless,
 }
 
@@ -98,7 +99,8 @@ impl<D: Disk> Storing<D> {
         &mut self.log
     }
 
-    /// Why nothing is appended any more, if so: the log failed for good, or votes were forgotten outside of it.
+    /// Why nothing is appended any more, if so: the log failed for good, or votes were forgotten
+    /// outside of it.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -214,8 +216,8 @@ impl<D: Disk> Storing<D> {
         };
     }
 
-    /// [live-3] Why this log cannot write, in words; `None` while it can, or failed for good. Nobody is woken for that:
-    /// heartbeats and time-outs come often enough.
+    /// [live-3] Why this log cannot write, in words; `None` while it can, or failed for good.
+    /// Nobody is woken for that: heartbeats and time-outs come often enough.
     pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
         let (_, since) = self.waits?;
         let waited_us = now.since_us(since);

@@ -1,5 +1,5 @@
-//! The front port of byte streams: what a client protocol can ask of a replica about streams, and what it
-//! hears back. Beside [`crate::front`], whose connections and failures it shares.
+//! The front port of byte streams: what a client protocol can ask of a replica about streams, and
+//! what it hears back. Beside [`crate::front`], whose connections and failures it shares.
 
 use quorate_core::value::StreamName;
 use quorate_log::disk::Blocks;
@@ -20,17 +20,19 @@ pub enum StreamEvent<'a> {
     Refused(StreamTag, Denied),
     /// Not done, or not known to be.
     Failed(StreamTag, Failure),
-    /// The table here has all that was acknowledged anywhere before the question, or what was waited for.
+    /// The table here has all that was acknowledged anywhere before the question, or what was
+    /// waited for.
     Looked(StreamTag),
     /// Bytes of a stream, from the position asked for on; not empty.
     Bytes(StreamTag, &'a Blocks),
     /// There are no bytes at that position.
     Nowhere(StreamTag, Nowhere),
-    /// [stream-7] All bytes of the stream below this position are decided, as the class of the group has it;
-    /// the position is that of the named stream.
+    /// [stream-7] All bytes of the stream below this position are decided, as the class of the
+    /// group has it; the position is that of the named stream.
     Durable(StreamName, u64),
-    /// The piece ended at this position of the named stream although nobody asked here: another writer took
-    /// over, the stream was removed, or this node was thought to be lost. What was given beyond is void.
+    /// The piece ended at this position of the named stream although nobody asked here: another
+    /// writer took over, the stream was removed, or this node was thought to be lost. What was
+    /// given beyond is void.
     Ended(StreamName, u64),
 }
 
@@ -49,14 +51,15 @@ pub trait StreamRequests {
     /// How many bytes of the piece may be given now ([stream-8]).
     fn room(&self, piece: StreamName) -> usize;
 
-    /// How many bytes all pieces together may be given now, beside the few that each may always be given.
+    /// How many bytes all pieces together may be given now, beside the few that each may always be
+    /// given.
     fn shared_room(&self) -> usize;
 
     /// The next bytes of the piece, at most [`StreamRequests::room`]. Gives how many were taken.
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 
-    /// The same, but `read` puts them where they are kept, and says how many: at most `bytes_max`, in what room it is
-    /// given. It is called once at most.
+    /// The same, but `read` puts them where they are kept, and says how many: at most `bytes_max`,
+    /// in what room it is given. It is called once at most.
     fn fill(
         &mut self,
         piece: StreamName,
@@ -64,8 +67,8 @@ pub trait StreamRequests {
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> usize;
 
-    /// No more bytes are given; once all are decided the piece is closed, and with `finish` the stream.
-    /// [`Done::Closed`] says where.
+    /// No more bytes are given; once all are decided the piece is closed, and with `finish` the
+    /// stream. [`Done::Closed`] says where.
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;
 
     /// The client is gone. What it gave may be decided still; then the piece is closed.
@@ -80,8 +83,8 @@ pub trait StreamRequests {
     /// Order that the stream is removed.
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure>;
 
-    /// Say when [`StreamRequests::info`] and [`StreamRequests::infos`] show everything that was acknowledged
-    /// before: [`StreamEvent::Looked`].
+    /// Say when [`StreamRequests::info`] and [`StreamRequests::infos`] show everything that was
+    /// acknowledged before: [`StreamEvent::Looked`].
     fn look(&mut self, tag: StreamTag) -> Result<(), Failure>;
 
     /// What a stream is, as applied here.
@@ -99,7 +102,8 @@ pub trait StreamRequests {
         bytes_max: usize,
     ) -> Result<(), Failure>;
 
-    /// Say when there is something to read at this position, or never will be: [`StreamEvent::Looked`].
+    /// Say when there is something to read at this position, or never will be:
+    /// [`StreamEvent::Looked`].
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
 
     /// Nobody waits for what was asked under this tag; it may be done all the same.

@@ -1,9 +1,10 @@
 //! Byte streams of this replica: the pieces that it owns, what it offers as a leader, who reads.
 //!
-//! A byte's way: a client gives it to this node (`owning`; what is not sent yet is `open`), which keeps it among all bytes of streams
-//! (`contents/runs`) and sends it to every node that takes bulk; the leader gives slots to what it holds
-//! (`offering`); nodes vote as for any value; what is decided goes through the table (`applying`) into the
-//! store, and the owner's client hears how far that is.
+//! A byte's way: a client gives it to this node (`owning`; what is not sent yet is `open`), which
+//! keeps it among all bytes of streams (`contents/runs`) and sends it to every node that takes
+//! bulk; the leader gives slots to what it holds (`offering`); nodes vote as for any value; what is
+//! decided goes through the table (`applying`) into the store, and the owner's client hears how far
+//! that is.
 
 pub(crate) mod holding;
 pub(crate) mod keeping;
@@ -74,7 +75,8 @@ pub(crate) struct Streaming {
     inflight_max: usize,
     /// Clients gave bytes since they were last looked at.
     fresh: bool,
-    /// When a leader looks next for what is too much or too old, and when it last said what time it is.
+    /// When a leader looks next for what is too much or too old, and when it last said what time it
+    /// is.
     retain_at: Time,
     /// Some may be, or become, too much or too old.
     retains: bool,
@@ -133,12 +135,14 @@ impl Streaming {
         self.offering.next_lost(now, applied_to, streams, boot)
     }
 
-    /// Most proposals in flight that are followed by one more of a stream: commands keep the other half.
+    /// Most proposals in flight that are followed by one more of a stream: commands keep the other
+    /// half.
     pub(crate) fn inflight_max(&self) -> usize {
         (self.inflight_max / 2).max(1)
     }
 
-    /// [trim-2] What a leader asks for now so that streams are kept as long and as large as they are to be.
+    /// [trim-2] What a leader asks for now so that streams are kept as long and as large as they
+    /// are to be.
     pub(crate) fn take_retention(
         &mut self,
         now: Time,

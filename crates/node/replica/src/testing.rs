@@ -236,7 +236,8 @@ impl<S: StateMachine> Cluster<S> {
         self.seat(node).slow.store(slow, Relaxed);
     }
 
-    /// This node stands still for so long between the beginning of a turn and the next look at its clock.
+    /// This node stands still for so long between the beginning of a turn and the next look at its
+    /// clock.
     pub fn set_stall(&mut self, node: NodeId, stall_ms: u64) {
         self.seat(node).ahead.store(stall_ms * 1000, Relaxed);
     }

@@ -1,5 +1,5 @@
-//! How late this node's turns are, as the core hears it ([live-5]): by what a turn took, and by how long after its due time
-//! the next one began.
+//! How late this node's turns are, as the core hears it ([live-5]): by what a turn took, and by how
+//! long after its due time the next one began.
 
 use quorate_core::time::Time;
 
@@ -18,7 +18,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// A turn begins, or goes on. Gives how late it is, in microseconds, if that is worth a word; once.
+    /// A turn begins, or goes on. Gives how late it is, in microseconds, if that is worth a word;
+    /// once.
     pub(crate) fn begin(&mut self, now: Time) -> Option<u64> {
         if now <= self.began {
             return None;
@@ -29,7 +30,8 @@ impl Turns {
         Some(self.late_us).filter(|late| *late >= ON_TIME_US)
     }
 
-    /// How long nobody looked before this turn, in microseconds: what ended meanwhile may have ended at once.
+    /// How long nobody looked before this turn, in microseconds: what ended meanwhile may have
+    /// ended at once.
     pub(crate) const fn late_us(&self) -> u64 {
         self.late_us
     }

@@ -1,8 +1,8 @@
 //! Batch and window, set by what was measured: a bounded search that the model starts.
 //!
 //! A setting is measured for an *epoch* ([`crate::epoch`]); the one in force is the *base*. Every
-//! now and then another one is tried for an epoch, a *probe*: it becomes the base if it is better by
-//! more than the noise, and is left at once if it is much worse. Probes come
+//! now and then another one is tried for an epoch, a *probe*: it becomes the base if it is better
+//! by more than the noise, and is left at once if it is much worse. Probes come
 //!
 //! 1. from the model ([`crate::choice`]), as soon as it knows enough;
 //! 2. from the ends of the window, once: throughput over the window may have two hills;
@@ -13,10 +13,10 @@
 //! flight is bounded by what the channel drains in one round trip, so that a link's buffer never
 //! overflows; a setting that exceeds it is undone at once.
 //!
-//! Here: which stage it is in. What is tried next is in `search`, what was measured of other settings
-//! in `record`, what a measurement means in `judge` with `noise`, whether there is anything to gain
-//! in `demand`, what high round-trip times need in `drain`, how the first step is made in `start`,
-//! and what gathers after a change in `regroup`.
+//! Here: which stage it is in. What is tried next is in `search`, what was measured of other
+//! settings in `record`, what a measurement means in `judge` with `noise`, whether there is
+//! anything to gain in `demand`, what high round-trip times need in `drain`, how the first step is
+//! made in `start`, and what gathers after a change in `regroup`.
 //!
 //! Nothing here can harm safety: batch and window say only when a command leaves and with whom.
 

@@ -230,9 +230,9 @@ impl Epoch {
         stuck || (seen && self.rate() < rate * 0.6)
     }
 
-    /// Whether commands wait here that did not under `base`. Those of a fixed number of clients that
-    /// take three times as long come through a third as often; if more come whatever happens, they
-    /// queue for as long as this is tried, and behind it.
+    /// Whether commands wait here that did not under `base`. Those of a fixed number of clients
+    /// that take three times as long come through a third as often; if more come whatever happens,
+    /// they queue for as long as this is tried, and behind it.
     pub(crate) fn makes_wait(&self, base: &Score) -> bool {
         let latency = self.latency / self.commands.max(1) as f64;
         self.batches >= 4 && !base.holds_up() && latency > base.latency_ns * 3.0

@@ -1,8 +1,10 @@
-//! A choice among ways by what they are predicted to cost that does not go back and forth ([plane-3]).
+//! A choice among ways by what they are predicted to cost that does not go back and forth
+//! ([plane-3]).
 //!
-//! `judge` is asked again and again with a prediction for each way. Another one is taken when it has been better by a
-//! fifth for a second, two seconds after the last change at the earliest; whoever goes back soon after has to wait
-//! longer the next time. What no longer works is left at once.
+//! `judge` is asked again and again with a prediction for each way. Another one is taken when it
+//! has been better by a fifth for a second, two seconds after the last change at the earliest;
+//! whoever goes back soon after has to wait longer the next time. What no longer works is left at
+//! once.
 
 use crate::time::Moment;
 
@@ -43,8 +45,8 @@ impl<W: Copy + Eq> Choice<W> {
         self.hold_off_ns
     }
 
-    /// Takes what each way would cost now, in any unit. What is not among them does not work: if it is the chosen one,
-    /// it is left at once. Whether something else is chosen from now on.
+    /// Takes what each way would cost now, in any unit. What is not among them does not work: if it
+    /// is the chosen one, it is left at once. Whether something else is chosen from now on.
     pub fn judge(&mut self, now: Moment, costs: &[(W, u64)]) -> bool {
         let Some(&(best, least)) = costs.iter().min_by_key(|(_, cost)| *cost) else {
             return false;
@@ -127,7 +129,8 @@ mod tests {
         }
     }
 
-    /// [plane-3] Two seconds between two changes, and twice as long each time that one is taken back soon.
+    /// [plane-3] Two seconds between two changes, and twice as long each time that one is taken
+    /// back soon.
     #[test]
     fn going_back_and_forth_gets_rarer() {
         let mut choice = Choice::new(A, at(0));

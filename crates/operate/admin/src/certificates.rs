@@ -76,7 +76,8 @@ impl CertificateView {
         }
     }
 
-    /// All that a node or a client has, as they look at this second: of several authorities, the valid one is enough.
+    /// All that a node or a client has, as they look at this second: of several authorities, the
+    /// valid one is enough.
     pub fn all<'a>(
         certificates: impl IntoIterator<Item = (&'a str, Validity)>,
         now_unix_s: i64,
@@ -117,7 +118,8 @@ impl CertificateView {
         }
     }
 
-    /// Why it does not work, what that breaks, and what to do, if it does not. `own`: the node that has it.
+    /// Why it does not work, what that breaks, and what to do, if it does not. `own`: the node that
+    /// has it.
     pub fn error(&self, own: &NodeName) -> Option<String> {
         let what = &self.what;
         let (since, breaks) = (self.since()?, self.breaks());

@@ -31,7 +31,8 @@ const RESPONSE_BYTES_MAX: u64 = 4 << 20;
 /// How this process proves who it is, if it does: it talks to one cluster.
 static TLS: OnceLock<TlsConfig> = OnceLock::new();
 
-/// From now on nodes are asked by TLS, with this certificate. Once in a process; whatever is said later is ignored.
+/// From now on nodes are asked by TLS, with this certificate. Once in a process; whatever is said
+/// later is ignored.
 pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
     // What is wrong with the files is said by who knows them best.
     ClientTrust::load(files)?;
@@ -63,7 +64,8 @@ pub fn use_certificate(files: &ClientFiles) -> Result<(), BadFiles> {
 /// Name and password of this process, as HTTP has them.
 static LOGIN: OnceLock<HeaderValue> = OnceLock::new();
 
-/// From now on nodes are asked with this name and password. Once in a process; `false`: no header can have them.
+/// From now on nodes are asked with this name and password. Once in a process; `false`: no header
+/// can have them.
 pub fn use_login(name: &str, password: &str) -> bool {
     let text = format!("Basic {}", Base64::encode_string(format!("{name}:{password}").as_bytes()));
     let Ok(mut value) = HeaderValue::from_str(&text) else {
@@ -175,8 +177,8 @@ pub fn get(address: &str, path: &str, wait: Duration) -> Result<Response, Error>
     answer(agent(wait).run(request.map_err(bad(address))?)?)
 }
 
-/// `GET path` of an answer that may be large: its beginning is waited for, the rest is the caller's. An answer that
-/// is no success comes whole.
+/// `GET path` of an answer that may be large: its beginning is waited for, the rest is the
+/// caller's. An answer that is no success comes whole.
 pub fn stream(
     address: &str,
     path: &str,

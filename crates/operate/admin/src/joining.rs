@@ -13,7 +13,8 @@ pub struct JoinRequest {
     /// `voter`, `learner` or `auxiliary`.
     #[serde(rename = "as")]
     pub role: String,
-    /// The id that was reserved for it; else the one that was reserved for its address, if there is one.
+    /// The id that was reserved for it; else the one that was reserved for its address, if there is
+    /// one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub node: Option<u32>,
     /// The address under which it reached the node that it asks.

@@ -1,4 +1,5 @@
-//! The feature level in the fixed JSON form of a node: what the cluster uses, and what holds the next one back.
+//! The feature level in the fixed JSON form of a node: what the cluster uses, and what holds the
+//! next one back.
 
 use quorate_replica::status::{LevelOf, LevelStatus};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,8 @@ pub struct LevelView {
     pub nodes: Vec<LevelOfView>,
     /// What keeps the cluster from using the next level; only a leader says so.
     pub held_back: Vec<String>,
-    /// When the leader raises it by itself; null: not at all, or not before what holds it back is gone.
+    /// When the leader raises it by itself; null: not at all, or not before what holds it back is
+    /// gone.
     pub raise_in_s: Option<u64>,
 }
 

@@ -46,7 +46,8 @@ pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
     Ok(ClusterView::new(answers))
 }
 
-/// Who does not answer at an address that was given is known by those who answer, as long as they know where it is.
+/// Who does not answer at an address that was given is known by those who answer, as long as they
+/// know where it is.
 fn name_silent(asked: &[(Option<u32>, String)], answers: &mut [Answer]) {
     let views = answers.iter().filter_map(Answer::view);
     let members = views.flat_map(|view| &view.members);

@@ -1,4 +1,5 @@
-//! What `GET /members` shows and `POST /members` takes: the fixed JSON forms of who belongs to the group.
+//! What `GET /members` shows and `POST /members` takes: the fixed JSON forms of who belongs to the
+//! group.
 
 use quorate_core::{node_id::NodeId, quorum::QuorumRule};
 use quorate_replica::{
@@ -109,7 +110,8 @@ pub struct LastPlanView {
     pub reached: bool,
     /// The slot of what ended it.
     pub slot: u64,
-    /// [era-9] Whether enough of the others hold everything up to there: who left may be switched off.
+    /// [era-9] Whether enough of the others hold everything up to there: who left may be switched
+    /// off.
     pub settled: bool,
 }
 

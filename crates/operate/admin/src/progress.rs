@@ -1,5 +1,5 @@
-//! Lines on standard error, and how far a command is: one line that is redrawn on a terminal; elsewhere, such as in a log,
-//! a line now and then.
+//! Lines on standard error, and how far a command is: one line that is redrawn on a terminal;
+//! elsewhere, such as in a log, a line now and then.
 
 use std::{
     fmt,
@@ -20,10 +20,12 @@ const QUIET: Duration = Duration::from_secs(1);
 const WIDTH: u64 = 24;
 /// Clears the line of a terminal.
 const CLEAR: &str = "\r\x1b[K";
-/// What is drawn between these is cut at the edge of a terminal: a line that wraps could not be redrawn.
+/// What is drawn between these is cut at the edge of a terminal: a line that wraps could not be
+/// redrawn.
 const CUT: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
 
-/// Whether a line is drawn on the terminal that somebody has to clear. It is written under the lock of standard error.
+/// Whether a line is drawn on the terminal that somebody has to clear. It is written under the lock
+/// of standard error.
 static DRAWN: AtomicBool = AtomicBool::new(false);
 
 /// A line on standard error; nobody has to read it.
@@ -148,7 +150,8 @@ impl Progress {
         Self(Pace::new(io::stderr().is_terminal(), Instant::now()))
     }
 
-    /// The same by lines alone: where others write to the terminal as well, as the log of a node does.
+    /// The same by lines alone: where others write to the terminal as well, as the log of a node
+    /// does.
     pub fn lines() -> Self {
         Self(Pace::new(false, Instant::now()))
     }
@@ -184,7 +187,8 @@ impl Drop for Progress {
 mod tests {
     use super::*;
 
-    /// What a terminal of so many columns shows after these bytes: its lines, the last one without its end.
+    /// What a terminal of so many columns shows after these bytes: its lines, the last one without
+    /// its end.
     fn screen(columns: usize, written: &str) -> Vec<String> {
         let (mut rows, mut column, mut wraps) = (vec![String::new()], 0, true);
         let mut rest = written;

@@ -1,5 +1,5 @@
-//! What `quorate doctor` asks of members to see whether a multicast group reaches them: who listens, who sends,
-//! who heard what.
+//! What `quorate doctor` asks of members to see whether a multicast group reaches them: who
+//! listens, who sends, who heard what.
 
 use serde::{Deserialize, Serialize};
 

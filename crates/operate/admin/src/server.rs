@@ -1,5 +1,5 @@
-//! The admin address: a page for people, health, readiness, status, metrics, members, transfer, snapshots, backups and
-//! the reach of multicast over HTTP.
+//! The admin address: a page for people, health, readiness, status, metrics, members, transfer,
+//! snapshots, backups and the reach of multicast over HTTP.
 //!
 //! It has a thread of its own and talks to the reactor through its [`Handle`] only, so that nothing
 //! that happens here can hold up the protocol.
@@ -164,7 +164,8 @@ impl Admin {
         self.address
     }
 
-    /// What the node was started with, of what nodes should have in common: it is shown, and holds no secrets.
+    /// What the node was started with, of what nodes should have in common: it is shown, and holds
+    /// no secrets.
     pub fn started_with(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
     }
@@ -344,8 +345,8 @@ thread_local! {
     static SERVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the thread that calls this is the server's. A node lives on without it, so whoever ends the
-/// process at a panic spares this one.
+/// Whether the thread that calls this is the server's. A node lives on without it, so whoever ends
+/// the process at a panic spares this one.
 pub fn is_this_thread() -> bool {
     SERVES.get()
 }
@@ -423,7 +424,8 @@ async fn only_own_pages(request: Request, next: Next) -> Result<Response, Failur
 const PAGES: &str = "GET / /events /health /ready /status /metrics /history /members /backup /tuning /users \
                      /audit, POST /members /join /transfer /snapshot /scrub /tuning /users /act /doctor/multicast";
 
-/// A node that starts is alive, and one that stops; one whose reactor answers nothing is helped by another start.
+/// A node that starts is alive, and one that stops; one whose reactor answers nothing is helped by
+/// another start.
 async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     if matches!(*admin.lock(), Phase::Starting(_)) {
         return Ok("alive\n");
@@ -436,7 +438,8 @@ async fn health(State(admin): State<Admin>) -> Result<&'static str, Failure> {
     }
 }
 
-/// With `?streams` it is also ready to take bytes of streams in; without, it only says if it is not.
+/// With `?streams` it is also ready to take bytes of streams in; without, it only says if it is
+/// not.
 async fn ready(State(admin): State<Admin>, uri: Uri) -> Result<String, Failure> {
     let (status, _) = admin.status().await?;
     let asks_for_streams = match uri.query().unwrap_or_default() {
@@ -485,7 +488,8 @@ fn not_ready(status: &Status, why: &str) -> Failure {
 
 /// Why this node cannot serve linearizable requests now, as far as it knows without trying.
 fn obstacle(status: &Status) -> Option<String> {
-    // A learner serves by asking its leader, although it says that it does not vote; unless it was removed.
+    // A learner serves by asking its leader, although it says that it does not vote; unless it was
+    // removed.
     if (status.role != effect::Role::Learner || status.removed)
         && let Some(error) = &status.error
     {
@@ -528,8 +532,8 @@ async fn members(State(admin): State<Admin>) -> Result<Json<MembersView>, Failur
     Ok(Json(MembersView::new(&members, &status)))
 }
 
-/// Who leads, if several could, is an operator's affair, and so is looking at what would be done; who belongs to the group is an
-/// admin's.
+/// Who leads, if several could, is an operator's affair, and so is looking at what would be done;
+/// who belongs to the group is an admin's.
 fn members_need(request: &MembersRequest) -> Role {
     match request.clone().ask() {
         Ok((Ask::Priority(..), _) | (_, true)) => Role::Operator,
@@ -560,8 +564,8 @@ async fn transfer(
     Ok(Json(Transferred { leader: leader.0 }))
 }
 
-/// As for `transfer`, no page in a browser can send this unasked. Ends while the snapshot goes on, so that no
-/// connection is held for as long as a large one takes.
+/// As for `transfer`, no page in a browser can send this unasked. Ends while the snapshot goes on,
+/// so that no connection is held for as long as a large one takes.
 async fn snapshot(
     State(admin): State<Admin>,
     Body(request): Body<SnapshotRequest>,
@@ -572,7 +576,8 @@ async fn snapshot(
     Ok(Json(SnapshotView::new(snapshot)))
 }
 
-/// As for `transfer`, no page in a browser can send this unasked. Ends at once: the status says how far it is.
+/// As for `transfer`, no page in a browser can send this unasked. Ends at once: the status says how
+/// far it is.
 async fn scrub(
     State(admin): State<Admin>,
     Body(request): Body<ScrubRequest>,
@@ -671,7 +676,8 @@ mod tests {
         }
     }
 
-    /// Health is asked for when things go wrong, such as a monitor that leaves its connections open.
+    /// Health is asked for when things go wrong, such as a monitor that leaves its connections
+    /// open.
     #[test]
     fn idle_connections_do_not_keep_out_who_asks_for_health() {
         let (_admin, address) = starting();

@@ -1,4 +1,5 @@
-//! How many commands a node executed and answered, and how long they took: since it started, and second by second.
+//! How many commands a node executed and answered, and how long they took: since it started, and
+//! second by second.
 
 use quorate_replica::{latencies::Latencies, status::Traffic};
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,8 @@ pub struct TrafficView {
     pub answered: u64,
     /// The time from acceptance to the answer of all of those together.
     pub answered_us: u64,
-    /// How many of those took less than so many microseconds, and not less than those before them; classes with none are
-    /// left out, and the last of all has whatever took longer, too.
+    /// How many of those took less than so many microseconds, and not less than those before them;
+    /// classes with none are left out, and the last of all has whatever took longer, too.
     #[serde(default)]
     pub latencies: Vec<(u64, u64)>,
 }
@@ -67,8 +68,8 @@ impl TrafficView {
         }
     }
 
-    /// The microseconds in which this part of the commands was answered, 0.5 for the median; within a quarter. `None`:
-    /// nobody was answered.
+    /// The microseconds in which this part of the commands was answered, 0.5 for the median; within
+    /// a quarter. `None`: nobody was answered.
     pub fn percentile_us(&self, part: f64) -> Option<f64> {
         let counts = self.latencies.iter().map(|(_, count)| *count as f64);
         let total: f64 = counts.sum();
@@ -109,7 +110,8 @@ pub struct SampleView {
 pub struct HistoryView {
     /// Who.
     pub node: u32,
-    /// The oldest first, at most [`SAMPLES_MAX`]; a second that is missing is one in which it did not answer.
+    /// The oldest first, at most [`SAMPLES_MAX`]; a second that is missing is one in which it did
+    /// not answer.
     pub samples: Vec<SampleView>,
 }
 

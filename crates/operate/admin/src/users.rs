@@ -68,7 +68,8 @@ pub struct SetUser {
     /// No password lets them in from now on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_password: bool,
-    /// Also if it is the first and nodes are away, which would let everybody in for a while when they come back.
+    /// Also if it is the first and nodes are away, which would let everybody in for a while when
+    /// they come back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anyway: bool,
 }

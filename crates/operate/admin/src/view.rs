@@ -129,7 +129,8 @@ pub struct DeviceView {
     pub room: usize,
     /// Which time it has power.
     pub boot: u32,
-    /// Votes that it cast, slots that it gave out, decisions that it counted, as this process heard.
+    /// Votes that it cast, slots that it gave out, decisions that it counted, as this process
+    /// heard.
     pub votes: u64,
     /// See above.
     pub given: u64,
@@ -343,7 +344,8 @@ pub const STARTING: &str = "starting";
 /// How far a node is with what keeps it from serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressView {
-    /// `reading_log`, `reading_votes`, `receiving_snapshot`, `repairing`, `replaying` or `catching_up`.
+    /// `reading_log`, `reading_votes`, `receiving_snapshot`, `repairing`, `replaying` or
+    /// `catching_up`.
     pub doing: String,
     /// `bytes` or `slots`.
     pub unit: String,
@@ -457,7 +459,8 @@ pub struct MemberView {
     pub payload_bytes_sent: u64,
     /// Whether it is sent what is proposed, as its leader knows.
     pub engaged: Option<bool>,
-    /// How the node that says this sends it frames of the protocol; null if it is that node itself, or not connected.
+    /// How the node that says this sends it frames of the protocol; null if it is that node itself,
+    /// or not connected.
     #[serde(default)]
     pub plane: Option<PlaneView>,
 }
@@ -467,7 +470,8 @@ pub struct MemberView {
 pub struct PlaneView {
     /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`.
     pub way: String,
-    /// How raw Ethernet's frames get from the interface: `packet`, `xdp, copied` or `xdp, zero copy`; null for other ways.
+    /// How raw Ethernet's frames get from the interface: `packet`, `xdp, copied` or `xdp, zero
+    /// copy`; null for other ways.
     #[serde(default)]
     pub frames: Option<String>,
     /// Round trip of the last probe, in microseconds; null if there are no probes.

@@ -1,4 +1,5 @@
-//! Notes the commit that the program is made of; what that is and when it is asked again: `stamp.rs`.
+//! Notes the commit that the program is made of; what that is and when it is asked again:
+//! `stamp.rs`.
 #![allow(clippy::print_stdout, reason = "so Cargo is told")]
 
 mod stamp;

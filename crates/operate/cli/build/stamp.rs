@@ -1,13 +1,14 @@
-//! The commit that the program is made of: every figure names it, wherever and whenever the program runs.
+//! The commit that the program is made of: every figure names it, wherever and whenever the program
+//! runs.
 //!
-//! It is noted when the program is built, since the source tree moves on. Without git, or outside of a repository of
-//! its own (a tarball, also one that lies within another repository), nothing is noted, unless the
-//! builder sets `QUORATE_COMMIT`. A commit whose files have not been changed gives the same program
-//! everywhere.
+//! It is noted when the program is built, since the source tree moves on. Without git, or outside
+//! of a repository of its own (a tarball, also one that lies within another repository), nothing is
+//! noted, unless the builder sets `QUORATE_COMMIT`. A commit whose files have not been changed
+//! gives the same program everywhere.
 //!
-//! The build script that asks runs again when the commit or a source file changes, not with the index: that changes by
-//! looking at it, and says nothing of what is built. It is that of the crate that is built last, and no other is built
-//! again with it.
+//! The build script that asks runs again when the commit or a source file changes, not with the
+//! index: that changes by looking at it, and says nothing of what is built. It is that of the crate
+//! that is built last, and no other is built again with it.
 
 use std::{
     fs,
@@ -46,8 +47,8 @@ pub(crate) fn commit(root: &Path) -> Option<String> {
     Some(if same { commit } else { format!("{commit}+changes") })
 }
 
-/// Files and folders that are not the same after a commit, a checkout, or a change of what the program is made of. All
-/// of them exist: Cargo takes one that does not for changed.
+/// Files and folders that are not the same after a commit, a checkout, or a change of what the
+/// program is made of. All of them exist: Cargo takes one that does not for changed.
 pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
     let mut names = vec!["HEAD".to_owned()];
     if let Some(branch) = git(root, &["symbolic-ref", "--quiet", "HEAD"]) {
@@ -77,8 +78,8 @@ pub(crate) fn watched(root: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// What Git says, if it is there and does not fail. It changes nothing, and looks at no other repository because it
-/// was told so by a hook.
+/// What Git says, if it is there and does not fail. It changes nothing, and looks at no other
+/// repository because it was told so by a hook.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git")
         .arg("--no-optional-locks")

@@ -26,8 +26,8 @@ struct Common {
     /// Folder of the authorities; anyone who has it can create certificates
     #[arg(long, value_name = "DIR", default_value = "certs")]
     dir: PathBuf,
-    /// Replace an existing certificate; an authority keeps its previous certificate beside the new one, so that
-    /// both are trusted
+    /// Replace an existing certificate; an authority keeps its previous certificate beside the new
+    /// one, so that both are trusted
     #[arg(long)]
     renew: bool,
 }
@@ -59,8 +59,8 @@ pub(crate) struct NodeArgs {
     /// Id of the node
     #[arg(value_parser = node_argument)]
     node: u32,
-    /// Name or address at which clients and operators reach the node; may be repeated. localhost, 127.0.0.1 and ::1
-    /// are always included
+    /// Name or address at which clients and operators reach the node; may be repeated. localhost,
+    /// 127.0.0.1 and ::1 are always included
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
     /// Days until the certificate expires

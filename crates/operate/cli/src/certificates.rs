@@ -1,5 +1,5 @@
-//! Reads the files with certificates again when they have changed, so that they are exchanged while the node runs; and
-//! says in time that one ends, and that one has ended.
+//! Reads the files with certificates again when they have changed, so that they are exchanged while
+//! the node runs; and says in time that one ends, and that one has ended.
 
 use std::{
     io,

@@ -474,7 +474,8 @@ fn parse_reads(text: &str) -> Option<bool> {
     }
 }
 
-/// What `parse_drift` takes. A clock that is worse than that is broken, and is not helped by a bound.
+/// What `parse_drift` takes. A clock that is worse than that is broken, and is not helped by a
+/// bound.
 const DRIFT: &str = "a percentage between 0% and 20%, such as 1% or 0.05%";
 
 /// A percentage, as parts per million.
@@ -715,7 +716,8 @@ mod tests {
         }
     }
 
-    /// packaging/quorate.toml as it is installed says no more than the defaults, and each line in it may be used.
+    /// packaging/quorate.toml as it is installed says no more than the defaults, and each line in
+    /// it may be used.
     #[test]
     fn the_settings_of_packages_are_understood() {
         let text = include_str!("../../../../packaging/quorate.toml");

@@ -1,5 +1,5 @@
-//! `quorate demo`: three nodes, a killed leader, under writers or under a stream, or all nodes replaced;
-//! nothing lost; or a group on three kinds of machines, on a page.
+//! `quorate demo`: three nodes, a killed leader, under writers or under a stream, or all nodes
+//! replaced; nothing lost; or a group on three kinds of machines, on a page.
 
 mod compare;
 mod devices;
@@ -66,19 +66,21 @@ pub(crate) struct DemoArgs {
     /// File to write with --stream [default: 64 MiB of generated data]
     #[arg(long, value_name = "FILE", requires = "stream")]
     file: Option<PathBuf>,
-    /// Run a group that votes in three different ways: by a box that stands for hardware, by programs in the kernel
-    /// (as root; else by a thread), and by the node itself. A page in the browser has buttons that fail and restore
-    /// each part
+    /// Run a group that votes in three different ways: by a box that stands for hardware, by
+    /// programs in the kernel (as root; else by a thread), and by the node itself. A page in the
+    /// browser has buttons that fail and restore each part
     #[arg(long, conflicts_with_all = ["replace", "stream", "keep"])]
     devices: bool,
     /// Address of the page of --devices
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", requires = "devices")]
     page: String,
-    /// How the nodes talk: tcp, or kernel, where programs in the kernel vote and count, each node in a network
-    /// namespace of its own (needs root; removed at the end) [default: tcp; with --devices kernel where possible]
+    /// How the nodes talk: tcp, or kernel, where programs in the kernel vote and count, each node
+    /// in a network namespace of its own (needs root; removed at the end) [default: tcp; with
+    /// --devices kernel where possible]
     #[arg(long, value_name = "PLANE", value_enum, conflicts_with_all = ["replace", "keep"])]
     plane: Option<Plane>,
-    /// What the nodes serve, and what the writers speak: kv is the Redis protocol, etcd that of etcd v3
+    /// What the nodes serve, and what the writers speak: kv is the Redis protocol, etcd that of
+    /// etcd v3
     #[arg(long, value_name = "SERVICE", value_enum, default_value = "kv",
           conflicts_with_all = ["replace", "stream", "devices", "plane"])]
     service: Service,

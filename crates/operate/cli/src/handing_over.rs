@@ -27,7 +27,8 @@ pub(crate) struct Words {
     words: Vec<OsString>,
 }
 
-/// Whether these words, the program's name first, name a command of the other program, or ask for help on one.
+/// Whether these words, the program's name first, name a command of the other program, or ask for
+/// help on one.
 pub(crate) fn is_for_tools(words: &[OsString]) -> bool {
     let mut rest = words.iter().skip(1);
     let mut command = || {

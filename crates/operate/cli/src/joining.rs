@@ -1,7 +1,7 @@
 //! `quorate start --join`: asks a cluster for an id, and for a vote once the node is level.
 //!
-//! Everything here may be repeated: the folder asks with the same nonce each time and gets the same id
-//! ([join-2]), and a vote that it has is not given twice.
+//! Everything here may be repeated: the folder asks with the same nonce each time and gets the same
+//! id ([join-2]), and a vote that it has is not given twice.
 
 use std::{
     fmt, io,
@@ -48,8 +48,8 @@ impl Here {
         Self { given: given.filter(is_name).map(str::to_owned), bound }
     }
 
-    /// Where others find it. Everywhere is no place to go to: then it is the address of this machine on the way
-    /// to the node that was asked.
+    /// Where others find it. Everywhere is no place to go to: then it is the address of this
+    /// machine on the way to the node that was asked.
     fn as_seen(&self, own: IpAddr) -> String {
         if let Some(name) = &self.given {
             return name.clone();
@@ -190,7 +190,8 @@ fn understand(answer: JoinAnswer) -> Option<Joined> {
     sensible.then_some(Joined { node, founded, book, learns: answer.learns })
 }
 
-/// Tells how the node catches up, and asks for its vote when it is level. Ends with the reactor, if not before.
+/// Tells how the node catches up, and asks for its vote when it is level. Ends with the reactor, if
+/// not before.
 pub(crate) fn follow(
     handle: Handle,
     node: NodeId,
@@ -261,8 +262,8 @@ impl Promotion {
         admins.extend(self.admins.iter().cloned());
         let learns = self.role == As::Learner;
         match ask_for_vote(&admins, node, learns) {
-            // Who leads knows how far the others are: a node that was just started, or has just loaded a
-            // snapshot, does not yet.
+            // Who leads knows how far the others are: a node that was just started, or has just
+            // loaded a snapshot, does not yet.
             Ok(()) if learns => {
                 self.tell(&format!("node {node} is caught up: it learns without a vote"));
                 return true;

@@ -1,4 +1,5 @@
-//! `quorate kv`: one command of the key-value service, for people and scripts without a client of Redis.
+//! `quorate kv`: one command of the key-value service, for people and scripts without a client of
+//! Redis.
 
 use std::ffi::OsString;
 

@@ -1,8 +1,8 @@
 //! The command line: one file per subcommand.
 //!
-//! Two programs are made of it. `quorate` runs nodes and looks after them; it is built in a minute. `quorate-tools`
-//! (`src/tools`) has the commands that need the load generator, the simulator or the doctor's probes; `quorate` hands
-//! those over to it, so that people know one name.
+//! Two programs are made of it. `quorate` runs nodes and looks after them; it is built in a minute.
+//! `quorate-tools` (`src/tools`) has the commands that need the load generator, the simulator or
+//! the doctor's probes; `quorate` hands those over to it, so that people know one name.
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -52,7 +52,8 @@ pub use config::{FLUSH, address_argument, parse_flush};
 pub use proof::{Global, certificate, login, prove_by};
 pub use status::DEFAULT_ADMIN;
 
-/// A replicated key-value store and byte streams, built on Paxos: it loses nothing that it acknowledged.
+/// A replicated key-value store and byte streams, built on Paxos: it loses nothing that it
+/// acknowledged.
 #[derive(Debug, Parser)]
 #[command(name = "quorate", version, arg_required_else_help = true)]
 struct Cli {
@@ -150,8 +151,8 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// `help` takes the names of commands and no flags, but "help start --help" says clearly enough what
-/// is wanted.
+/// `help` takes the names of commands and no flags, but "help start --help" says clearly enough
+/// what is wanted.
 #[must_use]
 pub fn arguments(mut all: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
     let mut command = command;

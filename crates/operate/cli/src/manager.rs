@@ -1,4 +1,5 @@
-//! What a service manager is told, by systemd's protocol (`sd_notify`): that the node is ready, what it does, that it turns.
+//! What a service manager is told, by systemd's protocol (`sd_notify`): that the node is ready,
+//! what it does, that it turns.
 //!
 //! A node whose environment names no socket has no manager; then nothing here does anything.
 
@@ -54,7 +55,8 @@ struct Told {
 }
 
 impl Manager {
-    /// Whom the environment names. One that cannot be reached is said, and the node does without it.
+    /// Whom the environment names. One that cannot be reached is said, and the node does without
+    /// it.
     pub(crate) fn of_environment() -> Self {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let Some(place) = variable(SOCKET) else {
@@ -103,8 +105,8 @@ impl Manager {
         }
     }
 
-    /// Said by what must not stand still, whenever it has gone on: the start, and then the reactor. A start gets more
-    /// time by it, and a node that is ready stays alive.
+    /// Said by what must not stand still, whenever it has gone on: the start, and then the reactor.
+    /// A start gets more time by it, and a node that is ready stays alive.
     pub(crate) fn turns(&self) {
         let Some(way) = &self.0 else { return };
         self.tell(|told| {
@@ -132,8 +134,9 @@ impl Manager {
         });
     }
 
-    /// Asks the reactor all the time, in a thread of its own, and says that the node turns only when there was an answer.
-    /// A thread that said so by itself would do it for a reactor that hangs, too.
+    /// Asks the reactor all the time, in a thread of its own, and says that the node turns only
+    /// when there was an answer. A thread that said so by itself would do it for a reactor that
+    /// hangs, too.
     pub(crate) fn follow(&self, handle: Handle) -> io::Result<()> {
         let Some(way) = &self.0 else { return Ok(()) };
         let pause = way.patience.map_or(EVERY, |patience| patience / 3);
@@ -187,7 +190,8 @@ fn connect(place: &str) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// How long the manager goes without hearing of this process; `None` if it does not mind, or means another one.
+/// How long the manager goes without hearing of this process; `None` if it does not mind, or means
+/// another one.
 fn patience(microseconds: Option<&str>, process: Option<&str>) -> Option<Duration> {
     let other = process.is_some_and(|id| id.parse() != Ok(process::id()));
     let microseconds = microseconds?.parse().ok().filter(|number| *number > 0)?;

@@ -31,14 +31,14 @@ pub(crate) enum MemberCommand {
     List(Where),
     /// Reserve an id for a new node and print the command that starts it
     ///
-    /// The id is for the machine at --peer: until a node has joined with it, the same address gets the same id
-    /// again. A node can also join without a reserved id: 'quorate start --join'.
+    /// The id is for the machine at --peer: until a node has joined with it, the same address gets
+    /// the same id again. A node can also join without a reserved id: 'quorate start --join'.
     Add(AddArgs),
     /// Remove a node permanently, and say when it may be switched off
     ///
-    /// The node loses its vote, then its id. The id is never reused, and the cluster refuses the node's folder from
-    /// then on. A leader hands over first. Keep the node running until the output says "may be switched off": until
-    /// then the others may still need its data.
+    /// The node loses its vote, then its id. The id is never reused, and the cluster refuses the
+    /// node's folder from then on. A leader hands over first. Keep the node running until the
+    /// output says "may be switched off": until then the others may still need its data.
     Remove(OneNode),
     /// Give a learner a vote
     ///
@@ -50,37 +50,39 @@ pub(crate) enum MemberCommand {
     Weight(WeightArgs),
     /// Make a voter an auxiliary, or a full replica again with --off
     ///
-    /// An auxiliary votes but executes no commands, and receives values only while another voter is down. The other
-    /// voters must form a quorum without it.
+    /// An auxiliary votes but executes no commands, and receives values only while another voter is
+    /// down. The other voters must form a quorum without it.
     Auxiliary(AuxiliaryArgs),
     /// Set the quorum rule: majority or flexible:Q1,Q2
     ///
-    /// An election needs voters with a total weight of Q1, a write of Q2. Any Q1 must share a voter with any Q2;
-    /// membership changes that would break this are refused.
+    /// An election needs voters with a total weight of Q1, a write of Q2. Any Q1 must share a voter
+    /// with any Q2; membership changes that would break this are refused.
     Quorum(QuorumArgs),
     /// Set a node's priority: the caught-up node with the highest priority leads
     Priority(PriorityArgs),
     /// Replace a member with a node that has joined; the old one leaves permanently
     ///
-    /// The new node gets the weight of the old one, which may be dead. It is a learner ('quorate start --as learner'),
-    /// or a voter of the same weight. The output says when the old node may be switched off.
+    /// The new node gets the weight of the old one, which may be dead. It is a learner ('quorate
+    /// start --as learner'), or a voter of the same weight. The output says when the old node may
+    /// be switched off.
     Replace(ReplaceArgs),
     /// Change the peer address of a node
     ///
     /// Run this first, then restart the node with the new --peer.
     Address(AddressArgs),
-    /// Show the feature level of the cluster, which release each node supports, and what holds the next level back
+    /// Show the feature level of the cluster, which release each node supports, and what holds the
+    /// next level back
     ///
-    /// A cluster begins to use what only a newer release knows when every node runs it: by default 24 h after the last
-    /// node was upgraded (quorate start --feature-level), or with --raise. Until then, the previous release can be
-    /// installed again.
+    /// A cluster begins to use what only a newer release knows when every node runs it: by default
+    /// 24 h after the last node was upgraded (quorate start --feature-level), or with --raise.
+    /// Until then, the previous release can be installed again.
     Feature(FeatureArgs),
     /// Stop the change in progress; the steps already done remain
     Cancel(CancelArgs),
     /// Move leadership away from a node, for maintenance
     ///
-    /// If the node's priority is above another voter's, it is set to 0 first so that leadership does not return.
-    /// The output gives the previous priority.
+    /// If the node's priority is above another voter's, it is set to 0 first so that leadership
+    /// does not return. The output gives the previous priority.
     Drain(DrainArgs),
 }
 
@@ -363,7 +365,8 @@ fn at_once(wish: MembersRequest, ask: &Ask, done: &str, output: Output) -> Resul
     Ok(Exit::Done)
 }
 
-/// What takes a plan: shows its steps, and follows it to its end. `leaves`: who may be switched off then.
+/// What takes a plan: shows its steps, and follows it to its end. `leaves`: who may be switched off
+/// then.
 fn change(
     wish: MembersRequest,
     steps: &Steps,

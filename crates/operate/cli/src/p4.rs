@@ -1,4 +1,5 @@
-//! `quorate p4 PROGRAM`: one of our programs for switches on the interpreter, frames in, frames out: what `--device p4` runs.
+//! `quorate p4 PROGRAM`: one of our programs for switches on the interpreter, frames in, frames
+//! out: what `--device p4` runs.
 
 use std::io::{self, BufWriter, Write as _};
 

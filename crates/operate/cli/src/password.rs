@@ -1,5 +1,5 @@
-//! Passwords come from a file, from standard input, or from who sits at the terminal, and never from the command line, which
-//! others on the machine can read.
+//! Passwords come from a file, from standard input, or from who sits at the terminal, and never
+//! from the command line, which others on the machine can read.
 
 use std::{
     fs,
@@ -12,7 +12,8 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::output::{Exit, Problem};
 
-/// The password in this file, `-` being standard input; without one, asked at the terminal as `what`.
+/// The password in this file, `-` being standard input; without one, asked at the terminal as
+/// `what`.
 pub(crate) fn read(file: Option<&Path>, what: &str) -> Result<String, Problem> {
     let text = match file {
         Some(path) if path == Path::new("-") => limited(io::stdin().lock()),

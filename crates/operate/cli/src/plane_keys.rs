@@ -1,4 +1,5 @@
-//! Reads the file with the keys of datagrams again when it has changed, so that keys are exchanged while nodes run.
+//! Reads the file with the keys of datagrams again when it has changed, so that keys are exchanged
+//! while nodes run.
 
 use std::io;
 

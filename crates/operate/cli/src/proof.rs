@@ -25,7 +25,8 @@ pub struct Global {
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     json: Option<String>,
     // Text, as the setting of `quorate start` of the same name is.
-    /// Connect over TLS with the certificate, key and authority in this folder, as created by 'quorate cert client'
+    /// Connect over TLS with the certificate, key and authority in this folder, as created by
+    /// 'quorate cert client'
     #[arg(long, global = true, env = "QUORATE_TLS", value_name = "DIR")]
     tls: Option<String>,
     /// Log in as this user with a password, where no certificate identifies you
@@ -62,7 +63,8 @@ impl Global {
         }
     }
 
-    /// Starts the log, and takes note of who asks. With `proves`, nodes are asked with the certificate of `--tls`.
+    /// Starts the log, and takes note of who asks. With `proves`, nodes are asked with the
+    /// certificate of `--tls`.
     pub fn begin(&self, proves: bool) -> Result<(), Problem> {
         let wanted = env::var_os(logging::VARIABLE);
         let wanted = wanted.as_ref().map(|wanted| wanted.to_string_lossy());

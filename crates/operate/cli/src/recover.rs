@@ -1,4 +1,5 @@
-//! `quorate recover`: the majority is lost for good, and one node's folder goes on as a new cluster.
+//! `quorate recover`: the majority is lost for good, and one node's folder goes on as a new
+//! cluster.
 
 use std::{
     fmt::Write as _,

@@ -1,4 +1,5 @@
-//! `quorate restore`: makes a new cluster of one of a backup, or of a snapshot of etcd (`from_etcd`).
+//! `quorate restore`: makes a new cluster of one of a backup, or of a snapshot of etcd
+//! (`from_etcd`).
 
 #[cfg(feature = "etcd")]
 mod from_etcd;
@@ -44,11 +45,12 @@ pub(crate) struct RestoreArgs {
         conflicts_with = "from_etcd"
     )]
     file: Option<PathBuf>,
-    /// Restore a snapshot of etcd v3 instead: what 'etcdctl snapshot save' wrote, or etcd's file member/snap/db; without
-    /// --data, only show what is in it
+    /// Restore a snapshot of etcd v3 instead: what 'etcdctl snapshot save' wrote, or etcd's file
+    /// member/snap/db; without --data, only show what is in it
     #[arg(long, value_name = "SNAPSHOT")]
     from_etcd: Option<PathBuf>,
-    /// With --from-etcd: the new password of etcd's user root is the content of this file (`-`: standard input)
+    /// With --from-etcd: the new password of etcd's user root is the content of this file (`-`:
+    /// standard input)
     #[arg(long, value_name = "FILE", requires = "from_etcd")]
     root_password_file: Option<PathBuf>,
     /// Data folder of the new node; empty or missing
@@ -57,7 +59,8 @@ pub(crate) struct RestoreArgs {
     /// Peer address of the new node
     #[arg(long, env = "QUORATE_PEER", value_name = "ADDR", default_value = DEFAULT_PEER, value_parser = address_argument)]
     peer: String,
-    /// Where the new node keeps its data: lsm (on disk) or memory [default: as in the backup; memory with --from-etcd]
+    /// Where the new node keeps its data: lsm (on disk) or memory [default: as in the backup;
+    /// memory with --from-etcd]
     #[arg(long, value_name = "STORE", value_parser = place)]
     store: Option<Store>,
 }
@@ -175,7 +178,8 @@ fn other_store(store: &str, place: Option<Store>) -> Result<Option<Store>, Probl
     }
 }
 
-/// Makes the folder that of its node. `from` is the backup once more; `path` is where it comes from.
+/// Makes the folder that of its node. `from` is the backup once more; `path` is where it comes
+/// from.
 fn fill(
     data: &Path,
     from: impl Read,
@@ -204,7 +208,8 @@ fn human(restored: &Restored, streams: &str, data: &Path, peer: &str) -> String 
 /// Bytes of a SHA-256.
 const CHECKSUM_BYTES: u64 = 32;
 
-/// How many bytes of the file are the backup, if `etcdctl` wrote it. The backup has checksums of its own.
+/// How many bytes of the file are the backup, if `etcdctl` wrote it. The backup has checksums of
+/// its own.
 fn in_envelope(file: &File) -> Option<u64> {
     let length = file.metadata().ok()?.len();
     let at = length.checked_sub(CHECKSUM_BYTES + 16)?;

@@ -33,7 +33,8 @@ pub(crate) struct ScrubArgs {
     /// Admin address of the node
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR", default_value = DEFAULT_ADMIN, value_parser = address_argument)]
     admin: String,
-    /// Read at most this much a second, such as 50MB; at least 64KiB [default: the node's --scrub-pace]
+    /// Read at most this much a second, such as 50MB; at least 64KiB [default: the node's
+    /// --scrub-pace]
     #[arg(long, value_name = "BYTES", value_parser = pace)]
     pace: Option<u64>,
     /// Only show what the running or the last scrub found

@@ -44,8 +44,8 @@ pub fn on_first_then_end(
     Ok(())
 }
 
-/// At the first signal: `clean_up`, and the end, with the code that says why. Whatever goes wrong in
-/// the rest of the program meanwhile goes wrong because of that, and is not reported.
+/// At the first signal: `clean_up`, and the end, with the code that says why. Whatever goes wrong
+/// in the rest of the program meanwhile goes wrong because of that, and is not reported.
 pub fn end_at_first(clean_up: impl FnOnce() + Send + 'static) -> Result<(), Problem> {
     on_first(|| {
         ENDING.store(true, Ordering::SeqCst);

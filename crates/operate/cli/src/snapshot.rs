@@ -49,7 +49,8 @@ pub(crate) fn run(args: &SnapshotArgs, output: Output) -> Result<Exit, Problem> 
 /// What a node answered that is no success: the code of HTTP, and its words.
 pub(crate) type Refused = (u16, client::Refusal);
 
-/// Asks again and again while the node takes the snapshot that is asked for, as long as it gets on with it.
+/// Asks again and again while the node takes the snapshot that is asked for, as long as it gets on
+/// with it.
 pub(crate) fn until_taken<T>(
     admin: &str,
     ask: &mut dyn FnMut() -> Result<Result<T, Refused>, Problem>,

@@ -207,8 +207,9 @@ fn passwords() -> Result<Passwords, Problem> {
     Passwords::start().map_err(|error| Problem::io("start a thread for passwords", &error))
 }
 
-/// Binds the address for byte streams. Where nobody asked for one and another process has the default, this
-/// node has none: several nodes of one machine need no flag for what they may not use.
+/// Binds the address for byte streams. Where nobody asked for one and another process has the
+/// default, this node has none: several nodes of one machine need no flag for what they may not
+/// use.
 fn bind_streams(listeners: &mut Listeners, asked: Option<&str>) -> Result<(), Problem> {
     match listeners.bind_streams(asked.unwrap_or(DEFAULT_STREAM)) {
         Err(error) if asked.is_none() && error.reason.is_in_use() => {
@@ -239,7 +240,8 @@ fn prove_as_node(config: &StartConfig, protection: &Protection) -> Result<(), Pr
     }
 }
 
-/// Others believe the certificate, so a node with that of another one would be refused by all of them.
+/// Others believe the certificate, so a node with that of another one would be refused by all of
+/// them.
 fn check_name(protection: &Protection, node: NodeId) -> Result<(), Problem> {
     let Some(own) = protection.trust().map(Trust::own) else {
         return Ok(());
@@ -298,8 +300,8 @@ impl Starting {
         self.known.descriptors.store_files
     }
 
-    /// Until it is told to stop. `serve` begins what serves clients beside the reactor, if something does: it ends with
-    /// what that returns, before the node does.
+    /// Until it is told to stop. `serve` begins what serves clients beside the reactor, if
+    /// something does: it ends with what that returns, before the node does.
     pub(crate) fn run<S: StateMachine, F: Front, Serves>(
         mut self,
         service: S,
@@ -396,7 +398,8 @@ fn tell_start(identity: &Identity<LockedFolder>, store: Store) {
     );
 }
 
-/// The line that says where the node listens; printed once, when its id is known. A service manager is told then, too.
+/// The line that says where the node listens; printed once, when its id is known. A service manager
+/// is told then, too.
 struct Announce {
     node: Option<NodeId>,
     places: Option<String>,
@@ -506,7 +509,8 @@ pub(crate) fn open_store(
 ) -> Result<Box<dyn KvStore>, Problem> {
     match store {
         Store::Lsm => Ok(Box::new(open_engine(&folder.join("kv"), files_max)?)),
-        // The service without state keeps nothing, wherever, and that of etcd has stores of its own.
+        // The service without state keeps nothing, wherever, and that of etcd has stores of its
+        // own.
         _ => Ok(Box::new(MemoryStore::new())),
     }
 }

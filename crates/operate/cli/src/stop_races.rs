@@ -1,5 +1,5 @@
-//! Races between a signal and the start of the node, explored: the same lines as in production, over
-//! primitives of a scheduler that decides who runs when.
+//! Races between a signal and the start of the node, explored: the same lines as in production,
+//! over primitives of a scheduler that decides who runs when.
 //!
 //! The model is shown to work by a start that looks for the wish first.
 

@@ -32,15 +32,17 @@ const DEFAULT_STREAM: &str = "127.0.0.1:7453";
 pub(crate) enum StreamCommand {
     /// Write a file or standard input to a stream; ends when every byte is durable
     ///
-    /// Bytes that are not yet known to be durable are kept, and sent again after a lost connection, node or leader;
-    /// no byte is lost or repeated. The stream must be new, unless --append, --resume or --takeover is given. It is
-    /// closed at the end of the input, unless --no-close is given. Progress goes to standard error. A signal stops
-    /// the command, which then reports how much is durable.
+    /// Bytes that are not yet known to be durable are kept, and sent again after a lost connection,
+    /// node or leader; no byte is lost or repeated. The stream must be new, unless --append,
+    /// --resume or --takeover is given. It is closed at the end of the input, unless --no-close is
+    /// given. Progress goes to standard error. A signal stops the command, which then reports how
+    /// much is durable.
     Put(put::PutArgs),
     /// Write the durable bytes of a stream to standard output
     ///
-    /// Stops at the current end of the stream; with --follow, when the stream is closed. Trimmed bytes and
-    /// positions beyond the end are errors. With a single address, only that node is read.
+    /// Stops at the current end of the stream; with --follow, when the stream is closed. Trimmed
+    /// bytes and positions beyond the end are errors. With a single address, only that node is
+    /// read.
     Cat(cat::CatArgs),
     /// List the streams
     Ls(ls::LsArgs),

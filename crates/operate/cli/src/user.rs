@@ -57,8 +57,8 @@ quorate user set default --role reader                         clients that have
 Each role includes the previous one: reader (read data, see the state of the cluster), writer (change data), operator
 (transfer, snapshots, backups, FLUSHALL), admin (members, users, audit log). docs/operate/users.md has the full list.")]
 pub(crate) struct SetArgs {
-    /// Lower-case letters, digits and dashes, as in certificates; `default` stands for clients that have not
-    /// identified themselves
+    /// Lower-case letters, digits and dashes, as in certificates; `default` stands for clients that
+    /// have not identified themselves
     name: String,
     /// reader, writer, operator or admin; required for a new user
     #[arg(long, value_name = "ROLE")]
@@ -72,8 +72,8 @@ pub(crate) struct SetArgs {
     /// Remove the password; the user can log in only by certificate
     #[arg(long)]
     no_password: bool,
-    /// Create the first user even if nodes are down: after they return, they let everyone in until they are caught
-    /// up
+    /// Create the first user even if nodes are down: after they return, they let everyone in until
+    /// they are caught up
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

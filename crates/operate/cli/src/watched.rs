@@ -5,7 +5,8 @@ use std::{fmt::Display, io, thread, time::Duration};
 /// How often they are looked at.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Looks from now on, in a thread of this name. What is wrong is said once, and that `what` of before stays in force.
+/// Looks from now on, in a thread of this name. What is wrong is said once, and that `what` of
+/// before stays in force.
 pub(crate) fn follow<E: Display>(
     name: &str,
     what: &'static str,

@@ -1,4 +1,5 @@
-//! A replica that fronts ask things in tests: it takes commands down, and answers nothing by itself.
+//! A replica that fronts ask things in tests: it takes commands down, and answers nothing by
+//! itself.
 
 use quorate_replica::{
     front::{Failure, Requests, Sequenced, Tag},

@@ -1,7 +1,7 @@
 //! Which CPUs: the generator has one for itself, and the nodes have the others.
 //!
-//! Otherwise a generator that offers more takes more of what it measures. Processes inherit the CPUs
-//! of the thread that starts them, so nothing of another process is changed.
+//! Otherwise a generator that offers more takes more of what it measures. Processes inherit the
+//! CPUs of the thread that starts them, so nothing of another process is changed.
 
 use std::io;
 

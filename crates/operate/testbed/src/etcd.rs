@@ -1,5 +1,5 @@
-//! The little of etcd's JSON that a checker needs: a key is written, read, all keys are removed, and what a node has is
-//! compared.
+//! The little of etcd's JSON that a checker needs: a key is written, read, all keys are removed,
+//! and what a node has is compared.
 
 use std::{io, time::Duration};
 

@@ -15,8 +15,8 @@ use crate::run::{has, read};
 /// Ports of clients, peers and operators: each node has all of its own namespace.
 pub const PORTS: [u16; 4] = [7450, 7451, 7452, 7453];
 
-/// Why there can be no namespaces here, if so. `trial` is what will be made inside, as a line of the
-/// shell; it is gone with the trial's own namespaces.
+/// Why there can be no namespaces here, if so. `trial` is what will be made inside, as a line of
+/// the shell; it is gone with the trial's own namespaces.
 pub fn missing(trial: &str) -> Option<io::Error> {
     for program in ["ip", "unshare", "nsenter", "mount"] {
         if !has(program) {
@@ -28,8 +28,8 @@ pub fn missing(trial: &str) -> Option<io::Error> {
     read(unshare().args(["sh", "-c", &trial])).err()
 }
 
-/// What a command in a network and a mount namespace of its own begins with: a program follows. Without
-/// root it pretends to be root, where that is allowed.
+/// What a command in a network and a mount namespace of its own begins with: a program follows.
+/// Without root it pretends to be root, where that is allowed.
 pub fn unshare() -> Command {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
@@ -61,8 +61,8 @@ pub fn prepare() -> io::Result<()> {
     ip("link set lo up")
 }
 
-/// A place for pins of programs in the kernel that nobody outside sees, and that is gone with this process's namespaces.
-/// Where no such place can be made there are no such programs.
+/// A place for pins of programs in the kernel that nobody outside sees, and that is gone with this
+/// process's namespaces. Where no such place can be made there are no such programs.
 pub fn pins() -> io::Result<()> {
     const PLACE: &str = "/sys/fs/bpf";
     if Path::new(PLACE).is_dir() {

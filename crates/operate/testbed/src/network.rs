@@ -4,8 +4,8 @@
 //! are gone with its last process, however it ends: nothing outside is ever touched.
 //!
 //! Frames are lost by an address that nobody has: each node knows the others' hardware addresses
-//! from a table, and a wrong entry makes what it sends to one of them vanish, silently, as on a real
-//! network. This needs nothing of the kernel but `veth` and `bridge`.
+//! from a table, and a wrong entry makes what it sends to one of them vanish, silently, as on a
+//! real network. This needs nothing of the kernel but `veth` and `bridge`.
 
 use std::{
     io::{self, Write as _},

@@ -1,5 +1,5 @@
-//! The nodes of one cluster in one folder: started, killed, paused, asked; gone when dropped, or when
-//! this process is interrupted ([`crate::interrupt`]).
+//! The nodes of one cluster in one folder: started, killed, paused, asked; gone when dropped, or
+//! when this process is interrupted ([`crate::interrupt`]).
 
 use std::{
     collections::BTreeSet,

@@ -13,7 +13,8 @@ pub struct Step {
     pub text: String,
 }
 
-/// What a shell does for the text of a step: `run` is for tests, and who only looks presses `q` at once.
+/// What a shell does for the text of a step: `run` is for tests, and who only looks presses `q` at
+/// once.
 #[must_use]
 pub fn typed(text: &str) -> String {
     match text.strip_prefix("run ") {

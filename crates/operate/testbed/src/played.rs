@@ -1,8 +1,9 @@
-//! Nodes of byte streams that are played in memory, behind real sockets: what their clients say is taken
-//! literally, and everything that may go wrong on the way goes wrong where a test wants it.
+//! Nodes of byte streams that are played in memory, behind real sockets: what their clients say is
+//! taken literally, and everything that may go wrong on the way goes wrong where a test wants it.
 //!
-//! All nodes share one table of streams. What is offered is decided at once, up to a position that a test may
-//! hold back; of what is offered and undecided when a connection ends, dice say how much is decided still.
+//! All nodes share one table of streams. What is offered is decided at once, up to a position that
+//! a test may hold back; of what is offered and undecided when a connection ends, dice say how much
+//! is decided still.
 
 mod connection;
 

@@ -197,8 +197,8 @@ impl NodeProcess {
     }
 }
 
-/// This program without the caller's settings, which are not a node's; only the level of its log is. Nor is the caller's service
-/// manager.
+/// This program without the caller's settings, which are not a node's; only the level of its log
+/// is. Nor is the caller's service manager.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
@@ -293,7 +293,8 @@ impl Spec {
     }
 
     /// How the members of a cluster are started, node 1 first; each has its data and its log in the
-    /// folder. `flags` are for all of them. They die with the caller unless [`Self::tied`] is unset.
+    /// folder. `flags` are for all of them. They die with the caller unless [`Self::tied`] is
+    /// unset.
     pub fn members(
         program: &Path,
         folder: &Path,

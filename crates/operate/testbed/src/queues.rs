@@ -1,7 +1,9 @@
-//! Lists as queues: clients that push, move and take elements while nodes die, and note what they saw.
+//! Lists as queues: clients that push, move and take elements while nodes die, and note what they
+//! saw.
 //!
-//! Elements of one queue are pushed and taken; those of the other are moved from one list to a second one before they are
-//! taken. Nothing is sent twice. [`judge`] says what is wrong with what was seen.
+//! Elements of one queue are pushed and taken; those of the other are moved from one list to a
+//! second one before they are taken. Nothing is sent twice. [`judge`] says what is wrong with what
+//! was seen.
 
 pub mod judge;
 
@@ -43,7 +45,8 @@ enum Work {
     Take(usize),
 }
 
-/// Of each node's clients. Those that wait are many more than those that push: most of the time they do wait.
+/// Of each node's clients. Those that wait are many more than those that push: most of the time
+/// they do wait.
 const WORKS: [Work; 6] =
     [Work::Push, Work::Take(0), Work::Take(0), Work::Move, Work::Take(1), Work::Take(1)];
 
@@ -110,7 +113,8 @@ impl Load {
         self.shared.taken.load(Ordering::Relaxed)
     }
 
-    /// Nothing more is pushed; those that wait must take all that is there. Gives what was seen, with what is left.
+    /// Nothing more is pushed; those that wait must take all that is there. Gives what was seen,
+    /// with what is left.
     pub fn finish(mut self) -> io::Result<History> {
         self.shared.pushing.store(false, Ordering::SeqCst);
         let emptied = wait::at_most(PATIENCE, "all that was pushed to be taken", || {

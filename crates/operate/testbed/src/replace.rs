@@ -1,5 +1,5 @@
-//! Replacing the nodes of a cluster as an operator does it: a newcomer joins, takes the place of an old node, and
-//! the old one is switched off.
+//! Replacing the nodes of a cluster as an operator does it: a newcomer joins, takes the place of an
+//! old node, and the old one is switched off.
 //!
 //! [`kill`] kills somebody half way.
 
@@ -60,8 +60,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// How nodes are started that join later, by way of whoever belongs to the cluster then. Their own addresses are
-/// chosen here, so that clients can know them before.
+/// How nodes are started that join later, by way of whoever belongs to the cluster then. Their own
+/// addresses are chosen here, so that clients can know them before.
 pub fn newcomers(
     nodes: &Nodes,
     program: &Path,
@@ -124,8 +124,8 @@ pub fn client_addresses(nodes: &Nodes, newcomers: &[Spec]) -> Vec<String> {
     addresses
 }
 
-/// Every member makes room for a newcomer, one after the other; the one that leads is the last. `told` hears of
-/// each step.
+/// Every member makes room for a newcomer, one after the other; the one that leads is the last.
+/// `told` hears of each step.
 pub fn all(
     nodes: &mut Nodes,
     program: &Path,
@@ -211,7 +211,8 @@ fn admins(nodes: &Nodes) -> String {
     admins.join(",")
 }
 
-/// The document with which that command ends; the fields of an error are there instead if it failed.
+/// The document with which that command ends; the fields of an error are there instead if it
+/// failed.
 #[derive(Debug, Deserialize)]
 struct Ended {
     #[serde(default)]

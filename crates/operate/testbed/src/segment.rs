@@ -1,4 +1,5 @@
-//! Emulated segments of a local network: a switch, and a link of some speed from it to each namespace.
+//! Emulated segments of a local network: a switch, and a link of some speed from it to each
+//! namespace.
 
 use std::{fmt, io, net::Ipv4Addr, process::Command, thread};
 
@@ -76,7 +77,8 @@ impl fmt::Display for Lan {
     }
 }
 
-/// Gives each of the namespaces 1, 2, 3 … a link to a switch that passes groups to everybody, and the address that it is to have there.
+/// Gives each of the namespaces 1, 2, 3 … a link to a switch that passes groups to everybody, and
+/// the address that it is to have there.
 pub fn lay(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Result<()> {
     ip(&format!("link add {SWITCH} type bridge mcast_snooping 0"))?;
     ip(&format!("link set {SWITCH} up"))?;
@@ -107,7 +109,8 @@ pub fn narrow(lan: Lan, node: u32, percent: u64) -> io::Result<()> {
     tc(&format!("-n n{node} qdisc change dev {PEERS} {tbf}"))
 }
 
-/// Whether the switch passes groups to a node, as one that watches who joined them; at first to all.
+/// Whether the switch passes groups to a node, as one that watches who joined them; at first to
+/// all.
 pub fn pass_groups(node: u32, passes: bool) -> io::Result<()> {
     let state = if passes { "on" } else { "off" };
     ip(&format!("link set dev p{node} type bridge_slave mcast_flood {state}"))
@@ -144,8 +147,9 @@ fn inside_shell(node: u32) -> Command {
     command
 }
 
-/// A queue whose packets leave now by a timer and now by a sender comes to one processor or another, and they overtake
-/// each other, as on no link. Packets of one flow are all for one processor.
+/// A queue whose packets leave now by a timer and now by a sender comes to one processor or
+/// another, and they overtake each other, as on no link. Packets of one flow are all for one
+/// processor.
 fn in_order(mut shell: Command, device: &str) -> io::Result<()> {
     let all = u64::MAX >> 64_u32.saturating_sub(cpus());
     // What is known of devices is that of the namespace in which it is mounted.

@@ -1,9 +1,10 @@
-//! What clients of one byte stream sent, were told and read, in the order in which it happened; and what no such
-//! order allows.
+//! What clients of one byte stream sent, were told and read, in the order in which it happened; and
+//! what no such order allows.
 //!
-//! Writers write what [`crate::stream_bytes`] gives them, so what is read says whose it is and where it belongs. A
-//! note is taken *before* what may take effect (bytes that are written, a question of a reader) and *behind* what
-//! is heard: then an order of notes that breaks a rule is one that no cluster may show.
+//! Writers write what [`crate::stream_bytes`] gives them, so what is read says whose it is and
+//! where it belongs. A note is taken *before* what may take effect (bytes that are written, a
+//! question of a reader) and *behind* what is heard: then an order of notes that breaks a rule is
+//! one that no cluster may show.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -335,7 +336,8 @@ impl Judge {
         }
     }
 
-    /// Behind the last byte that anybody may have written. Whoever took over and was not heard yet may have.
+    /// Behind the last byte that anybody may have written. Whoever took over and was not heard yet
+    /// may have.
     fn written(&self) -> u64 {
         self.writers.values().map(|one| one.written).max().unwrap_or(0)
     }
@@ -438,7 +440,8 @@ impl Judge {
     }
 }
 
-/// The first byte in which two ranges differ. Where one writer follows another some are equal by chance.
+/// The first byte in which two ranges differ. Where one writer follows another some are equal by
+/// chance.
 fn other_than(writer: u16, position: u64, owner: u16, at: u64, count: u64) -> Option<u64> {
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(TELLING);
     let found = first_other(owner, at, &bytes(writer, position, count));

@@ -1,8 +1,8 @@
 //! Clients of byte streams that note what they saw, while faults happen to the nodes.
 //!
-//! A *lane* is one stream with its writers, a reader that follows it, and what became of it. The lanes differ: some
-//! have a writer that goes to the leader, some one that knows a single node, which owns what it writes; one is
-//! trimmed while it grows; one is taken over again and again.
+//! A *lane* is one stream with its writers, a reader that follows it, and what became of it. The
+//! lanes differ: some have a writer that goes to the leader, some one that knows a single node,
+//! which owns what it writes; one is trimmed while it grows; one is taken over again and again.
 
 use std::{
     fs::File,
@@ -99,8 +99,8 @@ enum Kind {
 }
 
 impl Load {
-    /// Clients of these nodes, who write at most so many bytes at a time, usually. `pinned`: each node has also a
-    /// lane whose writer knows nobody else.
+    /// Clients of these nodes, who write at most so many bytes at a time, usually. `pinned`: each
+    /// node has also a lane whose writer knows nobody else.
     pub fn start(addresses: &[String], pinned: bool, part: u64, seed: u64) -> io::Result<Self> {
         let mut load = Self {
             lanes: Vec::new(),
@@ -259,7 +259,8 @@ pub fn save(lanes: &[Arc<Lane>], folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads all streams from exactly each of these nodes; all have the same, and nothing is wrong with any history.
+/// Reads all streams from exactly each of these nodes; all have the same, and nothing is wrong with
+/// any history.
 pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
     let mut sum = Sum::default();
     for lane in lanes {

@@ -1,4 +1,5 @@
-//! How this process proves to nodes with certificates who it is, if it does: it talks to one cluster at a time.
+//! How this process proves to nodes with certificates who it is, if it does: it talks to one
+//! cluster at a time.
 
 use std::{io, net::TcpStream, path::Path, sync::OnceLock, time::Duration};
 
@@ -6,7 +7,8 @@ use quorate_tls::{ClientFiles, ClientTrust, stream::Stream};
 
 static TRUST: OnceLock<ClientTrust> = OnceLock::new();
 
-/// From now on nodes are talked to by TLS, at all their addresses, with the certificate in this folder. Once in a process.
+/// From now on nodes are talked to by TLS, at all their addresses, with the certificate in this
+/// folder. Once in a process.
 pub fn use_certificate(folder: &Path) -> io::Result<()> {
     let files = ClientFiles::in_folder(folder);
     quorate_admin::client::use_certificate(&files).map_err(io::Error::other)?;

@@ -37,7 +37,8 @@ impl Usage {
         Some(Self { user_s, system_s, switches })
     }
 
-    /// CPU seconds of one process, exact where the kernel counts them in nanoseconds, and in its ticks elsewhere.
+    /// CPU seconds of one process, exact where the kernel counts them in nanoseconds, and in its
+    /// ticks elsewhere.
     pub fn exact_cpu_s(id: u32) -> Option<f64> {
         let folder = Path::new("/proc").join(id.to_string()).join("task");
         let of = |task: &fs::DirEntry| {

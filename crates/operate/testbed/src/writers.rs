@@ -1,10 +1,11 @@
 //! Writers whose acknowledged writes are all compared afterwards, on every node.
 //!
-//! Each writes a key of its own with every turn, which is never written again, and one of a few keys over and
-//! over, so that logs grow without end and states do not: behind a snapshot that takes ever longer to send, the log
-//! would be trimmed before it had arrived. Either nothing is ever repeated: an answer that is missing leaves
-//! it unknown what became of the write. Or every write goes through `quorate-client`, which repeats it until it
-//! has its answer: then no error is allowed at all.
+//! Each writes a key of its own with every turn, which is never written again, and one of a few
+//! keys over and over, so that logs grow without end and states do not: behind a snapshot that
+//! takes ever longer to send, the log would be trimmed before it had arrived. Either nothing is
+//! ever repeated: an answer that is missing leaves it unknown what became of the write. Or every
+//! write goes through `quorate-client`, which repeats it until it has its answer: then no error is
+//! allowed at all.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -142,7 +143,8 @@ impl Writers {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// Stops them, and compares all that was acknowledged on every node; says how many keys there are.
+    /// Stops them, and compares all that was acknowledged on every node; says how many keys there
+    /// are.
     pub fn compare(self, nodes: &mut Nodes) -> io::Result<usize> {
         let written = self.end()?;
         nodes.wait_until_all_serve()?;

@@ -1,9 +1,9 @@
 //! What one step of the core costs in steady state.
 //!
-//! `cargo bench -p quorate-core --bench step` prints nanoseconds, medians of several rounds. Compare
-//! ratios within one run: absolute times drift with the machine; `docs/performance.md` has the
-//! budget. With `--case NAME` it does one round of fixed work and prints its number of steps, for a
-//! tool that counts instructions; with `--idle` it does all of that but the steps.
+//! `cargo bench -p quorate-core --bench step` prints nanoseconds, medians of several rounds.
+//! Compare ratios within one run: absolute times drift with the machine; `docs/performance.md` has
+//! the budget. With `--case NAME` it does one round of fixed work and prints its number of steps,
+//! for a tool that counts instructions; with `--idle` it does all of that but the steps.
 #![allow(clippy::print_stdout, reason = "a report for people")]
 
 use std::{hint::black_box, time::Instant};

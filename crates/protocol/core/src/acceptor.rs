@@ -109,9 +109,9 @@ impl Acceptor {
         self.promised_by = record;
     }
 
-    /// [p2-1], [p2-3] The part of `range` to vote for, if this acceptor may; what is below `announced` is
-    /// decided somewhere. Whether it holds the
-    /// bytes is for the caller to know ([value-3]).
+    /// [p2-1], [p2-3] The part of `range` to vote for, if this acceptor may; what is below
+    /// `announced` is decided somewhere. Whether it holds the bytes is for the caller to know
+    /// ([value-3]).
     pub fn may_vote(
         &self,
         ballot: Ballot,

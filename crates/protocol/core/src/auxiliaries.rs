@@ -1,12 +1,14 @@
 //! Auxiliaries (Cheap Paxos): whom a leader spares its proposals, and what an auxiliary goes by.
 //!
-//! An auxiliary has weight, promises, and votes for what it is sent. That is nothing while full replicas
-//! decide by themselves ([aux-1]). Whom to send what, and when, is liveness: an acceptor that was not asked
-//! has not voted. Safety hangs on one thing: what an auxiliary may forget ([trim-1]).
+//! An auxiliary has weight, promises, and votes for what it is sent. That is nothing while full
+//! replicas decide by themselves ([aux-1]). Whom to send what, and when, is liveness: an acceptor
+//! that was not asked has not voted. Safety hangs on one thing: what an auxiliary may forget
+//! ([trim-1]).
 
 use crate::{ballot::Era, node_set::NodeSet, slot::Slot, time::Time};
 
-/// A leader that engaged its auxiliaries keeps them for at least so many of the longest election time-outs.
+/// A leader that engaged its auxiliaries keeps them for at least so many of the longest election
+/// time-outs.
 const ENGAGED_TIMEOUTS: u64 = 1;
 /// After a late answer everybody is sent everything for so many of them.
 const GENEROUS_TIMEOUTS: u64 = 10;
@@ -107,11 +109,11 @@ impl Engaging {
 /// An auxiliary's side: what a leader told it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Spared {
-    /// What the leader's configuration says of this node; `None` before a leader spoke. An auxiliary
-    /// does not decide, so it would not hear of a change by itself.
+    /// What the leader's configuration says of this node; `None` before a leader spoke. An
+    /// auxiliary does not decide, so it would not hear of a change by itself.
     told: Option<bool>,
-    /// Full replicas that form a phase-2 quorum of the teller's era hold everything below ([trim-1]);
-    /// this node was none of them.
+    /// Full replicas that form a phase-2 quorum of the teller's era hold everything below
+    /// ([trim-1]); this node was none of them.
     held_to: Slot,
     /// Everything below is decided, by what leaders say ([p2-3]).
     announced: Slot,

@@ -93,8 +93,9 @@ impl Catchup {
     }
 
     /// The next question, if one is due: at once when the last one is answered in full, else when
-    /// no progress was made for `retry_us`, and then to the peer behind the last one. Whose log starts
-    /// above what is missing is asked when nobody else is left. Nothing is asked behind `gap_to`.
+    /// no progress was made for `retry_us`, and then to the peer behind the last one. Whose log
+    /// starts above what is missing is asked when nobody else is left. Nothing is asked behind
+    /// `gap_to`.
     pub fn next(
         &mut self,
         now: Time,
@@ -164,8 +165,9 @@ impl Catchup {
         turns.find(|peer| self.may_have(**peer, decided_to)).copied()
     }
 
-    /// [catch-2] The log of `from` starts at `log_start`, above what is missing here. Where the earliest
-    /// log starts, once no peer is left that may have it; before, the next of them is to be asked.
+    /// [catch-2] The log of `from` starts at `log_start`, above what is missing here. Where the
+    /// earliest log starts, once no peer is left that may have it; before, the next of them is to
+    /// be asked.
     pub fn on_below_start(
         &mut self,
         from: NodeId,
@@ -186,8 +188,8 @@ impl Catchup {
         self.earliest.take()
     }
 
-    /// Somebody's log starts at `log_start`, above what is missing here. Returns whether to ask for a
-    /// snapshot: not more often than a question is repeated.
+    /// Somebody's log starts at `log_start`, above what is missing here. Returns whether to ask for
+    /// a snapshot: not more often than a question is repeated.
     pub fn starts_at(&mut self, now: Time, log_start: Slot, retry_us: u64) -> bool {
         self.start = Some((log_start, now));
         let asked = self.snapshot_asked;

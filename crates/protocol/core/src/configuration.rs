@@ -35,8 +35,8 @@ pub struct Configuration {
     class: Class,
 }
 
-/// What a reconfiguration does ([era-4]): one member's weight by one, or all weights by a factor; one
-/// member's role, or the quorum rule; or it takes a node out for good.
+/// What a reconfiguration does ([era-4]): one member's weight by one, or all weights by a factor;
+/// one member's role, or the quorum rule; or it takes a node out for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
     /// Weight + 1; a node that is no member enters with weight 1.
@@ -132,7 +132,8 @@ impl Configuration {
         let everybody = self.everybody();
         let possible =
             self.is_quorum(Phase::One, everybody) && self.is_quorum(Phase::Two, everybody);
-        // An empty quorum (a flexible rule with a threshold of 0) meets nothing and is caught here too.
+        // An empty quorum (a flexible rule with a threshold of 0) meets nothing and is caught here
+        // too.
         if !possible || !quorums_meet(self, Phase::One, self, Phase::Two) {
             return Err(Invalid::Quorums);
         }
@@ -150,8 +151,8 @@ impl Configuration {
         members.filter_map(full).fold(MemberSet::default(), MemberSet::with)
     }
 
-    /// [offload-10] `(q, n)` if any q of the n members decide, and all of them are sent what is proposed; `None`: it is
-    /// not of that form.
+    /// [offload-10] `(q, n)` if any q of the n members decide, and all of them are sent what is
+    /// proposed; `None`: it is not of that form.
     pub fn any_of(&self) -> Option<(u8, u8)> {
         let weight = self.members.first()?.weight;
         let alike = |voter: &Voter| voter.weight == weight && !voter.auxiliary;
@@ -171,8 +172,8 @@ impl Configuration {
         self.position(member).is_some_and(|at| self.members[at].auxiliary)
     }
 
-    /// The configuration after `change`, if that is valid under this one ([era-4]). Which node ids may
-    /// have weight is for [`crate::reconfigure::Eras::changed`] to say.
+    /// The configuration after `change`, if that is valid under this one ([era-4]). Which node ids
+    /// may have weight is for [`crate::reconfigure::Eras::changed`] to say.
     pub fn changed(&self, change: Change) -> Result<Self, Invalid> {
         let mut members = self.members.clone();
         let mut rule = self.rule;
@@ -295,8 +296,8 @@ impl Configuration {
         self.rule.satisfied(phase, voting)
     }
 
-    /// The greatest slot below which members that form a quorum for the phase have everything, where
-    /// `to` says how far each of them is; slot 0 if there is none.
+    /// The greatest slot below which members that form a quorum for the phase have everything,
+    /// where `to` says how far each of them is; slot 0 if there is none.
     pub fn reached(&self, phase: Phase, to: impl Fn(&Voter) -> Slot) -> Slot {
         // Members by how far they are, farthest first; a handful, so insertion is enough.
         let mut reach = [(Slot(0), 0usize); MEMBERS_MAX];
@@ -383,7 +384,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// `1:2 2 3'1 4a` — node 1 with weight 2, node 2, node 3 in its second incarnation, the auxiliary 4.
+/// `1:2 2 3'1 4a` — node 1 with weight 2, node 2, node 3 in its second incarnation, the auxiliary
+/// 4.
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, voter) in self.members.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Slots that devices counted a quorum for, in whatever order that was heard ([offload-10], [offload-11]).
+//! Slots that devices counted a quorum for, in whatever order that was heard ([offload-10],
+//! [offload-11]).
 
 use alloc::vec::Vec;
 

@@ -1,7 +1,9 @@
-//! What a node and its device say to each other: [`Order`]s go out, [`Word`]s come in ([offload-5]–[offload-19]).
+//! What a node and its device say to each other: [`Order`]s go out, [`Word`]s come in
+//! ([offload-5]–[offload-19]).
 //!
-//! A device votes, gives out slots and counts in one ballot, outside of this node and faster. Everything else stays here:
-//! who leads, what was promised, what is decided in which order. A device may be taken away at any moment.
+//! A device votes, gives out slots and counts in one ballot, outside of this node and faster.
+//! Everything else stays here: who leads, what was promised, what is decided in which order. A
+//! device may be taken away at any moment.
 
 use alloc::vec::Vec;
 
@@ -11,8 +13,8 @@ use crate::{
     value::Value,
 };
 
-/// What a device is to do. Orders are carried out in the order given; of one that changes nothing any more the device
-/// says so in the same way.
+/// What a device is to do. Orders are carried out in the order given; of one that changes nothing
+/// any more the device says so in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Vote in this ballot, and in no other, from this slot on. Answer: [`Word::Armed`].
@@ -24,11 +26,13 @@ pub enum Order {
         /// The first slot.
         floor: Slot,
     },
-    /// [offload-8] Vote no more; when nothing runs any more that began before, read out. Answer: [`Word::Fenced`].
+    /// [offload-8] Vote no more; when nothing runs any more that began before, read out. Answer:
+    /// [`Word::Fenced`].
     Fence {
         /// The ballot that it was armed with.
         ballot: Ballot,
-        /// [offload-10] Whether its votes are hints: the group is durable. Then nothing need be read out.
+        /// [offload-10] Whether its votes are hints: the group is durable. Then nothing need be
+        /// read out.
         hint: bool,
     },
     /// [offload-14] Votes below have served.
@@ -36,7 +40,8 @@ pub enum Order {
         /// The lowest slot that is kept.
         to: Slot,
     },
-    /// [offload-5] Give out slots of this ballot, and count. Answer: [`Word::Started`] or [`Word::Stopped`].
+    /// [offload-5] Give out slots of this ballot, and count. Answer: [`Word::Started`] or
+    /// [`Word::Stopped`].
     Start {
         /// The ballot, which this node leads in.
         ballot: Ballot,
@@ -48,17 +53,20 @@ pub enum Order {
         quorum: u8,
         /// How many members there are.
         members: u8,
-        /// Whether votes of devices are less than the group asks for: what is counted is a hint ([offload-10]).
+        /// Whether votes of devices are less than the group asks for: what is counted is a hint
+        /// ([offload-10]).
         hint: bool,
     },
-    /// [offload-14] Slots below this limit may be given out, and proposals below the floor have served.
+    /// [offload-14] Slots below this limit may be given out, and proposals below the floor have
+    /// served.
     Allow {
         /// The lowest slot that is kept.
         floor: Slot,
         /// The first slot that is not given out yet.
         limit: Slot,
     },
-    /// [offload-12] Give out no more; when nothing runs any more that began before, read out. Answer: [`Word::TakenBack`].
+    /// [offload-12] Give out no more; when nothing runs any more that began before, read out.
+    /// Answer: [`Word::TakenBack`].
     TakeBack {
         /// The ballot that it was started with.
         ballot: Ballot,
@@ -94,7 +102,8 @@ pub enum Word {
         /// For what.
         value: Value,
     },
-    /// It votes no more, nothing runs, and these are all votes that it cast in this ballot from its floor on.
+    /// It votes no more, nothing runs, and these are all votes that it cast in this ballot from its
+    /// floor on.
     Fenced {
         /// The ballot.
         ballot: Ballot,
@@ -115,8 +124,8 @@ pub enum Word {
         /// What it is proposed.
         value: Value,
     },
-    /// Each of these slots has votes of a quorum in this ballot, counted by this node's device or another one that this
-    /// ballot's leader started.
+    /// Each of these slots has votes of a quorum in this ballot, counted by this node's device or
+    /// another one that this ballot's leader started.
     Counted {
         /// The ballot.
         ballot: Ballot,
@@ -132,8 +141,8 @@ pub enum Word {
         /// What was counted.
         value: Value,
     },
-    /// It gives out no more, nothing runs, and this is everything that it gave out from a slot on that is not below the
-    /// first one not told.
+    /// It gives out no more, nothing runs, and this is everything that it gave out from a slot on
+    /// that is not below the first one not told.
     TakenBack {
         /// The ballot.
         ballot: Ballot,

@@ -1,7 +1,7 @@
 //! Chance that can be repeated: one seed, and everything that is drawn follows from it.
 //!
-//! For simulations, tests and measurements, and for what production spreads in time on purpose, such
-//! as redials. Nothing here is secret: who sees a few draws can predict the rest.
+//! For simulations, tests and measurements, and for what production spreads in time on purpose,
+//! such as redials. Nothing here is secret: who sees a few draws can predict the rest.
 
 /// Deterministic dice (splitmix64).
 #[derive(Clone, Debug)]

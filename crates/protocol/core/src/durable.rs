@@ -79,8 +79,8 @@ impl Pending {
         self.appended
     }
 
-    /// A step begins, with everything below `decided_to` decided; its records may be torn apart by a
-    /// crash.
+    /// A step begins, with everything below `decided_to` decided; its records may be torn apart by
+    /// a crash.
     pub fn begin_step(&mut self, decided_to: Slot) {
         self.spoken_of = Slot(u64::MAX);
         self.decided_before = decided_to;
@@ -159,7 +159,8 @@ impl Pending {
 
     /// A promise that may be spoken once `record` has the group's class.
     pub fn park_promise(&mut self, record: RecordSeq, to: NodeId, promise: Phase1b) {
-        // A repeated question is answered once: the newest answer to a node replaces its older ones.
+        // A repeated question is answered once: the newest answer to a node replaces its older
+        // ones.
         self.promises.retain(|(_, node, older)| *node != to || older.ballot != promise.ballot);
         self.promises.push_back((record, to, promise));
     }

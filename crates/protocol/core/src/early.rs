@@ -1,8 +1,9 @@
-//! Votes in memory, before any disk has written: which clients wait to hear that a quorum has a vote in memory, what others
-//! said about theirs, and which of their questions are open here ([class-2], [less-1]).
+//! Votes in memory, before any disk has written: which clients wait to hear that a quorum has a
+//! vote in memory, what others said about theirs, and which of their questions are open here
+//! ([class-2], [less-1]).
 //!
-//! None of this is a vote. It goes to the node that asked and into no tally, so an error in it cannot change what is decided.
-//! Nobody asks unless a client waits.
+//! None of this is a vote. It goes to the node that asked and into no tally, so an error in it
+//! cannot change what is decided. Nobody asks unless a client waits.
 
 use alloc::vec::Vec;
 
@@ -38,7 +39,8 @@ struct Word {
 /// The part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Early {
-    /// Clients of this node wait until everything below is in memory at a quorum, voted for in this ballot.
+    /// Clients of this node wait until everything below is in memory at a quorum, voted for in this
+    /// ballot.
     wanted: Option<(Ballot, Slot)>,
     /// They were told so of everything below, in the ballot that is wanted.
     told: Slot,
@@ -79,7 +81,8 @@ impl Early {
         self.asked = None;
     }
 
-    /// Everything below is in memory at a quorum, in the ballot that is wanted. Whether that is news.
+    /// Everything below is in memory at a quorum, in the ballot that is wanted. Whether that is
+    /// news.
     pub fn is_news(&mut self, to: Slot) -> bool {
         let news = to > self.told;
         if news {
@@ -88,7 +91,8 @@ impl Early {
         news
     }
 
-    /// How far others are to be asked now: at once when somebody waits for more, and again without an answer.
+    /// How far others are to be asked now: at once when somebody waits for more, and again without
+    /// an answer.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<(Ballot, Slot)> {
         let Some((ballot, to)) = self.wanted() else {
             self.asked = None;
@@ -132,7 +136,8 @@ impl Early {
         }
     }
 
-    /// How far this member has voted, as it said, in this ballot and without a hole from `from` on; slot 0 for nothing.
+    /// How far this member has voted, as it said, in this ballot and without a hole from `from` on;
+    /// slot 0 for nothing.
     pub fn said(&self, by: Member, ballot: Ballot, from: Slot) -> Slot {
         let speaks = |word: &&Word| word.by == by && word.ballot == ballot && word.from <= from;
         let word = self.said.iter().find(speaks);
@@ -145,8 +150,8 @@ impl Early {
         self.said.retain(|word| word.by.node != node);
     }
 
-    /// Takes out the next question that needs no more waiting: by what this node has voted for, or because it will not vote
-    /// for that any more.
+    /// Takes out the next question that needs no more waiting: by what this node has voted for, or
+    /// because it will not vote for that any more.
     pub fn next_question(&mut self, run: &Run, promised: Ballot) -> Option<(NodeId, Question)> {
         let is_ripe = |question: &Question| {
             let voted = run.ballot == question.ballot && run.to >= question.to;
@@ -192,7 +197,8 @@ mod tests {
         assert_eq!(early.wake_at(RETRY_US), None);
     }
 
-    /// [less-2] What was said in one ballot says nothing in another, nor for another incarnation, nor across a hole.
+    /// [less-2] What was said in one ballot says nothing in another, nor for another incarnation,
+    /// nor across a hole.
     #[test]
     fn words_are_those_of_a_ballot_an_incarnation_and_a_run() {
         let first = Member::first(2);

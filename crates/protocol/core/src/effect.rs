@@ -30,8 +30,8 @@ pub enum Role {
     Leader,
     /// Has no weight in the configuration: learns, does not vote.
     Learner,
-    /// Promises, and votes for what it is sent, which is nothing while others are enough; never leads
-    /// ([aux-1], [aux-3]).
+    /// Promises, and votes for what it is sent, which is nothing while others are enough; never
+    /// leads ([aux-1], [aux-3]).
     Auxiliary,
 }
 
@@ -46,8 +46,8 @@ pub enum Refusal {
     Transferring,
     /// The change is invalid here and now ([era-4], [era-8], [member-1]).
     InvalidChange,
-    /// Too few members are known to hold what is older than the era in force ([era-12]). To be asked
-    /// again when they have caught up.
+    /// Too few members are known to hold what is older than the era in force ([era-12]). To be
+    /// asked again when they have caught up.
     NotHeld,
     /// No such follower, or it is this node.
     NoTarget,
@@ -121,8 +121,8 @@ pub enum Effect {
         record: Record,
     },
     /// These slots are decided. In slot order, each slot once per process, without gaps: but for
-    /// what the log of a damaged node holds behind a range that it lost ([disk-8]), and what a snapshot
-    /// that was installed stands for ([snap-2]).
+    /// what the log of a damaged node holds behind a range that it lost ([disk-8]), and what a
+    /// snapshot that was installed stands for ([snap-2]).
     Decided {
         /// The slots.
         range: SlotRange,
@@ -146,17 +146,17 @@ pub enum Effect {
         /// Which slots; all of them are decided here.
         range: SlotRange,
     },
-    /// Of what this node lacks, a peer's log has nothing any more: get a snapshot, of this peer or of
-    /// any, and report with `Input::Installed` ([catch-2]). Repeated while that is so.
+    /// Of what this node lacks, a peer's log has nothing any more: get a snapshot, of this peer or
+    /// of any, and report with `Input::Installed` ([catch-2]). Repeated while that is so.
     NeedSnapshot {
         /// Who said so.
         from: NodeId,
         /// Where that peer's log starts.
         log_start: Slot,
     },
-    /// [trim-1] An auxiliary needs nothing of its log below this slot any more: make the log start there,
-    /// durably, with a note that nothing stands for what was below, and report with `Input::Forgotten`.
-    /// Void once it starts there or later for another reason.
+    /// [trim-1] An auxiliary needs nothing of its log below this slot any more: make the log start
+    /// there, durably, with a note that nothing stands for what was below, and report with
+    /// `Input::Forgotten`. Void once it starts there or later for another reason.
     Forget {
         /// The first slot that is kept.
         to: Slot,
@@ -173,21 +173,23 @@ pub enum Effect {
         /// Which.
         token: ReadToken,
     },
-    /// Everything below is on stable storage at a phase-2 quorum, for who waits to hear that ([class-2]). Grows.
+    /// Everything below is on stable storage at a phase-2 quorum, for who waits to hear that
+    /// ([class-2]). Grows.
     Lasts {
         /// The first slot that this does not speak of.
         to: Slot,
     },
-    /// A phase-2 quorum has voted for everything below in this ballot, on stable storage or not, for who waits to hear that
-    /// ([class-2]). Nothing is decided by that: it will be, unless one of those loses its memory before its disk has it
-    /// ([less-4]). Grows within a ballot.
+    /// A phase-2 quorum has voted for everything below in this ballot, on stable storage or not,
+    /// for who waits to hear that ([class-2]). Nothing is decided by that: it will be, unless one
+    /// of those loses its memory before its disk has it ([less-4]). Grows within a ballot.
     InMemory {
         /// The ballot.
         ballot: Ballot,
         /// The first slot that this does not speak of.
         to: Slot,
     },
-    /// The device of this node is to do something. There is none unless [`crate::input::Input::Offload`] said so.
+    /// The device of this node is to do something. There is none unless
+    /// [`crate::input::Input::Offload`] said so.
     Device(Order),
     /// A proposal was not taken.
     Refused {
@@ -235,7 +237,8 @@ pub struct SlowPaths {
     pub snapshots: u64,
 }
 
-/// The list that `step` fills and the caller drains; reused, so that the hot path allocates nothing.
+/// The list that `step` fills and the caller drains; reused, so that the hot path allocates
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Effects {
     list: Vec<Effect>,
@@ -295,7 +298,8 @@ impl Effects {
         self.list.push(Effect::Send { to, message });
     }
 
-    /// Invariant 4 of the design: no promise or vote leaves before its record has the class it claims.
+    /// Invariant 4 of the design: no promise or vote leaves before its record has the class it
+    /// claims.
     pub(crate) fn speak(&mut self, to: NodeId, statement: Durable<Statement>) {
         let message = match statement.into_inner() {
             Statement::Promise(promise) => Message::Phase1b(promise),

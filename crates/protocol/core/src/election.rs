@@ -92,8 +92,8 @@ impl Election {
 
     /// [live-5] This node itself stood still for so long until now: the leader may have spoken.
     ///
-    /// It is late from the end of the time-out on, and may have stood still long before: the first time, all of the
-    /// time-out begins anew. Once, or a node that is always late would never try.
+    /// It is late from the end of the time-out on, and may have stood still long before: the first
+    /// time, all of the time-out begins anew. Once, or a node that is always late would never try.
     pub fn excuse(&mut self, now: Time, us: u64) {
         let slept_through = self.deadline <= now;
         self.heard = self.heard.map(|at| at.plus_us(us).min(now));

@@ -73,7 +73,8 @@ pub enum Explanation {
         /// The ballot that this node leads in.
         ballot: Ballot,
     },
-    /// [offload-9] The device of this member forgot votes that counted: it votes no more until it is started anew.
+    /// [offload-9] The device of this member forgot votes that counted: it votes no more until it
+    /// is started anew.
     DeviceForgot,
     /// This node led in this ballot, and leads no more.
     StepsDown {
@@ -135,7 +136,8 @@ pub enum End {
         /// The slot.
         slot: Slot,
     },
-    /// It cannot read back what it decided, nobody else has it, and the others can decide it anew ([disk-8]).
+    /// It cannot read back what it decided, nobody else has it, and the others can decide it anew
+    /// ([disk-8]).
     FoundNowhere {
         /// The first slot of that.
         slot: Slot,

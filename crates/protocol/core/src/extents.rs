@@ -84,8 +84,8 @@ impl Extents {
         self.runs.range(start..).map(move |run| run.clipped(rest))
     }
 
-    /// Sets the vote for all slots of its range, cutting what it covers in part: where a range is cut
-    /// changes nothing ([p2-2]). Returns whether that was more than an append.
+    /// Sets the vote for all slots of its range, cutting what it covers in part: where a range is
+    /// cut changes nothing ([p2-2]). Returns whether that was more than an append.
     pub fn set(&mut self, vote: Vote) -> bool {
         let appends = self.runs.back().is_none_or(|last| last.range.to <= vote.range.from);
         if appends {

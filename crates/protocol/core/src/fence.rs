@@ -1,5 +1,5 @@
-//! What stands between this acceptor's promise and the votes that its device may cast ([offload-8]). Safety lives here;
-//! nothing in this file knows what time it is.
+//! What stands between this acceptor's promise and the votes that its device may cast
+//! ([offload-8]). Safety lives here; nothing in this file knows what time it is.
 
 use crate::{
     ballot::Ballot,
@@ -35,7 +35,8 @@ pub struct Begin {
 /// The device's votes, as far as the acceptor must know of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fence {
-    /// The only ballot that votes may be cast in outside of this node. An order to arm that was given counts as armed.
+    /// The only ballot that votes may be cast in outside of this node. An order to arm that was
+    /// given counts as armed.
     armed: Option<Ballot>,
     /// The device said that it is.
     confirmed: bool,

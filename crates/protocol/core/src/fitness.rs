@@ -10,7 +10,8 @@ pub enum Fitness {
     Settling,
     /// It writes its log, and its service takes no commands: it leads for as long as nobody is fit.
     CannotApply,
-    /// Its log takes nothing more, or not in time. It could not even record a round: it does not campaign.
+    /// Its log takes nothing more, or not in time. It could not even record a round: it does not
+    /// campaign.
     CannotWrite,
 }
 

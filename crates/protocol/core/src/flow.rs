@@ -36,12 +36,13 @@ pub struct Peer {
     pub voted_to: Slot,
     /// Slots below are decided, and held there.
     pub decided_to: Slot,
-    /// Slots below are decided, and held there at the class of the group, as this incarnation said to
-    /// this ballot; slot 0 for nothing said.
+    /// Slots below are decided, and held there at the class of the group, as this incarnation said
+    /// to this ballot; slot 0 for nothing said.
     pub held_to: Slot,
     /// A crash leaves it these, as decided.
     pub kept_to: Slot,
-    /// As it said to the last heartbeat of this ballot, it holds what was decided before the one before.
+    /// As it said to the last heartbeat of this ballot, it holds what was decided before the one
+    /// before.
     pub level: bool,
     /// It should not lead, as it said last.
     pub unfit: bool,
@@ -171,9 +172,9 @@ impl Peers {
         }
     }
 
-    /// [trim-1] What an auxiliary may forget: full replicas that form a phase-2 quorum hold it, and each
-    /// of them would find it decided after a crash. One that had only voted could not tell, without the
-    /// auxiliary, that nothing else was chosen.
+    /// [trim-1] What an auxiliary may forget: full replicas that form a phase-2 quorum hold it, and
+    /// each of them would find it decided after a crash. One that had only voted could not tell,
+    /// without the auxiliary, that nothing else was chosen.
     pub fn kept(&self, eras: &Eras, own: Member, own_to: Slot) -> Slot {
         eras.current().reached(Phase::Two, |voter| {
             if voter.auxiliary {
@@ -187,8 +188,9 @@ impl Peers {
         })
     }
 
-    /// [trim-1] What the others hold, and this node up to `own_to`: by what each incarnation said to
-    /// this ballot. A member that has said nothing holds nothing, whatever a plane has of it in its buffers ([ring-11]).
+    /// [trim-1] What the others hold, and this node up to `own_to`: by what each incarnation said
+    /// to this ballot. A member that has said nothing holds nothing, whatever a plane has of it in
+    /// its buffers ([ring-11]).
     pub fn held(&self, eras: &Eras, own: Member, own_to: Slot) -> Held {
         let configuration = eras.current();
         let of = |member: Member| {

@@ -1,6 +1,8 @@
-//! The group's time ([time-1]): what the commands *now is T* of a log make of it. There is no clock in here.
+//! The group's time ([time-1]): what the commands *now is T* of a log make of it. There is no clock
+//! in here.
 
-/// The largest T of all applied commands *now is T*, as Unix time in milliseconds. It only grows, whoever leads.
+/// The largest T of all applied commands *now is T*, as Unix time in milliseconds. It only grows,
+/// whoever leads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupTime(u64);
 
@@ -18,16 +20,16 @@ impl GroupTime {
         self.0
     }
 
-    /// A command *now is T* is applied. Says whether the time changed: a T that is not above it, of an
-    /// earlier leader or of one whose clock is behind, changes nothing.
+    /// A command *now is T* is applied. Says whether the time changed: a T that is not above it, of
+    /// an earlier leader or of one whose clock is behind, changes nothing.
     pub fn hear(&mut self, ms: u64) -> bool {
         let before = self.0;
         self.0 = self.0.max(ms);
         self.0 > before
     }
 
-    /// The T that a leader proposes whose clock shows `clock_ms`, and which has applied a key with this
-    /// earliest `deadline` above the group's time: none before that deadline.
+    /// The T that a leader proposes whose clock shows `clock_ms`, and which has applied a key with
+    /// this earliest `deadline` above the group's time: none before that deadline.
     pub fn stamp(self, clock_ms: u64, deadline: Option<u64>) -> Option<u64> {
         let due = deadline.is_some_and(|deadline| deadline <= clock_ms);
         (due && clock_ms > self.0).then_some(clock_ms)
@@ -38,7 +40,8 @@ impl GroupTime {
 mod tests {
     use super::*;
 
-    /// [time-1] Leaders with clocks of their own follow each other, and values of earlier ones are decided late.
+    /// [time-1] Leaders with clocks of their own follow each other, and values of earlier ones are
+    /// decided late.
     #[test]
     fn time_never_goes_back() {
         let mut time = GroupTime::START;

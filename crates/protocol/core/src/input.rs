@@ -26,9 +26,9 @@ pub enum Input {
         from: Member,
         /// What.
         message: Message,
-        /// Whether the bytes of the message's value are at hand here: they came along, or were
-        /// here before. For slots from `decided_to` to the end of the window they stay until those are decided.
-        /// Meaningless for messages without a value, and for values without bytes.
+        /// Whether the bytes of the message's value are at hand here: they came along, or were here
+        /// before. For slots from `decided_to` to the end of the window they stay until those are
+        /// decided. Meaningless for messages without a value, and for values without bytes.
         held: bool,
     },
     /// Give this value the next slots. Its bytes are at hand.
@@ -49,13 +49,14 @@ pub enum Input {
     Persisted(RecordSeq),
     /// The log failed for good: no promise and no vote from here on ([disk-9]).
     StorageFailed,
-    /// Whether this node should lead, from now on ([live-3]): one that cannot write hands over, and does not campaign.
+    /// Whether this node should lead, from now on ([live-3]): one that cannot write hands over, and
+    /// does not campaign.
     Fitness(Fitness),
     /// These slots, decided before this process and not learned again so far, are lost too: the log
     /// cannot read them back ([disk-8]).
     Lost(SlotRange),
-    /// The first slot that was decided in this process and whose value cannot be read back any more,
-    /// until it is here again ([disk-8]).
+    /// The first slot that was decided in this process and whose value cannot be read back any
+    /// more, until it is here again ([disk-8]).
     Missing(Option<Slot>),
     /// Everybody who is connected was asked for what is missing, twice, and nobody gave it.
     FoundNowhere,
@@ -79,15 +80,17 @@ pub enum Input {
     Disconnected(NodeId),
     /// A linearizable read waits for its index.
     Read(ReadToken),
-    /// A client waits until everything below is on stable storage at a phase-2 quorum ([class-2]); to be answered by
-    /// [`crate::effect::Effect::Lasts`]. Where members might not understand the question, nobody asks.
+    /// A client waits until everything below is on stable storage at a phase-2 quorum ([class-2]);
+    /// to be answered by [`crate::effect::Effect::Lasts`]. Where members might not understand the
+    /// question, nobody asks.
     Last {
         /// The first slot that it does not wait for.
         to: Slot,
     },
-    /// A client waits until everything below is in memory at a phase-2 quorum, voted for in this ballot, in which this node
-    /// has voted for it ([class-2]); to be answered by [`crate::effect::Effect::InMemory`], or never. Where members might not
-    /// understand the question, nobody asks.
+    /// A client waits until everything below is in memory at a phase-2 quorum, voted for in this
+    /// ballot, in which this node has voted for it ([class-2]); to be answered by
+    /// [`crate::effect::Effect::InMemory`], or never. Where members might not understand the
+    /// question, nobody asks.
     Early {
         /// The ballot.
         ballot: Ballot,
@@ -96,8 +99,9 @@ pub enum Input {
     },
     /// How votes should come from now on, while this node leads.
     Route(Route),
-    /// Whether there is a device to be used, and how many slots each of its programs holds, a power of two; 0: there
-    /// is none, or it is to be left alone. What it does is taken back, and it is fenced, before a clean stop ([offload-8]).
+    /// Whether there is a device to be used, and how many slots each of its programs holds, a power
+    /// of two; 0: there is none, or it is to be left alone. What it does is taken back, and it is
+    /// fenced, before a clean stop ([offload-8]).
     Offload {
         /// Slots.
         cells: u64,

@@ -172,8 +172,8 @@ pub fn proposal_is_behind_its_era(ballot: Ballot, slot: Slot, begun: Option<Slot
     })
 }
 
-/// [era-12], [trim-1] No phase-1 quorum is without a holder of a chosen value; `without` are those who
-/// lack it.
+/// [era-12], [trim-1] No phase-1 quorum is without a holder of a chosen value; `without` are those
+/// who lack it.
 pub fn quorum_has_holder(configuration: &Configuration, slot: Slot, without: &[Member]) -> Verdict {
     hold(!could_promise(configuration, without), || {
         format!("slot {slot}: a quorum of {configuration} does not hold what was chosen there")

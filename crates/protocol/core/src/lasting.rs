@@ -1,9 +1,10 @@
-//! What of the decided prefix outlasts a crash of everybody: how far this node's log has it on stable storage, what
-//! others say of theirs, and who waits to hear ([class-2], [last-1]).
+//! What of the decided prefix outlasts a crash of everybody: how far this node's log has it on
+//! stable storage, what others say of theirs, and who waits to hear ([class-2], [last-1]).
 //!
-//! In a durable group all that is decided lasts. In a volatile one, a decision says nothing about disks, and votes are
-//! the wrong thing to look at: a vote on stable storage may be for a value that another ballot replaced. What lasts is
-//! what a restart would find decided. While somebody waits for more, the log restates how far that is by another record.
+//! In a durable group all that is decided lasts. In a volatile one, a decision says nothing about
+//! disks, and votes are the wrong thing to look at: a vote on stable storage may be for a value
+//! that another ballot replaced. What lasts is what a restart would find decided. While somebody
+//! waits for more, the log restates how far that is by another record.
 
 use alloc::vec::Vec;
 
@@ -85,8 +86,8 @@ impl Lasting {
         said.map_or(Slot(0), |(_, to)| *to)
     }
 
-    /// [last-1] Everything below `here_to` lasts here, and everything below `held_to` is decided and held. Whether the log is
-    /// to restate that by another record, since somebody waits for it.
+    /// [last-1] Everything below `here_to` lasts here, and everything below `held_to` is decided
+    /// and held. Whether the log is to restate that by another record, since somebody waits for it.
     pub fn look(
         &mut self,
         here_to: Slot,
@@ -129,8 +130,8 @@ impl Lasting {
         news
     }
 
-    /// What is to be asked of others now: one question at a time, for all who wait by then; again if there was no
-    /// answer for so long.
+    /// What is to be asked of others now: one question at a time, for all who wait by then; again
+    /// if there was no answer for so long.
     pub fn question(&mut self, now: Time, retry_us: u64) -> Option<Slot> {
         if self.wanted <= self.told {
             self.asked = None;

@@ -1,8 +1,10 @@
-//! Laying: a leader's view of the ring that votes take to it, and when it is laid anew. Liveness only.
+//! Laying: a leader's view of the ring that votes take to it, and when it is laid anew. Liveness
+//! only.
 //!
-//! A ring is as fast as its slowest member, so a leader that gets nowhere for [`Laying::patience_us`] asks everybody
-//! for votes straight away, sees who answers, and lays a ring without those who do not ([ring-7]). They come back
-//! when they have kept up for a while, which lasts longer each time.
+//! A ring is as fast as its slowest member, so a leader that gets nowhere for
+//! [`Laying::patience_us`] asks everybody for votes straight away, sees who answers, and lays a
+//! ring without those who do not ([ring-7]). They come back when they have kept up for a while,
+//! which lasts longer each time.
 
 use alloc::vec::Vec;
 
@@ -12,7 +14,8 @@ use crate::{
     time::Time,
 };
 
-/// A leader waits for a decision no less and no longer than this before it takes its ring for broken.
+/// A leader waits for a decision no less and no longer than this before it takes its ring for
+/// broken.
 const PATIENCE_US: (u64, u64) = (2_000, 40_000);
 /// So many times a decision's usual time, and what that varies by, is unusual.
 const PATIENCE: u64 = 4;
@@ -31,8 +34,8 @@ pub enum Route {
     Star,
     /// Along a ring that the leader chooses.
     Ring,
-    /// Along these, and then to the leader. Whether they are enough, or are there, is not asked: a ring that gets
-    /// nowhere is given up for one of the leader's own choice.
+    /// Along these, and then to the leader. Whether they are enough, or are there, is not asked: a
+    /// ring that gets nowhere is given up for one of the leader's own choice.
     Through(Vec<Member>),
 }
 
@@ -113,7 +116,8 @@ impl Laying {
         self.beats = [Slot(0); 2];
     }
 
-    /// The ring and its number; empty: votes come straight. Number 0: nothing was ever said in this ballot.
+    /// The ring and its number; empty: votes come straight. Number 0: nothing was ever said in this
+    /// ballot.
     pub fn laid(&self) -> (u32, &[Member]) {
         (self.number, &self.members)
     }
@@ -136,7 +140,8 @@ impl Laying {
         self.progress = (decided_to, now);
     }
 
-    /// These slots are proposed now. If everything before them is decided, the wait for a decision begins.
+    /// These slots are proposed now. If everything before them is decided, the wait for a decision
+    /// begins.
     pub fn proposed(&mut self, now: Time, range: SlotRange, decided_to: Slot) {
         if range.from <= decided_to {
             self.progress = (decided_to, now);
@@ -214,9 +219,9 @@ impl Laying {
         self.broken.as_ref().map_or(&[], |(_, members)| members)
     }
 
-    /// A ring may be laid again: who of the one that broke has voted for what it was stuck at is fine; the others are
-    /// out for a while, if that slot was decided without them. If nobody was slow, the next ring is put off longer
-    /// each time.
+    /// A ring may be laid again: who of the one that broke has voted for what it was stuck at is
+    /// fine; the others are out for a while, if that slot was decided without them. If nobody was
+    /// slow, the next ring is put off longer each time.
     pub fn judge(&mut self, now: Time, decided_to: Slot, voted_to: &[(Member, Slot)]) {
         let Some((slot, _)) = self.broken else {
             return;
@@ -276,8 +281,8 @@ impl Laying {
         }
     }
 
-    /// Who answers a heartbeat and holds less than this, at the class of the group, is behind: it was decided more
-    /// than a heartbeat ago.
+    /// Who answers a heartbeat and holds less than this, at the class of the group, is behind: it
+    /// was decided more than a heartbeat ago.
     pub fn level_at(&self) -> Slot {
         self.beats[0]
     }

@@ -133,8 +133,8 @@ impl Phase1 {
         Ok(())
     }
 
-    /// [p1-5] Whether nobody who promised has in its log what this leader lacks at `decided_to`: where
-    /// the log of who has most starts.
+    /// [p1-5] Whether nobody who promised has in its log what this leader lacks at `decided_to`:
+    /// where the log of who has most starts.
     pub fn unreachable(&self, decided_to: Slot) -> Option<Slot> {
         let behind = |teacher: &&Teacher| teacher.log.to > decided_to;
         let teaches = |teacher: &Teacher| teacher.log.from <= decided_to;
@@ -280,8 +280,8 @@ impl Leading {
 }
 
 /// [cast-1] Disjoint sets L, R of members other than `leader` with L ∪ {leader} a phase-1 quorum
-/// and R ∪ {leader} a phase-2 quorum. L as small as possible; `usable` says who may be counted on, and
-/// `votes` who of them is sent proposals: R needs nobody else.
+/// and R ∪ {leader} a phase-2 quorum. L as small as possible; `usable` says who may be counted on,
+/// and `votes` who of them is sent proposals: R needs nobody else.
 pub fn split(
     configuration: &Configuration,
     leader: Member,
@@ -291,7 +291,8 @@ pub fn split(
     split_among(configuration, leader, usable, votes, |_| true)
 }
 
-/// [ballot-5] The same, with as few in L as may be of those who are not `level`: they have to learn first.
+/// [ballot-5] The same, with as few in L as may be of those who are not `level`: they have to learn
+/// first.
 pub fn split_among(
     configuration: &Configuration,
     leader: Member,
@@ -356,8 +357,8 @@ mod tests {
         assert_eq!(l(&|_| false), None);
     }
 
-    /// [p1-6] Nobody voted in slots before votes that were reported: they become no-ops, though the run behind
-    /// them began earlier.
+    /// [p1-6] Nobody voted in slots before votes that were reported: they become no-ops, though the
+    /// run behind them began earlier.
     #[test]
     fn hole_in_what_was_reported_gets_no_value() {
         let ballot = |round| Ballot { era: Era(0), round, node: NodeId(1) };

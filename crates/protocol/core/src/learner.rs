@@ -157,8 +157,8 @@ impl Tally {
                     // A later run: what the older one said is decided.
                     *known = range;
                 } else if range.to >= known.from {
-                    // [disk-8] One that begins earlier: the member lost decided slots, and votes from
-                    // there on again. Both are its votes in this ballot.
+                    // [disk-8] One that begins earlier: the member lost decided slots, and votes
+                    // from there on again. Both are its votes in this ballot.
                     *known = SlotRange::new(range.from, known.to.max(range.to));
                 }
             }
@@ -232,8 +232,8 @@ pub struct Learner {
     missing: Option<Slot>,
     /// Reconfigurations decided from `log_start` on.
     changes: Vec<(Slot, Value)>,
-    /// [trim-1] Nothing stands for what is below `log_start`: neither its values are known here, nor
-    /// the eras that they began.
+    /// [trim-1] Nothing stands for what is below `log_start`: neither its values are known here,
+    /// nor the eras that they began.
     hollow: bool,
 }
 
@@ -274,8 +274,8 @@ impl Learner {
         self.changes.retain(|(slot, _)| *slot >= log_start);
     }
 
-    /// [snap-2] A snapshot stands for everything below `to`. What a damaged log has lost there needs
-    /// not be learned again; behind it the log holds what it held.
+    /// [snap-2] A snapshot stands for everything below `to`. What a damaged log has lost there
+    /// needs not be learned again; behind it the log holds what it held.
     pub fn install(&mut self, to: Slot, eras: Eras) {
         assert!(
             to > self.decided_to || self.hollow,
@@ -289,7 +289,8 @@ impl Learner {
             self.decided_to = to;
             self.pass_gaps();
         } else {
-            // What lies between was decided here, and began eras that nobody could tell the number of.
+            // What lies between was decided here, and began eras that nobody could tell the number
+            // of.
             for (slot, value) in self.changes.iter().filter(|(slot, _)| *slot >= to) {
                 self.eras.decide(*slot, value);
             }
@@ -323,15 +324,16 @@ impl Learner {
         &self.lost
     }
 
-    /// Values from here on cannot be read back, though they were decided in this process; `None`: all
-    /// can.
+    /// Values from here on cannot be read back, though they were decided in this process; `None`:
+    /// all can.
     pub fn miss(&mut self, first: Option<Slot>) {
         self.missing = first;
     }
 
-    /// [disk-8] Whether every value that this node ever decided is here. A node that lacks one learns,
-    /// and votes above; it answers no 1A for what it lost, and does not campaign: it could not tell
-    /// the values of slots that it knows to be decided, and nobody else might know that they are.
+    /// [disk-8] Whether every value that this node ever decided is here. A node that lacks one
+    /// learns, and votes above; it answers no 1A for what it lost, and does not campaign: it could
+    /// not tell the values of slots that it knows to be decided, and nobody else might know that
+    /// they are.
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty() && self.missing.is_none()
     }
@@ -459,8 +461,8 @@ mod tests {
     use super::*;
     use crate::{ballot::Era, configuration::Change, value::Value};
 
-    /// [disk-8] A member that lost decided slots votes from there on again, in the same ballot: its votes of
-    /// before and of now count together.
+    /// [disk-8] A member that lost decided slots votes from there on again, in the same ballot: its
+    /// votes of before and of now count together.
     #[test]
     fn a_run_that_begins_earlier_joins_the_one_that_is_known() {
         let members = [1, 2, 3].map(Member::first);
@@ -507,8 +509,8 @@ mod tests {
         Value::Reconfigure { era: Era(era), change: Change::Multiply(2) }
     }
 
-    /// [snap-2], [disk-8] What a damaged log has lost below a snapshot need not be learned again; what
-    /// it holds behind counts, with its changes.
+    /// [snap-2], [disk-8] What a damaged log has lost below a snapshot need not be learned again;
+    /// what it holds behind counts, with its changes.
     #[test]
     fn snapshot_stands_for_what_was_lost() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));

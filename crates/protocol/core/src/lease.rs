@@ -1,9 +1,10 @@
 //! Leases: while enough others have promised to follow nobody else, reads need no round ([read-4]).
 //!
-//! The one part of safety that reads a clock ([model-4]), and only in groups that want it. An acceptor
-//! *grants* for a time from receipt: it promises nothing new to another node, and votes for no other
-//! node's ballot that would raise its promise. The leader counts from *sending*, and by how much two
-//! clocks may differ. Here: the two sides' state. What it is for is in `node/leasing.rs`.
+//! The one part of safety that reads a clock ([model-4]), and only in groups that want it. An
+//! acceptor *grants* for a time from receipt: it promises nothing new to another node, and votes
+//! for no other node's ballot that would raise its promise. The leader counts from *sending*, and
+//! by how much two clocks may differ. Here: the two sides' state. What it is for is in
+//! `node/leasing.rs`.
 
 use alloc::vec::Vec;
 
@@ -31,8 +32,8 @@ impl Leases {
 /// Both clocks are read in whole microseconds: each may have shown one that was not over.
 const READINGS_US: u64 = 2;
 
-/// How long a leader may count on what a granter holds for `us`: the granter's clock may be fast, and
-/// the leader's slow.
+/// How long a leader may count on what a granter holds for `us`: the granter's clock may be fast,
+/// and the leader's slow.
 pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
     let drift_ppm = if drift_ppm < WHOLE_PPM { drift_ppm } else { WHOLE_PPM };
     let scaled = us as u128 * (WHOLE_PPM - drift_ppm) as u128 / (WHOLE_PPM + drift_ppm) as u128;
@@ -46,8 +47,8 @@ pub const fn elsewhere(us: u64, drift_ppm: u64) -> u64 {
 pub struct Lease {
     /// When the leader asked, by its own clock; the answer echoes it.
     pub asked_at: Time,
-    /// For how long, in microseconds. Zero in a question that says when it was asked: grants of before
-    /// are given back.
+    /// For how long, in microseconds. Zero in a question that says when it was asked: grants of
+    /// before are given back.
     pub us: u64,
 }
 
@@ -64,8 +65,8 @@ struct Grant {
 pub struct Granter {
     rules: Option<Leases>,
     grant: Option<Grant>,
-    /// A process of before may have granted what nobody remembers: until then nothing new is promised
-    /// to anybody. Before the clock is known, forever.
+    /// A process of before may have granted what nobody remembers: until then nothing new is
+    /// promised to anybody. Before the clock is known, forever.
     silent_until: Time,
 }
 
@@ -87,8 +88,8 @@ impl Granter {
         }
     }
 
-    /// Whether `ballot`, which is above what is promised, must be refused now: a promise of it, and a
-    /// vote for it.
+    /// Whether `ballot`, which is above what is promised, must be refused now: a promise of it, and
+    /// a vote for it.
     pub fn refuses(&self, now: Time, ballot: Ballot) -> bool {
         let other = |grant: Grant| now < grant.until && grant.ballot.node != ballot.node;
         now < self.silent_until || self.grant.is_some_and(other)
@@ -101,8 +102,8 @@ impl Granter {
         (now < until).then_some(until)
     }
 
-    /// The leader of `ballot`, above which nothing is promised, asks. `now` is read after its question
-    /// was received.
+    /// The leader of `ballot`, above which nothing is promised, asks. `now` is read after its
+    /// question was received.
     pub fn asked(&mut self, now: Time, ballot: Ballot, question: Lease) -> Lease {
         if question.us == 0 {
             self.give_back(ballot, question.asked_at);

@@ -1,7 +1,8 @@
-//! Feature levels: what a node may say and write, as the whole group knows how to read it ([level-1]).
+//! Feature levels: what a node may say and write, as the whole group knows how to read it
+//! ([level-1]).
 //!
-//! A level is the number of the protocol version that brought it. A release supports its own level and, at least, the one
-//! before; the group's level is decided in the log, and never goes back.
+//! A level is the number of the protocol version that brought it. A release supports its own level
+//! and, at least, the one before; the group's level is decided in the log, and never goes back.
 
 use core::fmt;
 
@@ -19,14 +20,15 @@ impl Default for Level {
 }
 
 impl Level {
-    /// The oldest level that this release works at, and what a group begins with. That is part of what every replica
-    /// derives from the log: it stays as long as logs of groups that were founded so are opened.
+    /// The oldest level that this release works at, and what a group begins with. That is part of
+    /// what every replica derives from the log: it stays as long as logs of groups that were
+    /// founded so are opened.
     pub const BASE: Self = Self(8);
     /// The newest level that this release knows.
     pub const NEWEST: Self = Self(10);
 
-    /// [level-2] The level that brought this kind of value: a node of an earlier one cannot read it. Exhaustive, so that
-    /// a new kind does not compile before somebody says where it begins.
+    /// [level-2] The level that brought this kind of value: a node of an earlier one cannot read
+    /// it. Exhaustive, so that a new kind does not compile before somebody says where it begins.
     pub const fn of(value: &Value) -> Self {
         match value {
             Value::NoOp
@@ -55,7 +57,8 @@ impl fmt::Display for Level {
     }
 }
 
-/// What a node supports: from the lowest that it may speak, as the group uses it already, to the newest that it knows.
+/// What a node supports: from the lowest that it may speak, as the group uses it already, to the
+/// newest that it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Levels {
     /// Everything below is refused.

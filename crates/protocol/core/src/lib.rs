@@ -1,13 +1,13 @@
 //! Paxos in one page, then the reading order of this crate.
 //!
 //! A log is a sequence of [slots](slot::Slot). Every slot decides one [value](value::Value), and
-//! every node learns the same one. A node that wants to lead picks a [ballot](ballot::Ballot) higher
-//! than any it knows and asks for promises (**phase 1**): "answer no lower ballot from here on, and
-//! tell me your votes." When a quorum has promised, whatever may have been chosen before is among
-//! the votes reported; the leader proposes it again, and new values behind it (**phase 2**). Members
-//! vote unless they promised more. A value is *chosen* in a slot once members that form a quorum
-//! voted for it in one ballot; it is *decided* at a node that knows so. Any two quorums that matter
-//! share a member, so no later leader can miss what an earlier one may have chosen.
+//! every node learns the same one. A node that wants to lead picks a [ballot](ballot::Ballot)
+//! higher than any it knows and asks for promises (**phase 1**): "answer no lower ballot from here
+//! on, and tell me your votes." When a quorum has promised, whatever may have been chosen before is
+//! among the votes reported; the leader proposes it again, and new values behind it (**phase 2**).
+//! Members vote unless they promised more. A value is *chosen* in a slot once members that form a
+//! quorum voted for it in one ballot; it is *decided* at a node that knows so. Any two quorums that
+//! matter share a member, so no later leader can miss what an earlier one may have chosen.
 //!
 //! What is particular here:
 //!
@@ -16,26 +16,28 @@
 //! - **The core sees descriptors, never bytes.** It says who must have the bytes before it votes.
 //! - **A statement waits for its record.** Promises and votes are parked until the log reports that
 //!   they are as safe as they claim ([`durable`]). The caller has no ordering duties.
-//! - **Eras overlap.** A reconfiguration takes effect in the next slot while earlier slots are still
-//!   in flight ([`reconfigure`]), and the leader's casting vote lets it move on without a pause.
+//! - **Eras overlap.** A reconfiguration takes effect in the next slot while earlier slots are
+//!   still in flight ([`reconfigure`]), and the leader's casting vote lets it move on without a
+//!   pause.
 //! - **Safety apart from liveness.** Safety modules never see the time; liveness modules cannot
 //!   write a promise or a vote.
 //!
 //! # Reading order
 //!
 //! 1. [`message`], [`input`], [`effect`]: everything that can be said, can happen, can be done.
-//! 2. **Safety**: [`acceptor`] (promises and votes) with [`voted`], [`durable`] (when they may be spoken),
-//!    [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value), [`learner`] (counting in slot order),
-//!    [`lost`] (what a damaged log must learn again), [`reconfigure`] with [`configuration`] and
-//!    [`quorum`] (who counts), [`fence`] with [`device`] and [`counted`] (votes that are cast and counted outside), [`lease`] (the one part that reads a clock, off by default),
-//!    [`witness`] (who comes back with less than it said).
-//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the way of votes), [`catchup`],
-//!    [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
+//! 2. **Safety**: [`acceptor`] (promises and votes) with [`voted`], [`durable`] (when they may be
+//!    spoken), [`rounds`] (the choice of a ballot), [`leader`] (phase 1 and the choice of value),
+//!    [`learner`] (counting in slot order), [`lost`] (what a damaged log must learn again),
+//!    [`reconfigure`] with [`configuration`] and [`quorum`] (who counts), [`fence`] with [`device`]
+//!    and [`counted`] (votes that are cast and counted outside), [`lease`] (the one part that reads
+//!    a clock, off by default), [`witness`] (who comes back with less than it said).
+//! 3. **Liveness**: [`election`], [`flow`], [`auxiliaries`], [`ring`] with [`laying`] (the way of
+//!    votes), [`catchup`], [`reads`], [`transfer`], [`waiting`], [`offload`] (phase 2 in devices).
 //! 4. [`node`]: joins the roles.
 //! 5. `tests/testdata/*.txt`: what nodes say to each other, story by story.
 //!
-//! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`; `docs/spec/divergences.md` names those that
-//! nothing here follows yet.
+//! Rule ids such as [p2-1] refer to `docs/spec/protocol.md`; `docs/spec/divergences.md` names those
+//! that nothing here follows yet.
 //!
 //! # Example
 //!

@@ -1,8 +1,8 @@
 //! Decided slots that a damaged log has lost, and what it still holds between them ([disk-8]).
 //!
-//! The decided prefix of the node falls to the first of them: the values must be learned again, bytes
-//! included, and a reconfiguration may have been among them. What the log holds behind is not asked
-//! for; of it only the reconfigurations matter here.
+//! The decided prefix of the node falls to the first of them: the values must be learned again,
+//! bytes included, and a reconfiguration may have been among them. What the log holds behind is not
+//! asked for; of it only the reconfigurations matter here.
 
 use alloc::{collections::VecDeque, vec::Vec};
 
@@ -22,8 +22,8 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// These slots below `end` are lost: in order and apart. `changes` are the reconfigurations that
-    /// the log holds below `end`.
+    /// These slots below `end` are lost: in order and apart. `changes` are the reconfigurations
+    /// that the log holds below `end`.
     pub fn new(ranges: Vec<SlotRange>, changes: Vec<(Slot, Value)>, end: Slot) -> Self {
         let first = ranges.first().map_or(end, |range| range.from);
         let behind = |(slot, _): &(Slot, Value)| *slot >= first;

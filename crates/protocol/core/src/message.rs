@@ -58,8 +58,8 @@ pub struct Phase1b {
     pub from: Slot,
     /// Slots below are decided, and their votes forgotten here ([p1-5]).
     pub floor: Slot,
-    /// Slots from here to `floor` are served from the log; below, only a snapshot is. Above `floor`: this
-    /// acceptor is no source of what it lacks below ([aux-1]).
+    /// Slots from here to `floor` are served from the log; below, only a snapshot is. Above
+    /// `floor`: this acceptor is no source of what it lacks below ([aux-1]).
     pub log_start: Slot,
     /// Slots below are decided, as far as this acceptor knows.
     pub decided_to: Slot,
@@ -193,26 +193,27 @@ pub struct Heartbeat {
     pub read_round: u64,
     /// As [`Held::all`]; slot 0 while it is not known.
     pub held_by_all: Slot,
-    /// As [`Held::quorum`]; slot 0 while it is not known. To an auxiliary: what they hold after a crash
-    /// of all of them, and know to be decided.
+    /// As [`Held::quorum`]; slot 0 while it is not known. To an auxiliary: what they hold after a
+    /// crash of all of them, and know to be decided.
     pub held_by_quorum: Slot,
     /// The lease that this asks for, or gives back ([read-4]).
     pub lease: Lease,
     /// Whether the receiver is an auxiliary in the configuration in force, and is none of those who
     /// hold that.
     pub auxiliary: bool,
-    /// What the leader takes the time to be, Unix time in milliseconds ([time-3]); 0 while it does not
-    /// know. The host fills it in; the core has no clock, and does not look.
+    /// What the leader takes the time to be, Unix time in milliseconds ([time-3]); 0 while it does
+    /// not know. The host fills it in; the core has no clock, and does not look.
     pub clock_ms: u64,
     /// How late the leader's turns were lately at worst, in microseconds ([live-5]).
     pub late_us: u32,
 }
 
-/// How much of the log others hold: decided, bytes included, at the class of the group. What a policy
-/// of trimming goes by ([trim-1]).
+/// How much of the log others hold: decided, bytes included, at the class of the group. What a
+/// policy of trimming goes by ([trim-1]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
-    /// Every member but auxiliaries, and every learner that the leader has heard of, holds all slots below.
+    /// Every member but auxiliaries, and every learner that the leader has heard of, holds all
+    /// slots below.
     pub all: Slot,
     /// Members that are no auxiliaries, and form a phase-2 quorum, hold all slots below.
     pub quorum: Slot,
@@ -229,7 +230,8 @@ pub struct HeartbeatReply {
     pub decided_to: Slot,
     /// So are these, at the class of the group.
     pub held_to: Slot,
-    /// And these after a crash: their votes are safe, and that they are decided is, too ([decide-3]).
+    /// And these after a crash: their votes are safe, and that they are decided is, too
+    /// ([decide-3]).
     pub kept_to: Slot,
     /// Votes of the run in `ballot`, or slot 0 for none.
     pub voted_to: Slot,
@@ -270,7 +272,8 @@ pub enum Message {
     Phase2a(Phase2a),
     /// A vote.
     Phase2b(Phase2b),
-    /// Votes of `ballot` go along this ring from now on ([ring-1]); a greater number is a newer ring.
+    /// Votes of `ballot` go along this ring from now on ([ring-1]); a greater number is a newer
+    /// ring.
     Lay {
         /// The leader's ballot.
         ballot: Ballot,
@@ -356,7 +359,8 @@ pub enum Message {
         /// The confirmed read index.
         slot: Slot,
     },
-    /// "Tell me when everything below is decided at your place, and on stable storage there" ([last-2]).
+    /// "Tell me when everything below is decided at your place, and on stable storage there"
+    /// ([last-2]).
     LastingRequest {
         /// The first slot that is not asked about.
         to: Slot,

@@ -1,11 +1,15 @@
 //! Joins the roles: `step(now, input, &mut effects)`. Dispatch only.
 //!
-//! What a step does is in the files below, sorted by whom this node is talking to:
-//! `voting` answers proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader
-//! in office, `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands leadership on; `following` learns
-//! from a leader; `fencing` keeps a device's votes below the promise, `offloading` hands phase 2 to devices; `ringing` passes votes on to it, along the ring of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
-//! `lasting` is what outlasts a crash of everybody, `early` what a quorum has in memory before that; `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing` what an auxiliary does without;
-//! `installing` is what a snapshot does; `recovered` is what a node begins with, `status` what can be asked of it.
+//! What a step does is in the files below, sorted by whom this node is talking to: `voting` answers
+//! proposers; `phase1` and `proposing` talk to acceptors; `leading` keeps a leader in office,
+//! `leasing` what lets it read alone, `moving` takes it to the next era, `handover` hands
+//! leadership on; `following` learns from a leader; `fencing` keeps a device's votes below the
+//! promise, `offloading` hands phase 2 to devices; `ringing` passes votes on to it, along the ring
+//! of `laying`; `reading` is both sides of a read; `timing` is what happens when nothing happens.
+//! `lasting` is what outlasts a crash of everybody, `early` what a quorum has in memory before
+//! that; `entering` is who takes part in an era, `engaging` is whom a leader sends what, `sparing`
+//! what an auxiliary does without; `installing` is what a snapshot does; `recovered` is what a node
+//! begins with, `status` what can be asked of it.
 
 mod early;
 mod engaging;
@@ -334,7 +338,8 @@ impl Node {
         self.fence_off(effects);
         self.step_down(now, End::StorageFailed, effects);
         if let Some(ballot) = led {
-            // [live-4] What this leader lacked is for the next one to finish; nobody waits for a time-out.
+            // [live-4] What this leader lacked is for the next one to finish; nobody waits for a
+            // time-out.
             self.lead_on(ballot, effects);
         }
     }

@@ -9,9 +9,9 @@ pub const NODES_MAX: usize = MEMBERS_MAX - 1;
 
 /// A few nodes, in order of their ids, each once.
 ///
-/// An array of ids and not a mask over a member list: a message may go to nodes that are no members,
-/// or of another era, and what receives the set (a log of events, a plane, a model) has no list at
-/// hand. It holds a whole group; what goes to more nodes is sent in several parts.
+/// An array of ids and not a mask over a member list: a message may go to nodes that are no
+/// members, or of another era, and what receives the set (a log of events, a plane, a model) has no
+/// list at hand. It holds a whole group; what goes to more nodes is sent in several parts.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeSet {
     /// Those behind the first `len` are zero, so that equal sets are equal.

@@ -1,5 +1,5 @@
-//! How far a leader has handed phase 2 of its ballot to devices ([offload-5], [offload-12]–[offload-14]). What it may hand over,
-//! and when, is in `node/offloading.rs`.
+//! How far a leader has handed phase 2 of its ballot to devices ([offload-5],
+//! [offload-12]–[offload-14]). What it may hand over, and when, is in `node/offloading.rs`.
 
 use alloc::vec::Vec;
 
@@ -117,7 +117,8 @@ impl Offload {
         true
     }
 
-    /// The device answered: the reads that came before it was asked, and whether it has to be asked again.
+    /// The device answered: the reads that came before it was asked, and whether it has to be asked
+    /// again.
     pub fn looked(&mut self) -> (Vec<Reader>, bool) {
         let rest = self.looking.split_off(self.asked);
         let answered = core::mem::replace(&mut self.looking, rest);

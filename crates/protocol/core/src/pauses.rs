@@ -50,8 +50,8 @@ impl Pauses {
         worst_us
     }
 
-    /// How much longer than a time-out of `timeout_us` silence is borne, if another node is as late as this: a message
-    /// may be late twice, where it is sent and where it is read.
+    /// How much longer than a time-out of `timeout_us` silence is borne, if another node is as late
+    /// as this: a message may be late twice, where it is sent and where it is read.
     pub fn patience_us(&mut self, now: Time, other_us: u64, timeout_us: u64) -> u64 {
         let worst_us = other_us.max(self.worst_us(now).into());
         let most_us = PATIENCE_MAX_US.saturating_sub(timeout_us);

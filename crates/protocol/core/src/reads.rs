@@ -1,4 +1,5 @@
-//! Reads that need no slot: one round of confirmations serves all reads that wait ([read-1]–[read-3]).
+//! Reads that need no slot: one round of confirmations serves all reads that wait
+//! ([read-1]–[read-3]).
 
 use alloc::vec::Vec;
 
@@ -36,7 +37,8 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// A read arrives; `slot` is one past the last slot proposed ([read-1]). False if too many wait.
+    /// A read arrives; `slot` is one past the last slot proposed ([read-1]). False if too many
+    /// wait.
     pub fn gather(&mut self, reader: Reader, slot: Slot) -> bool {
         let room = self.gathering.len() < GATHERED_MAX;
         if room {

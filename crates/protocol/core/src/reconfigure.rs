@@ -194,8 +194,8 @@ impl Eras {
     }
 }
 
-/// The eras at the end of a decided part of the log, from those at its beginning ([snap-3]); used by
-/// recovery.
+/// The eras at the end of a decided part of the log, from those at its beginning ([snap-3]); used
+/// by recovery.
 pub fn replay<'a>(mut base: Eras, decided: impl IntoIterator<Item = &'a (Slot, Value)>) -> Eras {
     for (slot, value) in decided {
         base.decide(*slot, value);

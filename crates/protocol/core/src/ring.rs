@@ -1,9 +1,9 @@
 //! Ring: the way that votes take to a leader, and what a member of it passes on. Liveness only.
 //!
-//! Members that form a phase-2 quorum hand their votes along, the leader last: each adds its own to those that it
-//! heard, word for word, so that one small message per member carries all of them (Ring Paxos, §3). The others
-//! vote silently. A vote counts by whatever way it comes: nobody speaks for another acceptor, and nothing heard
-//! becomes a vote by itself ([ring-2], [ring-4]).
+//! Members that form a phase-2 quorum hand their votes along, the leader last: each adds its own to
+//! those that it heard, word for word, so that one small message per member carries all of them
+//! (Ring Paxos, §3). The others vote silently. A vote counts by whatever way it comes: nobody
+//! speaks for another acceptor, and nothing heard becomes a vote by itself ([ring-2], [ring-4]).
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,8 @@ use crate::{
 
 /// Most members of a ring, and so entries of a ring vote.
 pub const RING_MAX: usize = 16;
-/// For how long a member waits for its predecessor's vote, or for its own, before it says what it has ([ring-6]).
+/// For how long a member waits for its predecessor's vote, or for its own, before it says what it
+/// has ([ring-6]).
 pub const HOLD_US: u64 = 300;
 
 /// To whom something is said.
@@ -49,8 +50,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// The leader of `ballot` lays a ring, or none: returns whether that was news. An older one is void; votes that
-    /// took it are not ([ring-1]).
+    /// The leader of `ballot` lays a ring, or none: returns whether that was news. An older one is
+    /// void; votes that took it are not ([ring-1]).
     pub fn lay(&mut self, ballot: Ballot, number: u32, members: &[Member]) -> bool {
         if (ballot, number) <= (self.ballot, self.number) {
             return false;
@@ -66,7 +67,8 @@ impl Relay {
         true
     }
 
-    /// Whether votes in `ballot` go along a ring that this member is not in: it votes silently ([ring-8]).
+    /// Whether votes in `ballot` go along a ring that this member is not in: it votes silently
+    /// ([ring-8]).
     pub fn spares(&self, ballot: Ballot, own: Member) -> bool {
         self.is_laid(ballot) && !self.members.contains(&own)
     }
@@ -87,8 +89,8 @@ impl Relay {
         self.since.get_or_insert(now);
     }
 
-    /// Votes of others came by, in a ballot that this member knows a ring of. Of each the newest is kept, whole;
-    /// `class` says which end counts as news.
+    /// Votes of others came by, in a ballot that this member knows a ring of. Of each the newest is
+    /// kept, whole; `class` says which end counts as news.
     pub fn hear(&mut self, now: Time, own: Member, vote: &RingVote, class: Class) {
         if vote.ballot != self.ballot {
             return;
@@ -110,7 +112,8 @@ impl Relay {
         }
     }
 
-    /// [ring-6], [ring-7] What is to be said now, the own vote being as far as `own_to`. The caller says it.
+    /// [ring-6], [ring-7] What is to be said now, the own vote being as far as `own_to`. The caller
+    /// says it.
     pub fn turn(&mut self, now: Time, own: Member, own_to: Slot) -> Say {
         if !self.own && self.goal.is_none() {
             return Say::Nothing;

@@ -1,5 +1,5 @@
-//! Time as an argument. Liveness reads it, and leases do; no other safety module has it in a signature
-//! ([model-4]).
+//! Time as an argument. Liveness reads it, and leases do; no other safety module has it in a
+//! signature ([model-4]).
 
 /// Microseconds since a start that the caller chose. Never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -84,8 +84,8 @@ impl Transfer {
         false
     }
 
-    /// The target is elected, or never will be: too many have promised its ballot for this leader to
-    /// go on. Whether that is longer ago than an election takes.
+    /// The target is elected, or never will be: too many have promised its ballot for this leader
+    /// to go on. Whether that is longer ago than an election takes.
     pub fn has_failed(&mut self, now: Time, election_us: u64) -> bool {
         let since = *self.campaign_seen.get_or_insert(now);
         now.since_us(since) > election_us

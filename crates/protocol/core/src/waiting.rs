@@ -1,8 +1,8 @@
-//! Proposals that cannot be voted for yet: their bytes are not here ([value-3]), or what comes before them is
-//! not ([gap-1]).
+//! Proposals that cannot be voted for yet: their bytes are not here ([value-3]), or what comes
+//! before them is not ([gap-1]).
 //!
-//! A proposal that waits is a message that comes later: it is tried again after every vote, and changes nothing
-//! before.
+//! A proposal that waits is a message that comes later: it is tried again after every vote, and
+//! changes nothing before.
 
 use alloc::collections::VecDeque;
 
@@ -30,8 +30,8 @@ impl Waits {
         Self { held_to: if held { to } else { from }, given_to: from, proposal }
     }
 
-    /// The bytes of its value are here for these slots. Those of a value in one slot are the same in
-    /// any; those of one that spans count from its first slot on, without holes.
+    /// The bytes of its value are here for these slots. Those of a value in one slot are the same
+    /// in any; those of one that spans count from its first slot on, without holes.
     fn hold(&mut self, range: SlotRange) {
         let all = self.proposal.range.to;
         if !self.proposal.value.may_span() {
@@ -65,7 +65,8 @@ impl Waiting {
         self.proposals.front().map(|_| self.since)
     }
 
-    /// Queues a proposal, one for a range. Without room the farthest is dropped; the leader repeats it.
+    /// Queues a proposal, one for a range. Without room the farthest is dropped; the leader repeats
+    /// it.
     pub fn push(&mut self, now: Time, proposal: Phase2a, held: bool, max: usize) {
         // What has no bytes lacks none; it waits only for what is in front of it.
         let held = held || !proposal.value.has_bytes();
@@ -97,7 +98,8 @@ impl Waiting {
         }
     }
 
-    /// The first proposal, if it may have its turn, as far as its bytes are here; again when more of them are.
+    /// The first proposal, if it may have its turn, as far as its bytes are here; again when more
+    /// of them are.
     pub fn next(&mut self, now: Time, may: impl Fn(&Phase2a) -> bool) -> Option<Phase2a> {
         let first = self.proposals.front_mut()?;
         if first.held_to <= first.given_to || !may(&first.proposal) {
@@ -114,8 +116,8 @@ impl Waiting {
         Some(proposal)
     }
 
-    /// Slots below are decided here, perhaps by bytes that came another way, or without any ([snap-5]): nobody waits
-    /// for them.
+    /// Slots below are decided here, perhaps by bytes that came another way, or without any
+    /// ([snap-5]): nobody waits for them.
     pub fn drop_below(&mut self, now: Time, decided_to: Slot) {
         let served = |first: &mut Waits| first.proposal.range.to <= decided_to;
         while self.proposals.pop_front_if(served).is_some() {
@@ -127,8 +129,8 @@ impl Waiting {
         }
     }
 
-    /// Slots below are decided somewhere: the first proposal, which cannot have its turn, waits no more for what is
-    /// missing there. Whether that changed anything.
+    /// Slots below are decided somewhere: the first proposal, which cannot have its turn, waits no
+    /// more for what is missing there. Whether that changed anything.
     pub fn give_up_below(&mut self, now: Time, announced: Slot) -> bool {
         let served = |first: &mut Waits| first.proposal.range.to <= announced;
         if self.proposals.pop_front_if(served).is_some() {
@@ -217,7 +219,8 @@ mod tests {
         assert!(waiting.is_empty());
     }
 
-    /// [gap-1] What came too early goes in slot order, once what was missing is there; a repeat is no second one.
+    /// [gap-1] What came too early goes in slot order, once what was missing is there; a repeat is
+    /// no second one.
     #[test]
     fn what_came_too_early_waits_in_slot_order() {
         let mut waiting = Waiting::default();
@@ -233,7 +236,8 @@ mod tests {
         let order: Vec<u64> = (1..=4).filter_map(|voted_to| next(&mut waiting, voted_to)).collect();
         assert_eq!(order, [1, 2, 3, 4]);
         assert!(waiting.is_empty());
-        // Bounded: the farthest come again. Those before them, which all wait for, always find room.
+        // Bounded: the farthest come again. Those before them, which all wait for, always find
+        // room.
         for slot in [2, 3, 4, 1] {
             waiting.push(Time(0), proposal(slot, Value::NoOp), true, 2);
         }
@@ -260,8 +264,8 @@ mod tests {
         assert_eq!(slots(&mut waiting), [2]);
     }
 
-    /// [gap-1], [p2-3] Where a leader says that slots are decided which this node has not decided, it waits for nothing;
-    /// what has its turn, it votes for.
+    /// [gap-1], [p2-3] Where a leader says that slots are decided which this node has not decided,
+    /// it waits for nothing; what has its turn, it votes for.
     #[test]
     fn what_is_decided_elsewhere_is_not_waited_for() {
         let mut waiting = Waiting::default();
@@ -289,8 +293,8 @@ mod tests {
         assert!(waiting.is_empty());
     }
 
-    /// [snap-5] Of a run whose first part was learned without bytes, the rest goes as soon as it is here. It once waited
-    /// for the first part for ever.
+    /// [snap-5] Of a run whose first part was learned without bytes, the rest goes as soon as it is
+    /// here. It once waited for the first part for ever.
     #[test]
     fn decided_part_of_a_run_is_not_waited_for() {
         let content = Value::Content { stream: StreamName::default(), offset: 0 };

@@ -1,7 +1,9 @@
-//! What other nodes said of their logs: who comes back with less than it said has lost what it promised ([lie-2]).
+//! What other nodes said of their logs: who comes back with less than it said has lost what it
+//! promised ([lie-2]).
 //!
-//! A log counts its writes, in all processes of a folder, and never goes back: what a node said to be on stable storage
-//! up to a number is there after every crash, unless its disk lied. So one number tells, whatever is in the log.
+//! A log counts its writes, in all processes of a folder, and never goes back: what a node said to
+//! be on stable storage up to a number is there after every crash, unless its disk lied. So one
+//! number tells, whatever is in the log.
 
 use alloc::vec::Vec;
 
@@ -14,11 +16,12 @@ use crate::{
 /// Nodes of releases before this level say nothing of their logs, and are asked nothing ([lie-1]).
 pub const SINCE: Level = Level(10);
 
-/// Nodes rarely take a new incarnation, so a claim to remember one further above a node's own is false.
+/// Nodes rarely take a new incarnation, so a claim to remember one further above a node's own is
+/// false.
 const STEPS_MAX: u32 = 1_000;
 
-/// How far a node's log is on stable storage: all its writes up to this number, as this incarnation. A later incarnation
-/// is further, whatever it has.
+/// How far a node's log is on stable storage: all its writes up to this number, as this
+/// incarnation. A later incarnation is further, whatever it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Written {
     /// In which incarnation.
@@ -28,8 +31,8 @@ pub struct Written {
 }
 
 impl Written {
-    /// [lie-4] Whether a node that has this on its disk said more before: it has forgotten votes or promises. A false
-    /// claim cannot use up all of a node's incarnations.
+    /// [lie-4] Whether a node that has this on its disk said more before: it has forgotten votes or
+    /// promises. A false claim cannot use up all of a node's incarnations.
     pub fn fell_behind(self, remembered: Self) -> bool {
         let steps = remembered.incarnation.0.saturating_sub(self.incarnation.0);
         remembered > self && steps <= STEPS_MAX
@@ -60,8 +63,9 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// A new connection to a node stands: whatever it says over it is at least what it said before ([lie-5]). The number of
-    /// its process does not tell: it may have gone back with the folder, or with all of the machine's memory.
+    /// A new connection to a node stands: whatever it says over it is at least what it said before
+    /// ([lie-5]). The number of its process does not tell: it may have gone back with the folder,
+    /// or with all of the machine's memory.
     pub fn met(&mut self, node: NodeId) {
         let mut known = self.known.iter_mut();
         if let Some(known) = known.find(|known| known.node == node) {
@@ -69,8 +73,8 @@ impl Witness {
         }
     }
 
-    /// This member says that its log is on stable storage up to this write. What was said before, if that was more
-    /// ([lie-5]).
+    /// This member says that its log is on stable storage up to this write. What was said before,
+    /// if that was more ([lie-5]).
     ///
     /// Less than what was said over this very connection is no news: messages overtake each other.
     pub fn hear(&mut self, from: Member, to: u64) -> Result<(), Written> {
@@ -135,7 +139,8 @@ mod tests {
         assert_eq!(witness.recall(NODE), Some(written(0, 7)));
     }
 
-    /// [lie-5] Whoever connects begins with all that was said before; each message of one that does not shows it.
+    /// [lie-5] Whoever connects begins with all that was said before; each message of one that does
+    /// not shows it.
     #[test]
     fn who_comes_back_with_less_is_found_out() {
         let mut witness = Witness::default();

@@ -1,5 +1,5 @@
-//! What clients of a durable group heard to be in memory at a quorum, and whether that held ([less-4]): votes as they are cast,
-//! and who has lost which before it was on a disk.
+//! What clients of a durable group heard to be in memory at a quorum, and whether that held
+//! ([less-4]): votes as they are cast, and who has lost which before it was on a disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,6 @@
-//! A node's device in the model: both programs, cells in a ring, steps that are under way when orders come, and what its
-//! owner has yet to hear ([offload-6], [offload-8], [offload-12], [offload-14]).
+//! A node's device in the model: both programs, cells in a ring, steps that are under way when
+//! orders come, and what its owner has yet to hear ([offload-6], [offload-8], [offload-12],
+//! [offload-14]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -127,8 +128,8 @@ impl Device {
         slot.0 % self.cells.max(1)
     }
 
-    /// The owner's process is gone, or a new one fences before its first message ([offload-9]): nothing runs any more,
-    /// and what was ordered is void.
+    /// The owner's process is gone, or a new one fences before its first message ([offload-9]):
+    /// nothing runs any more, and what was ordered is void.
     pub fn leave_owner(&mut self) -> Done {
         let done = self.finish();
         let cells = (self.cells, self.floor, self.given_floor, self.next);
@@ -139,7 +140,8 @@ impl Device {
         done
     }
 
-    /// The owner's process is gone: the device lives on, and what was ordered and not carried out is void.
+    /// The owner's process is gone: the device lives on, and what was ordered and not carried out
+    /// is void.
     pub fn orphan(&mut self) {
         self.orders.clear();
         self.tap.clear();
@@ -300,7 +302,8 @@ impl Device {
         done
     }
 
-    /// [offload-12] A step that gives out a slot ends before it has stored anything: nothing ever leaves for it.
+    /// [offload-12] A step that gives out a slot ends before it has stored anything: nothing ever
+    /// leaves for it.
     pub fn skip(&mut self) -> Done {
         let may = self.started.is_some_and(|start| self.next < start.limit);
         if may && self.giving.is_none() && self.next < self.given_floor.plus(self.cells) {
@@ -376,7 +379,8 @@ impl Device {
         done.frames.push(Frame::Vote { ballot, slot, value: stored, position });
     }
 
-    /// [offload-10] Distinct positions, exactly this ballot and slot, given out in this start; crossed once.
+    /// [offload-10] Distinct positions, exactly this ballot and slot, given out in this start;
+    /// crossed once.
     fn count(&mut self, ballot: Ballot, slot: Slot, value: Value, position: u8) -> Done {
         let mut done = Done::default();
         let Some(start) = self.started.filter(|start| start.ballot == ballot) else {
@@ -413,7 +417,8 @@ impl Device {
         self.started.is_some() && (given || counted)
     }
 
-    /// What the owner of a coordinator reads of it next: the value of one more slot in order, and what was counted.
+    /// What the owner of a coordinator reads of it next: the value of one more slot in order, and
+    /// what was counted.
     pub fn tell(&mut self) -> Vec<Word> {
         let mut words = Vec::new();
         let Some(Start { ballot, .. }) = self.started else {

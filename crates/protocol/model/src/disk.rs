@@ -24,10 +24,11 @@ pub struct Entry {
     pub hard: HardState,
     /// Whether it cannot be read any more.
     pub lost: bool,
-    /// The bytes of its value for slots from here on are in it: content that nobody needs comes without, as a
-    /// record of its own ([stream-4]).
+    /// The bytes of its value for slots from here on are in it: content that nobody needs comes
+    /// without, as a record of its own ([stream-4]).
     pub bytes_from: Slot,
-    /// [snap-5] Content that was learned without its bytes: as far as they are kept, they are looked for.
+    /// [snap-5] Content that was learned without its bytes: as far as they are kept, they are
+    /// looked for.
     pub bare: bool,
 }
 
@@ -55,10 +56,12 @@ pub struct Disk {
     base: usize,
     /// Losses among entries before this were owned up to, by a new incarnation.
     owned_to: usize,
-    /// Where the log starts, and the eras there: a durable snapshot stands for what is below. Entries
-    /// about slots below stay, as they do in a segment that is not used again yet ([snap-3]).
+    /// Where the log starts, and the eras there: a durable snapshot stands for what is below.
+    /// Entries about slots below stay, as they do in a segment that is not used again yet
+    /// ([snap-3]).
     rebased: Option<(Slot, Eras)>,
-    /// [trim-1] Nothing stands for what is below: the eras are those that an auxiliary knew when it forgot.
+    /// [trim-1] Nothing stands for what is below: the eras are those that an auxiliary knew when it
+    /// forgot.
     hollow: bool,
 }
 
@@ -121,8 +124,8 @@ impl Disk {
         })
     }
 
-    /// Whether this value is on stable storage for this slot, `bytes` included or not, whatever for; or
-    /// a snapshot stands for the slot.
+    /// Whether this value is on stable storage for this slot, `bytes` included or not, whatever
+    /// for; or a snapshot stands for the slot.
     pub fn holds(&self, slot: Slot, value: &Value, bytes: bool) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -133,7 +136,8 @@ impl Disk {
         self.entries[..self.persisted].iter().any(same)
     }
 
-    /// Whether a crash at this moment leaves this as the last word about the slot, or a snapshot in its place.
+    /// Whether a crash at this moment leaves this as the last word about the slot, or a snapshot in
+    /// its place.
     pub fn lasts(&self, slot: Slot, value: &Value) -> bool {
         if slot < self.log_start() {
             return !self.hollow;
@@ -191,7 +195,8 @@ impl Disk {
         self.stored.insert(byte);
     }
 
-    /// Whether it says something about it without them: they were not needed then, and never will be.
+    /// Whether it says something about it without them: they were not needed then, and never will
+    /// be.
     pub fn needed_no_bytes(&self, slot: Slot, value: &Value) -> bool {
         let mut entries = self.entries.iter();
         entries.any(|entry| slot < entry.bytes_from && !entry.bare && entry.is_about(slot, value))

@@ -127,7 +127,8 @@ pub enum Event {
         /// How many records are lost.
         count: usize,
     },
-    /// A node starts whose disk has lost the end of its log: of what others who run remember, so many records.
+    /// A node starts whose disk has lost the end of its log: of what others who run remember, so
+    /// many records.
     Lie {
         /// Where.
         site: usize,
@@ -148,7 +149,8 @@ pub enum Event {
         /// Whose.
         from: usize,
     },
-    /// An auxiliary's log begins where it asked for, durably, and nothing stands for what was below.
+    /// An auxiliary's log begins where it asked for, durably, and nothing stands for what was
+    /// below.
     Forget {
         /// Where.
         site: usize,
@@ -238,7 +240,8 @@ pub enum Event {
         /// Whether it is.
         yes: bool,
     },
-    /// A client wants to write to a stream, through this owner; a leader may propose that from now on.
+    /// A client wants to write to a stream, through this owner; a leader may propose that from now
+    /// on.
     Open {
         /// Where.
         site: usize,

@@ -42,14 +42,15 @@ pub struct Bounds {
     pub values: u8,
     /// Whether one change of the configuration, adding the last node, may be offered.
     pub change: bool,
-    /// Bytes that a client gave the last node for a stream, which node 1 leads when it begins; 0 for none.
+    /// Bytes that a client gave the last node for a stream, which node 1 leads when it begins; 0
+    /// for none.
     pub bytes: u64,
     /// Actions in a row.
     pub depth: usize,
     /// States to visit at most.
     pub states: usize,
-    /// Threads that visit them. With one, the order does not depend on time: a search that the depth
-    /// alone cuts off counts as many states for equal behaviour.
+    /// Threads that visit them. With one, the order does not depend on time: a search that the
+    /// depth alone cuts off counts as many states for equal behaviour.
     pub threads: usize,
 }
 
@@ -366,8 +367,8 @@ pub fn small() -> Vec<Bounds> {
             members: 3,
             crashes: 1,
             change: true,
-            // The change is all that is proposed. Two phases, each durable before it speaks: a decision lies
-            // deep, and a value beside it would put it out of reach.
+            // The change is all that is proposed. Two phases, each durable before it speaks: a
+            // decision lies deep, and a value beside it would put it out of reach.
             values: 0,
             states: 600_000,
             ..base.clone()

@@ -107,9 +107,9 @@ impl Act<'_> {
         self.world.apply(event)
     }
 
-    /// Every node runs but the absent one, every disk works, everybody sees everybody. What was lost
-    /// on a connection that lives stays lost: nobody connects again who need not, as that would
-    /// resend it.
+    /// Every node runs but the absent one, every disk works, everybody sees everybody. What was
+    /// lost on a connection that lives stays lost: nobody connects again who need not, as that
+    /// would resend it.
     fn bring_back(&mut self) -> Result<(), Violation> {
         self.world.in_order = true;
         self.world.setup.silent = crate::setup::Silent::default();
@@ -139,9 +139,10 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [class-5], [disk-8] Whether the members of the newest era that still remember, and miss nothing
-    /// of what they decided, form quorums, and every chosen value is somewhere. That somebody knows what
-    /// began an era that others have promised a ballot of is for the core to see to ([ballot-5]).
+    /// [class-5], [disk-8] Whether the members of the newest era that still remember, and miss
+    /// nothing of what they decided, form quorums, and every chosen value is somewhere. That
+    /// somebody knows what began an era that others have promised a ballot of is for the core to
+    /// see to ([ballot-5]).
     fn can_decide(&self) -> bool {
         let nodes = || self.world.sites.iter().filter_map(|site| site.node.as_ref());
         let able = |site: &&Site| {
@@ -240,7 +241,8 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// [last-4] Who waits for disks hears of them, on any node that executes; whoever asks for the first time, too.
+    /// [last-4] Who waits for disks hears of them, on any node that executes; whoever asks for the
+    /// first time, too.
     fn everybody_waits_for_disks(&mut self) -> Result<(), Violation> {
         if self.world.sites.iter().any(|site| site.disk.is_damaged()) {
             // Who cannot read something back does not say that it is there.
@@ -355,7 +357,8 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// Everything that clients gave is everywhere, leaders offer it, and close what nobody owns any more.
+    /// Everything that clients gave is everywhere, leaders offer it, and close what nobody owns any
+    /// more.
     fn flow(&mut self) -> Result<bool, Violation> {
         let mut moved = false;
         let given: Vec<(StreamName, u64)> = self.world.clients.streams().collect();
@@ -395,8 +398,8 @@ impl Act<'_> {
         Ok(moved)
     }
 
-    /// Who is to take a snapshot for a node that needs one, if nobody has one: a node that has decided
-    /// most, as a replica does when it is asked.
+    /// Who is to take a snapshot for a node that needs one, if nobody has one: a node that has
+    /// decided most, as a replica does when it is asked.
     fn snapshot_wanted(&self, site: usize) -> Option<(usize, Slot)> {
         let sites = &self.world.sites;
         let node = sites[site].node.as_ref()?;

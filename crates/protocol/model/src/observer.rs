@@ -84,7 +84,8 @@ properties! {
     Assertion = "assertion",
     /// Whoever could be promised something knows a holder of every chosen value.
     Holders = "holders",
-    /// The output of a stream is a prefix of its input, the same on every node, and never taken back.
+    /// The output of a stream is a prefix of its input, the same on every node, and never taken
+    /// back.
     Streams = "streams",
     /// The group's time never goes back, whoever leads.
     Time = "time",
@@ -92,7 +93,8 @@ properties! {
     Inheritance = "inheritance",
     /// What clients hear to be on disks is there, at a quorum.
     Lasting = "lasting",
-    /// What clients hear to be in memory was voted for by a quorum, and is decided unless one of those loses its memory.
+    /// What clients hear to be in memory was voted for by a quorum, and is decided unless one of
+    /// those loses its memory.
     Early = "early",
     /// After faults end, the group must get somewhere.
     Liveness = "liveness",
@@ -202,8 +204,9 @@ impl Observer {
         }
     }
 
-    /// [less-2] A client of a node that has decided everything below `from`, which led to these eras, hears that everything
-    /// from there to `to` is in memory at a quorum, voted for in this ballot.
+    /// [less-2] A client of a node that has decided everything below `from`, which led to these
+    /// eras, hears that everything from there to `to` is in memory at a quorum, voted for in this
+    /// ballot.
     pub(crate) fn claims(
         &mut self,
         ballot: Ballot,
@@ -217,7 +220,8 @@ impl Observer {
         for slot in (from.0..to.0).map(Slot) {
             let told = claims.tells(slot, ballot);
             let by = told.as_ref().map_or(&[][..], |(_, by)| by);
-            // [decide-1] What judges a slot follows from what is below it: decided, or about to be, in this ballot.
+            // [decide-1] What judges a slot follows from what is below it: decided, or about to be,
+            // in this ballot.
             if !invariants::is_chosen(eras.current(), eras.era(), ballot, by) {
                 let seen = format!(
                     "a client hears that slot {slot} is in memory at a quorum; in ballot {ballot} {} members voted",
@@ -234,7 +238,8 @@ impl Observer {
         slots.into_iter().try_for_each(|slot| self.claims_hold(slot))
     }
 
-    /// [less-4] A slot that was chosen has what clients heard of it, unless one of those whose votes they heard of lost it.
+    /// [less-4] A slot that was chosen has what clients heard of it, unless one of those whose
+    /// votes they heard of lost it.
     fn claims_hold(&self, slot: Slot) -> Result<(), Violation> {
         let (Some(claims), Some(chosen)) = (&self.claims, self.chosen(slot)) else {
             return Ok(());

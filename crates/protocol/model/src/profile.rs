@@ -38,24 +38,27 @@ pub enum Profile {
     Lifecycle,
     /// Leaders read by leases, on clocks that differ by as much as they may.
     Leases,
-    /// As `Lifecycle`, with auxiliaries that are needed and are not; some flexible quorums, some thrift.
+    /// As `Lifecycle`, with auxiliaries that are needed and are not; some flexible quorums, some
+    /// thrift.
     Auxiliary,
-    /// Everything that the members of one cluster live to see in years: changes, × and ÷, trims, snapshots,
-    /// machines that come back as new nodes, leadership to and fro, and an auxiliary.
+    /// Everything that the members of one cluster live to see in years: changes, × and ÷, trims,
+    /// snapshots, machines that come back as new nodes, leadership to and fro, and an auxiliary.
     Years,
-    /// Byte streams: owners that die and come back, bytes that come late, in part, in no order or never, leaders
-    /// that change amid runs.
+    /// Byte streams: owners that die and come back, bytes that come late, in part, in no order or
+    /// never, leaders that change amid runs.
     Streams,
-    /// Votes that take a ring, any ring: laid anew at any moment, through members, learners, strangers, or in a star.
+    /// Votes that take a ring, any ring: laid anew at any moment, through members, learners,
+    /// strangers, or in a star.
     Ring,
-    /// Devices that vote, give out slots and count; steps under way when they are fenced or taken back, lost power,
-    /// owners that die, frames of before.
+    /// Devices that vote, give out slots and count; steps under way when they are fenced or taken
+    /// back, lost power, owners that die, frames of before.
     Devices,
     /// Clients of a volatile group that want to hear when what was decided is on disks.
     Lasting,
     /// The disk of one node loses the end of its log, which others have heard of.
     Liars,
-    /// Clients of a durable group that want to hear when what was proposed is in memory at a quorum.
+    /// Clients of a durable group that want to hear when what was proposed is in memory at a
+    /// quorum.
     Early,
 }
 
@@ -499,8 +502,8 @@ impl Profile {
     }
 }
 
-/// Leases that last longer than elections take, so that nothing but they keeps others from leading; clocks
-/// at the ends of what they may be.
+/// Leases that last longer than elections take, so that nothing but they keeps others from leading;
+/// clocks at the ends of what they may be.
 fn leased(setup: Setup, dice: &mut Dice) -> Setup {
     const DRIFT_PPM: u64 = 100_000;
     let rate = |_| dice.pick(&[RIGHT_PPM - DRIFT_PPM, RIGHT_PPM, RIGHT_PPM + DRIFT_PPM]);

@@ -1,4 +1,5 @@
-//! Situations that a run came through, counted, so that a test can tell that what it proves is about them.
+//! Situations that a run came through, counted, so that a test can tell that what it proves is
+//! about them.
 
 use std::hash::{Hash, Hasher};
 
@@ -17,7 +18,8 @@ pub struct Seen {
     pub trimmed_beyond_a_member: u64,
     /// A snapshot was installed.
     pub installed: u64,
-    /// A member of a volatile group came back without its memory, while a change was voted for and not chosen.
+    /// A member of a volatile group came back without its memory, while a change was voted for and
+    /// not chosen.
     pub forgot_amid_a_change: u64,
     /// Weight went to a later incarnation of a node.
     pub readmitted: u64,

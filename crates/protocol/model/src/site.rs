@@ -267,7 +267,8 @@ impl Site {
         position + (position..most).take_while(here).count() as u64
     }
 
-    /// Bytes of this stream below `next` are applied, or will never be: nobody asks this memory for them.
+    /// Bytes of this stream below `next` are applied, or will never be: nobody asks this memory for
+    /// them.
     pub(crate) fn drop_stream(&mut self, stream: StreamName, next: u64) {
         let (same, next) = Self::byte((stream, next));
         self.held.retain(|(held, at)| *held != same || *at >= next);
@@ -304,20 +305,20 @@ impl Site {
         (Value::Content { stream, offset }, Slot(position))
     }
 
-    /// [snap-5] Whether bytes may be missing that are kept: of what was learned without them and is not applied, that
-    /// is not known.
+    /// [snap-5] Whether bytes may be missing that are kept: of what was learned without them and is
+    /// not applied, that is not known.
     pub(crate) fn lacks(&self) -> bool {
         !self.lack.is_empty() || self.disk.bare_to() > self.applied.to()
     }
 
-    /// Whether nothing is missing of `value` in these slots: all its bytes are in memory, or nobody needs any
-    /// of them.
+    /// Whether nothing is missing of `value` in these slots: all its bytes are in memory, or nobody
+    /// needs any of them.
     pub fn holds(&self, value: &Value, range: SlotRange) -> bool {
         self.held_of(value, range) == range
     }
 
-    /// The first part of these slots of whose value nothing is missing. Of content, the part that nobody
-    /// needs is told apart from the part that is here, as they are recorded apart.
+    /// The first part of these slots of whose value nothing is missing. Of content, the part that
+    /// nobody needs is told apart from the part that is here, as they are recorded apart.
     pub fn held_of(&self, value: &Value, range: SlotRange) -> SlotRange {
         let needless = self.needless_to(value, range);
         if needless > range.from {
@@ -329,8 +330,8 @@ impl Site {
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }
 
-    /// [stream-4] The end of the first part of these slots that is a no-op whatever is decided before it: by the
-    /// table, or by a record of before, when the table was further.
+    /// [stream-4] The end of the first part of these slots that is a no-op whatever is decided
+    /// before it: by the table, or by a record of before, when the table was further.
     fn needless_to(&self, value: &Value, range: SlotRange) -> Slot {
         let Value::Content { stream, offset } = *value else {
             return range.from;
@@ -383,8 +384,8 @@ impl Site {
         self.fetches.retain(|(_, range)| !range.is_empty());
     }
 
-    /// Where the bytes of `value` begin in a record for these slots: what nobody needs is recorded apart.
-    /// `None` if bytes are missing.
+    /// Where the bytes of `value` begin in a record for these slots: what nobody needs is recorded
+    /// apart. `None` if bytes are missing.
     pub(crate) fn recorded(&self, value: &Value, range: SlotRange) -> Option<Slot> {
         let from = self.needless_to(value, range);
         let here = |slot| self.held.contains(&Self::key(value, Slot(slot)));

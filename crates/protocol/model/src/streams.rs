@@ -1,5 +1,6 @@
-//! Byte streams around the core: what clients gave, what a node has applied of it, what a leader offers, and who
-//! judges the outcome. A byte is its ⟨inner stream, position⟩ here: [value-2] binds that to one value for ever.
+//! Byte streams around the core: what clients gave, what a node has applied of it, what a leader
+//! offers, and who judges the outcome. A byte is its ⟨inner stream, position⟩ here: [value-2] binds
+//! that to one value for ever.
 
 pub mod applied;
 pub mod clients;
@@ -11,8 +12,8 @@ use quorate_core::{
     value::{StreamName, Value},
 };
 
-/// [stream-1] The position of the byte that content with this offset has in a slot. Slots below the offset
-/// have none that a stream could reach.
+/// [stream-1] The position of the byte that content with this offset has in a slot. Slots below the
+/// offset have none that a stream could reach.
 pub const fn position(offset: u64, slot: Slot) -> u64 {
     slot.0.wrapping_sub(offset)
 }

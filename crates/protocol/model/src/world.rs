@@ -287,7 +287,8 @@ impl World {
         self.judge_holders()
     }
 
-    /// A snapshot of its own stands for everything below `to`: of what this node has decided, and has.
+    /// A snapshot of its own stands for everything below `to`: of what this node has decided, and
+    /// has.
     fn trim(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let site = &mut self.sites[at];
         let Some(node) = site.node.as_ref().filter(|_| !site.failed) else {
@@ -343,8 +344,8 @@ impl World {
         self.step(at, Input::Forgotten(to))
     }
 
-    /// [join-2] Nobody needs the machine of a node that was removed: emptied, it joins as a new node, as a
-    /// folder without an identity gets an id that nobody has had.
+    /// [join-2] Nobody needs the machine of a node that was removed: emptied, it joins as a new
+    /// node, as a folder without an identity gets an id that nobody has had.
     fn wipe(&mut self, at: usize) -> Result<(), Violation> {
         let node = self.sites[at].member.node;
         let eras = self.observer.eras();
@@ -443,8 +444,8 @@ impl World {
             return self.learn_bare(site_of(to), from, message);
         }
         let message = match message {
-            // Of a decided run the part that nobody needs is learned apart from the rest, which is asked for
-            // again: they are recorded apart.
+            // Of a decided run the part that nobody needs is learned apart from the rest, which is
+            // asked for again: they are recorded apart.
             Message::Learn { range, value } if !held => {
                 Message::Learn { range: site.held_of(&value, range), value }
             }
@@ -499,7 +500,8 @@ impl World {
         self.on_stable(at, &records)
     }
 
-    /// [less-4] Of the votes of this node nobody hears again but of those on its disk: `written`, if not all of that will be.
+    /// [less-4] Of the votes of this node nobody hears again but of those on its disk: `written`,
+    /// if not all of that will be.
     fn forget_memory(&mut self, at: usize, written: bool) {
         let site = &self.sites[at];
         let has = |ballot, slot| site.disk.has_vote(ballot, slot, written);
@@ -575,8 +577,8 @@ impl World {
         up.filter_map(|site| site.witness.recall(node)).max()
     }
 
-    /// [lie-2] [lie-5] Whether a message counts of a process whose log was that far. Those of its earlier processes do:
-    /// they were true when they were sent.
+    /// [lie-2] [lie-5] Whether a message counts of a process whose log was that far. Those of its
+    /// earlier processes do: they were true when they were sent.
     fn believes(
         &mut self,
         at: usize,
@@ -600,7 +602,8 @@ impl World {
         }
     }
 
-    /// The disk of a node that is down has lost the end of what others remember of its log; it starts.
+    /// The disk of a node that is down has lost the end of what others remember of its log; it
+    /// starts.
     fn lie(&mut self, at: usize, lost: u64) -> Result<(), Violation> {
         let same =
             |remembered: &Written| remembered.incarnation == self.sites[at].member.incarnation;

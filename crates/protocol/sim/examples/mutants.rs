@@ -1,6 +1,8 @@
 //! Plants each mutant of `mutants/` into a copy of the workspace and looks for it, by seeds first,
-//! or by the tests that it names: `mutants [--check|--lines] [NAME…]`; `--check` asks only whether each compiles. `--lines` is for programs: name, seconds and
-//! finder of each, with tabs between; the finder is empty if there is none. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000), `MUTANT_DIR`.
+//! or by the tests that it names: `mutants [--check|--lines] [NAME…]`; `--check` asks only whether
+//! each compiles. `--lines` is for programs: name, seconds and finder of each, with tabs between;
+//! the finder is empty if there is none. Environment: `MUTANT_SEEDS` (2000), `MUTANT_STEPS` (8000),
+//! `MUTANT_DIR`.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::{
@@ -94,7 +96,8 @@ fn cargo(tree: &Path, target: &Path, words: &[&str]) -> io::Result<Output> {
     Command::new("cargo").current_dir(tree).env("CARGO_TARGET_DIR", target).args(words).output()
 }
 
-/// The same; what it takes is added to the seconds that were spent on looking, and not what it takes to build.
+/// The same; what it takes is added to the seconds that were spent on looking, and not what it
+/// takes to build.
 #[expect(
     clippy::disallowed_methods,
     reason = "how long a person waits; no simulated world is in sight"
@@ -181,7 +184,8 @@ fn remove_what_is_gone(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What the compiler has against its crate; `None` if nothing. A mutant that is not built proves nothing.
+/// What the compiler has against its crate; `None` if nothing. A mutant that is not built proves
+/// nothing.
 fn does_not_compile(tree: &Path, target: &Path, mutant: &Mutant) -> io::Result<Option<String>> {
     let manifest = Path::new(&mutant.file)
         .ancestors()

@@ -1,5 +1,5 @@
-//! Runs a seed, and writes what its nodes did, as the specification in TLA+ knows it: `steps SEED STEPS`. Nothing is written
-//! of a group that the specification of traces does not cover.
+//! Runs a seed, and writes what its nodes did, as the specification in TLA+ knows it: `steps SEED
+//! STEPS`. Nothing is written of a group that the specification of traces does not cover.
 #![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::process::ExitCode;

@@ -1,7 +1,8 @@
 //! What happens to single datagrams between nodes: each has its own fate, as a wire gives it.
 //!
-//! Lost, repeated, at once or seconds later, late, with a flipped bit, cut in two: all of that may happen to one that
-//! was sent once. Which of them arrive, and at which process, the world decides when they do.
+//! Lost, repeated, at once or seconds later, late, with a flipped bit, cut in two: all of that may
+//! happen to one that was sent once. Which of them arrive, and at which process, the world decides
+//! when they do.
 
 use std::fmt;
 
@@ -32,8 +33,8 @@ pub struct Air {
     pub refused_of_1000: u64,
     /// Mean time between two times that the group falls silent for a node.
     pub deaf_us: Option<u64>,
-    /// Planes choose how frames travel, and in this mean time one of them takes another way, whatever that is good for
-    /// ([plane-3]).
+    /// Planes choose how frames travel, and in this mean time one of them takes another way,
+    /// whatever that is good for ([plane-3]).
     pub changes_us: Option<u64>,
 }
 
@@ -53,8 +54,8 @@ impl Air {
         }
     }
 
-    /// From dice of their own, so that seeds without packets stay what they were; and whether they have them:
-    /// two in three of the runs that would lose whole frames.
+    /// From dice of their own, so that seeds without packets stay what they were; and whether they
+    /// have them: two in three of the runs that would lose whole frames.
     pub fn draw(seed: u64, carrier: Carrier) -> (Carrier, Self) {
         let dice = &mut Dice::new(seed ^ 0x5061_636b_6574_7321);
         let packets = dice.chance(2, 3) && carrier == Carrier::Datagrams;
@@ -93,7 +94,8 @@ impl Air {
         };
     }
 
-    /// What becomes of one datagram on its way to one node: what arrives, and after how many microseconds.
+    /// What becomes of one datagram on its way to one node: what arrives, and after how many
+    /// microseconds.
     pub fn fly(
         &self,
         weather: &Weather,
@@ -264,7 +266,8 @@ mod tests {
     use super::*;
     use crate::faults::calm_weather;
 
-    /// Whatever happens to it, what arrives is it, a piece of it, or it with one bit that is not its own.
+    /// Whatever happens to it, what arrives is it, a piece of it, or it with one bit that is not
+    /// its own.
     #[test]
     fn fates_of_a_datagram_are_counted() {
         let air =

@@ -1,5 +1,6 @@
-//! A node's device: production's reference programs, owned by production's owner. It lives longer than its owner's process, and what is
-//! between the two is lost, repeated and late, control too ([offload-17]).
+//! A node's device: production's reference programs, owned by production's owner. It lives longer
+//! than its owner's process, and what is between the two is lost, repeated and late, control too
+//! ([offload-17]).
 
 use std::{
     collections::VecDeque,
@@ -40,8 +41,8 @@ pub struct Faults {
     pub repeated_of_1000: u64,
     /// Times that a drain is not over when it is asked for, of 1000.
     pub slow_of_1000: u64,
-    /// Mean time between two times that a device loses power while its owner lives; in a volatile group, those of nodes that may
-    /// forget.
+    /// Mean time between two times that a device loses power while its owner lives; in a volatile
+    /// group, those of nodes that may forget.
     pub resets_us: Option<u64>,
     /// Whether the device loses power with its owner, of 1000.
     pub dies_too_of_1000: u64,
@@ -51,8 +52,9 @@ pub struct Faults {
     pub tells: bool,
     /// Frames in which a bit turns between two devices, of 1000.
     pub damaged_of_1000: u64,
-    /// Mean time between two frames that somebody sends who is no device: old ones again, and what no device would send,
-    /// in a node's own name, too ([offload-21]). It is nobody who makes up votes: who can do that decides what he wants.
+    /// Mean time between two frames that somebody sends who is no device: old ones again, and what
+    /// no device would send, in a node's own name, too ([offload-21]). It is nobody who makes up
+    /// votes: who can do that decides what he wants.
     pub strangers_us: Option<u64>,
 }
 
@@ -146,8 +148,8 @@ struct Side {
     boot: u32,
 }
 
-/// A frame that nobody's device sends, in the name of a node's: an old one that is made to say something else, or a value
-/// that is none.
+/// A frame that nobody's device sends, in the name of a node's: an old one that is made to say
+/// something else, or a value that is none.
 pub fn forged(old: &[u8], of: usize, dice: &mut Dice) -> Option<Vec<u8>> {
     let at = Form::Raw.header_at();
     let mut header = Header::read(old.get(at..at + HEADER_BYTES)?.first_chunk()?)?;
@@ -266,7 +268,8 @@ impl Device {
         self.state().forget();
     }
 
-    /// Somebody takes it from its place: it hears nothing of the network any more, and says nothing. Its owner can ask it.
+    /// Somebody takes it from its place: it hears nothing of the network any more, and says
+    /// nothing. Its owner can ask it.
     pub fn take_away(&self) {
         let mut state = self.state();
         state.is_taken = true;

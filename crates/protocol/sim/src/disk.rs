@@ -82,8 +82,8 @@ pub fn writes_from(disk: &MemoryDisk, from: u64) -> Vec<(Position, usize)> {
     found
 }
 
-/// Blocks that may rot ([model-3]): of the log those before its newest `newest` writes, and all of other
-/// files. What lies behind the newest write is of an earlier life of its segment, or of none.
+/// Blocks that may rot ([model-3]): of the log those before its newest `newest` writes, and all of
+/// other files. What lies behind the newest write is of an earlier life of its segment, or of none.
 pub fn old_blocks(disk: &MemoryDisk, newest: usize) -> Vec<Position> {
     let blocks = disk.written_blocks();
     let mut segment = None;

@@ -59,11 +59,11 @@ pub enum Fault {
     Transfer,
     /// Processes are killed while they found or join, and the founder while it lets one in.
     FoundingKill,
-    /// A process is killed, and the next one around its first change of the identity; or while it marks
-    /// a clean stop.
+    /// A process is killed, and the next one around its first change of the identity; or while it
+    /// marks a clean stop.
     IdentityKill,
-    /// A process forgets its votes, and the next one is killed between its identity's new incarnation
-    /// and what it writes to its log in it.
+    /// A process forgets its votes, and the next one is killed between its identity's new
+    /// incarnation and what it writes to its log in it.
     IncarnationKill,
 }
 
@@ -159,8 +159,8 @@ pub struct Settings {
     pub streams: Option<Load>,
     /// Leases, in some runs.
     pub leases: Option<Leases>,
-    /// Mean time between two times that a process stands still in the midst of a turn, where there are
-    /// leases.
+    /// Mean time between two times that a process stands still in the midst of a turn, where there
+    /// are leases.
     pub stalls_us: Option<u64>,
     /// Who is an auxiliary, and what a quorum is.
     pub terms: Terms,
@@ -176,9 +176,11 @@ pub struct Settings {
     pub releases: Option<Releases>,
     /// Whether nodes scrub.
     pub scrubs: Option<Scrubs>,
-    /// Mean time between two times that the disk of one node loses the end of its log, acknowledged or not.
+    /// Mean time between two times that the disk of one node loses the end of its log, acknowledged
+    /// or not.
     pub lies_us: Option<u64>,
-    /// Mean time between two commands for which somebody asks another class than the group's. Its level rises at once then.
+    /// Mean time between two commands for which somebody asks another class than the group's. Its
+    /// level rises at once then.
     pub classes_us: Option<u64>,
 }
 
@@ -219,8 +221,8 @@ pub struct Scrubs {
     pub bytes_per_second: u64,
     /// Mean time between two bits that flip, where the seed has no rot of its own.
     pub rot_us: u64,
-    /// Mean time between two times that the disk of one node is found to have written to a wrong place, or that a small file
-    /// of it rots.
+    /// Mean time between two times that the disk of one node is found to have written to a wrong
+    /// place, or that a small file of it rots.
     pub strays_us: Option<u64>,
 }
 
@@ -271,8 +273,8 @@ impl Settings {
         }
         let tiny_queues = dice.chance(1, 3);
         let terms = draw_terms(seed, nodes, class);
-        // Plans keep the loss of one node survivable, not of two; beside an auxiliary a full replica that
-        // forgets in the middle of a plan leaves no step that [era-12] allows.
+        // Plans keep the loss of one node survivable, not of two; beside an auxiliary a full
+        // replica that forgets in the middle of a plan leaves no step that [era-12] allows.
         let forgets = |(fault, _): &(Fault, u64)| {
             matches!(fault, Fault::Rot | Fault::LostLog | Fault::IncarnationKill)
         };
@@ -334,7 +336,8 @@ impl Settings {
         self
     }
 
-    /// Where there are streams a slot is a byte, and a record may have as many as are undecided of one of them.
+    /// Where there are streams a slot is a byte, and a record may have as many as are undecided of
+    /// one of them.
     fn fit_streams(mut self) -> Self {
         if let Some(load) = &self.streams {
             let record_bytes = 2 * load.window_bytes as u64;
@@ -499,7 +502,8 @@ fn draw_terms(seed: u64, nodes: usize, class: Class) -> Terms {
     terms
 }
 
-/// From dice of their own, too. Files of snapshots are as small as they can be, so that each has many.
+/// From dice of their own, too. Files of snapshots are as small as they can be, so that each has
+/// many.
 fn draw_snapshots(seed: u64) -> SnapshotOptions {
     let dice = &mut Dice::new(seed ^ 0x536e_6170_7368_6f74);
     let (log_bytes_min, ratio) = (dice.pick(&[16 << 10, 48 << 10, 160 << 10]), dice.pick(&[0, 2]));

@@ -1,5 +1,7 @@
-//! What stands between a simulated node and its clients: the Redis front of production, beside it one of commands whose
-//! clients ask for another class than the group's, and a front of byte streams without a protocol, which hands what clients ask to the replica and writes down what comes back.
+//! What stands between a simulated node and its clients: the Redis front of production, beside it
+//! one of commands whose clients ask for another class than the group's, and a front of byte
+//! streams without a protocol, which hands what clients ask to the replica and writes down what
+//! comes back.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +50,8 @@ pub enum Note {
     Asked(StreamTag, Question),
     /// A client asks that this stream is removed.
     Removing(Name),
-    /// The replica said this about a request, of this piece if it has one; for a client that is there or not.
+    /// The replica said this about a request, of this piece if it has one; for a client that is
+    /// there or not.
     Heard(Option<ConnectionId>, Option<StreamName>, Heard),
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Three carriers. *Streams* are connections like TCP's: bytes arrive in order, in pieces of any
 //! size, or the connection breaks and what was in flight is gone; a full connection pushes back.
-//! *Datagrams* lose, repeat and reorder single frames at will ([model-1]). *Packets* are streams, and beside
-//! them production's plane of packets, whose datagrams are `air`'s.
+//! *Datagrams* lose, repeat and reorder single frames at will ([model-1]). *Packets* are streams,
+//! and beside them production's plane of packets, whose datagrams are `air`'s.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -316,7 +316,8 @@ pub enum Arrival {
     Stream(ConnectionId, StreamTag, StreamAsk),
     /// An operator, or a node that wants to join, asks something of the group.
     Ask(u64, Ask),
-    /// Somebody wants the command of this number executed, and to hear of it `early`, or when it lasts.
+    /// Somebody wants the command of this number executed, and to hear of it `early`, or when it
+    /// lasts.
     Class {
         /// Which.
         number: u64,
@@ -443,7 +444,8 @@ pub struct Node {
     pub dies_after: Option<u64>,
     /// The disk of its service.
     pub store: Rc<Cell<StoreDisk>>,
-    /// Whether a file of its service is damaged, where nobody has read yet. A process that starts builds all of it anew.
+    /// Whether a file of its service is damaged, where nobody has read yet. A process that starts
+    /// builds all of it anew.
     pub store_rotten: Rc<Cell<bool>>,
     /// The latest position that a persistent service could have on its disk.
     pub kept_to: Rc<Cell<Slot>>,
@@ -525,8 +527,8 @@ impl Node {
         id(self.index)
     }
 
-    /// What its disk says of who it is, whether a process runs or not; `None` before its first start is
-    /// done.
+    /// What its disk says of who it is, whether a process runs or not; `None` before its first
+    /// start is done.
     pub fn identity(&self) -> Option<Identity<MemoryDisk>> {
         Identity::open(self.disk.attach(), &Expected::default()).ok()
     }
@@ -569,8 +571,8 @@ impl Node {
         self.clock.time(world)
     }
 
-    /// A process starts, as production starts it: it becomes a node's at its first start, asking the
-    /// founder with `ask`, and boots; `recalled` is what the others answer about its log.
+    /// A process starts, as production starts it: it becomes a node's at its first start, asking
+    /// the founder with `ask`, and boots; `recalled` is what the others answer about its log.
     ///
     /// # Errors
     /// It refuses to start.

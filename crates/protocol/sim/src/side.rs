@@ -1,4 +1,5 @@
-//! One process's plane of packets, and its socket: what production has between a replica and the network.
+//! One process's plane of packets, and its socket: what production has between a replica and the
+//! network.
 
 use std::collections::{BTreeMap, VecDeque};
 

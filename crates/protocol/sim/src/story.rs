@@ -1,5 +1,5 @@
-//! Calm runs of a few replicas that tell how something goes, line by line: what `docs/stories/` compares, and
-//! `quorate sim --page` shows.
+//! Calm runs of a few replicas that tell how something goes, line by line: what `docs/stories/`
+//! compares, and `quorate sim --page` shows.
 
 use quorate_core::{ballot::Ballot, slot::Slot};
 

@@ -19,7 +19,8 @@ impl Wires {
         ConnectionId(self.last)
     }
 
-    /// When something arrives that could be there `at` this moment: never before what was sent earlier.
+    /// When something arrives that could be there `at` this moment: never before what was sent
+    /// earlier.
     pub(crate) fn arrival(&mut self, connection: ConnectionId, at: Time) -> Time {
         let last = self.last_arrival.entry(connection).or_default();
         *last = at.max(last.plus_us(1));

@@ -76,7 +76,8 @@ enum Waiting {
     Key { key: String, act: Act, called: u64 },
     /// A word that says nothing.
     Word,
-    /// The word that makes a connection what this client needs: attached to its session, or READONLY.
+    /// The word that makes a connection what this client needs: attached to its session, or
+    /// READONLY.
     Ready,
     /// EXEC of a swap.
     Exec { key: String, seen: Option<i64>, new: i64, called: u64 },
@@ -304,7 +305,8 @@ impl Client {
                 self.audits.pop_front();
                 let called = books.history.moment();
                 let value = number(value.as_deref());
-                // What sessions and clients of devices did is not in the history: their numbers tell more than times do.
+                // What sessions and clients of devices did is not in the history: their numbers
+                // tell more than times do.
                 if !key.starts_with(['s', 'f']) {
                     books.history.ended(self.index, &key, Act::Get, called, Answer::Value(value));
                 }
@@ -329,7 +331,8 @@ impl Client {
                 self.ready &= !matches!(waiting, Waiting::Ready);
                 Ok(())
             }
-            // It was sent right behind the word that would have attached the connection, and that was refused.
+            // It was sent right behind the word that would have attached the connection, and that
+            // was refused.
             "NOSESSION"
                 if matches!(waiting, Waiting::Sequence(_))
                     && !self.ready
@@ -436,7 +439,8 @@ mod tests {
     const EXPIRED: &[u8] =
         b"-NOSESSION not executed now: the session is unknown or has expired\r\n";
 
-    /// A client with a session that asks on a new connection: to be attached first, then for one number or two.
+    /// A client with a session that asks on a new connection: to be attached first, then for one
+    /// number or two.
     fn reconnected(seed: u64) -> (Client, Books) {
         let mut books = Books::default();
         let mut client = Client::new(0, Kind::Session, Dice::new(seed));

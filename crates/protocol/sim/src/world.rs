@@ -1,9 +1,9 @@
 //! The world of a run: one queue of events, virtual time, nodes, network, clients, checks.
 //!
 //! Here: the parts, and which of them an event is for. `lives` has processes, disks and connections
-//! between nodes, `datagrams` what flies singly, `turn` what a process does, `clients` what clients do, `chaos` what goes wrong,
-//! `operators` who joins and leaves;
-//! `acts` plays a run, `scene` is for directed ones.
+//! between nodes, `datagrams` what flies singly, `turn` what a process does, `clients` what clients
+//! do, `chaos` what goes wrong, `operators` who joins and leaves; `acts` plays a run, `scene` is
+//! for directed ones.
 //!
 //! Nothing here decides anything for a node: a turn hands the real replica what arrived, in the
 //! order in which the reactor would, and carries away what it says.

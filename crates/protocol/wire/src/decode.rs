@@ -145,14 +145,15 @@ pub fn decode_checked<'a>(
     Ok((header.sender, frame(&header, body)?))
 }
 
-/// Of a header that was decoded, before its body is here: the position of the bytes of a stream that follow.
+/// Of a header that was decoded, before its body is here: the position of the bytes of a stream
+/// that follow.
 pub fn stream_position(header: &[u8; HEADER_BYTES]) -> Option<u64> {
     let header = Header::read(header).ok()?;
     (header.kind == kind::STREAM_BYTES).then_some(header.number)
 }
 
-/// Up to which write the sender says that its log is on stable storage ([lie-1]); 0 if it says nothing. Of a header that
-/// was decoded.
+/// Up to which write the sender says that its log is on stable storage ([lie-1]); 0 if it says
+/// nothing. Of a header that was decoded.
 pub fn logged(header: &[u8; HEADER_BYTES]) -> u64 {
     logged_at(header[5]).map_or(0, |at| word64(header, at))
 }

@@ -152,7 +152,8 @@ pub(crate) const RING_ENTRY_BYTES: usize = MEMBER_BYTES + 32;
 /// Length of a channel in the body of `Datagrams`.
 pub(crate) const DATAGRAM_CHANNEL_BYTES: usize = 16;
 
-/// A frame in two parts. Nothing in it depends on the receiver: what goes to several is encoded once.
+/// A frame in two parts. Nothing in it depends on the receiver: what goes to several is encoded
+/// once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded<'a> {
     /// The header, its checksum and that of the body included.
@@ -173,7 +174,8 @@ pub fn encode_parts<'a>(from: Member, frame: &Frame<'a>) -> Result<Encoded<'a>, 
     encode_checked(from, frame, checksum)
 }
 
-/// The same for who knows the checksum of the bytes in the frame: `check` is asked for it, should it be needed.
+/// The same for who knows the checksum of the bytes in the frame: `check` is asked for it, should
+/// it be needed.
 pub fn encode_checked<'a>(
     from: Member,
     frame: &Frame<'a>,
@@ -182,7 +184,8 @@ pub fn encode_checked<'a>(
     encode_logged(from, frame, 0, check)
 }
 
-/// The same, where all who receive it may be told that the sender's log is on stable storage up to this write ([lie-1]).
+/// The same, where all who receive it may be told that the sender's log is on stable storage up to
+/// this write ([lie-1]).
 pub fn encode_logged<'a>(
     from: Member,
     frame: &Frame<'a>,
@@ -406,8 +409,8 @@ fn carry<'a>(
     }
 }
 
-/// Of the text about byte streams, which is left out by whoever has none: then those understand the hello who
-/// do not know the text.
+/// Of the text about byte streams, which is left out by whoever has none: then those understand the
+/// hello who do not know the text.
 const fn stream_len(hello: &Hello<'_>) -> usize {
     match hello.stream.len() {
         0 => 0,

@@ -19,7 +19,8 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 pub const SNAPSHOT_PIECE_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of a stream in one frame ([stream-2]).
 pub const STREAM_PIECE_BYTES_MAX: usize = 1 << 20;
-/// The cluster of a node that has none, in a hello: it asks whether there is one before it founds one.
+/// The cluster of a node that has none, in a hello: it asks whether there is one before it founds
+/// one.
 pub const NO_CLUSTER: u128 = 0;
 
 /// Most nodes in a founding list.
@@ -119,8 +120,8 @@ impl RefusalCode {
 /// How a connection begins, from either side. Who speaks is the frame's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hello<'a> {
-    /// What the speaker supports ([level-3]). The lowest is the version that the hello names, and all that a release
-    /// before levels reads of it.
+    /// What the speaker supports ([level-3]). The lowest is the version that the hello names, and
+    /// all that a release before levels reads of it.
     pub levels: Levels,
     /// The group, or [`NO_CLUSTER`].
     pub cluster: u128,
@@ -208,8 +209,8 @@ pub enum Frame<'a> {
         /// Who asks.
         node: NodeId,
     },
-    /// What the receiver said of its log, as the sender remembers it. The answer to that question; and unasked, to
-    /// who has less ([lie-5]).
+    /// What the receiver said of its log, as the sender remembers it. The answer to that question;
+    /// and unasked, to who has less ([lie-5]).
     Recalled {
         /// Number 0: nothing is remembered.
         written: Written,
@@ -220,7 +221,8 @@ pub enum Frame<'a> {
     Protocol {
         /// What the core says.
         message: Message,
-        /// Bytes of the value that the message speaks of (`Phase2a`, `Learn`), if they travel along.
+        /// Bytes of the value that the message speaks of (`Phase2a`, `Learn`), if they travel
+        /// along.
         bytes: Option<&'a [u8]>,
     },
     /// Follower to leader: please propose this.
@@ -302,12 +304,13 @@ pub enum Frame<'a> {
         /// At most [`STREAM_PIECE_BYTES_MAX`], at least one.
         bytes: &'a [u8],
     },
-    /// Content of this stream below a position is a no-op in all slots from one on: nobody needs its bytes
-    /// ([aux-5]).
+    /// Content of this stream below a position is a no-op in all slots from one on: nobody needs
+    /// its bytes ([aux-5]).
     Needless {
         /// Whose.
         stream: StreamName,
-        /// Positions below are meant; all of them, if it is the largest number: the stream is closed.
+        /// Positions below are meant; all of them, if it is the largest number: the stream is
+        /// closed.
         below: u64,
         /// Nothing is said of the slots before this one.
         from: Slot,

@@ -1,8 +1,8 @@
-//! What a client of devices and a node say to each other by a connection ([offload-22]): a name is lent, a value is
-//! offered, and how far the node has applied the log is asked.
+//! What a client of devices and a node say to each other by a connection ([offload-22]): a name is
+//! lent, a value is offered, and how far the node has applied the log is asked.
 //!
-//! A request stands where the log service expects the length of a command, and begins with four bytes that no length
-//! has. All numbers are little-endian.
+//! A request stands where the log service expects the length of a command, and begins with four
+//! bytes that no length has. All numbers are little-endian.
 //!
 //! ```text
 //! request: "FRMS" | length u32 of what follows | kind u8 | body
@@ -22,7 +22,8 @@ pub const MAGIC: [u8; 4] = *b"FRMS";
 pub const LENT: u32 = 1 << 31;
 /// Nodes with higher ids lend no names.
 pub const LENDER_MAX: u32 = 0x7fff;
-/// The number of a lent name's registration: it has one. The upper bit says that it is of an origin.
+/// The number of a lent name's registration: it has one. The upper bit says that it is of an
+/// origin.
 pub const REGISTRATION: u64 = 1 << 63 | 1;
 /// Bytes before the body of a request.
 const HEAD_BYTES: usize = 9;
@@ -47,8 +48,8 @@ pub struct Name {
 }
 
 impl Name {
-    /// The n-th that a node lends in a start; `None` if this node lends none. Starts begin at different ones, since a
-    /// new name ends what has an older name of the same origin.
+    /// The n-th that a node lends in a start; `None` if this node lends none. Starts begin at
+    /// different ones, since a new name ends what has an older name of the same origin.
     pub const fn of(node: u32, boot: u32, number: u32) -> Option<Self> {
         if node > LENDER_MAX {
             return None;

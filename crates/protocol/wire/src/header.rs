@@ -90,8 +90,9 @@ pub(crate) enum Distrust {
     Check,
 }
 
-/// Where a frame of this kind says how far its sender's log is ([lie-1]): in a field that the kind has no other use for.
-/// Those are the kinds that rest on records of the log, and one that all nodes send each other.
+/// Where a frame of this kind says how far its sender's log is ([lie-1]): in a field that the kind
+/// has no other use for. Those are the kinds that rest on records of the log, and one that all
+/// nodes send each other.
 pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
     match kind {
         kind::PHASE1A
@@ -190,7 +191,8 @@ impl Header {
     }
 }
 
-/// The slot behind those that a phase 2A proposes a value for, by its header; `None` for other frames.
+/// The slot behind those that a phase 2A proposes a value for, by its header; `None` for other
+/// frames.
 pub fn proposed_to(header: &[u8]) -> Option<Slot> {
     let header = header.first_chunk::<HEADER_BYTES>()?;
     (header[5] == kind::PHASE2A).then(|| Slot(word64(header, 64)))

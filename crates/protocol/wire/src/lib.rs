@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`frame`] (what can be said), [`header`] (the fixed layout), [`value`]
 //! (descriptors), [`encode`](mod@encode), [`decode`](mod@decode). `docs/spec/wire.md` has the byte
-//! tables, `vectors/` the golden bytes. Apart from them: what nodes and their clients say to each other, of byte streams
-//! ([`streams`]) and of devices ([`frame_clients`]).
+//! tables, `vectors/` the golden bytes. Apart from them: what nodes and their clients say to each
+//! other, of byte streams ([`streams`]) and of devices ([`frame_clients`]).
 //!
 //! ```
 //! use quorate_core::{message::Message, node_id::Member};

@@ -1,7 +1,7 @@
 //! The framed protocol between a node and the clients of its byte streams.
 //!
-//! A client sends [`Ask`]s, the node [`Answer`]s. `docs/spec/streams-client.md` has the byte tables, the
-//! order in which frames may come, and an example.
+//! A client sends [`Ask`]s, the node [`Answer`]s. `docs/spec/streams-client.md` has the byte
+//! tables, the order in which frames may come, and an example.
 //!
 //! ```
 //! use quorate_wire::streams::{Ask, Found, decode_ask};
@@ -125,7 +125,8 @@ pub enum Ask<'a> {
         /// Only those behind this name; empty: all.
         after: &'a str,
     },
-    /// Forget what is below a position: [`Answer::Done`] with the position where the stream starts now.
+    /// Forget what is below a position: [`Answer::Done`] with the position where the stream starts
+    /// now.
     Trim {
         /// The first position that is kept.
         before: u64,
@@ -148,7 +149,8 @@ pub enum Ask<'a> {
         /// Which stream.
         name: &'a str,
     },
-    /// Keep so much of a stream from now on: [`Answer::Done`] with the position where it starts now.
+    /// Keep so much of a stream from now on: [`Answer::Done`] with the position where it starts
+    /// now.
     Retain {
         /// How much.
         keep: Keep,
@@ -174,7 +176,8 @@ impl fmt::Debug for Password<'_> {
     }
 }
 
-/// How much of a stream is kept. What is beyond either bound may be forgotten; without any, all is kept.
+/// How much of a stream is kept. What is beyond either bound may be forgotten; without any, all is
+/// kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
     /// At most so many bytes, of those that came last. `u64::MAX` is said as no bound.
@@ -210,7 +213,8 @@ pub enum Answer<'a> {
         /// All bytes below are decided.
         position: u64,
     },
-    /// Somebody else ended what this connection writes, at this position. What was sent beyond is void.
+    /// Somebody else ended what this connection writes, at this position. What was sent beyond is
+    /// void.
     Ended {
         /// All bytes below are decided.
         position: u64,

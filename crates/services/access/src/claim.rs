@@ -81,7 +81,8 @@ mod tests {
         let proved = to_prove(&users, b"ann").proved(Some(&users));
         assert_eq!(proved.unwrap().as_str(), "ann");
         assert_eq!(to_prove(&users, b"ann").proved(None), None);
-        // Of nobody, of who has none, of what is no name: a hash that nothing fits, and nobody even then.
+        // Of nobody, of who has none, of what is no name: a hash that nothing fits, and nobody even
+        // then.
         set(&mut users, "certified", Password::None);
         for name in [&b"eve"[..], b"certified", b"\xff", b"", b"default"] {
             let claim = to_prove(&users, name);

@@ -1,4 +1,5 @@
-//! Names of users: those that certificates can carry, so that one name means one person however they come.
+//! Names of users: those that certificates can carry, so that one name means one person however
+//! they come.
 
 use std::{borrow::Borrow, fmt};
 

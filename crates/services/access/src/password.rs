@@ -1,4 +1,5 @@
-//! Hashes of passwords: Argon2id, by the library, with what it recommends (19 MiB, two passes: some tens of milliseconds).
+//! Hashes of passwords: Argon2id, by the library, with what it recommends (19 MiB, two passes: some
+//! tens of milliseconds).
 
 use argon2::{
     Argon2, Params, PasswordHasher as _, PasswordVerifier as _, password_hash::phc::PasswordHash,

@@ -10,7 +10,8 @@ pub enum Role {
     Reader = 1,
     /// Change data.
     Writer = 2,
-    /// Keep the cluster running: hand leadership over, take snapshots and backups, hold settings, delete everything.
+    /// Keep the cluster running: hand leadership over, take snapshots and backups, hold settings,
+    /// delete everything.
     Operator = 3,
     /// Say who belongs to the cluster, and who may do what.
     Admin = 4,

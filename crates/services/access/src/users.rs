@@ -1,4 +1,5 @@
-//! The table of users: replicated state. Nothing here reads a clock or depends on anything but commands.
+//! The table of users: replicated state. Nothing here reads a clock or depends on anything but
+//! commands.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -65,11 +66,11 @@ impl Users {
         self.by_name.get(name)
     }
 
-    /// [access-1] What somebody may do, who proved to be `who` by a certificate, and to be `user` by a password; `None`:
-    /// nothing.
+    /// [access-1] What somebody may do, who proved to be `who` by a certificate, and to be `user`
+    /// by a password; `None`: nothing.
     ///
-    /// A password counts more than a certificate: it was given later. A user that is removed is nobody, and does not
-    /// become [`DEFAULT`].
+    /// A password counts more than a certificate: it was given later. A user that is removed is
+    /// nobody, and does not become [`DEFAULT`].
     pub fn role(&self, who: &Who, user: Option<&str>) -> Option<Role> {
         if self.is_open() {
             return Some(Role::Admin);

@@ -1,5 +1,5 @@
-//! Blocking clients of a cluster: of the key-value service, which neither loses nor repeats a command, and of
-//! byte streams.
+//! Blocking clients of a cluster: of the key-value service, which neither loses nor repeats a
+//! command, and of byte streams.
 //!
 //! Redis clients work unmodified against a cluster, but a connection that breaks leaves them with
 //! commands of unknown outcome. This client registers a session, numbers its commands, and repeats
@@ -15,8 +15,8 @@
 //! # Ok::<(), quorate_client::Error>(())
 //! ```
 //!
-//! [`stream`] writes and reads byte streams with the same guarantee: each byte once, in order. [`frames`] submits to the
-//! devices of a volatile group, past all nodes.
+//! [`stream`] writes and reads byte streams with the same guarantee: each byte once, in order.
+//! [`frames`] submits to the devices of a volatile group, past all nodes.
 //!
 //! Reading order: [`client`], `attempt` (what an answer means), `link` (one connection), [`reply`].
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! Byte streams of a cluster: written so that nothing is lost or repeated, read without a gap.
 //!
-//! A [`StreamWriter`] keeps what is not known to be durable and sends it again, from the exact position that
-//! a node names, when a connection, a node or a leader is lost. A [`StreamReader`] goes on where it was, at
-//! any node. `docs/spec/streams-client.md` has the protocol.
+//! A [`StreamWriter`] keeps what is not known to be durable and sends it again, from the exact
+//! position that a node names, when a connection, a node or a leader is lost. A [`StreamReader`]
+//! goes on where it was, at any node. `docs/spec/streams-client.md` has the protocol.
 //!
 //! ```no_run
 //! use std::io::{Read as _, Write as _};
@@ -20,9 +20,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Reading order: `window` (what may have to be sent again, and which positions make sense), `writer`, its
-//! `driver` (the thread that sends and comes back), [`StreamReader`], [`Streams`] (all other requests);
-//! `link` is one connection, `nodes` says which is next.
+//! Reading order: `window` (what may have to be sent again, and which positions make sense),
+//! `writer`, its `driver` (the thread that sends and comes back), [`StreamReader`], [`Streams`]
+//! (all other requests); `link` is one connection, `nodes` says which is next.
 
 mod error;
 mod link;
@@ -46,13 +46,15 @@ pub use writer::{How, Progress, StreamWriter, Watch};
 /// How patient a client is, and how much it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Most bytes that are written and not known to be durable; a writer waits when there are so many.
+    /// Most bytes that are written and not known to be durable; a writer waits when there are so
+    /// many.
     pub buffer: usize,
     /// To connect, and to learn whom to.
     pub attempt: Duration,
     /// A node that owes an answer, and says nothing and takes nothing for so long, is left.
     pub stall: Duration,
-    /// A reader that follows and hears nothing for so long asks again: its node may be gone without a word.
+    /// A reader that follows and hears nothing for so long asks again: its node may be gone without
+    /// a word.
     pub silence: Duration,
     /// From the first failure to giving up, before anything worked.
     pub open: Duration,

@@ -1,4 +1,5 @@
-//! What is wrong with a request before anybody looks at a key: asked where it comes in, as etcd does.
+//! What is wrong with a request before anybody looks at a key: asked where it comes in, as etcd
+//! does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,8 +18,8 @@ use crate::{
 
 /// Operations of a transaction, and of all that are around it.
 pub const TXN_OPS_MAX: usize = 128;
-/// Transactions within each other. The library that reads messages takes 100 levels, and a transaction's answer has two for
-/// each of them and three for what is in the innermost.
+/// Transactions within each other. The library that reads messages takes 100 levels, and a
+/// transaction's answer has two for each of them and three for what is in the innermost.
 pub const TXN_DEPTH_MAX: usize = 32;
 
 fn has_key(key: &[u8]) -> Result<(), Refusal> {
@@ -105,8 +106,8 @@ struct Touched<'t> {
     deletes: Spans<'t>,
 }
 
-/// What the operations of a branch put and delete. A key that is put must not be put again, nor be deleted by the branch
-/// itself or by a transaction before the one that puts it.
+/// What the operations of a branch put and delete. A key that is put must not be put again, nor be
+/// deleted by the branch itself or by a transaction before the one that puts it.
 ///
 /// As etcd has it: of a range to the end of all keys nothing is found out here.
 fn overlaps(ops: &[RequestOp]) -> Result<Touched<'_>, Refusal> {
@@ -154,7 +155,8 @@ fn join<'t>(all: &mut BTreeSet<&'t [u8]>, mut more: BTreeSet<&'t [u8]>) {
     all.extend(more);
 }
 
-/// Ranges of keys, joined where they overlap. Each has its first key, and what is behind its last one.
+/// Ranges of keys, joined where they overlap. Each has its first key, and what is behind its last
+/// one.
 #[derive(Debug, Default)]
 struct Spans<'t>(BTreeMap<&'t [u8], End<'t>>);
 
@@ -202,7 +204,8 @@ impl<'t> Spans<'t> {
     }
 
     fn add(&mut self, mut first: &'t [u8], mut end: End<'t>) {
-        // Whatever it meets becomes a part of it; those that begin within it are met from the last one on.
+        // Whatever it meets becomes a part of it; those that begin within it are met from the last
+        // one on.
         while let Some((start, other)) =
             self.0.range::<&[u8], _>((Unbounded, end.bound())).next_back()
         {

@@ -1,4 +1,5 @@
-//! A client as programs of Quorate's own need one: a few requests, which block. It speaks gRPC as any client of etcd does.
+//! A client as programs of Quorate's own need one: a few requests, which block. It speaks gRPC as
+//! any client of etcd does.
 
 use std::{
     io,
@@ -145,7 +146,8 @@ impl Client {
         Ok(all)
     }
 
-    /// The hash of all that the first member has, as of this revision or the present one, and that revision.
+    /// The hash of all that the first member has, as of this revision or the present one, and that
+    /// revision.
     pub fn hash(&self, revision: i64) -> Result<(u32, i64), Status> {
         let request = HashKvRequest { revision };
         let answer: HashKvResponse = self.ask("/etcdserverpb.Maintenance/HashKV", request)?;

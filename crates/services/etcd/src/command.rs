@@ -1,8 +1,9 @@
-//! The bytes of commands, queries and replies: a byte that says what follows, and then a message of the protocol. In front
-//! of them stands on whose behalf that is asked for, if auth is on ([`By`](crate::auth::By)).
+//! The bytes of commands, queries and replies: a byte that says what follows, and then a message of
+//! the protocol. In front of them stands on whose behalf that is asked for, if auth is on
+//! ([`By`](crate::auth::By)).
 //!
-//! Any bytes may come in. Decoding allocates no more than they hold, and messages within messages are as deep as the library
-//! allows, which the transactions of etcd's clients stay far below.
+//! Any bytes may come in. Decoding allocates no more than they hold, and messages within messages
+//! are as deep as the library allows, which the transactions of etcd's clients stay far below.
 
 use bytes::Bytes;
 use prost::Message;

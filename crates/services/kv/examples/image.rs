@@ -1,7 +1,7 @@
 //! Measures an image of a store in memory while commands write to it: `image [keys] [value bytes]`.
 //!
-//! Prints the time of an image, the longest turn of it, and what it adds to the process's memory, for
-//! several numbers of writes between two turns of the image.
+//! Prints the time of an image, the longest turn of it, and what it adds to the process's memory,
+//! for several numbers of writes between two turns of the image.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,

@@ -9,8 +9,8 @@ use crate::key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Why a command is not executed. Deterministic: every node says so of the same bytes, and nothing was
-/// changed.
+/// Why a command is not executed. Deterministic: every node says so of the same bytes, and nothing
+/// was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The bytes are not a command.
@@ -176,7 +176,8 @@ impl<'a> Decoder<'a> {
         Ok(List { count, bytes: Decoder(&start[..start.len() - self.0.len()]) })
     }
 
-    /// A counted list in which every one of `step`, behind those skipped, is the name of a field or member.
+    /// A counted list in which every one of `step`, behind those skipped, is the name of a field or
+    /// member.
     pub fn fields(&mut self, skip: usize, step: usize) -> Result<List<'a>, Fault> {
         let list = self.list()?;
         let mut fields = list.skip(skip).step_by(step);

@@ -15,8 +15,8 @@ pub const KEY_BYTES_MAX: usize = (64 << 10) - 16;
 pub const KEY_TOO_LONG: &str =
     "TOOBIG not executed: a key, or a pattern of keys, may have 65520 bytes";
 
-/// Most bytes of a field of a hash, or a member of a set or sorted set: 64 KiB less 64. They are names of rows, which
-/// have more before them than keys do.
+/// Most bytes of a field of a hash, or a member of a set or sorted set: 64 KiB less 64. They are
+/// names of rows, which have more before them than keys do.
 pub const FIELD_BYTES_MAX: usize = (64 << 10) - 64;
 
 /// What a command with a longer one is told.

@@ -254,7 +254,8 @@ impl Op {
         Self::BY_NUMBER[usize::from(byte)]
     }
 
-    /// Whether it stands alone: it is no part of a transaction, as those of clients in line are no clients' requests.
+    /// Whether it stands alone: it is no part of a transaction, as those of clients in line are no
+    /// clients' requests.
     pub const fn stands_alone(self) -> bool {
         matches!(
             self,
@@ -379,7 +380,8 @@ mod tests {
         }
     }
 
-    /// [level-9] What the release before does not know is executed by nobody before the group uses its level.
+    /// [level-9] What the release before does not know is executed by nobody before the group uses
+    /// its level.
     #[test]
     fn operations_of_released_levels_are_known_and_a_new_one_needs_a_level() {
         const OF_LEVEL_8: [std::ops::RangeInclusive<u8>; 2] = [1..=47, 64..=124];

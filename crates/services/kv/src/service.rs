@@ -230,8 +230,9 @@ impl StateMachine for Service {
 
     fn begin_image(&mut self) -> bool {
         self.end_image();
-        // Nothing but the keys and the clients in line is replicated: the budget is of one batch, which a commit ends,
-        // and notices and what was brought near are this node's own. The replica keeps the group's time.
+        // Nothing but the keys and the clients in line is replicated: the budget is of one batch,
+        // which a commit ends, and notices and what was brought near are this node's own. The
+        // replica keeps the group's time.
         if self.uncommitted || self.loading.is_some() {
             return false;
         }

@@ -1,7 +1,8 @@
 //! The line of clients that wait for elements: who waits for which keys, in the order of the log.
 //!
-//! It is replicated state, in memory on every node, whichever store is used; a store on a disk keeps it among the
-//! metadata of its commits, and images carry it behind the keys. `docs/decisions/0023` has the reasons.
+//! It is replicated state, in memory on every node, whichever store is used; a store on a disk
+//! keeps it among the metadata of its commits, and images carry it behind the keys.
+//! `docs/decisions/0023` has the reasons.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -294,8 +295,8 @@ impl Waits {
         }
     }
 
-    /// Whether one that got in line then may take from a key with so many elements: there is one more than those before
-    /// it take.
+    /// Whether one that got in line then may take from a key with so many elements: there is one
+    /// more than those before it take.
     pub fn has_turn(&self, since: Version, key: &[u8], kind: Kind, count: u64) -> bool {
         let mut before = 0_u64;
         let Some(line) = self.lines.get(key) else {

@@ -1,8 +1,8 @@
 //! What a commit costs: writes, flushes and time, through the drivers on real files or in memory.
 //!
-//! `cargo bench -p quorate-log --bench commit -- [--driver memory|file|uring] [--depth N]
-//! [--window N] [--records N] [--bytes N] [--folder DIR]`. Closed loop: `window` records are always
-//! waiting or in flight. One line: `driver=… records=… commits=… writes=… flushes=… bytes=… nanos=…`.
+//! `cargo bench -p quorate-log --bench commit -- [--driver memory|file|uring] [--depth N] [--window
+//! N] [--records N] [--bytes N] [--folder DIR]`. Closed loop: `window` records are always waiting
+//! or in flight. One line: `driver=… records=… commits=… writes=… flushes=… bytes=… nanos=…`.
 #![allow(clippy::print_stdout, reason = "a report")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
 

@@ -1,8 +1,8 @@
 //! Where the log begins: a small file, replaced as a whole ([trim-3]).
 //!
-//! Below its start slot the log holds nothing that counts ([snap-3]): a snapshot does. Segments before
-//! its first one are free, and are used again. It is durable before any of them is. Without the file the
-//! log begins with slot 1, in segment 1.
+//! Below its start slot the log holds nothing that counts ([snap-3]): a snapshot does. Segments
+//! before its first one are free, and are used again. It is durable before any of them is. Without
+//! the file the log begins with slot 1, in segment 1.
 
 use crate::disk::{KEPT_BYTES_MAX, Source};
 use quorate_core::{node_id::NodeId, slot::Slot};
@@ -53,8 +53,8 @@ impl Base {
         }
     }
 
-    /// The file of a log that begins so and holds nothing yet: its name, and what it says. For a folder that
-    /// no node has used.
+    /// The file of a log that begins so and holds nothing yet: its name, and what it says. For a
+    /// folder that no node has used.
     pub fn of_new_log(&self, cluster: u128, node: NodeId) -> (&'static str, Vec<u8>) {
         let file = BaseFile { base: self.clone(), ..BaseFile::default() };
         (BASE_FILE, file.encode(Owner { cluster, node }))

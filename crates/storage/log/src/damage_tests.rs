@@ -155,8 +155,8 @@ fn a_lost_segment_is_damage_too() {
     assert_eq!(recovery.damage.unwrap().ranges, [slots(1, 33)]);
 }
 
-/// [volatile-1] Nothing in a log tells of what was behind its end, and an emptied one looks new: what
-/// was written down apart from it does.
+/// [volatile-1] Nothing in a log tells of what was behind its end, and an emptied one looks new:
+/// what was written down apart from it does.
 #[test]
 fn missing_end_of_a_log_means_forgetting() {
     let places = |disk: &MemoryDisk, options: LogOptions| {
@@ -189,7 +189,8 @@ fn missing_end_of_a_log_means_forgetting() {
     }
 }
 
-/// [volatile-1] A store beside the log tells that the log has lost its end, where nothing else does.
+/// [volatile-1] A store beside the log tells that the log has lost its end, where nothing else
+/// does.
 #[test]
 fn store_that_knows_more_than_the_log_means_forgetting() {
     let disk = twenty(100);
@@ -264,8 +265,8 @@ fn a_torn_tail_is_cut_and_reported_as_such() {
     assert_eq!(read_all(&mut log, 1, 30).len(), 21);
 }
 
-/// [disk-3] [disk-4] A segment's earlier life has another epoch: what was written then is neither read
-/// nor taken for a cut, and the segment is used as if it were new.
+/// [disk-3] [disk-4] A segment's earlier life has another epoch: what was written then is neither
+/// read nor taken for a cut, and the segment is used as if it were new.
 #[test]
 fn writes_of_an_earlier_life_of_a_segment_are_strangers() {
     let disk = twenty(100);
@@ -475,8 +476,8 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
     assert!(log.poll().is_ok(), "reading damage does not end writing");
 }
 
-/// [disk-8] Rot that is found while the log is in use costs what it must, and can be made good: what
-/// lies beside it in the same run of writes stays readable.
+/// [disk-8] Rot that is found while the log is in use costs what it must, and can be made good:
+/// what lies beside it in the same run of writes stays readable.
 #[test]
 fn rot_found_by_a_read_is_named_and_can_be_repaired() {
     let read = |log: &mut Log<MemoryDisk>, from, to| {

@@ -1,12 +1,12 @@
 //! The disk port: what a node asks of a disk, and what it is told.
 //!
-//! Files come in families ([`Family`]); one driver serves them all. They have a fixed size and are born
-//! off the path full of zeros ([disk-10]). A write covers whole blocks of one file; it is durable when
-//! it completes (DSYNC), or by a flush that comes later. At most [`OPERATIONS_MAX`] operations are in
-//! flight, more wait for their turn; they may complete in any order.
+//! Files come in families ([`Family`]); one driver serves them all. They have a fixed size and are
+//! born off the path full of zeros ([disk-10]). A write covers whole blocks of one file; it is
+//! durable when it completes (DSYNC), or by a flush that comes later. At most [`OPERATIONS_MAX`]
+//! operations are in flight, more wait for their turn; they may complete in any order.
 //!
-//! [`open`] finds the best driver for a folder: io_uring, or threads that block. [`MemoryDisk`] is the
-//! disk of tests and of the simulator, and fails exactly as told.
+//! [`open`] finds the best driver for a folder: io_uring, or threads that block. [`MemoryDisk`] is
+//! the disk of tests and of the simulator, and fails exactly as told.
 #![cfg_attr(not(test), warn(clippy::cast_possible_truncation))]
 
 mod blocks;
@@ -85,8 +85,8 @@ pub use uring::available as uring_available;
 pub const BLOCK: usize = 4096;
 /// The part of a block that a crash leaves old or new, never mixed ([model-3]).
 pub const SECTOR: usize = 512;
-/// Most writes, reads and flushes together that a driver hands to the device at a time, for all families.
-/// What more is asked for waits: each family bounds what it asks for.
+/// Most writes, reads and flushes together that a driver hands to the device at a time, for all
+/// families. What more is asked for waits: each family bounds what it asks for.
 pub const OPERATIONS_MAX: usize = 43;
 
 /// Most bytes of a small file that is kept; of a longer one only the beginning could be read.
@@ -107,8 +107,8 @@ pub trait Source {
     /// What was written down cannot be read.
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
 
-    /// The small file of this name, beside the folders of the families; `None` if there is none. See
-    /// [`Disk::start_keep`].
+    /// The small file of this name, beside the folders of the families; `None` if there is none.
+    /// See [`Disk::start_keep`].
     ///
     /// # Errors
     /// It may be there, but cannot be read.
@@ -131,8 +131,9 @@ pub trait Source {
 pub enum Zeros {
     /// They are written: no later write changes metadata, so a commit is one write and one flush.
     Written,
-    /// Blocks are reserved and read as zeros, where the file system can do that: half the bytes, for
-    /// a file that nobody waits for. Each write then says in the metadata that its blocks are used.
+    /// Blocks are reserved and read as zeros, where the file system can do that: half the bytes,
+    /// for a file that nobody waits for. Each write then says in the metadata that its blocks are
+    /// used.
     Reserved,
 }
 
@@ -179,16 +180,16 @@ pub enum Completed {
         token: u64,
         /// The file.
         file: FileId,
-        /// How it went. After an error it is unknown what is durable, and a later flush that succeeds
-        /// says nothing about it ([disk-9]).
+        /// How it went. After an error it is unknown what is durable, and a later flush that
+        /// succeeds says nothing about it ([disk-9]).
         result: Result<(), DiskError>,
     },
     /// A file is ready to be written to, or could not be made.
     Prepared {
         /// Which.
         file: FileId,
-        /// How it went. After an error there is no such file, or one of zeros, or the one that was to be
-        /// used again; a later attempt to make the same file replaces it.
+        /// How it went. After an error there is no such file, or one of zeros, or the one that was
+        /// to be used again; a later attempt to make the same file replaces it.
         result: Result<(), DiskError>,
     },
     /// A small file was replaced, or not.
@@ -197,8 +198,8 @@ pub enum Completed {
         token: u64,
         /// Its name.
         name: &'static str,
-        /// How it went. After an error it is the old one or the new one, and the next crash may change
-        /// which: only a later one that succeeds makes it known.
+        /// How it went. After an error it is the old one or the new one, and the next crash may
+        /// change which: only a later one that succeeds makes it known.
         result: Result<(), DiskError>,
     },
     /// A small file was read back, or not.
@@ -240,7 +241,8 @@ pub struct DiskCounters {
     pub prepared: u64,
     /// How many of them a write had to wait for.
     pub segment_waits: u64,
-    /// How long writes of the log took until they were on stable storage; empty if the disk has no clock.
+    /// How long writes of the log took until they were on stable storage; empty if the disk has no
+    /// clock.
     pub flush_times: Durations,
 }
 
@@ -274,22 +276,22 @@ impl DiskCounters {
 /// A disk. All calls but those of [`Source`], [`Disk::sync_now`], [`Disk::sync_names`],
 /// [`Disk::note_made`] and those that open a file return at once.
 pub trait Disk: Source {
-    /// Makes what a file holds durable, now. Only at start: what recovery read may still be on its way
-    /// to the device.
+    /// Makes what a file holds durable, now. Only at start: what recovery read may still be on its
+    /// way to the device.
     ///
     /// # Errors
     /// It is unknown what is durable.
     fn sync_now(&mut self, file: FileId) -> Result<(), DiskError>;
 
-    /// Makes durable, now, which files there are and what small files hold. Only at start: what is seen
-    /// after a crash, the next one could undo.
+    /// Makes durable, now, which files there are and what small files hold. Only at start: what is
+    /// seen after a crash, the next one could undo.
     ///
     /// # Errors
     /// It is unknown what is durable.
     fn sync_names(&mut self) -> Result<(), DiskError>;
 
-    /// Memory for a write, of `bytes` bytes in whole blocks and with any contents; a driver may hand
-    /// out memory that it knows in advance.
+    /// Memory for a write, of `bytes` bytes in whole blocks and with any contents; a driver may
+    /// hand out memory that it knows in advance.
     fn allocate(&mut self, bytes: usize) -> Buffer {
         Buffer::new(bytes)
     }
@@ -299,8 +301,8 @@ pub trait Disk: Source {
         drop(buffer);
     }
 
-    /// Writes the first `bytes` bytes, whole blocks; if `durability` says so, they are durable when that
-    /// completes, and nothing else of the file needs to be ([disk-6]).
+    /// Writes the first `bytes` bytes, whole blocks; if `durability` says so, they are durable when
+    /// that completes, and nothing else of the file needs to be ([disk-6]).
     fn start_write(
         &mut self,
         token: u64,
@@ -317,8 +319,8 @@ pub trait Disk: Source {
     fn start_flush(&mut self, token: u64, file: FileId);
 
     /// Opens the file of a family that is written to next, before that is needed, and keeps it open
-    /// until a later one is written to. Nothing is written to a file for which this failed, so a write
-    /// never lacks a descriptor.
+    /// until a later one is written to. Nothing is written to a file for which this failed, so a
+    /// write never lacks a descriptor.
     ///
     /// # Errors
     /// The file is not there, or cannot be opened now.
@@ -334,19 +336,19 @@ pub trait Disk: Source {
     /// written down.
     fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros);
 
-    /// Gives a file that nobody needs any more the name of a new one of its family: rename, sync of the
-    /// folder ([disk-10]); then the number is written down. It ends as [`Completed::Prepared`] with `to`.
-    /// Size and contents stay: whoever reads it must know them from what was written to it under its
-    /// new name. What is in flight for `from` ends as if it were there. After an error the same can be
-    /// asked for again, however far it got.
+    /// Gives a file that nobody needs any more the name of a new one of its family: rename, sync of
+    /// the folder ([disk-10]); then the number is written down. It ends as [`Completed::Prepared`]
+    /// with `to`. Size and contents stay: whoever reads it must know them from what was written to
+    /// it under its new name. What is in flight for `from` ends as if it were there. After an error
+    /// the same can be asked for again, however far it got.
     fn start_reuse(&mut self, from: FileId, to: FileId);
 
-    /// Makes these bytes, at most [`KEPT_BYTES_MAX`], the contents of a small file, durably: old or new
-    /// after a crash, never mixed.
+    /// Makes these bytes, at most [`KEPT_BYTES_MAX`], the contents of a small file, durably: old or
+    /// new after a crash, never mixed.
     fn start_keep(&mut self, token: u64, name: &'static str, bytes: Vec<u8>);
 
-    /// Reads a small file back, for who wants to know whether it is sound: from the device, as far as the system can be
-    /// told to forget what it has of it.
+    /// Reads a small file back, for who wants to know whether it is sound: from the device, as far
+    /// as the system can be told to forget what it has of it.
     fn start_recall(&mut self, token: u64, name: &'static str);
 
     /// A write begins, and `bytes` bytes of the family's file that is being made should be there by
@@ -360,8 +362,8 @@ pub trait Disk: Source {
     /// started.
     fn start_retire(&mut self, file: FileId);
 
-    /// A descriptor to read a file with past this port, for splice and sendfile; `None` if the files of
-    /// this disk have none. It is to be used now: the disk may close it later.
+    /// A descriptor to read a file with past this port, for splice and sendfile; `None` if the
+    /// files of this disk have none. It is to be used now: the disk may close it later.
     ///
     /// # Errors
     /// The file is not there, or cannot be opened now.

@@ -36,8 +36,8 @@ pub enum LogError {
         /// The version that was found.
         version: u16,
     },
-    /// The file that says where the log begins is not what was written. It is only ever replaced as a
-    /// whole, so no crash does that.
+    /// The file that says where the log begins is not what was written. It is only ever replaced as
+    /// a whole, so no crash does that.
     #[error("the file `base` of the data folder is damaged: {reason}")]
     BaseDamaged {
         /// What is wrong with it.

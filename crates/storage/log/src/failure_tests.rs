@@ -126,7 +126,8 @@ fn a_full_disk_is_busy_until_there_is_room() {
     assert_eq!(read_all(&mut log, 1, 101).len(), 100);
 }
 
-/// The log waits longer and longer between attempts, in calls; who has a clock says when that is enough.
+/// The log waits longer and longer between attempts, in calls; who has a clock says when that is
+/// enough.
 #[test]
 fn who_has_a_clock_ends_the_wait() {
     for calls in 200..232 {

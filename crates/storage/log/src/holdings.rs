@@ -46,8 +46,8 @@ pub(crate) struct Holdings {
 }
 
 impl Holdings {
-    /// `files` without those that nothing was written to; what they hold; where the last complete write
-    /// lies.
+    /// `files` without those that nothing was written to; what they hold; where the last complete
+    /// write lies.
     pub(crate) fn new(
         anchor: Anchor,
         files: impl Iterator<Item = SegmentFile>,
@@ -96,8 +96,9 @@ impl Holdings {
         Some(Place { segment: file.segment, offset: held.complete })
     }
 
-    /// The first place from `at` on, and before `until`, that complete log writes take, and how many bytes they have in
-    /// its segment from there on. Damage and what was cut off lies between them, or behind.
+    /// The first place from `at` on, and before `until`, that complete log writes take, and how
+    /// many bytes they have in its segment from there on. Damage and what was cut off lies between
+    /// them, or behind.
     pub(crate) fn written_from(&self, at: Place, until: Place) -> Option<(Place, u64)> {
         self.segments.iter().find_map(|(file, held)| {
             let segment = file.segment;

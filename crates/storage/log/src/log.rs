@@ -136,8 +136,8 @@ impl<D: Disk> Log<D> {
         self.append_with(seq, record, (bytes, false), hard)
     }
 
-    /// [disk-5] The same for a value whose bytes are on stable storage already, elsewhere: `places` say where, in words
-    /// of the caller's, who gets them back.
+    /// [disk-5] The same for a value whose bytes are on stable storage already, elsewhere: `places`
+    /// say where, in words of the caller's, who gets them back.
     pub fn append_placed(
         &mut self,
         seq: RecordSeq,
@@ -176,8 +176,8 @@ impl<D: Disk> Log<D> {
         segment.min(WRITE_BYTES_MAX) - HEADER - RECORD_HEAD_MAX
     }
 
-    /// Gathers a write that restates the hard state even if there is no record: for a clean stop, or as one that stated it
-    /// is damaged. It is complete when [`Self::is_idle`] is true again.
+    /// Gathers a write that restates the hard state even if there is no record: for a clean stop,
+    /// or as one that stated it is damaged. It is complete when [`Self::is_idle`] is true again.
     pub fn checkpoint(&mut self, hard: HardState) {
         if self.error.is_none() {
             self.gather.restate(&mut self.disk, RecordSeq(0), hard);
@@ -286,10 +286,11 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// From now on the log is to begin with `start`, below which a snapshot has everything, durably; it
-    /// never begins earlier again, whatever is asked for. `note` is the replica's, and comes back with
-    /// [`Recovery::base`]. One change is in flight at a time, and the newest waits: [`Self::rebased`]
-    /// tells. What lies before is used again, or removed, when that is durable ([trim-3]).
+    /// From now on the log is to begin with `start`, below which a snapshot has everything,
+    /// durably; it never begins earlier again, whatever is asked for. `note` is the replica's, and
+    /// comes back with [`Recovery::base`]. One change is in flight at a time, and the newest waits:
+    /// [`Self::rebased`] tells. What lies before is used again, or removed, when that is durable
+    /// ([trim-3]).
     ///
     /// # Panics
     /// The note has more than [`crate::NOTE_BYTES_MAX`] bytes.
@@ -331,8 +332,8 @@ impl<D: Disk> Log<D> {
         self.index.start()
     }
 
-    /// What the disk said when the base could not be replaced; gone once it can be. Until then the log
-    /// keeps everything.
+    /// What the disk said when the base could not be replaced; gone once it can be. Until then the
+    /// log keeps everything.
     pub fn rebase_failure(&self) -> Option<&DiskError> {
         self.rebase.failure()
     }
@@ -348,8 +349,8 @@ impl<D: Disk> Log<D> {
         self.error.get_or_insert(LogError::Failed(error));
     }
 
-    /// Asks for the values of these slots; refused below [`Self::start`]. About `bytes_max` bytes are read, one value at least.
-    /// [`Self::next_read`] has the answer after some [`Self::poll`].
+    /// Asks for the values of these slots; refused below [`Self::start`]. About `bytes_max` bytes
+    /// are read, one value at least. [`Self::next_read`] has the answer after some [`Self::poll`].
     pub fn start_read(
         &mut self,
         token: u64,
@@ -366,8 +367,8 @@ impl<D: Disk> Log<D> {
         self.reads.next()
     }
 
-    /// All that is complete now is to be read and checked, a piece with each [`Self::scrub`]; what was being scrubbed is
-    /// given up.
+    /// All that is complete now is to be read and checked, a piece with each [`Self::scrub`]; what
+    /// was being scrubbed is given up.
     pub fn begin_scrub(&mut self) {
         self.scrub.begin(self.writer.owner(), &self.holdings);
     }
@@ -377,8 +378,8 @@ impl<D: Disk> Log<D> {
         self.scrub.end();
     }
 
-    /// Reads the next piece, if none is being read; [`Self::next_scrubbed`] has it after some [`Self::poll`]. `false`:
-    /// all was read.
+    /// Reads the next piece, if none is being read; [`Self::next_scrubbed`] has it after some
+    /// [`Self::poll`]. `false`: all was read.
     pub fn scrub(&mut self) -> bool {
         self.scrub.start(&self.holdings, &mut self.disk)
     }
@@ -419,8 +420,8 @@ impl<D: Disk> Log<D> {
         Some(format!("{what} the next segment: {failure}"))
     }
 
-    /// Why what has gathered cannot be written: the segment in use has no room for it, and there is no other.
-    /// Nothing is in flight that could change that.
+    /// Why what has gathered cannot be written: the segment in use has no room for it, and there is
+    /// no other. Nothing is in flight that could change that.
     pub fn obstacle(&self) -> Option<&DiskError> {
         let length = self.gather.next_length()?;
         let waits = self.writer.in_flight() == 0 && !self.writer.has_room(length);
@@ -471,8 +472,8 @@ impl<D: Disk> Log<D> {
         self.writer.position()
     }
 
-    /// The last write that is here, and on stable storage with all before it, as far as they are not known to be damaged. The
-    /// next process finds it, whatever else it finds.
+    /// The last write that is here, and on stable storage with all before it, as far as they are
+    /// not known to be damaged. The next process finds it, whatever else it finds.
     pub fn whole_to(&self) -> u64 {
         let complete_to = self.writer.complete_to();
         match complete_to > self.opened_to.0 {
@@ -507,15 +508,15 @@ impl<D: Disk> Log<D> {
         &self.disk
     }
 
-    /// The disk, for operations on files of other families, and on small files other than `base`. What
-    /// they come to is told by [`Self::next_other`]; the log itself has up to eight operations in flight
-    /// of those that a disk takes.
+    /// The disk, for operations on files of other families, and on small files other than `base`.
+    /// What they come to is told by [`Self::next_other`]; the log itself has up to eight operations
+    /// in flight of those that a disk takes.
     pub fn disk_mut(&mut self) -> &mut D {
         &mut self.disk
     }
 
-    /// What an operation came to that was not the log's, in order. [`Self::poll`] finds it, also when it
-    /// says that the log has failed.
+    /// What an operation came to that was not the log's, in order. [`Self::poll`] finds it, also
+    /// when it says that the log has failed.
     pub fn next_other(&mut self) -> Option<Completed> {
         self.others.pop_front()
     }

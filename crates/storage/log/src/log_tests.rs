@@ -112,8 +112,8 @@ fn what_was_appended_comes_back_after_a_restart() {
     assert!(log.index_entries() < 20, "one entry for many writes");
 }
 
-/// Votes for batches linger until there are enough of them, or until somebody is in a hurry; what is
-/// durable in every class does not.
+/// Votes for batches linger until there are enough of them, or until somebody is in a hurry; what
+/// is durable in every class does not.
 #[test]
 fn what_nobody_waits_for_lingers() {
     let lingering = LogOptions { linger_bytes: 4 << 10, ..options() };
@@ -251,8 +251,8 @@ fn opening_tells_how_much_was_read_up_to_all_of_it() {
     assert!(told.len() > log.segments());
 }
 
-/// [disk-5] A record may say where the bytes are. Recovery gives all such records back, of whatever slots the log has,
-/// in their order; a read gives what was said, also for a part of the slots.
+/// [disk-5] A record may say where the bytes are. Recovery gives all such records back, of whatever
+/// slots the log has, in their order; a read gives what was said, also for a part of the slots.
 #[test]
 fn where_bytes_are_comes_back() {
     let disk = MemoryDisk::new();

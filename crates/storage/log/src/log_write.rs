@@ -125,8 +125,8 @@ impl Header {
         if sound { Ok(header) } else { Err(HeaderFault::Corrupt) }
     }
 
-    /// The segment that a sound header at the start of this block was written to, of whatever version:
-    /// later formats keep the place of the number.
+    /// The segment that a sound header at the start of this block was written to, of whatever
+    /// version: later formats keep the place of the number.
     pub fn segment_of(block: &[u8]) -> Option<Segment> {
         let (covered, sum) = block.get(..HEADER)?.split_last_chunk::<4>()?;
         let sound =

@@ -2,9 +2,9 @@
 //!
 //! A run appends records, submits, lets writes complete in any order, crashes, recovers, four times
 //! over. What recovery gives back must be a beginning of what was appended in this history, and
-//! must hold everything that was ever released or recovered. In some runs the log is trimmed all the
-//! while, and goes on in segments that it had before. The rules are then left out one by one: each
-//! time some run must notice.
+//! must hold everything that was ever released or recovered. In some runs the log is trimmed all
+//! the while, and goes on in segments that it had before. The rules are then left out one by one:
+//! each time some run must notice.
 
 use crate::disk::{EveryFate, MemoryDisk, Pending, PendingKind};
 use quorate_core::{
@@ -441,7 +441,8 @@ fn headers_of_an_earlier_life_are_believed_if_their_epoch_is_ignored() {
     println!("{first:?}");
 }
 
-/// [disk-10] [trim-3] What recovery saw of names and of the base must be durable before it is built on.
+/// [disk-10] [trim-3] What recovery saw of names and of the base must be durable before it is built
+/// on.
 #[test]
 fn names_and_the_base_are_synced_at_start() {
     let (count, first) = trimmed_broken(Mutant::NamesUnsynced);

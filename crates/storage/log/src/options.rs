@@ -39,11 +39,11 @@ pub struct LogOptions {
     /// Its incarnation was raised because votes or promises are gone; whatever is missing now is
     /// known to be.
     pub owns_up: bool,
-    /// A store beside the log has everything below, and took it only from records on stable storage:
-    /// a log that does not know as much has lost its end ([volatile-1]).
+    /// A store beside the log has everything below, and took it only from records on stable
+    /// storage: a log that does not know as much has lost its end ([volatile-1]).
     pub stored_to: Slot,
-    /// Votes for batches gather up to this many bytes, or until [`Log::hurry`](crate::Log::hurry), before a write
-    /// starts: for a class that does not wait for the disk. 0: it starts at once.
+    /// Votes for batches gather up to this many bytes, or until [`Log::hurry`](crate::Log::hurry),
+    /// before a write starts: for a class that does not wait for the disk. 0: it starts at once.
     pub linger_bytes: usize,
 }
 

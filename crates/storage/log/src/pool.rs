@@ -1,12 +1,12 @@
 //! Segments made ahead of need, off the path of a commit ([disk-10]).
 //!
-//! A segment that was trimmed is used again: it gets the next number, and keeps its contents until they
-//! are written over. A few wait for that; of more than those, and of those that have another size than
-//! new ones, one after the other is removed.
+//! A segment that was trimmed is used again: it gets the next number, and keeps its contents until
+//! they are written over. A few wait for that; of more than those, and of those that have another
+//! size than new ones, one after the other is removed.
 //!
-//! One spare waits while the log writes, or as many as are asked for: a burst that they hold finds the
-//! disk free of zeros. When a spare cannot be made the log goes on in the segment
-//! that it has. Once that is full too:
+//! One spare waits while the log writes, or as many as are asked for: a burst that they hold finds
+//! the disk free of zeros. When a spare cannot be made the log goes on in the segment that it has.
+//! Once that is full too:
 //! - no room (ENOSPC, EDQUOT) and no descriptor (EMFILE, ENFILE) are **busy**: records gather, the
 //!   caller pushes back, and as soon as there is room again the log goes on. It lasts as long as it
 //!   lasts, and never becomes an error: nothing was promised that is not kept.
@@ -93,9 +93,9 @@ impl Pool {
         }
     }
 
-    /// A segment with room for `length` bytes and an open file, if one is ready. A spare that is too
-    /// small for the write, which can only be after the segment size was raised, is free for good. An
-    /// error is final.
+    /// A segment with room for `length` bytes and an open file, if one is ready. A spare that is
+    /// too small for the write, which can only be after the segment size was raised, is free for
+    /// good. An error is final.
     pub(crate) fn take<D: Disk>(
         &mut self,
         length: usize,
@@ -289,14 +289,15 @@ impl Pool {
                 self.making.succeeded();
             }
             Err(error) if reused.is_some() && error.lack.is_none() => {
-                // Nobody knows its name until the next start. Another one is used, or made, under the
-                // same number, and takes its place if it has that.
+                // Nobody knows its name until the next start. Another one is used, or made, under
+                // the same number, and takes its place if it has that.
                 if let Some(file) = reused.filter(|_| error.kind == ErrorKind::NotFound) {
                     self.forget(file);
                 }
             }
             Err(error) => {
-                // What lacked room or a descriptor may have its new name already; it is asked for again.
+                // What lacked room or a descriptor may have its new name already; it is asked for
+                // again.
                 if let Some(file) = reused {
                     self.free.push_front(file);
                 }

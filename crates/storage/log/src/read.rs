@@ -238,8 +238,8 @@ fn below_start(range: SlotRange, index: &Index) -> Result<(), LogError> {
     }
 }
 
-/// A piece of the log writes that were read: the slots of its record, its value, whether that is placed, where its
-/// bytes lie.
+/// A piece of the log writes that were read: the slots of its record, its value, whether that is
+/// placed, where its bytes lie.
 type Piece = (SlotRange, (Value, bool), usize, usize);
 
 impl Job {

@@ -1,5 +1,5 @@
-//! Moves the beginning of the log on: the base is replaced, one change at a time, and only then are the
-//! segments before it free ([trim-3]).
+//! Moves the beginning of the log on: the base is replaced, one change at a time, and only then are
+//! the segments before it free ([trim-3]).
 
 use crate::disk::{Disk, DiskError};
 use quorate_core::slot::Slot;

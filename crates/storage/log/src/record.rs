@@ -49,8 +49,8 @@ const PLACED_DECIDED: u8 = 6;
 /// Longest record without the bytes of its value.
 pub const RECORD_HEAD_MAX: usize = 96;
 
-/// Appends everything but the bytes of the value, whose length is `bytes`. They may say, `placed`, where the value's
-/// bytes are.
+/// Appends everything but the bytes of the value, whose length is `bytes`. They may say, `placed`,
+/// where the value's bytes are.
 pub fn encode(record: &Record, placed: bool, bytes: u32, out: &mut Vec<u8>) {
     match *record {
         Record::Round { ballot } => {

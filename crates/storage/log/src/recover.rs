@@ -46,15 +46,15 @@ pub struct Damage {
 pub struct Recovery {
     /// Where the log begins.
     pub base: Base,
-    /// As restated by the last log write; `decided_to` moved on to the start of the log, and over slots
-    /// that are known as decided by their records. Both positions start at [`Slot::FIRST`].
+    /// As restated by the last log write; `decided_to` moved on to the start of the log, and over
+    /// slots that are known as decided by their records. Both positions start at [`Slot::FIRST`].
     pub hard: HardState,
     /// Votes from `hard.decided_to` on, in slot order; the last, hence highest, ballot per slot.
     pub votes: Vec<Extent>,
     /// Reconfigurations from the start of the log on and below `hard.decided_to`, in order.
     pub reconfigurations: Vec<(Slot, Value)>,
-    /// What [`crate::Log::append_placed`] was given for slots from the start of the log on, in the order of the records;
-    /// later ones may speak of the same slots.
+    /// What [`crate::Log::append_placed`] was given for slots from the start of the log on, in the
+    /// order of the records; later ones may speak of the same slots.
     pub placed: Vec<(SlotRange, Value, Vec<u8>)>,
     /// Bytes behind the end that were written but never released, and are ignored.
     pub torn_tail_bytes: u64,
@@ -64,7 +64,8 @@ pub struct Recovery {
     pub records: u64,
     /// Number of the log write that comes next; 1 in an empty log.
     pub next_seq: u64,
-    /// Number of the last one that is here whole, or that was trimmed. Behind it some may be missing that were complete.
+    /// Number of the last one that is here whole, or that was trimmed. Behind it some may be
+    /// missing that were complete.
     pub whole_to: u64,
     /// The incarnation that the last of them was written in, if there is one.
     pub incarnation: Option<Incarnation>,
@@ -129,8 +130,8 @@ pub(crate) fn recover<D: Disk>(
     Ok(Opened { recovery, walked, index, holdings, highest })
 }
 
-/// [volatile-1] What is missing at the end of the log, so that nothing in it can tell: segments up to
-/// `made` there were, and `last` is the last one there is.
+/// [volatile-1] What is missing at the end of the log, so that nothing in it can tell: segments up
+/// to `made` there were, and `last` is the last one there is.
 fn lost_segments(last: Option<Segment>, made: Option<Segment>, used: bool) -> Option<String> {
     match (last, made) {
         (None, None) if used => Some("the folder of segments is empty".to_owned()),

@@ -261,8 +261,8 @@ fn whichever_name_a_segment_has_after_a_crash_the_log_goes_on() {
     }
 }
 
-/// [disk-3] What lies in a recycled segment from another node's days, as after a restore under a new
-/// identity, is nobody's business.
+/// [disk-3] What lies in a recycled segment from another node's days, as after a restore under a
+/// new identity, is nobody's business.
 #[test]
 fn whose_an_earlier_life_was_does_not_matter() {
     let other = LogOptions { cluster: 8, ..options() };

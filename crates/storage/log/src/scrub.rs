@@ -1,8 +1,8 @@
-//! Reads the log in use from its first complete write to its last, a piece at a time, and says what is not what was
-//! written. `docs/spec/scrub.md` has the rules.
+//! Reads the log in use from its first complete write to its last, a piece at a time, and says what
+//! is not what was written. `docs/spec/scrub.md` has the rules.
 //!
-//! Unlike the walk of a recovery it changes nothing and judges nothing: what was lost by damage only a read of the slots
-//! says, and what a node has forgotten only its next start ([scrub-1]).
+//! Unlike the walk of a recovery it changes nothing and judges nothing: what was lost by damage
+//! only a read of the slots says, and what a node has forgotten only its next start ([scrub-1]).
 
 use quorate_core::slot::SlotRange;
 
@@ -30,8 +30,9 @@ pub struct DamagedWrites {
     pub bytes: u64,
     /// What was found.
     pub reason: String,
-    /// [scrub-2] Slots whose last word may lie there, as they are read together: reading the first of each tells what of all of
-    /// them is lost, and the others stay. None: nothing that lies there is needed.
+    /// [scrub-2] Slots whose last word may lie there, as they are read together: reading the first
+    /// of each tells what of all of them is lost, and the others stay. None: nothing that lies
+    /// there is needed.
     pub slots: Vec<SlotRange>,
 }
 
@@ -42,7 +43,8 @@ pub struct ScrubbedPiece {
     pub bytes: u64,
     /// Damage that ends in it.
     pub damaged: Vec<DamagedWrites>,
-    /// It could not be read now, for want of descriptors: nothing is known of it, and it comes again.
+    /// It could not be read now, for want of descriptors: nothing is known of it, and it comes
+    /// again.
     pub not_now: bool,
 }
 

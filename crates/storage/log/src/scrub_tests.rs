@@ -1,4 +1,5 @@
-//! A running log is read through: whatever a disk may have done to it is found, and nothing else is.
+//! A running log is read through: whatever a disk may have done to it is found, and nothing else
+//! is.
 
 use crate::disk::{BLOCK, MemoryDisk};
 use quorate_core::{
@@ -145,7 +146,8 @@ fn a_large_write_is_checked_piece_by_piece() {
     assert!(damaged[0].reason.contains("body"), "{damaged:?}");
 }
 
-/// [scrub-2] The slots that damage may have taken are read once more: what is sound next to it is not lost.
+/// [scrub-2] The slots that damage may have taken are read once more: what is sound next to it is
+/// not lost.
 #[test]
 fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
     let disk = MemoryDisk::new();
@@ -174,8 +176,9 @@ fn what_is_lost_a_read_says_and_what_was_recorded_again_is_superseded() {
     assert_eq!((damage.ranges, damage.forgotten), (vec![], false));
 }
 
-/// [scrub-1] The only place that says what was promised last is damaged. A start before anything follows takes it for torn,
-/// which [model-3] leaves out; so what is in memory is said again, and the start misses nothing.
+/// [scrub-1] The only place that says what was promised last is damaged. A start before anything
+/// follows takes it for torn, which [model-3] leaves out; so what is in memory is said again, and
+/// the start misses nothing.
 #[test]
 fn a_hard_state_that_is_restated_is_not_forgotten() {
     for restates in [false, true] {

@@ -1,5 +1,5 @@
-//! A log that begins later than with its first slot: what it remembers, what it refuses, what it says
-//! of damage.
+//! A log that begins later than with its first slot: what it remembers, what it refuses, what it
+//! says of damage.
 
 use crate::disk::{BLOCK, Disk as _, Fault, MemoryDisk, Pending, PendingKind, SmallFiles as _};
 use quorate_core::{

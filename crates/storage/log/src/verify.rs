@@ -33,7 +33,8 @@ pub struct Verified {
     pub start: Slot,
     /// How many records can be read.
     pub records: u64,
-    /// Every slot below is known as decided: of several folders the one with the most has all that the others know.
+    /// Every slot below is known as decided: of several folders the one with the most has all that
+    /// the others know.
     pub decided: Slot,
     /// The slot behind the highest that was voted for, or is known as decided.
     pub next: Slot,

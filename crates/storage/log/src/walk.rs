@@ -152,8 +152,8 @@ impl<S: Source> Walk<'_, S> {
         for index in 0..self.files.len() {
             let file = self.files[index];
             let mut scanned = Scanned::default();
-            // A lost first block makes it worth looking further. A segment that was never written to
-            // under its number is looked through once, here.
+            // A lost first block makes it worth looking further. A segment that was never written
+            // to under its number is looked through once, here.
             for offset in (0..file.bytes).step_by(BLOCK) {
                 match self.look(index, offset)? {
                     Ok(header) => {
@@ -443,9 +443,9 @@ impl<S: Source> Walk<'_, S> {
         })
     }
 
-    /// Bytes of log writes of this segment's epoch from `from` on. What else is there was left by its
-    /// earlier lives, or by writes that did not even get as far as a header: both are written over, and
-    /// no reader will take them for ours.
+    /// Bytes of log writes of this segment's epoch from `from` on. What else is there was left by
+    /// its earlier lives, or by writes that did not even get as far as a header: both are written
+    /// over, and no reader will take them for ours.
     fn torn_bytes(&mut self, index: usize, from: u64) -> Result<u64, LogError> {
         let file = self.files[index];
         if self.scanned[index].first.is_none() {

@@ -1,8 +1,10 @@
-//! What keeping bytes costs: MB/s, and writes and flushes per MB, for puts of 100 B, 4 KiB and 64 KiB.
+//! What keeping bytes costs: MB/s, and writes and flushes per MB, for puts of 100 B, 4 KiB and 64
+//! KiB.
 //!
-//! `cargo bench -p quorate-stream --bench store -- [--driver uring|file] [--mib N] [--streams N] [--checkpoint MiB]
-//! [--folder DIR]`. Puts go round the streams as fast as the store has room; every so many MiB a checkpoint is made,
-//! and one at the end, which is waited for. One line each: `put=… streams=… MB/s=… writes/MB=… flushes/MB=…`.
+//! `cargo bench -p quorate-stream --bench store -- [--driver uring|file] [--mib N] [--streams N]
+//! [--checkpoint MiB] [--folder DIR]`. Puts go round the streams as fast as the store has room;
+//! every so many MiB a checkpoint is made, and one at the end, which is waited for. One line each:
+//! `put=… streams=… MB/s=… writes/MB=… flushes/MB=…`.
 #![allow(clippy::print_stdout, reason = "a report")]
 #![allow(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
 

@@ -9,8 +9,8 @@ use crate::{
     name::Name,
 };
 
-/// Who writes: drawn at random by a client, and shown again when it comes back. Whoever shows another
-/// one is somebody else.
+/// Who writes: drawn at random by a client, and shown again when it comes back. Whoever shows
+/// another one is somebody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writer(pub u128);
 
@@ -27,8 +27,8 @@ pub enum How {
     Continue,
 }
 
-/// A change of the table. `Open` is one value: it ends the piece before and begins the next at the exact
-/// position ([stream-10]).
+/// A change of the table. `Open` is one value: it ends the piece before and begins the next at the
+/// exact position ([stream-10]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// A new piece of a stream begins.
@@ -70,15 +70,16 @@ pub enum Command {
         /// How much of it, how long.
         keep: Retention,
     },
-    /// It is this time: what is older than its stream is kept for may be forgotten. Asked by a leader; no
-    /// node executes it by its own clock ([session-3]).
+    /// It is this time: what is older than its stream is kept for may be forgotten. Asked by a
+    /// leader; no node executes it by its own clock ([session-3]).
     Age {
         /// Unix time in milliseconds at the leader.
         now_ms: u64,
     },
 }
 
-/// How much of a stream is kept. What is beyond either bound may be forgotten; without any, all is kept.
+/// How much of a stream is kept. What is beyond either bound may be forgotten; without any, all is
+/// kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// At most so many bytes, of those that came last.

@@ -1,10 +1,10 @@
 //! The table of streams: replicated state, equal on every node behind equal slots ([snap-1]).
 //!
 //! An *inner stream* is the paper's: the bytes that one client sent to one owner, numbered from 0
-//! (Zero-copy Paxos, "Input and output streams"). A *named stream* is what users see: a list of pieces
-//! ⟨inner stream, first position⟩ that continue one another without gap or repeat. Only the last piece of
-//! a stream may be open, and only between the command that opened it and its close are its bytes
-//! appended: [`Table::append`] is the one rule that decides which ([stream-4]).
+//! (Zero-copy Paxos, "Input and output streams"). A *named stream* is what users see: a list of
+//! pieces ⟨inner stream, first position⟩ that continue one another without gap or repeat. Only the
+//! last piece of a stream may be open, and only between the command that opened it and its close
+//! are its bytes appended: [`Table::append`] is the one rule that decides which ([stream-4]).
 //!
 //! Nothing here reads a clock or depends on anything but the commands and values that were applied.
 
@@ -31,7 +31,8 @@ pub const STREAMS_MAX: usize = 16_384;
 /// Most pieces of one stream: a reconnected writer begins one, unless the one before is empty.
 pub const PIECES_MAX: usize = 16_384;
 
-/// So many writers are remembered after others took a stream over: a command is not late by more of them.
+/// So many writers are remembered after others took a stream over: a command is not late by more of
+/// them.
 const FORMER_MAX: usize = 256;
 /// Most marks of a stream: how finely its age is known.
 const MARKS_MAX: usize = 128;
@@ -58,8 +59,8 @@ struct Stream {
     open: bool,
     /// The last who opened it.
     writer: Writer,
-    /// Who wrote to it before somebody else did, the last of them last: a command of theirs that comes late
-    /// must not undo that.
+    /// Who wrote to it before somebody else did, the last of them last: a command of theirs that
+    /// comes late must not undo that.
     former: VecDeque<Writer>,
     /// Positions below are forgotten.
     start: u64,
@@ -67,7 +68,8 @@ struct Stream {
     end: u64,
     /// How much is kept.
     keep: Retention,
-    /// With a bound of age: when, at the latest, the bytes below a position were appended. In order.
+    /// With a bound of age: when, at the latest, the bytes below a position were appended. In
+    /// order.
     marks: VecDeque<(u64, u64)>,
     /// In order; pieces that lie wholly below `start` are dropped, but for the last.
     pieces: Vec<Piece>,
@@ -172,8 +174,9 @@ pub struct Table {
     open: BTreeMap<StreamName, Name>,
     /// All inner streams of all pieces.
     known: BTreeSet<StreamName>,
-    /// The last boot of each owner that opened a stream, and its number. An owner counts, and its commands
-    /// are executed in its order: what is not above was opened before, and never will be again.
+    /// The last boot of each owner that opened a stream, and its number. An owner counts, and its
+    /// commands are executed in its order: what is not above was opened before, and never will be
+    /// again.
     last: BTreeMap<NodeId, (u32, u32)>,
     changes: VecDeque<Change>,
     /// The id of the stream that was created last.
@@ -183,9 +186,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// [stream-4] The append rule: a decided byte of content is appended iff its inner stream is open and its
-    /// position is the next one; otherwise it is a no-op. Per byte, and so the same however a range is cut.
-    /// Gives the positions of the inner stream that were appended; empty if none were.
+    /// [stream-4] The append rule: a decided byte of content is appended iff its inner stream is
+    /// open and its position is the next one; otherwise it is a no-op. Per byte, and so the same
+    /// however a range is cut. Gives the positions of the inner stream that were appended; empty if
+    /// none were.
     pub fn append(&mut self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let Some(name) = self.open.get(&stream) else {
             return 0..0;
@@ -210,8 +214,9 @@ impl Table {
         next.is_some_and(|next| !appended(offset, range, next).is_empty())
     }
 
-    /// [stream-4] The positions of content in these slots that may still be appended, as things stand
-    /// behind what was applied: the others are no-ops whatever is decided before them, and need no bytes.
+    /// [stream-4] The positions of content in these slots that may still be appended, as things
+    /// stand behind what was applied: the others are no-ops whatever is decided before them, and
+    /// need no bytes.
     pub fn may_append(&self, stream: StreamName, offset: u64, range: SlotRange) -> Range<u64> {
         let positions = positions(offset, range);
         match self.next(stream) {
@@ -255,8 +260,8 @@ impl Table {
         self.open.keys().copied()
     }
 
-    /// The same streams as a new group begins with them ([restore-1]): the owners of open pieces are no nodes of it,
-    /// so these end where they are. Whoever wrote may go on, with a new piece.
+    /// The same streams as a new group begins with them ([restore-1]): the owners of open pieces
+    /// are no nodes of it, so these end where they are. Whoever wrote may go on, with a new piece.
     #[must_use]
     pub fn with_all_closed(mut self) -> Self {
         for stream in self.open().collect::<Vec<_>>() {
@@ -395,7 +400,8 @@ impl Table {
     }
 
     fn close_piece(&mut self, stream: StreamName, finish: bool) -> Reply {
-        // Who is fenced learns where its piece ended from whoever took over; here it is only closed.
+        // Who is fenced learns where its piece ended from whoever took over; here it is only
+        // closed.
         let Some(name) = self.end_piece(stream) else {
             return match self.known.contains(&stream) {
                 true => Err(Denied::Fenced),
@@ -436,8 +442,8 @@ impl Table {
         Ok(Done::Retained)
     }
 
-    /// [trim-2] What was appended before the last mark that is old enough is too old, too: a byte is kept
-    /// for longer than its stream says by what lies between two marks, never shorter.
+    /// [trim-2] What was appended before the last mark that is old enough is too old, too: a byte
+    /// is kept for longer than its stream says by what lies between two marks, never shorter.
     fn age(&mut self, now_ms: u64) -> Done {
         let mut old = Vec::new();
         for (name, named) in &mut self.streams {
@@ -467,7 +473,8 @@ impl Table {
         Done::Aged
     }
 
-    /// The positions below which streams with a bound of bytes have too many, if that is at least `worth`.
+    /// The positions below which streams with a bound of bytes have too many, if that is at least
+    /// `worth`.
     pub fn overfull(&self, worth: u64) -> impl Iterator<Item = (&Name, u64)> + '_ {
         self.streams.iter().filter_map(move |(name, named)| {
             let before = named.end.saturating_sub(named.keep.bytes?);
@@ -578,7 +585,8 @@ fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     at(range.from)..at(range.to)
 }
 
-/// [stream-1], [stream-4] Those of a run that are appended to an open stream whose next position is `next`.
+/// [stream-1], [stream-4] Those of a run that are appended to an open stream whose next position is
+/// `next`.
 fn appended(offset: u64, range: SlotRange, next: u64) -> Range<u64> {
     let positions = positions(offset, range);
     // Slots below the offset have no position: such a run is nobody's.

@@ -1,5 +1,5 @@
-//! What a node's log says was executed of the batches of clients by frames: each name's in the order of their numbers, one
-//! that comes again or too early not at all.
+//! What a node's log says was executed of the batches of clients by frames: each name's in the
+//! order of their numbers, one that comes again or too early not at all.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 

@@ -21,7 +21,8 @@ pub(super) struct Measured {
     pub(super) slowest_mbit: f64,
     /// CPU seconds of all its processes for 10⁹ bytes of payload.
     pub(super) cpu_s_per_gb: f64,
-    /// Share of the machine that others took; what the kernel does for a system in threads of its own is in it.
+    /// Share of the machine that others took; what the kernel does for a system in threads of its
+    /// own is in it.
     pub(super) foreign_cpu: f64,
     /// Packets that a processor's queue dropped, which all namespaces share.
     pub(super) dropped: f64,

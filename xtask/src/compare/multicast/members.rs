@@ -1,8 +1,8 @@
 //! A turn of any other system: a process in each namespace, one of which sends.
 //!
-//! What they say is told in bench-compare/README.md: `up` when it is started, `ready` when it knows all others,
-//! and a receiver, at the end, how many bytes came in how many nanoseconds. A line tells the sender to begin; the end of that pipe
-//! tells everybody to stop.
+//! What they say is told in bench-compare/README.md: `up` when it is started, `ready` when it knows
+//! all others, and a receiver, at the end, how many bytes came in how many nanoseconds. A line
+//! tells the sender to begin; the end of that pipe tells everybody to stop.
 
 use std::{
     fs::{self, File},

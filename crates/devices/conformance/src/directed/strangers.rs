@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// What every program must do alike: frames that are not ours, or not whole; control; counters at the end.
+/// What every program must do alike: frames that are not ours, or not whole; control; counters at
+/// the end.
 pub(super) fn strangers(program: Program) -> Vec<Case> {
     let read = |slot| owner(&of(program, about(Type::Read, slot)));
     let good = match program {

@@ -1,5 +1,5 @@
-//! Owners of devices in a few lines: they fence, read out, import, promise, propose again, arm, start; they take an
-//! allocation back and go on by themselves.
+//! Owners of devices in a few lines: they fence, read out, import, promise, propose again, arm,
+//! start; they take an allocation back and go on by themselves.
 
 use std::collections::BTreeMap;
 
@@ -182,8 +182,9 @@ impl Group {
         self.note(member, ballot, slot, number)
     }
 
-    /// Somebody leads: phase 1 with a quorum, what was found is proposed again, then devices are armed and started. The
-    /// leader before need not know: its coordinator goes on, unless it is the same node. Some die on the way.
+    /// Somebody leads: phase 1 with a quorum, what was found is proposed again, then devices are
+    /// armed and started. The leader before need not know: its coordinator goes on, unless it is
+    /// the same node. Some die on the way.
     pub(super) fn begin_ballot(&mut self) -> Result<(), String> {
         self.ballots += 1;
         let ballot = self.lead.ballot + 1 + self.dice.below(3);
@@ -255,7 +256,8 @@ impl Group {
         self.arm(member)
     }
 
-    /// [offload-14] As far as a quorum of those that are armed, and the coordinator itself, have room.
+    /// [offload-14] As far as a quorum of those that are armed, and the coordinator itself, have
+    /// room.
     fn limit(&self, own_floor: Slot) -> Slot {
         let mut floors: Vec<Slot> =
             self.lead.armed.iter().map(|member| self.members[*member].floor).collect();
@@ -263,7 +265,8 @@ impl Group {
         own_floor.min(floors[QUORUM - 1]) + WINDOW
     }
 
-    /// [offload-5] From its own next slot on, all below being decided, only the device gives out slots of the ballot.
+    /// [offload-5] From its own next slot on, all below being decided, only the device gives out
+    /// slots of the ballot.
     fn start(&mut self) -> Result<(), String> {
         let (node, next) = (self.lead.node, self.lead.next);
         let mut start = call(Type::Arm, 0);
@@ -329,7 +332,8 @@ impl Group {
         Ok(())
     }
 
-    /// [offload-14] Any member's floor, and the coordinator's floor and limit, up to what is decided.
+    /// [offload-14] Any member's floor, and the coordinator's floor and limit, up to what is
+    /// decided.
     pub(super) fn raise_floors(&mut self) -> Result<(), String> {
         let member = self.dice.index(MEMBERS);
         let from = self.members[member].floor;
@@ -350,7 +354,8 @@ impl Group {
         Ok(())
     }
 
-    /// A coordinator loses its memory, and has another name from then on; who leads with it steps down ([offload-9]).
+    /// A coordinator loses its memory, and has another name from then on; who leads with it steps
+    /// down ([offload-9]).
     pub(super) fn power_goes(&mut self) -> Result<(), String> {
         let node = self.dice.index(self.proposers.len());
         self.proposers[node].device.step(&Event::Power)?;

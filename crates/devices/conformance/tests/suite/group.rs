@@ -1,5 +1,5 @@
-//! Groups of devices under faults, judged by what is chosen; and that the judge sees a device, or an owner, that breaks
-//! a rule.
+//! Groups of devices under faults, judged by what is chosen; and that the judge sees a device, or
+//! an owner, that breaks a rule.
 
 use quorate_conformance::{
     group::{EVENTS, Group, Omitted},
@@ -41,7 +41,8 @@ fn what_is_chosen_stays_chosen() {
     assert!(slots > 100 * RUNS && decisions > 50 * RUNS && ballots > 10 * RUNS);
 }
 
-/// Those that a group can notice: what they break is seen in what is chosen, not in the bytes of one answer.
+/// Those that a group can notice: what they break is seen in what is chosen, not in the bytes of
+/// one answer.
 #[test]
 fn a_device_that_breaks_a_rule_is_seen() {
     let mutants = mutant::all().unwrap();

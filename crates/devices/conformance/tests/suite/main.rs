@@ -1,4 +1,5 @@
-//! The tests of `quorate-conformance` that stand outside of it: one program, a module for each subject.
+//! The tests of `quorate-conformance` that stand outside of it: one program, a module for each
+//! subject.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 

@@ -1,4 +1,5 @@
-//! Rooms wider and narrower than that of the vectors: what is built for another one does there what the reference does.
+//! Rooms wider and narrower than that of the vectors: what is built for another one does there what
+//! the reference does.
 
 use std::{
     collections::BTreeSet,
@@ -79,7 +80,8 @@ fn the_cores_do_what_the_reference_does_in_a_wider_room() {
     }
 }
 
-/// The shortest frames: of two words on a wide bus in both forms, so that what is stored is asked for at once.
+/// The shortest frames: of two words on a wide bus in both forms, so that what is stored is asked
+/// for at once.
 #[test]
 #[ignore = "Verilator needs a minute to build the cores; nightly"]
 fn the_wide_cores_do_what_the_reference_does_in_the_narrowest_room() {

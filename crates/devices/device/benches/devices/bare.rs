@@ -148,7 +148,8 @@ pub(crate) fn packet(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     Ok(())
 }
 
-/// Over UDP to a group. Programs see raw frames, so that nobody sums a datagram that the kernel has summed.
+/// Over UDP to a group. Programs see raw frames, so that nobody sums a datagram that the kernel has
+/// summed.
 pub(crate) fn udp(host: u8, room: usize, over: &AtomicBool) -> Fallible<()> {
     let mut machine = Machine::new(host, room)?;
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT))?;

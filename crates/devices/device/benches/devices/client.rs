@@ -1,4 +1,5 @@
-//! A closed loop from outside: so many values outstanding, each timed from its submit to its decision.
+//! A closed loop from outside: so many values outstanding, each timed from its submit to its
+//! decision.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
@@ -185,7 +186,8 @@ fn raw(header: &Header, room: &[u8], host: u8) -> Fallible<Vec<u8>> {
     Ok(frame)
 }
 
-/// Asks an acceptor alone for votes, one for each of half its cells: for what a vote costs in the kernel.
+/// Asks an acceptor alone for votes, one for each of half its cells: for what a vote costs in the
+/// kernel.
 pub(crate) fn votes(room: &str) -> Fallible<()> {
     let (bytes, value) = value(room.parse()?)?;
     let header = Header { kind: Type::Phase2a, ballot: BALLOT, ..Header::submit(5, value, 0) };

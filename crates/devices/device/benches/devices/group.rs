@@ -86,8 +86,8 @@ pub(crate) const BALLOT: PackedBallot = PackedBallot(0x0001_0000_0002_0001);
 pub(crate) const BOOT: u32 = 77;
 /// Of each program.
 pub(crate) const CELLS: u32 = 1 << 14;
-/// The tap of a device in the kernel: what an owner that looks every few milliseconds does not let run full, and not more:
-/// a longer one is never in the processor's cache.
+/// The tap of a device in the kernel: what an owner that looks every few milliseconds does not let
+/// run full, and not more: a longer one is never in the processor's cache.
 const fn tap_bytes(room: usize) -> u32 {
     if room <= 64 { 1 << 20 } else { 1 << 22 }
 }
@@ -114,7 +114,8 @@ pub(crate) const fn address(machine: u8) -> Address {
 pub(crate) const EVERYBODY: Address =
     Address { mac: [0x03, 0, 0, 0, 0, 0x55], ip: [239, 9, 0, 1], port: PORT };
 
-/// Decisions go to a group in which clients are, too; those of `quorate-device` by UDP go to everybody.
+/// Decisions go to a group in which clients are, too; those of `quorate-device` by UDP go to
+/// everybody.
 pub(crate) const DECISIONS: Address =
     Address { mac: [0x03, 0, 0, 0, 0, 0x56], ip: [239, 9, 0, 2], port: PORT };
 
@@ -132,8 +133,8 @@ pub(crate) fn decisions() -> Routes {
     Routes::of(&[DECISIONS]).expect("one")
 }
 
-/// Set: followers' votes go to the leader alone, as if the record that they are armed with named it. What a layout of
-/// addresses costs.
+/// Set: followers' votes go to the leader alone, as if the record that they are armed with named
+/// it. What a layout of addresses costs.
 pub(crate) const VOTES: &str = "QUORATE_DEVICES_VOTES_TO_LEADER";
 
 /// Where votes go.

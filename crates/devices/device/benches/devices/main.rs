@@ -1,7 +1,9 @@
-//! What a decision costs by devices of several kinds: three hosts and a client on a bridge, each in a namespace of its own.
+//! What a decision costs by devices of several kinds: three hosts and a client on a bridge, each in
+//! a namespace of its own.
 //!
-//! `run [--quick] [--only=KIND,…]` lays the network, starts processes of this program in it, measures in turns and prints a table. The
-//! rest is for those processes. `cargo xtask bench device` calls it.
+//! `run [--quick] [--only=KIND,…]` lays the network, starts processes of this program in it,
+//! measures in turns and prints a table. The rest is for those processes. `cargo xtask bench
+//! device` calls it.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 mod bare;

@@ -106,7 +106,8 @@ impl Network {
         Ok(())
     }
 
-    /// What the kernel counts for a run of those programs, which do nothing; `None`: there are none, or it did not count.
+    /// What the kernel counts for a run of those programs, which do nothing; `None`: there are
+    /// none, or it did not count.
     pub(crate) fn nothing(&self) -> Fallible<Option<f64>> {
         let (mut nanos, mut runs) = (0.0, 0.0);
         for passing in &self.passing {

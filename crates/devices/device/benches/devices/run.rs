@@ -86,7 +86,8 @@ fn cpus() -> Fallible<[CpuSet; 2]> {
 }
 
 impl Bench {
-    /// With all hosts beside the client, and on another processor; the kernel's run where frames come in anyway.
+    /// With all hosts beside the client, and on another processor; the kernel's run where frames
+    /// come in anyway.
     fn measure(&mut self, kind: Kind, room: usize) -> Fallible<Vec<(Key, Sample)>> {
         let layouts: &[usize] = if kind.is_kernel() { &[1] } else { &[0, 1] };
         let mut samples = Vec::new();

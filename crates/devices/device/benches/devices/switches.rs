@@ -1,4 +1,5 @@
-//! Context switches of processes: those that they made themselves by waiting, and those that others made them make.
+//! Context switches of processes: those that they made themselves by waiting, and those that others
+//! made them make.
 
 use std::{fs, path::Path};
 

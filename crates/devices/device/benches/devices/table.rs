@@ -46,7 +46,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Each kind on the processors on which it did best; the last column is the kernel's rate by that of the row, by rounds.
+/// Each kind on the processors on which it did best; the last column is the kernel's rate by that
+/// of the row, by rounds.
 pub(crate) fn print(samples: &BTreeMap<Key, Vec<Sample>>) {
     println!(
         "| value | outstanding | devices | hosts | decisions/s | p50 | p99 | switches per decision | and forced ones | native XDP is | tc is |"

@@ -1,4 +1,5 @@
-//! A program in which every name is a number: variables are slots of one array, controls and actions are in place.
+//! A program in which every name is a number: variables are slots of one array, controls and
+//! actions are in place.
 
 use crate::p4::{Place, ast::Binary};
 
@@ -142,7 +143,8 @@ pub(crate) const fn ones(width: u32) -> u128 {
     if width >= 128 { u128::MAX } else { (1 << width) - 1 }
 }
 
-/// What an operator makes of two numbers; `width` is that of the result, or of both sides of a comparison.
+/// What an operator makes of two numbers; `width` is that of the result, or of both sides of a
+/// comparison.
 pub(crate) fn binary(operator: Binary, a: u128, b: u128, width: u32, right: u32) -> u128 {
     let most = ones(width);
     let shift = |by: u128| u32::try_from(by).ok().filter(|by| *by < width);

@@ -1,4 +1,5 @@
-//! Names and types: every name becomes a slot, every expression has a type, every control and action is put in place.
+//! Names and types: every name becomes a slot, every expression has a type, every control and
+//! action is put in place.
 
 mod call;
 mod control;

@@ -1,4 +1,5 @@
-//! A packet goes through: parser, verification, ingress, copies, egress, checksums, deparser, as v1model has them.
+//! A packet goes through: parser, verification, ingress, copies, egress, checksums, deparser, as
+//! v1model has them.
 
 mod bytes;
 

@@ -28,8 +28,9 @@ pub fn committed() -> Sources {
 pub struct Switch(Machine);
 
 impl Switch {
-    /// The program of this name (`acceptor`, `coordinator`) with registers of zero: `cells` slots, a power of two, and
-    /// `room` bytes for a value (32, 64 or 128). What is wrong with the program has file, line and column.
+    /// The program of this name (`acceptor`, `coordinator`) with registers of zero: `cells` slots,
+    /// a power of two, and `room` bytes for a value (32, 64 or 128). What is wrong with the program
+    /// has file, line and column.
     pub fn new(
         sources: &Sources,
         program: &str,

@@ -20,7 +20,8 @@ use crate::{
     xdp::Failed,
 };
 
-/// How long a folder may be locked by who looks whether its owner lives, and how often that is looked at.
+/// How long a folder may be locked by who looks whether its owner lives, and how often that is
+/// looked at.
 const PATIENCE: Duration = Duration::from_millis(200);
 const PACE: Duration = Duration::from_millis(10);
 
@@ -88,8 +89,8 @@ pub(crate) fn root() -> Option<PathBuf> {
     is_mounted(root).then(|| root.join("quorate"))
 }
 
-/// Where pins of devices at an interface are, whoever has it. Names of interfaces are those of a network namespace, and
-/// the file system is that of all. It is mounted if it is not.
+/// Where pins of devices at an interface are, whoever has it. Names of interfaces are those of a
+/// network namespace, and the file system is that of all. It is mounted if it is not.
 pub(crate) fn folder(interface: &str) -> Result<PathBuf, Failed> {
     let root = Path::new(FILE_SYSTEM);
     if !is_mounted(root) {

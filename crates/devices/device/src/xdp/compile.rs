@@ -1,4 +1,5 @@
-//! How the programs of `crates/devices/programs/xdp/bpf` become objects: for the build script, and for faults that are planted.
+//! How the programs of `crates/devices/programs/xdp/bpf` become objects: for the build script, and
+//! for faults that are planted.
 //!
 //! Without anything of this crate, since the build script includes the file.
 
@@ -24,7 +25,8 @@ fn tool(variable: &str, name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Compiles one program of this folder. What it says of its own place in the file system is cut off.
+/// Compiles one program of this folder. What it says of its own place in the file system is cut
+/// off.
 pub fn compile(clang: &Path, sources: &Path, program: &str, to: &Path) -> Result<(), String> {
     let output = Command::new(clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-fno-builtin"])

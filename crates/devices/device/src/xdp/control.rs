@@ -1,4 +1,5 @@
-//! What an owner asks of its device, as calls: each is one frame into the owner's port, and the frame that comes back.
+//! What an owner asks of its device, as calls: each is one frame into the owner's port, and the
+//! frame that comes back.
 
 use quorate_offload::{
     Descriptor, Form, Header, Number, PackedBallot, Reason, State, Type,
@@ -69,7 +70,8 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-5] Votes in this ballot from now on. Again with the same ballot: the answer to a lost answer.
+    /// [offload-5] Votes in this ballot from now on. Again with the same ballot: the answer to a
+    /// lost answer.
     pub fn arm(&self, number: Number, arm: Arm) -> Result<State, Failed> {
         if arm.position >= 16 {
             return Err(Failed::Refused(Reason::Range));
@@ -95,7 +97,8 @@ impl Calls<'_> {
         self.control(&header)
     }
 
-    /// [offload-8] [offload-12] Votes, or gives out and counts, no more. The owner drains before it reads.
+    /// [offload-8] [offload-12] Votes, or gives out and counts, no more. The owner drains before it
+    /// reads.
     pub fn fence(&self, number: Number) -> Result<State, Failed> {
         self.control(&self.call(Type::Fence, number))
     }
@@ -121,8 +124,8 @@ impl Calls<'_> {
         }))
     }
 
-    /// [offload-19] The proposal of a slot once more: a frame that the owner sends on the network. The kernel sends
-    /// nothing that did not arrive.
+    /// [offload-19] The proposal of a slot once more: a frame that the owner sends on the network.
+    /// The kernel sends nothing that did not arrive.
     pub fn tick(&self, slot: u64, form: Form) -> Result<Vec<u8>, Failed> {
         let mut header = self.plain(Type::Tick);
         header.slot = slot;

@@ -9,7 +9,8 @@ use crate::xdp::{Failed, object};
 /// What a socket gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
-    /// Raw frames of devices, with what is before the header ([`quorate_offload::Form::Raw`]): a packet socket.
+    /// Raw frames of devices, with what is before the header ([`quorate_offload::Form::Raw`]): a
+    /// packet socket.
     Frames,
     /// Headers and values: a socket of UDP.
     Datagrams,

@@ -1,4 +1,5 @@
-//! A device in the kernel, and its owner's port: frames go in and come out, as in the reference programs.
+//! A device in the kernel, and its owner's port: frames go in and come out, as in the reference
+//! programs.
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -253,9 +254,9 @@ impl Device {
         })
     }
 
-    /// A frame goes in, by hand; what comes out lies in the same buffer. A frame for the owner of what leaves for the
-    /// network, too, is in the tap then. Many threads may do this at once. The kernel runs nothing on less than an
-    /// Ethernet header, as no driver hands it on.
+    /// A frame goes in, by hand; what comes out lies in the same buffer. A frame for the owner of
+    /// what leaves for the network, too, is in the tap then. Many threads may do this at once. The
+    /// kernel runs nothing on less than an Ethernet header, as no driver hands it on.
     pub fn put(&self, entry: Entry, frame: &mut Vec<u8>) -> Result<Fate, Failed> {
         self.put_often(entry, frame, 1)
     }
@@ -299,7 +300,8 @@ impl Device {
         self.tap.as_fd()
     }
 
-    /// Frames by what became of them, over all CPUs and programs, and last what the tap had no room for.
+    /// Frames by what became of them, over all CPUs and programs, and last what the tap had no room
+    /// for.
     pub fn counters(&self) -> Result<[u64; COUNTERS + 1], Failed> {
         let mut sum = [0; COUNTERS + 1];
         for program in 0..self.role.programs() {
@@ -312,7 +314,8 @@ impl Device {
         Ok(sum)
     }
 
-    /// [offload-14] What was counted, but had no room in the tap: before the floor passes it, the owner reads those cells.
+    /// [offload-14] What was counted, but had no room in the tap: before the floor passes it, the
+    /// owner reads those cells.
     pub fn lost(&self) -> Result<u64, Failed> {
         Ok(self.counters()?[COUNTERS])
     }
@@ -326,7 +329,8 @@ impl Device {
         Ok(())
     }
 
-    /// [offload-8] Begins to wait until no handler runs that began before; it may take some milliseconds.
+    /// [offload-8] Begins to wait until no handler runs that began before; it may take some
+    /// milliseconds.
     pub fn draining(&self) -> Draining {
         Draining::begin(Arc::clone(&self.drain))
     }

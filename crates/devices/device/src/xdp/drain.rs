@@ -1,7 +1,8 @@
 //! Waits until no program runs that began before ([offload-8]).
 //!
-//! The kernel promises it of an update of a map of maps: who comes back from it knows that all programs which may have
-//! seen the old value have ended. No program looks at this map; the promise is about programs that run, not about it.
+//! The kernel promises it of an update of a map of maps: who comes back from it knows that all
+//! programs which may have seen the old value have ended. No program looks at this map; the promise
+//! is about programs that run, not about it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -21,8 +21,8 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// At this hook of this interface. At one end of a veth pair [`Hook::Native`] needs [`Passing`](crate::xdp::Passing) at
-    /// the other one.
+    /// At this hook of this interface. At one end of a veth pair [`Hook::Native`] needs
+    /// [`Passing`](crate::xdp::Passing) at the other one.
     pub fn attach(interface: &str, hook: Hook) -> Result<Self, Failed> {
         let mut programs = EbpfLoader::new().load(object::ECHO)?;
         match hook {

@@ -78,7 +78,8 @@ pub enum Failed {
 }
 
 impl Failed {
-    /// Whether this machine, or who runs this, may not load programs at all: then there is a next step of the ladder.
+    /// Whether this machine, or who runs this, may not load programs at all: then there is a next
+    /// step of the ladder.
     pub fn is_forbidden(&self) -> bool {
         let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::Unsupported];
         self.causes().any(|cause| kinds.contains(&cause.kind()))

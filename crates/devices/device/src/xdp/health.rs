@@ -1,4 +1,5 @@
-//! Whether a device still hears its interface: somebody else may detach it, or take the interface away.
+//! Whether a device still hears its interface: somebody else may detach it, or take the interface
+//! away.
 
 use std::{
     fmt, fs,

@@ -1,4 +1,5 @@
-//! Where a device is attached: the earliest hook that the interface takes, and why it is not an earlier one.
+//! Where a device is attached: the earliest hook that the interface takes, and why it is not an
+//! earlier one.
 
 use std::fmt;
 
@@ -54,7 +55,8 @@ impl fmt::Display for Hook {
     }
 }
 
-/// A device on an interface. If it goes, the device hears no more frames; the link of one that is pinned stays.
+/// A device on an interface. If it goes, the device hears no more frames; the link of one that is
+/// pinned stays.
 pub struct Attached {
     /// Where.
     pub hook: Hook,
@@ -115,7 +117,8 @@ impl Device {
                 Ok(match FdLink::try_from(program.take_link(id)?) {
                     Ok(link) => Link::File(link),
                     Err(_) => {
-                        // The conversion has eaten the link, and with it the filter: once more, and held.
+                        // The conversion has eaten the link, and with it the filter: once more, and
+                        // held.
                         let id = program.attach(interface, TcAttachType::Ingress)?;
                         Link::Traffic(program.take_link(id)?)
                     }

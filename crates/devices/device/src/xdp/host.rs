@@ -1,8 +1,9 @@
 //! Both programs at an interface, behind the port that owners have ([`port::Device`]).
 //!
-//! What an owner puts in is a run of the program that the owner asks the kernel for; what leaves for the network then is
-//! sent by a socket, since the kernel sends nothing that did not arrive. What comes out is in the answers of those runs,
-//! and in the tap, which is read without a system call.
+//! What an owner puts in is a run of the program that the owner asks the kernel for; what leaves
+//! for the network then is sent by a socket, since the kernel sends nothing that did not arrive.
+//! What comes out is in the answers of those runs, and in the tap, which is read without a system
+//! call.
 
 use std::{
     collections::VecDeque,
@@ -31,8 +32,8 @@ const PACE: Duration = Duration::from_millis(10);
 /// Where the flags are in a header.
 const FLAGS_AT: usize = 32;
 
-/// A device of both programs, at an interface, and what drives it. It is pinned: if this goes, the device votes on, and
-/// the next owner finds it ([offload-8]); [`Host::close`] takes it away.
+/// A device of both programs, at an interface, and what drives it. It is pinned: if this goes, the
+/// device votes on, and the next owner finds it ([offload-8]); [`Host::close`] takes it away.
 pub struct Host {
     device: Device,
     kept: Kept,
@@ -55,13 +56,16 @@ pub struct Host {
 pub enum Before {
     /// Nothing.
     Nothing,
-    /// The device that this is now. It may be armed, and votes: it is fenced before anything else ([offload-8]).
+    /// The device that this is now. It may be armed, and votes: it is fenced before anything else
+    /// ([offload-8]).
     Same,
-    /// One that was told something else, or is of another release. Its votes were not this device's.
+    /// One that was told something else, or is of another release. Its votes were not this
+    /// device's.
     Other(Box<Left>),
 }
 
-/// A device of an owner that is gone, fenced, drained and off its interface: nothing changes in it any more.
+/// A device of an owner that is gone, fenced, drained and off its interface: nothing changes in it
+/// any more.
 pub struct Left(Device);
 
 impl Left {
@@ -77,17 +81,20 @@ enum Drain {
     Unknown,
 }
 
-/// How many frames for the owner were lost, without asking the kernel more often than something can be lost.
+/// How many frames for the owner were lost, without asking the kernel more often than something can
+/// be lost.
 #[derive(Debug, Default)]
 struct Lost {
     answers: u64,
     tapped: u64,
-    /// Bytes taken off the tap since it was known to have been empty: if they are few, it was never full.
+    /// Bytes taken off the tap since it was known to have been empty: if they are few, it was never
+    /// full.
     taken: u64,
 }
 
 impl Host {
-    /// At an interface, by the first of these hooks that takes it; or the one that an owner left there.
+    /// At an interface, by the first of these hooks that takes it; or the one that an owner left
+    /// there.
     pub fn open(
         settings: &Settings,
         interface: &str,
@@ -164,7 +171,8 @@ impl Host {
         &self.device
     }
 
-    /// Ends it for good, and takes it off the interface: nothing changes in it any more, and it can still be read.
+    /// Ends it for good, and takes it off the interface: nothing changes in it any more, and it can
+    /// still be read.
     pub fn leave(self) -> Result<Left, Failed> {
         leave(self.device, self.kept, &self.pins)
     }
@@ -207,8 +215,8 @@ fn group(mac: [u8; 6]) -> Option<Mac> {
     Some(Mac(mac)).filter(|mac| mac.is_group())
 }
 
-/// On an interface that this process has claimed. What it took away, or its owner before, the kernel takes off the
-/// interface some moments later.
+/// On an interface that this process has claimed. What it took away, or its owner before, the
+/// kernel takes off the interface some moments later.
 fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attached, Failed> {
     let begun = Instant::now();
     loop {
@@ -219,8 +227,8 @@ fn attach(device: &mut Device, interface: &str, hooks: &[Hook]) -> Result<Attach
     }
 }
 
-/// Ends a device for good, and takes it off the interface. It is fenced first, above all numbers of its owner's, since it
-/// hears the network for some moments more.
+/// Ends a device for good, and takes it off the interface. It is fenced first, above all numbers of
+/// its owner's, since it hears the network for some moments more.
 pub(crate) fn leave(device: Device, kept: Kept, pins: &Pins) -> Result<Left, Failed> {
     for program in Program::ALL {
         let calls = device.calls(program);
@@ -323,7 +331,8 @@ impl port::Device for Host {
 
     fn hearing(&mut self) -> Hearing {
         match self.health() {
-            // What cannot be read is no reason to give a device up: whether votes come, the leader sees.
+            // What cannot be read is no reason to give a device up: whether votes come, the leader
+            // sees.
             Health::Well | Health::Unknown => Hearing::Well,
             health @ Health::Down => Hearing::Paused(health.to_string()),
             health @ (Health::Detached | Health::Gone) => {

@@ -1,4 +1,5 @@
-//! The objects that the crate carries, and the one thing in them that is changed before they are loaded.
+//! The objects that the crate carries, and the one thing in them that is changed before they are
+//! loaded.
 
 use object::{Object as _, ObjectSection as _};
 
@@ -31,7 +32,8 @@ pub(crate) const ECHO: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echo.o"
 /// What a client's socket hears.
 pub(crate) const DECIDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/decided.o"));
 
-/// Where a map of the older kind has the size of its values: behind its type and the size of its keys.
+/// Where a map of the older kind has the size of its values: behind its type and the size of its
+/// keys.
 const VALUE_SIZE_AT: usize = 8;
 
 /// The same object for rooms of another size: cells of 64 bytes need not lie 1408 bytes apart.

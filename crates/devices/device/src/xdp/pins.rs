@@ -1,7 +1,8 @@
 //! Pins: a device outlives its owner, and the next owner finds it ([offload-8], [offload-9]).
 //!
-//! One folder for each interface, group and role, in the kernel's own file system. What an owner finds there votes on, so
-//! it is fenced and read out before anything else. A folder that is not whole is swept away.
+//! One folder for each interface, group and role, in the kernel's own file system. What an owner
+//! finds there votes on, so it is fenced and read out before anything else. A folder that is not
+//! whole is swept away.
 
 use std::{
     fs, io,
@@ -88,7 +89,8 @@ impl Pins {
         self.folder.join(format!("link-{}", hook.word()))
     }
 
-    /// What an earlier owner left, and what keeps it at the interface. `None`: nothing, or nothing whole.
+    /// What an earlier owner left, and what keeps it at the interface. `None`: nothing, or nothing
+    /// whole.
     pub fn find(&self) -> Result<Option<(Device, Kept)>, Failed> {
         let hook = Hook::ALL.into_iter().find(|hook| self.link(*hook).exists());
         let Some(hook) = hook else {
@@ -137,8 +139,9 @@ impl Pins {
         }
     }
 
-    /// Takes away what owners in other groups left at the same interface, which this process has claimed: an interface has
-    /// one device. To them it is as if their device had forgotten ([offload-9]).
+    /// Takes away what owners in other groups left at the same interface, which this process has
+    /// claimed: an interface has one device. To them it is as if their device had forgotten
+    /// ([offload-9]).
     pub(crate) fn sweep_others(&self, interface: &Path) -> Result<(), Failed> {
         let folders = fs::read_dir(interface).map_err(|error| self.failed("look beside", error))?;
         for folder in folders {
@@ -155,7 +158,8 @@ impl Pins {
     }
 }
 
-/// What keeps a pinned device at its interface. If it goes, the device stays there, as long as it has its pins.
+/// What keeps a pinned device at its interface. If it goes, the device stays there, as long as it
+/// has its pins.
 pub struct Kept {
     pub(crate) hook: Hook,
     pub(crate) link: FdLink,

@@ -1,4 +1,5 @@
-//! What a device in the kernel is told when it is loaded; it never changes, and the verifier knows it.
+//! What a device in the kernel is told when it is loaded; it never changes, and the verifier knows
+//! it.
 
 use quorate_offload::{Address, Routes, Setup, header::ROOM_BYTES_MAX};
 
@@ -9,8 +10,8 @@ use crate::xdp::Failed;
 pub struct Settings {
     /// Group, room, places in the network.
     pub setup: Setup,
-    /// Where an acceptor's votes go: one address, of a station or of a group of them, which the network copies. A
-    /// program of XDP sends one frame for each that arrives.
+    /// Where an acceptor's votes go: one address, of a station or of a group of them, which the
+    /// network copies. A program of XDP sends one frame for each that arrives.
     pub votes: Address,
     /// Where a coordinator's proposals go.
     pub proposals: Address,

@@ -1,4 +1,5 @@
-//! Programs that are none, made from those that are: whatever is read, an answer comes, and no panic.
+//! Programs that are none, made from those that are: whatever is read, an answer comes, and no
+//! panic.
 
 use std::path::Path;
 

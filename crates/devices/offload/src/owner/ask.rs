@@ -1,4 +1,5 @@
-//! Questions how a program stands. They have no number of control; a tag tells which question an answer is to.
+//! Questions how a program stands. They have no number of control; a tag tells which question an
+//! answer is to.
 
 use alloc::collections::VecDeque;
 
@@ -50,13 +51,15 @@ impl Ask {
         }
     }
 
-    /// Asks in this turn. The answer to a question of this number or a later one is the answer to it.
+    /// Asks in this turn. The answer to a question of this number or a later one is the answer to
+    /// it.
     pub(crate) const fn want(&mut self) -> Serial {
         self.wanted = true;
         self.last + 1
     }
 
-    /// Awaits nothing: another record is about to be made, and answers about the one before mislead.
+    /// Awaits nothing: another record is about to be made, and answers about the one before
+    /// mislead.
     pub(crate) fn forget(&mut self) {
         self.sent.clear();
         (self.wanted, self.tries) = (false, 0);

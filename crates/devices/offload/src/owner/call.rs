@@ -87,8 +87,8 @@ impl Call {
             Type::Done if ours => Some(Answer::Done(*said)),
             Type::Refused if ours => {
                 let reason = Reason::ALL.get(usize::from(said.reason))?;
-                // A frame that came twice is old the second time, and one that a later one overtook. The answer that
-                // counts comes, or the call is repeated.
+                // A frame that came twice is old the second time, and one that a later one
+                // overtook. The answer that counts comes, or the call is repeated.
                 if *reason == Reason::Order {
                     self.is_old |= said.value.counter == *self.numbers.end();
                     return None;

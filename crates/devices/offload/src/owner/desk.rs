@@ -1,4 +1,5 @@
-//! What the parts of an owner work with: the time, the port, the numbers of calls, and where events go.
+//! What the parts of an owner work with: the time, the port, the numbers of calls, and where events
+//! go.
 
 use alloc::vec::Vec;
 
@@ -37,7 +38,8 @@ impl Desk<'_> {
         self.device.put(program, frame);
     }
 
-    /// [offload-17] Each call has a number of its own, also when it is the same again: an old one is refused by the device.
+    /// [offload-17] Each call has a number of its own, also when it is the same again: an old one
+    /// is refused by the device.
     pub(crate) fn number(&mut self) -> u64 {
         *self.counter += 1;
         *self.counter

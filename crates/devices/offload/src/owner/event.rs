@@ -48,11 +48,12 @@ pub enum Event {
         /// [`Reason::Range`] also for a ballot or a position that fits into no frame.
         reason: Reason,
     },
-    /// [offload-8] The acceptor votes no more, and this is all that it voted for from its floor on. One answers all
-    /// fences that were asked for before it.
+    /// [offload-8] The acceptor votes no more, and this is all that it voted for from its floor on.
+    /// One answers all fences that were asked for before it.
     Fenced {
-        /// What it was armed with, answered or not; in the first fence of an owner that did not arm it, the highest one
-        /// that it has votes of. `None`: it was not armed since the last fence, and there is nothing to import.
+        /// What it was armed with, answered or not; in the first fence of an owner that did not arm
+        /// it, the highest one that it has votes of. `None`: it was not armed since the last fence,
+        /// and there is nothing to import.
         ballot: Option<Ballot>,
         /// Every vote in that ballot, in the order of slots; none if it was not read out.
         votes: Vec<Held>,
@@ -71,11 +72,14 @@ pub enum Event {
         /// [`Reason::Range`] also for what fits into no frame.
         reason: Reason,
     },
-    /// The own acceptor voted in the armed ballot. In any order, mostly that of slots; each mostly once.
+    /// The own acceptor voted in the armed ballot. In any order, mostly that of slots; each mostly
+    /// once.
     Voted(Held),
-    /// The coordinator gave a slot to a value. Strictly in the order of slots, from the first one on, without gaps.
+    /// The coordinator gave a slot to a value. Strictly in the order of slots, from the first one
+    /// on, without gaps.
     Given(Held),
-    /// A coordinator counted a quorum whose votes count as decided, in the armed or started ballot. In any order.
+    /// A coordinator counted a quorum whose votes count as decided, in the armed or started ballot.
+    /// In any order.
     Decided {
         /// In which it was counted.
         ballot: Ballot,
@@ -84,16 +88,16 @@ pub enum Event {
         /// What it decides.
         value: Value,
     },
-    /// [offload-11] The same, in a ballot that this owner has no part in: who has no vote learns by it
-    /// ([`crate::owner::Owner::listen`]).
+    /// [offload-11] The same, in a ballot that this owner has no part in: who has no vote learns by
+    /// it ([`crate::owner::Owner::listen`]).
     Told {
         /// In which it was counted.
         ballot: Ballot,
         /// What it decides.
         held: Held,
     },
-    /// [offload-12] The coordinator gives out no slots any more. What was told by [`Event::Given`], this, and its holes
-    /// are all slots from its first one to `next`.
+    /// [offload-12] The coordinator gives out no slots any more. What was told by [`Event::Given`],
+    /// this, and its holes are all slots from its first one to `next`.
     TakenBack {
         /// The leader's.
         ballot: Ballot,
@@ -113,7 +117,8 @@ pub enum Event {
         /// `None`: it cannot be known, and a read that needs it fails.
         next: Option<Slot>,
     },
-    /// [offload-9] The device forgot, or is as good as gone. It is the last event: no wish that is open comes to another end.
+    /// [offload-9] The device forgot, or is as good as gone. It is the last event: no wish that is
+    /// open comes to another end.
     Lost {
         /// How that is known.
         why: Loss,

@@ -15,8 +15,8 @@ use crate::owner::{
     value::meaning,
 };
 
-/// A counter that stays zero ([`crate::reason::COUNTERS`]): questions ask for it, and no call has this number in
-/// its place, so that answers to questions and to calls are told apart.
+/// A counter that stays zero ([`crate::reason::COUNTERS`]): questions ask for it, and no call has
+/// this number in its place, so that answers to questions and to calls are told apart.
 pub(crate) const QUIET: u32 = 31;
 
 /// A frame that came off the port.
@@ -111,8 +111,9 @@ impl Frames {
             .expect("a room of whole words, and a frame for it")
     }
 
-    /// What a frame says, if it is a whole one of this group: to the owner, or to the device and passed on. What the own
-    /// device says has its address, but who has its address need not be that ([offload-21]).
+    /// What a frame says, if it is a whole one of this group: to the owner, or to the device and
+    /// passed on. What the own device says has its address, but who has its address need not be
+    /// that ([offload-21]).
     pub(crate) fn hear<'a>(&self, came: Came, frame: &'a [u8]) -> Option<Heard<'a>> {
         let Shape { own, owner, .. } = self.shape;
         let to = *frame.first_chunk()?;
@@ -165,7 +166,8 @@ mod tests {
         })
     }
 
-    /// From own device, from another member to it, from nobody of the group; with its address, and not from it.
+    /// From own device, from another member to it, from nobody of the group; with its address, and
+    /// not from it.
     #[test]
     fn who_says_it_is_seen() {
         for form in [Form::Udp, Form::Raw] {

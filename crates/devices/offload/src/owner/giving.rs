@@ -245,7 +245,8 @@ impl Giving {
         };
         let taking_back = match self.phase {
             Phase::Started if said.ballot == ballot => false,
-            // [offload-12] What was read before it was stopped and drained is not all that it holds.
+            // [offload-12] What was read before it was stopped and drained is not all that it
+            // holds.
             Phase::Reading { .. } if said.ballot == PackedBallot::NONE => true,
             _ => return Ok(()),
         };
@@ -265,7 +266,8 @@ impl Giving {
         Ok(())
     }
 
-    /// No step runs that saw the device started, and nothing is on its way that such a step answered.
+    /// No step runs that saw the device started, and nothing is on its way that such a step
+    /// answered.
     pub(crate) fn on_drained(&mut self) {
         match self.phase {
             Phase::Draining(End::TakeBack, true) => {
@@ -324,7 +326,8 @@ impl Giving {
             return;
         };
         match &mut self.phase {
-            // What it gave out is known when it is known whether it started; who stops does not care.
+            // What it gave out is known when it is known whether it started; who stops does not
+            // care.
             Phase::Starting(_) if wish == End::TakeBack => return,
             Phase::Booting(_) => return,
             Phase::Starting(_) | Phase::Started => {

@@ -68,7 +68,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Tells the device its boot first. What the device was armed with before is not known until a fence.
+    /// Tells the device its boot first. What the device was armed with before is not known until a
+    /// fence.
     ///
     /// # Panics
     /// If a boot is 0, the cells are no power of two, or the room is no room.
@@ -98,49 +99,52 @@ impl Owner {
         }
     }
 
-    /// [offload-5] The acceptor shall vote in this ballot, from this slot on. The replica raised its promise to it, and
-    /// fenced before. It ends with [`Event::Armed`], [`Event::ArmRefused`], or a fence.
+    /// [offload-5] The acceptor shall vote in this ballot, from this slot on. The replica raised
+    /// its promise to it, and fenced before. It ends with [`Event::Armed`], [`Event::ArmRefused`],
+    /// or a fence.
     pub fn arm(&mut self, ballot: Ballot, position: u8, floor: Slot) {
         self.voting.arm(ballot, position, floor);
         self.is_due = true;
     }
 
-    /// [offload-8] Disarm, drain, read out, check the boot. It ends with [`Event::Fenced`]; nothing of a later arm is sent
-    /// before. An owner that was restarted fences first.
+    /// [offload-8] Disarm, drain, read out, check the boot. It ends with [`Event::Fenced`]; nothing
+    /// of a later arm is sent before. An owner that was restarted fences first.
     pub fn fence(&mut self) {
         self.voting.fence();
         self.is_due = true;
     }
 
-    /// [offload-10] A fence whose votes nobody needs: where they are hints, or of an owner of before. It reads nothing out,
-    /// and its [`Event::Fenced`] has no votes.
+    /// [offload-10] A fence whose votes nobody needs: where they are hints, or of an owner of
+    /// before. It reads nothing out, and its [`Event::Fenced`] has no votes.
     pub fn disarm(&mut self) {
         self.voting.disarm();
         self.is_due = true;
     }
 
-    /// [offload-5] The coordinator shall give out slots. It ends with [`Event::Started`] or [`Event::StartRefused`], or
-    /// what ends a start.
+    /// [offload-5] The coordinator shall give out slots. It ends with [`Event::Started`] or
+    /// [`Event::StartRefused`], or what ends a start.
     pub fn start(&mut self, start: Start) {
         self.giving.start(start);
         self.is_due = true;
     }
 
-    /// [offload-12] Stop, drain, check the boot, read what was given out. It ends with [`Event::TakenBack`], or with
-    /// [`Event::Stopped`] if there is no start to take back.
+    /// [offload-12] Stop, drain, check the boot, read what was given out. It ends with
+    /// [`Event::TakenBack`], or with [`Event::Stopped`] if there is no start to take back.
     pub fn take_back(&mut self) {
         self.giving.take_back();
         self.is_due = true;
     }
 
-    /// Stepping down: stop, drain, read nothing. It ends with [`Event::Stopped`], also a take-back that is not over.
+    /// Stepping down: stop, drain, read nothing. It ends with [`Event::Stopped`], also a take-back
+    /// that is not over.
     pub fn stop(&mut self) {
         self.giving.stop();
         self.is_due = true;
     }
 
-    /// [offload-14] Both programs may forget what is below; the coordinator may give out slots up to the limit. It is sent
-    /// when it is worth a call. `floor` is at most what this replica knows as decided and keeps itself.
+    /// [offload-14] Both programs may forget what is below; the coordinator may give out slots up
+    /// to the limit. It is sent when it is worth a call. `floor` is at most what this replica knows
+    /// as decided and keeps itself.
     pub fn raise_floor(&mut self, floor: Slot, limit: Slot) {
         let votes = self.voting.tap.raise_floor(floor);
         let gives = self.giving.upkeep.raise_floor(floor, limit);
@@ -148,8 +152,8 @@ impl Owner {
         self.is_due |= votes || gives;
     }
 
-    /// A value for the coordinator; it waits until it is seen given out, whatever is lost. It may be given out more than
-    /// once, in slots of their own.
+    /// A value for the coordinator; it waits until it is seen given out, whatever is lost. It may
+    /// be given out more than once, in slots of their own.
     pub fn submit(&mut self, value: Value, bytes: &[u8]) -> Result<(), NotSubmitted> {
         let named = descriptor(&value, bytes, self.frames.shape().room)
             .map_err(NotSubmitted::NotCarried)?;
@@ -161,8 +165,8 @@ impl Owner {
         Ok(())
     }
 
-    /// [offload-15] Offers a value to the coordinator of another member, once. Nobody says whether it arrived: what is not
-    /// seen decided soon goes another way.
+    /// [offload-15] Offers a value to the coordinator of another member, once. Nobody says whether
+    /// it arrived: what is not seen decided soon goes another way.
     pub fn offer(
         &mut self,
         device: &mut dyn Device,
@@ -195,8 +199,8 @@ impl Owner {
         self.settings.device_boot
     }
 
-    /// [offload-9] An owner like this one of the same device, after that lost power: what it says from now on it says with
-    /// another boot.
+    /// [offload-9] An owner like this one of the same device, after that lost power: what it says
+    /// from now on it says with another boot.
     #[must_use]
     pub fn after_power(&self, found: u32) -> Self {
         let boot =
@@ -205,12 +209,14 @@ impl Owner {
         Self { forgot: self.forgot, ..Self::new(settings, *self.frames.shape()) }
     }
 
-    /// What waits goes back to the caller, oldest first; after a take-back the leader proposes it by itself.
+    /// What waits goes back to the caller, oldest first; after a take-back the leader proposes it
+    /// by itself.
     pub fn withdraw(&mut self) -> Vec<(Value, Vec<u8>)> {
         self.giving.waiting.withdraw()
     }
 
-    /// [offload-18] Asks the coordinator for its next slot. It ends with [`Event::Next`], unless the device is lost.
+    /// [offload-18] Asks the coordinator for its next slot. It ends with [`Event::Next`], unless
+    /// the device is lost.
     pub fn look_next(&mut self, token: u64) {
         self.giving.look_next(token);
         self.is_due = true;
@@ -312,7 +318,8 @@ impl Owner {
             let patience = answer_us.saturating_mul(tries.into());
             match device.drained() {
                 Drained::Over => self.drain = Drain::Over,
-                // A process that stood still finds its patience gone, and its device's thread has stood still with it.
+                // A process that stood still finds its patience gone, and its device's thread has
+                // stood still with it.
                 Drained::NotYet if looks < tries || self.now.since_us(since) < patience => {
                     self.drain = Drain::Begun(since, looks.saturating_add(1));
                 }
@@ -322,7 +329,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Takes frames; whether none is left. Not more than a ring or two in one turn, or a reactor would wait.
+    /// Takes frames; whether none is left. Not more than a ring or two in one turn, or a reactor
+    /// would wait.
     fn take_all(&mut self, device: &mut dyn Device, events: &mut Vec<Event>) -> Result<bool, Loss> {
         let mut frame = core::mem::take(&mut self.frame);
         let most = self.frames.cells().saturating_mul(2).saturating_add(256);
@@ -351,7 +359,8 @@ impl Owner {
     ) -> Result<(), Loss> {
         let said = &heard.header;
         if heard.came == Came::Network {
-            // [offload-21] Only what a coordinator counted is of use, and nothing there is the own device's word.
+            // [offload-21] Only what a coordinator counted is of use, and nothing there is the own
+            // device's word.
             if said.kind == Type::Decided {
                 self.on_decided(heard, events);
             }
@@ -376,7 +385,8 @@ impl Owner {
                 self.on_decided(heard, events);
                 return Ok(());
             }
-            // What the own acceptor voted for is what its coordinator gave the slot to, if it heard it from that.
+            // What the own acceptor voted for is what its coordinator gave the slot to, if it heard
+            // it from that.
             Type::Phase2b
                 if booted
                     && heard.came == Came::Inside
@@ -393,7 +403,8 @@ impl Owner {
         }
     }
 
-    /// [offload-10] Only a count that decides, and only in a ballot that this owner is in. Each is told once.
+    /// [offload-10] Only a count that decides, and only in a ballot that this owner is in. Each is
+    /// told once.
     fn on_decided(&mut self, heard: &Heard<'_>, events: &mut Vec<Event>) {
         let said = &heard.header;
         let ours = [self.voting.ballot(), self.giving.ballot()].contains(&Some(said.ballot));

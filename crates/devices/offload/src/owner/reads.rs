@@ -1,4 +1,5 @@
-//! Who asked for the coordinator's next slot, and which question must be answered for it ([offload-18]).
+//! Who asked for the coordinator's next slot, and which question must be answered for it
+//! ([offload-18]).
 
 use alloc::vec::Vec;
 

@@ -13,7 +13,8 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// Whether it is time to push what stands at `slot`; `None`: nothing stands. Waits get longer while it does not move.
+    /// Whether it is time to push what stands at `slot`; `None`: nothing stands. Waits get longer
+    /// while it does not move.
     pub(crate) fn is_due(&mut self, now: Time, slot: Option<u64>, wait_us: u64) -> bool {
         let Some(slot) = slot else {
             *self = Self::default();

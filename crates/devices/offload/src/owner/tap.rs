@@ -139,7 +139,8 @@ impl Tap {
         Ok(())
     }
 
-    /// [offload-14] Only when it is worth a call: an eighth of the ring, or nothing was in flight above it for a while.
+    /// [offload-14] Only when it is worth a call: an eighth of the ring, or nothing was in flight
+    /// above it for a while.
     fn raise(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);

@@ -1,4 +1,5 @@
-//! What a started coordinator needs: its slots told in order, the undecided ones repeated, floor and limit raised.
+//! What a started coordinator needs: its slots told in order, the undecided ones repeated, floor
+//! and limit raised.
 
 use alloc::collections::BTreeMap;
 
@@ -182,8 +183,9 @@ impl Upkeep {
         Ok(())
     }
 
-    /// [offload-14] Only when it is worth a call: an eighth of the ring, or as much as is left of what may be given out, or
-    /// somebody waits, or nothing was in flight for a while. Who submits by frames from elsewhere does not wait here.
+    /// [offload-14] Only when it is worth a call: an eighth of the ring, or as much as is left of
+    /// what may be given out, or somebody waits, or nothing was in flight for a while. Who submits
+    /// by frames from elsewhere does not wait here.
     fn raise(&mut self, desk: &mut Desk<'_>, is_open: bool) -> Result<(), Loss> {
         if let Some(call) = &mut self.call {
             return call.advance(desk);
@@ -273,8 +275,8 @@ mod tests {
         }
     }
 
-    /// [offload-14] Others keep the coordinator busy by frames, and nobody waits here: its limit is raised while half of what
-    /// it may give out is left, far below an eighth of the ring.
+    /// [offload-14] Others keep the coordinator busy by frames, and nobody waits here: its limit is
+    /// raised while half of what it may give out is left, far below an eighth of the ring.
     #[test]
     fn a_limit_is_raised_at_half_while_nobody_waits_here() {
         const FIRST: u64 = 100;

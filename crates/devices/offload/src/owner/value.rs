@@ -1,6 +1,7 @@
 //! Values of the core as descriptors of devices, and back: without loss, or not at all.
 //!
-//! Devices carry every kind but content, reconfiguration and raises of the level ([offload-15]), and **each of the six fits without loss**:
+//! Devices carry every kind but content, reconfiguration and raises of the level ([offload-15]),
+//! and **each of the six fits without loss**:
 //!
 //! | | kind | origin | its boot | counter | length | CRC |
 //! |---|--:|---|---|---|---|---|
@@ -12,16 +13,18 @@
 //! | fresh node id | 8 | 0 | 0 | nonce | 0 | 0 |
 //! | now is T | 8 | 0 | 1 | T | 0 | 0 |
 //!
-//! A batch's length has 32 bits in the core and 16 here: a longer one does not fit into a room anyway, and is
-//! [`NotCarried::TooLong`]. A batch's checksum in the core is the CRC-32C of its bytes, and so is a descriptor's CRC; it
-//! is made again from the bytes on both ways ([value-2]). Fields without meaning are zero: equal values have equal
-//! descriptors, and a descriptor that has one set is no value.
+//! A batch's length has 32 bits in the core and 16 here: a longer one does not fit into a room
+//! anyway, and is [`NotCarried::TooLong`]. A batch's checksum in the core is the CRC-32C of its
+//! bytes, and so is a descriptor's CRC; it is made again from the bytes on both ways ([value-2]).
+//! Fields without meaning are zero: equal values have equal descriptors, and a descriptor that has
+//! one set is no value.
 //!
-//! **What is no value is a no-op** ([offload-21]): programs look into no value, so a slot may have been given to one that
-//! nobody understands, and be decided. All members then have the same descriptor and the same bytes, since what changed on
-//! its way is dropped ([offload-16]), and [`meaning`] depends on nothing else. So what a descriptor means never changes
-//! while the frame has this version: a new kind of value, or a new use of a field, needs a new one, or two releases would
-//! execute different things.
+//! **What is no value is a no-op** ([offload-21]): programs look into no value, so a slot may have
+//! been given to one that nobody understands, and be decided. All members then have the same
+//! descriptor and the same bytes, since what changed on its way is dropped ([offload-16]), and
+//! [`meaning`] depends on nothing else. So what a descriptor means never changes while the frame
+//! has this version: a new kind of value, or a new use of a field, needs a new one, or two releases
+//! would execute different things.
 
 use crate::Descriptor;
 use quorate_core::{
@@ -86,7 +89,8 @@ pub fn descriptor(value: &Value, bytes: &[u8], room: usize) -> Result<Descriptor
     if bytes.is_empty() { Ok(named) } else { Err(NotCarried::Bytes) }
 }
 
-/// The value of a descriptor, and its bytes out of the room; `None` if no value has that descriptor, or the bytes are others.
+/// The value of a descriptor, and its bytes out of the room; `None` if no value has that
+/// descriptor, or the bytes are others.
 pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])> {
     let bytes = room.get(..usize::from(named.length))?;
     let value = match named.kind {
@@ -118,7 +122,8 @@ pub fn value<'a>(named: &Descriptor, room: &'a [u8]) -> Option<(Value, &'a [u8])
     (again == Ok(*named)).then_some((value, bytes))
 }
 
-/// What a slot holds that has this descriptor and this room, and whether that is a value: a no-op if not ([offload-21]).
+/// What a slot holds that has this descriptor and this room, and whether that is a value: a no-op
+/// if not ([offload-21]).
 pub fn meaning<'a>(named: &Descriptor, room: &'a [u8]) -> (Value, &'a [u8], bool) {
     value(named, room).map_or((Value::NoOp, &[], false), |(value, bytes)| (value, bytes, true))
 }

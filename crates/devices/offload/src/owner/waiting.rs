@@ -113,7 +113,8 @@ impl Waiting {
         list.map(|waiter| (waiter.value, waiter.bytes)).collect()
     }
 
-    /// The coordinator's next slot, as of this time: what was sent before and is in no slot below was lost.
+    /// The coordinator's next slot, as of this time: what was sent before and is in no slot below
+    /// was lost.
     pub(crate) fn on_next(&mut self, asked: Time, next: u64) {
         for waiter in &mut self.list {
             if waiter.sent.is_some_and(|sent| sent < asked) {
@@ -122,7 +123,8 @@ impl Waiting {
         }
     }
 
-    /// Sends what is new, and what was lost: `known`, all slots below are known. Whether the next slot must be asked for.
+    /// Sends what is new, and what was lost: `known`, all slots below are known. Whether the next
+    /// slot must be asked for.
     pub(crate) fn advance(&mut self, desk: &mut Desk<'_>, known: u64) -> bool {
         let mut ask = false;
         let held = self.is_held(desk.now);

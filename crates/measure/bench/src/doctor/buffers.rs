@@ -1,4 +1,5 @@
-//! How much the kernel really keeps for a socket of datagrams: as it may be asked, and as it may be forced.
+//! How much the kernel really keeps for a socket of datagrams: as it may be asked, and as it may be
+//! forced.
 
 use std::io;
 

@@ -1,7 +1,9 @@
-//! All that helpers from elsewhere want to see, in one file without secrets: the report, what each node says, logs, and
-//! what the machine says of itself. Whatever is missing is named, with the reason.
+//! All that helpers from elsewhere want to see, in one file without secrets: the report, what each
+//! node says, logs, and what the machine says of itself. Whatever is missing is named, with the
+//! reason.
 //!
-//! Only what is listed here goes in. Everything that is text goes through [`redact`]; files of keys are never opened.
+//! Only what is listed here goes in. Everything that is text goes through [`redact`]; files of keys
+//! are never opened.
 
 use std::{
     env,
@@ -141,7 +143,8 @@ pub fn is_free(to: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes it: nobody else may read it, and it is there as a whole or not at all. Nothing is written over.
+/// Makes it: nobody else may read it, and it is there as a whole or not at all. Nothing is written
+/// over.
 pub fn write(to: &Path, system: &System, wish: &Wish<'_>) -> io::Result<Manifest> {
     let mut bundle = Bundle::of(system, wish);
     let manifest = bundle.manifest.clone();
@@ -339,7 +342,8 @@ fn end_of(log: &Path) -> Result<String, String> {
     readable(bytes, is_cut)
 }
 
-/// Text, without the first line if that may have lost its beginning. In what is packed nobody sees a secret.
+/// Text, without the first line if that may have lost its beginning. In what is packed nobody sees
+/// a secret.
 fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
     if is_cut {
         let first = bytes.iter().position(|byte| *byte == b'\n');

@@ -1,4 +1,5 @@
-//! Certificates: those of a folder, with their keys, and those that running nodes show. Nothing of a key is kept.
+//! Certificates: those of a folder, with their keys, and those that running nodes show. Nothing of
+//! a key is kept.
 
 use std::{
     cmp::Reverse,

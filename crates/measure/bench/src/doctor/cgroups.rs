@@ -1,5 +1,5 @@
-//! What the control group of this process may use: memory, processors, processes, the disk. The tightest bound of it
-//! and of those above it counts.
+//! What the control group of this process may use: memory, processors, processes, the disk. The
+//! tightest bound of it and of those above it counts.
 //!
 //! It is the group of `quorate doctor`; a node that a service manager starts is in another.
 

@@ -1,7 +1,8 @@
-//! The clock: what it is read from, how fine it is, whether it jumps, whether somebody keeps it right.
+//! The clock: what it is read from, how fine it is, whether it jumps, whether somebody keeps it
+//! right.
 //!
-//! Nothing of the protocol depends on wall time. Timeouts and leases count on a clock that goes at a steady pace, and
-//! a slow clock source costs at every turn.
+//! Nothing of the protocol depends on wall time. Timeouts and leases count on a clock that goes at
+//! a steady pace, and a slow clock source costs at every turn.
 
 use std::{thread, time::Duration};
 

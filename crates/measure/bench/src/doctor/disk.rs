@@ -1,8 +1,9 @@
-//! The disk under a data folder: which file system, whether it takes writes past the page cache, how long a flush
-//! takes, how much room there is.
+//! The disk under a data folder: which file system, whether it takes writes past the page cache,
+//! how long a flush takes, how much room there is.
 //!
-//! Everything is written into a folder of its own inside the data folder, and removed; a node that runs there does
-//! not notice. A folder that is not there yet is judged by the one it would be made in.
+//! Everything is written into a folder of its own inside the data folder, and removed; a node that
+//! runs there does not notice. A folder that is not there yet is judged by the one it would be made
+//! in.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! Everything in order: what was found, the planes, the figures, and whether a node may be started here.
+//! Everything in order: what was found, the planes, the figures, and whether a node may be started
+//! here.
 
 use std::{net::SocketAddrV4, path::Path, time::Duration};
 

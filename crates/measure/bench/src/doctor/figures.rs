@@ -18,8 +18,8 @@ use crate::doctor::{
     trips::{self, Trip},
 };
 
-/// A round trip is looked at for so long, in each of some rounds. The quietest counts: on a busy machine, or one whose
-/// processors sleep, whole rounds are slow.
+/// A round trip is looked at for so long, in each of some rounds. The quietest counts: on a busy
+/// machine, or one whose processors sleep, whole rounds are slow.
 const LOOK: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 3;
 

@@ -1,4 +1,5 @@
-//! Open files of the whole machine: how many there are, and how far the limit of one process may be raised.
+//! Open files of the whole machine: how many there are, and how far the limit of one process may be
+//! raised.
 
 use crate::doctor::{
     finding::Finding,

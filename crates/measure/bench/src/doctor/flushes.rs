@@ -1,4 +1,5 @@
-//! How long flushes take: the quietest round, the spread of all, and whether the slowest are too slow.
+//! How long flushes take: the quietest round, the spread of all, and whether the slowest are too
+//! slow.
 
 use std::{io, path::Path, time::Duration};
 
@@ -7,8 +8,8 @@ use serde::Serialize;
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// Flushes of a round, and rounds. The quietest round counts: on a busy machine a flush waits for a processor for
-/// longer than for the disk.
+/// Flushes of a round, and rounds. The quietest round counts: on a busy machine a flush waits for a
+/// processor for longer than for the disk.
 const FLUSHES: usize = 40;
 const ROUNDS: usize = 5;
 /// No round takes much longer.

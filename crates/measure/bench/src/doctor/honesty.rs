@@ -1,5 +1,6 @@
-//! Whether a flush means what it says, as far as that can be told from outside: what the block device says of its
-//! cache, how the file system was mounted, and whether the disk answers sooner than a disk can.
+//! Whether a flush means what it says, as far as that can be told from outside: what the block
+//! device says of its cache, how the file system was mounted, and whether the disk answers sooner
+//! than a disk can.
 //!
 //! Only cutting the power proves it. What is found here can make it unlikely, never certain.
 

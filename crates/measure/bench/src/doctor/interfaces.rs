@@ -1,9 +1,9 @@
-//! Interfaces: which there are, whether they are up, how long their packets may be; and what the kernel does for
-//! datagrams.
+//! Interfaces: which there are, whether they are up, how long their packets may be; and what the
+//! kernel does for datagrams.
 //!
-//! What a device does itself (checksums, cutting, joining) only ethtool tells, by ioctls that no safe crate of ours
-//! has: the finding says how to ask. What counts for a node, whether one call can carry many datagrams, is asked of a
-//! socket.
+//! What a device does itself (checksums, cutting, joining) only ethtool tells, by ioctls that no
+//! safe crate of ours has: the finding says how to ask. What counts for a node, whether one call
+//! can carry many datagrams, is asked of a socket.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

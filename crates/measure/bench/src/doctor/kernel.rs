@@ -13,7 +13,8 @@ const WANTED: (u64, u64) = (6, 1);
 /// What an endpoint of datagrams wants to keep.
 pub const BUFFER_BYTES: usize = 4 << 20;
 
-/// Looks at all of it. `forced`: whether this process may take larger buffers than the settings say.
+/// Looks at all of it. `forced`: whether this process may take larger buffers than the settings
+/// say.
 pub fn examine(system: &System, forced: bool) -> Vec<Finding> {
     let datagrams = &[Plane::Udp, Plane::Multicast, Plane::Chain];
     let buffer = |name, why| {

@@ -1,4 +1,5 @@
-//! Measuring what was predicted: the bare commit is measured on this machine, and stands beside what the model expected of it.
+//! Measuring what was predicted: the bare commit is measured on this machine, and stands beside
+//! what the model expected of it.
 
 use std::{io, path::Path, time::Duration};
 
@@ -28,8 +29,8 @@ const NODES: u32 = 3;
 pub struct Compared {
     /// Of which plane.
     pub plane: Plane,
-    /// `latency` or `throughput` of a bare program on this machine; `latency of the leader` or `throughput of the leader`
-    /// between the members of a cluster.
+    /// `latency` or `throughput` of a bare program on this machine; `latency of the leader` or
+    /// `throughput of the leader` between the members of a cluster.
     pub what: &'static str,
     /// `us` or `per_s`.
     pub unit: &'static str,
@@ -101,7 +102,8 @@ pub fn beside(
     all
 }
 
-/// What the leader of a running cluster expects of the setting in force, beside what it measures: by this plane.
+/// What the leader of a running cluster expects of the setting in force, beside what it measures:
+/// by this plane.
 pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
     let expected = |tuning: &TuningView| {
         let SettingView { batch_bytes, window } = tuning.chosen;

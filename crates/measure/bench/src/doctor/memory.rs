@@ -1,4 +1,5 @@
-//! Memory: large pages that are made behind one's back, what was swapped out, and promises that are not kept.
+//! Memory: large pages that are made behind one's back, what was swapped out, and promises that are
+//! not kept.
 
 use crate::doctor::{
     finding::Finding,

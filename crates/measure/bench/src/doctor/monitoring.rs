@@ -1,7 +1,8 @@
 //! One line for monitoring, as Nagios and its kin read it: a word, what it is about, and figures.
 //!
-//! The worst finding counts. One that matters only to planes that nobody uses does not, nor does one that somebody
-//! named to be left out; what could not be found out counts only if nothing else was.
+//! The worst finding counts. One that matters only to planes that nobody uses does not, nor does
+//! one that somebody named to be left out; what could not be found out counts only if nothing else
+//! was.
 
 use crate::doctor::{
     examination::Report,

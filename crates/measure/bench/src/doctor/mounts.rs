@@ -1,4 +1,5 @@
-//! Where the file system of a folder is mounted, on what, and how: one line of `/proc/self/mountinfo`.
+//! Where the file system of a folder is mounted, on what, and how: one line of
+//! `/proc/self/mountinfo`.
 
 use std::path::Path;
 
@@ -14,7 +15,8 @@ pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse
 pub struct Mount {
     /// Where.
     pub at: String,
-    /// Numbers of the device, as in `/sys/dev/block`; begins with `0:` if it is none that has blocks.
+    /// Numbers of the device, as in `/sys/dev/block`; begins with `0:` if it is none that has
+    /// blocks.
     pub device: String,
     /// `ext4`, and so on.
     pub kind: String,

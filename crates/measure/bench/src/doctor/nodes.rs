@@ -1,5 +1,6 @@
-//! What the nodes of a running cluster should have in common and do not: versions, and settings; and whether each has
-//! room for what its log may become; and what stands between a node and its work, by its own word.
+//! What the nodes of a running cluster should have in common and do not: versions, and settings;
+//! and whether each has room for what its log may become; and what stands between a node and its
+//! work, by its own word.
 
 use std::collections::{BTreeMap, BTreeSet};
 

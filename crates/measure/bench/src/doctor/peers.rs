@@ -1,4 +1,5 @@
-//! Peers: whether they can be dialled, and how long that takes, which is one round trip of the network.
+//! Peers: whether they can be dialled, and how long that takes, which is one round trip of the
+//! network.
 
 use std::{
     io::ErrorKind,
@@ -73,7 +74,8 @@ fn time(place: SocketAddr) -> Outcome {
     Outcome::Listens(times[TRIES / 2])
 }
 
-/// A finding for each. If none can be reached at all, no plane works; one that is away is a failure like any other.
+/// A finding for each. If none can be reached at all, no plane works; one that is away is a failure
+/// like any other.
 pub fn examine(dialled: &[Dialled]) -> Vec<Finding> {
     let away = |peer: &Dialled| matches!(peer.outcome, Outcome::Unreachable(_));
     let alone = dialled.iter().all(away);
@@ -102,8 +104,8 @@ fn judge(peer: &Dialled, alone: bool) -> Finding {
     }
 }
 
-/// The round trip to the peer that completes a majority: of n − 1 peers ⌊n/2⌋ must answer. `None` if fewer are known,
-/// or all are this machine.
+/// The round trip to the peer that completes a majority: of n − 1 peers ⌊n/2⌋ must answer. `None`
+/// if fewer are known, or all are this machine.
 pub fn round_trip_us(dialled: &[Dialled]) -> Option<f64> {
     let near = |peer: &&Dialled| peer.place.is_some_and(|place| place.is_loopback());
     if dialled.iter().all(|peer| near(&peer)) {

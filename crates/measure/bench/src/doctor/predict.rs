@@ -1,8 +1,10 @@
-//! What the model expects of a plane: the analytical model of `quorate-tuner`, with the figures of this machine.
+//! What the model expects of a plane: the analytical model of `quorate-tuner`, with the figures of
+//! this machine.
 //!
-//! It is asked about the bare commit that [`crate::doctor::measure`] can measure: a leader takes commands of 64 bytes from a
-//! client beside it, sends them to all followers, writes and flushes as they do, and answers when all have; one batch
-//! at a time. That is what a protocol has to come near, not what a node reaches.
+//! It is asked about the bare commit that [`crate::doctor::measure`] can measure: a leader takes
+//! commands of 64 bytes from a client beside it, sends them to all followers, writes and flushes as
+//! they do, and answers when all have; one batch at a time. That is what a protocol has to come
+//! near, not what a node reaches.
 
 use quorate_tuner::model::{Bandwidth, Bytes, Disk, Linear, Micros, Model, Network, Workload};
 use serde::Serialize;
@@ -87,7 +89,8 @@ impl Ground {
         // It is between members already.
         let apart = place == Where::Apart && plane != Plane::Ethernet;
         let far = |name| figures.get(name).filter(|_| apart);
-        // A leader's own figure has everything in it; of dialling, the kernels answer, and no process wakes up.
+        // A leader's own figure has everything in it; of dialling, the kernels answer, and no
+        // process wakes up.
         let (trip_us, from) = match (far(name::TRIP_LEADER), far(name::TRIP_PEERS)) {
             (Some(trip), _) if plane == Plane::Tcp => (trip, "the leader's round trip"),
             (_, Some(trip)) => {
@@ -140,7 +143,8 @@ impl Ground {
         let others = nodes - 1.0;
         let quorum = (nodes / 2.0).floor() + 1.0;
         let fixed = |us| Linear { fixed: Micros(us), per_byte: Micros(0.0) };
-        // A bare program takes all commands of a batch with one message, which is answered with one.
+        // A bare program takes all commands of a batch with one message, which is answered with
+        // one.
         let command = self.node_us.map_or(self.exchange_us / commands, |(command, _)| command);
         let batch = self.node_us.map_or(self.exchange_us, |(_, batch)| batch / others);
         let (batch, hops) = match plane {

@@ -1,4 +1,5 @@
-//! Whether a multicast group reaches the members of a running cluster: all listen, each sends in turn, all tell.
+//! Whether a multicast group reaches the members of a running cluster: all listen, each sends in
+//! turn, all tell.
 
 use std::{net::SocketAddrV4, thread, time::Duration};
 

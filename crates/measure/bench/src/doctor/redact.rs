@@ -1,5 +1,5 @@
-//! Takes secrets out of text that goes to strangers: private keys, keys of planes, passwords, tokens. What looks like one
-//! goes as well: a line too few is better than a secret too many.
+//! Takes secrets out of text that goes to strangers: private keys, keys of planes, passwords,
+//! tokens. What looks like one goes as well: a line too few is better than a secret too many.
 
 use serde_json::Value as Json;
 

@@ -1,6 +1,7 @@
 //! What this process may do: capabilities, raw sockets, limits on locked memory and open files.
 //!
-//! They are those of `quorate doctor`; a node that runs as another user, or under a service manager, may have others.
+//! They are those of `quorate doctor`; a node that runs as another user, or under a service
+//! manager, may have others.
 
 use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socket_with},

@@ -1,4 +1,5 @@
-//! The files in which a machine describes itself: `/proc`, `/sys`, `/run`; or a tree that a test made.
+//! The files in which a machine describes itself: `/proc`, `/sys`, `/run`; or a tree that a test
+//! made.
 
 use std::{
     fs::{self, File},

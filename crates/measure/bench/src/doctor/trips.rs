@@ -1,5 +1,5 @@
-//! How the members of a running cluster reach each other, as they probe it themselves: the way of each, and its round
-//! trip.
+//! How the members of a running cluster reach each other, as they probe it themselves: the way of
+//! each, and its round trip.
 
 use quorate_admin::view::{Answer, ClusterView};
 use serde::Serialize;
@@ -20,7 +20,8 @@ pub struct Trip {
     pub connected: bool,
     /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if it is not connected.
     pub way: String,
-    /// How raw frames get from its interface: `packet`, `xdp, copied` or `xdp, zero copy`; null for other ways.
+    /// How raw frames get from its interface: `packet`, `xdp, copied` or `xdp, zero copy`; null for
+    /// other ways.
     pub frames: Option<String>,
     /// There and back, in microseconds; null where nothing is probed.
     pub rtt_us: Option<u64>,

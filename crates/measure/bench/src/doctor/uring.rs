@@ -1,4 +1,5 @@
-//! io_uring: whether this process gets a ring that a log can use, by the same probe as a node's start.
+//! io_uring: whether this process gets a ring that a log can use, by the same probe as a node's
+//! start.
 
 use std::io;
 

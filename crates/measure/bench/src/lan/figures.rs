@@ -77,7 +77,8 @@ pub struct Figures {
     pub sender_cpus: f64,
     /// Their CPU seconds for 10⁹ bytes at each receiver.
     pub sender_s_per_gb: f64,
-    /// The share of the machine's processors that was busy, whoever it was; the greatest of the repetitions.
+    /// The share of the machine's processors that was busy, whoever it was; the greatest of the
+    /// repetitions.
     pub cpus_busy: Option<f64>,
     /// What held the senders up.
     pub limit: String,
@@ -194,7 +195,8 @@ impl Figures {
     }
 }
 
-/// What held the senders up: `sent` is a share of what was to be sent, `link` of what the link takes.
+/// What held the senders up: `sent` is a share of what was to be sent, `link` of what the link
+/// takes.
 const fn limit(sent: Option<f64>, link: f64, cpus_full: bool) -> &'static str {
     let done = matches!(sent, Some(share) if share >= SENT_MIN);
     match (done, link >= LINK_FULL, cpus_full) {

@@ -1,4 +1,5 @@
-//! A bare receiver: counts the datagrams that it hears in some time, and by their numbers those that it does not.
+//! A bare receiver: counts the datagrams that it hears in some time, and by their numbers those
+//! that it does not.
 
 use std::{
     fmt,
@@ -42,7 +43,8 @@ pub struct Heard {
     pub nanos: u64,
     /// Datagrams.
     pub datagrams: u64,
-    /// Numbers between the first and the last of each sender: those that it would have heard if none were lost.
+    /// Numbers between the first and the last of each sender: those that it would have heard if
+    /// none were lost.
     pub numbers: u64,
 }
 

@@ -1,4 +1,5 @@
-//! A bare sender: numbered datagrams to a group or to each receiver, at a rate or as many as the link takes.
+//! A bare sender: numbered datagrams to a group or to each receiver, at a rate or as many as the
+//! link takes.
 
 use std::{
     io,

@@ -12,8 +12,8 @@ use crate::row::Row;
 pub struct Table {
     /// Which, and of what.
     pub title: String,
-    /// What its numbers say, if they are compared with ours. Its rows are target rates in MB/s then,
-    /// and its columns sizes of a write.
+    /// What its numbers say, if they are compared with ours. Its rows are target rates in MB/s
+    /// then, and its columns sizes of a write.
     pub metric: Option<CellMetric>,
     /// Names of the columns, the first included.
     pub columns: Vec<String>,
@@ -65,7 +65,8 @@ impl Table {
         self.rows.iter().flat_map(of_row)
     }
 
-    /// Whether every row is complete, and the columns are what the run writes, if they are compared.
+    /// Whether every row is complete, and the columns are what the run writes, if they are
+    /// compared.
     pub(super) fn fits(&self, sizes: Option<&[usize]>) -> bool {
         let complete = self.rows.iter().all(|row| row.len() == self.columns.len());
         let columns = self.columns.iter().skip(1).cloned();

@@ -1,5 +1,5 @@
-//! Experiments that compare how nodes speak and what they vote by, on segments of one or several speeds; and bare
-//! echoes.
+//! Experiments that compare how nodes speak and what they vote by, on segments of one or several
+//! speeds; and bare echoes.
 
 use serde::Deserialize;
 

@@ -1,9 +1,9 @@
 //! The whole commit as a bare program: client, leader, two followers, and no protocol.
 //!
 //! The leader takes whatever commands have come, sends them to both followers, writes and flushes
-//! them itself, waits for both, and answers. So do the followers. One batch at a time: a system that
-//! sends the next one while the last one is being flushed can beat this where flushes are slow.
-//! There are no ballots, no checksums, no elections, no service, and nothing can fail.
+//! them itself, waits for both, and answers. So do the followers. One batch at a time: a system
+//! that sends the next one while the last one is being flushed can beat this where flushes are
+//! slow. There are no ballots, no checksums, no elections, no service, and nothing can fail.
 
 use std::{
     collections::VecDeque,

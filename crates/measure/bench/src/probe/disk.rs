@@ -14,8 +14,8 @@ use rustix::{fs::OFlags, thread::ClockId, time::Timespec};
 use super::Ceiling;
 use crate::{figure::round, samples::Latencies, schedule::SECOND};
 
-/// Bytes of the file that is written over and over: the three segments that a log goes round in, once
-/// it is trimmed.
+/// Bytes of the file that is written over and over: the three segments that a log goes round in,
+/// once it is trimmed.
 const FILE_BYTES: u64 = 192 << 20;
 /// Bytes of the file for a few writes.
 const SMALL_FILE_BYTES: u64 = 4 << 20;
@@ -98,8 +98,8 @@ pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::R
     })
 }
 
-/// So many writes of 4 KiB into a small file, one after the other, each flushed; fewer if that takes longer than
-/// `time`.
+/// So many writes of 4 KiB into a small file, one after the other, each flushed; fewer if that
+/// takes longer than `time`.
 pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latencies> {
     let mut file = LogFile::of_size(&folder.join("flushes"), SMALL_FILE_BYTES, Duration::ZERO)?;
     let block = vec![7; BLOCK];

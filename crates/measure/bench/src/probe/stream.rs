@@ -1,10 +1,10 @@
 //! The bulk path as a bare program: client, leader, one follower, and no protocol.
 //!
-//! The leader takes what its client writes, sends it on as it comes, and writes it past the page cache
-//! over a file that was written before; when a unit of that is on the disk, so that the data is there
-//! before the record, it writes a record into another file; and says how many bytes are durable here
-//! and at the follower. So does the follower, which has nobody to send to. There are no ballots, no
-//! checksums, no elections, and nothing can fail.
+//! The leader takes what its client writes, sends it on as it comes, and writes it past the page
+//! cache over a file that was written before; when a unit of that is on the disk, so that the data
+//! is there before the record, it writes a record into another file; and says how many bytes are
+//! durable here and at the follower. So does the follower, which has nobody to send to. There are
+//! no ballots, no checksums, no elections, and nothing can fail.
 
 pub mod node;
 
@@ -64,7 +64,8 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Starts both, or the leader alone. Their files are made in the folder, over those of earlier ones.
+    /// Starts both, or the leader alone. Their files are made in the folder, over those of earlier
+    /// ones.
     pub fn start(launcher: &Launcher, folder: &Path, shape: Shape) -> io::Result<Self> {
         let arguments = |name: &str| {
             let folder = folder.join(name);

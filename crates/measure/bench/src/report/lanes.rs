@@ -1,5 +1,5 @@
-//! The lives of commands as a picture that stands alone: a panel for each kind of cluster, in it a lane for each process,
-//! time from left to right.
+//! The lives of commands as a picture that stands alone: a panel for each kind of cluster, in it a
+//! lane for each process, time from left to right.
 
 use std::fmt::Write as _;
 
@@ -162,7 +162,8 @@ fn draw(lane: &Lane, labels: &[Label], line: f64, across: &impl Fn(f64) -> f64, 
     }
 }
 
-/// From where something leaves to where it is read: the command, the proposals, the vote that was read first, the reply.
+/// From where something leaves to where it is read: the command, the proposals, the vote that was
+/// read first, the reply.
 fn messages(life: &Life, lines: &[f64], across: &impl Fn(f64) -> f64, svg: &mut String) {
     let [client, leader, followers @ ..] = &life.lanes[..] else {
         return;

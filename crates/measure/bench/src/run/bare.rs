@@ -1,4 +1,5 @@
-//! Experiments of bare senders and receivers on an emulated segment: what the network itself does, without nodes.
+//! Experiments of bare senders and receivers on an emulated segment: what the network itself does,
+//! without nodes.
 
 use std::time::Duration;
 

@@ -52,8 +52,8 @@ pub struct Probe {
 const SMALL_WRITES: [usize; 2] = [14, 100];
 
 impl Probe {
-    /// One writer with large writes: on this disk, on a modelled one if there is one, and in memory;
-    /// then with small ones into a sink.
+    /// One writer with large writes: on this disk, on a modelled one if there is one, and in
+    /// memory; then with small ones into a sink.
     pub fn run(&self, document: &mut Document) -> Result<(), Problem> {
         let session = Session::new()?;
         let pin = self.pin.then(Pin::new).transpose()?;

@@ -1,4 +1,5 @@
-//! Experiments of the kind [`Kind::Echo`](crate::papers::Kind): bare echoes, in user space and in the kernel.
+//! Experiments of the kind [`Kind::Echo`](crate::papers::Kind): bare echoes, in user space and in
+//! the kernel.
 
 use std::time::Duration;
 
@@ -24,7 +25,8 @@ const MEASURE: Duration = Duration::from_secs(1);
 const WARMUP: Duration = Duration::from_millis(200);
 const REPEAT: u32 = 5;
 
-/// Runs the experiment: the ways take turns, so that all of them meet whatever else the machine does.
+/// Runs the experiment: the ways take turns, so that all of them meet whatever else the machine
+/// does.
 pub(super) fn run(experiment: &Experiment<'_>, document: &mut Document) -> Result<(), Problem> {
     let time = &experiment.wish.time;
     let all = &experiment.run.clients[..];

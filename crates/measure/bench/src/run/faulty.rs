@@ -180,7 +180,8 @@ fn heal(session: &Session, node: u32, fault: Fault) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The nodes that votes come through, as the leader says it; empty if they come straight, or it does not say.
+/// The nodes that votes come through, as the leader says it; empty if they come straight, or it
+/// does not say.
 fn ring_of(cluster: &Cluster, leader: u32) -> Vec<u32> {
     let asked = cluster.place_of(leader).map(|place| place.admin.clone());
     let view = look(&asked.into_iter().collect::<Vec<_>>()).ok();
@@ -237,7 +238,8 @@ struct Figures {
     before: f64,
     /// In the worst bar from the fault on.
     worst: f64,
-    /// From the fault to the first half second at nine tenths of the rate before; infinite if there is none.
+    /// From the fault to the first half second at nine tenths of the rate before; infinite if there
+    /// is none.
     back_ms: f64,
     /// From one second after the fault to the end.
     after: f64,
@@ -325,7 +327,8 @@ mod tests {
     const AT: Duration = Duration::from_millis(2_050);
     const END: Duration = Duration::from_millis(8_100);
 
-    /// A reply every millisecond; none from 2.060 s to 2.273 s, half of them from there to 3 s, then 19 of 20.
+    /// A reply every millisecond; none from 2.060 s to 2.273 s, half of them from there to 3 s,
+    /// then 19 of 20.
     fn samples() -> Samples {
         let mut samples = Samples { over_time: vec![0; 82], ..Samples::default() };
         let replies = (0..8_150_u64).filter(|at| match at {

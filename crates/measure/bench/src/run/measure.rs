@@ -99,8 +99,8 @@ pub(super) fn processes(doors: &[Door]) -> Option<Vec<u32>> {
 }
 
 impl Bench {
-    /// All repetitions of one setting. If one of them fails, those before it are put into the document: no result, but
-    /// not forgotten either.
+    /// All repetitions of one setting. If one of them fails, those before it are put into the
+    /// document: no result, but not forgotten either.
     pub(super) fn row(&self, setting: &Setting, document: &mut Document) -> Result<Row, Problem> {
         let leader = self.ready()?;
         let mut all = Vec::new();

@@ -20,8 +20,8 @@ use super::{
     stream_load::Load,
 };
 
-/// Runs the experiment. All cells have the same nodes, as in the paper: two that take part, and one that
-/// would if one of these failed.
+/// Runs the experiment. All cells have the same nodes, as in the paper: two that take part, and one
+/// that would if one of these failed.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     session: &mut Session,

@@ -293,7 +293,8 @@ mod tests {
         );
     }
 
-    /// What nodes took that somebody else started is not foreign; of whom nothing is known, neither.
+    /// What nodes took that somebody else started is not foreign; of whom nothing is known,
+    /// neither.
     #[test]
     fn nodes_that_are_only_connected_to_are_no_strangers() {
         let machine = |busy_s| Machine { busy_s, total_s: busy_s * 2.0 };

@@ -1,5 +1,5 @@
-//! A cluster on an emulated segment beside a bare multicast sender: its ceiling, and experiments of the kind
-//! [`Kind::Segment`](crate::papers::Kind).
+//! A cluster on an emulated segment beside a bare multicast sender: its ceiling, and experiments of
+//! the kind [`Kind::Segment`](crate::papers::Kind).
 
 use std::time::Duration;
 

@@ -77,8 +77,8 @@ pub struct Load {
     pub fault: Option<Fault>,
     /// Whether the nodes that are started here stamp what happens to commands.
     pub hops: bool,
-    /// Whether the client speaks frames to devices, and at which interface: one that is there, or, at the switch of the
-    /// nodes that are started here, one that is made.
+    /// Whether the client speaks frames to devices, and at which interface: one that is there, or,
+    /// at the switch of the nodes that are started here, one that is made.
     pub frames: Option<String>,
 }
 
@@ -144,7 +144,8 @@ impl Load {
         Err(Problem::usage(what).hint(hint))
     }
 
-    /// Whether the stamps of all nodes, and of the client, are of one clock, and of one command at a time.
+    /// Whether the stamps of all nodes, and of the client, are of one clock, and of one command at
+    /// a time.
     fn check_trace(&self) -> Result<(), Problem> {
         let wrong = if !self.connect.is_empty() {
             "--connect: the nodes of a running cluster keep no stamps, and have clocks of their own"
@@ -256,8 +257,8 @@ impl Series {
         measured
     }
 
-    /// The life of one command in a cluster of that class, or of each. Lives that were found before something failed stay in
-    /// the document.
+    /// The life of one command in a cluster of that class, or of each. Lives that were found before
+    /// something failed stay in the document.
     pub fn trace(&self, document: &mut Document) -> Result<(), Problem> {
         let classes = match self.load.durability {
             Some(class) => vec![class],
@@ -538,7 +539,8 @@ impl Series {
     }
 }
 
-/// What the cluster says that runs, if it is one that runs; the class that was asked for is its class.
+/// What the cluster says that runs, if it is one that runs; the class that was asked for is its
+/// class.
 fn info(service: Service, load: &Load) -> Result<Info, Problem> {
     if service == Service::Log && load.login.is_some() {
         return Err(Problem::usage("--login: the log service takes no passwords")

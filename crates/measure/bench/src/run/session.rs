@@ -218,7 +218,8 @@ impl Session {
         problem
     }
 
-    /// Stops the nodes in an orderly way. Gives their folders, which stay until the end of the session.
+    /// Stops the nodes in an orderly way. Gives their folders, which stay until the end of the
+    /// session.
     pub(super) fn stop(&mut self) -> Result<Vec<(u32, PathBuf)>, Problem> {
         let stopped = self.nodes.terminate(&self.nodes.ids());
         stopped.map_err(|error| Problem::io("stop the nodes", &error))?;
@@ -255,7 +256,8 @@ impl Cluster {
         }
     }
 
-    /// Raises the feature level to the newest, as soon as all nodes have met: some of what is measured needs that.
+    /// Raises the feature level to the newest, as soon as all nodes have met: some of what is
+    /// measured needs that.
     pub(super) fn raise(&self) -> Result<(), Problem> {
         let levels = Level::BASE.0..Level::NEWEST.0;
         levels.into_iter().try_for_each(|_| self.raise_once())

@@ -30,8 +30,8 @@ use super::{
 
 pub use super::stream_load::Load;
 
-/// Bytes that all streams together keep at least. The rest is forgotten while it is measured: a cluster
-/// that runs for long has no other way, and the disk is not full after a minute.
+/// Bytes that all streams together keep at least. The rest is forgotten while it is measured: a
+/// cluster that runs for long has no other way, and the disk is not full after a minute.
 const KEPT_BYTES: u64 = 256 << 20;
 /// Of one stream.
 const KEPT_BYTES_MIN: u64 = 1 << 20;
@@ -155,8 +155,8 @@ impl StreamBench {
         })
     }
 
-    /// All repetitions of one load, in turns with those of the bare program, if there is one. If one
-    /// of them fails, the rows of those before it are put into the document all the same.
+    /// All repetitions of one load, in turns with those of the bare program, if there is one. If
+    /// one of them fails, the rows of those before it are put into the document all the same.
     pub(super) fn row(
         &mut self,
         scenario: &str,

@@ -1,5 +1,5 @@
-//! What is written into streams in a row, what was seen of it, and the row that this makes: the same
-//! for a cluster and for the bare program beside it.
+//! What is written into streams in a row, what was seen of it, and the row that this makes: the
+//! same for a cluster and for the bare program beside it.
 
 use std::time::Duration;
 

@@ -10,7 +10,8 @@ use crate::{
     wan::{Measured, Profile},
 };
 
-/// Makes the network, and lets bare programs find out what it carries; [`super::network::enter`] was called.
+/// Makes the network, and lets bare programs find out what it carries; [`super::network::enter`]
+/// was called.
 pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
     let session = Session::over(Some(Emulated::Wan(profile)))?;
     if let Some(network) = session.network() {

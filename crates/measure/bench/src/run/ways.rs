@@ -1,5 +1,5 @@
-//! Experiments of the kind [`Kind::Ways`](crate::papers::Kind): the same loads on nodes that speak and vote in
-//! different ways, each on a segment whose links have some speed.
+//! Experiments of the kind [`Kind::Ways`](crate::papers::Kind): the same loads on nodes that speak
+//! and vote in different ways, each on a segment whose links have some speed.
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ pub(super) fn time(given: &PaperTime) -> Time {
     }
 }
 
-/// Runs the experiment: in each round all ways and speeds take their turns, with new nodes, so that all of them meet whatever else
-/// the machine does, and what is in their logs is alike.
+/// Runs the experiment: in each round all ways and speeds take their turns, with new nodes, so that
+/// all of them meet whatever else the machine does, and what is in their logs is alike.
 pub(super) fn run(
     experiment: &Experiment<'_>,
     ways: &Ways,
@@ -142,7 +142,8 @@ impl<'a> Group<'a> {
         time(&self.experiment.wish.time)
     }
 
-    /// A repetition for each number of clients, on new nodes. Without its device it has no more turns.
+    /// A repetition for each number of clients, on new nodes. Without its device it has no more
+    /// turns.
     fn turn(&mut self, session: &mut Session) -> Result<(), Problem> {
         if self.refused.is_some() {
             return Ok(());
@@ -198,7 +199,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// A row for each number of clients, beside what a bare program with that window reaches; `failed` ended the rounds.
+    /// A row for each number of clients, beside what a bare program with that window reaches;
+    /// `failed` ended the rounds.
     fn put(
         &self,
         failed: Option<&Problem>,

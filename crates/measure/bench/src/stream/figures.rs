@@ -29,8 +29,9 @@ pub struct Figures {
     pub delivered: Option<f64>,
     /// Bytes that became durable with an acknowledgement, in the mean.
     pub acknowledged_bytes: f64,
-    /// From the call that wrote to the acknowledgement. The latencies of the row begin when a write was
-    /// meant, and so contain what a generator is behind when more is asked for than can be done.
+    /// From the call that wrote to the acknowledgement. The latencies of the row begin when a write
+    /// was meant, and so contain what a generator is behind when more is asked for than can be
+    /// done.
     pub from_call_p50_us: f64,
     /// The same.
     pub from_call_p99_us: f64,

@@ -1,5 +1,5 @@
-//! Drives writers of byte streams over sockets: one thread, epoll, one system call for each write, or for
-//! those that are due together.
+//! Drives writers of byte streams over sockets: one thread, epoll, one system call for each write,
+//! or for those that are due together.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -53,7 +53,8 @@ pub struct Writers {
     pub cpus: Option<CpuSet>,
     /// What names of streams begin with; at the raw port nodes choose them.
     pub prefix: String,
-    /// Who is told how much is kept, and to remove the streams at the end; a bare program keeps nothing.
+    /// Who is told how much is kept, and to remove the streams at the end; a bare program keeps
+    /// nothing.
     pub keeper: Option<Keeper>,
 }
 

@@ -53,7 +53,8 @@ impl Speech {
         }
     }
 
-    /// Makes a new stream; waits until it is there. At the raw port the connection is one, and has no name.
+    /// Makes a new stream; waits until it is there. At the raw port the connection is one, and has
+    /// no name.
     pub fn open(self, socket: &mut TcpStream, name: &str, writer: u128) -> io::Result<()> {
         if self == Self::Raw {
             return Ok(());
@@ -67,7 +68,8 @@ impl Speech {
         expect(socket, |answer| *answer == Answer::Opened { position: 0 })
     }
 
-    /// What the input begins with, where all bytes below `durable` are durable; `None` if it is not complete.
+    /// What the input begins with, where all bytes below `durable` are durable; `None` if it is not
+    /// complete.
     pub fn hear(self, input: &[u8], durable: u64) -> Result<Option<Heard>, String> {
         if self == Self::Raw {
             let count = input.first_chunk::<COUNT_BYTES>();

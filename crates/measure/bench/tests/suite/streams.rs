@@ -1,5 +1,5 @@
-//! Writers of byte streams over real sockets, against played nodes that keep to the raw protocol or do
-//! not. Counts, no times.
+//! Writers of byte streams over real sockets, against played nodes that keep to the raw protocol or
+//! do not. Counts, no times.
 
 use std::{
     io::{Read as _, Write as _},
@@ -110,7 +110,8 @@ fn writes_that_are_due_together_go_together() {
     assert_eq!(acknowledged.bytes, samples.completed * GATHERED_BYTES as u64);
 }
 
-/// The node is slower than the writer, whose socket is full again and again, and takes calls in part.
+/// The node is slower than the writer, whose socket is full again and again, and takes calls in
+/// part.
 #[test]
 fn no_write_is_lost_where_many_are_outstanding() {
     let address = node(|socket| take_in_parts(socket, 1000, |count| count));
@@ -135,7 +136,8 @@ fn a_node_that_miscounts_or_goes_away_loses_what_was_outstanding() {
     }
 }
 
-/// What the node does not take stays with the writer, which asks for no more, and gives up in the end.
+/// What the node does not take stays with the writer, which asks for no more, and gives up in the
+/// end.
 #[test]
 fn a_node_that_takes_nothing_holds_the_writer_up() {
     let address = node(|socket| {

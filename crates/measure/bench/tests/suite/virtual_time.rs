@@ -148,7 +148,8 @@ fn a_closed_loop_follows_littles_law() {
     }
 }
 
-/// During half a second of ten nothing is answered: one command in twenty waits, evenly up to 500 ms.
+/// During half a second of ten nothing is answered: one command in twenty waits, evenly up to 500
+/// ms.
 #[test]
 fn a_stall_of_the_server_is_charged_to_every_command_that_it_delays() {
     let fake = Fake { stall: 4 * SECOND..4 * SECOND + 500 * MS, ..Fake::default() };

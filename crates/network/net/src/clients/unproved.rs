@@ -1,4 +1,5 @@
-//! Who connected and has not proved who it is: bounded in number and in time, and the front knows nothing of it.
+//! Who connected and has not proved who it is: bounded in number and in time, and the front knows
+//! nothing of it.
 
 use std::collections::VecDeque;
 
@@ -114,7 +115,8 @@ impl Clients {
         }
     }
 
-    /// It has proved who it is. If there is no place for it, it hears nothing, as if it were still in the kernel's queue.
+    /// It has proved who it is. If there is no place for it, it hears nothing, as if it were still
+    /// in the kernel's queue.
     fn let_in(&mut self, at: usize, cx: &mut Cx<'_, impl ClientSide>) {
         if self.is_full() {
             return self.dismiss(at, Some("no place for more clients"), cx);

@@ -1,4 +1,5 @@
-//! A device by datagrams at the address for peers: for machines without rights, and for members on one machine.
+//! A device by datagrams at the address for peers: for machines without rights, and for members on
+//! one machine.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! A device in the kernel as a node has it: always new, and gone with its process if that ends in order.
+//! A device in the kernel as a node has it: always new, and gone with its process if that ends in
+//! order.
 
 use std::{fmt, os::fd::BorrowedFd};
 
@@ -8,8 +9,9 @@ use quorate_offload::{Form, reason::COUNTERS};
 
 use super::place::{Place, Sight};
 
-/// Both programs at an interface. A process that is killed leaves them there: they vote on in a ballot that nobody can
-/// raise, and the next process ends them before it does anything else ([offload-8]).
+/// Both programs at an interface. A process that is killed leaves them there: they vote on in a
+/// ballot that nobody can raise, and the next process ends them before it does anything else
+/// ([offload-8]).
 pub(super) struct Kernel {
     /// Until it is dropped.
     host: Option<Host>,
@@ -20,9 +22,9 @@ pub(super) struct Kernel {
 impl Kernel {
     /// At an interface, by the first of these hooks that takes it.
     ///
-    /// What an earlier process left there is fenced and taken away, and not read: in a durable group its votes were
-    /// hints, and in a volatile one a node that comes back has forgotten its promises, and is a new member
-    /// ([offload-9], [offload-10]).
+    /// What an earlier process left there is fenced and taken away, and not read: in a durable
+    /// group its votes were hints, and in a volatile one a node that comes back has forgotten its
+    /// promises, and is a new member ([offload-9], [offload-10]).
     pub(super) fn open(place: &Place, interface: &str, hooks: &[Hook]) -> Result<Self, Failed> {
         let told = place.for_kernel()?;
         let mut not = Vec::new();

@@ -1,4 +1,5 @@
-//! The ladder of devices: the best that this machine gives, and the next one when that is taken away.
+//! The ladder of devices: the best that this machine gives, and the next one when that is taken
+//! away.
 
 use std::{fmt, sync::Arc};
 
@@ -115,8 +116,8 @@ pub(super) struct Rungs {
 type Found = (Box<dyn Device + Send>, String, Pace);
 
 impl Rungs {
-    /// Somebody took the present one from its place, and may do it again: that place is passed over. One whose interface
-    /// went is tried again when that is back.
+    /// Somebody took the present one from its place, and may do it again: that place is passed
+    /// over. One whose interface went is tried again when that is back.
     fn leave(&mut self, why: &str) {
         let Some(rung) = self.rungs.get_mut(self.at) else {
             return;
@@ -275,7 +276,8 @@ mod tests {
         assert_ne!(boots[0], boots[1]);
     }
 
-    /// An interface that went may come back with the same device; a program that somebody took away stays away.
+    /// An interface that went may come back with the same device; a program that somebody took away
+    /// stays away.
     #[test]
     fn what_an_interface_took_with_it_is_tried_again() {
         let mut rungs = rungs(vec![kernel()]);

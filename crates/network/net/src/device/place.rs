@@ -1,4 +1,5 @@
-//! Where a device is in a network of raw frames: its interface, and the groups of stations of its cluster.
+//! Where a device is in a network of raw frames: its interface, and the groups of stations of its
+//! cluster.
 
 use quorate_device::xdp::Settings;
 use quorate_offload::{Address, Form, Routes, Setup, header::HEADER_BYTES, link::stations};
@@ -8,7 +9,8 @@ use super::{CELLS, ROOM_BYTES, TAP_FRAMES, group_of};
 
 /// What the header of Ethernet does not count: the shim, the header, the room.
 const FRAME_BYTES: usize = 4 + HEADER_BYTES + ROOM_BYTES;
-/// Bytes of the tap of a device in the kernel: as many values as a reactor lets wait for some milliseconds.
+/// Bytes of the tap of a device in the kernel: as many values as a reactor lets wait for some
+/// milliseconds.
 const TAP_BYTES: u32 = 1 << 22;
 /// The driver of pairs of interfaces, as containers have them.
 const PAIRS: &str = "veth";
@@ -31,8 +33,8 @@ pub(super) struct Place {
 /// What of a frame programs see at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
-    /// It is one end of a pair: what its driver sends back from XDP is lost, unless the other end helps; and tags of VLANs
-    /// travel beside frames.
+    /// It is one end of a pair: what its driver sends back from XDP is lost, unless the other end
+    /// helps; and tags of VLANs travel beside frames.
     pub(super) is_pair: bool,
     /// Tags of VLANs are taken out before XDP, which then would obey frames of any VLAN.
     pub(super) takes_tags: bool,

@@ -1,8 +1,9 @@
-//! The file with the keys of datagrams: one or two lines, each a number and 64 hexadecimal digits ([pkt-3]).
+//! The file with the keys of datagrams: one or two lines, each a number and 64 hexadecimal digits
+//! ([pkt-3]).
 //!
-//! The newest key is the last line. It is read at the start, and again when the file has changed: a second line is a
-//! new key, which every node takes and names to the others before any sends with it. A line that is gone is a key that
-//! is not accepted any more, once it is not sent with.
+//! The newest key is the last line. It is read at the start, and again when the file has changed: a
+//! second line is a new key, which every node takes and names to the others before any sends with
+//! it. A line that is gone is a key that is not accepted any more, once it is not sent with.
 
 use std::{
     fs::File,

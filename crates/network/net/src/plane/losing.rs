@@ -1,4 +1,5 @@
-//! Losses on purpose: datagrams that arrived and are taken for lost, for experiments on networks that lose none.
+//! Losses on purpose: datagrams that arrived and are taken for lost, for experiments on networks
+//! that lose none.
 
 use quorate_core::dice::Dice;
 

@@ -1,7 +1,7 @@
 //! Planes of packets beside TCP: what is wanted, which sockets that takes, and frames as datagrams.
 //!
-//! Reading order: [`wanted`] (what an operator says), [`sockets`] (what this machine gives), `wire` (what
-//! datagrams travel on), `packets` (the plane at work), [`keys`] (the file with the keys),
+//! Reading order: [`wanted`] (what an operator says), [`sockets`] (what this machine gives), `wire`
+//! (what datagrams travel on), `packets` (the plane at work), [`keys`] (the file with the keys),
 //! `losing` (losses on purpose).
 
 pub mod keys;

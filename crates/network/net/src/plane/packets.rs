@@ -115,7 +115,8 @@ impl PacketSide {
         })
     }
 
-    /// What a peer says of its datagrams by a connection from this address. Whether it can be used, or why not.
+    /// What a peer says of its datagrams by a connection from this address. Whether it can be used,
+    /// or why not.
     pub(crate) fn introduce(
         &mut self,
         (peer, boot): (Member, u32),
@@ -157,7 +158,8 @@ impl PacketSide {
         }
     }
 
-    /// The file has changed. Whether it has a new key, which was taken: then every peer is to be told.
+    /// The file has changed. Whether it has a new key, which was taken: then every peer is to be
+    /// told.
     pub(crate) fn rekey(&mut self, file: &KeyFile) -> Result<bool, String> {
         let Some((id, key)) = file.newest().cloned() else {
             return Ok(false);
@@ -293,7 +295,8 @@ impl PacketSide {
                     blocked = true;
                     Left::Blocked(count)
                 }
-                // What is too long for the path, or meets no route, is lost: probes tell that nothing arrives.
+                // What is too long for the path, or meets no route, is lost: probes tell that
+                // nothing arrives.
                 Ok(Sent::TooLong) => Left::Dropped,
                 Err(error) => {
                     failed = Some(error);

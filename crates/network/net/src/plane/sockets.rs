@@ -112,8 +112,9 @@ impl Refused {
 }
 
 impl Sockets {
-    /// Opens what was wanted beside a listener for peers at this address. What this machine lacks is passed over
-    /// for the next best, with a line that says so: raw Ethernet or multicast, then datagrams to each peer, then none.
+    /// Opens what was wanted beside a listener for peers at this address. What this machine lacks
+    /// is passed over for the next best, with a line that says so: raw Ethernet or multicast, then
+    /// datagrams to each peer, then none.
     pub fn open(wanted: &Wanted, peers: SocketAddr) -> Result<Option<Self>, Refused> {
         let name = wanted.way.name();
         if wanted.way == Way::Tcp {
@@ -203,7 +204,8 @@ impl Sockets {
     }
 }
 
-/// The interface that was named, or that the address for peers belongs to, if it belongs to one alone.
+/// The interface that was named, or that the address for peers belongs to, if it belongs to one
+/// alone.
 pub(crate) fn interface_of(wanted: &Wanted, peers: SocketAddr) -> Option<String> {
     match (&wanted.interface, peers.ip()) {
         (Some(name), _) => Some(name.clone()),

@@ -6,11 +6,13 @@ use quorate_replica::status::Way;
 
 use super::keys::KeyFile;
 
-/// Where a group meets if nobody says another place: of the block for one organisation, which no router forwards.
+/// Where a group meets if nobody says another place: of the block for one organisation, which no
+/// router forwards.
 pub const GROUP_ADDRESS: SocketAddr =
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(239, 81, 84, 69), 7455));
 
-/// The same where peers have addresses of IPv6: a group of a site that nobody else has, which no router forwards without being told to.
+/// The same where peers have addresses of IPv6: a group of a site that nobody else has, which no
+/// router forwards without being told to.
 pub const GROUP_ADDRESS_V6: SocketAddr = SocketAddr::V6(SocketAddrV6::new(
     Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x5152, 0x5445),
     7455,
@@ -33,7 +35,8 @@ pub struct Wanted {
     pub trusted: bool,
     /// What the interface carries, in megabits per second, if it does not say so itself.
     pub megabits: Option<u64>,
-    /// What the kernel shall keep of datagrams that were not read yet; `None`: 16 MiB of each socket.
+    /// What the kernel shall keep of datagrams that were not read yet; `None`: 16 MiB of each
+    /// socket.
     pub receive_bytes: Option<usize>,
     /// How raw frames are to get from the interface.
     pub frames: Frames,

@@ -117,7 +117,8 @@ impl Wire {
         }
     }
 
-    /// Where a peer hears that says so by a connection from this address; `None` if it cannot be reached from here.
+    /// Where a peer hears that says so by a connection from this address; `None` if it cannot be
+    /// reached from here.
     pub(crate) fn place(&self, address: &str, from: Option<IpAddr>) -> Option<Place> {
         match self {
             Self::Udp { .. } => match address.strip_prefix(':') {

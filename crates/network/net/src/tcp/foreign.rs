@@ -1,11 +1,12 @@
-//! Peers that say that they belong to another cluster: remembered while they go on saying so, and said
-//! to people again and again, because nothing gets better by itself.
+//! Peers that say that they belong to another cluster: remembered while they go on saying so, and
+//! said to people again and again, because nothing gets better by itself.
 
 use std::collections::BTreeMap;
 
 use quorate_core::{node_id::NodeId, time::Time};
 
-/// Who has not said so for this long has found its place, or is gone. Nodes dial at least twice a second.
+/// Who has not said so for this long has found its place, or is gone. Nodes dial at least twice a
+/// second.
 const FORGET_MS: u64 = 10_000;
 /// Between two lines about the same node.
 const REPEAT_MS: u64 = 60_000;

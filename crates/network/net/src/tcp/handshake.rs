@@ -23,8 +23,8 @@ pub struct Expectation<'a> {
 }
 
 /// `Ok` if the greeter may speak. The order of checks is the order of what an operator must know
-/// first: a foreign cluster explains everything else. Whoever has the cluster's id is a node of it, known
-/// or not: this one may not have heard of it yet ([member-3]).
+/// first: a foreign cluster explains everything else. Whoever has the cluster's id is a node of it,
+/// known or not: this one may not have heard of it yet ([member-3]).
 pub fn judge(expected: &Expectation<'_>, hello: &Hello<'_>) -> Result<(), Refused> {
     let identity = expected.identity;
     let (me, greeter) = (identity.member.node, hello.from.node);
@@ -164,8 +164,8 @@ mod tests {
         Levels { lowest: Level(lowest), newest: Level(newest) }
     }
 
-    /// [level-3] Releases before this one are, the first of which says one version and nothing of levels; the one behind
-    /// this one may come, too.
+    /// [level-3] Releases before this one are, the first of which says one version and nothing of
+    /// levels; the one behind this one may come, too.
     #[test]
     fn neighbours_are_welcome() {
         check(|hello, _| hello.levels = levels(8, 8), "ok");
@@ -210,8 +210,8 @@ mod tests {
         );
     }
 
-    /// Also one that the other side would have to dial, or that came to the wrong address: what it has to
-    /// know first is that it was removed. A stranger is not told who was.
+    /// Also one that the other side would have to dial, or that came to the wrong address: what it
+    /// has to know first is that it was removed. A stranger is not told who was.
     #[test]
     fn a_removed_node_is_refused_and_told() {
         for (from, to) in [(3, 2), (1, 2), (3, 1)] {

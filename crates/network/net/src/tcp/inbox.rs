@@ -1,5 +1,5 @@
-//! Bytes on their way in: what came and is not used yet. The body of a long frame arrives in a buffer of
-//! its own, so that it can be kept without a copy.
+//! Bytes on their way in: what came and is not used yet. The body of a long frame arrives in a
+//! buffer of its own, so that it can be kept without a copy.
 
 use quorate_log::disk::{BlockPool, Filling};
 use quorate_replica::{Payload, plane::Received};
@@ -12,7 +12,8 @@ use super::socket::{Moved, Socket};
 
 /// Buffers above this are released when they are empty.
 const KEEP_BYTES: usize = 1 << 20;
-/// A body from this length on gets a buffer of its own: one more system call costs less than the copy.
+/// A body from this length on gets a buffer of its own: one more system call costs less than the
+/// copy.
 const LONG_BODY_BYTES: usize = 32 << 10;
 /// Memory for long bodies that is kept while nobody uses it.
 const FREE_MAX: usize = 32;
@@ -55,8 +56,8 @@ pub(crate) fn pool() -> BlockPool {
 }
 
 impl Inbox {
-    /// The next whole frame; after it was used, call [`Self::done`]. `None`: more must come. Long bodies get their
-    /// memory from the pool.
+    /// The next whole frame; after it was used, call [`Self::done`]. `None`: more must come. Long
+    /// bodies get their memory from the pool.
     pub(crate) fn next(
         &mut self,
         body_bytes_max: usize,
@@ -87,8 +88,8 @@ impl Inbox {
                     self.long = Some(Long::begin(*header, length, body, pool));
                     (self.start, self.end, self.wanted) = (0, 0, 0);
                 } else {
-                    // The next reads make room for all of it at once, so that its beginning is moved
-                    // at most once.
+                    // The next reads make room for all of it at once, so that its beginning is
+                    // moved at most once.
                     self.wanted = more;
                 }
                 Ok(None)

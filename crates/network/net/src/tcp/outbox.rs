@@ -1,4 +1,5 @@
-//! Bytes on their way out: whole frames in a row, copied if they are short and shared if they are long.
+//! Bytes on their way out: whole frames in a row, copied if they are short and shared if they are
+//! long.
 
 use std::{collections::VecDeque, io::IoSlice};
 
@@ -8,8 +9,8 @@ use super::socket::{Moved, Socket};
 
 /// Buffers above this are released when they are empty.
 const KEEP_BYTES: usize = 1 << 20;
-/// A shorter body is copied: another piece of a write costs the kernel about as much as the copy, and a
-/// reference keeps alive what its owner may have released.
+/// A shorter body is copied: another piece of a write costs the kernel about as much as the copy,
+/// and a reference keeps alive what its owner may have released.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 /// Most pieces of one write.
 const PIECES_MAX: usize = 64;

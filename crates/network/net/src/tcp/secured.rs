@@ -1,7 +1,8 @@
 //! What TLS makes of reads and writes of a socket.
 //!
-//! One call of a socket moves many records, and a record many bytes: what has come and is not taken yet is known to
-//! the session alone ([`Session::holds_more`]), and so is what was written and has not left.
+//! One call of a socket moves many records, and a record many bytes: what has come and is not taken
+//! yet is known to the session alone ([`Session::holds_more`]), and so is what was written and has
+//! not left.
 
 use std::{
     io::{self, ErrorKind, IoSlice, Write},

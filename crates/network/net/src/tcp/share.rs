@@ -1,7 +1,8 @@
-//! What connections with peers may take of a link that datagrams need: what these leave, and a tenth in any case ([rate-4]).
+//! What connections with peers may take of a link that datagrams need: what these leave, and a
+//! tenth in any case ([rate-4]).
 //!
-//! A follower that comes back after a while is owed megabytes. Sent as fast as TCP can, they would stand before
-//! the datagrams of everybody else, heartbeats among them.
+//! A follower that comes back after a while is owed megabytes. Sent as fast as TCP can, they would
+//! stand before the datagrams of everybody else, heartbeats among them.
 
 use quorate_core::time::Time;
 use quorate_packets::rate::Bucket;
@@ -82,8 +83,8 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// What sends `datagrams` bytes per second for so long, beside connections that send what they may: what those sent in the
-    /// last second of it.
+    /// What sends `datagrams` bytes per second for so long, beside connections that send what they
+    /// may: what those sent in the last second of it.
     fn beside(share: &mut Share, datagrams: u64, seconds: u64, from: Time) -> u64 {
         let mut sent = 0;
         for ms in 1..=seconds * 1000 {

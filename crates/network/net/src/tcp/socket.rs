@@ -1,7 +1,7 @@
 //! A stream socket that never blocks: dial, accept, read, write, and what a dead peer means.
 //!
-//! All bytes of peers and clients pass through the reads and writes of [`Socket`]. What TLS makes of them between the
-//! buffers and the network is in `secured`.
+//! All bytes of peers and clients pass through the reads and writes of [`Socket`]. What TLS makes
+//! of them between the buffers and the network is in `secured`.
 
 use std::{
     io::{self, IoSlice},
@@ -85,7 +85,8 @@ impl Socket {
     }
 
     /// Small messages leave at once, and a peer that says nothing for `silence_ms`, not even by its
-    /// kernel, is gone: without this a peer whose machine lost power would look connected for hours.
+    /// kernel, is gone: without this a peer whose machine lost power would look connected for
+    /// hours.
     pub(crate) fn tune_for_peer(&self, silence_ms: u32) -> io::Result<()> {
         let probe = Duration::from_millis(u64::from(silence_ms) / 4).max(Duration::from_secs(1));
         sockopt::set_tcp_nodelay(&self.fd, true)?;
@@ -97,8 +98,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Replies leave at once; clients that vanished are noticed within minutes. Sockets that are not
-    /// TCP refuse, and need none of it.
+    /// Replies leave at once; clients that vanished are noticed within minutes. Sockets that are
+    /// not TCP refuse, and need none of it.
     pub(crate) fn tune_for_client(&self) {
         let _ = sockopt::set_tcp_nodelay(&self.fd, true);
         let _ = sockopt::set_socket_keepalive(&self.fd, true);
@@ -200,8 +201,8 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
     }
 
-    /// The other end is told of no orderly end once this is closed: what is not delivered is dropped.
-    /// Sockets that are not TCP end as ever.
+    /// The other end is told of no orderly end once this is closed: what is not delivered is
+    /// dropped. Sockets that are not TCP end as ever.
     pub(crate) fn reset_at_close(&self) {
         let _ = sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO));
     }

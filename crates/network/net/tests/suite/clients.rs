@@ -195,8 +195,8 @@ fn a_client_that_closed_its_half_gets_its_answers() {
     node.shared.wait("gone", |world| world.clients.is_empty());
 }
 
-/// The end of a stream that has no other: it must not come before the bytes, nor twice, nor from a node
-/// that stops.
+/// The end of a stream that has no other: it must not come before the bytes, nor twice, nor from a
+/// node that stops.
 #[test]
 fn the_front_is_told_of_a_clients_last_byte_once_it_has_used_all() {
     let node = lone(Limits::default(), &[]);
@@ -288,8 +288,8 @@ fn bytes_that_make_no_command_are_bounded() {
     assert_eq!(read(&mut other, 11), b"still here\n");
 }
 
-/// Together clients have a bound, too: who holds most pays, whether it does not read or does not end
-/// its command, and the others do not notice.
+/// Together clients have a bound, too: who holds most pays, whether it does not read or does not
+/// end its command, and the others do not notice.
 #[test]
 fn who_holds_most_of_the_memory_for_clients_is_closed() {
     let limits = Limits { clients_bytes_max: 1 << 20, ..Limits::default() };

@@ -1,6 +1,7 @@
 //! Planes of packets on loopback: who is reached how, what falls back, and what strangers achieve.
 //!
-//! Multicast needs an interface that takes it; without one its tests say so and check that datagrams to each peer are used.
+//! Multicast needs an interface that takes it; without one its tests say so and check that
+//! datagrams to each peer are used.
 
 use std::{
     io::Write as _,
@@ -112,7 +113,8 @@ fn has_groups_of_ipv6() -> bool {
     heard.unwrap_or(false)
 }
 
-/// [pkt-4] The same between peers of IPv6, whose header is longer: full datagrams arrive all the same.
+/// [pkt-4] The same between peers of IPv6, whose header is longer: full datagrams arrive all the
+/// same.
 #[test]
 fn peers_of_ipv6_are_reached_by_datagrams_and_by_groups() {
     if UdpSocket::bind("[::1]:0").is_err() {

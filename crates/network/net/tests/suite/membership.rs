@@ -1,5 +1,5 @@
-//! Who the peers are changes while a node runs: new ones, other addresses, removed ones, and those of
-//! whom nobody has told it yet.
+//! Who the peers are changes while a node runs: new ones, other addresses, removed ones, and those
+//! of whom nobody has told it yet.
 
 use crate::common::{Bound, Event, Node, Raw, Start, Task, hello, lone};
 use quorate_core::{
@@ -181,7 +181,8 @@ fn who_is_too_old_for_the_level_is_told_and_refused() {
     speak(&node, &mut new, 2, 4);
 }
 
-/// A node that was away when it was removed hears of it from its peers alone; one of them may be wrong.
+/// A node that was away when it was removed hears of it from its peers alone; one of them may be
+/// wrong.
 #[test]
 fn most_peers_must_say_that_a_node_was_removed() {
     let node = lone(hasty(), &[2, 3, 4]);
@@ -199,8 +200,8 @@ fn most_peers_must_say_that_a_node_was_removed() {
     node.shared.wait_event(&Event::Removed);
 }
 
-/// Whoever has the cluster's id may say any node's. They are as many as there can be nodes, those that say
-/// nothing make room, and none of them is in the way of one that the table has.
+/// Whoever has the cluster's id may say any node's. They are as many as there can be nodes, those
+/// that say nothing make room, and none of them is in the way of one that the table has.
 #[test]
 fn a_flood_of_unknown_nodes_is_bounded() {
     let limits = Limits { handshake_ms: 60_000, ..Limits::default() };

@@ -163,8 +163,8 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
     server.join().unwrap();
 }
 
-/// [lie-3] Each node answers with what it remembers of who asks; the farthest counts. Who starts itself, is not there, or is
-/// of another cluster, says nothing, and is not waited for.
+/// [lie-3] Each node answers with what it remembers of who asks; the farthest counts. Who starts
+/// itself, is not there, or is of another cluster, says nothing, and is not waited for.
 #[test]
 fn a_node_that_starts_is_told_what_it_said_of_its_log() {
     let running = lone(Limits::default(), &[2, 3]);

@@ -1,5 +1,5 @@
-//! Who connects in the name of a peer and is not it: a hello proves nothing, so it takes nothing away
-//! from a connection that lives.
+//! Who connects in the name of a peer and is not it: a hello proves nothing, so it takes nothing
+//! away from a connection that lives.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -80,8 +80,8 @@ fn a_hello_that_is_held_keeps_nobody_out() {
     assert!(is_used(&node, &mut real, 1));
 }
 
-/// As a machine does that lost power and is back: its old connection looks alive, and it has something
-/// to say.
+/// As a machine does that lost power and is back: its old connection looks alive, and it has
+/// something to say.
 #[test]
 fn a_newer_process_that_speaks_replaces_the_older_one_on_all_lanes() {
     let node = lone(patient(), &[2]);
@@ -110,7 +110,8 @@ fn a_newer_process_that_speaks_replaces_the_older_one_on_all_lanes() {
     assert_eq!(events, expected);
 }
 
-/// The same without anything to say: the old connection is silent for as long as a handshake may take.
+/// The same without anything to say: the old connection is silent for as long as a handshake may
+/// take.
 #[test]
 fn a_newer_process_replaces_one_that_fell_silent() {
     let node = lone(hasty(), &[2]);

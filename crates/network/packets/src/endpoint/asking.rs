@@ -50,8 +50,8 @@ impl Endpoint {
         }
     }
 
-    /// [pkt-7] The preferential acceptor of this node, then the owner, then the next acceptor, and so on. Ids
-    /// are given out in a row, so that they spread askers evenly.
+    /// [pkt-7] The preferential acceptor of this node, then the owner, then the next acceptor, and
+    /// so on. Ids are given out in a row, so that they spread askers evenly.
     fn source(&self, owner: NodeId, to_one: bool, tries: u32) -> NodeId {
         let usable = |node: &&NodeId| {
             **node != owner && **node != self.me.node && self.gate.peer(**node).is_some()

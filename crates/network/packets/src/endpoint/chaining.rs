@@ -1,8 +1,10 @@
-//! A group without an address: what is for all goes along a chain of nodes, each of which hands it on ([chain-1]).
+//! A group without an address: what is for all goes along a chain of nodes, each of which hands it
+//! on ([chain-1]).
 //!
-//! The sender lays the chain, numbers it, and tells it to each of its nodes by itself. A node hands on whole datagrams,
-//! bit for bit, before it looks at what they say, each number once, and only to who follows it in the newest chain of
-//! that sender's boot. What a broken chain loses is asked for like anything that is lost.
+//! The sender lays the chain, numbers it, and tells it to each of its nodes by itself. A node hands
+//! on whole datagrams, bit for bit, before it looks at what they say, each number once, and only to
+//! who follows it in the newest chain of that sender's boot. What a broken chain loses is asked for
+//! like anything that is lost.
 
 use std::mem;
 
@@ -35,8 +37,8 @@ pub(super) struct Place {
 }
 
 impl Endpoint {
-    /// This node's datagrams for the group go along these nodes from now on, the first [`CHAIN_MAX`] of them; with none,
-    /// nobody hands them on any more.
+    /// This node's datagrams for the group go along these nodes from now on, the first
+    /// [`CHAIN_MAX`] of them; with none, nobody hands them on any more.
     pub fn lay_chain(&mut self, nodes: &[NodeId]) {
         let nodes: Vec<NodeId> = nodes.iter().copied().take(CHAIN_MAX).collect();
         let limits = &self.limits;
@@ -55,7 +57,8 @@ impl Endpoint {
         }
     }
 
-    /// Tells its nodes once more: what is told may be lost. Those of a chain that ended are told that.
+    /// Tells its nodes once more: what is told may be lost. Those of a chain that ended are told
+    /// that.
     pub fn tell_chain(&mut self) {
         let chain = &self.chaining.own;
         let nodes = match chain.nodes.is_empty() {

@@ -163,7 +163,8 @@ impl Endpoint {
         if self.keeps && !header.to_one {
             self.kept.keep(of, header.number, datagram);
         }
-        // [pkt-7] What came by the group reached those who wait for it; a repair reached this node alone.
+        // [pkt-7] What came by the group reached those who wait for it; a repair reached this node
+        // alone.
         for node in self.kept.take_waiting(of, header.number) {
             if let (Way::Repaired, Some(to)) = (way, self.gate.peer(node))
                 && self.repairs[1].take(datagram.len(), now)

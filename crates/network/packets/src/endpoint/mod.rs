@@ -1,8 +1,9 @@
-//! One node's end of a plane of packets: datagrams and the time in; datagrams, messages and losses out.
+//! One node's end of a plane of packets: datagrams and the time in; datagrams, messages and losses
+//! out.
 //!
 //! The caller owns sockets, clock and addresses. It gives every datagram that arrives to
-//! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] says so, and takes what came of
-//! it: [`Endpoint::take_events`], [`Endpoint::take_control`] and, channel by channel,
+//! [`Endpoint::handle`], calls [`Endpoint::poll`] when [`Endpoint::next_due`] says so, and takes
+//! what came of it: [`Endpoint::take_events`], [`Endpoint::take_control`] and, channel by channel,
 //! [`Endpoint::take_data`].
 
 mod asking;
@@ -380,15 +381,16 @@ impl Endpoint {
         Some(heard.channels.get(&of.channel)?.inbound.done_to())
     }
 
-    /// [gap-2] A heartbeat, by whatever way, named the number of a channel's next datagram: what is below and
-    /// not here is missing.
+    /// [gap-2] A heartbeat, by whatever way, named the number of a channel's next datagram: what is
+    /// below and not here is missing.
     pub fn hear_next(&mut self, of: ChannelName, next: u64, now: Time) {
         self.on_channel(of, |inbound, quota, happened| {
             inbound.on_tail(next, now, quota, happened);
         });
     }
 
-    /// When the last original of this node's own came: repairs and answers for others are no sign of life.
+    /// When the last original of this node's own came: repairs and answers for others are no sign
+    /// of life.
     pub fn alive(&self, node: NodeId) -> Option<Time> {
         self.heard.get(&node)?.alive
     }
@@ -398,17 +400,20 @@ impl Endpoint {
         self.heard.get(&node).map(|heard| &heard.quota)
     }
 
-    /// What became known since the last call. To be taken after each [`Self::handle`] and [`Self::poll`].
+    /// What became known since the last call. To be taken after each [`Self::handle`] and
+    /// [`Self::poll`].
     pub fn take_events(&mut self) -> Vec<Event> {
         mem::take(&mut self.events)
     }
 
-    /// Datagrams that ask, answer and repair. What is not taken in time is dropped, as a network would.
+    /// Datagrams that ask, answer and repair. What is not taken in time is dropped, as a network
+    /// would.
     pub fn take_control(&mut self) -> Vec<Outgoing> {
         self.control.take()
     }
 
-    /// When [`Self::poll`] has something to do. Data that waits for its pace is [`Self::data_due`]'s.
+    /// When [`Self::poll`] has something to do. Data that waits for its pace is
+    /// [`Self::data_due`]'s.
     pub fn next_due(&self) -> Option<Time> {
         // A tail waits behind what is not sent yet.
         let idle = self.channels.values().filter(|channel| !channel.outbound.has_unsent());

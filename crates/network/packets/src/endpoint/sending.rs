@@ -45,19 +45,21 @@ impl Channel {
     }
 }
 
-/// How many bytes leave at once while a channel waits for its pace: all that wait, a moment's worth, or a datagram. To
-/// wake up for each datagram would cost more than to send it.
+/// How many bytes leave at once while a channel waits for its pace: all that wait, a moment's
+/// worth, or a datagram. To wake up for each datagram would cost more than to send it.
 fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
     let moment = pacer.bytes_in(TOGETHER_US);
     outbound.unsent_bytes_within(moment).max(outbound.datagram_bytes())
 }
 
-/// A channel cannot be opened: its number is [`CONTROL`] or in use, or there are [`OWN_CHANNELS_MAX`].
+/// A channel cannot be opened: its number is [`CONTROL`] or in use, or there are
+/// [`OWN_CHANNELS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken;
 
 impl Endpoint {
-    /// Opens a channel, to the group or to one member. Those who should listen hear of it by a handshake.
+    /// Opens a channel, to the group or to one member. Those who should listen hear of it by a
+    /// handshake.
     pub fn open(&mut self, channel: u8, to: Option<Member>, now: Time) -> Result<(), Taken> {
         let full = self.channels.len() >= OWN_CHANNELS_MAX;
         if channel == CONTROL || self.channels.contains_key(&channel) || full {
@@ -92,8 +94,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Ends a channel: what was not sent never is, and nothing is repeated. Opened again, for whomever, its
-    /// numbers go on ([pkt-1]).
+    /// Ends a channel: what was not sent never is, and nothing is repeated. Opened again, for
+    /// whomever, its numbers go on ([pkt-1]).
     pub fn close(&mut self, channel: u8) {
         if let Some(ended) = self.channels.remove(&channel) {
             self.closed.insert(channel, ended.outbound.sent_to());
@@ -137,7 +139,8 @@ impl Endpoint {
         self.channels.get(&channel).map(|channel| channel.outbound.next())
     }
 
-    /// The number behind the last datagram of a channel that has left: none from there on can be missing yet.
+    /// The number behind the last datagram of a channel that has left: none from there on can be
+    /// missing yet.
     pub fn sent_to(&self, channel: u8) -> Option<u64> {
         self.channels.get(&channel).map(|channel| channel.outbound.sent_to())
     }
@@ -164,8 +167,8 @@ impl Endpoint {
         }
     }
 
-    /// [rate-3] A leader of this ballot was heard on the group. Who multicasts proposals of a lower one stops
-    /// at once: what was not sent never is.
+    /// [rate-3] A leader of this ballot was heard on the group. Who multicasts proposals of a lower
+    /// one stops at once: what was not sent never is.
     pub fn hear_leader(&mut self, ballot: Ballot) {
         for channel in self.channels.values_mut() {
             let lower = channel.told.0 < ballot && channel.told.0 > Ballot::ZERO;
@@ -178,7 +181,8 @@ impl Endpoint {
         }
     }
 
-    /// The next datagrams of a channel that may leave now, for one call of the kernel. They count as sent.
+    /// The next datagrams of a channel that may leave now, for one call of the kernel. They count
+    /// as sent.
     pub fn take_data(&mut self, channel: u8, now: Time) -> Option<(To, Run<'_>)> {
         let channel = self.channels.get_mut(&channel)?;
         let Channel { outbound, losses, pacer, tail, .. } = channel;
@@ -198,8 +202,8 @@ impl Endpoint {
         Some((to, run))
     }
 
-    /// Of what [`Self::take_data`] gave last, the datagrams from this number on, of so many bytes, did not leave: the
-    /// socket was full. They are given out again.
+    /// Of what [`Self::take_data`] gave last, the datagrams from this number on, of so many bytes,
+    /// did not leave: the socket was full. They are given out again.
     pub fn take_back(&mut self, channel: u8, number: u64, bytes: usize) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.outbound.take_back(number);

@@ -14,7 +14,8 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// Whether it is less than half of what was wanted: a ring has whole blocks, so it is rarely just that.
+    /// Whether it is less than half of what was wanted: a ring has whole blocks, so it is rarely
+    /// just that.
     pub const fn is_short(self) -> bool {
         self.bytes < self.wanted / 2
     }

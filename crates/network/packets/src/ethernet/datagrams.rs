@@ -43,8 +43,8 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// A socket that hears what is for this interface and, if one is named, for a group. Several sockets of a machine may have one
-    /// interface and EtherType: each hears everything.
+    /// A socket that hears what is for this interface and, if one is named, for a group. Several
+    /// sockets of a machine may have one interface and EtherType: each hears everything.
     pub fn bind(
         interface: &str,
         ether_type: u16,
@@ -60,7 +60,8 @@ impl Ethernet {
         let socket = open()?;
         let interface = Interface::named(interface, socket.as_fd())?;
         let (ring, buffered) = ring(socket.as_fd(), interface.mtu, receive_bytes)?;
-        // It has no EtherType until now, so that nothing is heard that came before there was a ring.
+        // It has no EtherType until now, so that nothing is heard that came before there was a
+        // ring.
         let place = Place::new(interface.index, ether_type);
         net::bind(&socket, &place).map_err(|error| interface.failed(error, socket.as_fd()))?;
         if let Some(group) = group {
@@ -81,9 +82,9 @@ impl Ethernet {
         })
     }
 
-    /// Takes frames by AF_XDP from now on, with room for about so many bytes in each queue of the interface; what comes
-    /// by no queue of these is heard as before. One socket of an interface can. The program at the interface is gone with
-    /// this socket, however its process ends.
+    /// Takes frames by AF_XDP from now on, with room for about so many bytes in each queue of the
+    /// interface; what comes by no queue of these is heard as before. One socket of an interface
+    /// can. The program at the interface is gone with this socket, however its process ends.
     pub fn use_xdp(&mut self, receive_bytes: usize, ways: Ways) -> Result<Mode, NoXdp> {
         let xdp = Xdp::open(&self.interface, self.hears.ether_type, receive_bytes, ways)?;
         let mode = xdp.mode();
@@ -96,7 +97,8 @@ impl Ethernet {
         self.xdp.as_ref().map(Xdp::mode).unwrap_or_default()
     }
 
-    /// The sockets beside this one that are ready when a frame waits; [`Ethernet::receive`] takes from all.
+    /// The sockets beside this one that are ready when a frame waits; [`Ethernet::receive`] takes
+    /// from all.
     pub fn more_sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.xdp.iter().flat_map(Xdp::sockets)
     }
@@ -144,8 +146,9 @@ impl Ethernet {
         Ok(self.lost + by_xdp)
     }
 
-    /// Sends datagrams that lie one behind the other, all of one length but for the last, which may be
-    /// shorter; each in a frame of its own. To a group, as to a single interface. They do not come back.
+    /// Sends datagrams that lie one behind the other, all of one length but for the last, which may
+    /// be shorter; each in a frame of its own. To a group, as to a single interface. They do not
+    /// come back.
     pub fn send(&mut self, to: Mac, bytes: &[u8], segment_bytes: usize) -> Result<Sent, Failed> {
         let segment_bytes = segment_bytes.clamp(1, bytes.len().max(1));
         let last_bytes = match bytes.len() % segment_bytes {
@@ -199,8 +202,8 @@ impl Ethernet {
         Ok(Sent::All)
     }
 
-    /// Takes what arrived, up to a bound: each datagram, with the address that it claims to be from, goes to `take`. How
-    /// many frames there were, refused ones too; none: nothing waits.
+    /// Takes what arrived, up to a bound: each datagram, with the address that it claims to be
+    /// from, goes to `take`. How many frames there were, refused ones too; none: nothing waits.
     ///
     /// That the interface is down or gone is said once, behind what arrived before.
     pub fn receive(&mut self, mut take: impl FnMut(Mac, &[u8])) -> Result<usize, Failed> {
@@ -216,8 +219,9 @@ impl Ethernet {
                 Err(refusal) => self.refusals.count(refusal),
             }
         }
-        // What comes the usual way did not pass the program, or passed it by a queue without a socket. Whoever is woken
-        // by nothing finds nothing twice; who never sleeps does so all the time, and need not ask the kernel each time.
+        // What comes the usual way did not pass the program, or passed it by a queue without a
+        // socket. Whoever is woken by nothing finds nothing twice; who never sleeps does so all the
+        // time, and need not ask the kernel each time.
         self.quiet = match frames {
             0 => self.quiet.wrapping_add(1),
             _ => 0,

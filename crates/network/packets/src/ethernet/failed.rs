@@ -68,7 +68,8 @@ pub enum Failed {
         /// What the system said.
         source: io::Error,
     },
-    /// The interface is down. What is sent meanwhile is lost; the socket goes on when it is up again.
+    /// The interface is down. What is sent meanwhile is lost; the socket goes on when it is up
+    /// again.
     #[error("{interface} is down: `ip link set {interface} up`, and the socket goes on")]
     Down {
         /// Its name.

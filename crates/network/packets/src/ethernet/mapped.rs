@@ -1,7 +1,8 @@
 //! The receive ring: memory that the kernel fills while this process reads it.
 //!
-//! The rest of the crate may rely on this: a [`Slot`]'s bytes do not change while it is held, whatever the kernel,
-//! the network or another thread does; and no memory outside of the ring is ever looked at.
+//! The rest of the crate may rely on this: a [`Slot`]'s bytes do not change while it is held,
+//! whatever the kernel, the network or another thread does; and no memory outside of the ring is
+//! ever looked at.
 #![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
 
 use std::{
@@ -31,8 +32,9 @@ pub(crate) struct Ring {
     next: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and only this value has its address. Every access goes
-// through `&mut Ring`, so two threads never have it at once; it is not `Sync` and need not be.
+// SAFETY: the mapping belongs to the process, not to a thread, and only this value has its address.
+// Every access goes through `&mut Ring`, so two threads never have it at once; it is not `Sync` and
+// need not be.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -49,8 +51,9 @@ impl Ring {
 
     fn map_whole(socket: BorrowedFd<'_>, shape: Shape) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses the address, so no mapping of this process is replaced. It refuses a length other
-        // than that of the socket's rings, and there is one ring, of this shape: all of `shape.bytes()` is backed.
+        // SAFETY: the kernel chooses the address, so no mapping of this process is replaced. It
+        // refuses a length other than that of the socket's rings, and there is one ring, of this
+        // shape: all of `shape.bytes()` is backed.
         let memory = unsafe {
             mmap(ptr::null_mut(), shape.bytes(), protection, MapFlags::SHARED, socket, 0)
         }?;
@@ -60,7 +63,8 @@ impl Ring {
 
     /// The next frame that arrived, until it is given back; `None` if none waits.
     pub(crate) fn next(&mut self) -> Option<Slot<'_>> {
-        // Pairs with the kernel's barrier before it sets the bit: what it wrote into the slot is seen.
+        // Pairs with the kernel's barrier before it sets the bit: what it wrote into the slot is
+        // seen.
         let status = self.status().load(Ordering::Acquire);
         // Not `then_some`: a slot that is made and dropped would take this word from the kernel.
         if status & OURS == 0 {
@@ -73,25 +77,27 @@ impl Ring {
     fn begin(&self) -> NonNull<u8> {
         let offset = self.shape.offset(self.next);
         assert!(offset + self.shape.slot_bytes <= self.shape.bytes());
-        // SAFETY: `offset` is less than the length of the mapping (asserted), which is one allocation of less than
-        // `isize::MAX` bytes.
+        // SAFETY: `offset` is less than the length of the mapping (asserted), which is one
+        // allocation of less than `isize::MAX` bytes.
         unsafe { self.memory.add(offset) }
     }
 
     fn status(&self) -> &AtomicU32 {
         let first = self.begin().cast::<u32>();
-        // SAFETY: the word is within the mapping, which lives as long as `self`. It is aligned: the mapping begins at
-        // a page, blocks are whole pages, and slots begin at multiples of 16 (`Shape`). While the kernel may write it,
-        // this process touches it only as this atomic; the slice of `Slot::bytes` is never alive together with it,
-        // as that borrows the slot, which borrows the ring mutably.
+        // SAFETY: the word is within the mapping, which lives as long as `self`. It is aligned: the
+        // mapping begins at a page, blocks are whole pages, and slots begin at multiples of 16
+        // (`Shape`). While the kernel may write it, this process touches it only as this atomic;
+        // the slice of `Slot::bytes` is never alive together with it, as that borrows the slot,
+        // which borrows the ring mutably.
         unsafe { AtomicU32::from_ptr(first.as_ptr()) }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping of `map`, whole, unmapped once; every borrow of it borrowed this ring, which
-        // nobody has any more. An error would mean that it is not mapped: there is nothing to do about it.
+        // SAFETY: this is the mapping of `map`, whole, unmapped once; every borrow of it borrowed
+        // this ring, which nobody has any more. An error would mean that it is not mapped: there is
+        // nothing to do about it.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.shape.bytes()) };
     }
 }
@@ -105,9 +111,10 @@ impl Slot<'_> {
     /// What the kernel says of the frame, and the frame: [`crate::ethernet::slot`] reads it.
     pub(crate) fn bytes(&self) -> &[u8] {
         let (first, length) = (self.ring.begin(), self.ring.shape.slot_bytes);
-        // SAFETY: `length` bytes from there are within the mapping (`begin`) and were initialised by the kernel, which
-        // maps zeroed pages. The status said that the slot is ours: the kernel does not write it until it is given
-        // back, which `drop` does, after this borrow. Nothing else in the process has the address.
+        // SAFETY: `length` bytes from there are within the mapping (`begin`) and were initialised
+        // by the kernel, which maps zeroed pages. The status said that the slot is ours: the kernel
+        // does not write it until it is given back, which `drop` does, after this borrow. Nothing
+        // else in the process has the address.
         unsafe { slice::from_raw_parts(first.as_ptr(), length) }
     }
 }

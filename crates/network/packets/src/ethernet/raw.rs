@@ -1,6 +1,8 @@
-//! Whole frames of an interface, as they are: nothing is added, looked at or buffered beyond what the kernel keeps.
+//! Whole frames of an interface, as they are: nothing is added, looked at or buffered beyond what
+//! the kernel keeps.
 //!
-//! For who makes frames of its own and rarely sends them, such as the owner of a device in the kernel.
+//! For who makes frames of its own and rarely sends them, such as the owner of a device in the
+//! kernel.
 
 use std::{io, time::Duration};
 
@@ -73,8 +75,9 @@ impl Raw {
         })
     }
 
-    /// From now on only frames of the interface itself: not those of its VLANs, whose tags the kernel takes off before a
-    /// socket sees them, whether they have interfaces of their own or not.
+    /// From now on only frames of the interface itself: not those of its VLANs, whose tags the
+    /// kernel takes off before a socket sees them, whether they have interfaces of their own or
+    /// not.
     pub fn hear_no_vlan(&self) -> Result<(), Failed> {
         self.hear(None)
     }
@@ -90,7 +93,8 @@ impl Raw {
             .map_err(|source| Failed::Option { option, source })
     }
 
-    /// Whether the interface takes tags of VLANs out of frames before anybody sees them; not every one tells.
+    /// Whether the interface takes tags of VLANs out of frames before anybody sees them; not every
+    /// one tells.
     pub fn takes_tags(&self) -> Option<bool> {
         let name = Name::new(&self.interface.name)?;
         system::takes_tags(self.socket.as_fd(), name).ok()
@@ -127,7 +131,8 @@ impl Raw {
         set.map_err(|error| Failed::Option { option, source: io::Error::from(error) })
     }
 
-    /// The oldest frame, as far as the buffer is long; `None` if none came in time, or one that is too long.
+    /// The oldest frame, as far as the buffer is long; `None` if none came in time, or one that is
+    /// too long.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Failed> {
         self.receive_by(buffer, RecvFlags::TRUNC)
     }

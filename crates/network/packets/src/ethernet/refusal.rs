@@ -8,7 +8,8 @@ use crate::counted::{Counted, Reason};
 pub enum Refusal {
     /// What the kernel says of the frame cannot be; never in health.
     Slot,
-    /// It was longer than a slot: somebody's MTU is larger than this interface's was at [`bind`](crate::ethernet::Ethernet::bind).
+    /// It was longer than a slot: somebody's MTU is larger than this interface's was at
+    /// [`bind`](crate::ethernet::Ethernet::bind).
     Cut,
     /// It is for another VLAN.
     Vlan,

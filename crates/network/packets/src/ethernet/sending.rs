@@ -1,7 +1,7 @@
 //! A run of datagrams as frames, many in a call.
 //!
-//! A send ring (PACKET_TX_RING) was measured and costs the same per frame: the kernel's path of a frame is what is
-//! paid for, and the copy is not saved where a frame stays on the machine.
+//! A send ring (PACKET_TX_RING) was measured and costs the same per frame: the kernel's path of a
+//! frame is what is paid for, and the copy is not saved where a frame stays on the machine.
 
 use std::io::IoSlice;
 
@@ -31,7 +31,8 @@ impl Run<'_> {
         self.bytes.len().div_ceil(self.segment_bytes)
     }
 
-    /// Hands the kernel as many as one call takes, from this one on, which must be there. How many it took.
+    /// Hands the kernel as many as one call takes, from this one on, which must be there. How many
+    /// it took.
     pub(crate) fn send(&self, socket: BorrowedFd<'_>, from: usize) -> Result<usize, Errno> {
         let flags = SendFlags::DONTWAIT;
         let count = (self.datagrams() - from).min(BATCH);

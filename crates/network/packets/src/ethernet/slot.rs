@@ -1,7 +1,8 @@
 //! A slot of the receive ring: what the kernel says of a frame, and the frame.
 //!
-//! The layout is that of TPACKET_V2 in the kernel's `linux/if_packet.h`, in the machine's byte order. Nothing that it says
-//! is believed: an offset or a length outside of the slot refuses the frame.
+//! The layout is that of TPACKET_V2 in the kernel's `linux/if_packet.h`, in the machine's byte
+//! order. Nothing that it says is believed: an offset or a length outside of the slot refuses the
+//! frame.
 
 use crate::ethernet::{
     Mac,
@@ -9,8 +10,8 @@ use crate::ethernet::{
     refusal::Refusal,
 };
 
-/// Bytes of the kernel's words before a frame begins, at most: its header, the address, room for alignment and
-/// for the header of Ethernet.
+/// Bytes of the kernel's words before a frame begins, at most: its header, the address, room for
+/// alignment and for the header of Ethernet.
 pub const SLOT_HEADER_BYTES: usize = 96;
 
 // Offsets of `struct tpacket2_hdr`.
@@ -48,7 +49,8 @@ pub fn read<'a>(slot: &'a [u8], hears: &Hears) -> Result<Frame<'a>, Refusal> {
     if word(WIRE_BYTES)? != held {
         return Err(Refusal::Cut);
     }
-    // A tag that the device, or the kernel, took out of the frame. Without a VLAN it is a priority, and the frame ours.
+    // A tag that the device, or the kernel, took out of the frame. Without a VLAN it is a priority,
+    // and the frame ours.
     if word(STATUS)? & HAS_VLAN != 0 && half(VLAN_TAG)? & VLAN_ID != 0 {
         return Err(Refusal::Vlan);
     }

@@ -1,4 +1,5 @@
-//! Calls of the system that no safe library has: options of packet sockets, their address, questions about interfaces.
+//! Calls of the system that no safe library has: options of packet sockets, their address,
+//! questions about interfaces.
 //!
 //! The rest of the crate may rely on this: each function here is safe for all arguments.
 #![allow(
@@ -29,7 +30,8 @@ const GET_MTU: Opcode = 0x8921;
 const GET_HARDWARE: Opcode = 0x8927;
 /// `SIOCGIFFLAGS`.
 const GET_FLAGS: Opcode = 0x8913;
-/// `SIOCETHTOOL` of linux/sockios.h, and its question about the driver (`ETHTOOL_GDRVINFO` of linux/ethtool.h).
+/// `SIOCETHTOOL` of linux/sockios.h, and its question about the driver (`ETHTOOL_GDRVINFO` of
+/// linux/ethtool.h).
 const ETHTOOL: Opcode = 0x8946;
 const GET_DRIVER: u32 = 3;
 /// `ETHTOOL_GFLAGS`, and `ETH_FLAG_RXVLAN` of what it says.
@@ -72,8 +74,9 @@ const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8; 24]> {
     const { assert!(WHAT == GET_MTU || WHAT == GET_HARDWARE || WHAT == GET_FLAGS) };
     let mut request = Request { name: name.0, said: [0; 24] };
-    // SAFETY: each of these operations reads a `struct ifreq` from their argument and writes one back; `request` is as long as one,
-    // is of bytes only, so that anything is valid in it, and outlives the call.
+    // SAFETY: each of these operations reads a `struct ifreq` from their argument and writes one
+    // back; `request` is as long as one, is of bytes only, so that anything is valid in it, and
+    // outlives the call.
     unsafe { ioctl(socket, Updater::<WHAT, Request>::new(&mut request)) }?;
     Ok(request.said)
 }
@@ -127,8 +130,9 @@ const _: () = assert!(size_of::<Question<Driver>>() == size_of::<libc::ifreq>())
 pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
     let mut driver = Driver { command: GET_DRIVER, name: [0; 32], rest: [0; 160] };
     let mut question = Question { name: name.0, about: &raw mut driver, rest: [0; 16] };
-    // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct ethtool_drvinfo` to where that points;
-    // both are as long as those, are valid whatever is written, and outlive the call.
+    // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct
+    // ethtool_drvinfo` to where that points; both are as long as those, are valid whatever is
+    // written, and outlive the call.
     unsafe { ioctl(socket, Updater::<ETHTOOL, Question<Driver>>::new(&mut question)) }?;
     let name = driver.name.split(|byte| *byte == 0).next();
     Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
@@ -138,8 +142,9 @@ pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
 pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
     let mut offloads = Offloads { command: GET_OFFLOADS, flags: 0 };
     let mut question = Question { name: name.0, about: &raw mut offloads, rest: [0; 16] };
-    // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct ethtool_value` to where that points;
-    // both are as long as those, are valid whatever is written, and outlive the call.
+    // SAFETY: the operation reads a `struct ifreq` from its argument, and writes at most a `struct
+    // ethtool_value` to where that points; both are as long as those, are valid whatever is
+    // written, and outlive the call.
     unsafe { ioctl(socket, Updater::<ETHTOOL, Question<Offloads>>::new(&mut question)) }?;
     Ok(offloads.flags & TAKES_TAGS != 0)
 }
@@ -155,8 +160,9 @@ pub struct Bits {
     pub either: [u8; 2],
 }
 
-/// The socket hears what arrived at this interface for it or a group, and nothing that the kernel sorted to another one or
-/// to nobody: those are frames of VLANs, whose tags it took off. Of these, only frames with such bits, if any are named.
+/// The socket hears what arrived at this interface for it or a group, and nothing that the kernel
+/// sorted to another one or to nobody: those are frames of VLANs, whose tags it took off. Of these,
+/// only frames with such bits, if any are named.
 pub(crate) fn hear_no_vlan(
     socket: BorrowedFd<'_>,
     index: u32,
@@ -195,8 +201,8 @@ pub(crate) fn hear_no_vlan(
         give(0),
     ];
     let program = sock_fprog { len: 10, filter: steps.as_mut_ptr() };
-    // SAFETY: the kernel reads a whole `sock_fprog`, and as many steps as that says from where it points; both outlive
-    // the call, and it keeps a copy.
+    // SAFETY: the kernel reads a whole `sock_fprog`, and as many steps as that says from where it
+    // points; both outlive the call, and it keeps a copy.
     let answer = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -226,8 +232,8 @@ impl Place {
     }
 }
 
-// SAFETY: the pointer is to a whole `sockaddr_ll` that is initialised and lives as long as `self`, and the length is
-// its size: an address that calls of the system accept.
+// SAFETY: the pointer is to a whole `sockaddr_ll` that is initialised and lives as long as `self`,
+// and the length is its size: an address that calls of the system accept.
 unsafe impl SocketAddrArg for Place {
     unsafe fn with_sockaddr<R>(
         &self,
@@ -283,8 +289,9 @@ const fn length_of<T>() -> socklen_t {
 fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<()> {
     let length = length_of::<T>();
     let value = ptr::from_ref(value).cast();
-    // SAFETY: the kernel reads at most `length` bytes at `value`, which is a whole `T` that outlives the call. The
-    // options of this file are numbers and structures without pointers, so nothing else is read or kept.
+    // SAFETY: the kernel reads at most `length` bytes at `value`, which is a whole `T` that
+    // outlives the call. The options of this file are numbers and structures without pointers, so
+    // nothing else is read or kept.
     let answer =
         unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value, length) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -294,8 +301,8 @@ fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<
 pub(crate) fn take_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut statistics = tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = length_of::<tpacket_stats>();
-    // SAFETY: the kernel writes at most `length` bytes at `statistics`, which is a whole structure of two numbers, and
-    // the length that it wrote at `length`; both outlive the call.
+    // SAFETY: the kernel writes at most `length` bytes at `statistics`, which is a whole structure
+    // of two numbers, and the length that it wrote at `length`; both outlive the call.
     let answer = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

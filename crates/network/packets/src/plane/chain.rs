@@ -1,5 +1,5 @@
-//! The order of the nodes along which what is for all goes: those that are reached, and last who did not hand on
-//! ([chain-1]).
+//! The order of the nodes along which what is for all goes: those that are reached, and last who
+//! did not hand on ([chain-1]).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use quorate_core::{node_id::NodeId, time::Time};
 
 use crate::plane::link::PROBE_US;
 
-/// Until a new chain was probed as often as a way takes to be down, nothing is said of who does not hand on.
+/// Until a new chain was probed as often as a way takes to be down, nothing is said of who does not
+/// hand on.
 const SETTLES_US: u64 = 4 * PROBE_US;
 /// Who did not hand on is last for this long the first time, and twice as long each further time.
 const LAST_US_MIN: u64 = 10_000_000;
@@ -30,7 +31,8 @@ struct Late {
 }
 
 impl Chain {
-    /// Lays it anew if these nodes, which are reached, are to be in another order. The new order comes back.
+    /// Lays it anew if these nodes, which are reached, are to be in another order. The new order
+    /// comes back.
     pub(crate) fn lay(
         &mut self,
         me: NodeId,
@@ -39,8 +41,8 @@ impl Chain {
         now: Time,
     ) -> Option<&[NodeId]> {
         let mut nodes: Vec<NodeId> = reached.collect();
-        // Who votes first: a decision waits for them. Else from this node upwards, and round: every sender burdens another
-        // one first.
+        // Who votes first: a decision waits for them. Else from this node upwards, and round: every
+        // sender burdens another one first.
         let late_until = |node: &NodeId| {
             let until = self.late.get(node).map(|late| late.until);
             until.filter(|until| *until > now)
@@ -54,8 +56,8 @@ impl Chain {
         Some(&self.nodes)
     }
 
-    /// `hears` says who gets what is for all. Where the chain broke, the first who does not, and who should have handed
-    /// on to it, are last from now on. Whether that changed anything.
+    /// `hears` says who gets what is for all. Where the chain broke, the first who does not, and
+    /// who should have handed on to it, are last from now on. Whether that changed anything.
     pub(crate) fn blame(&mut self, hears: impl Fn(NodeId) -> bool, now: Time) -> bool {
         if now.since_us(self.laid_at) < SETTLES_US {
             return false;

@@ -1,6 +1,8 @@
-//! What the way of frames for several nodes is chosen from: what was sent lately, who is reached, and how ([plane-3]).
+//! What the way of frames for several nodes is chosen from: what was sent lately, who is reached,
+//! and how ([plane-3]).
 //!
-//! A group that most nodes do not hear is left for a chain, and tried again later, when nothing goes along the chain.
+//! A group that most nodes do not hear is left for a chain, and tried again later, when nothing
+//! goes along the chain.
 
 use crate::limits::Limits;
 use quorate_core::{node_id::NodeId, time::Time};

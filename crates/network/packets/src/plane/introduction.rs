@@ -4,7 +4,8 @@ use crate::{body::Opening, trust::Introduction};
 use quorate_core::node_id::Member;
 use quorate_wire::{DatagramChannel, Datagrams, frame::DATAGRAM_CHANNELS_MAX};
 
-/// The frame for one peer. `key` is the number of the newest key; more channels than a frame holds are left out.
+/// The frame for one peer. `key` is the number of the newest key; more channels than a frame holds
+/// are left out.
 pub fn said<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datagrams<'a> {
     let channel = |opening: &Opening| DatagramChannel {
         channel: opening.channel,
@@ -15,8 +16,8 @@ pub fn said<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datag
     Datagrams { boot: introduction.boot, address, key, channels: channels.map(channel).collect() }
 }
 
-/// What a peer said, if it is of the process that the connection's greeting named: a frame of another one is a
-/// mistake or a lie.
+/// What a peer said, if it is of the process that the connection's greeting named: a frame of
+/// another one is a mistake or a lie.
 pub fn heard(from: Member, boot: u32, said: &Datagrams<'_>) -> Option<Introduction> {
     let opening = |channel: &DatagramChannel| Opening {
         channel: channel.channel,

@@ -1,4 +1,5 @@
-//! One peer, and whether packets reach it: probes that are answered, in both directions ([plane-1]).
+//! One peer, and whether packets reach it: probes that are answered, in both directions
+//! ([plane-1]).
 
 use quorate_core::{node_id::Member, time::Time};
 

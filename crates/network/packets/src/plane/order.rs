@@ -1,9 +1,11 @@
 //! A message to one node is given out behind everything that the group got before it.
 //!
-//! It names the number that the sender's next datagram to the group would have: everything below is before it. It waits
-//! until that is delivered or given up ([gap-2]): a heartbeat that overtook a proposal would be taken for its loss. It also
-//! says how many of those still wait for their pace: only what has left can be missing. Each channel keeps its own order anyway. What goes to the group can name no number of each receiver's own
-//! channel, and may overtake what one of them is sent.
+//! It names the number that the sender's next datagram to the group would have: everything below is
+//! before it. It waits until that is delivered or given up ([gap-2]): a heartbeat that overtook a
+//! proposal would be taken for its loss. It also says how many of those still wait for their pace:
+//! only what has left can be missing. Each channel keeps its own order anyway. What goes to the
+//! group can name no number of each receiver's own channel, and may overtake what one of them is
+//! sent.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -57,9 +59,10 @@ struct Waiting {
 }
 
 impl Order {
-    /// A message came that is behind what the group got below this number. If that is lower than an earlier one named, the
-    /// numbers between were given back, or the group does not reach this node any more: nothing of them is to be waited for
-    /// ([rate-3]). Without that, all that its sender says would wait until it sends to the group again.
+    /// A message came that is behind what the group got below this number. If that is lower than an
+    /// earlier one named, the numbers between were given back, or the group does not reach this
+    /// node any more: nothing of them is to be waited for ([rate-3]). Without that, all that its
+    /// sender says would wait until it sends to the group again.
     pub(crate) fn add(&mut self, from: NodeId, behind: u64, message: Vec<u8>) {
         let waiting = self.0.entry(from).or_default();
         let earlier = waiting.messages.iter_mut().rev();

@@ -54,7 +54,8 @@ pub struct Settings {
     pub endpoint: endpoint::Settings,
     /// How what is for all travels.
     pub reach: Reach,
-    /// Whether that may change with what is sent, and frames go by connections while these are as good ([plane-3]).
+    /// Whether that may change with what is sent, and frames go by connections while these are as
+    /// good ([plane-3]).
     pub chooses: bool,
     /// Nonces of probes; strangers must not be able to guess them ([pkt-2]).
     pub nonces: Box<dyn FnMut() -> u64 + Send>,
@@ -146,8 +147,8 @@ pub struct Packets {
     /// Of the group's channel, and of those to single nodes.
     undecided: BTreeMap<u8, Undecided>,
     told: (Ballot, Slot),
-    /// The header of the last frame to the group, until datagrams leave: what goes to more nodes than a set has is sent
-    /// in several parts, and the group has all of them.
+    /// The header of the last frame to the group, until datagrams leave: what goes to more nodes
+    /// than a set has is sent in several parts, and the group has all of them.
     said_to_group: Vec<u8>,
     order: Order,
     /// Who votes, once that is known.
@@ -193,7 +194,8 @@ impl Packets {
 
     // Peers come and go.
 
-    /// A connection with this peer is up: what it has to be told by it ([pkt-2]). `None`: there is no channel left.
+    /// A connection with this peer is up: what it has to be told by it ([pkt-2]). `None`: there is
+    /// no channel left.
     pub fn meet(&mut self, peer: Member, now: Time) -> Option<Introduction> {
         if peer.node == self.me.node {
             return None;
@@ -275,11 +277,12 @@ impl Packets {
         })
     }
 
-    /// Sends one whole frame to those of these nodes that packets reach. Who took it comes back; the others may
-    /// get it in another way.
+    /// Sends one whole frame to those of these nodes that packets reach. Who took it comes back;
+    /// the others may get it in another way.
     ///
-    /// Who hears the group gets it there, if at least two do: whoever else hears it there hears nothing that it
-    /// could not have got as well, as no plane promises to keep anything from anybody.
+    /// Who hears the group gets it there, if at least two do: whoever else hears it there hears
+    /// nothing that it could not have got as well, as no plane promises to keep anything from
+    /// anybody.
     pub fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         if let Some(choosing) = &mut self.choosing {
             choosing.sent(to.len(), header.len() + body.len());
@@ -322,7 +325,8 @@ impl Packets {
         reached
     }
 
-    /// Values below this slot are decided, and said to be, by the leader of this ballot, or as this node knows.
+    /// Values below this slot are decided, and said to be, by the leader of this ballot, or as this
+    /// node knows.
     pub fn decided(&mut self, ballot: Ballot, decided_to: Slot, now: Time) {
         if (ballot, decided_to) == self.told {
             return;
@@ -341,7 +345,8 @@ impl Packets {
         }
     }
 
-    /// [learn-1] [pkt-7] Those who vote keep what they hear for others, and are asked for it; learners need not.
+    /// [learn-1] [pkt-7] Those who vote keep what they hear for others, and are asked for it;
+    /// learners need not.
     pub fn voters(&mut self, voters: Vec<NodeId>) {
         self.endpoint.set_keeps(voters.contains(&self.me.node));
         self.voters = Some(voters);
@@ -399,7 +404,8 @@ impl Packets {
                 return;
             }
         }
-        // The group's comes last: it takes what the socket has, and heartbeats would wait behind it.
+        // The group's comes last: it takes what the socket has, and heartbeats would wait behind
+        // it.
         for &channel in self.undecided.keys().rev() {
             while let Some((to, run)) = self.endpoint.take_data(channel, now) {
                 let (first, all) = (run.numbers.start, run.bytes.len());
@@ -656,8 +662,8 @@ impl Packets {
             endpoint::Event::Answered { node, rtt_us, by_group } => {
                 self.on_answer(node, rtt_us, by_group, now);
             }
-            // [rate-3] What was not sent never is; the replica hears of the ballot by its own means. What tails and
-            // reports say, the endpoint has taken.
+            // [rate-3] What was not sent never is; the replica hears of the ballot by its own
+            // means. What tails and reports say, the endpoint has taken.
             endpoint::Event::Stopped(_)
             | endpoint::Event::Told { .. }
             | endpoint::Event::Introduced(_)
@@ -703,7 +709,8 @@ impl Packets {
         }
     }
 
-    /// [rate-2] Whose losses count for the group's rate, and who keeps what it hears there ([pkt-7]).
+    /// [rate-2] Whose losses count for the group's rate, and who keeps what it hears there
+    /// ([pkt-7]).
     fn listen_to_receivers(&mut self) {
         let receivers = self.links.values().filter(|link| link.group.is_up());
         let receivers: Vec<NodeId> = receivers.map(|link| link.member.node).collect();

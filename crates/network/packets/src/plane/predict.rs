@@ -1,8 +1,8 @@
-//! What a way would cost a proposal: the time from its sender to the last of those it is for, by a model of a link and of a
-//! processor that both have a queue.
+//! What a way would cost a proposal: the time from its sender to the last of those it is for, by a
+//! model of a link and of a processor that both have a queue.
 //!
-//! The constants are measured on the reference machine (`docs/performance.md`); they decide between ways, and promise
-//! nothing.
+//! The constants are measured on the reference machine (`docs/performance.md`); they decide between
+//! ways, and promise nothing.
 
 /// Longer than this nobody waits.
 const LONGEST_NS: f64 = 3.6e12;
@@ -72,8 +72,8 @@ const CHAIN_SHARE: f64 = 0.93;
 const TCP_REPAIR_US: f64 = 3_000.0;
 /// And a datagram: the grace before it is asked for.
 const REPAIR_US: f64 = 400.0;
-/// Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion avoidance algorithm, 1997: its rate at a loss p is
-/// 1.22 segments per round trip and root of p.
+/// Mathis, Semke, Mahdavi and Ott, The macroscopic behavior of the TCP congestion avoidance
+/// algorithm, 1997: its rate at a loss p is 1.22 segments per round trip and root of p.
 const MATHIS: f64 = 1.22;
 
 /// Nanoseconds until the last of the receivers has a frame.

@@ -1,4 +1,5 @@
-//! Which messages of a channel may be asked for again: proposals that are not decided, and all behind them ([pkt-8]).
+//! Which messages of a channel may be asked for again: proposals that are not decided, and all
+//! behind them ([pkt-8]).
 
 use std::collections::VecDeque;
 
@@ -27,8 +28,8 @@ impl Undecided {
         }
     }
 
-    /// Slots below are decided and announced. Messages below the number that comes back may go; `next` is that of
-    /// the next one.
+    /// Slots below are decided and announced. Messages below the number that comes back may go;
+    /// `next` is that of the next one.
     pub(crate) fn decided(&mut self, decided_to: Slot, next: u64) -> u64 {
         while self.0.front().is_some_and(|front| front.to <= decided_to) {
             self.0.pop_front();

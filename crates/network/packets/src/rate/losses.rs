@@ -94,7 +94,8 @@ impl Losses {
         self.moments.iter().take_while(old).last().map_or(0, |(_, next)| *next)
     }
 
-    /// How many receivers make a loss common: max(2, n/4, 3·n·p̂ + 1), and 1 if there is one receiver.
+    /// How many receivers make a loss common: max(2, n/4, 3·n·p̂ + 1), and 1 if there is one
+    /// receiver.
     fn threshold(&self) -> u64 {
         let n = self.receivers.len() as u64;
         if n <= 1 {
@@ -114,7 +115,8 @@ impl Losses {
         }
     }
 
-    /// A receiver reports. What was sent longer than `young_us` ago tells nothing of the link as it is. A count that goes back, as behind a restart, is a new beginning.
+    /// A receiver reports. What was sent longer than `young_us` ago tells nothing of the link as it
+    /// is. A count that goes back, as behind a restart, is a new beginning.
     pub fn report(
         &mut self,
         from: NodeId,

@@ -1,4 +1,5 @@
-//! The rate of a channel: up by steps, down on common loss, and back if that changed nothing ([rate-2]).
+//! The rate of a channel: up by steps, down on common loss, and back if that changed nothing
+//! ([rate-2]).
 
 use quorate_core::time::Time;
 
@@ -35,7 +36,8 @@ pub struct Pacer {
     period_end: Time,
     /// Own queue drops in this period.
     dropped: bool,
-    /// Loss that lowering the rate did not change: no sign of a full link. In millionths per receiver.
+    /// Loss that lowering the rate did not change: no sign of a full link. In millionths per
+    /// receiver.
     baseline_ppm: u64,
     recent: Recent,
     trial: Option<Trial>,
@@ -249,8 +251,9 @@ mod tests {
         check(&world, 95..=97);
     }
 
-    /// [rate-2] A link that is too full lowers it, however much too full it is, and with loss by chance too.
-    /// At 8 % of the link a period has seven packets: the estimate is rough, and so is the rate.
+    /// [rate-2] A link that is too full lowers it, however much too full it is, and with loss by
+    /// chance too. At 8 % of the link a period has seven packets: the estimate is rough, and so is
+    /// the rate.
     #[test]
     fn a_full_link_lowers_the_rate() {
         for (part, expected, ppm) in [(50, 40..=55, 0), (8, 5..=16, 0), (50, 40..=60, 5_000)] {
@@ -264,7 +267,8 @@ mod tests {
         }
     }
 
-    /// [rate-2] A trial that changed nothing gives the rate back as it was; one that helped does not.
+    /// [rate-2] A trial that changed nothing gives the rate back as it was; one that helped does
+    /// not.
     #[test]
     fn what_was_lowered_in_vain_is_restored() {
         for (lost_below, restored) in [(50, true), (0, false)] {

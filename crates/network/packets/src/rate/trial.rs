@@ -41,7 +41,8 @@ impl Recent {
         u64::try_from(ppm).unwrap_or(MILLION).min(MILLION)
     }
 
-    /// Whether more is lost than this, by more than chance does: three standard deviations, and a quarter.
+    /// Whether more is lost than this, by more than chance does: three standard deviations, and a
+    /// quarter.
     pub(crate) fn is_above(self, baseline_ppm: u64) -> bool {
         let expected = u128::from(self.judged) * u128::from(baseline_ppm) / u128::from(MILLION);
         let lost = u128::from(self.lost);
@@ -77,9 +78,9 @@ pub(crate) enum Next {
 }
 
 impl Trial {
-    /// A link that is the cause of this loss loses half of it behind so many steps of `down_percent`: one,
-    /// unless the loss is large. Fewer would show a third at best, and a link that is much too full would
-    /// be taken for a bad one.
+    /// A link that is the cause of this loss loses half of it behind so many steps of
+    /// `down_percent`: one, unless the loss is large. Fewer would show a third at best, and a link
+    /// that is much too full would be taken for a bad one.
     pub(crate) fn new(restore_bytes_s: u64, before_ppm: u64, down_percent: u64) -> Self {
         let before = before_ppm.min(MILLION);
         let (passed, wanted) = (MILLION - before, MILLION - before / 2);

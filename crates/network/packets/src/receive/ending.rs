@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::receive::{Delivery, Happened, Inbound, Quota, waiting::Waiting};
 
 impl Inbound {
-    /// [pkt-4] Room for a message that begins at `first`. What comes last goes first, and never anything of
-    /// another sender.
+    /// [pkt-4] Room for a message that begins at `first`. What comes last goes first, and never
+    /// anything of another sender.
     pub(super) fn make_room(
         &mut self,
         first: u64,

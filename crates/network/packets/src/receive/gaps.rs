@@ -1,4 +1,5 @@
-//! What is missing, and when to ask for it: grace, one request per range, doubling, then no more ([pkt-7]).
+//! What is missing, and when to ask for it: grace, one request per range, doubling, then no more
+//! ([pkt-7]).
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -81,8 +82,9 @@ impl Gaps {
         cut.filter(|cut| !cut.is_empty()).collect()
     }
 
-    /// Asks at once for what is missing of these, if so many requests as were made are too few to wait for:
-    /// somebody said that the last one asked does not have it, or needs it too. At least one counts as made.
+    /// Asks at once for what is missing of these, if so many requests as were made are too few to
+    /// wait for: somebody said that the last one asked does not have it, or needs it too. At least
+    /// one counts as made.
     pub fn hurry(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
         for part in self.within(range) {
             let gap = self.0.range(..=part.start).next_back();

@@ -41,8 +41,8 @@ pub enum Happened {
     GivenUp(Range<u64>),
 }
 
-/// The state of a channel. Each number from `floor` to `top` is finished, missing, in a message that waits
-/// for its turn, or a part of one that lacks others.
+/// The state of a channel. Each number from `floor` to `top` is finished, missing, in a message
+/// that waits for its turn, or a part of one that lacks others.
 pub struct Inbound {
     pub(super) delivery: Delivery,
     /// All numbers below are delivered or given up.
@@ -92,8 +92,8 @@ impl Inbound {
         inbound
     }
 
-    /// [pkt-7] The first request waits a round trip and a quarter. All of them together wait at least
-    /// T_giveup: with 5 tries, 31 times the first wait.
+    /// [pkt-7] The first request waits a round trip and a quarter. All of them together wait at
+    /// least T_giveup: with 5 tries, 31 times the first wait.
     pub fn set_rtt(&mut self, rtt_us: u64, limits: &Limits) {
         let waits = (1 << limits.tries_max.min(20)) - 1;
         let share = limits.giveup_us.div_ceil(waits);
@@ -192,8 +192,8 @@ impl Inbound {
         self.bound_gaps(quota, happened);
     }
 
-    /// The owner of the channel says that it does not have these any more, or it is somebody else who does
-    /// not: then the next one is asked.
+    /// The owner of the channel says that it does not have these any more, or it is somebody else
+    /// who does not: then the next one is asked.
     pub fn on_gone(
         &mut self,
         range: &Range<u64>,
@@ -206,13 +206,15 @@ impl Inbound {
             let missing = self.gaps.within(range);
             self.give_up_all(missing, quota, happened);
         } else {
-            // Every other request goes to an acceptor, the first one too: it is the one that has an answer.
+            // Every other request goes to an acceptor, the first one too: it is the one that has an
+            // answer.
             self.gaps.hurry(range, |tries| tries % 2 == 1, now);
             self.bound_gaps(quota, happened);
         }
     }
 
-    /// Somebody else wants these of this node: asks the owner for them at once, unless that was done.
+    /// Somebody else wants these of this node: asks the owner for them at once, unless that was
+    /// done.
     pub fn hurry(
         &mut self,
         range: &Range<u64>,
@@ -272,7 +274,8 @@ impl Inbound {
         self.gaps.open(from..number, now, &patience);
         let oldest = number.saturating_add(1).saturating_sub(WINDOW_NUMBERS);
         while self.floor < oldest {
-            // The floor is missing, or a part of a message that lacks others: else it would be higher.
+            // The floor is missing, or a part of a message that lacks others: else it would be
+            // higher.
             let missing = self.gaps.within(&(self.floor..oldest));
             let missing = missing.into_iter().next().filter(|gap| gap.start == self.floor);
             self.give_up(missing.unwrap_or(self.floor..self.floor + 1), quota, happened);

@@ -84,7 +84,8 @@ fn in_order_waits_and_as_completed_does_not() {
     }
 }
 
-/// [pkt-4] [told-2] A message of which a part is given up is given up whole, by name; nothing of it is held.
+/// [pkt-4] [told-2] A message of which a part is given up is given up whole, by name; nothing of it
+/// is held.
 #[test]
 fn what_is_given_up_is_named_whole() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -135,8 +136,8 @@ fn a_tail_shows_what_nothing_follows() {
     assert_eq!(asks[..2], [(1..2, 0), (3..4, 0)]);
 }
 
-/// [pkt-7] Whoever else wants it, the owner is asked once out of turn; who said *gone* is waited for no more,
-/// and what it says twice changes nothing.
+/// [pkt-7] Whoever else wants it, the owner is asked once out of turn; who said *gone* is waited
+/// for no more, and what it says twice changes nothing.
 #[test]
 fn others_hurry_a_request_once() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -238,7 +239,8 @@ fn parts_that_contradict_one_another_are_given_up() {
     assert_eq!(channel.inbound.misfits(), 2);
 }
 
-/// Random messages in random order, some parts never: all others once, bit for bit, and the lost ones named.
+/// Random messages in random order, some parts never: all others once, bit for bit, and the lost
+/// ones named.
 #[test]
 fn everything_once_or_given_up() {
     for seed in 0..300 {

@@ -1,8 +1,9 @@
-//! Receiving: what came on one channel of one sender, put together again, and what is missing of it.
+//! Receiving: what came on one channel of one sender, put together again, and what is missing of
+//! it.
 //!
-//! `partial` is one message that lacks parts, [`quota`] what a sender may fill, [`gaps`] when to ask for
-//! what is missing, `waiting` keeps what comes too early, and [`inbound`]
-//! joins them; `ending` is how its numbers end.
+//! `partial` is one message that lacks parts, [`quota`] what a sender may fill, [`gaps`] when to
+//! ask for what is missing, `waiting` keeps what comes too early, and [`inbound`] joins them;
+//! `ending` is how its numbers end.
 
 mod ending;
 pub mod gaps;

@@ -41,8 +41,8 @@ impl Partial {
         self.count
     }
 
-    /// The bytes that this part would make it hold, on top of what it holds; nothing is allocated before
-    /// somebody agreed to that.
+    /// The bytes that this part would make it hold, on top of what it holds; nothing is allocated
+    /// before somebody agreed to that.
     pub(crate) fn needs(&self, index: u16, part: &[u8]) -> Result<usize, Misfit> {
         let is_last = index + 1 == self.count;
         if part.is_empty() || index >= self.count || self.has(index) {

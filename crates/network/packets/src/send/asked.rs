@@ -1,4 +1,5 @@
-//! Who asked the owner of a channel for a packet: one gets a repair, several get it by the group ([pkt-7]).
+//! Who asked the owner of a channel for a packet: one gets a repair, several get it by the group
+//! ([pkt-7]).
 
 use std::collections::BTreeMap;
 
@@ -31,8 +32,8 @@ struct Entry {
 }
 
 impl Asked {
-    /// [pkt-7] Two different nodes ask for one packet: the group gets it once, then there is silence about it
-    /// for a round trip. A node that asks again gets a repair again.
+    /// [pkt-7] Two different nodes ask for one packet: the group gets it once, then there is
+    /// silence about it for a round trip. A node that asks again gets a repair again.
     pub fn judge(&mut self, number: u64, by: NodeId, now: Time, rtt_us: u64) -> Verdict {
         let fresh = Entry { by, at: now, to_group: None };
         let Some(entry) = self.0.get_mut(&number) else {

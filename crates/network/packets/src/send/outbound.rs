@@ -1,4 +1,5 @@
-//! One channel of this node: numbers messages, cuts them into datagrams, keeps those until they may go.
+//! One channel of this node: numbers messages, cuts them into datagrams, keeps those until they may
+//! go.
 
 use quorate_core::node_id::Member;
 
@@ -39,7 +40,8 @@ pub struct Sent {
 /// Why a message is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cannot {
-    /// Longer than [`MESSAGE_BYTES_MAX`], of more parts than can be numbered, or more than the buffer holds.
+    /// Longer than [`MESSAGE_BYTES_MAX`], of more parts than can be numbered, or more than the
+    /// buffer holds.
     TooLong,
     /// What is not decided yet fills the window ([rate-1]): whoever has more waits.
     Full,
@@ -107,8 +109,9 @@ impl Outbound {
         bytes
     }
 
-    /// Cuts a message into datagrams, numbers and seals them ([pkt-1], [pkt-4]). It is taken whole or not at
-    /// all. A message that finds the window empty is taken whatever its length. `message` is given in pieces.
+    /// Cuts a message into datagrams, numbers and seals them ([pkt-1], [pkt-4]). It is taken whole
+    /// or not at all. A message that finds the window empty is taken whatever its length. `message`
+    /// is given in pieces.
     pub fn push(&mut self, message: &[&[u8]], key: KeyId, seal: &Seal) -> Result<Sent, Cannot> {
         let length: usize = message.iter().map(|piece| piece.len()).sum();
         let parts = length.div_ceil(self.payload_bytes).max(1);
@@ -153,8 +156,8 @@ impl Outbound {
         Ok(Sent { first, end })
     }
 
-    /// The next datagrams that one call of the kernel can send, at most `bytes_max`, or one datagram. They
-    /// count as sent.
+    /// The next datagrams that one call of the kernel can send, at most `bytes_max`, or one
+    /// datagram. They count as sent.
     pub fn take(&mut self, bytes_max: usize) -> Option<Run<'_>> {
         if !self.has_unsent() {
             return None;
@@ -166,15 +169,16 @@ impl Outbound {
         Some(run)
     }
 
-    /// Datagrams from this one on did not leave, after all: they are given out again. They were the last to be taken.
+    /// Datagrams from this one on did not leave, after all: they are given out again. They were the
+    /// last to be taken.
     pub fn take_back(&mut self, number: u64) {
         let sent = self.released_to..=self.sent_to;
         assert!(sent.contains(&number), "taken, and not decided");
         self.sent_to = number;
     }
 
-    /// [pkt-8] All messages below this number are decided and announced: their datagrams may go when room is
-    /// needed, whoever lacks them. What was not sent yet stays.
+    /// [pkt-8] All messages below this number are decided and announced: their datagrams may go
+    /// when room is needed, whoever lacks them. What was not sent yet stays.
     pub fn release_to(&mut self, number: u64) {
         let to = number.min(self.sent_to);
         while self.released_to < to {
@@ -190,8 +194,9 @@ impl Outbound {
         sent.then(|| self.buffer.datagram(number)).flatten()
     }
 
-    /// [rate-3] Takes back what was not sent: nobody has seen these numbers. Of a message of which a part has left the rest
-    /// counts as sent, and is there for who asks: who has the part waits for all of it, and with it for whatever is behind.
+    /// [rate-3] Takes back what was not sent: nobody has seen these numbers. Of a message of which
+    /// a part has left the rest counts as sent, and is there for who asks: who has the part waits
+    /// for all of it, and with it for whatever is behind.
     pub fn take_back_unsent(&mut self) {
         self.sent_to = self.end_of_begun();
         for number in (self.sent_to..self.next).rev() {
@@ -294,8 +299,8 @@ mod tests {
         }
     }
 
-    /// [rate-1] [pkt-8] What is not decided fills the window, however much was sent; what is released makes
-    /// room, and stays for repairs as long as nobody needs it.
+    /// [rate-1] [pkt-8] What is not decided fills the window, however much was sent; what is
+    /// released makes room, and stays for repairs as long as nobody needs it.
     #[test]
     fn what_is_undecided_fills_the_window() {
         let mut sender = Sender::new(100_000);
@@ -326,7 +331,8 @@ mod tests {
         assert!(sender.outbound.datagram(1).is_none());
     }
 
-    /// [pkt-8] Many small datagrams use up the numbers before the bytes: what is not decided stays all the same.
+    /// [pkt-8] Many small datagrams use up the numbers before the bytes: what is not decided stays
+    /// all the same.
     #[test]
     fn what_is_undecided_is_not_freed_for_its_number() {
         let mut sender = Sender::new(1 << 20);
@@ -357,7 +363,8 @@ mod tests {
         assert!(sender.outbound.has_unsent());
     }
 
-    /// [rate-3] What somebody has a part of is whole for who asks; of the rest the numbers are free again.
+    /// [rate-3] What somebody has a part of is whole for who asks; of the rest the numbers are free
+    /// again.
     #[test]
     fn whole_messages_are_taken_back() {
         let mut sender = Sender::new(100_000);

@@ -14,7 +14,8 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// Asks for a receive buffer of this size: beyond the usual bound where that is allowed, else up to it.
+    /// Asks for a receive buffer of this size: beyond the usual bound where that is allowed, else
+    /// up to it.
     pub fn receive(socket: impl AsFd, wanted: usize) -> io::Result<Self> {
         let socket = socket.as_fd();
         if sockopt::set_socket_recv_buffer_size_force(socket, wanted).is_err() {

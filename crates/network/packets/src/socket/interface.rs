@@ -42,7 +42,8 @@ impl Interface {
         })
     }
 
-    /// A group as it is reached there: those of IPv6 that go no further than a link have no meaning without it.
+    /// A group as it is reached there: those of IPv6 that go no further than a link have no meaning
+    /// without it.
     pub fn scoped(&self, group: SocketAddr) -> SocketAddr {
         match group {
             SocketAddr::V4(_) => group,
@@ -64,8 +65,8 @@ pub fn having(address: Ipv6Addr, addresses: &str) -> Option<&str> {
     line.split_ascii_whitespace().nth(5)
 }
 
-/// Where packets to this address leave, or come in if it is this machine's own: `routes` is what the kernel says in
-/// `/proc/net/route`. The narrowest route counts.
+/// Where packets to this address leave, or come in if it is this machine's own: `routes` is what
+/// the kernel says in `/proc/net/route`. The narrowest route counts.
 pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
     if address.is_loopback() {
         return Some("lo");
@@ -74,7 +75,8 @@ pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
         let mut words = str::split_whitespace(line);
         let name = words.next()?;
         let mut number = |at| u32::from_str_radix(words.nth(at)?, 16).ok();
-        // Destination; after gateway, flags, count, uses and metric the mask. Both as the machine keeps them.
+        // Destination; after gateway, flags, count, uses and metric the mask. Both as the machine
+        // keeps them.
         let (destination, mask) = (number(0)?, number(5)?);
         let address = u32::from_ne_bytes(address.octets());
         (address & mask == destination).then(|| (mask.count_ones(), name))

@@ -1,11 +1,14 @@
-//! UDP sockets for an endpoint: many datagrams in a call, multicast on one interface, nothing cut by IP.
+//! UDP sockets for an endpoint: many datagrams in a call, multicast on one interface, nothing cut
+//! by IP.
 //!
-//! [`udp`] is a socket, [`interface`] where a group is joined, [`buffer`] how much the kernel keeps. They know
-//! nothing of what datagrams say, and no clock. [`reach`] is for `quorate doctor`: does a group reach anybody?
+//! [`udp`] is a socket, [`interface`] where a group is joined, [`buffer`] how much the kernel
+//! keeps. They know nothing of what datagrams say, and no clock. [`reach`] is for `quorate doctor`:
+//! does a group reach anybody?
 //!
-//! Segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the ban of fragments are `quinn-udp`'s: it
-//! keeps the control messages, which `rustix` does not have, and falls back where a device cannot cut. What it
-//! does not do, multicast and buffers above the usual bound, is done with `rustix`.
+//! Segmentation (UDP_SEGMENT), coalescing (UDP_GRO), `recvmmsg` and the ban of fragments are
+//! `quinn-udp`'s: it keeps the control messages, which `rustix` does not have, and falls back where
+//! a device cannot cut. What it does not do, multicast and buffers above the usual bound, is done
+//! with `rustix`.
 
 pub mod buffer;
 pub mod interface;

@@ -1,8 +1,8 @@
 //! Whether a group reaches somebody: numbered datagrams, sent and counted.
 //!
-//! Not a plane, and no part of one: what is counted here says whether switches and firewalls let a group
-//! through. All sizes are fixed: a listener holds [`SENDERS_MAX`] senders, and a bit for each of their datagrams.
-//! The clock is the caller's.
+//! Not a plane, and no part of one: what is counted here says whether switches and firewalls let a
+//! group through. All sizes are fixed: a listener holds [`SENDERS_MAX`] senders, and a bit for each
+//! of their datagrams. The clock is the caller's.
 
 use std::{
     collections::BTreeMap,
@@ -161,8 +161,9 @@ impl Listener {
     }
 }
 
-/// Sends datagrams 0 to `count` − 1 to the group, from this interface and no further than its segment; this
-/// machine hears them too. `pause` waits after each, so that no buffer fills. How many the kernel took.
+/// Sends datagrams 0 to `count` − 1 to the group, from this interface and no further than its
+/// segment; this machine hears them too. `pause` waits after each, so that no buffer fills. How
+/// many the kernel took.
 pub fn send(
     group: SocketAddrV4,
     interface: &str,

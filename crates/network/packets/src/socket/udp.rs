@@ -17,8 +17,8 @@ use crate::{
     socket::{Buffered, Failed, Interface},
 };
 
-/// Buffers of one call that receives; each takes what the kernel joined of one sender. A call that gives fewer datagrams
-/// left none behind.
+/// Buffers of one call that receives; each takes what the kernel joined of one sender. A call that
+/// gives fewer datagrams left none behind.
 pub const BATCH: usize = 8;
 /// Where a machine reaches itself.
 const LOOPBACK: &str = "lo";
@@ -83,11 +83,12 @@ impl Udp {
         Self::over(socket, receive_bytes)
     }
 
-    /// From now on what is sent to a group leaves at this interface, goes no further than its segment, and
-    /// comes back to other sockets of this machine.
+    /// From now on what is sent to a group leaves at this interface, goes no further than its
+    /// segment, and comes back to other sockets of this machine.
     pub fn send_groups_at(&self, interface: &str) -> Result<Interface, Failed> {
         let interface = Interface::named(interface, &self.socket)?;
-        // Other processes of this machine hear it at loopback only: elsewhere a sender would take in all that it sends.
+        // Other processes of this machine hear it at loopback only: elsewhere a sender would take
+        // in all that it sends.
         let loops = interface.name == LOOPBACK;
         let (socket, index) = (&self.socket, interface.index);
         if self.local.is_ipv6() {
@@ -139,8 +140,8 @@ impl Udp {
         self.state.max_gso_segments()
     }
 
-    /// Sends datagrams that lie one behind the other, all of one length but for the last, which may be
-    /// shorter. A device that cannot cut them gets them one by one.
+    /// Sends datagrams that lie one behind the other, all of one length but for the last, which may
+    /// be shorter. A device that cannot cut them gets them one by one.
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<Sent> {
         let segment_bytes = segment_bytes.max(1);
         let mut rest = bytes;
@@ -175,8 +176,8 @@ impl Udp {
         Ok(if dropped == 0 { Sent::All } else { Sent::Dropped(dropped) })
     }
 
-    /// Takes what arrived, as much as one call gives: each datagram, with its source, goes to `take`. How
-    /// many there were; none: nothing waits.
+    /// Takes what arrived, as much as one call gives: each datagram, with its source, goes to
+    /// `take`. How many there were; none: nothing waits.
     pub fn receive(&mut self, mut take: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
         let mut metas = [RecvMeta::default(); BATCH];
         let mut chunks = self.arrivals.chunks_mut(JOINED_BYTES_MAX);

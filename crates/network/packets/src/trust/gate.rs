@@ -15,7 +15,8 @@ use crate::{
     },
 };
 
-/// Numbers of a data channel that are remembered: more than a buffer of 64 MiB has in full datagrams.
+/// Numbers of a data channel that are remembered: more than a buffer of 64 MiB has in full
+/// datagrams.
 pub const WINDOW_NUMBERS: u64 = 1 << 16;
 /// The same of the control channel, which nobody repairs.
 const CONTROL_NUMBERS: u64 = 1 << 12;
@@ -191,7 +192,8 @@ impl Gate {
         self.challenges.remove(&node);
     }
 
-    /// [pkt-2] A peer that no connection introduces shall answer this nonce, which is drawn anew each time.
+    /// [pkt-2] A peer that no connection introduces shall answer this nonce, which is drawn anew
+    /// each time.
     pub fn challenge(&mut self, node: NodeId, nonce: u64) {
         if self.members.contains_key(&node) {
             self.challenges.insert(node, nonce);
@@ -204,8 +206,8 @@ impl Gate {
         judged.inspect_err(|refusal| self.refusals.count(*refusal))
     }
 
-    /// Judges the original that a repair carries. `wanted` says whether a number is missing: an original
-    /// that was dropped for lack of room was seen, and is taken again ([pkt-5]).
+    /// Judges the original that a repair carries. `wanted` says whether a number is missing: an
+    /// original that was dropped for lack of room was seen, and is taken again ([pkt-5]).
     pub fn admit_repaired<'a>(
         &mut self,
         original: &'a [u8],
@@ -279,8 +281,8 @@ impl Gate {
         Ok(heard)
     }
 
-    /// A probe, or an answer to one, of a boot that no handshake named. It is believed by its tag, and an
-    /// answer by the nonce that was drawn here; a repeated probe costs an answer, no more.
+    /// A probe, or an answer to one, of a boot that no handshake named. It is believed by its tag,
+    /// and an answer by the nonce that was drawn here; a repeated probe costs an answer, no more.
     fn judge_stranger<'a>(
         &mut self,
         header: Header,

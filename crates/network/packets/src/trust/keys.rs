@@ -34,8 +34,8 @@ pub type KeyId = u8;
 
 /// The keys of a node.
 ///
-/// A new key is added on every node; each names it to the others by TCP. Who has heard that from every
-/// member sends with it; the older one is accepted until it is dropped.
+/// A new key is added on every node; each names it to the others by TCP. Who has heard that from
+/// every member sends with it; the older one is accepted until it is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
     /// In the order in which they came; at most two. None: datagrams carry a checksum.
@@ -100,14 +100,16 @@ impl Keys {
         self.held.retain(|(id, _)| *id == current || wanted(*id));
     }
 
-    /// A node said by TCP which key is its newest. Of more nodes than there can be peers nothing is kept.
+    /// A node said by TCP which key is its newest. Of more nodes than there can be peers nothing is
+    /// kept.
     pub fn named(&mut self, node: NodeId, id: KeyId) {
         if self.named.len() < PEERS_MAX || self.named.contains_key(&node) {
             self.named.insert(node, id);
         }
     }
 
-    /// Sends with the newest key if all of these nodes have named it. Whether that changed something.
+    /// Sends with the newest key if all of these nodes have named it. Whether that changed
+    /// something.
     pub fn switch(&mut self, members: &[NodeId]) -> bool {
         let newest = self.newest();
         let all = members.iter().all(|node| self.named.get(node) == Some(&newest));

@@ -1,4 +1,5 @@
-//! Why datagrams are not taken, counted by reason: health is all zeros but for what gets lost anyway.
+//! Why datagrams are not taken, counted by reason: health is all zeros but for what gets lost
+//! anyway.
 
 use crate::{
     counted::{Counted, Reason},

@@ -38,8 +38,8 @@ impl Group {
     }
 }
 
-/// Whose datagrams a seal is for: all that has no field in the header goes into the tag by it, and so no
-/// two channels share a sequence of tags, whatever a restored disk repeats.
+/// Whose datagrams a seal is for: all that has no field in the header goes into the tag by it, and
+/// so no two channels share a sequence of tags, whatever a restored disk repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Which group.
@@ -86,8 +86,8 @@ impl Seal {
         }
     }
 
-    /// The tag of a datagram, whatever stands in its tag's place. `to` is the destination of one for one
-    /// node: it is in no field ([pkt-2]).
+    /// The tag of a datagram, whatever stands in its tag's place. `to` is the destination of one
+    /// for one node: it is in no field ([pkt-2]).
     pub fn tag(&self, datagram: &[u8], to: Option<Member>) -> [u8; TAG_BYTES] {
         let (head, payload) = (&datagram[..TAG_AT], &datagram[TAG_AT + TAG_BYTES..]);
         let mut to_bytes = [0; 8];

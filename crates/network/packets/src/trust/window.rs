@@ -85,8 +85,8 @@ mod tests {
 
     use super::*;
 
-    /// [pkt-2] Against a plain set: nothing twice, nothing below the handshake, nothing from beyond the
-    /// window, and everything else once.
+    /// [pkt-2] Against a plain set: nothing twice, nothing below the handshake, nothing from beyond
+    /// the window, and everything else once.
     #[test]
     fn a_window_takes_each_number_once() {
         for seed in 0..100 {

@@ -1,7 +1,7 @@
 //! Golden bytes of frames: every reader, in whatever language, must agree on them.
 //!
-//! `REWRITE=1 cargo test -p quorate-packets` writes them again; the difference is the review. A changed line is a
-//! changed format: it needs another EtherType or a version.
+//! `REWRITE=1 cargo test -p quorate-packets` writes them again; the difference is the review. A
+//! changed line is a changed format: it needs another EtherType or a version.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 

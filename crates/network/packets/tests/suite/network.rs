@@ -1,12 +1,13 @@
-//! A group over networks that lose, repeat, reorder, delay, cut and change: everything once, bit for bit, or
-//! given up by name ([pkt-4] [pkt-5] [pkt-7] [told-2]).
+//! A group over networks that lose, repeat, reorder, delay, cut and change: everything once, bit
+//! for bit, or given up by name ([pkt-4] [pkt-5] [pkt-7] [told-2]).
 
 use crate::world::{CHANNEL, Faults, World, name};
 use quorate_core::dice::Dice;
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_packets::{endpoint::Event, rate::Bucket, receive::Delivery};
 
-/// Some messages at random moments, from one or two nodes at once; then silence until all is settled.
+/// Some messages at random moments, from one or two nodes at once; then silence until all is
+/// settled.
 fn traffic(world: &mut World, dice: &mut Dice, senders: &[u32], messages: u64) {
     for _ in 0..messages {
         let length = match dice.below(10) {
@@ -77,7 +78,8 @@ fn ordinary_loss_is_repaired() {
     }
 }
 
-/// Without a fault nothing is asked for, repaired or refused, but the sender's own datagrams that come back.
+/// Without a fault nothing is asked for, repaired or refused, but the sender's own datagrams that
+/// come back.
 #[test]
 fn a_sound_network_costs_nothing() {
     let mut world = World::new(4, Delivery::InOrder, 1);
@@ -163,7 +165,8 @@ fn what_two_ask_for_is_multicast_again() {
     assert_eq!(world.to_one, 3 + 3 + 1);
 }
 
-/// [pkt-8] Nobody is waited for: what was decided goes when room is needed, and who asks for it is told.
+/// [pkt-8] Nobody is waited for: what was decided goes when room is needed, and who asks for it is
+/// told.
 #[test]
 fn what_went_is_said_to_be_gone() {
     let mut world = World::with(2, 1, |node| {

@@ -259,7 +259,8 @@ fn slot_of(frame: &[u8]) -> u64 {
     proposed_to(frame).unwrap().0 - 1
 }
 
-/// [plane-1] Nothing goes by packets before both directions were probed, nor after they fall silent.
+/// [plane-1] Nothing goes by packets before both directions were probed, nor after they fall
+/// silent.
 #[test]
 fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
     let mut world = World::new(2, Reach::Each, Weather::default(), 1);
@@ -286,8 +287,8 @@ fn a_way_is_up_when_probes_come_back_and_down_when_they_do_not() {
     assert_eq!(world.got(1, 2), [&b"now"[..], b"again"]);
 }
 
-/// [gap-2] A heartbeat overtakes proposals that wait for their pace. They are not missing: nobody asks for them, and it is
-/// given out behind them all the same.
+/// [gap-2] A heartbeat overtakes proposals that wait for their pace. They are not missing: nobody
+/// asks for them, and it is given out behind them all the same.
 #[test]
 fn what_waits_for_its_pace_is_not_missing() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -308,8 +309,8 @@ fn what_waits_for_its_pace_is_not_missing() {
     }
 }
 
-/// [rate-3] [gap-2] A leader that hears of a higher ballot gives the numbers back of what has not left. What it sent to one
-/// node behind those waits no longer than until it says so.
+/// [rate-3] [gap-2] A leader that hears of a higher ballot gives the numbers back of what has not
+/// left. What it sent to one node behind those waits no longer than until it says so.
 #[test]
 fn what_was_taken_back_holds_nothing_up() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -345,8 +346,8 @@ fn what_was_taken_back_holds_nothing_up() {
     assert_eq!(got[got.len() - 1], b"behind");
 }
 
-/// [learn-1] [pkt-7] Who votes keeps for others what it hears, and is asked for it; a learner neither keeps nor is asked, until
-/// it votes.
+/// [learn-1] [pkt-7] Who votes keeps for others what it hears, and is asked for it; a learner
+/// neither keeps nor is asked, until it votes.
 #[test]
 fn learners_keep_nothing_for_others() {
     let rain = Weather { lost: 30, ..Weather::default() };
@@ -372,8 +373,9 @@ fn learners_keep_nothing_for_others() {
     assert!(repaired_by_the_last(&[1, 2, 3, 4]) > 0);
 }
 
-/// [gap-2] Frames come once and whole, those to the group and those to one node each in order, and the latter behind
-/// everything that the group got before them, whatever happens to datagrams; what is given up leaves a gap, and nothing else.
+/// [gap-2] Frames come once and whole, those to the group and those to one node each in order, and
+/// the latter behind everything that the group got before them, whatever happens to datagrams; what
+/// is given up leaves a gap, and nothing else.
 #[test]
 fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     for (seed, lost, at_least) in [(1, 0, 400), (2, 10, 400), (3, 50, 395), (4, 150, 330)] {
@@ -428,7 +430,8 @@ fn frames_arrive_in_order_and_once_whatever_the_network_does() {
     }
 }
 
-/// [gap-2] That something sent to one node alone is given up says nothing of what the group got before it.
+/// [gap-2] That something sent to one node alone is given up says nothing of what the group got
+/// before it.
 #[test]
 fn what_was_given_up_of_one_channel_frees_nothing_of_another() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -496,8 +499,8 @@ fn the_group_is_used_for_those_who_hear_it() {
     assert_eq!(world.got(1, 3).last(), Some(&frame));
 }
 
-/// [chain-1] What is for all leaves its sender once, comes to everybody in order, and is handed on by the others, to one
-/// node each.
+/// [chain-1] What is for all leaves its sender once, comes to everybody in order, and is handed on
+/// by the others, to one node each.
 #[test]
 fn along_a_chain_each_node_sends_what_is_for_all_once() {
     let mut world = World::new(5, Reach::Chain, Weather::default(), 1);
@@ -529,7 +532,8 @@ fn along_a_chain_each_node_sends_what_is_for_all_once() {
     }
 }
 
-/// [chain-1] A node that hands nothing on is passed by: first all behind it are reached alone, then it is the last.
+/// [chain-1] A node that hands nothing on is passed by: first all behind it are reached alone, then
+/// it is the last.
 #[test]
 fn a_node_that_hands_nothing_on_becomes_the_last() {
     let mut world = World::new(4, Reach::Chain, Weather::default(), 1);
@@ -562,7 +566,8 @@ fn a_node_that_hands_nothing_on_becomes_the_last() {
     }
 }
 
-/// [chain-1] Who goes leaves no hole: its successor is handed to by its predecessor at once, and asks for what it missed.
+/// [chain-1] Who goes leaves no hole: its successor is handed to by its predecessor at once, and
+/// asks for what it missed.
 #[test]
 fn a_node_that_goes_is_left_out_at_once() {
     let mut world = World::new(4, Reach::Chain, Weather::default(), 1);
@@ -605,8 +610,8 @@ fn parts_of_one_send_are_one_message_to_the_group() {
     assert_eq!(world.got(1, 5).len(), 2);
 }
 
-/// [pkt-1] A process that starts again is met anew: nothing of before reaches it, and nothing of its former life
-/// is taken.
+/// [pkt-1] A process that starts again is met anew: nothing of before reaches it, and nothing of
+/// its former life is taken.
 #[test]
 fn who_starts_again_gets_nothing_of_before() {
     let mut world = World::new(3, Reach::Group, Weather::default(), 1);
@@ -629,8 +634,8 @@ fn who_starts_again_gets_nothing_of_before() {
     assert_eq!(world.got(1, 2), [&b"to both"[..], b"to one"]);
 }
 
-/// [pkt-1] A connection that breaks and comes back begins nothing anew: what still flies of before it is not taken for
-/// what is sent behind it.
+/// [pkt-1] A connection that breaks and comes back begins nothing anew: what still flies of before
+/// it is not taken for what is sent behind it.
 #[test]
 fn what_flies_from_before_a_connection_is_not_taken() {
     let mut world = World::new(2, Reach::Group, Weather::default(), 1);
@@ -705,8 +710,8 @@ fn a_full_socket_loses_datagrams_and_nothing_else() {
     assert_eq!(world.got(1, 2).len(), 9);
 }
 
-/// Sends so many proposals of 8 KiB from node 1 to the others each second, for so many seconds. What the plane did not take
-/// goes by connections.
+/// Sends so many proposals of 8 KiB from node 1 to the others each second, for so many seconds.
+/// What the plane did not take goes by connections.
 fn offer(world: &mut World, per_second: u64, seconds: u64) {
     let others: Vec<u32> = (2..=world.planes.len() as u32).collect();
     for _ in 0..per_second * seconds {
@@ -718,8 +723,8 @@ fn offer(world: &mut World, per_second: u64, seconds: u64) {
     }
 }
 
-/// [plane-3] Frames go by connections until it pays to send them once for all; a group that falls silent is left for a
-/// chain at once, and nothing is changed back and forth.
+/// [plane-3] Frames go by connections until it pays to send them once for all; a group that falls
+/// silent is left for a chain at once, and nothing is changed back and forth.
 #[test]
 fn the_way_is_chosen_by_load_and_by_who_hears() {
     let mut world = World::choosing(5, Weather::default(), 1);
@@ -746,7 +751,8 @@ fn the_way_is_chosen_by_load_and_by_who_hears() {
     assert_eq!(world.plane(3).counters().changes, 0);
 }
 
-/// [plane-2] [plane-3] Whatever way is taken, and however often it changes: what a plane took comes.
+/// [plane-2] [plane-3] Whatever way is taken, and however often it changes: what a plane took
+/// comes.
 #[test]
 fn changes_of_the_way_lose_nothing() {
     const ALL: [Carrier; 4] = [Carrier::Connections, Carrier::Each, Carrier::Group, Carrier::Chain];
@@ -777,7 +783,8 @@ fn changes_of_the_way_lose_nothing() {
     }
 }
 
-/// [chain-1] Who was in a chain that ended hands nothing on: what the group's address carries would come twice.
+/// [chain-1] Who was in a chain that ended hands nothing on: what the group's address carries would
+/// come twice.
 #[test]
 fn a_chain_that_ended_is_told_so() {
     let mut world = World::choosing(4, Weather::default(), 1);

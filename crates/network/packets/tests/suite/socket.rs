@@ -1,5 +1,5 @@
-//! Endpoints over real sockets: loopback, unicast and multicast; without a network that allows it, a skip that
-//! is printed with its reason.
+//! Endpoints over real sockets: loopback, unicast and multicast; without a network that allows it,
+//! a skip that is printed with its reason.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
@@ -55,7 +55,8 @@ fn receive_all(socket: &mut Udp, wanted: usize) -> Vec<Vec<u8>> {
     seen
 }
 
-/// A run of datagrams is one call, and arrives as the same datagrams, bit for bit, wherever it was cut.
+/// A run of datagrams is one call, and arrives as the same datagrams, bit for bit, wherever it was
+/// cut.
 #[test]
 fn a_run_arrives_as_its_datagrams() {
     let mut to = Udp::bind(any_port(), RECEIVE_BYTES).unwrap();
@@ -82,7 +83,8 @@ fn nothing_is_cut_by_ip() {
     assert_eq!(sent, Sent::TooLong);
 }
 
-/// Beyond the usual bound where that is allowed, else as much as there is, with a line that says what to do.
+/// Beyond the usual bound where that is allowed, else as much as there is, with a line that says
+/// what to do.
 #[test]
 fn a_receive_buffer_is_whole_or_says_so() {
     let wanted = 64 << 20;

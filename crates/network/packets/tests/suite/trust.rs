@@ -1,5 +1,5 @@
-//! Hostile and stale datagrams: changed, repeated, misdirected, from older boots, with other keys ([pkt-1] [pkt-2]
-//! [pkt-3] [pkt-4]).
+//! Hostile and stale datagrams: changed, repeated, misdirected, from older boots, with other keys
+//! ([pkt-1] [pkt-2] [pkt-3] [pkt-4]).
 
 use crate::world::{CHANNEL, Faults, World, name, settings};
 use quorate_core::{
@@ -80,7 +80,8 @@ fn a_changed_byte_is_refused() {
     assert!(tried > 1000);
 }
 
-/// [pkt-2] Whatever was heard is refused when it comes again: no message, no answer, no sign of life.
+/// [pkt-2] Whatever was heard is refused when it comes again: no message, no answer, no sign of
+/// life.
 #[test]
 fn repeated_datagrams_do_nothing() {
     let mut world = busy_world(2);
@@ -215,8 +216,8 @@ fn control(from: u32, to: u32, number: u64, body: &Body<'_>) -> Vec<u8> {
     bytes
 }
 
-/// [pkt-5] [gap-4] A repair is taken if it is an original that is missing, once, and is no sign of life of
-/// whoever made the original.
+/// [pkt-5] [gap-4] A repair is taken if it is an original that is missing, once, and is no sign of
+/// life of whoever made the original.
 #[test]
 fn a_repair_is_an_original_that_is_missing() {
     let mut world = World::new(3, Delivery::InOrder, 10);
@@ -252,8 +253,8 @@ fn a_repair_is_an_original_that_is_missing() {
     assert_eq!(node.alive(NodeId(1)), Some(Time(5)));
 }
 
-/// [chain-1] A node hands on what is for the group, bit for bit, each number once, to who follows it in the newest chain
-/// that the datagrams' own sender has laid, and to nobody by an older one.
+/// [chain-1] A node hands on what is for the group, bit for bit, each number once, to who follows
+/// it in the newest chain that the datagrams' own sender has laid, and to nobody by an older one.
 #[test]
 fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     let mut world = World::new(4, Delivery::InOrder, 13);
@@ -293,7 +294,8 @@ fn what_is_for_all_is_handed_on_once_along_the_newest_chain() {
     assert_eq!(hears(&originals[5]), []);
 }
 
-/// [pkt-1] Who asks for packets of an older boot, or of a channel that there is not, hears that they are gone.
+/// [pkt-1] Who asks for packets of an older boot, or of a channel that there is not, hears that
+/// they are gone.
 #[test]
 fn packets_of_an_older_boot_are_gone() {
     let mut world = World::new(3, Delivery::InOrder, 11);
@@ -329,8 +331,8 @@ fn only_the_owner_gives_packets_up() {
     assert_eq!(node.take_events(), [Event::GivenUp { of, numbers }]);
 }
 
-/// [pkt-3] Keys are exchanged under traffic: nothing is refused, nothing is lost, repairs of what the old key
-/// sealed are taken.
+/// [pkt-3] Keys are exchanged under traffic: nothing is refused, nothing is lost, repairs of what
+/// the old key sealed are taken.
 #[test]
 fn keys_change_under_traffic() {
     let mut world = World::new(3, Delivery::InOrder, 6);
@@ -453,7 +455,8 @@ fn a_challenge_introduces_who_answers_it() {
     assert_eq!(two.handle(&stale, Time(10)), Err(Refusal::Before));
 }
 
-/// [rate-3] Who hears the leader of a higher ballot on the group stops, and what was not sent never is.
+/// [rate-3] Who hears the leader of a higher ballot on the group stops, and what was not sent never
+/// is.
 #[test]
 fn an_older_leader_stops() {
     let ballot = |round, node| Ballot { era: Era(0), round, node: NodeId(node) };

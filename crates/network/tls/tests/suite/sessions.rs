@@ -1,4 +1,5 @@
-//! Who may shake hands with whom, and that bytes arrive as they were given, however the network cuts them.
+//! Who may shake hands with whom, and that bytes arrive as they were given, however the network
+//! cuts them.
 
 use std::{
     fs,
@@ -293,7 +294,8 @@ fn what_was_changed_on_its_way_is_not_taken() {
     }
 }
 
-/// Bytes of strangers, near and far from what they should be: nobody is let in by them, and nothing breaks.
+/// Bytes of strangers, near and far from what they should be: nobody is let in by them, and nothing
+/// breaks.
 #[test]
 fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,12 @@
 //! The program's side: one connection at a time to one of several nodes.
 //!
-//! Whoever has something to say says it on its own thread, and the thread that takes events reads the connection: no
-//! value passes a thread of the library. That one, the *keeper*, makes connections, looks after time limits, sends what
-//! the connection did not take, and reads while the program does not.
+//! Whoever has something to say says it on its own thread, and the thread that takes events reads
+//! the connection: no value passes a thread of the library. That one, the *keeper*, makes
+//! connections, looks after time limits, sends what the connection did not take, and reads while
+//! the program does not.
 //!
-//! What has no answer when a connection ends is asked for again on the next, under its number in the program's
-//! session, so that it is done once. Delivery goes on behind what was received.
+//! What has no answer when a connection ends is asked for again on the next, under its number in
+//! the program's session, so that it is done once. Delivery goes on behind what was received.
 
 use std::{
     io::{self, Write as _},
@@ -41,7 +42,8 @@ use crate::{
 
 /// How long a connection may take to be made, and then a greeting.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
-/// A node that says nothing, or takes nothing, for so long is gone; it says that it lives each second.
+/// A node that says nothing, or takes nothing, for so long is gone; it says that it lives each
+/// second.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 /// Between two attempts to connect.
 const BACK_OFF: Duration = Duration::from_millis(50);
@@ -124,7 +126,8 @@ impl Told {
 }
 
 impl Client {
-    /// Begins to attach; `news` rings for whoever reads values. It takes what is gathered in `submits`.
+    /// Begins to attach; `news` rings for whoever reads values. It takes what is gathered in
+    /// `submits`.
     pub fn start(
         options: Options,
         news: &Arc<Bell>,
@@ -187,7 +190,8 @@ impl Inner {
         }
     }
 
-    /// Hears what there is, and says what there is to say. `true`: there is something for the program.
+    /// Hears what there is, and says what there is to say. `true`: there is something for the
+    /// program.
     fn hear(&self) -> bool {
         let mut told = Told::default();
         {
@@ -225,7 +229,8 @@ impl Inner {
             }
             let output = link.line.output();
             if output.is_empty() {
-                // What is appended behind the end that is asked for must not get a slot before the answer.
+                // What is appended behind the end that is asked for must not get a slot before the
+                // answer.
                 if !delivery.ending {
                     pending.frames(link.number, now, BATCH_BYTES, output);
                 }
@@ -390,7 +395,8 @@ impl Inner {
     /// Waits for what the keeper has to do, and does it. `false`: there is no connection.
     fn look(&self) -> bool {
         self.work.hush();
-        // First that, then whether the program reads: who says between the two that it does not wakes the keeper.
+        // First that, then whether the program reads: who says between the two that it does not
+        // wakes the keeper.
         self.keeper_reads.store(false, Ordering::SeqCst);
         let reads = self.reads.swap(false, Ordering::SeqCst);
         self.keeper_reads.store(!reads, Ordering::SeqCst);

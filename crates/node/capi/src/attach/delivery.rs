@@ -1,4 +1,5 @@
-//! The values that an attached program is delivered: what it wants, what was received and is not taken yet.
+//! The values that an attached program is delivered: what it wants, what was received and is not
+//! taken yet.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -64,7 +65,8 @@ impl Delivery {
             let (epoch, from) = (self.epoch, wanted);
             Ask::Deliver { epoch, from }.encode(to);
         }
-        // With what is sent anyway, or when much was taken: the node goes on meanwhile, for it has room for more.
+        // With what is sent anyway, or when much was taken: the node goes on meanwhile, for it has
+        // room for more.
         if self.unreported >= WINDOW_BYTES / 4 || (self.unreported > 0 && !to.is_empty()) {
             let epoch = self.epoch;
             if let Some(slot) = self.taken {

@@ -1,7 +1,7 @@
 //! Frames between a node and a program that is attached to it: `docs/spec/values-client.md`.
 //!
-//! A frame is its length (4 bytes, of what follows), a kind, and a body; numbers are little-endian. Whoever gets
-//! one that makes no sense ends the connection.
+//! A frame is its length (4 bytes, of what follows), a kind, and a body; numbers are little-endian.
+//! Whoever gets one that makes no sense ends the connection.
 
 use std::io::{self, Read};
 
@@ -345,8 +345,8 @@ fn half(from: &mut &[u8]) -> Option<u32> {
     take(from).map(u32::from_le_bytes)
 }
 
-/// A frame's kind and body at the beginning of some bytes, and what follows it. `None`: more of it is to come. One that
-/// says more than `bytes_max` is an error before anything of it is kept.
+/// A frame's kind and body at the beginning of some bytes, and what follows it. `None`: more of it
+/// is to come. One that says more than `bytes_max` is an error before anything of it is kept.
 pub fn split_frame(bytes: &[u8], bytes_max: usize) -> io::Result<Option<(&[u8], &[u8])>> {
     let Some((length, rest)) = bytes.split_first_chunk() else {
         return Ok(None);
@@ -366,8 +366,8 @@ fn checked(length: [u8; 4], bytes_max: usize) -> io::Result<usize> {
     }
 }
 
-/// Reads a frame's kind and body into `frame`. One that says more than `bytes_max` is an error before anything of
-/// it is kept; memory grows with what arrives.
+/// Reads a frame's kind and body into `frame`. One that says more than `bytes_max` is an error
+/// before anything of it is kept; memory grows with what arrives.
 pub fn read_frame(from: &mut impl Read, bytes_max: usize, frame: &mut Vec<u8>) -> io::Result<()> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;

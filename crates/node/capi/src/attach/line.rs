@@ -1,4 +1,5 @@
-//! The bytes of a connection that never waits: what came and is not a whole frame yet, and what was not taken yet.
+//! The bytes of a connection that never waits: what came and is not a whole frame yet, and what was
+//! not taken yet.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -78,7 +79,8 @@ impl Line {
         Ok(Moved::All)
     }
 
-    /// Receives what has come; how many bytes that is. An end is an error, once all before it was received.
+    /// Receives what has come; how many bytes that is. An end is an error, once all before it was
+    /// received.
     pub(super) fn receive(&mut self) -> io::Result<usize> {
         let Input { bytes, filled } = &mut self.input;
         let before = *filled;
@@ -93,7 +95,8 @@ impl Line {
             let received = *filled - before;
             match read {
                 Ok(0) if received == 0 => return Err(ErrorKind::UnexpectedEof.into()),
-                // There was no more, or there has been much: the rest keeps the connection readable.
+                // There was no more, or there has been much: the rest keeps the connection
+                // readable.
                 Ok(count) if count < room || received >= READ_BYTES_MAX => return Ok(received),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(received),

@@ -1,4 +1,5 @@
-//! What an attached program has asked for and has no answer to: numbers in a session, repetitions, time limits.
+//! What an attached program has asked for and has no answer to: numbers in a session, repetitions,
+//! time limits.
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +17,8 @@ use crate::{
     values::command::Values,
 };
 
-/// Bundles that are under way at a time, fewer than a session has numbers ([session-2]): while they are, the next one
-/// grows.
+/// Bundles that are under way at a time, fewer than a session has numbers ([session-2]): while they
+/// are, the next one grows.
 const BUNDLES_MAX: usize = 4;
 /// What was refused for a moment is asked again after this.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
@@ -88,7 +89,8 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Something is wanted until then. It can be sent at once, so `now` must not be later than it is when that is asked.
+    /// Something is wanted until then. It can be sent at once, so `now` must not be later than it
+    /// is when that is asked.
     pub(super) fn push(
         &mut self,
         wanted: Wanted,
@@ -127,7 +129,8 @@ impl Pending {
         self.open.values().map(wake).chain(register).min()
     }
 
-    /// When the first of what was sent on this connection has waited so long; then another node may be better.
+    /// When the first of what was sent on this connection has waited so long; then another node may
+    /// be better.
     pub(super) fn impatient(&self, link: u64, patience: Duration) -> Option<Instant> {
         let sent = self.open.values().filter(|open| open.sent_on == link);
         sent.map(|open| open.sent_at + patience).min()
@@ -216,8 +219,8 @@ impl Pending {
         }
     }
 
-    /// The session is unknown. What was sent once was not executed, and is asked for in another; of what was
-    /// sent before nobody knows ([session-4]).
+    /// The session is unknown. What was sent once was not executed, and is asked for in another; of
+    /// what was sent before nobody knows ([session-4]).
     pub(super) fn no_session(&mut self, id: u64) -> Option<End> {
         let open = self.open.get_mut(&id)?;
         let number = open.number.take();
@@ -258,7 +261,8 @@ impl Pending {
         }
     }
 
-    /// The answer to a bundle: so many of its values are in slots from this one on. `Err`: it cannot be.
+    /// The answer to a bundle: so many of its values are in slots from this one on. `Err`: it
+    /// cannot be.
     pub(super) fn appended(
         &mut self,
         id: u64,

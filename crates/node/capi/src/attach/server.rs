@@ -1,8 +1,9 @@
-//! The node's side: two threads for each program that is attached, which wait where a loop would queue.
+//! The node's side: two threads for each program that is attached, which wait where a loop would
+//! queue.
 //!
-//! A reader takes requests as long as there is room for them; a writer sends outcomes, and values from the log of
-//! values itself, so that nothing is queued for a program that is slow. What it does not take is held for it by
-//! nobody: once it is trimmed, the program is told.
+//! A reader takes requests as long as there is room for them; a writer sends outcomes, and values
+//! from the log of values itself, so that nothing is queued for a program that is slow. What it
+//! does not take is held for it by nobody: once it is trimmed, the program is told.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -135,7 +136,8 @@ impl Around {
                 return;
             }
             let Ok(socket) = socket else {
-                // No descriptors, most likely: those that are served go on, and one of them ends some time.
+                // No descriptors, most likely: those that are served go on, and one of them ends
+                // some time.
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
@@ -234,7 +236,8 @@ impl Around {
         }
     }
 
-    /// Takes a place for a request: so a program that asks faster than is answered waits. `None`: it is gone.
+    /// Takes a place for a request: so a program that asks faster than is answered waits. `None`:
+    /// it is gone.
     fn wait_for_room(&self, bytes: usize, line: &Arc<Line>) -> Option<Room> {
         loop {
             let seen = line.bell.rung();

@@ -31,7 +31,8 @@ fn done(function: DoneFunction, argument: *mut c_void) -> Done {
             Err(failed) => (tell(failed), 0),
         };
         if let Some(function) = function {
-            // SAFETY: a function of the program with this signature, and the argument that it gave with it.
+            // SAFETY: a function of the program with this signature, and the argument that it gave
+            // with it.
             unsafe { function(argument.0, code, slot) }
         }
     })
@@ -355,8 +356,8 @@ fn dispatch(
                         break;
                     };
                     let (bytes, length) = (value.as_ptr().cast(), value.len());
-                    // SAFETY: a function of the program with this signature, the argument that it gave with it,
-                    // and a value that lives until it returns.
+                    // SAFETY: a function of the program with this signature, the argument that it
+                    // gave with it, and a value that lives until it returns.
                     let kept = unsafe { function(argument.0, slot, bytes, length) };
                     if kept != 0 {
                         turn.leave_readable();

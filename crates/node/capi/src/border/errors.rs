@@ -62,7 +62,8 @@ pub(super) fn last() -> *const QuorateError {
 
 /// Runs what a function of the library does: its error, or its panic, becomes a code.
 pub(super) fn guard(call: impl FnOnce() -> Result<(), Failed>) -> c_int {
-    // What a panic leaves behind half done is within locks that the library takes all the same, and its own.
+    // What a panic leaves behind half done is within locks that the library takes all the same, and
+    // its own.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => Code::Ok as c_int,
         Ok(Err(failed)) => tell(&failed),

@@ -94,7 +94,8 @@ pub(super) fn options<T>(
     }
 }
 
-/// Does something with what is open behind a handle; it stays there until then, whoever closes it meanwhile.
+/// Does something with what is open behind a handle; it stays there until then, whoever closes it
+/// meanwhile.
 pub(super) fn open<T>(
     handle: *const Opaque,
     with: impl FnOnce(&Open) -> Result<T, Failed>,

@@ -123,8 +123,8 @@ pub unsafe extern "C" fn quorate_paxos_decode(
 /// See `quorate_paxos.h`.
 ///
 /// # Safety
-/// `message` is null, or can be read, and the bytes of its value too; `capacity` bytes can be written at `buffer`, and
-/// `length`.
+/// `message` is null, or can be read, and the bytes of its value too; `capacity` bytes can be
+/// written at `buffer`, and `length`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quorate_paxos_encode(
     message: *const PaxosMessage,

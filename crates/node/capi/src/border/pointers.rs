@@ -68,8 +68,8 @@ impl<T> Out<T> {
     /// Puts the result there.
     pub(super) fn put(&self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: not null, and can be written, as was promised when this was made. What was there is plain
-            // data of C, which is not dropped.
+            // SAFETY: not null, and can be written, as was promised when this was made. What was
+            // there is plain data of C, which is not dropped.
             unsafe { self.0.write(value) }
         }
     }
@@ -96,8 +96,8 @@ pub(super) unsafe fn copy(
     if buffer.is_null() {
         return Err(null("the buffer"));
     }
-    // SAFETY: not null, and no more bytes than the caller promised can be written; `from` is ours, so it cannot be
-    // a part of a buffer of C.
+    // SAFETY: not null, and no more bytes than the caller promised can be written; `from` is ours,
+    // so it cannot be a part of a buffer of C.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), buffer.cast(), from.len()) };
     Ok(())
 }

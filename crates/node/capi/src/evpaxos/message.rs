@@ -1,4 +1,5 @@
-//! The messages of LibPaxos3 on the wire: arrays of MessagePack, one behind the other, without a length in front.
+//! The messages of LibPaxos3 on the wire: arrays of MessagePack, one behind the other, without a
+//! length in front.
 //!
 //! | message | array |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | acceptor state | 7, acceptor, trimmed instance |
 //! | client value | 8, value |
 //!
-//! Numbers are of 32 bits. Values are written as `raw` of 0 to 31 bytes, `raw 16` or `raw 32`, which every version
-//! of MessagePack reads; text and binary of all lengths are read.
+//! Numbers are of 32 bits. Values are written as `raw` of 0 to 31 bytes, `raw 16` or `raw 32`,
+//! which every version of MessagePack reads; text and binary of all lengths are read.
 
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@
 //! | trim | 2, the first slot to be kept (8) |
 //! | bundle | 3, what to do when full, most bytes held (8), then one value or more, each behind its length (4) |
 //!
-//! Values that a program submits travel in bundles, each of which is appended as far as there is room. A single append
-//! was written by earlier versions, and is still read from their logs.
+//! Values that a program submits travel in bundles, each of which is appended as far as there is
+//! room. A single append was written by earlier versions, and is still read from their logs.
 //!
-//! Numbers are little-endian. The bound of what is held travels with each value, so that every node applies the
-//! same one, whatever its own settings are.
+//! Numbers are little-endian. The bound of what is held travels with each value, so that every node
+//! applies the same one, whatever its own settings are.
 
 /// What a value costs beside its bytes: so a flood of empty values is bounded, too.
 pub const VALUE_OVERHEAD: u64 = 64;

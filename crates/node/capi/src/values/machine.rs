@@ -1,4 +1,5 @@
-//! The values as a service of a replica: in memory, rebuilt from a snapshot and the log after a restart.
+//! The values as a service of a replica: in memory, rebuilt from a snapshot and the log after a
+//! restart.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The values that are held: what is appended, trimmed, read, and put into an image.
 //!
-//! Everything here follows from the commands in their order, so it is equal on every node. An image is its first
-//! item (format, first slot, next slot), then the values, each an item.
+//! Everything here follows from the commands in their order, so it is equal on every node. An image
+//! is its first item (format, first slot, next slot), then the values, each an item.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -142,8 +142,8 @@ impl Retained {
         Some(slot)
     }
 
-    /// All up to the first for which there is no room: so what got no slot is the end of a bundle, and was overtaken by
-    /// nothing of it.
+    /// All up to the first for which there is no room: so what got no slot is the end of a bundle,
+    /// and was overtaken by nothing of it.
     fn append_all(&mut self, held_max: u64, when_full: WhenFull, values: Values<'_>) -> Reply {
         let slot = self.next();
         for value in values {
@@ -169,8 +169,8 @@ impl Retained {
         true
     }
 
-    /// Begins an image of what is held now. What it needs is kept for it when it is trimmed, and was bounded
-    /// before.
+    /// Begins an image of what is held now. What it needs is kept for it when it is trimmed, and
+    /// was bounded before.
     pub fn begin_image(&mut self) -> bool {
         if self.loading.is_some() {
             return false;

@@ -27,8 +27,8 @@ pub struct Shared {
     listeners: Mutex<Vec<Weak<Bell>>>,
     /// Of the log of the node: everything below is applied.
     applied_to: AtomicU64,
-    /// Nothing is read before that is applied: what the node had decided before it started. While that is read
-    /// back, values are seen that were trimmed long ago.
+    /// Nothing is read before that is applied: what the node had decided before it started. While
+    /// that is read back, values are seen that were trimmed long ago.
     read_from: AtomicU64,
     /// The slot behind the values that the node knew when it started.
     known_to: AtomicU64,
@@ -74,8 +74,8 @@ impl Shared {
         cursor
     }
 
-    /// What is at the cursor. An end that was asked for before the node had read back what it knew is behind that: it
-    /// becomes the slot that it is once that is known.
+    /// What is at the cursor. An end that was asked for before the node had read back what it knew
+    /// is behind that: it becomes the slot that it is once that is known.
     pub fn read(&self, cursor: &mut Cursor) -> Read {
         if !self.is_replayed() {
             return Read::Ahead;
@@ -97,7 +97,8 @@ impl Shared {
         }
     }
 
-    /// The same of values that stand one behind the other: some of them go `to` the end of that; else why there is none.
+    /// The same of values that stand one behind the other: some of them go `to` the end of that;
+    /// else why there is none.
     pub fn read_some(&self, cursor: &mut Cursor, to: &mut source::Values) -> Option<Read> {
         match self.read(cursor) {
             Read::Value(slot, value) => {

@@ -1,4 +1,5 @@
-//! The header says what the library exports, with its codes and options: nothing more, nothing less.
+//! The header says what the library exports, with its codes and options: nothing more, nothing
+//! less.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

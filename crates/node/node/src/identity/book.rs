@@ -1,7 +1,9 @@
-//! Where the nodes of the group listen, as far as this node heard last: a small file beside the identity.
+//! Where the nodes of the group listen, as far as this node heard last: a small file beside the
+//! identity.
 //!
-//! It is a hint, for a start that has to find somebody before it has read its log: nothing that counts votes
-//! looks at it. What the log says replaces it, once as much of the log is applied as the book was made of.
+//! It is a hint, for a start that has to find somebody before it has read its log: nothing that
+//! counts votes looks at it. What the log says replaces it, once as much of the log is applied as
+//! the book was made of.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -16,7 +16,8 @@ use crate::terms::Terms;
 
 /// At level 8.
 const FIRST_LINE: &str = "quorate identity 1";
-/// Above it, which a line of its own names: a release before levels refuses to start, and touches nothing ([level-8]).
+/// Above it, which a line of its own names: a release before levels refuses to start, and touches
+/// nothing ([level-8]).
 const FIRST_LINE_WITH_LEVEL: &str = "quorate identity 2";
 
 /// What would not survive being written as lines.

@@ -1,5 +1,5 @@
-//! The class that a client of the log service asks for ([class-2]): a word where a length is expected, valid for the
-//! commands of its connection that follow.
+//! The class that a client of the log service asks for ([class-2]): a word where a length is
+//! expected, valid for the commands of its connection that follow.
 
 /// When commands of a connection are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

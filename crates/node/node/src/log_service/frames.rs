@@ -1,8 +1,8 @@
 //! The frames of the log service: a length, then a command; a length, a status, then a reply.
 //!
 //! Lengths are 32 bits, little-endian, and count what follows them. Commands of one connection may
-//! be sent without waiting; replies come in their order. Where a length is expected, a client may ask
-//! what the node is ([`crate::log_service::introduction`]); the reply is a text.
+//! be sent without waiting; replies come in their order. Where a length is expected, a client may
+//! ask what the node is ([`crate::log_service::introduction`]); the reply is a text.
 
 use quorate_replica::front::Failure;
 
@@ -29,8 +29,8 @@ pub enum Status {
     NotLasting = 6,
     /// The group does not use the feature level that this takes; not executed.
     Level = 7,
-    /// In memory at a quorum, as was asked for, and not decided yet; the slot follows. It will be decided there unless a node
-    /// of that quorum loses its memory before its disk has it.
+    /// In memory at a quorum, as was asked for, and not decided yet; the slot follows. It will be
+    /// decided there unless a node of that quorum loses its memory before its disk has it.
     InMemory = 8,
 }
 

@@ -1,8 +1,8 @@
 //! What a node says of itself when it is asked, whichever protocol it speaks.
 //!
 //! The question is the same six bytes for both. To the Redis protocol they are a request. To the
-//! frames of the log service they are a length that no command has, so they are never taken for one;
-//! a node that does not know the question refuses them as that.
+//! frames of the log service they are a length that no command has, so they are never taken for
+//! one; a node that does not know the question refuses them as that.
 
 use std::fmt;
 

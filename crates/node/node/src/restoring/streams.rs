@@ -1,7 +1,8 @@
-//! The store of byte streams of a node that is being made: bytes of a backup go into it, and it is closed by a checkpoint.
+//! The store of byte streams of a node that is being made: bytes of a backup go into it, and it is
+//! closed by a checkpoint.
 //!
-//! The store is the node's own, on the node's own disk. Nothing else runs here, so what a reactor would do between
-//! turns is waiting.
+//! The store is the node's own, on the node's own disk. Nothing else runs here, so what a reactor
+//! would do between turns is waiting.
 
 use std::{io, path::PathBuf};
 

@@ -1,5 +1,5 @@
-//! Who a client of byte streams is, and what it may do: by its certificate, by its password, or as somebody who has said
-//! nothing.
+//! Who a client of byte streams is, and what it may do: by its certificate, by its password, or as
+//! somebody who has said nothing.
 
 use quorate_access::{Name, Role, Who};
 use quorate_replica::front::Failure;
@@ -31,8 +31,8 @@ impl Login {
 }
 
 impl Cx<'_> {
-    /// [access-2] Whether the client may do what takes this role, as things stand. Until that is known ([access-4]) it is told
-    /// to ask elsewhere, or later.
+    /// [access-2] Whether the client may do what takes this role, as things stand. Until that is
+    /// known ([access-4]) it is told to ask elsewhere, or later.
     pub(crate) fn check(&mut self, login: &Login, needs: Role) -> Result<(), Refusal> {
         let users = self.requests.users().ok_or(Failure::NoQuorum)?;
         let user = login.user.as_ref().map(Name::as_str);

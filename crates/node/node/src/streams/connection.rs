@@ -1,6 +1,7 @@
 //! One client connection: what it asked for, and what it is being told.
 //!
-//! What arrives is in `input`, who it comes from in `login`, what the replica says in `events`; all change the one [`State`].
+//! What arrives is in `input`, who it comes from in `login`, what the replica says in `events`; all
+//! change the one [`State`].
 
 mod events;
 mod input;
@@ -21,10 +22,11 @@ use crate::streams::{
     shared::{Cx, Owner, Shared},
 };
 
-/// Most bytes of a stream that are read ahead for one client, or wait to be sent to it: some reads of a disk, while
-/// others are sent.
+/// Most bytes of a stream that are read ahead for one client, or wait to be sent to it: some reads
+/// of a disk, while others are sent.
 pub const OUTPUT_BYTES_MAX: usize = 4 * FETCH_BYTES_MAX;
-/// The same while connections hold more than [`HELD_BYTES_EASY`] together, and the most of one read then.
+/// The same while connections hold more than [`HELD_BYTES_EASY`] together, and the most of one read
+/// then.
 const TIGHT_BYTES: (usize, usize) = (256 << 10, 128 << 10);
 /// The same while they hold more than [`HELD_BYTES_TIGHT`].
 const SCARCE_BYTES: (usize, usize) = (16 << 10, 16 << 10);
@@ -67,7 +69,8 @@ enum State {
     Strange,
     /// It may ask.
     Idle {
-        /// It was a writer's until somebody ended the piece: what was sent before that was heard still comes.
+        /// It was a writer's until somebody ended the piece: what was sent before that was heard
+        /// still comes.
         ended: bool,
     },
     /// Its password is being checked; the ticket of the verdict.
@@ -135,8 +138,8 @@ impl Connection {
         self.ending
     }
 
-    /// Whether the client is owed something. Not if it writes and does not close: once it has sent its
-    /// last byte, it has given up. Nor if it follows and has everything: it may wait forever.
+    /// Whether the client is owed something. Not if it writes and does not close: once it has sent
+    /// its last byte, it has given up. Nor if it follows and has everything: it may wait forever.
     pub(crate) fn is_busy(&self) -> bool {
         match &self.state {
             State::Strange | State::Idle { .. } => false,
@@ -146,8 +149,8 @@ impl Connection {
         }
     }
 
-    /// What is to be sent. A durable position that was not told waits until the one before is sent, so
-    /// that however slow the client is, one waits.
+    /// What is to be sent. A durable position that was not told waits until the one before is sent,
+    /// so that however slow the client is, one waits.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty()
             && let State::Writing(writing) = &mut self.state
@@ -234,7 +237,8 @@ impl Connection {
         self.counted
     }
 
-    /// For how many bytes of a stream there is room; none before there is much, so that reads stay large.
+    /// For how many bytes of a stream there is room; none before there is much, so that reads stay
+    /// large.
     fn room(&self, shared: &Shared) -> usize {
         let (most, of_one) = if shared.held_bytes <= HELD_BYTES_EASY {
             (OUTPUT_BYTES_MAX, FETCH_BYTES_MAX)

@@ -69,7 +69,8 @@ impl StreamFront {
         }
     }
 
-    /// Lets a writer hear that its piece is durable or over: then it need not wait for room any more.
+    /// Lets a writer hear that its piece is durable or over: then it need not wait for room any
+    /// more.
     fn moved(
         &mut self,
         piece: StreamName,
@@ -88,8 +89,9 @@ impl StreamFront {
         }
     }
 
-    /// Room may be there for another reason than that bytes of the very piece became durable: so many writers hear of
-    /// it as can use it, in turn. A thousand that wait for a little room are not all asked each time.
+    /// Room may be there for another reason than that bytes of the very piece became durable: so
+    /// many writers hear of it as can use it, in turn. A thousand that wait for a little room are
+    /// not all asked each time.
     fn look_for_room(&mut self, requests: &mut dyn Requests) {
         let Some(streams) = requests.streams() else {
             return;

@@ -1,4 +1,5 @@
-//! Who came before this node knew who may do what ([access-4]): they wait for that as for a leader, and their bytes with them.
+//! Who came before this node knew who may do what ([access-4]): they wait for that as for a leader,
+//! and their bytes with them.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! A connection to the raw port: bytes in, counts of newly durable bytes out, as the prototype of
 //! Zero-Copy Paxos has it.
 //!
-//! The stream is made when the client connects, and closed for good when it closes its half. Nothing but
-//! counts can be said here: what goes wrong is the reason of a reset.
+//! The stream is made when the client connects, and closed for good when it closes its half.
+//! Nothing but counts can be said here: what goes wrong is the reason of a reset.
 
 use quorate_access::{Role, Who};
 use quorate_core::value::StreamName;
@@ -229,8 +229,8 @@ impl Raw {
         matches!(self.step, Step::Writing { full: true, .. })
     }
 
-    /// What is to be sent. What became durable meanwhile waits until that is done, so that however slow
-    /// the client is, few counts wait.
+    /// What is to be sent. What became durable meanwhile waits until that is done, so that however
+    /// slow the client is, few counts wait.
     pub(crate) fn output(&mut self) -> &[u8] {
         if self.output.is_empty() {
             for _ in 0..COUNTS_MAX {
@@ -300,8 +300,8 @@ impl Raw {
         self.marked = false;
     }
 
-    /// The client is gone. Bytes that it sent may be decided still; the stream stays open unless its end
-    /// was asked for.
+    /// The client is gone. Bytes that it sent may be decided still; the stream stays open unless
+    /// its end was asked for.
     pub(crate) fn let_go(&mut self, cx: &mut Cx<'_>) {
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::Opening(tag) => cx.leave(tag, Owner::Opening),

@@ -1,5 +1,5 @@
-//! What a read of a stream does next: a few reads of the replica are under way at a time, and what they bring is sent in
-//! the order of its positions.
+//! What a read of a stream does next: a few reads of the replica are under way at a time, and what
+//! they bring is sent in the order of its positions.
 
 use std::collections::VecDeque;
 
@@ -128,8 +128,8 @@ impl Reading {
         }
     }
 
-    /// The table was looked at. A read that does not follow ends where the stream ends now, so that it
-    /// ends although somebody writes.
+    /// The table was looked at. A read that does not follow ends where the stream ends now, so that
+    /// it ends although somebody writes.
     pub(crate) fn begin(&mut self, info: Option<&Info>) -> Result<(), Refusal> {
         let info = info.ok_or_else(Refusal::unknown)?;
         self.id = info.id;
@@ -182,7 +182,8 @@ impl Reading {
         self.fetches.push_back(Fetch { tag, bytes: bytes as u64, came: None });
     }
 
-    /// A fetch brought bytes, maybe fewer than it asked for. Gives from where on how many are missing.
+    /// A fetch brought bytes, maybe fewer than it asked for. Gives from where on how many are
+    /// missing.
     pub(crate) fn came(&mut self, number: usize, bytes: &Blocks) -> Option<(u64, usize)> {
         let before = self.fetches.iter().take(number);
         let from = self.position + before.map(|fetch| fetch.bytes).sum::<u64>();
@@ -219,8 +220,8 @@ impl Reading {
         }
     }
 
-    /// Whether the bytes that come are of the stream that was asked for, and not of another that was made
-    /// under its name meanwhile.
+    /// Whether the bytes that come are of the stream that was asked for, and not of another that
+    /// was made under its name meanwhile.
     pub(crate) const fn is_of(&self, info: &Info) -> bool {
         info.id == self.id
     }

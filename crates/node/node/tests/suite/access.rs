@@ -124,7 +124,8 @@ fn the_raw_port_is_for_writers() {
     assert_eq!(node.resets, [""; 0]);
 }
 
-/// [access-4] Whoever comes before it is known who may do what waits, with all that was said, and not for ever.
+/// [access-4] Whoever comes before it is known who may do what waits, with all that was said, and
+/// not for ever.
 #[test]
 fn a_node_that_does_not_know_who_may_do_what_lets_clients_wait() {
     let mut node = guarded();

@@ -7,8 +7,8 @@ use quorate_wire::streams::SMALL_BYTES_MAX;
 
 use crate::node::Node;
 
-/// The first byte says in how large pieces the others arrive. What happens does not depend on it, but for how
-/// often the client is told what is durable.
+/// The first byte says in how large pieces the others arrive. What happens does not depend on it,
+/// but for how often the client is told what is durable.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((first, stream)) = bytes.split_first() else {
         return;
@@ -18,7 +18,8 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!(pieces, whole, "in pieces of {}", 1 + usize::from(*first));
 }
 
-/// What is left when a client has sent this: streams with their ends, and what it heard but for `Durable`.
+/// What is left when a client has sent this: streams with their ends, and what it heard but for
+/// `Durable`.
 fn serve(stream: &[u8], piece: usize) -> (BTreeMap<String, u64>, Vec<String>) {
     let mut node = Node::new();
     node.stream("t", b"some bytes of a stream");

@@ -285,7 +285,8 @@ impl<F: Front> Node<F> {
         }
     }
 
-    /// What a client heard since it was last asked, whole frames only; bytes of streams as their count.
+    /// What a client heard since it was last asked, whole frames only; bytes of streams as their
+    /// count.
     pub(crate) fn hear(&mut self, id: ConnectionId) -> Vec<String> {
         self.turn();
         self.hear_now(id)

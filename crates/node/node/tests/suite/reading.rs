@@ -264,8 +264,8 @@ fn a_trim_under_a_reader_is_an_error() {
     assert!(node.is_open(id));
 }
 
-/// The bytes behind a position of one stream are not those behind the same position of another that has its
-/// name now.
+/// The bytes behind a position of one stream are not those behind the same position of another that
+/// has its name now.
 #[test]
 fn another_stream_of_the_same_name_is_not_read_on() {
     for follow in [false, true] {

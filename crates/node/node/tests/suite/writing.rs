@@ -82,7 +82,8 @@ fn a_writer_is_not_read_while_there_is_no_room() {
     assert_eq!(node.hear(id).last().map(String::as_str), Some("Closed { position: 25 }"));
 }
 
-/// The reactor sleeps behind such a turn unless somebody is ready: room is not looked for in the next one only.
+/// The reactor sleeps behind such a turn unless somebody is ready: room is not looked for in the
+/// next one only.
 #[test]
 fn room_that_comes_with_durability_is_seen_at_once() {
     let mut node = Node::new();
@@ -96,8 +97,8 @@ fn room_that_comes_with_durability_is_seen_at_once() {
     assert!(node.front.ready(id));
 }
 
-/// The room of a node may be taken by others: then no byte of this writer's becomes durable when there is
-/// room again.
+/// The room of a node may be taken by others: then no byte of this writer's becomes durable when
+/// there is room again.
 #[test]
 fn room_that_comes_from_elsewhere_is_seen_in_the_next_turn() {
     let mut node = Node::new();
@@ -191,7 +192,8 @@ fn whoever_is_fenced_is_told_where_and_may_ask_again() {
     assert_eq!(other, ["Opened { position: 4 }"]);
 }
 
-/// The end comes while the writer waits for room: what it sent is void and does not stop it from hearing.
+/// The end comes while the writer waits for room: what it sent is void and does not stop it from
+/// hearing.
 #[test]
 fn a_writer_without_room_that_is_fenced_is_read_again() {
     let mut node = Node::new();

@@ -6,7 +6,8 @@ use quorate::{Failure, NotDone, local};
 use quorate_replica::front::{Completion, Front as _};
 use quorate_testbed::asked::Asked;
 
-/// [time-2] Deadlines are made by the clock of the node that takes the command, not by the program's.
+/// [time-2] Deadlines are made by the clock of the node that takes the command, not by the
+/// program's.
 #[test]
 fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     let (local, mut front) = local().expect("an eventfd");

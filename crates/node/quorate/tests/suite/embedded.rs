@@ -39,7 +39,8 @@ fn alone(folder: &Path) -> Embedded {
     Builder::new(folder).start(Journal::default).expect("starts")
 }
 
-/// What was executed is there after a restart, rebuilt from the log; embedded zero bytes survive (G19).
+/// What was executed is there after a restart, rebuilt from the log; embedded zero bytes survive
+/// (G19).
 #[test]
 fn a_replica_alone_remembers() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -53,8 +54,8 @@ fn a_replica_alone_remembers() {
     assert_eq!(replica.execute("two").expect("executed"), b"11");
 }
 
-/// Many commands at once from one thread; each is heard of once, also of those that the end of the node
-/// overtakes.
+/// Many commands at once from one thread; each is heard of once, also of those that the end of the
+/// node overtakes.
 #[test]
 fn commands_are_submitted_without_waiting() {
     let folder = tempfile::tempdir().expect("a folder");

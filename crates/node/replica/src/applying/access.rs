@@ -1,5 +1,5 @@
-//! The users as they are behind the slots that were applied ([access-2]): kept beside the service's state, and part of every
-//! snapshot ([snap-1]).
+//! The users as they are behind the slots that were applied ([access-2]): kept beside the service's
+//! state, and part of every snapshot ([snap-1]).
 
 use std::cell::Cell;
 
@@ -23,15 +23,16 @@ pub(crate) struct Access {
     unsaved: bool,
     /// [access-4] The table is no older than what this node went by before it was started.
     known: bool,
-    /// As far as this node's folder knows there were never any users, so that none is no older table than before.
+    /// As far as this node's folder knows there were never any users, so that none is no older
+    /// table than before.
     unguarded: bool,
     /// Somebody asked who may do what, and it was not known.
     wanted: Cell<bool>,
 }
 
 impl Access {
-    /// As a service or a snapshot kept them: takes that out of the metadata. Both may be older than what this node went by
-    /// before.
+    /// As a service or a snapshot kept them: takes that out of the metadata. Both may be older than
+    /// what this node went by before.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
         self.users = match kept {
@@ -44,7 +45,8 @@ impl Access {
         Ok(())
     }
 
-    /// [access-4] Who begins, or begins anew, goes by no table until a linearizable read has shown that it has everything.
+    /// [access-4] Who begins, or begins anew, goes by no table until a linearizable read has shown
+    /// that it has everything.
     pub(crate) fn know(&mut self) {
         self.known = true;
         self.wanted.set(false);
@@ -152,7 +154,8 @@ mod tests {
     fn who_begins_goes_by_no_table_until_a_read_has_shown_that_it_has_everything() {
         let mut access = Access::default();
         access.restore(&mut Metadata::new()).unwrap();
-        // One whose folder knows of no users has nothing to wait for, unless a snapshot brings some.
+        // One whose folder knows of no users has nothing to wait for, unless a snapshot brings
+        // some.
         let mut fresh = Access::default();
         fresh.restore(&mut Metadata::new()).unwrap();
         fresh.never_had_users();

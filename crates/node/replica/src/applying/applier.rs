@@ -34,8 +34,8 @@ use crate::{
     service::{CommandId, Health, MetaChange, Metadata, StateMachine, position},
 };
 
-/// Commands that the service is told of before it gets the first of them: enough that it can wait for
-/// memory once for many, few enough that what it fetched is still near when they come.
+/// Commands that the service is told of before it gets the first of them: enough that it can wait
+/// for memory once for many, few enough that what it fetched is still near when they come.
 const PREFETCHED: usize = 64;
 /// Where a persistent service keeps the digest of what was applied; no key of the sessions.
 pub(crate) const DIGEST_KEY: &[u8] = b"digest";
@@ -173,7 +173,8 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// The service is at an earlier position, and the sessions with it. What is between is in the log.
+    /// The service is at an earlier position, and the sessions with it. What is between is in the
+    /// log.
     fn go_back(&mut self) {
         let Some((applied_to, meta)) = position(&mut self.service) else {
             // It could not read all, and will come back once more.
@@ -393,7 +394,8 @@ impl<S: StateMachine> Applier<S> {
         true
     }
 
-    /// [stream-4] Of a run of content, those bytes are appended that the table takes; the rest is a no-op.
+    /// [stream-4] Of a run of content, those bytes are appended that the table takes; the rest is a
+    /// no-op.
     fn apply_content(
         &mut self,
         stream: StreamName,
@@ -560,8 +562,8 @@ impl<S: StateMachine> Applier<S> {
         to.completions.hold(tag, slot, until, &self.reply);
     }
 
-    /// Lets the reads run that come before the next command of an own batch; that is returned. A service
-    /// that has `failed` is not asked.
+    /// Lets the reads run that come before the next command of an own batch; that is returned. A
+    /// service that has `failed` is not asked.
     fn read_up_to_command<'i>(
         &self,
         items: &mut std::slice::Iter<'i, Item>,
@@ -586,8 +588,8 @@ impl<S: StateMachine> Applier<S> {
         None
     }
 
-    /// Executes one command, or finds what it once replied; the reply is in `self.reply`. An unknown
-    /// outcome says that the service failed.
+    /// Executes one command, or finds what it once replied; the reply is in `self.reply`. An
+    /// unknown outcome says that the service failed.
     fn execute_one(
         &mut self,
         id: CommandId,
@@ -682,8 +684,8 @@ fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
     Table::restore(rows).map_err(|_| Unreadable { key: b"streams".to_vec() })
 }
 
-/// The group's time, out of the service's metadata. One that an earlier version kept has none: no deadline passed so far
-/// but by deletion.
+/// The group's time, out of the service's metadata. One that an earlier version kept has none: no
+/// deadline passed so far but by deletion.
 fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     match meta.extract_if(.., |(key, _)| key == TIME_KEY).next() {
         Some((key, value)) => match <[u8; 8]>::try_from(value) {

@@ -19,8 +19,8 @@ pub(crate) struct Condition {
     unreadable: Option<String>,
     /// It takes in a snapshot, or waits for one: how far that is.
     loading: Option<String>,
-    /// What was applied below was told to clients: after the service has gone back, they must not be
-    /// shown an older state.
+    /// What was applied below was told to clients: after the service has gone back, they must not
+    /// be shown an older state.
     heard_to: Slot,
     /// Which kind of trouble was told: none, strained, stuck, down.
     told: u8,
@@ -58,7 +58,8 @@ impl Condition {
         self.loading = None;
     }
 
-    /// The service failed, or could not come back; what it executed up to this slot may have been told.
+    /// The service failed, or could not come back; what it executed up to this slot may have been
+    /// told.
     pub(super) fn fail(&mut self, heard_to: Slot) {
         self.hear(heard_to);
         self.set(Health::Down(FAILED.to_owned()));

@@ -1,5 +1,6 @@
-//! The group as it is behind the slots that were applied: its table, and the eras. Both follow from the log
-//! alone, are kept beside the service's state, and are part of every snapshot ([snap-1], [member-2]).
+//! The group as it is behind the slots that were applied: its table, and the eras. Both follow from
+//! the log alone, are kept beside the service's state, and are part of every snapshot ([snap-1],
+//! [member-2]).
 
 use quorate_core::{level::Level, reconfigure::Eras, slot::Slot, value::Value};
 
@@ -46,8 +47,8 @@ impl Membership {
         Self { supports, ..self }
     }
 
-    /// As a service kept it: takes that out of its metadata. A service that has none is of a time in which
-    /// nothing could change the group.
+    /// As a service kept it: takes that out of its metadata. A service that has none is of a time
+    /// in which nothing could change the group.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         self.version += 1;
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
@@ -105,7 +106,8 @@ impl Membership {
         }
     }
 
-    /// [level-8] Why what was kept or decided is not for this release, if it needs a level that it does not support.
+    /// [level-8] Why what was kept or decided is not for this release, if it needs a level that it
+    /// does not support.
     pub(crate) fn too_old(&self, level: Level) -> Option<String> {
         (level > self.supports).then(|| {
             format!(

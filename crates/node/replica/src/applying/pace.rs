@@ -1,5 +1,6 @@
-//! How long the service takes for the bytes of a batch. Of a batch that takes long nothing can be put off: peers wait for
-//! votes and heartbeats until it is executed, so none is formed that is expected to take so long.
+//! How long the service takes for the bytes of a batch. Of a batch that takes long nothing can be
+//! put off: peers wait for votes and heartbeats until it is executed, so none is formed that is
+//! expected to take so long.
 
 /// What executing a batch may take, in microseconds.
 const BATCH_US: u64 = 20_000;

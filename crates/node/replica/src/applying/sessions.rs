@@ -2,8 +2,8 @@
 //!
 //! Everything here follows from the log alone, so all nodes hold the same table; its bounds are
 //! constants for that reason. Two kinds of session share one registration value: those of nodes,
-//! whose batches they number (`nodes`), and those of clients, whose commands they number (`clients`).
-//! `codec` makes bytes of both.
+//! whose batches they number (`nodes`), and those of clients, whose commands they number
+//! (`clients`). `codec` makes bytes of both.
 
 mod clients;
 mod codec;

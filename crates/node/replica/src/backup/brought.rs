@@ -1,7 +1,8 @@
-//! Data that no node of a cluster made, as a backup: a new cluster then begins with them as it begins with any backup.
+//! Data that no node of a cluster made, as a backup: a new cluster then begins with them as it
+//! begins with any backup.
 //!
-//! What makes them gives the service's items as often as it is asked to, and the same ones each time: the header of a
-//! backup says how long all is, so they are gone through once before.
+//! What makes them gives the service's items as often as it is asked to, and the same ones each
+//! time: the header of a backup says how long all is, so they are gone through once before.
 
 use std::io::{self, Read};
 

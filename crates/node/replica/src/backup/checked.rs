@@ -1,4 +1,5 @@
-//! A backup all of which was read: its bounds, its versions, its checksums, and that it holds one snapshot.
+//! A backup all of which was read: its bounds, its versions, its checksums, and that it holds one
+//! snapshot.
 
 use std::io::Read;
 
@@ -25,7 +26,8 @@ pub struct Checked {
     pub header: Header,
     /// Its size and its checksum.
     pub summary: Summary,
-    /// How many byte streams there were. Without their bytes ([`Header::streams`]) a new cluster has none of them.
+    /// How many byte streams there were. Without their bytes ([`Header::streams`]) a new cluster
+    /// has none of them.
     pub streams: u64,
     /// How many bytes of them were kept.
     pub stream_bytes: u64,

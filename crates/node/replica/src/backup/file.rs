@@ -1,5 +1,6 @@
-//! The file of a backup: a header, the stream of a snapshot in chunks, the bytes of byte streams in more of them, a
-//! trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; whatever needs none is written in it.
+//! The file of a backup: a header, the stream of a snapshot in chunks, the bytes of byte streams in
+//! more of them, a trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; whatever
+//! needs none is written in it.
 //!
 //! | bytes | header |
 //! |---|---|
@@ -24,8 +25,9 @@
 //! | 4 | CRC-32C of the place (8 bytes) and the content |
 //! | length | content |
 //!
-//! Bytes of byte streams follow the stream as if they were part of it, but for its checksum; a chunk has of one or of
-//! the other. They are all that the snapshot's table of streams says is kept, in its order, and nothing else.
+//! Bytes of byte streams follow the stream as if they were part of it, but for its checksum; a
+//! chunk has of one or of the other. They are all that the snapshot's table of streams says is
+//! kept, in its order, and nothing else.
 //!
 //! | bytes | trailer |
 //! |---|---|
@@ -275,7 +277,8 @@ pub enum Next {
     End(Summary),
 }
 
-/// Reads a backup, and believes nothing of it before its checksum was looked at. Takes memory for one chunk.
+/// Reads a backup, and believes nothing of it before its checksum was looked at. Takes memory for
+/// one chunk.
 pub struct Reader<R> {
     from: R,
     header: Header,
@@ -366,8 +369,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The next bytes of the stream, or of byte streams behind it, go to `content`; at the end, the trailer is read
-    /// instead, and the file is whole.
+    /// The next bytes of the stream, or of byte streams behind it, go to `content`; at the end, the
+    /// trailer is read instead, and the file is whole.
     pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Bad> {
         let mut length = [0; 4];
         self.fill(&mut length)?;

@@ -1,9 +1,10 @@
 //! The snapshot that a new cluster of one begins with, made of a backup ([restore-1]).
 //!
-//! The service's items stay as they are. What else is in it is new: a cluster, one node with an id that the old
-//! group never gave out, a configuration in which it votes alone, an era far above the old ones. All sessions
-//! are gone. Their ids are slots, so the new group begins at a slot far above all that the old one can reach:
-//! nobody's old session is ever taken for one of the new group ([session-1]).
+//! The service's items stay as they are. What else is in it is new: a cluster, one node with an id
+//! that the old group never gave out, a configuration in which it votes alone, an era far above the
+//! old ones. All sessions are gone. Their ids are slots, so the new group begins at a slot far
+//! above all that the old one can reach: nobody's old session is ever taken for one of the new
+//! group ([session-1]).
 
 use std::{fmt, io::Read, ops::Range};
 
@@ -132,11 +133,11 @@ pub struct Founded {
 /// Takes bytes of an inner stream, from a position on.
 pub type Keep<'a, E> = dyn FnMut(StreamName, u64, &[u8]) -> Result<(), E> + 'a;
 
-/// Reads the backup once more, and cuts the new snapshot into its parts, which go to `write`; the bytes of byte streams
-/// go to `keep`. Nothing of it counts before this has ended well.
+/// Reads the backup once more, and cuts the new snapshot into its parts, which go to `write`; the
+/// bytes of byte streams go to `keep`. Nothing of it counts before this has ended well.
 ///
-/// Streams keep their names, their inner streams, and where they start: the owners of those are no nodes of the new
-/// group, and its own nodes have other ids, so no name is used twice ([value-2]).
+/// Streams keep their names, their inner streams, and where they start: the owners of those are no
+/// nodes of the new group, and its own nodes have other ids, so no name is used twice ([value-2]).
 pub fn founded<R: Read, E: From<Bad>>(
     from: R,
     checked: &Checked,
@@ -198,7 +199,8 @@ pub fn founded<R: Read, E: From<Bad>>(
     Ok(Founded { at: group.at, note: note.encode(), header: checked.header.clone() })
 }
 
-/// Bytes of byte streams go where they belong, one kept range after the other. `None`: they belong nowhere.
+/// Bytes of byte streams go where they belong, one kept range after the other. `None`: they belong
+/// nowhere.
 fn hand_out<E>(
     mut bytes: &[u8],
     current: &mut Option<(StreamName, Range<u64>)>,

@@ -90,7 +90,8 @@ impl Held {
         self.next = 0;
     }
 
-    /// The next bytes of its stream; `None` at its end. A chunk of memory, whatever the snapshot's size.
+    /// The next bytes of its stream; `None` at its end. A chunk of memory, whatever the snapshot's
+    /// size.
     pub fn next(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
         let content = self.read_at(self.next, parts)?;
         self.next += content.as_ref().map_or(0, |content| content.len() as u64);

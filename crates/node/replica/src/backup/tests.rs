@@ -209,7 +209,8 @@ fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), Bad> {
     panic!("nobody backed up bytes of streams")
 }
 
-/// [restore-1] New cluster, new id from the counter, no sessions, and the service's items as they were.
+/// [restore-1] New cluster, new id from the counter, no sessions, and the service's items as they
+/// were.
 #[test]
 fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
     let file = sample();
@@ -368,7 +369,8 @@ fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>
     (Table::restore(rows).unwrap(), kept)
 }
 
-/// Streams come back as they were at the snapshot's slot, and every byte that was kept of them; whoever wrote is not there.
+/// Streams come back as they were at the snapshot's slot, and every byte that was kept of them;
+/// whoever wrote is not there.
 #[test]
 fn streams_come_back_with_their_bytes() {
     let before = byte_streams();

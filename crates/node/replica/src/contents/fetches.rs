@@ -23,8 +23,8 @@ struct Fetch {
 }
 
 impl Fetch {
-    /// These slots are missing too. The bytes of a value in one slot are the same in any: the latest
-    /// slot stands for all.
+    /// These slots are missing too. The bytes of a value in one slot are the same in any: the
+    /// latest slot stands for all.
     fn extend(&mut self, range: SlotRange, spans: bool) {
         if spans {
             self.range.from = self.range.from.min(range.from);
@@ -55,8 +55,8 @@ impl Fetches {
         Self { open: BTreeMap::new(), retry_ms }
     }
 
-    /// Starts looking for the bytes of a value in these slots; `from` should have them.
-    /// With `patience` they may be on their way: the first question waits as long as a repeated one.
+    /// Starts looking for the bytes of a value in these slots; `from` should have them. With
+    /// `patience` they may be on their way: the first question waits as long as a repeated one.
     pub(super) fn start(
         &mut self,
         now: Time,
@@ -83,8 +83,8 @@ impl Fetches {
         self.open.get(value).map(|fetch| fetch.range)
     }
 
-    /// The bytes for the slots of this value below `to` are here. If they were asked for, so is the rest,
-    /// at once and of the same peer.
+    /// The bytes for the slots of this value below `to` are here. If they were asked for, so is the
+    /// rest, at once and of the same peer.
     pub(super) fn found(&mut self, now: Time, value: &Value, to: Slot) {
         if let Some(fetch) = self.open.get_mut(value) {
             fetch.range.from = fetch.range.from.max(to);
@@ -218,7 +218,8 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), None);
     }
 
-    /// What is on its way anyway is asked for when it is late; one stream's content is found among all.
+    /// What is on its way anyway is asked for when it is late; one stream's content is found among
+    /// all.
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {
         let content = |number, offset| Value::Content {

@@ -54,7 +54,8 @@ impl Payloads {
         self.pinned_bytes == 0 || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max
     }
 
-    /// Whether slots that others must be waited for may take `more` bytes: at most half of the room.
+    /// Whether slots that others must be waited for may take `more` bytes: at most half of the
+    /// room.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.pinned_bytes == 0
             || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max / 2

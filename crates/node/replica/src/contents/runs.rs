@@ -1,10 +1,11 @@
-//! Bytes of streams by ⟨stream, position⟩, from when they arrive until they are applied ([stream-3]).
+//! Bytes of streams by ⟨stream, position⟩, from when they arrive until they are applied
+//! ([stream-3]).
 //!
-//! They come from the owner, before or after the descriptors that give them slots, and may be told again. Whole
-//! units of them may be placed in the store of streams, so that a record need not have them ([disk-5]): on their
-//! way there they count for no vote.
-//! What is kept of a stream is bounded: positions within one window behind the next one. Whatever does not
-//! fit is as good as lost, and offered again by the owner or fetched from a peer.
+//! They come from the owner, before or after the descriptors that give them slots, and may be told
+//! again. Whole units of them may be placed in the store of streams, so that a record need not have
+//! them ([disk-5]): on their way there they count for no vote. What is kept of a stream is bounded:
+//! positions within one window behind the next one. Whatever does not fit is as good as lost, and
+//! offered again by the owner or fetched from a peer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -61,7 +62,8 @@ impl Run {
         (position - from < payload.len() as u64).then_some((*from, payload))
     }
 
-    /// The end of what is here in one way from `position` on: of what is placed, or else of what is in memory.
+    /// The end of what is here in one way from `position` on: of what is placed, or else of what is
+    /// in memory.
     fn first(&self, position: u64, most: u64) -> Option<(u64, Whereabouts)> {
         let placed = self.placed.end_of(position);
         if placed > position {
@@ -109,7 +111,8 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// At most `bytes_max` bytes in all, and of each stream twice the owner's `window` behind what is applied.
+    /// At most `bytes_max` bytes in all, and of each stream twice the owner's `window` behind what
+    /// is applied.
     pub(crate) fn new(bytes_max: usize, window: usize) -> Self {
         Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
     }
@@ -119,8 +122,8 @@ impl Runs {
         self.bytes.saturating_sub(self.bytes_max)
     }
 
-    /// Keeps those of these bytes that came unasked, are not here yet, and fit. Whether some were kept. What
-    /// is next of a stream that is `open` always fits: nothing else makes room again.
+    /// Keeps those of these bytes that came unasked, are not here yet, and fit. Whether some were
+    /// kept. What is next of a stream that is `open` always fits: nothing else makes room again.
     pub(crate) fn put(
         &mut self,
         stream: StreamName,
@@ -130,7 +133,8 @@ impl Runs {
     ) -> bool {
         let known = self.streams.get(&stream);
         let next = known.map_or(0, |run| run.next);
-        // An owner knows first what is decided, and is ahead of the others by as much as its window at most.
+        // An owner knows first what is decided, and is ahead of the others by as much as its window
+        // at most.
         let limit = next.saturating_add(2 * self.window);
         let full = self.bytes + payload.len() > self.bytes_max;
         if full && !(open && position <= next) {
@@ -139,7 +143,8 @@ impl Runs {
         self.put_below(stream, position, payload, limit)
     }
 
-    /// Keeps those of these bytes that are not here yet: open slots need them, and the caller has room.
+    /// Keeps those of these bytes that are not here yet: open slots need them, and the caller has
+    /// room.
     pub(crate) fn put_needed(&mut self, stream: StreamName, position: u64, payload: &Payload) {
         self.put_below(stream, position, payload, u64::MAX);
     }
@@ -178,14 +183,16 @@ impl Runs {
         kept
     }
 
-    /// [disk-5] The end of what a record may speak of, of a stream without a gap from `position` on, at most `most`:
-    /// what is in memory, and not on its way into the store, and what is there on stable storage.
+    /// [disk-5] The end of what a record may speak of, of a stream without a gap from `position`
+    /// on, at most `most`: what is in memory, and not on its way into the store, and what is there
+    /// on stable storage.
     pub(crate) fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.held_to(position, most))
     }
 
-    /// The end of what is here of a stream, in whatever way, without a gap from `position` on, at most `most`.
+    /// The end of what is here of a stream, in whatever way, without a gap from `position` on, at
+    /// most `most`.
     pub(crate) fn here_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.here_to(position, most))
@@ -201,8 +208,9 @@ impl Runs {
         run.first(positions.start, positions.end)
     }
 
-    /// The next whole units of so many bytes that are in memory and may be placed: nothing of them was recorded with
-    /// its bytes. They are given once: as many as came together, of one `chunk` of the store.
+    /// The next whole units of so many bytes that are in memory and may be placed: nothing of them
+    /// was recorded with its bytes. They are given once: as many as came together, of one `chunk`
+    /// of the store.
     pub(crate) fn next_units(
         &mut self,
         stream: StreamName,
@@ -258,7 +266,8 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// Nothing is on its way into the store that anybody should wait for. Gives the streams of which something was.
+    /// Nothing is on its way into the store that anybody should wait for. Gives the streams of
+    /// which something was.
     pub(crate) fn place_nothing(&mut self) -> Vec<StreamName> {
         let placing = self.streams.iter_mut();
         let placing = placing.filter(|(_, run)| !run.placing.is_empty());

@@ -8,8 +8,9 @@ use quorate_core::{
 
 use super::{As, Ended, Known};
 
-/// What somebody wants, of any node unless it says more. Only the leader knows who lives and how far everybody is: it
-/// refuses at once what has to wait, and goes on with what others took when it need not.
+/// What somebody wants, of any node unless it says more. Only the leader knows who lives and how
+/// far everybody is: it refuses at once what has to wait, and goes on with what others took when it
+/// need not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A folder wants an id, the same one each time it asks ([join-2]).
@@ -104,8 +105,8 @@ impl Refused {
 /// Which nodes there are and where, for who dials them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerTable {
-    /// Every node that has an id, this one included, and where it listens for peers; empty if that is
-    /// not known.
+    /// Every node that has an id, this one included, and where it listens for peers; empty if that
+    /// is not known.
     pub peers: Vec<(NodeId, String)>,
     /// Nodes that were removed: they are not let in ([member-1]).
     pub removed: Vec<NodeId>,
@@ -163,7 +164,7 @@ pub struct Underway {
 pub struct LastPlan {
     /// How.
     pub ended: Ended,
-    /// [era-9] Whether full replicas that form a quorum hold everything up to its last step: who left
-    /// may be switched off, and its data deleted.
+    /// [era-9] Whether full replicas that form a quorum hold everything up to its last step: who
+    /// left may be switched off, and its data deleted.
     pub settled: bool,
 }

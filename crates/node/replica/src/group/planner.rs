@@ -1,10 +1,11 @@
-//! From the configuration in force to the one that is wanted, one valid step after another ([era-4],
-//! [cast-6]).
+//! From the configuration in force to the one that is wanted, one valid step after another
+//! ([era-4], [cast-6]).
 //!
-//! Each step is computed anew from the configuration in force, so whoever leads goes on with a plan. Among
-//! the ways that there are, one is taken on which every configuration survives the loss of as many of the
-//! members that live as those at its ends do; of those one on which the same is true once those who are down have
-//! come back; then one that lets the leader move to the next era without a pause ([cast-1]); then the shortest.
+//! Each step is computed anew from the configuration in force, so whoever leads goes on with a
+//! plan. Among the ways that there are, one is taken on which every configuration survives the loss
+//! of as many of the members that live as those at its ends do; of those one on which the same is
+//! true once those who are down have come back; then one that lets the leader move to the next era
+//! without a pause ([cast-1]); then the shortest.
 
 use std::{
     cmp::Reverse,
@@ -22,9 +23,11 @@ use super::Plan;
 
 /// Configurations that are looked at, at most; beyond, weights are raised first and lowered then.
 const LOOKED_AT_MAX: usize = 2000;
-/// With more members than this on the way nothing is searched: the checks take too long for a reactor.
+/// With more members than this on the way nothing is searched: the checks take too long for a
+/// reactor.
 const SEARCHED_MAX: usize = 7;
-/// What a configuration costs, in steps, for each loss that those at the ends survive and it does not.
+/// What a configuration costs, in steps, for each loss that those at the ends survive and it does
+/// not.
 const FRAGILE: u32 = 10_000;
 /// The same where those count, too, who are down and may come back.
 const BARE: u32 = 1_000;
@@ -45,7 +48,8 @@ pub struct Steps {
     pub changes: Vec<Change>,
     /// How many configurations on the way survive fewer losses than those at the ends.
     pub fragile: usize,
-    /// In how many configurations on the way the leader pauses for a round trip to move on ([cast-5]).
+    /// In how many configurations on the way the leader pauses for a round trip to move on
+    /// ([cast-5]).
     pub pauses: usize,
 }
 
@@ -173,8 +177,8 @@ fn weight_in(configuration: &Configuration, member: Member) -> u32 {
     at.map_or(0, |at| configuration.members()[at].weight)
 }
 
-/// How many of the members that live may be lost, whoever they are, with a quorum of both kinds left;
-/// `None`: there is none now.
+/// How many of the members that live may be lost, whoever they are, with a quorum of both kinds
+/// left; `None`: there is none now.
 pub fn losses_survived(
     configuration: &Configuration,
     lives: &dyn Fn(Member) -> bool,
@@ -301,8 +305,8 @@ impl Search<'_> {
         None
     }
 
-    /// Weights are raised first, then lowered. Those who forgot are lowered before: of a node one member has weight at
-    /// a time.
+    /// Weights are raised first, then lowered. Those who forgot are lowered before: of a node one
+    /// member has weight at a time.
     fn plain(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut changes = Vec::new();
         let returns = |index: usize| {
@@ -429,8 +433,8 @@ mod tests {
         assert_eq!(survived(&[1, 1]), None, "there is no quorum");
     }
 
-    /// [class-5] Who is lost already counts as that: no weight is raised beside it that another loss would
-    /// be one too many for.
+    /// [class-5] Who is lost already counts as that: no weight is raised beside it that another
+    /// loss would be one too many for.
     #[test]
     fn a_way_survives_what_its_ends_survive() {
         let steps = follow(&[1; 5], &[1, 1, 1, 1, 0, 1], Some(1));
@@ -441,8 +445,8 @@ mod tests {
         assert_eq!(steps.fragile, 0, "{steps:?}");
     }
 
-    /// [class-5] Who is to be replaced is down for a moment. It keeps its weight until the new one has some: of two
-    /// members alone, none may forget its votes.
+    /// [class-5] Who is to be replaced is down for a moment. It keeps its weight until the new one
+    /// has some: of two members alone, none may forget its votes.
     #[test]
     fn who_may_come_back_keeps_its_weight_until_another_has_some() {
         let (old, new) = (Member::first(2), Member::first(4));
@@ -461,7 +465,8 @@ mod tests {
             assert!(losses_survived(&at, &|_| true) >= Some(1), "{at:?}");
             assert!(losses_survived(&at, &lives).is_some(), "{at:?}");
         }
-        // Who forgot its votes is of no use: its weight goes first, and whoever comes back need not be there.
+        // Who forgot its votes is of no use: its weight goes first, and whoever comes back need not
+        // be there.
         let new = Member { incarnation: Incarnation(1), ..old };
         let mut to = goal(&[1, 0, 1]);
         to.insert(new, 1);
@@ -501,8 +506,8 @@ mod tests {
         assert!(follow(&[1, 1, 1], &[1, 1, 1], None).changes.is_empty());
     }
 
-    /// [volatile-2], [aux-1] Beside an auxiliary, the full replica that is left is raised first: without that it
-    /// could decide nothing alone.
+    /// [volatile-2], [aux-1] Beside an auxiliary, the full replica that is left is raised first:
+    /// without that it could decide nothing alone.
     #[test]
     fn a_full_replica_that_forgot_is_taken_back_beside_an_auxiliary() {
         let member = |node, incarnation| Member {
@@ -538,7 +543,8 @@ mod tests {
         assert_eq!(plan(&flexible, &five, Sight::NOTHING), Err(NoWay::Invalid));
     }
 
-    /// [volatile-2] The same of a member of many that forgot: its old weight goes before it gets a new one.
+    /// [volatile-2] The same of a member of many that forgot: its old weight goes before it gets a
+    /// new one.
     #[test]
     fn one_of_many_that_forgot_is_taken_back() {
         let from = weighted(&[1; 7]);

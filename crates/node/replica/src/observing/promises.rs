@@ -1,10 +1,10 @@
 //! A promise to a ballot of an era that nobody knows.
 //!
-//! An acceptor promises nothing in an era that it has not heard of, but it votes there: who proposes has
-//! enough promises of others ([ballot-5]), and it may lag behind ([member-3]). So it cannot refuse what a
-//! stranger proposes in a ballot that it made up, and a vote is a promise, kept forever: no leader of this
-//! cluster gets a vote from it again. All that can be done is to notice, and to tell: nodes of an era
-//! speak of it again and again.
+//! An acceptor promises nothing in an era that it has not heard of, but it votes there: who
+//! proposes has enough promises of others ([ballot-5]), and it may lag behind ([member-3]). So it
+//! cannot refuse what a stranger proposes in a ballot that it made up, and a vote is a promise,
+//! kept forever: no leader of this cluster gets a vote from it again. All that can be done is to
+//! notice, and to tell: nodes of an era speak of it again and again.
 
 use quorate_core::{
     ballot::{Ballot, Era},

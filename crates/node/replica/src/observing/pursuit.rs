@@ -76,9 +76,9 @@ impl Pursuit {
         }
     }
 
-    /// What comes first: nothing is said before the votes are read; who needs a snapshot gets no further
-    /// without it; what is lost is in the way of what lies behind it; and the log of this node is nearer
-    /// than its peers.
+    /// What comes first: nothing is said before the votes are read; who needs a snapshot gets no
+    /// further without it; what is lost is in the way of what lies behind it; and the log of this
+    /// node is nearer than its peers.
     fn activity(&self, standing: &Standing) -> Option<Activity> {
         let behind = standing.applied_to < standing.known_to;
         match () {
@@ -154,8 +154,8 @@ impl Pursuit {
         if doing.told.is_none() {
             return;
         }
-        // "Level" says the same of who has caught up; of who has not, there is nothing to say yet. That a
-        // snapshot is there is an event of its own.
+        // "Level" says the same of who has caught up; of who has not, there is nothing to say yet.
+        // That a snapshot is there is an event of its own.
         if matches!(doing.activity, Activity::CatchingUp | Activity::ReceivingSnapshot) {
             self.level_told = false;
             return;

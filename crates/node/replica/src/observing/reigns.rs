@@ -1,4 +1,5 @@
-//! Who led, as this node saw it: the last changes, so that somebody who comes later sees what happened.
+//! Who led, as this node saw it: the last changes, so that somebody who comes later sees what
+//! happened.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,8 @@ pub(crate) struct Reigns {
 }
 
 impl Reigns {
-    /// This is who leads now; what was so before is no change. That nobody leads is told with the last ballot.
+    /// This is who leads now; what was so before is no change. That nobody leads is told with the
+    /// last ballot.
     pub(crate) fn look(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         let last = self.kept.back();
         let same = last.is_some_and(|(_, known, in_ballot)| {

@@ -1,5 +1,5 @@
-//! What peers say they have applied, compared with what this node has: two that have applied different
-//! values, or executed the same ones differently, must not go on in silence.
+//! What peers say they have applied, compared with what this node has: two that have applied
+//! different values, or executed the same ones differently, must not go on in silence.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,8 @@ impl Comparison {
         due
     }
 
-    /// A peer said something. An alarm if it is known to be wrong, here or there, for the first time.
+    /// A peer said something. An alarm if it is known to be wrong, here or there, for the first
+    /// time.
     pub(super) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         if own.known_to().is_none_or(|to| claim.to > to) {
             self.ahead.entry(from).or_insert(claim);

@@ -1,17 +1,20 @@
-//! Whether batches keep to what a frame of a device carries, or are as long as they want to be ([offload-15]).
+//! Whether batches keep to what a frame of a device carries, or are as long as they want to be
+//! ([offload-15]).
 //!
-//! A device gives each frame a slot, and decides one sooner than a leader does by connections. These carry many more
-//! commands in one slot, since commands gather while a batch is on its way. So what is compared is how many frames the
-//! commands of late took, or would have taken, and how many batches, if those on their way at the same time were one.
-//! Long batches do not fit a device: the leader leaves it alone while they come.
+//! A device gives each frame a slot, and decides one sooner than a leader does by connections.
+//! These carry many more commands in one slot, since commands gather while a batch is on its way.
+//! So what is compared is how many frames the commands of late took, or would have taken, and how
+//! many batches, if those on their way at the same time were one. Long batches do not fit a device:
+//! the leader leaves it alone while they come.
 
 use quorate_core::time::Time;
 use quorate_tuner::Choice;
 
 use crate::tuning::moment;
 
-/// What a slot costs in a device, beside [`BATCH_COST`] of one by connections. Measured: with 8 clients and 1000 B, 16 k
-/// frames/s against 8 k batches/s of five (`docs/performance.md`, "In a cluster, beside Kernel Paxos").
+/// What a slot costs in a device, beside [`BATCH_COST`] of one by connections. Measured: with 8
+/// clients and 1000 B, 16 k frames/s against 8 k batches/s of five (`docs/performance.md`, "In a
+/// cluster, beside Kernel Paxos").
 const FRAME_COST: u64 = 50;
 const BATCH_COST: u64 = 100;
 /// Parts that a batch is counted in.
@@ -66,7 +69,8 @@ impl Fitting {
         }
     }
 
-    /// A batch of `taken` bytes was formed beside so many on their way, where without a bound it would have had `wanted`.
+    /// A batch of `taken` bytes was formed beside so many on their way, where without a bound it
+    /// would have had `wanted`.
     pub(crate) fn formed(&mut self, wanted: usize, taken: usize, in_flight: usize) {
         let Some(room) = self.room else { return };
         if self.rest == 0 {
@@ -108,7 +112,8 @@ mod tests {
         fitting
     }
 
-    /// So much waits for a place, ten times in each of these milliseconds; what a batch may have at the end.
+    /// So much waits for a place, ten times in each of these milliseconds; what a batch may have at
+    /// the end.
     fn load(fitting: &mut Fitting, ms: std::ops::Range<u64>, waiting: usize) -> usize {
         for ms in ms {
             for _ in 0..10 {
@@ -135,7 +140,8 @@ mod tests {
         assert_eq!(load(&mut fitting, 60_000..120_000, 1), ROOM);
     }
 
-    /// [offload-15] Two clients are served by devices, each by frames of its own; of many, what gathers would be one batch.
+    /// [offload-15] Two clients are served by devices, each by frames of its own; of many, what
+    /// gathers would be one batch.
     #[test]
     fn batches_on_their_way_together_would_be_one() {
         for (in_flight, bound) in [(0, ROOM), (1, ROOM), (2, WANTED), (7, WANTED)] {
@@ -167,7 +173,8 @@ mod tests {
         assert_eq!(load(&mut fitting, 5_000..10_000, 0), ROOM);
     }
 
-    /// [offload-15] Commands that would have travelled as one batch count as one, however many frames they took.
+    /// [offload-15] Commands that would have travelled as one batch count as one, however many
+    /// frames they took.
     #[test]
     fn frames_of_one_batch_are_counted_together() {
         let mut fitting = fitting();

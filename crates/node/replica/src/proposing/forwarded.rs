@@ -70,8 +70,8 @@ impl Forwarded {
         self.in_flight.remove(value);
     }
 
-    /// Somebody leads in this ballot now, or nobody does: nothing is owed from before, origins repeat.
-    /// In flight is what was proposed in this very ballot.
+    /// Somebody leads in this ballot now, or nobody does: nothing is owed from before, origins
+    /// repeat. In flight is what was proposed in this very ballot.
     pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
         self.enter(leader.unwrap_or_default());
         self.queue.clear();

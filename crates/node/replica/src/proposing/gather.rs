@@ -1,5 +1,5 @@
-//! Commands that wait for a batch: accepted here, not yet numbered, not yet anywhere else. And reads
-//! that run between two of them: they have a place in the order, but no bytes in the batch.
+//! Commands that wait for a batch: accepted here, not yet numbered, not yet anywhere else. And
+//! reads that run between two of them: they have a place in the order, but no bytes in the batch.
 
 use std::collections::VecDeque;
 
@@ -91,8 +91,8 @@ impl Gather {
         self.entry_bytes() >= batch_bytes
     }
 
-    /// How many bytes of entries the next batch would have: as many whole ones as fit, at least one,
-    /// unless only reads wait.
+    /// How many bytes of entries the next batch would have: as many whole ones as fit, at least
+    /// one, unless only reads wait.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
         self.next(batch_bytes).1
     }
@@ -156,7 +156,8 @@ impl Gather {
         (self.items, self.bytes, self.taken) = (items, bytes, 0);
     }
 
-    /// The first command that may run out of time. [less-4] One that a client was told of stays until it is executed.
+    /// The first command that may run out of time. [less-4] One that a client was told of stays
+    /// until it is executed.
     fn first(&self) -> Option<usize> {
         let mut items = self.items.iter();
         items.position(|item| item.waiter != Waiter::Told)
@@ -217,7 +218,8 @@ mod tests {
         assert_eq!(gather.charge(), 0);
     }
 
-    /// [less-4] What a client was told of is owed, however long it takes; those behind it run out of time as ever.
+    /// [less-4] What a client was told of is owed, however long it takes; those behind it run out
+    /// of time as ever.
     #[test]
     fn what_a_client_was_told_of_never_runs_out_of_time() {
         let mut gather = Gather::default();

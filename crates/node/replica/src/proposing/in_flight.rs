@@ -69,13 +69,14 @@ impl InFlightBatch {
         Batch::header(&self.payload).expect("formed here")
     }
 
-    /// Ends all requests that wait for it: it was executed, and nobody here knows with which replies.
+    /// Ends all requests that wait for it: it was executed, and nobody here knows with which
+    /// replies.
     pub(super) fn end_all(&mut self, completions: &mut Completions) {
         self.expire(Time(u64::MAX), completions);
     }
 
-    /// [less-2] It is in memory at a quorum, in this slot, and so is all that executes before it: tells those who wait for
-    /// that. The batch itself goes on.
+    /// [less-2] It is in memory at a quorum, in this slot, and so is all that executes before it:
+    /// tells those who wait for that. The batch itself goes on.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
             return;
@@ -160,8 +161,8 @@ impl InFlight {
         batch.early > 0
     }
 
-    /// [less-2] A quorum has everything below `to` in memory, in this ballot. Batches execute in the order of their numbers:
-    /// one is as good as in place only behind those before it.
+    /// [less-2] A quorum has everything below `to` in memory, in this ballot. Batches execute in
+    /// the order of their numbers: one is as good as in place only behind those before it.
     pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         let mut next = Slot(0);
         for batch in &mut self.batches {
@@ -221,7 +222,8 @@ impl InFlight {
         std::mem::take(&mut self.batches)
     }
 
-    /// Ends the requests whose time is up; says how many. Their batches stay: those behind need them.
+    /// Ends the requests whose time is up; says how many. Their batches stay: those behind need
+    /// them.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let batches = self.batches.iter_mut();
         batches.map(|batch| batch.expire(now, completions)).sum()

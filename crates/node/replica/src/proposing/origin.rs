@@ -130,8 +130,8 @@ impl Origin {
         before != (self.batch_bytes(), self.limits.window_batches)
     }
 
-    /// A frame of this node's device carries a batch of so many bytes; `None`: there is no device. Whether batches may
-    /// have more or less from now on.
+    /// A frame of this node's device carries a batch of so many bytes; `None`: there is no device.
+    /// Whether batches may have more or less from now on.
     pub(crate) fn set_room(&mut self, now: Time, room: Option<usize>) -> bool {
         if room.is_none() && !self.fitting.has_room() {
             return false;
@@ -319,8 +319,8 @@ impl Origin {
         self.hold_until = until;
     }
 
-    /// The leader did not take this. It goes again, and what was numbered behind it. What the leader
-    /// did take is not sent twice.
+    /// The leader did not take this. It goes again, and what was numbered behind it. What the
+    /// leader did take is not sent twice.
     pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
         self.hold_until = self.hold_until.max(until);
         match value {
@@ -403,8 +403,9 @@ impl Origin {
         }
     }
 
-    /// The service took in a snapshot in place of slots that this node did not apply. What of them was this
-    /// node's own, the table of sessions says; of replies nothing is known here ([snap-2]).
+    /// The service took in a snapshot in place of slots that this node did not apply. What of them
+    /// was this node's own, the table of sessions says; of replies nothing is known here
+    /// ([snap-2]).
     pub(crate) fn on_skipped(
         &mut self,
         now: Time,
@@ -432,7 +433,8 @@ impl Origin {
         self.repeat_all();
     }
 
-    /// This node voted for a batch. Whether one of its clients waits for others to do so ([class-2]).
+    /// This node voted for a batch. Whether one of its clients waits for others to do so
+    /// ([class-2]).
     pub(crate) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let own = name.origin == self.node && name.boot == self.boot;
         own && self.in_flight.voted(name, ballot, slot)
@@ -732,8 +734,8 @@ mod tests {
         list
     }
 
-    /// [less-2] A batch executes behind those before it: while one of them is not in place, in the same ballot and below, none
-    /// behind it is told of.
+    /// [less-2] A batch executes behind those before it: while one of them is not in place, in the
+    /// same ballot and below, none behind it is told of.
     #[test]
     fn early_replies_come_in_the_order_in_which_batches_execute() {
         let (mut origin, mut completions) = opened();
@@ -761,7 +763,8 @@ mod tests {
         assert!(!origin.voted(&names[1], ballot(3), Slot(7)), "nobody waits any more");
     }
 
-    /// [less-4] A client that was told and is waited for by nobody: its command starts over with those of the others.
+    /// [less-4] A client that was told and is waited for by nobody: its command starts over with
+    /// those of the others.
     #[test]
     fn what_a_client_was_told_of_starts_over_with_the_session() {
         let (mut origin, mut completions) = opened();

@@ -58,7 +58,8 @@ impl Reads {
         self.asked.is_none().then_some(self.retry_at)
     }
 
-    /// [read-4] The leader holds a lease: those that wait need no question. Says how many there are.
+    /// [read-4] The leader holds a lease: those that wait need no question. Says how many there
+    /// are.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         let waiters = std::mem::take(&mut self.waiting);
         let count = waiters.len() as u64;
@@ -70,8 +71,8 @@ impl Reads {
         count
     }
 
-    /// The question to ask now, if there is one; also if only others (`wanted`) need its answer. One at a
-    /// time; an answer that never came is given up after `patience_ms`.
+    /// The question to ask now, if there is one; also if only others (`wanted`) need its answer.
+    /// One at a time; an answer that never came is given up after `patience_ms`.
     pub(crate) fn next_question(
         &mut self,
         now: Time,
@@ -91,8 +92,8 @@ impl Reads {
         Some(token)
     }
 
-    /// The answer: those asked for may run once everything below `slot` is applied. Gives back when the
-    /// question was asked, if it was.
+    /// The answer: those asked for may run once everything below `slot` is applied. Gives back when
+    /// the question was asked, if it was.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
         let asked = self.asked.take_if(|asked| asked.token == token)?;
         if !asked.waiters.is_empty() {
@@ -113,8 +114,8 @@ impl Reads {
         }
     }
 
-    /// Somebody leads in another ballot than before. What was confirmed is asked again: it waits for
-    /// slots that the leader of before had proposed, and nobody may ever decide that far.
+    /// Somebody leads in another ballot than before. What was confirmed is asked again: it waits
+    /// for slots that the leader of before had proposed, and nobody may ever decide that far.
     pub(crate) fn on_new_ballot(&mut self) {
         self.retry_at = Time(0);
         let mut again = Waiting::new();

@@ -11,8 +11,8 @@ pub(crate) enum Evidence {
     Confirmed,
     /// This node leads in this ballot, and holds a lease.
     Leased(Ballot),
-    /// Everything below `slot` is applied, which holds all that was known when the question for it was
-    /// sent.
+    /// Everything below `slot` is applied, which holds all that was known when the question for it
+    /// was sent.
     Within {
         /// When the confirmed question was sent.
         asked_at: Time,

@@ -58,7 +58,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Shows the tuner, and whoever wants a picture, the writes that the log began since it was last looked at.
+    /// Shows the tuner, and whoever wants a picture, the writes that the log began since it was
+    /// last looked at.
     pub(super) fn note_writes(&mut self, now: Time) {
         for (seq, bytes) in self.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -147,8 +148,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [volatile-1], [offload-9] The node votes no more, and knows it. However well this process ends, it has forgotten
-    /// votes, and nothing may say otherwise ([volatile-4]).
+    /// [volatile-1], [offload-9] The node votes no more, and knows it. However well this process
+    /// ends, it has forgotten votes, and nothing may say otherwise ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
         if self.storing.fail(why.to_owned()) {

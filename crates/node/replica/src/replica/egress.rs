@@ -103,7 +103,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [class-2] This node votes for a batch of its own: whoever waits for other memories is asked for from now on.
+    /// [class-2] This node votes for a batch of its own: whoever waits for other memories is asked
+    /// for from now on.
     fn note_vote(&mut self, record: &Record) {
         let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;
@@ -194,11 +195,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// The record of a value, with its bytes; parts before the last restate the `early` hard state.
     ///
-    /// Of a run, what nobody needs is recorded apart, without bytes ([stream-4]): they may be in memory no more, as
-    /// those of a run that this node voted for before, and proposes again. So is what is on stable storage in the
-    /// store of streams: the record says where ([disk-5]). The rest may be as long as what was under way of its
-    /// stream, for a new leader proposes what it inherited as one: it is recorded in parts that a log write has room
-    /// for.
+    /// Of a run, what nobody needs is recorded apart, without bytes ([stream-4]): they may be in
+    /// memory no more, as those of a run that this node voted for before, and proposes again. So is
+    /// what is on stable storage in the store of streams: the record says where ([disk-5]). The
+    /// rest may be as long as what was under way of its stream, for a new leader proposes what it
+    /// inherited as one: it is recorded in parts that a log write has room for.
     fn persist_content(
         &mut self,
         seq: RecordSeq,
@@ -277,7 +278,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Gives the stream, and up to where, whose bytes nobody needs but the log: this node applies nothing now.
+    /// Gives the stream, and up to where, whose bytes nobody needs but the log: this node applies
+    /// nothing now.
     fn on_decided(&mut self, range: SlotRange, value: Value) -> Option<(StreamName, u64)> {
         self.stamp(Hop::Decided, Some(range.from));
         self.proposing.decided(&value);

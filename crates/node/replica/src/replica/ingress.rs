@@ -225,12 +225,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.contents.pin(&value, range);
         }
         if let (Value::Content { .. }, Message::Learn { .. }) = (value, message) {
-            // [snap-5] What is decided is learned without the bytes that did not come along: what of them is kept
-            // is looked for by position, and until it is here this node holds nothing for others.
+            // [snap-5] What is decided is learned without the bytes that did not come along: what
+            // of them is kept is looked for by position, and until it is here this node holds
+            // nothing for others.
             return Some(true);
         }
         if let Value::Content { .. } = value {
-            // [stream-4] Content may come without the bytes that nobody needs; who comes later knows.
+            // [stream-4] Content may come without the bytes that nobody needs; who comes later
+            // knows.
             let streams = self.applying.streams();
             return Some(self.contents.holds(&value, range, streams));
         }

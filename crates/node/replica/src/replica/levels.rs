@@ -1,4 +1,5 @@
-//! The level that the group uses, who holds it back, and how a leader raises it ([level-4] to [level-8]).
+//! The level that the group uses, who holds it back, and how a leader raises it ([level-4] to
+//! [level-8]).
 
 use quorate_core::{
     level::{Level, Levels},
@@ -30,7 +31,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Levels { lowest: self.level().min(newest), newest }
     }
 
-    /// [level-8] What the folder is to be marked with, if it is: [`Replica::level_marked`] says that it is.
+    /// [level-8] What the folder is to be marked with, if it is: [`Replica::level_marked`] says
+    /// that it is.
     pub fn take_level_to_mark(&mut self) -> Option<Level> {
         // A snapshot may have brought it.
         self.rising.may_hold(self.level());
@@ -140,7 +142,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [level-5] [level-6] A leader raises when everybody supports it, and it is asked to or it is time.
+    /// [level-5] [level-6] A leader raises when everybody supports it, and it is asked to or it is
+    /// time.
     pub(super) fn raise(&mut self, now: Time, plane: &mut dyn Plane) {
         let to = self.level().next();
         if to > self.rising.supports() {

@@ -51,8 +51,9 @@ struct Wanted {
 const LEVEL_VALUES: u64 = 4096;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Somebody wants something of the group; `asked` is a number that was never used before. The end of
-    /// it: [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and nothing is done.
+    /// Somebody wants something of the group; `asked` is a number that was never used before. The
+    /// end of it: [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and nothing
+    /// is done.
     pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
         if let Err(refused) = self.begin_ask(now, asked, ask, dry_run) {
             self.steering.answer(asked, Err(refused));
@@ -379,7 +380,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 }
                 let plan = self.group().plan();
                 let begun = plan.is_some_and(|plan| plan.leaving.contains(&old));
-                // A voter of the same weight keeps it, and only the old node leaves: nothing else moves.
+                // A voter of the same weight keeps it, and only the old node leaves: nothing else
+                // moves.
                 let (has, takes) = (weight(new), weight(old));
                 if has > 0 && takes > 0 && has != takes && !begun {
                     return Err(Refused::new(
@@ -445,8 +447,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// [join-1] Weight is for those who are within a window of what is decided. Who does not lead does not hear how
-    /// far they are: the leader looks before the step.
+    /// [join-1] Weight is for those who are within a window of what is decided. Who does not lead
+    /// does not hear how far they are: the leader looks before the step.
     fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
         if !self.protocol.leads() {
             return Ok(());
@@ -501,7 +503,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         planner::whole(from, plan, sight)
     }
 
-    /// Who lives, of all that have weight now or are to have some. Who does not lead takes all for living.
+    /// Who lives, of all that have weight now or are to have some. Who does not lead takes all for
+    /// living.
     fn living_of(&self, now: Time, from: &Configuration, goal: &Goal) -> Vec<Member> {
         let members = from.members().iter().map(|voter| voter.member);
         let all = members.chain(goal.keys().copied());
@@ -521,8 +524,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
     }
 
-    /// No step may leave fewer living voters than a quorum. Who does not lead does not hear who lives: the leader
-    /// looks before each step.
+    /// No step may leave fewer living voters than a quorum. Who does not lead does not hear who
+    /// lives: the leader looks before each step.
     fn check_alive(
         &self,
         now: Time,
@@ -566,7 +569,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Whether the plan's next change is to be tried: a while after the last one, or when that is in force.
+    /// Whether the plan's next change is to be tried: a while after the last one, or when that is
+    /// in force.
     fn is_plan_due(&self, now: Time) -> bool {
         let era = self.protocol.node().era();
         self.group().plan().is_some() && self.steering.is_due(now, era)
@@ -647,8 +651,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(Some(change))
     }
 
-    /// [volatile-2] The plan names a member that will never be there again: it goes on with the one that its node is
-    /// now. Ended where it is, it would leave a group of fewer voters than anybody wanted.
+    /// [volatile-2] The plan names a member that will never be there again: it goes on with the one
+    /// that its node is now. Ended where it is, it would leave a group of fewer voters than anybody
+    /// wanted.
     fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
         let renewed = plan.renewed(|member| match self.peers.member(member.node) {
             Some(met) if met.incarnation > member.incarnation => met,
@@ -691,8 +696,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [volatile-2] A member that forgot is here again, as another one: the old one's weight goes to the new
-    /// one, unasked.
+    /// [volatile-2] A member that forgot is here again, as another one: the old one's weight goes
+    /// to the new one, unasked.
     fn take_back(&mut self, now: Time) {
         if self.group().plan().is_some() {
             return;
@@ -775,7 +780,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// [volatile-1] Whether the node is here as a later member than this one, which thus never comes back.
+/// [volatile-1] Whether the node is here as a later member than this one, which thus never comes
+/// back.
 fn has_forgotten(peers: &Peers, member: Member) -> bool {
     let met = peers.member(member.node);
     met.is_some_and(|met| met.incarnation > member.incarnation)

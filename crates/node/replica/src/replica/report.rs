@@ -125,8 +125,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-8] Why clients that write wait, and not only for a moment. What a leader lacks, the others see only by
-    /// that.
+    /// [stream-8] Why clients that write wait, and not only for a moment. What a leader lacks, the
+    /// others see only by that.
     fn streams_stopped(&self, now: Time) -> Option<String> {
         let keeping = &self.streaming.keeping;
         if let Some(why) = keeping.failure() {
@@ -173,7 +173,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applying.streams()
     }
 
-    /// [snap-5] How many bytes the table says are kept that this node lacks; `None`: it has not looked yet.
+    /// [snap-5] How many bytes the table says are kept that this node lacks; `None`: it has not
+    /// looked yet.
     pub fn stream_bytes_missing(&self) -> Option<u64> {
         let keeping = &self.streaming.keeping;
         let known = keeping.missing_bytes();
@@ -234,8 +235,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.storing.log().busy_reason()
     }
 
-    /// [disk-8] The first slot that was decided here and whose value the log cannot give any more, and
-    /// how many questions for it nobody answered.
+    /// [disk-8] The first slot that was decided here and whose value the log cannot give any more,
+    /// and how many questions for it nobody answered.
     pub fn lost_value(&self) -> Option<(Slot, u32)> {
         let running = || self.catching_up.lost_value();
         self.protocol.node().relearning().or_else(running)
@@ -273,8 +274,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         for member in self.peers.members() {
             peers.entry(member.node).or_insert_with(|| self.peer(member, 0, false));
         }
-        // Who has an id and neither weight nor a connection is a learner that is down. An id that is kept for
-        // somebody is nobody yet.
+        // Who has an id and neither weight nor a connection is a learner that is down. An id that
+        // is kept for somebody is nobody yet.
         let known = self.group().nodes();
         for (node, known) in known.filter(|(_, known)| known.has_come()) {
             let peer = peers.entry(node).or_insert_with(|| {

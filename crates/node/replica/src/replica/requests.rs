@@ -182,7 +182,8 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn users(&self) -> Option<&Users> {
-        // [aux-1] Nothing is executed here, and nothing answered, whoever asks: a client is told so at once.
+        // [aux-1] Nothing is executed here, and nothing answered, whoever asks: a client is told so
+        // at once.
         if self.replica.protocol.node().is_auxiliary() {
             return Some(&NOBODY);
         }
@@ -212,20 +213,21 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Who may do what, as far as this node may go by that: its table is no older than what it went by before
-    /// ([access-4]), and an auxiliary has none.
+    /// Who may do what, as far as this node may go by that: its table is no older than what it went
+    /// by before ([access-4]), and an auxiliary has none.
     pub fn users(&self) -> Option<&Users> {
         let users = self.applying.access().users();
         users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())
     }
 
-    /// [access-4] This node never went by a table with users in it, as its folder knows, and there was none before it joined.
-    /// Said once, before the first turn.
+    /// [access-4] This node never went by a table with users in it, as its folder knows, and there
+    /// was none before it joined. Said once, before the first turn.
     pub fn never_had_users(&mut self) {
         self.applying.never_had_users();
     }
 
-    /// Whether there are users, as far as this node has applied the log: its folder is to know it from then on.
+    /// Whether there are users, as far as this node has applied the log: its folder is to know it
+    /// from then on.
     pub fn has_users(&self) -> bool {
         self.applying.access().has_users()
     }

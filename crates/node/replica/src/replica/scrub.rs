@@ -1,8 +1,9 @@
-//! The scrub in a turn: what was read is looked at, what was found is told and repaired, the next piece is read.
+//! The scrub in a turn: what was read is looked at, what was found is told and repaired, the next
+//! piece is read.
 //!
-//! Nothing here decides what a node has forgotten, and nothing is written but what this process knows ([scrub-1]). Damage is
-//! reported to whoever meets it in a read as well, and has no other effect than there ([scrub-7]): what is lost is not
-//! served ([scrub-3]), and is asked of peers.
+//! Nothing here decides what a node has forgotten, and nothing is written but what this process
+//! knows ([scrub-1]). Damage is reported to whoever meets it in a read as well, and has no other
+//! effect than there ([scrub-7]): what is lost is not served ([scrub-3]), and is asked of peers.
 
 use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::{Disk, DiskError, Source, sealed};
@@ -22,7 +23,8 @@ use crate::{
     storing::Asked,
 };
 
-/// The small file that says when the last scrub ended, or, before there was one, from when on a node counts.
+/// The small file that says when the last scrub ended, or, before there was one, from when on a
+/// node counts.
 const ENDED_FILE: &str = "scrubbed";
 const FIRST_LINE: &str = "quorate scrubbed 1";
 
@@ -38,8 +40,8 @@ pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Everything that this node keeps is to be read and checked, at most so many bytes a second; a scrub that goes on goes
-    /// on at this pace. [`Replica::scrub_status`] says what it finds.
+    /// Everything that this node keeps is to be read and checked, at most so many bytes a second; a
+    /// scrub that goes on goes on at this pace. [`Replica::scrub_status`] says what it finds.
     pub fn begin_scrub(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
         if !self.ending.is_silent() {
             self.scrubbing.begin(now, wall_ms, bytes_per_second);
@@ -331,7 +333,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The node has an identity: a scrub looks for it, and [`Replica::take_damaged_file`] says if it is to be written anew.
+    /// The node has an identity: a scrub looks for it, and [`Replica::take_damaged_file`] says if
+    /// it is to be written anew.
     pub fn has_identity(&mut self) {
         self.scrubbing.has_identity = true;
     }
@@ -344,8 +347,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Bytes that came again lie elsewhere: only a checkpoint makes that outlive this process. Until then a start would find
-    /// the damaged place, and take it for the bytes.
+    /// Bytes that came again lie elsewhere: only a checkpoint makes that outlive this process.
+    /// Until then a start would find the damaged place, and take it for the bytes.
     fn keep_mended_streams(&mut self) {
         let keeping = &mut self.streaming.keeping;
         match self.scrubbing.streams {
@@ -383,7 +386,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         });
     }
 
-    /// Writes down when the last scrub ended. If that fails, the next one comes sooner after a start.
+    /// Writes down when the last scrub ended. If that fails, the next one comes sooner after a
+    /// start.
     fn note_scrubbed(&mut self, what: &str, ms: u64) {
         let text = sealed::seal(&format!("{FIRST_LINE}\n{what} {ms}\n"));
         let disk = self.storing.log_mut().disk_mut();

@@ -210,7 +210,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// The store of streams as it was left. What is damaged is begun anew: the bytes are in the log, and at peers.
+/// The store of streams as it was left. What is damaged is begun anew: the bytes are in the log,
+/// and at peers.
 fn open_store<D: Disk>(
     disk: &mut D,
     limits: StoreLimits,
@@ -225,8 +226,8 @@ fn open_store<D: Disk>(
     .map_err(OpenError::Streams)
 }
 
-/// [disk-5] What the log says of bytes in the store of streams: they are claimed before anything else is written there.
-/// What is older than the store's checkpoint it knows itself.
+/// [disk-5] What the log says of bytes in the store of streams: they are claimed before anything
+/// else is written there. What is older than the store's checkpoint it knows itself.
 fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
     let at = store.checkpointed_to();
     let newer = recovery.placed.iter().filter(|(range, ..)| range.to > at);
@@ -239,8 +240,8 @@ fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
     store.claim(said, disk);
 }
 
-/// [value-3] Votes that are still open and whose bytes were placed, and are gone, are no votes any more: takes them out.
-/// What says so, for people.
+/// [value-3] Votes that are still open and whose bytes were placed, and are gone, are no votes any
+/// more: takes them out. What says so, for people.
 fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
     let placed = &recovery.placed;
     let gone = |vote: &mut Extent| {

@@ -1,5 +1,5 @@
-//! Streams in a turn: what is owned goes out, what is held gets slots, what was applied is followed. And what
-//! fronts ask about them.
+//! Streams in a turn: what is owned goes out, what is held gets slots, what was applied is
+//! followed. And what fronts ask about them.
 
 use quorate_core::{
     input::Input,
@@ -66,8 +66,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.offering.arrived(stream);
     }
 
-    /// [disk-5] Whole units that are in memory are written at once, so that votes need not have them. In a volatile
-    /// group nobody waits for the disk.
+    /// [disk-5] Whole units that are in memory are written at once, so that votes need not have
+    /// them. In a volatile group nobody waits for the disk.
     fn place_units(&mut self, stream: StreamName) {
         let node = self.protocol.node();
         let durable = node.configuration().class() == Class::Durable;
@@ -95,7 +95,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.offer_again(now, stream);
             }
         }
-        // Where units cannot be placed, records have the bytes: commands must not wait for room for streams.
+        // Where units cannot be placed, records have the bytes: commands must not wait for room for
+        // streams.
         if !self.streaming.keeping.places_units() {
             for stream in self.contents.runs_mut().place_nothing() {
                 self.offer_again(now, stream);
@@ -117,8 +118,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applying.applied_to().max(decided_to)
     }
 
-    /// [aux-5] Whether content in this slot is a no-op, as follows from what is applied here, whatever is decided
-    /// before it. An auxiliary has no table, and cannot know; nobody can give it bytes that all let go.
+    /// [aux-5] Whether content in this slot is a no-op, as follows from what is applied here,
+    /// whatever is decided before it. An auxiliary has no table, and cannot know; nobody can give
+    /// it bytes that all let go.
     pub(super) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -142,8 +144,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
     }
 
-    /// [aux-5] A full replica says that nobody needs bytes that this node may look for. Full replicas find out by
-    /// their own tables, in time, and believe nothing else.
+    /// [aux-5] A full replica says that nobody needs bytes that this node may look for. Full
+    /// replicas find out by their own tables, in time, and believe nothing else.
     pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
         if !self.protocol.node().is_auxiliary() {
             return;
@@ -154,8 +156,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A peer looks for the bytes of content that was proposed in this slot, or for a position: whether the
-    /// store has them. They are sent when they are read.
+    /// A peer looks for the bytes of content that was proposed in this slot, or for a position:
+    /// whether the store has them. They are sent when they are read.
     pub(super) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -375,8 +377,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.loaded(start, applied_to, streams);
     }
 
-    /// [trim-2] From now on no bytes of streams are let go that a snapshot from here on speaks of, until that is
-    /// dropped. An earlier hold goes on if it is not over; another one is over now.
+    /// [trim-2] From now on no bytes of streams are let go that a snapshot from here on speaks of,
+    /// until that is dropped. An earlier hold goes on if it is not over; another one is over now.
     ///
     /// # Errors
     /// Why this node does not have them all.
@@ -403,8 +405,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(keeping.hold(now, self.applying.applied_to()))
     }
 
-    /// Reads at most so many bytes of an inner stream, of those that are held: [`Replica::take_held_bytes`] has them
-    /// under the number `asked`.
+    /// Reads at most so many bytes of an inner stream, of those that are held:
+    /// [`Replica::take_held_bytes`] has them under the number `asked`.
     pub fn read_held(
         &mut self,
         now: Time,

@@ -1,4 +1,5 @@
-//! What nodes tell each other about their logs, and what a node does whose log has less than it said ([lie-1] to [lie-5]).
+//! What nodes tell each other about their logs, and what a node does whose log has less than it
+//! said ([lie-1] to [lie-5]).
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -11,7 +12,8 @@ use super::Replica;
 use crate::{outbox::Outbox, plane::Plane, service::StateMachine};
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [lie-1] What frames say of this node's log; 0, nothing, while somebody is connected who would not understand.
+    /// [lie-1] What frames say of this node's log; 0, nothing, while somebody is connected who
+    /// would not understand.
     pub(super) fn says_of_log(&self) -> u64 {
         match self.rising.all_witness() {
             true => self.storing.log().whole_to(),
@@ -19,8 +21,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-2] A peer's log is that far. Whether what it says counts: not if it said before that it has more, which it
-    /// is told ([lie-5]).
+    /// [lie-2] A peer's log is that far. Whether what it says counts: not if it said before that it
+    /// has more, which it is told ([lie-5]).
     pub(super) fn believes(&mut self, from: Member, to: u64, plane: &mut dyn Plane) -> bool {
         if !self.peers.has_member(from) {
             return true;
@@ -59,8 +61,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ));
     }
 
-    /// What this node said of its log and has not: the next process is another incarnation, and the folder has to say
-    /// so, durably.
+    /// What this node said of its log and has not: the next process is another incarnation, and the
+    /// folder has to say so, durably.
     pub fn take_fell_behind(&mut self) -> Option<Written> {
         self.fell_behind.take()
     }

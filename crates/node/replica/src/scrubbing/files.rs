@@ -1,4 +1,5 @@
-//! The small files of a data folder: which of them a scrub reads back, what is wrong with one, and who writes it anew.
+//! The small files of a data folder: which of them a scrub reads back, what is wrong with one, and
+//! who writes it anew.
 
 use std::collections::VecDeque;
 
@@ -49,7 +50,8 @@ fn all() -> impl Iterator<Item = SmallFile> {
 }
 
 impl SmallFile {
-    /// What is wrong with what was read, if something is. A file that may be missing is sound without a byte.
+    /// What is wrong with what was read, if something is. A file that may be missing is sound
+    /// without a byte.
     pub(crate) fn fault(self, bytes: Option<&[u8]>, must_be_there: bool) -> Option<String> {
         let Some(bytes) = bytes else {
             return must_be_there.then(|| "it is gone".to_owned());
@@ -68,7 +70,8 @@ impl SmallFile {
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     left: VecDeque<SmallFile>,
-    /// Those that were found damaged, and are to be written anew: with the place in the list of what was found.
+    /// Those that were found damaged, and are to be written anew: with the place in the list of
+    /// what was found.
     mended: VecDeque<(SmallFile, Option<usize>, u32)>,
     out: Option<Looked>,
 }

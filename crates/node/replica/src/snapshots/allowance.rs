@@ -1,4 +1,5 @@
-//! How many bytes may be moved now, so that what nobody waits for leaves room for what somebody does.
+//! How many bytes may be moved now, so that what nobody waits for leaves room for what somebody
+//! does.
 
 use quorate_core::time::Time;
 

@@ -4,7 +4,8 @@ use quorate_core::{slot::Slot, time::Time};
 
 use crate::status::Snapshot;
 
-/// How long somebody who asks waits for a disk that does not let a snapshot count: it is tried again ten times.
+/// How long somebody who asks waits for a disk that does not let a snapshot count: it is tried
+/// again ten times.
 const VAIN_MS: u64 = 1_000;
 
 /// What is asked for, until it is answered. All who ask share one answer.
@@ -28,7 +29,8 @@ impl Asking {
         self.wanted
     }
 
-    /// The disk is in the way at this moment. Whether it has been for so long that who asks is to be told.
+    /// The disk is in the way at this moment. Whether it has been for so long that who asks is to
+    /// be told.
     pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
         let asked = self.wanted.is_some();
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000

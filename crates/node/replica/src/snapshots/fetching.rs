@@ -1,7 +1,8 @@
 //! This node needs a peer's snapshot: who has which, and what was received of it.
 //!
-//! Everybody is asked; the best of those that answered is taken: not busy, with the newest snapshot, and
-//! not the leader if there is another. One that goes silent is replaced by any that has the same one.
+//! Everybody is asked; the best of those that answered is taken: not busy, with the newest
+//! snapshot, and not the leader if there is another. One that goes silent is replaced by any that
+//! has the same one.
 
 use std::collections::BTreeMap;
 
@@ -166,8 +167,8 @@ impl Fetching {
         next
     }
 
-    /// What is to be asked now. `received`: what is here of the target's stream, or of that of an earlier
-    /// process, `known`, which is gone on with if somebody has it.
+    /// What is to be asked now. `received`: what is here of the target's stream, or of that of an
+    /// earlier process, `known`, which is gone on with if somebody has it.
     pub(crate) fn question(
         &mut self,
         now: Time,

@@ -1,4 +1,5 @@
-//! The service takes in this node's own snapshot: after a start, or after a peer's has become its own.
+//! The service takes in this node's own snapshot: after a start, or after a peer's has become its
+//! own.
 
 use quorate_log::disk::Disk;
 

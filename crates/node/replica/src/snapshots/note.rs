@@ -1,5 +1,5 @@
-//! What the replica writes into the base of its log: who votes where the log begins, and which snapshot
-//! this node has.
+//! What the replica writes into the base of its log: who votes where the log begins, and which
+//! snapshot this node has.
 
 use quorate_core::reconfigure::Eras;
 
@@ -18,8 +18,8 @@ pub(crate) struct Note {
     pub(crate) eras: Eras,
     /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
-    /// Nothing stands for what is below: this node forgot it as an auxiliary, and the eras are those that
-    /// it knew then ([trim-1]).
+    /// Nothing stands for what is below: this node forgot it as an auxiliary, and the eras are
+    /// those that it knew then ([trim-1]).
     pub(crate) hollow: bool,
 }
 

@@ -10,8 +10,8 @@ use super::{
     manifest::Manifest,
 };
 
-/// Reads that are in flight at a time to load a snapshot, and as many to serve all peers. A disk has
-/// something to do while a turn lasts, and nobody holds more than a MiB of usual chunks for it.
+/// Reads that are in flight at a time to load a snapshot, and as many to serve all peers. A disk
+/// has something to do while a turn lasts, and nobody holds more than a MiB of usual chunks for it.
 pub(crate) const READS_MAX: usize = 4;
 
 /// What a read is for. Those for one purpose end in the order in which they were started.

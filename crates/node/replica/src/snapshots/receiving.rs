@@ -16,8 +16,8 @@ use crate::fields::Fields;
 /// The small file that says what is being received.
 pub(crate) const FILE: &str = "incoming";
 const FORMAT: u16 = 1;
-/// Most bytes that wait for the disk: a window of the sender, what waited when it was asked for, and as much
-/// again for a sender with a larger one.
+/// Most bytes that wait for the disk: a window of the sender, what waited when it was asked for,
+/// and as much again for a sender with a larger one.
 const BACKLOG_BYTES_MAX: u64 = 10 << 20;
 
 /// A snapshot that is being received.

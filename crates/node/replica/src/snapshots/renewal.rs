@@ -1,11 +1,12 @@
-//! The service's files are damaged where nobody has read yet: the service is built anew from a snapshot, and serves as it is
-//! until that is whole and on this node's disk ([scrub-8]).
+//! The service's files are damaged where nobody has read yet: the service is built anew from a
+//! snapshot, and serves as it is until that is whole and on this node's disk ([scrub-8]).
 
 use quorate_core::{slot::Slot, time::Time};
 
 use super::Snapshots;
 
-/// Without a piece of a peer's snapshot for so long, the service stays as it is until the next scrub.
+/// Without a piece of a peer's snapshot for so long, the service stays as it is until the next
+/// scrub.
 const PATIENCE_MS: u64 = 600_000;
 
 /// How far that is.
@@ -54,7 +55,8 @@ impl Snapshots {
             && !self.has_replacement(start)
     }
 
-    /// Whether what this node has on its disk makes the service what it is: a snapshot, and the log behind it.
+    /// Whether what this node has on its disk makes the service what it is: a snapshot, and the log
+    /// behind it.
     pub(super) fn has_replacement(&self, start: Slot) -> bool {
         self.switch.is_none() && self.own.is_some_and(|own| own.at >= start)
     }

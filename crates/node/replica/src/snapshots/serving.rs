@@ -1,5 +1,5 @@
-//! Peers that are sent this node's snapshot, a piece at a time, each as far as it asked; and what they
-//! need of the log for it.
+//! Peers that are sent this node's snapshot, a piece at a time, each as far as it asked; and what
+//! they need of the log for it.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::manifest::Manifest;
 
 /// Bytes that a peer is sent beyond what it has said to have.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// A peer that has not asked for this long, nor was sent anything, is forgotten; it will ask again. One
-/// that got nothing further for this long does not move.
+/// A peer that has not asked for this long, nor was sent anything, is forgotten; it will ask again.
+/// One that got nothing further for this long does not move.
 const SILENCE_MS: u64 = 30_000;
 /// Most peers that are served at a time.
 const PEERS_MAX: usize = 16;
@@ -70,8 +70,9 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// A peer has everything below `offset` of that snapshot and wants more. `false`: there is no room
-    /// for another peer. A question that is repeated says that what was sent got lost; so does a connection that broke.
+    /// A peer has everything below `offset` of that snapshot and wants more. `false`: there is no
+    /// room for another peer. A question that is repeated says that what was sent got lost; so does
+    /// a connection that broke.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -132,8 +133,8 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Where the log has to begin for who is sent a snapshot, or learns from the log, and moves: behind
-    /// what it says that it `holds`.
+    /// [snap-4] Where the log has to begin for who is sent a snapshot, or learns from the log, and
+    /// moves: behind what it says that it `holds`.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent =
@@ -198,15 +199,16 @@ impl Serving {
         }
     }
 
-    /// It could not be read or sent: it is read again, and what is being read behind it is of no use.
+    /// It could not be read or sent: it is read again, and what is being read behind it is of no
+    /// use.
     pub(crate) fn missed(&mut self, to: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = transfer.next;
         }
     }
 
-    /// The part of `content`, which begins at `offset`, that the peer is to be sent; `None` if it does not
-    /// want it any more.
+    /// The part of `content`, which begins at `offset`, that the peer is to be sent; `None` if it
+    /// does not want it any more.
     pub(crate) fn piece<'a>(
         &self,
         to: NodeId,

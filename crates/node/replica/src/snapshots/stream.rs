@@ -6,7 +6,8 @@
 //! | 4 | length |
 //! | length | content |
 //!
-//! The header comes first, then the metadata in the order of their keys, then what the service gave.
+//! The header comes first, then the metadata in the order of their keys, then what the service
+//! gave.
 
 use crate::service::MetaChange;
 

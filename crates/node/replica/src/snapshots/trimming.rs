@@ -11,7 +11,8 @@ pub struct SnapshotOptions {
     pub ratio: u32,
     /// And by at least this many bytes.
     pub log_bytes_min: u64,
-    /// Above this size the log is not kept for nodes that are behind: they get a snapshot ([trim-1]).
+    /// Above this size the log is not kept for nodes that are behind: they get a snapshot
+    /// ([trim-1]).
     pub log_bytes_max: u64,
     /// Most bytes per second of snapshots, written and sent together; `None`: as fast as it goes.
     pub transfer_bytes_per_second: Option<u64>,
@@ -39,8 +40,8 @@ impl SnapshotOptions {
         log_bytes >= wanted.max(self.log_bytes_min)
     }
 
-    /// [snap-4] Above this size of the log, nobody is waited for any more: who is being sent a snapshot of that
-    /// size begins again with another.
+    /// [snap-4] Above this size of the log, nobody is waited for any more: who is being sent a
+    /// snapshot of that size begins again with another.
     pub(crate) fn moving_bytes_max(&self, snapshot_bytes: u64) -> u64 {
         let more = self.log_bytes_max.max(snapshot_bytes);
         self.log_bytes_max.saturating_add(more)
@@ -56,10 +57,10 @@ impl SnapshotOptions {
     }
 }
 
-/// [trim-1] Where the log may begin. Safety is `own`: below it this node's durable state says everything. The
-/// rest is policy: peers that are behind a little learn from the log, unless that has grown too large for it.
-/// In a group with auxiliaries a quorum of full replicas is waited for no longer than that either: it may not
-/// be there for days, while an auxiliary helps to decide.
+/// [trim-1] Where the log may begin. Safety is `own`: below it this node's durable state says
+/// everything. The rest is policy: peers that are behind a little learn from the log, unless that
+/// has grown too large for it. In a group with auxiliaries a quorum of full replicas is waited for
+/// no longer than that either: it may not be there for days, while an auxiliary helps to decide.
 pub(crate) fn trim_to(
     own: Slot,
     held: Held,

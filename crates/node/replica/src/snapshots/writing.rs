@@ -1,7 +1,7 @@
 //! Writes the stream of a snapshot into its parts, a few chunks at a time, and makes it durable.
 //!
-//! Nobody waits for these writes: they are flushed at the end. Whoever pushes asks first whether there is
-//! room. Nothing speaks of a snapshot before its last flush is done ([trim-3]).
+//! Nobody waits for these writes: they are flushed at the end. Whoever pushes asks first whether
+//! there is room. Nothing speaks of a snapshot before its last flush is done ([trim-3]).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,10 +19,11 @@ use super::{
 };
 use crate::status::Snapshot;
 
-/// Most chunks that wait or are in flight before the caller has to pause; and most that are in flight, however many
-/// a caller pushes that cannot.
+/// Most chunks that wait or are in flight before the caller has to pause; and most that are in
+/// flight, however many a caller pushes that cannot.
 const CHUNKS_MAX: usize = 3;
-/// What is written here, and its flush; and reads for loads, for peers, and of what was received before.
+/// What is written here, and its flush; and reads for loads, for peers, and of what was received
+/// before.
 const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
 const _: () = assert!(
     quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX + STORE_OPERATIONS_MAX <= OPERATIONS_MAX
@@ -108,8 +109,8 @@ impl Writer {
         self.sealed.len() + self.in_flight < CHUNKS_MAX
     }
 
-    /// Goes on behind bytes that lie in the parts already, as an earlier process left them: they are
-    /// pushed once more, and not written.
+    /// Goes on behind bytes that lie in the parts already, as an earlier process left them: they
+    /// are pushed once more, and not written.
     pub(crate) fn resume(&mut self, parts_ready: u64) {
         self.parts_ready = parts_ready;
     }

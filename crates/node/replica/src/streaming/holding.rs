@@ -1,8 +1,10 @@
-//! Bytes of streams that stay while a backup of them is read, whatever is trimmed or removed meanwhile ([trim-2]).
+//! Bytes of streams that stay while a backup of them is read, whatever is trimmed or removed
+//! meanwhile ([trim-2]).
 //!
-//! A backup is of one slot: its table says which bytes are in it. So what is kept at the moment of asking stays in the
-//! store until the backup is over, whichever way it ends: its reader is gone, it has asked for nothing for a while, or
-//! the disk is full, for then writers would wait for a reader.
+//! A backup is of one slot: its table says which bytes are in it. So what is kept at the moment of
+//! asking stays in the store until the backup is over, whichever way it ends: its reader is gone,
+//! it has asked for nothing for a while, or the disk is full, for then writers would wait for a
+//! reader.
 
 use std::sync::{Arc, Weak};
 
@@ -16,7 +18,8 @@ const IDLE_MS: u64 = 120_000;
 pub struct StreamHold {
     /// Tells it from others of this process.
     pub id: u64,
-    /// Everything below this slot was applied when it began: of snapshots from here on, all bytes are there.
+    /// Everything below this slot was applied when it began: of snapshots from here on, all bytes
+    /// are there.
     pub from: Slot,
     _hold: Arc<()>,
 }
@@ -28,7 +31,8 @@ pub enum NotRead {
     Busy,
     /// This node lacks them at the moment. Another node may have them, and it asks.
     NotHere,
-    /// They are held no more: nobody asked for any for too long, another backup began, or the disk is full.
+    /// They are held no more: nobody asked for any for too long, another backup began, or the disk
+    /// is full.
     LetGo,
 }
 

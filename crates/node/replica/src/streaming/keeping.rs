@@ -1,9 +1,11 @@
-//! Decided bytes of streams on their way into the store and out of it; and those that this node lacks.
+//! Decided bytes of streams on their way into the store and out of it; and those that this node
+//! lacks.
 //!
-//! The store is behind the log: what is applied is put, and a checkpoint makes it outlive the log. At a
-//! start the log is gone through once more from the last checkpoint on, for putting again changes nothing.
-//! Then whatever the table says is kept, and the store has not, is fetched from peers by position: a node
-//! that took in a snapshot has the table, and none of the bytes ([snap-5]).
+//! The store is behind the log: what is applied is put, and a checkpoint makes it outlive the log.
+//! At a start the log is gone through once more from the last checkpoint on, for putting again
+//! changes nothing. Then whatever the table says is kept, and the store has not, is fetched from
+//! peers by position: a node that took in a snapshot has the table, and none of the bytes
+//! ([snap-5]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -33,8 +35,8 @@ use crate::{
 
 /// Reads that wait for a place in the store's queue.
 const READS_WAITING_MAX: usize = 1024;
-/// Questions for missing bytes that are out at a time, and how many bytes one is answered with: no chunk of any store
-/// has less, and a read ends at its chunk.
+/// Questions for missing bytes that are out at a time, and how many bytes one is answered with: no
+/// chunk of any store has less, and a read ends at its chunk.
 const ASKED_MAX: u64 = 16;
 const ASKED_BYTES: usize = 64 << 10;
 /// A store that lacks room or descriptors tries again after this.
@@ -100,8 +102,9 @@ pub(crate) struct Keeping {
     retry_ms: u64,
     /// The store may have streams that were opened below, and that a table of before does not know.
     known_to: Option<Slot>,
-    /// What happened to streams, and is not followed before everything below these slots is applied: votes that are open
-    /// may name what it frees, and a start takes a vote whose bytes are gone for a forgotten one ([trim-4]).
+    /// What happened to streams, and is not followed before everything below these slots is
+    /// applied: votes that are open may name what it frees, and a start takes a vote whose bytes
+    /// are gone for a forgotten one ([trim-4]).
     later: VecDeque<(Slot, Change)>,
     /// The store lacks something: it tries again then.
     retry_at: Option<Time>,
@@ -115,8 +118,8 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// A store that was opened, and has claimed what the log says. The service, and the table with it, are at
-    /// `applied_to`; the log begins at `log_start` and ends at `log_end`.
+    /// A store that was opened, and has claimed what the log says. The service, and the table with
+    /// it, are at `applied_to`; the log begins at `log_start` and ends at `log_end`.
     pub(crate) fn new(
         store: Store,
         (log_start, log_end): (Slot, Slot),
@@ -145,8 +148,8 @@ impl Keeping {
         keeping
     }
 
-    /// Everything below `at` is applied, and was put unless it is behind the last checkpoint: of that, the log
-    /// has what is not below its start.
+    /// Everything below `at` is applied, and was put unless it is behind the last checkpoint: of
+    /// that, the log has what is not below its start.
     fn replay(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         let from = self.store.checkpointed_to().max(log_start);
         // Of streams that are gone nothing is put.
@@ -205,7 +208,8 @@ impl Keeping {
         self.store.short()
     }
 
-    /// Everything below `applied_to` was applied; this of it became part of streams, and this happened to them.
+    /// Everything below `applied_to` was applied; this of it became part of streams, and this
+    /// happened to them.
     pub(crate) fn applied<D: Disk>(
         &mut self,
         (applied_to, voted_to): (Slot, Slot),
@@ -228,8 +232,8 @@ impl Keeping {
                 }
             }
         }
-        // Behind a snapshot this may be what seemed to be missing: a checkpoint that is ahead of it has nothing of
-        // what was removed meanwhile.
+        // Behind a snapshot this may be what seemed to be missing: a checkpoint that is ahead of it
+        // has nothing of what was removed meanwhile.
         self.lack.unknown |= !changes.is_empty() && !self.lack.ranges.is_empty();
         self.later.extend(changes.into_iter().map(|change| (voted_to, change)));
         while let Some((_, change)) = self.later.pop_front_if(|(slot, _)| *slot <= applied_to) {
@@ -251,7 +255,8 @@ impl Keeping {
         self.lack.unknown |= known.is_some();
     }
 
-    /// [disk-5] Writes whole units of a stream at once. `false`: it cannot be now, and the record has the bytes.
+    /// [disk-5] Writes whole units of a stream at once. `false`: it cannot be now, and the record
+    /// has the bytes.
     pub(crate) fn place<D: Disk>(
         &mut self,
         stream: StreamName,
@@ -262,7 +267,8 @@ impl Keeping {
         self.places_units() && self.store.place(stream, position, bulk, disk)
     }
 
-    /// Whether units may be placed now: not before what the log has was put, nor where nothing more has room.
+    /// Whether units may be placed now: not before what the log has was put, nor where nothing more
+    /// has room.
     pub(crate) fn places_units(&self) -> bool {
         self.replays().is_none()
             && self.store.failure().is_none()
@@ -286,8 +292,8 @@ impl Keeping {
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))
     }
 
-    /// A snapshot took the place of everything below `at`: what is kept of streams is in the log still, or is
-    /// to be looked for.
+    /// A snapshot took the place of everything below `at`: what is kept of streams is in the log
+    /// still, or is to be looked for.
     pub(crate) fn loaded(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         self.went_back();
         self.known_to.take_if(|known_to| *known_to <= at);
@@ -295,15 +301,15 @@ impl Keeping {
         self.lack.unknown = true;
     }
 
-    /// The service is at an earlier state, and the table with it: until everything that was put is applied again,
-    /// that table does not know all streams that the store has.
+    /// The service is at an earlier state, and the table with it: until everything that was put is
+    /// applied again, that table does not know all streams that the store has.
     pub(crate) fn went_back(&mut self) {
         let was = self.known_to.unwrap_or_default().max(self.replay_to);
         self.known_to = Some(was);
     }
 
-    /// Streams that the table does not know are kept no more. Not while the table is older than what the store has:
-    /// what it does not know yet was placed, and is in no log.
+    /// Streams that the table does not know are kept no more. Not while the table is older than
+    /// what the store has: what it does not know yet was placed, and is in no log.
     fn forget_unknown(&mut self, streams: &Table) {
         let gone: Vec<StreamName> = self
             .store
@@ -495,7 +501,8 @@ impl Keeping {
         }
     }
 
-    /// One who was asked for missing bytes has none of them: somebody else is asked at once, unless all were.
+    /// One who was asked for missing bytes has none of them: somebody else is asked at once, unless
+    /// all were.
     pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
         let first = self.lack.ranges.front();
         let wanted = self.lack.waiting && first.is_some_and(|(name, _)| *name == stream);
@@ -534,7 +541,8 @@ impl Keeping {
             return;
         }
         if now >= self.lack.ask_at {
-            // Nothing came: everything from the first missing byte on is asked for again, elsewhere.
+            // Nothing came: everything from the first missing byte on is asked for again,
+            // elsewhere.
             self.lack.asked_to = range.start;
             self.lack.asked += usize::from(self.lack.waiting);
             self.lack.waiting = true;
@@ -589,7 +597,8 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Nothing is let go while a backup is taken: what is kept now, behind all that is applied, stays.
+    /// [trim-2] Nothing is let go while a backup is taken: what is kept now, behind all that is
+    /// applied, stays.
     pub(crate) fn hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.holding.begin(now, applied_to)
     }
@@ -622,7 +631,8 @@ impl Keeping {
         self.held.pop_front()
     }
 
-    /// Reads what is held from there on, or of the next stream: whether it is sound. `false`: nothing is.
+    /// Reads what is held from there on, or of the next stream: whether it is sound. `false`:
+    /// nothing is.
     pub(crate) fn scrub<D: Disk>(
         &mut self,
         from: Option<(StreamName, u64)>,
@@ -739,8 +749,8 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// A vote that is open may name places of a stream that is removed below it; after two starts in a row it was taken
-    /// for forgotten, as a checkpoint had freed them.
+    /// A vote that is open may name places of a stream that is removed below it; after two starts
+    /// in a row it was taken for forgotten, as a checkpoint had freed them.
     #[test]
     fn what_is_let_go_waits_until_all_that_was_voted_for_is_applied() {
         let mut disk = MemoryDisk::default();
@@ -759,8 +769,8 @@ mod tests {
         assert_eq!(keeping.store.held_to(S, 0), 0);
     }
 
-    /// A backup holds what a table of before says is kept; when it is over, or the store is asked for too little for too
-    /// long, what was let go meanwhile goes.
+    /// A backup holds what a table of before says is kept; when it is over, or the store is asked
+    /// for too little for too long, what was let go meanwhile goes.
     #[test]
     fn a_backup_keeps_what_is_trimmed_and_removed_meanwhile() {
         let mut disk = MemoryDisk::default();
@@ -803,8 +813,9 @@ mod tests {
         }
     }
 
-    /// The service fails and comes back empty while it is about to be looked up what is missing: its table knows no
-    /// stream, and the store keeps them all. A group of one would get the bytes from nowhere.
+    /// The service fails and comes back empty while it is about to be looked up what is missing:
+    /// its table knows no stream, and the store keeps them all. A group of one would get the bytes
+    /// from nowhere.
     #[test]
     fn a_table_that_went_back_makes_the_store_forget_nothing() {
         let mut disk = MemoryDisk::default();

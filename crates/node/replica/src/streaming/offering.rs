@@ -1,8 +1,8 @@
 //! The leader's side of streams: which of the bytes that it holds get the next slots ([stream-1]).
 //!
-//! Liveness, but for one thing: in a ballot the bytes of a stream are proposed in their order, so that nothing
-//! is skipped by the rule that appends. Where a slot was lost meanwhile, the rest is a no-op, and is
-//! proposed again once that is known.
+//! Liveness, but for one thing: in a ballot the bytes of a stream are proposed in their order, so
+//! that nothing is skipped by the rule that appends. Where a slot was lost meanwhile, the rest is a
+//! no-op, and is proposed again once that is known.
 
 use std::collections::BTreeMap;
 
@@ -70,8 +70,8 @@ impl Offering {
         }
     }
 
-    /// This node leads in another ballot than before, and has proposed everything below `next` again; or
-    /// it does not lead.
+    /// This node leads in another ballot than before, and has proposed everything below `next`
+    /// again; or it does not lead.
     pub(crate) fn restart(&mut self, next: Option<Slot>) {
         self.forget();
         self.wait_for = next;
@@ -88,8 +88,8 @@ impl Offering {
         self.ready.insert(stream);
     }
 
-    /// Content of it was applied in these slots, and some `skipped`: what is behind in this ballot will be,
-    /// too, so it goes on where the stream does.
+    /// Content of it was applied in these slots, and some `skipped`: what is behind in this ballot
+    /// will be, too, so it goes on where the stream does.
     pub(crate) fn applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
         let own = |offer: &Offer| range.from >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {
@@ -111,8 +111,8 @@ impl Offering {
         self.closing.remove(&stream);
     }
 
-    /// [stream-2] The next run, of each stream in turn: of what is here behind what is proposed, at most so
-    /// much that nobody waits long.
+    /// [stream-2] The next run, of each stream in turn: of what is here behind what is proposed, at
+    /// most so much that nobody waits long.
     pub(crate) fn next_run(
         &mut self,
         next_slot: Slot,
@@ -130,7 +130,8 @@ impl Offering {
                 self.ready.remove(&stream);
                 continue;
             };
-            // All that was proposed is applied: where that is, the stream goes on, whatever was lost.
+            // All that was proposed is applied: where that is, the stream goes on, whatever was
+            // lost.
             let under_way = |offer: &&Offer| applied_to < offer.slots.to;
             let offer = self.offers.get(&stream).filter(under_way);
             let position = offer.map_or(next, |offer| offer.proposed_to.max(next));
@@ -162,8 +163,8 @@ impl Offering {
         offer.proposed_to = run.position + range.len();
     }
 
-    /// The streams whose owners are lost, each once until that is decided or undone: `boot` says in which
-    /// process an owner that can be talked to runs.
+    /// The streams whose owners are lost, each once until that is decided or undone: `boot` says in
+    /// which process an owner that can be talked to runs.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,
@@ -206,8 +207,9 @@ impl Offering {
     }
 }
 
-/// Where a run from this position on ends, as far as its bytes are here. What is placed needs but a few bytes of a
-/// record, and may be long; what is in memory only would keep others waiting ([stream-2]).
+/// Where a run from this position on ends, as far as its bytes are here. What is placed needs but a
+/// few bytes of a record, and may be long; what is in memory only would keep others waiting
+/// ([stream-2]).
 fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);

@@ -1,7 +1,8 @@
 //! Bytes that a client gave and nobody was sent yet: the piece that is being filled.
 //!
-//! A few lie in a vector. Many lie where the store writes them from and connections send them from, so that they are
-//! copied once. A piece ends where a chunk of the store does, or, if it is wanted earlier, where a unit does.
+//! A few lie in a vector. Many lie where the store writes them from and connections send them from,
+//! so that they are copied once. A piece ends where a chunk of the store does, or, if it is wanted
+//! earlier, where a unit does.
 
 use quorate_log::disk::{BlockPool, Filling};
 use quorate_stream::store::Layout;
@@ -96,7 +97,8 @@ impl Open {
         }
     }
 
-    /// Memory for the bytes that come next, up to the end of the piece; then say how many came: [`Self::came`].
+    /// Memory for the bytes that come next, up to the end of the piece; then say how many came:
+    /// [`Self::came`].
     pub(crate) fn spare(&mut self, position: u64, cut: &Cut) -> &mut [u8] {
         if let Self::Few(few) = self {
             let mut filling = cut.pool.fill(position, cut.most(position));
@@ -109,7 +111,8 @@ impl Open {
         }
     }
 
-    /// So many bytes came into [`Self::spare`]. A few that stay without a whole unit need no more memory than they have.
+    /// So many bytes came into [`Self::spare`]. A few that stay without a whole unit need no more
+    /// memory than they have.
     pub(crate) fn came(&mut self, count: usize, cut: &Cut) {
         if let Self::Many(filling) = self {
             filling.came(count);
@@ -155,7 +158,8 @@ mod tests {
         Cut::of(Layout { unit_bytes: UNIT as u32, chunk_bytes: PIECE as u32, file_chunks: 4 })
     }
 
-    /// Gives bytes in writes of these lengths, and takes a piece when it is full or after each write in `early`.
+    /// Gives bytes in writes of these lengths, and takes a piece when it is full or after each
+    /// write in `early`.
     fn pieces(writes: &[usize], early: bool) -> Vec<usize> {
         let (cut, mut open) = (cut(), Open::default());
         let (mut sealed, mut given, mut pieces) = (0, 0_u64, Vec::new());

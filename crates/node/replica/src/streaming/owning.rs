@@ -1,7 +1,7 @@
 //! Pieces that this node owns: what their clients gave, and how far it went to whom ([stream-5]).
 //!
-//! The owner keeps bytes until they are decided, and offers them again when nothing moves. It binds a
-//! position to a byte once: a client that comes back gets a new piece.
+//! The owner keeps bytes until they are decided, and offers them again when nothing moves. It binds
+//! a position to a byte once: a client that comes back gets a new piece.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,7 +23,8 @@ use crate::{
 /// What each piece may have undecided, however many there are.
 const LEAST_WINDOW: u64 = 16 << 10;
 
-/// While so many pieces of a stream are under way, the next one grows: no timer decides how large it gets.
+/// While so many pieces of a stream are under way, the next one grows: no timer decides how large
+/// it gets.
 const UNDER_WAY_MAX: usize = 3;
 
 /// Tags of what the owner itself asks for; no front gives them out.
@@ -126,7 +127,8 @@ pub(crate) struct Owning {
     look_at: Option<Time>,
     /// Most undecided bytes of a piece ([stream-8]).
     window: u64,
-    /// Most of all pieces together: what others have room for beside what they get from other owners.
+    /// Most of all pieces together: what others have room for beside what they get from other
+    /// owners.
     total_max: u64,
     /// Undecided bytes of all pieces.
     total: u64,
@@ -171,8 +173,9 @@ impl Owning {
         Some(StreamName { owner: self.node, boot: self.boot, number: self.numbers })
     }
 
-    /// A piece was opened. If it is this process's, and nobody asked for it, it is closed again: it was
-    /// asked for long ago, and the service has begun again since. A piece that was open then goes on.
+    /// A piece was opened. If it is this process's, and nobody asked for it, it is closed again: it
+    /// was asked for long ago, and the service has begun again since. A piece that was open then
+    /// goes on.
     pub(crate) fn opened(&mut self, now: Time, stream: StreamName, first: u64, asked: bool) {
         if (stream.owner, stream.boot) != (self.node, self.boot)
             || self.pieces.contains_key(&stream)
@@ -197,8 +200,9 @@ impl Owning {
         }
     }
 
-    /// The table has these as open. Those of this process that are not known here were opened in slots that a
-    /// snapshot stands for: whoever asked was told that nothing is known, so they are to be closed.
+    /// The table has these as open. Those of this process that are not known here were opened in
+    /// slots that a snapshot stands for: whoever asked was told that nothing is known, so they are
+    /// to be closed.
     pub(crate) fn adopt(&mut self, now: Time, stream: StreamName, first: u64, next: u64) {
         if self.pieces.contains_key(&stream) {
             return;
@@ -225,7 +229,8 @@ impl Owning {
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
     }
 
-    /// How many bytes all pieces together may be given, beside what each may have undecided in any case.
+    /// How many bytes all pieces together may be given, beside what each may have undecided in any
+    /// case.
     pub(crate) fn shared_room(&self) -> usize {
         let room = self.total_max.saturating_sub(self.total);
         usize::try_from(room).unwrap_or(usize::MAX)
@@ -256,8 +261,8 @@ impl Owning {
         taken
     }
 
-    /// The next bytes, at most so many, which `read` puts where they are kept; gives how many. It may be given less
-    /// room, or none.
+    /// The next bytes, at most so many, which `read` puts where they are kept; gives how many. It
+    /// may be given less room, or none.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -334,8 +339,8 @@ impl Owning {
         again
     }
 
-    /// Positions below `next` of a stream are applied here. Gives the position in the named stream, if it is
-    /// a piece of this node, and that is news.
+    /// Positions below `next` of a stream are applied here. Gives the position in the named stream,
+    /// if it is a piece of this node, and that is news.
     pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
         let owned = self.pieces.get_mut(&stream)?;
         if next <= owned.next {
@@ -371,8 +376,9 @@ impl Owning {
         Some(Ended { at: owned.first + end, unasked: !wanted })
     }
 
-    /// Pieces that the table knows as closed: they were closed in slots that a snapshot stands for. One that it does
-    /// not know is opened behind it. How many of their bytes are kept, is not known here any more than that these were.
+    /// Pieces that the table knows as closed: they were closed in slots that a snapshot stands for.
+    /// One that it does not know is opened behind it. How many of their bytes are kept, is not
+    /// known here any more than that these were.
     pub(crate) fn lost(&self, may_be_open: impl Fn(StreamName) -> bool) -> Vec<(StreamName, u64)> {
         let pieces = self.pieces.iter();
         let gone = pieces.filter(|(stream, _)| !may_be_open(**stream));
@@ -413,8 +419,8 @@ impl Owning {
         }
     }
 
-    /// Makes ready what was given, and sends `to` these nodes what they were not sent. `each` hears of the
-    /// streams of which there is more.
+    /// Makes ready what was given, and sends `to` these nodes what they were not sent. `each` hears
+    /// of the streams of which there is more.
     pub(crate) fn send(
         &mut self,
         now: Time,
@@ -449,7 +455,8 @@ impl Owning {
         }
     }
 
-    /// Sends what a node lacks, as far as its connection has room, and the same to the others that lack it.
+    /// Sends what a node lacks, as far as its connection has room, and the same to the others that
+    /// lack it.
     fn send_to(
         &mut self,
         node: NodeId,
@@ -479,8 +486,8 @@ impl Owning {
         }
     }
 
-    /// Now and then all that is under way is looked at: what makes no progress is offered to the `leader` again, and
-    /// everything to nodes that take bytes only now.
+    /// Now and then all that is under way is looked at: what makes no progress is offered to the
+    /// `leader` again, and everything to nodes that take bytes only now.
     fn look(&mut self, now: Time, leader: Option<NodeId>, out: &mut Outbox<'_>) {
         if self.look_at.take_if(|at| *at <= now).is_none() {
             return;
@@ -517,8 +524,9 @@ fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     owned.under_way.push_back(owned.sealed_to);
 }
 
-/// Sends each of these nodes what it was not sent of a piece, but those that are `full`. Gives those of them that lack
-/// some of it still; of them, those whose connections have no room are full from now on.
+/// Sends each of these nodes what it was not sent of a piece, but those that are `full`. Gives
+/// those of them that lack some of it still; of them, those whose connections have no room are full
+/// from now on.
 fn send_piece(
     stream: StreamName,
     owned: &mut Owned,
@@ -638,8 +646,8 @@ mod tests {
             assert_eq!(taken, BYTES);
         }
 
-        /// One turn, with room for so many frames to each; how often it was asked whether there is room, and to whom
-        /// something went.
+        /// One turn, with room for so many frames to each; how often it was asked whether there is
+        /// room, and to whom something went.
         fn turn(&mut self, a: usize, b: usize) -> (usize, Vec<NodeId>) {
             self.connections = Connections::default();
             self.connections.room.extend([(A, a), (B, b)]);

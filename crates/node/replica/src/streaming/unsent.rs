@@ -1,5 +1,5 @@
-//! Which pieces wait to be sent to which nodes: each in its turn, and no more of them looked at than a connection has room
-//! for, however many wait.
+//! Which pieces wait to be sent to which nodes: each in its turn, and no more of them looked at
+//! than a connection has room for, however many wait.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,8 @@ impl Unsent {
         self.0.is_empty()
     }
 
-    /// The next one for a node. Say what became of it: [`Self::sent`], and whether its turn is [over](Self::over).
+    /// The next one for a node. Say what became of it: [`Self::sent`], and whether its turn is
+    /// [over](Self::over).
     pub(super) fn next(&self, node: NodeId) -> Option<StreamName> {
         self.0.get(&node)?.next()
     }

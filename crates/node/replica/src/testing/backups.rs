@@ -41,8 +41,8 @@ fn table() -> Group {
     Group::founded((1..=4).map(|node| (NodeId(node), format!("n{node}:1"))))
 }
 
-/// Byte streams: of one that is open the second piece is written to, and its start was trimmed; one is closed, and one
-/// is empty.
+/// Byte streams: of one that is open the second piece is written to, and its start was trimmed; one
+/// is closed, and one is empty.
 pub fn byte_streams() -> Table {
     let inner = |owner, number| StreamName { owner: NodeId(owner), boot: 3, number };
     let open = |name: &str, how, writer, stream| Command::Open {
@@ -84,7 +84,8 @@ pub fn bytes_of(table: &Table) -> Vec<u8> {
     table.kept().flat_map(bytes).collect()
 }
 
-/// A backup of these items and of [`byte_streams`]: with their bytes, in pieces of this size, or without.
+/// A backup of these items and of [`byte_streams`]: with their bytes, in pieces of this size, or
+/// without.
 pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     let table = byte_streams();
     let stream = stream_with(items, &table);

@@ -271,8 +271,8 @@ fn reads_run_between_the_writes_around_them() {
     }
 }
 
-/// A batch that is on its way may have a place already, before what another client was told of since:
-/// a read that is asked for now must not run behind that batch.
+/// A batch that is on its way may have a place already, before what another client was told of
+/// since: a read that is asked for now must not run behind that batch.
 #[test]
 fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     let mut cluster = books(3, Class::Durable, 6);
@@ -293,7 +293,8 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     assert_eq!(done(&mut cluster, slow, look), read("first mine newer"));
 }
 
-/// A node that is slow to execute leaves its turn, so that peers hear of it, and goes on with the next.
+/// A node that is slow to execute leaves its turn, so that peers hear of it, and goes on with the
+/// next.
 #[test]
 fn a_turn_that_has_lasted_long_executes_no_more() {
     let mut cluster = books(3, Class::Durable, 9);
@@ -319,7 +320,8 @@ fn a_turn_that_has_lasted_long_executes_no_more() {
     assert!(catch_up(false) < 20);
 }
 
-/// Without a quorum a read in order ends as "not executed", wherever it was; and it never runs later.
+/// Without a quorum a read in order ends as "not executed", wherever it was; and it never runs
+/// later.
 #[test]
 fn read_in_order_that_runs_out_of_time_was_not_executed() {
     let mut cluster = books(3, Class::Durable, 7);
@@ -368,8 +370,8 @@ impl StateMachine for Verbose {
     }
 }
 
-/// A batch is applied as a whole, however long the replies of its commands are together: what has no
-/// room is dropped, and said to be unknown. Short replies are not.
+/// A batch is applied as a whole, however long the replies of its commands are together: what has
+/// no room is dropped, and said to be unknown. Short replies are not.
 #[test]
 fn replies_of_one_batch_are_bounded() {
     let mut options = Cluster::<Verbose>::options(3, Class::Durable);
@@ -1014,8 +1016,8 @@ fn damaged_log_is_repaired_from_peers() {
     assert!(cluster.run_until(5_000, replayed));
 }
 
-/// A leader has decided a value in a ballot of which the others know their own votes alone, and leads in another one.
-/// Then its log loses the value. `None`: it did not come to lead again.
+/// A leader has decided a value in a ballot of which the others know their own votes alone, and
+/// leads in another one. Then its log loses the value. `None`: it did not come to lead again.
 fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, NodeId)> {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.recent_bytes = 0;
@@ -1058,8 +1060,8 @@ fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, Nod
     again.then_some((cluster, leader))
 }
 
-/// [disk-8] [decide-2] The others wait for a value that the leader cannot give, and nobody else has decided: it
-/// steps down, they decide it anew, and it gets it from them.
+/// [disk-8] [decide-2] The others wait for a value that the leader cannot give, and nobody else has
+/// decided: it steps down, they decide it anew, and it gets it from them.
 #[test]
 fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     let (mut cluster, leader) = (0..100)
@@ -1105,8 +1107,8 @@ impl StateMachine for Odd {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Nodes tell each other what they have applied; one that has become another is found, on both sides,
-/// and nobody accuses those that agree.
+/// Nodes tell each other what they have applied; one that has become another is found, on both
+/// sides, and nobody accuses those that agree.
 #[test]
 fn different_histories_are_found() {
     let differs = |cluster: &Cluster<Odd>, node| {

@@ -1,5 +1,5 @@
-//! Clients of a durable group that want to hear when their commands are in the memory of a quorum ([class-2], [less-1] to
-//! [less-5]), in whole groups.
+//! Clients of a durable group that want to hear when their commands are in the memory of a quorum
+//! ([class-2], [less-1] to [less-5]), in whole groups.
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_replica::{
@@ -70,7 +70,8 @@ impl Stage {
     }
 }
 
-/// [less-1] Whichever node is asked: no disk has written anything when the reply comes, and none is waited for.
+/// [less-1] Whichever node is asked: no disk has written anything when the reply comes, and none is
+/// waited for.
 #[test]
 fn a_reply_comes_before_any_disk_has_written() {
     for at in NODES {
@@ -85,7 +86,8 @@ fn a_reply_comes_before_any_disk_has_written() {
     }
 }
 
-/// The way there and back at a leader; at a follower the way to the leader comes before that, and the leader's answer behind.
+/// The way there and back at a leader; at a follower the way to the leader comes before that, and
+/// the leader's answer behind.
 #[test]
 fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
     let mut stage = Stage::slow();
@@ -116,7 +118,8 @@ fn a_quorum_of_memories_is_enough_and_less_is_not() {
     assert_eq!(stage.outcome(leader, tag, 50), None);
 }
 
-/// [less-4] The leader that was asked is gone, and no disk had anything: the next one finds it in a memory of the quorum.
+/// [less-4] The leader that was asked is gone, and no disk had anything: the next one finds it in a
+/// memory of the quorum.
 #[test]
 fn what_is_in_memory_is_decided_when_the_leader_goes() {
     let mut stage = Stage::slow();
@@ -131,8 +134,9 @@ fn what_is_in_memory_is_decided_when_the_leader_goes() {
     }
 }
 
-/// [less-4] One of the quorum loses its memory before its disk had it, and the other is cut off: another value may take the slot.
-/// That is what a client was told; while the node that it asked lives, the command is executed all the same, once.
+/// [less-4] One of the quorum loses its memory before its disk had it, and the other is cut off:
+/// another value may take the slot. That is what a client was told; while the node that it asked
+/// lives, the command is executed all the same, once.
 #[test]
 fn what_a_member_forgot_may_lose_its_slot() {
     let mut lost = 0;
@@ -165,7 +169,8 @@ fn what_a_member_forgot_may_lose_its_slot() {
     assert!((1..8).contains(&lost), "{lost} of 8");
 }
 
-/// [less-4] To hear that it is durable: the reply to a later command of the connection at the group's class.
+/// [less-4] To hear that it is durable: the reply to a later command of the connection at the
+/// group's class.
 #[test]
 fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     let mut stage = Stage::early();
@@ -184,7 +189,8 @@ fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     }
 }
 
-/// [less-5] A volatile group decides by memories, and nobody is asked; a durable one below the level refuses.
+/// [less-5] A volatile group decides by memories, and nobody is asked; a durable one below the
+/// level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand() {
     let one = NodeId(1);
@@ -198,7 +204,8 @@ fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand(
     assert_eq!(durable.outcome(one, tag, 0), refused);
 }
 
-/// [less-5] A question and an answer for each member and batch; who does not ask costs nobody a frame.
+/// [less-5] A question and an answer for each member and batch; who does not ask costs nobody a
+/// frame.
 #[test]
 fn who_does_not_ask_costs_nobody_a_frame() {
     const BATCHES: u64 = 50;

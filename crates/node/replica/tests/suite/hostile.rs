@@ -172,8 +172,9 @@ fn impossible_frames_change_nothing() {
     assert_eq!(cluster.replica(leader).service().0, 1);
 }
 
-/// [ballot-5] A stranger that asks for a promise of an era that does not exist waits for it in vain. A vote
-/// cannot be refused, and binds forever: the node says so, also after a restart, and the others go on.
+/// [ballot-5] A stranger that asks for a promise of an era that does not exist waits for it in
+/// vain. A vote cannot be refused, and binds forever: the node says so, also after a restart, and
+/// the others go on.
 #[test]
 fn promise_to_an_era_that_nobody_knows_is_told() {
     let (mut cluster, leader) = cluster();

@@ -1,5 +1,5 @@
-//! Clients of a volatile group that want to hear when their commands are on the disks of a quorum ([class-2], [last-1] to
-//! [last-5]), in whole groups.
+//! Clients of a volatile group that want to hear when their commands are on the disks of a quorum
+//! ([class-2], [last-1] to [last-5]), in whole groups.
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
 use quorate_log::{Log, LogOptions};
@@ -31,8 +31,8 @@ impl Stage {
         }
     }
 
-    /// On how many disks a crash of everybody leaves everything up to this slot, as who recovers from one of them
-    /// takes it ([era-10]).
+    /// On how many disks a crash of everybody leaves everything up to this slot, as who recovers
+    /// from one of them takes it ([era-10]).
     fn survives(&mut self, slot: Slot) -> usize {
         NODES.iter().for_each(|node| self.cluster.crash(*node));
         let holds = |node: &&NodeId| {
@@ -52,7 +52,8 @@ impl Stage {
     }
 }
 
-/// [last-3] Whichever node is asked. What is decided by memories is told at once to whom that is enough, and lost.
+/// [last-3] Whichever node is asked. What is decided by memories is told at once to whom that is
+/// enough, and lost.
 #[test]
 fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
     for at in NODES {
@@ -70,7 +71,8 @@ fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
     assert_eq!(stage.survives(slot), 0);
 }
 
-/// [last-4] The reply waits for disks, and for no more than that; those of others do not wait with it.
+/// [last-4] The reply waits for disks, and for no more than that; those of others do not wait with
+/// it.
 #[test]
 fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
     let mut stage = Stage::lasting(Class::Volatile);
@@ -112,7 +114,8 @@ fn a_quorum_of_disks_is_enough_whoever_leads() {
     assert!(later > slot);
 }
 
-/// [last-5] In a durable group a decision is enough, and nobody is asked; below the level a volatile one refuses.
+/// [last-5] In a durable group a decision is enough, and nobody is asked; below the level a
+/// volatile one refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {
     let mut durable = Stage::at_base(Class::Durable);

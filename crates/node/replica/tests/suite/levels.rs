@@ -1,4 +1,5 @@
-//! Feature levels in whole groups: who holds them back, what rises, and what is not executed before ([level-4] to [level-9]).
+//! Feature levels in whole groups: who holds them back, what rises, and what is not executed before
+//! ([level-4] to [level-9]).
 
 use std::{cell::Cell, rc::Rc};
 

@@ -283,7 +283,8 @@ fn a_plan_goes_on_when_leaders_die() {
     }
 }
 
-/// A node that joined as a voter takes the place of one with the same weight: that one leaves, alone.
+/// A node that joined as a voter takes the place of one with the same weight: that one leaves,
+/// alone.
 #[test]
 fn a_voter_of_the_same_weight_takes_a_place() {
     let mut cluster = cluster(3, Class::Durable, 37);
@@ -369,7 +370,8 @@ fn of_two_operators_one_wins() {
     assert!(["under_way", "other_era"].contains(&lost[0].code), "{lost:?}");
 }
 
-/// Any node takes a plan, and the leader carries it out. Who does not lead does not know what has to wait: it waits.
+/// Any node takes a plan, and the leader carries it out. Who does not lead does not know what has
+/// to wait: it waits.
 #[test]
 fn a_plan_may_begin_anywhere() {
     let mut cluster = cluster(3, Class::Durable, 31);
@@ -454,8 +456,8 @@ fn a_member_that_forgot_is_taken_back() {
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
-/// [volatile-2] It forgets again while it is taken back, when its old member has no weight any more and its new one
-/// has none yet. Once the plan ended there, and nobody took it back ever after.
+/// [volatile-2] It forgets again while it is taken back, when its old member has no weight any more
+/// and its new one has none yet. Once the plan ended there, and nobody took it back ever after.
 #[test]
 fn a_member_that_forgets_again_while_it_is_taken_back_is_taken_back_still() {
     let mut cluster = cluster(3, Class::Volatile, 18);
@@ -497,8 +499,8 @@ fn leadership_goes_to_the_highest_priority() {
     assert_eq!(cluster.leader(), Some(wanted));
 }
 
-/// [live-4] Who has just begun to lead stays where nobody asks; a plan that takes its weight is asked for, and does
-/// not wait for that. It once rested for ten election time-outs.
+/// [live-4] Who has just begun to lead stays where nobody asks; a plan that takes its weight is
+/// asked for, and does not wait for that. It once rested for ten election time-outs.
 #[test]
 fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
     let mut cluster = cluster(3, Class::Durable, 23);
@@ -518,8 +520,8 @@ fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
     assert!(done, "{members:?}");
 }
 
-/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; a quorum becomes another; what is
-/// not possible is refused; and the rule is scaled with the weights on the way.
+/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; a quorum becomes
+/// another; what is not possible is refused; and the rule is scaled with the weights on the way.
 #[test]
 fn roles_and_the_quorum_rule_change_by_plans() {
     let mut cluster = cluster(3, Class::Durable, 29);

@@ -1,6 +1,6 @@
 //! One replica; its peers are played by the test. What was in flight in a ballot belongs to that
-//! ballot: the next one, of the same leader too, may decide something else in its slots. What they say
-//! of slots that are far away, or long decided, changes nothing.
+//! ballot: the next one, of the same leader too, may decide something else in its slots. What they
+//! say of slots that are far away, or long decided, changes nothing.
 
 use std::cell::Cell;
 
@@ -220,8 +220,9 @@ impl Stage {
         panic!("node 1 does not lead");
     }
 
-    /// Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed a no-op in the slot at which
-    /// node 1 is, and voted for it. Then node 1 leads on, in a ballot above. Nobody else voted.
+    /// Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed a no-op in the slot at
+    /// which node 1 is, and voted for it. Then node 1 leads on, in a ballot above. Nobody else
+    /// voted.
     fn loses_a_slot(&mut self) {
         let at = self.decided_to();
         self.follows(2, ballot(1, 1), ballot(1, 1), at);
@@ -240,8 +241,8 @@ impl Stage {
         assert_eq!(self.leads_in(), Some(next));
     }
 
-    /// Node 1 leads in a ballot that inherits this value from node 3, in the slot that is returned. It lacks the
-    /// bytes.
+    /// Node 1 leads in a ballot that inherits this value from node 3, in the slot that is returned.
+    /// It lacks the bytes.
     fn inherits(&mut self, value: Value) -> Slot {
         self.elected();
         let first = self.0.write(ONE, b"first");
@@ -372,7 +373,8 @@ fn confirmed_read_is_asked_again_when_another_leads() {
     assert_eq!(stage.ended(read), Some(&Outcome::Read(b"0".to_vec())));
 }
 
-/// What is inherited is in flight in the new ballot from its first moment: it is not proposed twice.
+/// What is inherited is in flight in the new ballot from its first moment: it is not proposed
+/// twice.
 #[test]
 fn inherited_batch_is_not_proposed_twice() {
     let mut stage = Stage::new();
@@ -416,8 +418,8 @@ fn votes_held(stage: &Stage) -> Vec<(u64, u64, Ballot)> {
     acceptor.votes().map(run).collect()
 }
 
-/// Features G5, [p2-3]: an acceptor that is further behind than its window votes for nothing beyond it,
-/// and overwrites nothing; the bound is exact, and lasts over a restart.
+/// Features G5, [p2-3]: an acceptor that is further behind than its window votes for nothing beyond
+/// it, and overwrites nothing; the bound is exact, and lasts over a restart.
 #[test]
 fn slots_beyond_the_window_get_no_vote() {
     let mut stage = Stage::new();
@@ -449,8 +451,8 @@ fn slots_beyond_the_window_get_no_vote() {
     assert_eq!(votes_held(&stage), [(1, 2, first), (last.from.0, end.0, second)]);
 }
 
-/// Features G5: a late proposal for a slot that is decided gets no vote, whatever its ballot; nor are the
-/// votes there told of, but where they end ([p1-3]).
+/// Features G5: a late proposal for a slot that is decided gets no vote, whatever its ballot; nor
+/// are the votes there told of, but where they end ([p1-3]).
 #[test]
 fn decided_slots_get_no_further_vote() {
     let mut stage = Stage::new();
@@ -485,8 +487,9 @@ fn decided_slots_get_no_further_vote() {
     assert_eq!(told, [SlotRange::new(Slot(9), Slot(11))]);
 }
 
-/// Features G5: votes for slots that were never proposed, or are long decided, and decisions of slots far
-/// away, decide nothing. A vote for what this leader did not propose is an alarm ([count-1]).
+/// Features G5: votes for slots that were never proposed, or are long decided, and decisions of
+/// slots far away, decide nothing. A vote for what this leader did not propose is an alarm
+/// ([count-1]).
 #[test]
 fn reports_of_far_and_decided_slots_decide_nothing() {
     let mut stage = Stage::new();
@@ -520,8 +523,8 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
     assert_eq!(stage.ended(second).cloned(), Some(Outcome::Written(b"2".to_vec())));
 }
 
-/// [value-3] A leader proposes behind an inherited value whose bytes it lacks: its own votes wait, and
-/// until they come the bytes of its proposals stay, whatever else passes by.
+/// [value-3] A leader proposes behind an inherited value whose bytes it lacks: its own votes wait,
+/// and until they come the bytes of its proposals stay, whatever else passes by.
 #[test]
 fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     let mut stage = Stage::new();
@@ -541,8 +544,9 @@ fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     stage.healthy_until(|stage| stage.ended(second).is_some());
 }
 
-/// [value-4] A leader fetches the bytes of the first undecided slot while its own proposals behind it fill all the
-/// memory for bytes. They are taken nevertheless: nothing else could ever free that memory.
+/// [value-4] A leader fetches the bytes of the first undecided slot while its own proposals behind
+/// it fill all the memory for bytes. They are taken nevertheless: nothing else could ever free that
+/// memory.
 #[test]
 fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
     let mut options = Cluster::<Count>::options(3, Class::Durable);
@@ -565,8 +569,8 @@ fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
     assert_eq!(stage.0.replica(ONE).error(), None);
 }
 
-/// [volatile-1] A log lost its end, and the service is ahead of it: slots that it applied are voted for once more.
-/// Their proposals wait behind a gap, and keep their bytes until it closes.
+/// [volatile-1] A log lost its end, and the service is ahead of it: slots that it applied are voted
+/// for once more. Their proposals wait behind a gap, and keep their bytes until it closes.
 #[test]
 fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     KEPT_TO.set(Slot(50));
@@ -625,8 +629,8 @@ fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, 
     (Value::Batch(name), bytes)
 }
 
-/// [disk-3] The log's last record on a slot may be a vote for another value than was decided there, as
-/// long as the decision is not written. A value that is read back to be applied is not that one.
+/// [disk-3] The log's last record on a slot may be a vote for another value than was decided there,
+/// as long as the decision is not written. A value that is read back to be applied is not that one.
 #[test]
 fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     let mut stage = Stage::new();
@@ -708,8 +712,8 @@ fn beat(lease: Lease) -> Message {
     })
 }
 
-/// [read-6] A heartbeat is no evidence: its sender may have been replaced before it was sent, and if it
-/// was not, others may have acknowledged what it tells nothing of.
+/// [read-6] A heartbeat is no evidence: its sender may have been replaced before it was sent, and
+/// if it was not, others may have acknowledged what it tells nothing of.
 #[test]
 fn heartbeats_are_no_evidence_of_freshness() {
     let mut stage = Stage::new();

@@ -252,8 +252,8 @@ fn service_that_is_down_is_asked_nothing() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b".to_vec()));
 }
 
-/// What clients were shown they are shown still: a service that begins again answers nothing before it
-/// is where it was.
+/// What clients were shown they are shown still: a service that begins again answers nothing before
+/// it is where it was.
 #[test]
 fn service_that_went_back_answers_when_it_has_caught_up() {
     let mut stage = Stage::new(3, 3);
@@ -308,8 +308,8 @@ fn service_that_fails_while_it_comes_back_comes_back_again() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b c".to_vec()));
 }
 
-/// It fails in the middle of a batch: who was told a reply was told the right one, the others hear that
-/// nobody knows; each command is executed once.
+/// It fails in the middle of a batch: who was told a reply was told the right one, the others hear
+/// that nobody knows; each command is executed once.
 #[test]
 fn batch_that_fails_halfway_is_executed_whole_later() {
     let mut stage = Stage::new(3, 4);
@@ -341,8 +341,8 @@ fn batch_that_fails_halfway_is_executed_whole_later() {
     stage.level();
 }
 
-/// It fails at a read between the commands of a batch: what was executed before stands, what follows was
-/// not asked.
+/// It fails at a read between the commands of a batch: what was executed before stands, what
+/// follows was not asked.
 #[test]
 fn batch_that_fails_at_a_read_is_executed_whole_later() {
     let mut stage = Stage::new(3, 6);

@@ -1,8 +1,8 @@
 //! Whether the load is what the clients ask for, or what they get.
 //!
-//! By Little's law a fixed number of clients gets as much more as it waits less: the logarithm of the
-//! throughput falls with slope −1 over that of the latency. Of commands that come whatever happens as
-//! many are answered: slope 0. In between, clients take their time between two commands.
+//! By Little's law a fixed number of clients gets as much more as it waits less: the logarithm of
+//! the throughput falls with slope −1 over that of the latency. Of commands that come whatever
+//! happens as many are answered: slope 0. In between, clients take their time between two commands.
 
 use super::{
     Controller,
@@ -57,9 +57,9 @@ impl Demand {
 }
 
 impl Controller {
-    /// Commands pile up where they did not: another load, even if no more of them come through. What
-    /// was best for a few may be far too small for many. On a link with a high round-trip time more
-    /// room would come on top of what is there already.
+    /// Commands pile up where they did not: another load, even if no more of them come through.
+    /// What was best for a few may be far too small for many. On a link with a high round-trip time
+    /// more room would come on top of what is there already.
     pub(super) fn on_crowd(&mut self, now: Moment, new: &Score, view: &View<'_>) -> Option<Change> {
         let crowd = new.piles() && self.score.is_some_and(|score| !score.piles());
         if !is_short(view) || !crowd || self.goal_ns.is_some() {

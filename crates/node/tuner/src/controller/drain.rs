@@ -172,8 +172,8 @@ impl Drain {
         if over <= 1 {
             self.over_since = now;
         }
-        // A load that just came drains no sooner than a round trip later, and that shows in the rate
-        // after another one.
+        // A load that just came drains no sooner than a round trip later, and that shows in the
+        // rate after another one.
         let patience = QUEUE_ROUND_TRIPS * view.round_trip_ns()?;
         if over < QUEUE_SEEN || (now.since(self.over_since) as f64) < patience {
             return None;

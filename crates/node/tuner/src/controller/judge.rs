@@ -93,8 +93,8 @@ impl Controller {
         new.rate < old.rate * clear && old.wall_ns < VETO_NS
     }
 
-    /// Epochs are so short that the machine's own moods show in them: then they may last longer, and
-    /// more is asked of a gain. Where a batch takes long an epoch is long already.
+    /// Epochs are so short that the machine's own moods show in them: then they may last longer,
+    /// and more is asked of a gain. Where a batch takes long an epoch is long already.
     fn is_quick(&self) -> bool {
         self.wall_ns < QUICK_NS && self.goal_ns.is_none()
     }

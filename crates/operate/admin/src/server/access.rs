@@ -1,7 +1,8 @@
 //! Who asks, and whether they may: before any page of the admin address is served.
 //!
-//! A certificate says who somebody is, or name and password (HTTP's Basic, which browsers ask for). What may be done is in
-//! the users' table of the log. Actions are written down, whether they were done or refused ([`super::audit`]).
+//! A certificate says who somebody is, or name and password (HTTP's Basic, which browsers ask for).
+//! What may be done is in the users' table of the log. Actions are written down, whether they were
+//! done or refused ([`super::audit`]).
 
 use std::{
     net::SocketAddr,
@@ -71,7 +72,8 @@ fn needs(method: &Method, path: &str) -> Option<Role> {
         // All data.
         ("GET" | "HEAD", "/backup") => Some(Role::Operator),
         ("GET" | "HEAD", _) => Some(Role::Reader),
-        // Of members, and of what the page asks for, an operator may ask some: those say which ([`check`]).
+        // Of members, and of what the page asks for, an operator may ask some: those say which
+        // ([`check`]).
         (_, "/transfer" | "/snapshot" | "/scrub" | "/tuning" | "/act" | "/members") => {
             Some(Role::Operator)
         }
@@ -193,12 +195,14 @@ async fn ask_who(
         return Ok(certified(Some(Role::Admin)));
     }
     if matches!(&*admin.lock(), Phase::Starting(_)) {
-        // There is nothing yet that could be changed: every page says so, or what it is waiting for.
+        // There is nothing yet that could be changed: every page says so, or what it is waiting
+        // for.
         return Ok(certified(Some(Role::Admin)));
     }
     let users = match known_users(admin, needs).await? {
         Some(users) => users,
-        // [access-4] Looking is for everybody who was let in, or nobody could help a node that has no leader.
+        // [access-4] Looking is for everybody who was let in, or nobody could help a node that has
+        // no leader.
         None if needs == Role::Reader => return Ok(certified(Some(Role::Reader))),
         None => return Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
     };

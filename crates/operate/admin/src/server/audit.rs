@@ -1,7 +1,8 @@
-//! What operators did, and what somebody tried: one line of JSON each in a file of the node's folder.
+//! What operators did, and what somebody tried: one line of JSON each in a file of the node's
+//! folder.
 //!
-//! The file is bounded: a full one becomes the one before. Refused attempts are written down at most once a second, so that
-//! whoever tries much cannot push out what was done.
+//! The file is bounded: a full one becomes the one before. Refused attempts are written down at
+//! most once a second, so that whoever tries much cannot push out what was done.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -52,7 +53,8 @@ impl Audit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down what was asked and what came of it. A disk that is full keeps nobody from acting: the node says so.
+    /// Writes down what was asked and what came of it. A disk that is full keeps nobody from
+    /// acting: the node says so.
     #[expect(clippy::too_many_arguments, reason = "a record has that many parts")]
     pub(super) async fn write(
         &self,
@@ -122,7 +124,8 @@ impl Book {
         file.sync_data()
     }
 
-    /// The last records, the oldest first. A line that broke off, or is none of ours, is passed over.
+    /// The last records, the oldest first. A line that broke off, or is none of ours, is passed
+    /// over.
     fn read(&self) -> io::Result<Vec<AuditRecord>> {
         let Some(folder) = &self.folder else {
             return Ok(Vec::new());

@@ -1,10 +1,11 @@
-//! `GET /backup`: the node's own snapshot as one file, and with `streams` the bytes of byte streams as well, for as
-//! long as its reader takes.
+//! `GET /backup`: the node's own snapshot as one file, and with `streams` the bytes of byte streams
+//! as well, for as long as its reader takes.
 //!
-//! A thread of its own reads the files; the reactor only says which, and keeps them meanwhile. Bytes of streams it asks
-//! the reactor for, chunk by chunk: only the store knows where they lie, and other nodes may have what rotted here. The
-//! hold on them comes before the snapshot, so all that the snapshot speaks of is there. The reader sets
-//! the pace: a few pieces wait for it, and if it takes none of them for a minute it is given up.
+//! A thread of its own reads the files; the reactor only says which, and keeps them meanwhile.
+//! Bytes of streams it asks the reactor for, chunk by chunk: only the store knows where they lie,
+//! and other nodes may have what rotted here. The hold on them comes before the snapshot, so all
+//! that the snapshot speaks of is there. The reader sets the pace: a few pieces wait for it, and if
+//! it takes none of them for a minute it is given up.
 
 use std::{
     io,

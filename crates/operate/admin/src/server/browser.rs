@@ -1,8 +1,8 @@
 //! Pages in a browser may look at a node, and change nothing unless they are the node's own.
 //!
-//! A page of another site can send requests to this machine; a name that first led to its site and now
-//! leads here makes them look like the page's own (DNS rebinding). Browsers say with every request that
-//! changes something where it comes from; programs do not, and are let through.
+//! A page of another site can send requests to this machine; a name that first led to its site and
+//! now leads here makes them look like the page's own (DNS rebinding). Browsers say with every
+//! request that changes something where it comes from; programs do not, and are let through.
 
 use std::net::IpAddr;
 
@@ -20,8 +20,8 @@ use axum::{
 /// What newer browsers say of the relation between the page and the address.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What a browser is told of every answer for a page, beside the page's own policy: nobody frames it, nothing of it is
-/// kept, and where it leads to does not hear of it.
+/// What a browser is told of every answer for a page, beside the page's own policy: nobody frames
+/// it, nothing of it is kept, and where it leads to does not hear of it.
 const HEADERS: [(HeaderName, &str); 4] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (X_FRAME_OPTIONS, "DENY"),
@@ -53,15 +53,15 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     is_foreign_site(headers) || foreign_page
 }
 
-/// Whether a browser says that a page of another site asks for this. It could not read the answer, but would keep its
-/// connection busy.
+/// Whether a browser says that a page of another site asks for this. It could not read the answer,
+/// but would keep its connection busy.
 pub(super) fn is_foreign_site(headers: &HeaderMap) -> bool {
     let site = headers.get(SITE).map(|value| value.to_str().unwrap_or(""));
     site.is_some_and(|site| !["same-origin", "none"].contains(&site))
 }
 
-/// Whether a page that this address itself served sends this: its name is an address, and what changes something says
-/// where it comes from.
+/// Whether a page that this address itself served sends this: its name is an address, and what
+/// changes something says where it comes from.
 pub(super) fn is_own(method: &Method, headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let is_said = method.is_safe() || text(ORIGIN).is_some();

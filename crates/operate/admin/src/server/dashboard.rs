@@ -1,10 +1,11 @@
-//! The page for people at the admin address: `GET /`, what it shows at `/events`, and what its buttons ask for at
-//! `/act`.
+//! The page for people at the admin address: `GET /`, what it shows at `/events`, and what its
+//! buttons ask for at `/act`.
 //!
-//! It is files of this crate, [`files`], and nothing else: no build step, nothing from elsewhere. What it shows is
-//! gathered by this node from all of them, once a second for everybody who watches, and not at all while nobody does:
-//! [`audience`] knows who watches, [`gather`] asks. Whatever is changed is asked for at the same pages as by programs,
-//! here or at another node ([`act`]), whose refusal is shown.
+//! It is files of this crate, [`files`], and nothing else: no build step, nothing from elsewhere.
+//! What it shows is gathered by this node from all of them, once a second for everybody who
+//! watches, and not at all while nobody does: [`audience`] knows who watches, [`gather`] asks.
+//! Whatever is changed is asked for at the same pages as by programs, here or at another node
+//! ([`act`]), whose refusal is shown.
 
 mod act;
 mod audience;
@@ -54,7 +55,8 @@ pub(super) fn routes() -> Router<Admin> {
     router
 }
 
-/// One document a second, until the page goes, or comes again because this answer has lasted long enough.
+/// One document a second, until the page goes, or comes again because this answer has lasted long
+/// enough.
 async fn events(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Failure> {
     if browser::is_foreign_site(&headers) {
         return Err(Failure::foreign_page());

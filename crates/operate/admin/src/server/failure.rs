@@ -193,7 +193,8 @@ mod tests {
 
     use super::*;
 
-    /// 409: it is refused as things stand; 503: nothing was done, ask later or elsewhere; 504: nobody knows.
+    /// 409: it is refused as things stand; 503: nothing was done, ask later or elsewhere; 504:
+    /// nobody knows.
     #[test]
     fn what_the_group_refuses_has_a_fitting_status() {
         let status =

@@ -1,5 +1,5 @@
-//! What this node did in the last minutes: looked at once a second, whether or not somebody watches, for whoever comes
-//! after something has happened.
+//! What this node did in the last minutes: looked at once a second, whether or not somebody
+//! watches, for whoever comes after something has happened.
 
 use std::{
     collections::VecDeque,

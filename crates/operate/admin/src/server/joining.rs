@@ -1,4 +1,5 @@
-//! A folder wants to join: it is dialled back, gets an id by the log, and is told what it has to know.
+//! A folder wants to join: it is dialled back, gets an id by the log, and is told what it has to
+//! know.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -68,9 +69,9 @@ fn understood(request: &JoinRequest) -> Result<(u64, As), Failure> {
     Ok((nonce, role))
 }
 
-/// Others must be able to dial this node, and the group must know where. A node that is alone may have been
-/// founded elsewhere than where it listens now; once there are others, its address is the operators' business,
-/// unless it is no place to go to.
+/// Others must be able to dial this node, and the group must know where. A node that is alone may
+/// have been founded elsewhere than where it listens now; once there are others, its address is the
+/// operators' business, unless it is no place to go to.
 fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Result<(), Failure> {
     let Some(via) = via.filter(|via| !via.is_unspecified()) else {
         return Ok(());

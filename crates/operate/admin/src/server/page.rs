@@ -1,7 +1,9 @@
-//! A page for people in a browser: one document, what it shows as JSON, and what its buttons ask for.
+//! A page for people in a browser: one document, what it shows as JSON, and what its buttons ask
+//! for.
 //!
-//! It comes from this machine alone, and only its own buttons are heard: a page of another site, or one whose name was
-//! made to lead here, reads nothing and changes nothing. What is asked for is bounded as at the admin address.
+//! It comes from this machine alone, and only its own buttons are heard: a page of another site, or
+//! one whose name was made to lead here, reads nothing and changes nothing. What is asked for is
+//! bounded as at the admin address.
 
 use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
@@ -22,7 +24,8 @@ use super::{
     nothing_else,
 };
 
-/// A page asks several times a second on one connection; that it ends now and then is no news for anybody.
+/// A page asks several times a second on one connection; that it ends now and then is no news for
+/// anybody.
 const LIFETIME: Duration = Duration::from_secs(3600);
 /// Nothing is fetched from elsewhere, nobody frames the page, and no form leaves it.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src data:; \
@@ -60,7 +63,8 @@ impl From<Refused> for Failure {
     }
 }
 
-/// Serves the page at `/` with the colours of all pages at `/colours.css`, what it shows at `/state`, and its buttons at `/ask`, until the process ends.
+/// Serves the page at `/` with the colours of all pages at `/colours.css`, what it shows at
+/// `/state`, and its buttons at `/ask`, until the process ends.
 pub fn serve<B: Board>(
     listener: TcpListener,
     html: &'static str,

@@ -1,8 +1,8 @@
 //! `POST /doctor/multicast…`: hears and sends numbered datagrams, for `quorate doctor`.
 //!
-//! One listening at a time, on a thread of its own that ends by itself; sending waits on a thread of those for
-//! questions. The reactor is asked for nothing but where the node listens for peers. What is counted has a fixed
-//! size ([`quorate_packets::socket::reach`]).
+//! One listening at a time, on a thread of its own that ends by itself; sending waits on a thread
+//! of those for questions. The reactor is asked for nothing but where the node listens for peers.
+//! What is counted has a fixed size ([`quorate_packets::socket::reach`]).
 
 use std::{
     fs,

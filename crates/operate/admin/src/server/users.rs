@@ -52,8 +52,9 @@ pub(super) async fn change(
     changed.await?.map(Json)
 }
 
-/// [access-4] A node that is away when the first user is made does not know that there are any when it comes back: until it
-/// has caught up it lets everybody in. An auxiliary lets nobody do anything.
+/// [access-4] A node that is away when the first user is made does not know that there are any when
+/// it comes back: until it has caught up it lets everybody in. An auxiliary lets nobody do
+/// anything.
 fn everybody_is_there(peers: &[Peer]) -> Result<(), Failure> {
     let away = |peer: &&Peer| !peer.connected && !peer.auxiliary;
     let away = peers.iter().filter(away);

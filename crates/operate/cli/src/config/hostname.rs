@@ -1,4 +1,5 @@
-//! Ids by the names of machines: one set of flags for all nodes of a StatefulSet, whose pods are `NAME-0`, `NAME-1` and so on.
+//! Ids by the names of machines: one set of flags for all nodes of a StatefulSet, whose pods are
+//! `NAME-0`, `NAME-1` and so on.
 
 use quorate_core::node_id::NodeId;
 
@@ -25,7 +26,8 @@ pub(super) fn node(layers: &Layers<'_>) -> Result<Option<NodeId>, Problem> {
     }
 }
 
-/// `quorate-0` is node 1: ordinals begin with 0, and ids with 1. What follows a dot is no part of a machine's name.
+/// `quorate-0` is node 1: ordinals begin with 0, and ids with 1. What follows a dot is no part of a
+/// machine's name.
 fn of_name(name: &str) -> Result<NodeId, Problem> {
     let host = name.split('.').next().unwrap_or_default();
     let ordinal = host.rsplit_once('-').map_or("", |(_, ordinal)| ordinal);

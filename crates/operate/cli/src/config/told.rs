@@ -1,5 +1,5 @@
-//! What a node tells others of how it was started: what nodes should have in common. No addresses, folders or files,
-//! and nothing secret: of what protects it, whether it is there.
+//! What a node tells others of how it was started: what nodes should have in common. No addresses,
+//! folders or files, and nothing secret: of what protects it, whether it is there.
 
 use std::collections::BTreeMap;
 

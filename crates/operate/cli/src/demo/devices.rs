@@ -1,4 +1,5 @@
-//! `quorate demo --devices`: a group on three kinds of machines, on a page whose buttons fail and restore each part.
+//! `quorate demo --devices`: a group on three kinds of machines, on a page whose buttons fail and
+//! restore each part.
 
 mod board;
 mod load;
@@ -116,8 +117,8 @@ pub(super) fn run(args: &DemoArgs, output: Output) -> Result<Exit, Problem> {
     demo.judge(shown)
 }
 
-/// Listens for browsers, and goes on in namespaces of its own where that is possible: the listener is from outside, where
-/// browsers are.
+/// Listens for browsers, and goes on in namespaces of its own where that is possible: the listener
+/// is from outside, where browsers are.
 fn enter(args: &DemoArgs) -> Result<Entered, Problem> {
     if network::is_inside() {
         let listener = io::stdin().as_fd().try_clone_to_owned();
@@ -318,7 +319,8 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Restores all, ends the clients, and compares what they were promised with what each node has.
+    /// Restores all, ends the clients, and compares what they were promised with what each node
+    /// has.
     fn finish(mut self) -> Result<Outcome, Problem> {
         self.board.stage().phase = Phase::Ending;
         self.tell(Kind::Note, "the end: everything is restored, and all nodes are compared");

@@ -1,4 +1,5 @@
-//! The writers of `--service etcd`, and whether what they wrote is there: over gRPC, as any client of etcd.
+//! The writers of `--service etcd`, and whether what they wrote is there: over gRPC, as any client
+//! of etcd.
 
 #[cfg(feature = "etcd")]
 pub(super) use with::{check, common_hash, missing, write};

@@ -1,4 +1,5 @@
-//! The demo with phase 2 in the kernel: each node in a network namespace, all of which go with the demo, however it ends.
+//! The demo with phase 2 in the kernel: each node in a network namespace, all of which go with the
+//! demo, however it ends.
 
 use std::{io, path::Path};
 

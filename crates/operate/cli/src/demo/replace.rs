@@ -1,4 +1,5 @@
-//! `quorate demo --replace`: every node makes room for a new one under load; nothing lost, no error.
+//! `quorate demo --replace`: every node makes room for a new one under load; nothing lost, no
+//! error.
 
 use std::{
     path::PathBuf,

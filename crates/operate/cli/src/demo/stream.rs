@@ -1,5 +1,5 @@
-//! `quorate demo --stream`: a file into a byte stream, through a leader that is killed half way and comes
-//! back; compared byte for byte on every node.
+//! `quorate demo --stream`: a file into a byte stream, through a leader that is killed half way and
+//! comes back; compared byte for byte on every node.
 
 use std::{
     fs::File,
@@ -221,8 +221,8 @@ fn compare(stream: &mut StreamReader, file: &mut BufReader<File>) -> io::Result<
     }
 }
 
-/// When the first byte became durable on a later connection than the first so many. What the dead leader had
-/// said is still heard on its own.
+/// When the first byte became durable on a later connection than the first so many. What the dead
+/// leader had said is still heard on its own.
 fn first_elsewhere(watch: &Watch, connections: u64, over: &AtomicBool) -> Option<Instant> {
     let mut known = None;
     loop {

@@ -36,7 +36,8 @@ pub(super) struct Ended {
     pub(super) eras: Vec<EraView>,
     /// The era that it is now.
     pub(super) era: u64,
-    /// [era-9] Whether who left may be switched off; null if nobody leaves, or nobody waited for it.
+    /// [era-9] Whether who left may be switched off; null if nobody leaves, or nobody waited for
+    /// it.
     pub(super) settled: Option<bool>,
 }
 
@@ -138,7 +139,8 @@ impl Follower {
         }
     }
 
-    /// Eras that came since the last look. Those between two looks went as planned, if the last one did.
+    /// Eras that came since the last look. Those between two looks went as planned, if the last one
+    /// did.
     fn new_eras(&self, view: &MembersView) -> Vec<EraView> {
         let told = self.eras.last().map_or(self.from, |era| era.era);
         let planned = |era: u64| {

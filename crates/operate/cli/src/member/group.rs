@@ -1,4 +1,5 @@
-//! The nodes of the cluster as operators reach them: whom to ask, and whom next if that one is gone.
+//! The nodes of the cluster as operators reach them: whom to ask, and whom next if that one is
+//! gone.
 
 use std::{
     collections::BTreeSet,
@@ -146,8 +147,8 @@ impl Group {
         *self.cluster.get_or_insert_with(|| view.cluster.clone()) == view.cluster
     }
 
-    /// Asks the leader, or any node for what any node takes; goes on when leaders change. What may or may not
-    /// have been done is asked for again: that is harmless.
+    /// Asks the leader, or any node for what any node takes; goes on when leaders change. What may
+    /// or may not have been done is asked for again: that is harmless.
     pub(super) fn ask(&mut self, request: &MembersRequest) -> Result<Asked, Problem> {
         let body = serde_json::to_string(request).expect("plain data");
         let until = Instant::now() + PATIENCE;

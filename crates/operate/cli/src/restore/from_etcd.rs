@@ -1,4 +1,5 @@
-//! `quorate restore --from-etcd`: makes a new cluster of one of a snapshot of etcd, or shows what is in it.
+//! `quorate restore --from-etcd`: makes a new cluster of one of a snapshot of etcd, or shows what
+//! is in it.
 
 use std::{
     fs::File,

@@ -170,7 +170,8 @@ impl Picture<'_> {
         leader.members.iter().find(|member| member.node == node)
     }
 
-    /// Where a node is within the leader's log: full is level, empty can be helped by a snapshot only.
+    /// Where a node is within the leader's log: full is level, empty can be helped by a snapshot
+    /// only.
     fn level(&self, view: &NodeView) -> String {
         let mut views = self.cluster.nodes.iter().filter_map(Answer::view);
         let leader = views.find(|view| Some(view.node) == self.cluster.leader);

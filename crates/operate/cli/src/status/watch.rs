@@ -1,4 +1,5 @@
-//! `quorate status --watch`: looks again and again, and draws over what it drew before if that is a terminal.
+//! `quorate status --watch`: looks again and again, and draws over what it drew before if that is a
+//! terminal.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -76,8 +77,8 @@ fn nobody(reasons: &[String]) -> String {
     format!("no node answers\n\n{}", reasons.join("\n"))
 }
 
-/// On a terminal a picture takes the place of the one before, line by line and without flickering; what is too
-/// long is cut. Elsewhere they follow each other.
+/// On a terminal a picture takes the place of the one before, line by line and without flickering;
+/// what is too long is cut. Elsewhere they follow each other.
 fn framed(drawn: &str, terminal: bool, first: bool) -> String {
     match (terminal, first) {
         (true, _) => {

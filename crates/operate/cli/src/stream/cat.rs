@@ -45,8 +45,8 @@ struct Given<'a> {
     state: &'static str,
 }
 
-/// Runs the command. Standard output is the stream's: with `--json`, the document, or the error, goes to
-/// standard error.
+/// Runs the command. Standard output is the stream's: with `--json`, the document, or the error,
+/// goes to standard error.
 pub(super) fn run(args: &CatArgs, output: Output) -> Result<Exit, Problem> {
     match (give(args), output.json) {
         (Ok(None), _) | (Ok(Some(_)), false) => Ok(Exit::Done),

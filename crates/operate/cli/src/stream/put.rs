@@ -48,8 +48,8 @@ pub(crate) struct PutArgs {
     /// Append to an open stream that has no writer
     #[arg(long, requires = "name", conflicts_with_all = ["resume", "takeover"])]
     append: bool,
-    /// Continue FILE where the stream ends, if the stream holds the beginning of FILE; create the stream if there
-    /// is none
+    /// Continue FILE where the stream ends, if the stream holds the beginning of FILE; create the
+    /// stream if there is none
     #[arg(long, requires = "name")]
     resume: bool,
     /// Append to an open stream, and lock out its current writer permanently

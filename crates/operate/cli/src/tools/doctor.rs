@@ -35,23 +35,23 @@ const GROUP: &str = "239.81.84.69:7460";
                   Nagios plugins do. docs/operate/doctor.md explains each finding."
 )]
 pub(crate) struct DoctorArgs {
-    /// Data folder of a node, or its future place: tests that disk (writes a few MiB, or 600 MiB with --measure,
-    /// and removes them)
+    /// Data folder of a node, or its future place: tests that disk (writes a few MiB, or 600 MiB
+    /// with --measure, and removes them)
     #[arg(long, env = "QUORATE_DATA", value_name = "DIR")]
     data: Option<PathBuf>,
     /// Peer addresses of other nodes: tries to connect to them
     #[arg(long, value_name = "ADDR[,…]", value_delimiter = ',', value_parser = address_argument)]
     peer: Vec<String>,
-    /// Admin addresses of a running cluster: its members test multicast among themselves; the other members are
-    /// found
+    /// Admin addresses of a running cluster: its members test multicast among themselves; the other
+    /// members are found
     #[arg(long, env = "QUORATE_ADMIN", value_name = "ADDR[,…]", value_delimiter = ',', value_parser = address_argument)]
     admin: Vec<String>,
-    /// Multicast group to test; it is an error if it does not work [default: 239.81.84.69:7460, with a warning if
-    /// it does not work]
+    /// Multicast group to test; it is an error if it does not work [default: 239.81.84.69:7460,
+    /// with a warning if it does not work]
     #[arg(long, value_name = "GROUP:PORT", value_parser = group_argument)]
     plane_group: Option<SocketAddrV4>,
-    /// Interface for multicast, here and on each member [default: loopback here, the interface of the peer address
-    /// on members]
+    /// Interface for multicast, here and on each member [default: loopback here, the interface of
+    /// the peer address on members]
     #[arg(long, value_name = "NAME", value_parser = interface_argument)]
     interface: Option<String>,
     /// Number of datagrams that each member sends
@@ -60,15 +60,15 @@ pub(crate) struct DoctorArgs {
     /// Measure the predicted rates on this machine and compare; takes some seconds
     #[arg(long)]
     measure: bool,
-    /// For monitoring: print one line and exit with 0, 1, 2 or 3 for OK, WARNING, CRITICAL or UNKNOWN, as Nagios
-    /// plugins do; skips slow tests
+    /// For monitoring: print one line and exit with 0, 1, 2 or 3 for OK, WARNING, CRITICAL or
+    /// UNKNOWN, as Nagios plugins do; skips slow tests
     #[arg(long, conflicts_with = "measure")]
     check: bool,
     /// Names of findings that --check ignores
     #[arg(long, value_name = "NAME[,…]", value_delimiter = ',', requires = "check")]
     ignore: Vec<String>,
-    /// Write a support bundle (.tar.gz, without secrets): this report, the state of each node, logs, and facts
-    /// about the machine
+    /// Write a support bundle (.tar.gz, without secrets): this report, the state of each node,
+    /// logs, and facts about the machine
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     bundle: Option<PathBuf>,
     /// Log files to add to the bundle (the last 8 MiB of each), beside the systemd journal

@@ -1,5 +1,5 @@
-//! The `quorate-tools` binary: the commands that need the load generator, the simulator or the doctor's probes.
-//! `quorate` hands them over, so the help speaks of `quorate`.
+//! The `quorate-tools` binary: the commands that need the load generator, the simulator or the
+//! doctor's probes. `quorate` hands them over, so the help speaks of `quorate`.
 #![forbid(unsafe_code)]
 
 mod bench;

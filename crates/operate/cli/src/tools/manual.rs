@@ -1,4 +1,5 @@
-//! `quorate completions` and `quorate man`: what shells and `man` know of this program, made from its own help.
+//! `quorate completions` and `quorate man`: what shells and `man` know of this program, made from
+//! its own help.
 
 use std::{fs, path::PathBuf};
 

@@ -34,8 +34,8 @@ pub(crate) struct TuneArgs {
     /// Node to look at [default: the leader]
     #[arg(long, env = "QUORATE_NODE", value_name = "NODE", value_parser = node_argument)]
     node: Option<u32>,
-    /// Measure batch sizes and windows one by one under generated load. For test clusters: it writes keys
-    /// (key:0000000000 …) and slows down all other clients
+    /// Measure batch sizes and windows one by one under generated load. For test clusters: it
+    /// writes keys (key:0000000000 …) and slows down all other clients
     #[arg(long)]
     sweep: bool,
     /// Sweep even if clients are connected

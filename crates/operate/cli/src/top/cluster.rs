@@ -1,4 +1,5 @@
-//! What was heard of a cluster, and what it amounts to now: who leads, who is there, and how old what they said is.
+//! What was heard of a cluster, and what it amounts to now: who leads, who is there, and how old
+//! what they said is.
 
 use std::{
     collections::BTreeMap,

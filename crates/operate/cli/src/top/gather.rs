@@ -1,4 +1,5 @@
-//! Looks again and again, beside the screen: a node that does not answer holds up neither the keys nor the others.
+//! Looks again and again, beside the screen: a node that does not answer holds up neither the keys
+//! nor the others.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},

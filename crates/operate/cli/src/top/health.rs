@@ -1,5 +1,5 @@
-//! Whether there is a quorum, how many failures it bears, and what to do. The page for people at the admin address
-//! judges the same way and says the same (`health.js`).
+//! Whether there is a quorum, how many failures it bears, and what to do. The page for people at
+//! the admin address judges the same way and says the same (`health.js`).
 
 use quorate_admin::{units::span, view::MemberView};
 

@@ -1,5 +1,5 @@
-//! What became of a cluster while it was watched: throughput and latency, what each node does a second, and what
-//! happened.
+//! What became of a cluster while it was watched: throughput and latency, what each node does a
+//! second, and what happened.
 
 use std::{
     collections::{BTreeMap, VecDeque},

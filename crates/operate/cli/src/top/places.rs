@@ -53,7 +53,8 @@ impl Places {
         }
     }
 
-    /// Everybody who owes no answer, or of those only who were never asked; they owe one from now on.
+    /// Everybody who owes no answer, or of those only who were never asked; they owe one from now
+    /// on.
     pub(super) fn take_due(&mut self, new_only: bool) -> Vec<Place> {
         let mut asked = Vec::new();
         for place in &mut self.all {
@@ -94,7 +95,8 @@ impl Places {
         let members = &view.members[..view.members.len().min(NODES_MAX)];
         let given: BTreeSet<u32> =
             self.all.iter().filter(|place| place.is_given).filter_map(|place| place.node).collect();
-        // Who was given needs no second place, who is no member any more none, and who moved another one.
+        // Who was given needs no second place, who is no member any more none, and who moved
+        // another one.
         let is_named = |place: &Place| {
             members.iter().any(|member| {
                 Some(member.node) == place.node && member.admin.as_ref() == Some(&place.address)

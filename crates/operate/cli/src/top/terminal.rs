@@ -1,5 +1,5 @@
-//! The terminal is taken, and always given back as it was: at the end, at an error, at a panic, at a signal, and while
-//! this is stopped.
+//! The terminal is taken, and always given back as it was: at the end, at an error, at a panic, at
+//! a signal, and while this is stopped.
 
 use std::{
     io::{self, Stdout, Write as _},

@@ -28,8 +28,8 @@ fn clean_all(value: &mut Value) {
     }
 }
 
-/// White space is a space, what a terminal would obey is a replacement character, and what has no width is left out:
-/// it turns text around, or piles up on one cell.
+/// White space is a space, what a terminal would obey is a replacement character, and what has no
+/// width is left out: it turns text around, or piles up on one cell.
 pub(super) fn clean(text: &str) -> String {
     let shown = |c: char| match c {
         c if c.is_whitespace() => Some(' '),

@@ -1,4 +1,5 @@
-//! The example rules of docs/operate/alerts.md, and the table of metrics of docs/operate.md, name what nodes say.
+//! The example rules of docs/operate/alerts.md, and the table of metrics of docs/operate.md, name
+//! what nodes say.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -239,7 +240,8 @@ fn rules_and_table_name_metrics_and_labels_that_nodes_have() {
     }
 }
 
-/// The rule about removed nodes can come true: such a node goes on saying so until it is switched off.
+/// The rule about removed nodes can come true: such a node goes on saying so until it is switched
+/// off.
 #[test]
 fn a_removed_node_says_so_in_its_metrics() {
     let cluster = Cluster::start(3, &[]);

@@ -1,5 +1,5 @@
-//! Backups on real processes: taken under load, restored as a new cluster that others join, refused when
-//! anything is wrong with them.
+//! Backups on real processes: taken under load, restored as a new cluster that others join, refused
+//! when anything is wrong with them.
 
 use std::{
     fs,
@@ -80,8 +80,8 @@ fn set(link: &mut Link, key: &str, value: &str) {
     assert_eq!(link.ask(&["SET", key, value]).unwrap(), ok());
 }
 
-/// [restore-1] Every write that was acknowledged before the backup began is in the new cluster; who belongs to the old one,
-/// node or client, is a stranger there.
+/// [restore-1] Every write that was acknowledged before the backup began is in the new cluster; who
+/// belongs to the old one, node or client, is a stranger there.
 fn restored_from(store: &str) {
     let mut cluster = Cluster::start(3, &["--store", store]);
     let folder = TempDir::new().unwrap();

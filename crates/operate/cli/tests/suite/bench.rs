@@ -169,8 +169,9 @@ fn a_running_cluster_is_measured_from_outside() {
     assert!(error["error"]["message"].as_str().unwrap().contains("the cluster is durable"));
 }
 
-/// All nodes die in the first of two repetitions: the second one cannot begin. What the first one saw is in the files,
-/// in the table or in the document, with the reason, and nothing is called a result.
+/// All nodes die in the first of two repetitions: the second one cannot begin. What the first one
+/// saw is in the files, in the table or in the document, with the reason, and nothing is called a
+/// result.
 #[test]
 fn a_cluster_that_dies_leaves_a_row_that_says_so() {
     for to_stdout in [false, true] {
@@ -285,7 +286,8 @@ fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
 fn writers_of_byte_streams_are_measured() {
     let more: [(&[&str], Option<&str>); 4] = [
         (&["--streams", "3", "--write-size", "1000", "--rate", "1000000"], None),
-        // Writes as fast as they are taken have a bare program beside them, small volatile ones a sink.
+        // Writes as fast as they are taken have a bare program beside them, small volatile ones a
+        // sink.
         (&["--raw", "--durability", "volatile", "--nodes", "1"], Some("bare program")),
         (
             &["--gather", "--durability", "volatile", "--write-size", "64", "--streams", "2"],
@@ -532,8 +534,8 @@ fn a_modelled_flush_is_under_the_cluster_too() {
     }
 }
 
-/// An interrupt ends the nodes and removes their folder, too, and leaves no empty report; the code says
-/// that it was one.
+/// An interrupt ends the nodes and removes their folder, too, and leaves no empty report; the code
+/// says that it was one.
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     let [folder, reports] = [(); 2].map(|()| tempfile::tempdir().unwrap());

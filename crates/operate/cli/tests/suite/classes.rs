@@ -1,5 +1,5 @@
-//! Clients that want more than their cluster's class, or less, on real processes ([class-2], [last-3] to [last-5], [less-2] to
-//! [less-5]).
+//! Clients that want more than their cluster's class, or less, on real processes ([class-2],
+//! [last-3] to [last-5], [less-2] to [less-5]).
 
 use std::{
     io::{Read as _, Write as _},
@@ -47,7 +47,8 @@ fn recovers(data: &Path, cluster: &str, key: &str) -> bool {
     link.ask(&["GET", key]).unwrap() == Reply::Bulk("1".to_owned())
 }
 
-/// Nobody waits for disks but who asks; and what was told to be durable is found when all nodes were killed at once.
+/// Nobody waits for disks but who asks; and what was told to be durable is found when all nodes
+/// were killed at once.
 #[test]
 fn a_client_of_a_volatile_cluster_is_told_when_its_write_is_on_disks() {
     let flush = FLUSH.as_millis().to_string();
@@ -117,7 +118,8 @@ fn reply(stream: &mut TcpStream) -> Vec<u8> {
     reply
 }
 
-/// Nobody waits for a disk who asks for memory; and a reply at the cluster's class says that what came before is decided.
+/// Nobody waits for a disk who asks for memory; and a reply at the cluster's class says that what
+/// came before is decided.
 #[test]
 fn a_client_of_a_durable_cluster_is_told_when_its_command_is_in_memory() {
     let flush = FLUSH.as_millis().to_string();

@@ -1,5 +1,5 @@
-//! Clients that mean no good, or do not know better, against a real node: it keeps its memory, and the
-//! others do not notice.
+//! Clients that mean no good, or do not know better, against a real node: it keeps its memory, and
+//! the others do not notice.
 
 use std::{
     fs,
@@ -120,7 +120,8 @@ fn clients_that_do_not_finish_cost_no_more_than_their_memory() {
     assert_eq!(reply, expected);
 }
 
-/// What a page in a browser can send is closed before its body is looked at, with one line for many.
+/// What a page in a browser can send is closed before its body is looked at, with one line for
+/// many.
 #[test]
 fn a_web_page_cannot_write() {
     let (_folder, node) = serve(&[]);

@@ -1,8 +1,8 @@
-//! `quorate restore` and `quorate recover`, killed while they work: what they leave is used by nobody, and the same
-//! command again ends it.
+//! `quorate restore` and `quorate recover`, killed while they work: what they leave is used by
+//! nobody, and the same command again ends it.
 //!
-//! They are run in slices, and looked at while they stand still between two: so each moment that a folder shows
-//! can be told from the next, on any machine.
+//! They are run in slices, and looked at while they stand still between two: so each moment that a
+//! folder shows can be told from the next, on any machine.
 
 use std::{
     fs,
@@ -65,8 +65,8 @@ fn serves(data: &Path, peer: &str) -> String {
     status["cluster"].as_str().unwrap().to_owned()
 }
 
-/// Runs the command in slices until the folder shows what is looked for, and kills it there; false if it ended
-/// before.
+/// Runs the command in slices until the folder shows what is looked for, and kills it there; false
+/// if it ended before.
 fn killed_when(arguments: &[&str], mut shows: impl FnMut() -> bool) -> bool {
     let mut command = Command::new(program());
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -16,7 +16,8 @@ use quorate_client::Reply;
 const LIMIT: usize = 256;
 /// What a crowd leaves free: what the store needs now and then.
 const SPARE: usize = 64;
-/// A record fills most of a segment of 64 KiB, so this makes more segments than there are descriptors.
+/// A record fills most of a segment of 64 KiB, so this makes more segments than there are
+/// descriptors.
 const VALUE_BYTES: usize = 40 << 10;
 const WRITES: usize = LIMIT + 50;
 

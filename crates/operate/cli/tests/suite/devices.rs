@@ -1,5 +1,5 @@
-//! Devices of nodes, as users see them. Without root, or where no program may be loaded into the kernel, that is skipped,
-//! in print.
+//! Devices of nodes, as users see them. Without root, or where no program may be loaded into the
+//! kernel, that is skipped, in print.
 
 use std::{env, fs};
 
@@ -20,8 +20,9 @@ fn skip(why: &str) {
     eprintln!("skipped: devices in the kernel: {why}");
 }
 
-/// [offload-8], [offload-12] A leader is killed with SIGKILL while its device votes on, and comes back to it; nothing that was acknowledged
-/// is lost, and nothing of the demo is left on the machine.
+/// [offload-8], [offload-12] A leader is killed with SIGKILL while its device votes on, and comes
+/// back to it; nothing that was acknowledged is lost, and nothing of the demo is left on the
+/// machine.
 #[test]
 fn the_demo_in_the_kernel_loses_nothing() {
     let words = ["demo", "--plane", "kernel", "--seconds", "4", "--json"];
@@ -41,8 +42,8 @@ fn the_demo_in_the_kernel_loses_nothing() {
     assert!(acknowledged > 100 && votes > 30, "{json}");
 }
 
-/// [offload-11], [offload-15] A client outside: a learner whose commands go to the leader's device by frames, and which
-/// learns by what that counted.
+/// [offload-11], [offload-15] A client outside: a learner whose commands go to the leader's device
+/// by frames, and which learns by what that counted.
 #[test]
 fn a_learner_submits_and_learns_by_frames() {
     let flags = ["--durability", "volatile", "--device", "udp"];
@@ -74,7 +75,8 @@ fn a_learner_submits_and_learns_by_frames() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
-/// A box, a thread and a node without a device behind the page of the demo; `cargo xtask page` presses its buttons.
+/// A box, a thread and a node without a device behind the page of the demo; `cargo xtask page`
+/// presses its buttons.
 #[test]
 fn the_demo_with_a_page_loses_nothing() {
     let words = ["demo", "--devices", "--plane", "tcp", "--seconds", "3", "--json"];
@@ -102,8 +104,9 @@ fn process_of(cluster: &mut Cluster, id: u32, program: &str) -> Option<u32> {
     })
 }
 
-/// [offload-9], [offload-12] Programs for switches give out slots and vote for nodes. One is killed with its memory while it
-/// works: nothing that was acknowledged is lost, and it is used again when it is back.
+/// [offload-9], [offload-12] Programs for switches give out slots and vote for nodes. One is killed
+/// with its memory while it works: nothing that was acknowledged is lost, and it is used again when
+/// it is back.
 #[test]
 fn boxes_give_out_slots_and_may_lose_their_memory() {
     let mut cluster = Cluster::start(3, &["--device", "p4"]);
@@ -136,7 +139,8 @@ fn boxes_give_out_slots_and_may_lose_their_memory() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
-/// One votes by a program for switches, one by a thread, one by itself: whoever leads, devices and node work together.
+/// One votes by a program for switches, one by a thread, one by itself: whoever leads, devices and
+/// node work together.
 #[test]
 fn groups_are_mixed() {
     let mut nodes = Nodes::none("quorate-test-").unwrap();

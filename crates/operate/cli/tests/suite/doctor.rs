@@ -256,7 +256,8 @@ fn members_hear_each_other() {
     cluster.wait_until_all_serve();
 }
 
-/// What helpers get of a running node: every page of it, and the log that was named; no byte of what was planted.
+/// What helpers get of a running node: every page of it, and the log that was named; no byte of
+/// what was planted.
 #[test]
 fn a_bundle_has_everything_but_secrets() {
     let cluster = Cluster::start(1, &[]);

@@ -79,8 +79,9 @@ fn keys_on_disk_are_there_after_a_kill() {
     assert_eq!(now(&address), before);
 }
 
-/// Auth is on in this snapshot of etcd, whose passwords fit nothing here: nobody could log in, so nothing is written. With a
-/// new password of root there is a cluster in which clients have to log in.
+/// Auth is on in this snapshot of etcd, whose passwords fit nothing here: nobody could log in, so
+/// nothing is written. With a new password of root there is a cluster in which clients have to log
+/// in.
 #[test]
 fn a_snapshot_of_etcd_with_users_needs_a_new_password_of_root() {
     let folder = tempfile::tempdir().unwrap();

@@ -101,14 +101,15 @@ fn a_leader_killed_under_load_loses_nothing_acknowledged() {
     check_all_there(&cluster, &keys);
 }
 
-/// The same where the protocol goes by datagrams; where the machine takes no multicast, the next best is used.
-/// [ring-7] Votes find another way when a member of the ring that they take is gone, and so when another is.
+/// The same where the protocol goes by datagrams; where the machine takes no multicast, the next
+/// best is used. [ring-7] Votes find another way when a member of the ring that they take is gone,
+/// and so when another is.
 #[test]
 fn members_of_a_ring_killed_lose_nothing_acknowledged() {
     let flags = ["--store", "memory", "--plane", "multicast", "--votes", "ring"];
     let mut cluster = Cluster::start(5, &flags);
-    // On a busy machine a ring breaks at once, and the next one is put off, up to a minute: that one was laid is sure,
-    // that one stands at a moment is not.
+    // On a busy machine a ring breaks at once, and the next one is put off, up to a minute: that
+    // one was laid is sure, that one stands at a moment is not.
     wait_long_for("a ring", || {
         let laid = |node| cluster.nodes.metric(node, "quorate_rings_laid_total").ok();
         (1..=5).any(|node| laid(node) > Some(0)).then_some(())
@@ -145,7 +146,8 @@ fn a_leader_killed_on_planes_of_packets_loses_nothing_acknowledged() {
     }
 }
 
-/// [offload-9], [offload-12] Phase 2 in threads beside the nodes: a leader is killed with its device, the others fence theirs and go on.
+/// [offload-9], [offload-12] Phase 2 in threads beside the nodes: a leader is killed with its
+/// device, the others fence theirs and go on.
 #[test]
 fn a_leader_killed_with_its_device_loses_nothing_acknowledged() {
     let mut cluster = Cluster::start(3, &["--store", "memory", "--device", "udp"]);
@@ -338,9 +340,10 @@ fn forgot_votes(cluster: &mut Cluster, why: &str) {
     assert!(said.contains(why), "{said}");
 }
 
-/// [volatile-1] A write is acknowledged by nodes 1 and 2; node 1 comes back without its log, as when the
-/// disk of the log is not mounted, and node 3 without having heard of the write. They are no majority:
-/// one of them has forgotten what it voted for. With node 2 the write is there again, everywhere.
+/// [volatile-1] A write is acknowledged by nodes 1 and 2; node 1 comes back without its log, as
+/// when the disk of the log is not mounted, and node 3 without having heard of the write. They are
+/// no majority: one of them has forgotten what it voted for. With node 2 the write is there again,
+/// everywhere.
 #[test]
 fn a_node_without_its_log_does_not_help_to_forget() {
     for store in ["memory", "lsm"] {
@@ -378,8 +381,8 @@ fn a_node_without_its_log_does_not_help_to_forget() {
     }
 }
 
-/// [volatile-1] The log of node 1 is put back from a copy, as somebody may do it who means well; its store
-/// is not. It has forgotten votes, and the store tells.
+/// [volatile-1] The log of node 1 is put back from a copy, as somebody may do it who means well;
+/// its store is not. It has forgotten votes, and the store tells.
 #[test]
 fn a_log_older_than_its_store_is_found_out() {
     let mut cluster = Cluster::start(3, &[]);

@@ -1,11 +1,13 @@
-//! Folders that other versions of the program left: each is opened, found to have everything, and gone on with.
+//! Folders that other versions of the program left: each is opened, found to have everything, and
+//! gone on with.
 //!
-//! `testdata/formats/v1-…` were written by the last version whose logs could not be trimmed: nodes of a cluster of
-//! one, two lives each, the first of which was killed. `v2-…` were written by the version of November 2026: nodes
-//! that joined by the log, have leases, a snapshot and an address book with somebody who was removed; killed.
-//! `REWRITE=1` writes those of `v2` again. A fixture is one file, without the zeros that most of a log consists of:
-//! lines `file PATH BYTES`, and for what is not zero in it `at OFFSET BYTES`, and these bytes; before them a session
-//! of that cluster, and how many records the log has.
+//! `testdata/formats/v1-…` were written by the last version whose logs could not be trimmed: nodes
+//! of a cluster of one, two lives each, the first of which was killed. `v2-…` were written by the
+//! version of November 2026: nodes that joined by the log, have leases, a snapshot and an address
+//! book with somebody who was removed; killed. `REWRITE=1` writes those of `v2` again. A fixture is
+//! one file, without the zeros that most of a log consists of: lines `file PATH BYTES`, and for
+//! what is not zero in it `at OFFSET BYTES`, and these bytes; before them a session of that
+//! cluster, and how many records the log has.
 
 use std::{
     env, fs,

@@ -1,4 +1,5 @@
-//! A node on a file system that is really full: it waits, says so, loses nothing, and goes on by itself.
+//! A node on a file system that is really full: it waits, says so, loses nothing, and goes on by
+//! itself.
 //!
 //! The file system is a small one in memory, in a mount namespace of its own. Where there are no
 //! namespaces the tests are skipped, in print.
@@ -109,7 +110,8 @@ impl Disk {
         Path::new(&format!("/proc/{}/root", self.holder.id())).join(inside)
     }
 
-    /// Takes all the room that there is: at once what can be had at once, and what is left by blocks.
+    /// Takes all the room that there is: at once what can be had at once, and what is left by
+    /// blocks.
     fn fill(&self) {
         let mut file =
             File::options().create(true).append(true).open(self.path("balloon")).unwrap();
@@ -265,8 +267,8 @@ fn a_disk_that_fills_up_again_and_again_loses_nothing() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// One node of three: the others go on without it, it says why it does not, and all that was acknowledged is on
-/// its disk in the end.
+/// One node of three: the others go on without it, it says why it does not, and all that was
+/// acknowledged is on its disk in the end.
 #[test]
 fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     let Some(disk) = Disk::make(1200) else { return };
@@ -332,8 +334,8 @@ fn a_disk_that_fills_up_during_a_snapshot_delays_one_node() {
     assert!(!disk.log().contains("panicked"));
 }
 
-/// The leader of three: the others have room and are a quorum, so writes go on, and another node leads. The store
-/// shares the disk, as it does with users.
+/// The leader of three: the others have room and are a quorum, so writes go on, and another node
+/// leads. The store shares the disk, as it does with users.
 #[test]
 fn a_leader_on_a_full_disk_hands_over() {
     for (store, durability) in [("lsm", "durable"), ("memory", "durable"), ("memory", "volatile")] {
@@ -389,8 +391,8 @@ fn a_leader_on_a_full_disk_hands_over() {
     }
 }
 
-/// Writes large values through a node until it is told to stop: the longest time between two that were taken, and how
-/// many were.
+/// Writes large values through a node until it is told to stop: the longest time between two that
+/// were taken, and how many were.
 fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
     let (mut last, mut longest, mut number) = (Instant::now(), Duration::ZERO, 0);
     let options = Options {
@@ -412,7 +414,8 @@ fn longest_gap(address: &str, enough: &AtomicBool) -> (Duration, u32) {
     (longest.max(last.elapsed()), number)
 }
 
-/// Nobody who writes a stream sees more than that it takes longer, also if the node is killed meanwhile.
+/// Nobody who writes a stream sees more than that it takes longer, also if the node is killed
+/// meanwhile.
 #[test]
 fn a_stream_waits_for_room_and_goes_on() {
     let Some(disk) = Disk::make(1500) else { return };

@@ -166,7 +166,8 @@ impl Way {
     }
 }
 
-/// Head and body; `None` for a connection without a request. The server is to close behind its answer.
+/// Head and body; `None` for a connection without a request. The server is to close behind its
+/// answer.
 fn read_request(stream: &mut TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut text = String::new();
@@ -186,8 +187,8 @@ fn read_request(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// [join-2] SIGKILL before it is asked, before the answer comes, behind it, and while it catches up: it goes on,
-/// and never takes a second id.
+/// [join-2] SIGKILL before it is asked, before the answer comes, behind it, and while it catches
+/// up: it goes on, and never takes a second id.
 #[test]
 fn a_joiner_that_is_killed_at_any_step_goes_on_with_the_same_id() {
     let folder = TempDir::new().unwrap();
@@ -315,8 +316,9 @@ fn a_joiner_waits_until_there_is_a_cluster() {
     assert_eq!(wait_end(&mut four).code(), Some(0));
 }
 
-/// The members of the founding record are all gone: who joins is told where the others are, and believes no
-/// older word of its log. And an address that means everywhere is told as one that leads somewhere.
+/// The members of the founding record are all gone: who joins is told where the others are, and
+/// believes no older word of its log. And an address that means everywhere is told as one that
+/// leads somewhere.
 #[test]
 fn a_cluster_outlives_its_founder() {
     let folder = TempDir::new().unwrap();

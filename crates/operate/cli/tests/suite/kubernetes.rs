@@ -1,4 +1,5 @@
-//! packaging/kubernetes/quorate.yaml and the binary: every flag exists and is understood, ports and names agree.
+//! packaging/kubernetes/quorate.yaml and the binary: every flag exists and is understood, ports and
+//! names agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 

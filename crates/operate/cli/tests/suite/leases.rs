@@ -1,5 +1,5 @@
-//! `--reads lease` on real processes: a leader that is stopped for longer than its lease, in the middle of its
-//! work, answers no read that came meanwhile with what it had before ([read-6]).
+//! `--reads lease` on real processes: a leader that is stopped for longer than its lease, in the
+//! middle of its work, answers no read that came meanwhile with what it had before ([read-6]).
 
 use std::{
     collections::VecDeque,
@@ -19,8 +19,8 @@ const FLAGS: [&str; 4] = ["--reads", "lease", "--election-ms", "300-600"];
 const ROUNDS: u64 = 12;
 /// Connections that ask it all the time: wherever it is stopped, it is at work on their reads.
 const READERS: usize = 4;
-/// Reads of a connection that are on their way at a time, and so many more while the leader is stopped: they lie
-/// in a socket that it may have been about to read from.
+/// Reads of a connection that are on their way at a time, and so many more while the leader is
+/// stopped: they lie in a socket that it may have been about to read from.
 const OUTSTANDING: usize = 64;
 const GET: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n";
 
@@ -128,7 +128,8 @@ fn set(cluster: &Cluster, from: u32, value: u64) {
     client.run(&[b"SET", b"x", value.as_bytes()]).unwrap();
 }
 
-/// One pause; how many connections found what was written meanwhile. `None`: another node led before.
+/// One pause; how many connections found what was written meanwhile. `None`: another node led
+/// before.
 fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
     let leader = cluster.leader();
     let address = cluster.clients()[leader as usize - 1].clone();
@@ -142,13 +143,15 @@ fn pause(cluster: &mut Cluster, value: u64) -> Option<usize> {
             scope.spawn(|| round.read_on(&address, value + 1));
         }
         wait_for("reads", || (round.answered.load(SeqCst) > 1000).then_some(()));
-        // Its lease is what answers, unless leadership moved meanwhile, as it may on a busy machine.
+        // Its lease is what answers, unless leadership moved meanwhile, as it may on a busy
+        // machine.
         if leased(cluster, leader) == before {
             round.stop.store(true, SeqCst);
             return;
         }
         cluster.nodes.pause(leader).unwrap();
-        // Another one leads, and takes a write: the lease is over. The client knows the others only.
+        // Another one leads, and takes a write: the lease is over. The client knows the others
+        // only.
         set(cluster, 1 + leader % 3, value + 1);
         round.floor.store(value + 1, SeqCst);
         round.outstanding.store(2 * OUTSTANDING, SeqCst);

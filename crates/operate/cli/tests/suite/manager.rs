@@ -165,8 +165,8 @@ fn a_node_says_when_it_is_ready_what_it_is_and_that_it_stops() {
     assert_eq!(after.len(), 2, "{after:#?}");
 }
 
-/// It listens, and waits for the node that founds the cluster, as long as that takes: the manager must neither wait for more
-/// nor take it for dead.
+/// It listens, and waits for the node that founds the cluster, as long as that takes: the manager
+/// must neither wait for more nor take it for dead.
 #[test]
 fn a_node_that_waits_for_another_is_ready_and_turns() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,8 +184,8 @@ fn a_node_that_waits_for_another_is_ready_and_turns() {
     assert!(node.terminate().success());
 }
 
-/// Nobody reads its log lines: the reactor hangs in the next one, as it would where the journal hangs. All other threads go
-/// on, and must say neither that it turns nor that the node is alive.
+/// Nobody reads its log lines: the reactor hangs in the next one, as it would where the journal
+/// hangs. All other threads go on, and must say neither that it turns nor that the node is alive.
 #[test]
 fn a_reactor_that_hangs_is_not_said_to_turn() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,7 +214,8 @@ fn a_reactor_that_hangs_is_not_said_to_turn() {
     wait_for("a node that is alive", || (health() == Some(200)).then_some(()));
 }
 
-/// Nothing can be written to the pipe any more. By another description of it: that of the node stays one that waits.
+/// Nothing can be written to the pipe any more. By another description of it: that of the node
+/// stays one that waits.
 fn fill(pipe: &PipeReader) {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
     let mut writer = OpenOptions::new()

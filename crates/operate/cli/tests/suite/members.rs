@@ -169,7 +169,8 @@ fn of_two_operators_one_wins_and_the_other_is_told() {
     assert_eq!(heavy, won, "{list}");
 }
 
-/// A plan that needs a node that is away waits, says for what, and is cancelled; who follows it is told.
+/// A plan that needs a node that is away waits, says for what, and is cancelled; who follows it is
+/// told.
 #[test]
 fn a_plan_that_waits_is_cancelled() {
     let mut cluster = Cluster::start(3, &[]);
@@ -215,8 +216,8 @@ fn a_plan_that_waits_is_cancelled() {
     assert_eq!(done(&rest, "list")["plan"], Json::Null);
 }
 
-/// The node that was asked, which leads, dies in the middle: the cluster goes on with the plan, and the command
-/// follows it elsewhere.
+/// The node that was asked, which leads, dies in the middle: the cluster goes on with the plan, and
+/// the command follows it elsewhere.
 #[test]
 fn a_plan_and_its_command_outlive_the_leader() {
     let mut cluster = Cluster::start(3, &[]);
@@ -300,7 +301,8 @@ fn start(spec: Spec) -> NodeProcess {
     node
 }
 
-/// Grow from one to three by reserved ids, replace a dead machine, move an address: what each command answers.
+/// Grow from one to three by reserved ids, replace a dead machine, move an address: what each
+/// command answers.
 #[test]
 fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     let folder = tempfile::tempdir().unwrap();
@@ -371,7 +373,8 @@ fn ids_are_reserved_a_machine_is_replaced_and_an_address_moved() {
     drop(three);
 }
 
-/// [level-5] By way of any node: what holds the level back, the raise, and what is said from then on.
+/// [level-5] By way of any node: what holds the level back, the raise, and what is said from then
+/// on.
 #[test]
 fn the_feature_level_is_shown_held_back_and_raised() {
     let mut cluster = Cluster::start(3, &[]);

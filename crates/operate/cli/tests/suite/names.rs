@@ -1,7 +1,8 @@
-//! Nodes that know each other by names: a name that leads elsewhere later is looked up again, and its node found.
+//! Nodes that know each other by names: a name that leads elsewhere later is looked up again, and
+//! its node found.
 //!
-//! Names are those of a file of the test, in place of /etc/hosts, in mount namespaces of the nodes. Where there are none the test
-//! is skipped, in print.
+//! Names are those of a file of the test, in place of /etc/hosts, in mount namespaces of the nodes.
+//! Where there are none the test is skipped, in print.
 
 use std::{
     fs::{self, Permissions},

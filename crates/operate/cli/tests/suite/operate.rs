@@ -1,14 +1,14 @@
-//! The pages of docs/operate do what they say: the commands of their `sh` blocks are run, in order, in one
-//! empty folder.
+//! The pages of docs/operate do what they say: the commands of their `sh` blocks are run, in order,
+//! in one empty folder.
 //!
-//! What is put in place of something: a free port of loopback for each address `10.…:PORT`, an address of loopback that
-//! nobody else uses for each `127.0.0.N`, with its ports as they are, and the cluster's
-//! id for [`SAMPLE_ID`]. `quorate start` goes on beside the commands that follow, which wait until it serves; where a page
-//! uses certificates, they wait until it listens, and the page itself says when to wait for more. Variables that a page
-//! exports are there for all its further commands. What needs a machine of its own to be installed on is not run here, but by
-//! `cargo xtask package check`.
-//! Comments of a page that begin with `<!-- test` have more commands, which a reader sees elsewhere, and lines of
-//! the few other words that [`World::event`] knows.
+//! What is put in place of something: a free port of loopback for each address `10.…:PORT`, an
+//! address of loopback that nobody else uses for each `127.0.0.N`, with its ports as they are, and
+//! the cluster's id for [`SAMPLE_ID`]. `quorate start` goes on beside the commands that follow,
+//! which wait until it serves; where a page uses certificates, they wait until it listens, and the
+//! page itself says when to wait for more. Variables that a page exports are there for all its
+//! further commands. What needs a machine of its own to be installed on is not run here, but by
+//! `cargo xtask package check`. Comments of a page that begin with `<!-- test` have more commands,
+//! which a reader sees elsewhere, and lines of the few other words that [`World::event`] knows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -395,7 +395,8 @@ impl Drop for World {
     }
 }
 
-/// What addresses of this process begin with: all of them are loopback, and no other process listens there.
+/// What addresses of this process begin with: all of them are loopback, and no other process
+/// listens there.
 fn own_network() -> String {
     let id = std::process::id();
     format!("127.{}.{}.", 1 + id / 256 % 255, id % 256)

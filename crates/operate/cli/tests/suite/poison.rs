@@ -1,4 +1,5 @@
-//! Real processes that are asked for what is too large, too long or too odd: an error, and all live on.
+//! Real processes that are asked for what is too large, too long or too odd: an error, and all live
+//! on.
 
 use crate::common::{Cluster, wait_for};
 use quorate_client::{Client, Error, Reply};

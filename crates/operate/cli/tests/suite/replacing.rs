@@ -1,4 +1,5 @@
-//! Newcomers take the places of old nodes while clients write: the short form of `cargo xtask cluster replace`.
+//! Newcomers take the places of old nodes while clients write: the short form of `cargo xtask
+//! cluster replace`.
 
 use crate::common::{Cluster, program, quorate_json, wait_for};
 use quorate_testbed::{

@@ -1,5 +1,6 @@
-//! `quorate scrub` on real processes: what somebody spoils in the files of a running node is noticed, named, and repaired by the
-//! other nodes, while clients write; nothing acknowledged is lost, nothing wrong is served, and the next start needs nobody.
+//! `quorate scrub` on real processes: what somebody spoils in the files of a running node is
+//! noticed, named, and repaired by the other nodes, while clients write; nothing acknowledged is
+//! lost, nothing wrong is served, and the next start needs nobody.
 
 use std::{
     fs::{self, OpenOptions},

@@ -1,5 +1,5 @@
-//! Snapshots and the log on real processes: a node that keeps its data in memory forgets its log's beginning,
-//! and comes back.
+//! Snapshots and the log on real processes: a node that keeps its data in memory forgets its log's
+//! beginning, and comes back.
 
 use std::{fs, path::Path};
 

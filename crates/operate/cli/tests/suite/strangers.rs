@@ -63,8 +63,8 @@ fn said(node: &NodeProcess, what: &str) -> usize {
     text.matches(what).count()
 }
 
-/// [ballot-5] What a stranger proposes in an era that does not exist is voted for, and binds: status, readiness and
-/// log agree on what happened; the others go on.
+/// [ballot-5] What a stranger proposes in an era that does not exist is voted for, and binds:
+/// status, readiness and log agree on what happened; the others go on.
 #[test]
 fn a_promise_to_an_era_that_does_not_exist_is_told() {
     let mut cluster = Cluster::start(3, &[]);

@@ -1,5 +1,5 @@
-//! `quorate stream` against played nodes: what is put is there, whatever happens on the way; every refusal is
-//! clear.
+//! `quorate stream` against played nodes: what is put is there, whatever happens on the way; every
+//! refusal is clear.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! A long stream of bytes through a real group whose nodes are killed on the way: every byte that was acknowledged
-//! is on every node, where it belongs.
+//! A long stream of bytes through a real group whose nodes are killed on the way: every byte that
+//! was acknowledged is on every node, where it belongs.
 
 use std::{
     fs,
@@ -113,7 +113,8 @@ fn nothing_acknowledged_is_lost_without_uring() {
     nothing_is_lost("portable");
 }
 
-/// One stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it, then all at once.
+/// One stream of 256 MiB; its owner is killed when it follows, then the leader, which owns it, then
+/// all at once.
 fn nothing_is_lost(engine: &str) {
     let mut cluster = Cluster::start(NODES, &["--store", "memory", "--stream-engine", engine]);
     let nodes = addresses(&cluster);

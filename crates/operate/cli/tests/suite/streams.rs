@@ -1,4 +1,5 @@
-//! The address for byte streams: whose it is, who is told of it, and that it speaks its own protocol.
+//! The address for byte streams: whose it is, who is told of it, and that it speaks its own
+//! protocol.
 
 use std::{
     fs,
@@ -89,7 +90,8 @@ fn the_address_is_in_the_status() {
     assert_eq!(stream, &node.ready.stream, "{json}");
 }
 
-/// Several nodes of one machine need no flag for streams; but who asks for an address gets it, or an error.
+/// Several nodes of one machine need no flag for streams; but who asks for an address gets it, or
+/// an error.
 #[test]
 fn a_node_without_the_default_address_serves_no_streams_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
@@ -237,7 +239,8 @@ fn nc_puts_a_file() {
     assert!(read(&node, "raw-1-1", 0) == data);
 }
 
-/// The port has no words: who cannot be served is told by a reset, the operator by the log and a number.
+/// The port has no words: who cannot be served is told by a reset, the operator by the log and a
+/// number.
 #[test]
 fn a_raw_client_that_cannot_be_served_is_reset() {
     let folder = tempfile::tempdir().unwrap();

@@ -179,7 +179,8 @@ fn modes(terminal: &OwnedFd) -> String {
     format!("{:?}", tcgetattr(terminal).unwrap())
 }
 
-/// The node that was named dies: the others are watched on, and the banner says how near the end is.
+/// The node that was named dies: the others are watched on, and the banner says how near the end
+/// is.
 #[test]
 fn a_cluster_is_watched_while_a_node_dies() {
     let mut cluster = Cluster::start(3, &[]);

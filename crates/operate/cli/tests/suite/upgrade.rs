@@ -1,5 +1,5 @@
-//! A new version in place of the old one, node by node, while clients write: nothing acknowledged is lost, and no client that
-//! repeats sees an error.
+//! A new version in place of the old one, node by node, while clients write: nothing acknowledged
+//! is lost, and no client that repeats sees an error.
 
 use std::{
     fs,
@@ -13,8 +13,8 @@ use quorate_testbed::writers::Writers;
 /// Writes that are acknowledged between two steps.
 const STEP: u64 = 100;
 
-/// Puts a new file in place of the binary as package managers do, and says which one it is. The old file lives on in the
-/// processes that it runs in.
+/// Puts a new file in place of the binary as package managers do, and says which one it is. The old
+/// file lives on in the processes that it runs in.
 fn replace(binary: &Path) -> u64 {
     let new = binary.with_extension("new");
     fs::copy(program(), &new).unwrap();

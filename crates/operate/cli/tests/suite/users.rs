@@ -1,5 +1,5 @@
-//! Users on real nodes: the first admin, roles by password at every door, what is taken away, restarts, what is written
-//! down, and that no password is.
+//! Users on real nodes: the first admin, roles by password at every door, what is taken away,
+//! restarts, what is written down, and that no password is.
 
 use std::{
     fs,
@@ -342,7 +342,8 @@ fn users_survive_restarts_of_all_and_move_with_a_backup() {
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stdout));
 }
 
-/// [access-4] Who is away would let everybody in for a while after coming back, and nothing there knows better.
+/// [access-4] Who is away would let everybody in for a while after coming back, and nothing there
+/// knows better.
 #[test]
 fn the_first_user_is_refused_while_a_node_is_away() {
     let mut cluster = Guarded::start(&["--store", "memory"]);

@@ -38,7 +38,8 @@ fn links_are_as_slow_and_as_narrow_as_they_say() {
     assert!(note(&document, "emulated WAN half").contains("25 ms one way"));
 }
 
-/// [offload-22] [offload-24] A client that speaks frames: nothing is lost, and devices give out the slots.
+/// [offload-22] [offload-24] A client that speaks frames: nothing is lost, and devices give out the
+/// slots.
 #[test]
 fn commands_by_frames_are_executed() {
     let arguments = ["bench", "log", "--lan", "10gbit", "--outstanding", "8"];
@@ -104,7 +105,8 @@ fn bare_senders_reach_bare_receivers_on_a_segment() {
     assert!(note(&document, "emulated segment").contains("100 Mbit/s"));
 }
 
-/// Nodes with and without devices, by a short name: a row that is a result had its slots from devices.
+/// Nodes with and without devices, by a short name: a row that is a result had its slots from
+/// devices.
 #[test]
 fn planes_and_devices_stand_beside_published_figures() {
     let arguments = ["bench", "paper", "kernel-table2", "--quick", "--json"];

@@ -1,8 +1,8 @@
-//! Real nodes with certificates: everybody who belongs to them is served, whoever does not is refused at every door,
-//! and what proves who somebody is can be exchanged while all run.
+//! Real nodes with certificates: everybody who belongs to them is served, whoever does not is
+//! refused at every door, and what proves who somebody is can be exchanged while all run.
 //!
-//! A program of its own: a process asks operators' addresses with one certificate ([`quorate_admin::client`]), and the other
-//! tests ask without.
+//! A program of its own: a process asks operators' addresses with one certificate
+//! ([`quorate_admin::client`]), and the other tests ask without.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
 #[path = "../suite/common/mod.rs"]
@@ -176,7 +176,8 @@ fn who_belongs_to_a_cluster_is_served_at_every_door() {
     );
 }
 
-/// Replies longer than a record, too; without a certificate, or with that of others, there is no result.
+/// Replies longer than a record, too; without a certificate, or with that of others, there is no
+/// result.
 #[test]
 fn a_load_is_offered_by_who_belongs_to_the_cluster() {
     let others = TempDir::new().unwrap();
@@ -279,7 +280,8 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     let mut joining = Vec::new();
     let join = Join { node: NodeId(2), nonce: 1, list_hash: 0 };
     encode(Member::first(2), &Frame::Join(join), &mut joining).unwrap();
-    // The head of a record of the handshake that is longer than any may be, and one that never ends.
+    // The head of a record of the handshake that is longer than any may be, and one that never
+    // ends.
     let oversized = [&[0x16, 3, 1, 0xff, 0xff][..], &[1; 20_000]].concat();
     let endless = [&[0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[0; 0x4000 - 4]].concat();
     // A hello of SSL 3, and a session of TLS 1.0 that asks to be renegotiated.
@@ -386,8 +388,8 @@ fn strangers_are_refused_at_every_door_and_learn_nothing() {
     }
 }
 
-/// [access-1] One name in the certificate, one role at every door; and a button of the page, which another node does, is no
-/// way around that.
+/// [access-1] One name in the certificate, one role at every door; and a button of the page, which
+/// another node does, is no way around that.
 #[test]
 fn a_certificate_is_a_user_with_a_role_at_every_door() {
     let cluster = Cluster::start(3, &["--store", "memory", "--stream-raw", "127.0.0.1:0"]);
@@ -609,8 +611,8 @@ fn an_expired_certificate_is_an_error_until_it_is_renewed() {
     wait_for("no error", || error()?.is_none().then_some(()));
 }
 
-/// [lie-3] What peers remember of a node's log is told to who has its certificate: a folder that was set back to what
-/// it was yesterday is noticed, and comes back as another incarnation.
+/// [lie-3] What peers remember of a node's log is told to who has its certificate: a folder that
+/// was set back to what it was yesterday is noticed, and comes back as another incarnation.
 #[test]
 fn a_folder_that_was_set_back_is_noticed_by_peers_with_certificates() {
     let mut cluster = Cluster::start(3, &["--store", "memory"]);

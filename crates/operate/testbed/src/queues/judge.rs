@@ -1,8 +1,9 @@
 //! What is wrong with what clients of queues saw.
 //!
-//! Each element is taken once, and never one that nobody pushed; an element whose push was acknowledged is taken or left,
-//! unless a command to take one had no answer, which may have taken one along; and of two elements, one of which was pushed
-//! before the other was begun to be, the later one is not taken before the earlier one was asked for.
+//! Each element is taken once, and never one that nobody pushed; an element whose push was
+//! acknowledged is taken or left, unless a command to take one had no answer, which may have taken
+//! one along; and of two elements, one of which was pushed before the other was begun to be, the
+//! later one is not taken before the earlier one was asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -181,13 +182,15 @@ impl History {
     }
 }
 
-/// First in, first out, as far as clients can tell: what lasts may happen at any moment while it lasts.
+/// First in, first out, as far as clients can tell: what lasts may happen at any moment while it
+/// lasts.
 fn in_order(
     queue: usize,
     pushes: &BTreeMap<&str, &Push>,
     went: &BTreeMap<&str, (u64, u64)>,
 ) -> Result<(), String> {
-    // Those that were there in the order in which that was sure; each may not be asked for after a later one came out.
+    // Those that were there in the order in which that was sure; each may not be asked for after a
+    // later one came out.
     let both = pushes.values().filter_map(|push| {
         let (call, end) = went.get(push.element.as_str())?;
         Some((*push, *call, *end))

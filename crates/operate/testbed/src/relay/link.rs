@@ -1,8 +1,8 @@
 //! The law of one link: a bounded queue, a rate, a delay.
 //!
 //! A packet waits until all before it have been sent, is sent at the link's rate, and arrives the
-//! delay after its last bit was sent. What finds the queue full is dropped (tail drop). Nothing else
-//! happens: no jitter, no loss, no reordering. Times are nanoseconds, and given by the caller.
+//! delay after its last bit was sent. What finds the queue full is dropped (tail drop). Nothing
+//! else happens: no jitter, no loss, no reordering. Times are nanoseconds, and given by the caller.
 
 /// Nanoseconds since some start.
 pub type Nanos = u64;

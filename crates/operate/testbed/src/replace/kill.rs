@@ -95,9 +95,9 @@ struct Trial<'a> {
     from: u64,
 }
 
-/// Replaces a node of a cluster of three; somebody is killed on the way and started again. Whoever was replaced is
-/// out afterwards: it has applied its own removal, and does not start any more; or it came back too late for that,
-/// and the others tell it, and do not let it in.
+/// Replaces a node of a cluster of three; somebody is killed on the way and started again. Whoever
+/// was replaced is out afterwards: it has applied its own removal, and does not start any more; or
+/// it came back too late for that, and the others tell it, and do not let it in.
 pub fn one(
     nodes: &mut Nodes,
     program: &Path,
@@ -173,7 +173,8 @@ impl Trial<'_> {
         members(&self.nodes.all()[who as usize - 1].ready.admin)
     }
 
-    /// Looks without rest: some steps last a few milliseconds. Says how many eras of the plan are in force.
+    /// Looks without rest: some steps last a few milliseconds. Says how many eras of the plan are
+    /// in force.
     fn watch(&self, at: Moment) -> io::Result<u64> {
         let until = Instant::now() + PATIENCE;
         let said = |what: &str| self.nodes.log(self.new).contains(what).then_some(0);
@@ -241,7 +242,8 @@ impl Trial<'_> {
         Ended::of(&ended.stdout)?.reached().map(|_| ())
     }
 
-    /// Those who stay vote with equal weight, and every id belongs to a node or to one that was removed.
+    /// Those who stay vote with equal weight, and every id belongs to a node or to one that was
+    /// removed.
     fn check_members(&self) -> io::Result<()> {
         let mut staying = self.nodes.ids();
         staying.retain(|id| *id != self.old);

@@ -38,7 +38,8 @@ pub enum Harm {
     StopFollower,
 }
 
-/// Something that happens to the links between nodes; clients still reach all of them, unless an interface is down.
+/// Something that happens to the links between nodes; clients still reach all of them, unless an
+/// interface is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rupture {
     /// The leader and the others do not hear each other.
@@ -189,7 +190,8 @@ impl Plan {
         }
     }
 
-    /// The nodes behind these are learners: they are harmed in one of four steps, and votes in the others.
+    /// The nodes behind these are learners: they are harmed in one of four steps, and votes in the
+    /// others.
     pub const fn with_voters(&mut self, voters: u32) {
         self.voters = voters;
     }
@@ -220,8 +222,8 @@ impl Plan {
         }
     }
 
-    /// Lets a step happen; everything runs, is joined and serves again when it returns. Says how long
-    /// that took after the last fault.
+    /// Lets a step happen; everything runs, is joined and serves again when it returns. Says how
+    /// long that took after the last fault.
     pub fn play(
         &mut self,
         step: Step,

@@ -108,8 +108,8 @@ fn mixed(mut client: Client, mut dice: Dice) -> Seen {
     client.seen
 }
 
-/// Asks for all keys at once: a node that wakes up, or is cut off, always has reads to answer, and no
-/// old value may be among the answers.
+/// Asks for all keys at once: a node that wakes up, or is cut off, always has reads to answer, and
+/// no old value may be among the answers.
 fn reading(mut client: Client) -> Seen {
     while !client.shared.stopping() {
         let generation = client.shared.generation();

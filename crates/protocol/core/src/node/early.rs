@@ -1,5 +1,5 @@
-//! Serves clients that want less than the group's class: to hear that a phase-2 quorum has their command in memory, before
-//! any disk has written ([class-2], [less-1] to [less-3]).
+//! Serves clients that want less than the group's class: to hear that a phase-2 quorum has their
+//! command in memory, before any disk has written ([class-2], [less-1] to [less-3]).
 
 use super::Node;
 use crate::{
@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl Node {
-    /// Answers who waits for votes of this node, tells this node's clients, and asks others for them.
+    /// Answers who waits for votes of this node, tells this node's clients, and asks others for
+    /// them.
     pub(super) fn look_early(&mut self, now: Time, effects: &mut Effects) {
         if self.early.is_idle() {
             return;
@@ -52,7 +53,8 @@ impl Node {
         }
     }
 
-    /// [less-2] How far a phase-2 quorum has voted in this ballot, which is that of the own run, by what is known here.
+    /// [less-2] How far a phase-2 quorum has voted in this ballot, which is that of the own run, by
+    /// what is known here.
     fn in_memory_to(&self, ballot: Ballot) -> Slot {
         let (eras, decided_to) = (self.learner.eras(), self.learner.decided_to());
         let (own, run) = (self.options.member, self.voted.run());

@@ -1,4 +1,5 @@
-//! Whom a leader sends its proposals, and when auxiliaries are engaged and retired ([aux-1]–[aux-4]).
+//! Whom a leader sends its proposals, and when auxiliaries are engaged and retired
+//! ([aux-1]–[aux-4]).
 
 use super::Node;
 use crate::{
@@ -73,7 +74,8 @@ impl Node {
         members.iter().any(|voter| voter.auxiliary)
     }
 
-    /// [aux-4] Whether full replicas that form a phase-2 quorum hold everything but what is in flight.
+    /// [aux-4] Whether full replicas that form a phase-2 quorum hold everything but what is in
+    /// flight.
     fn do_without(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -102,8 +104,8 @@ impl Node {
         }
     }
 
-    /// Sends proposals to whom they should go, and to nobody else. Who gets them again gets everything
-    /// undecided ([aux-2]).
+    /// Sends proposals to whom they should go, and to nobody else. Who gets them again gets
+    /// everything undecided ([aux-2]).
     fn spare(&mut self, now: Time, effects: &mut Effects) {
         let idle = self.to_spare(now);
         let again = self.engaging.set_idle(self.era(), idle);
@@ -136,7 +138,8 @@ impl Node {
         idle
     }
 
-    /// Full replicas that form a phase-2 quorum with this node, as few as it takes: those that are ahead.
+    /// Full replicas that form a phase-2 quorum with this node, as few as it takes: those that are
+    /// ahead.
     fn quorum_to_ask(&self, configuration: &Configuration) -> Option<MemberSet> {
         let own = configuration.position(self.options.member)?;
         let there = self.full_replicas(configuration, |peer| peer.connected);

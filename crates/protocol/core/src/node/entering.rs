@@ -1,10 +1,11 @@
 //! Who enters an era by a promise, and when: who has decided what began it ([ballot-5]).
 //!
-//! A promise binds to the era of its ballot. If a leader alone had decided what began that era, and went for good,
-//! whoever had promised could follow no ballot of either era: in the new one nobody may campaign ([ballot-3]), and
-//! those of the old one are below the promise. So phase 1 waits until those who promise know of the era
-//! themselves. Whoever goes on without that leader, as a phase-2 quorum, then has one of them among it; and that
-//! is why votes need not wait: a ballot that proposes has a quorum of such promises.
+//! A promise binds to the era of its ballot. If a leader alone had decided what began that era, and
+//! went for good, whoever had promised could follow no ballot of either era: in the new one nobody
+//! may campaign ([ballot-3]), and those of the old one are below the promise. So phase 1 waits
+//! until those who promise know of the era themselves. Whoever goes on without that leader, as a
+//! phase-2 quorum, then has one of them among it; and that is why votes need not wait: a ballot
+//! that proposes has a quorum of such promises.
 
 use super::Node;
 use crate::{ballot::Ballot, effect::Effects, node_id::NodeId, slot::Slot, time::Time};
@@ -18,10 +19,10 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// [ballot-5] Whether this acceptor may promise this ballot, whose node has decided everything below `from`:
-    /// it is in the ballot's era already, or has decided what began it. An auxiliary, which may not know
-    /// the number of an era, has decided everything below `from`, or was told that full replicas which form
-    /// a quorum have, and hold it.
+    /// [ballot-5] Whether this acceptor may promise this ballot, whose node has decided everything
+    /// below `from`: it is in the ballot's era already, or has decided what began it. An auxiliary,
+    /// which may not know the number of an era, has decided everything below `from`, or was told
+    /// that full replicas which form a quorum have, and hold it.
     pub(super) fn may_enter(&self, ballot: Ballot, from: Slot) -> bool {
         let known = self.learner.eras().era().max(self.acceptor.promised().era);
         let spared = self.is_auxiliary() || self.is_hollow();
@@ -47,8 +48,8 @@ impl Node {
         let Some(Entry { ballot, from }) = self.entry else {
             return;
         };
-        // [decide-3] Who finds the promise in its log must find the decision there too. If this step's own
-        // records tell of it, the next step is early enough.
+        // [decide-3] Who finds the promise in its log must find the decision there too. If this
+        // step's own records tell of it, the next step is early enough.
         let decided_to = self.learner.decided_to();
         if self.pending.restates(decided_to) < decided_to {
             return;

@@ -1,4 +1,5 @@
-//! A member's side of its device: armed by a leader's word, fenced before its promise rises ([offload-5], [offload-8]–[offload-11]).
+//! A member's side of its device: armed by a leader's word, fenced before its promise rises
+//! ([offload-5], [offload-8]–[offload-11]).
 
 use super::Node;
 use crate::{
@@ -35,8 +36,8 @@ impl Node {
         }
         self.follow_leader(now, ballot, effects);
         self.fence.note_begin(begin);
-        // [offload-5] Positions are a function of the ballot: whoever is not in the ballot's era, or not as who it
-        // is now, has none.
+        // [offload-5] Positions are a function of the ballot: whoever is not in the ballot's era,
+        // or not as who it is now, has none.
         let eras = self.learner.eras();
         let known = eras.era() == ballot.era && !self.is_hollow();
         let position = eras.current().position(self.options.member);
@@ -63,7 +64,8 @@ impl Node {
         effects.push(Effect::Device(Order::Arm { ballot, position, floor }));
     }
 
-    /// [offload-3], [offload-14] Below this slot no vote is needed here: decided, and held at the group's class.
+    /// [offload-3], [offload-14] Below this slot no vote is needed here: decided, and held at the
+    /// group's class.
     pub(super) fn device_floor(&self) -> Slot {
         self.learner.decided_to().min(self.held_to())
     }
@@ -101,7 +103,8 @@ impl Node {
         }
     }
 
-    /// [offload-1], [offload-8] The device votes no more, whatever is asked of it from now on; votes that count are read out.
+    /// [offload-1], [offload-8] The device votes no more, whatever is asked of it from now on;
+    /// votes that count are read out.
     pub(super) fn fence_off(&mut self, effects: &mut Effects) {
         if let Some(ballot) = self.fence.begin() {
             // [offload-10] What counts in a durable group is what this node logged.
@@ -111,8 +114,8 @@ impl Node {
         }
     }
 
-    /// [offload-8] Whether nothing outside of this node can vote below this ballot any more. If something might, it is
-    /// fenced, and what needs the promise waits.
+    /// [offload-8] Whether nothing outside of this node can vote below this ballot any more. If
+    /// something might, it is fenced, and what needs the promise waits.
     pub(super) fn is_fenced_for(&mut self, ballot: Ballot, effects: &mut Effects) -> bool {
         let holds = self.fence.holds_for(ballot);
         if !holds {
@@ -135,7 +138,8 @@ impl Node {
         value: Value,
         effects: &mut Effects,
     ) {
-        // What comes late is below the promise, or was read out. A leader votes itself for what is given out.
+        // What comes late is below the promise, or was read out. A leader votes itself for what is
+        // given out.
         let own = self.leading.as_ref().is_some_and(|leading| leading.ballot() == ballot);
         if self.fence.armed() != Some(ballot) || own {
             return;
@@ -186,8 +190,8 @@ impl Node {
         }
     }
 
-    /// [offload-8] A vote of the device is recorded as this acceptor's: no window and no order limits it, since it was
-    /// cast.
+    /// [offload-8] A vote of the device is recorded as this acceptor's: no window and no order
+    /// limits it, since it was cast.
     fn import(&mut self, ballot: Ballot, slot: Slot, value: Value, effects: &mut Effects) {
         let below = slot < self.acceptor.floor() || ballot < self.acceptor.promised();
         if below || self.pending.failed() || slot == Slot(u64::MAX) {
@@ -205,8 +209,9 @@ impl Node {
         self.acceptor.cast(ballot, range, value, record);
     }
 
-    /// [offload-2], [offload-8], [offload-10] Where votes of devices do not count, the run that is told grows by what the device voted
-    /// for, as far as there is no hole. Where they count, nobody has to be told.
+    /// [offload-2], [offload-8], [offload-10] Where votes of devices do not count, the run that is
+    /// told grows by what the device voted for, as far as there is no hole. Where they count,
+    /// nobody has to be told.
     fn extend_run(&mut self, now: Time, ballot: Ballot, effects: &mut Effects) {
         if self.pending.class() == Class::Volatile || self.pending.failed() {
             return;
@@ -249,8 +254,8 @@ impl Node {
         self.follow_counted(effects);
     }
 
-    /// [offload-11] Who has no vote learns what was counted, and for which value. That was proposed in this ballot, so it
-    /// is recorded as a proposal that a learner heard is.
+    /// [offload-11] Who has no vote learns what was counted, and for which value. That was proposed
+    /// in this ballot, so it is recorded as a proposal that a learner heard is.
     pub(super) fn on_told(
         &mut self,
         now: Time,
@@ -276,7 +281,8 @@ impl Node {
         self.on_counted(ballot, SlotRange::one(slot), effects);
     }
 
-    /// [offload-11] In slot order, and only while the configuration that was counted by is the one in force.
+    /// [offload-11] In slot order, and only while the configuration that was counted by is the one
+    /// in force.
     pub(super) fn follow_counted(&mut self, effects: &mut Effects) {
         let decided_to = self.learner.decided_to();
         self.fence.drop_counted_below(decided_to);
@@ -302,7 +308,8 @@ impl Node {
         if self.fence.armed().is_some() {
             self.fence.end();
             if self.pending.class() == Class::Volatile {
-                // [volatile-1] Votes that counted are forgotten: this member neither votes nor promises any more.
+                // [volatile-1] Votes that counted are forgotten: this member neither votes nor
+                // promises any more.
                 effects.explain(Explanation::DeviceForgot);
                 self.on_storage_failed(now, effects);
             } else {
@@ -314,8 +321,9 @@ impl Node {
         }
     }
 
-    /// [offload-12] This node led in this ballot until now. The others heard it a moment ago and would wait out a time-out:
-    /// it leads on in another ballot, or hands over to the one that has most, if it may not.
+    /// [offload-12] This node led in this ballot until now. The others heard it a moment ago and
+    /// would wait out a time-out: it leads on in another ballot, or hands over to the one that has
+    /// most, if it may not.
     pub(super) fn lead_on(&mut self, ballot: Ballot, effects: &mut Effects) {
         if self.may_lead() {
             return self.campaign(Asked::Everybody, Campaign::DeviceLost, effects);

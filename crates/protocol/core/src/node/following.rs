@@ -124,7 +124,8 @@ impl Node {
         let reply = HeartbeatReply {
             ballot: beat.ballot,
             promised: self.acceptor.promised(),
-            // [aux-1] Of what lies below its log an auxiliary tells nobody; what is above, it may have to.
+            // [aux-1] Of what lies below its log an auxiliary tells nobody; what is above, it may
+            // have to.
             decided_to: self.learner.holds_to(),
             held_to: self.held_to(),
             kept_to: self.keeps_to(),
@@ -217,8 +218,9 @@ impl Node {
         let decided_to = self.learner.decided_to();
         let promised = self.acceptor.promised();
         if promised.era > self.learner.eras().era() {
-            // [ballot-3], [ballot-5] It voted in an era that others had entered. Its own ballots are below the
-            // promise, so nobody may learn of that era from it: what began the era is decided somewhere.
+            // [ballot-3], [ballot-5] It voted in an era that others had entered. Its own ballots
+            // are below the promise, so nobody may learn of that era from it: what began the era is
+            // decided somewhere.
             self.catchup.note(decided_to.next(), promised.node);
         }
         if self.needs_state() {

@@ -60,8 +60,8 @@ impl Node {
         self.give_way(now, effects);
     }
 
-    /// A leader that cannot write or apply hands over to a member that can, as soon as there is one. Until then it
-    /// goes on by the votes of the others, as long as it can ([p2-5]).
+    /// A leader that cannot write or apply hands over to a member that can, as soon as there is
+    /// one. Until then it goes on by the votes of the others, as long as it can ([p2-5]).
     pub(super) fn give_way(&mut self, now: Time, effects: &mut Effects) {
         if !self.fitness.gives_way() || self.transfer.is_some() {
             return;
@@ -143,8 +143,8 @@ impl Node {
     }
 
     /// Somebody promised this ballot, above the leader's own. Whether it is that of a node that was
-    /// handed the leadership: there is no competition while it is connected, records its round and the
-    /// others are `enough` to lead meanwhile, and then for the time of an election.
+    /// handed the leadership: there is no competition while it is connected, records its round and
+    /// the others are `enough` to lead meanwhile, and then for the time of an election.
     pub(super) fn lets_lead(
         &mut self,
         now: Time,

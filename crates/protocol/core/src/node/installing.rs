@@ -1,4 +1,5 @@
-//! A snapshot that stands for what this node lacks: who says that one is needed, and what it changes.
+//! A snapshot that stands for what this node lacks: who says that one is needed, and what it
+//! changes.
 
 use alloc::vec::Vec;
 
@@ -13,7 +14,8 @@ use crate::{
 };
 
 impl Node {
-    /// [catch-2] What this node lacks is not in the log of `from` any more. Perhaps in that of another.
+    /// [catch-2] What this node lacks is not in the log of `from` any more. Perhaps in that of
+    /// another.
     pub(super) fn on_below_start(
         &mut self,
         now: Time,
@@ -53,8 +55,9 @@ impl Node {
         }
     }
 
-    /// Whether a snapshot that stands for everything below `to`, with these eras there, is of any use
-    /// to this node, and does not contradict what it knows. To be asked before the durable switch.
+    /// Whether a snapshot that stands for everything below `to`, with these eras there, is of any
+    /// use to this node, and does not contradict what it knows. To be asked before the durable
+    /// switch.
     pub fn may_install(&self, to: Slot, eras: &Eras) -> bool {
         let own = self.learner.eras();
         let later = eras.era() > own.era() || (eras.era() == own.era() && eras == own);
@@ -75,11 +78,11 @@ impl Node {
         self.learner.trim(log_start);
     }
 
-    /// [snap-2] The switch is durable: the snapshot stands for everything below `to`. The promise, and
-    /// votes from there on, stay as they are.
+    /// [snap-2] The switch is durable: the snapshot stands for everything below `to`. The promise,
+    /// and votes from there on, stay as they are.
     ///
-    /// A leader that went on would announce in its ballot what it did not propose in it ([decide-2]);
-    /// a candidate would fill with no-ops what it believes undecided.
+    /// A leader that went on would announce in its ballot what it did not propose in it
+    /// ([decide-2]); a candidate would fill with no-ops what it believes undecided.
     pub(super) fn on_installed(&mut self, now: Time, to: Slot, eras: Eras, effects: &mut Effects) {
         if to <= self.learner.decided_to() && !self.is_hollow() {
             // Catch-up was faster. The log starts there all the same.

@@ -1,5 +1,6 @@
-//! Serves clients that want more than the group's class: finds how much of the decided prefix is on stable storage at a
-//! phase-2 quorum, whatever the group's class ([class-2], [last-1] to [last-4]).
+//! Serves clients that want more than the group's class: finds how much of the decided prefix is on
+//! stable storage at a phase-2 quorum, whatever the group's class ([class-2], [last-1] to
+//! [last-4]).
 
 use super::Node;
 use crate::{
@@ -41,7 +42,8 @@ impl Node {
         self.ask_what_lasts(now, effects);
     }
 
-    /// [last-3] How far everything lasts in the group, by what is known here, where it lasts up to `here_to`.
+    /// [last-3] How far everything lasts in the group, by what is known here, where it lasts up to
+    /// `here_to`.
     fn lasts_to(&self, here_to: Slot) -> Slot {
         let decided_to = self.learner.decided_to();
         if self.pending.class() == Class::Durable {
@@ -150,8 +152,8 @@ mod tests {
         says(node, input)
     }
 
-    /// A node whose vote in one ballot is on stable storage, and whose vote for the value that was decided, in another
-    /// one, is not.
+    /// A node whose vote in one ballot is on stable storage, and whose vote for the value that was
+    /// decided, in another one, is not.
     fn with_a_vote_replaced(class: Class) -> Node {
         let options = Options {
             member: Member::first(1),

@@ -1,4 +1,5 @@
-//! A leader lays the ring that votes take to it, gives it up, and lays another ([ring-1], [ring-7], [ring-10]).
+//! A leader lays the ring that votes take to it, gives it up, and lays another ([ring-1], [ring-7],
+//! [ring-10]).
 
 use alloc::vec::Vec;
 
@@ -90,8 +91,8 @@ impl Node {
         (number > 0).then(|| Message::Lay { ballot, number, members: members.to_vec() })
     }
 
-    /// [ring-1], [ring-10] Whether there may be a ring: one configuration judges everything that is open, and nobody
-    /// is asked for promises or for leadership.
+    /// [ring-1], [ring-10] Whether there may be a ring: one configuration judges everything that is
+    /// open, and nobody is asked for promises or for leadership.
     fn may_lay(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -126,8 +127,9 @@ impl Node {
         members
     }
 
-    /// [ring-1] Members that form a phase-2 quorum, none of them needless, the leader last: those who keep up. The
-    /// leader is there to count; where its own disk is slow, they do without its vote ([ring-7]).
+    /// [ring-1] Members that form a phase-2 quorum, none of them needless, the leader last: those
+    /// who keep up. The leader is there to count; where its own disk is slow, they do without its
+    /// vote ([ring-7]).
     fn choose_ring(&self, now: Time) -> Option<Vec<Member>> {
         let own = self.options.member;
         if let Route::Through(members) = self.laying.wished() {
@@ -169,8 +171,8 @@ impl Node {
         others.then(|| self.leader_last(ring))
     }
 
-    /// Whether a follower can be talked to, is sent what is proposed, and holds what was decided a heartbeat ago, as it
-    /// said lately.
+    /// Whether a follower can be talked to, is sent what is proposed, and holds what was decided a
+    /// heartbeat ago, as it said lately.
     fn keeps_up(&self, now: Time, member: Member) -> bool {
         let lately_us = LATELY_HEARTBEATS * self.options.heartbeat_ms * 1000;
         let peer =
@@ -181,7 +183,8 @@ impl Node {
         })
     }
 
-    /// While this node leads: the nodes that votes come through, itself last; empty if they come straight.
+    /// While this node leads: the nodes that votes come through, itself last; empty if they come
+    /// straight.
     pub fn ring(&self) -> Vec<NodeId> {
         let leads = self.leading.is_some();
         let (_, members) = self.laying.laid();

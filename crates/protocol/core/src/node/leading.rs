@@ -195,12 +195,13 @@ impl Node {
         }
     }
 
-    /// [disk-8] This node cannot read back what it decided, and nobody who is connected has decided it. Those who
-    /// voted for it in an earlier ballot wait for a leader that cannot give it ([decide-2]); without this one, which
-    /// neither campaigns nor promises meanwhile, they decide it anew, and then they can give it.
+    /// [disk-8] This node cannot read back what it decided, and nobody who is connected has decided
+    /// it. Those who voted for it in an earlier ballot wait for a leader that cannot give it
+    /// ([decide-2]); without this one, which neither campaigns nor promises meanwhile, they decide
+    /// it anew, and then they can give it.
     ///
-    /// Only where they are enough by themselves; and where the era was not begun by what they lack: having promised
-    /// a ballot of it, they could not lead in the one before.
+    /// Only where they are enough by themselves; and where the era was not begun by what they lack:
+    /// having promised a ballot of it, they could not lead in the one before.
     pub(super) fn on_found_nowhere(&mut self, now: Time, effects: &mut Effects) {
         let slot = self.learner.holds_to();
         let known_era = slot >= self.learner.eras().since();
@@ -210,9 +211,9 @@ impl Node {
         }
     }
 
-    /// Whether the others that answer this leader, and never said that they have decided this slot, could elect one
-    /// of them, and decide it: who did decide it, and lost it too, may not promise; and who has not come so far could
-    /// not lead.
+    /// Whether the others that answer this leader, and never said that they have decided this slot,
+    /// could elect one of them, and decide it: who did decide it, and lost it too, may not promise;
+    /// and who has not come so far could not lead.
     fn others_are_enough(&self, now: Time, slot: Slot) -> bool {
         let configuration = self.learner.eras().current();
         let patience = self.election.patience_us();

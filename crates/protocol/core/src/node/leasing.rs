@@ -20,12 +20,13 @@ pub struct LeasedRead {
 }
 
 impl Node {
-    /// Whether a read may be answered on the strength of a lease, at this moment: a clock that was read
-    /// after the read arrived and, for the last word, after the state was read.
+    /// Whether a read may be answered on the strength of a lease, at this moment: a clock that was
+    /// read after the read arrived and, for the last word, after the state was read.
     pub fn leased_read(&self, now: Time) -> Option<LeasedRead> {
         let leading = self.leading.as_ref().filter(|_| self.holder.is_on())?;
         let ballot = leading.ballot();
-        // Transfer and the casting move end the lease first. [offload-18] What a device gave out is not known here.
+        // Transfer and the casting move end the lease first. [offload-18] What a device gave out is
+        // not known here.
         let stays = self.transfer.is_none() && self.phase1.is_none();
         let here = stays && !self.offload.is_out();
         if !here || self.acceptor.promised() > ballot || self.pending.failed() {
@@ -73,7 +74,8 @@ mod tests {
         value::Value,
     };
 
-    /// [read-4] A vote raises the promise as 1A does: who granted casts none for another node's ballot.
+    /// [read-4] A vote raises the promise as 1A does: who granted casts none for another node's
+    /// ballot.
     #[test]
     fn granter_votes_for_no_other_node() {
         let members = [1, 2, 3].map(Member::first);

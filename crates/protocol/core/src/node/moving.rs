@@ -24,8 +24,8 @@ impl Node {
         self.hand_over(now, effects);
     }
 
-    /// Whether this member is not far from deciding everything below this slot: it has voted for it, or is
-    /// an auxiliary, of which no such thing is expected.
+    /// Whether this member is not far from deciding everything below this slot: it has voted for
+    /// it, or is an auxiliary, of which no such thing is expected.
     fn voted_for(&self, member: Member, slot: Slot) -> bool {
         let peer = self.peers.peer(member.node);
         let peer = peer.filter(|peer| peer.member == member);

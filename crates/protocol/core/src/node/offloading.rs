@@ -1,4 +1,5 @@
-//! A leader hands phase 2 of its ballot to devices, and takes it back ([offload-5], [offload-10]–[offload-15], [offload-18]).
+//! A leader hands phase 2 of its ballot to devices, and takes it back ([offload-5],
+//! [offload-10]–[offload-15], [offload-18]).
 
 use alloc::vec::Vec;
 
@@ -21,7 +22,8 @@ use crate::{
     value::Value,
 };
 
-/// Nothing is decided for so many heartbeats although something is open: devices are not used for a while.
+/// Nothing is decided for so many heartbeats although something is open: devices are not used for a
+/// while.
 const STUCK_HEARTBEATS: u64 = 3;
 /// For so many.
 const REST_HEARTBEATS: u64 = 25;
@@ -50,7 +52,8 @@ impl Node {
         }
     }
 
-    /// Whether there is a device to be used, and how many slots it holds; 0: none, and what it does ends.
+    /// Whether there is a device to be used, and how many slots it holds; 0: none, and what it does
+    /// ends.
     pub(super) fn on_offload(&mut self, cells: u64, effects: &mut Effects) {
         self.offload.cells = cells;
         if cells == 0 {
@@ -70,8 +73,8 @@ impl Node {
         self.leading.as_ref().map(Leading::ballot) == Some(ballot)
     }
 
-    /// [offload-5] Whether devices may be used in the ballot at hand: one ballot means one configuration, of the form
-    /// "any q of n", and nothing is under way that ends it.
+    /// [offload-5] Whether devices may be used in the ballot at hand: one ballot means one
+    /// configuration, of the form "any q of n", and nothing is under way that ends it.
     fn may_offload(&self) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -107,7 +110,8 @@ impl Node {
         configuration.is_quorum(Phase::Two, set_of(configuration, &armed))
     }
 
-    /// With every heartbeat: asks members to let their devices vote, and starts the own one when enough do.
+    /// With every heartbeat: asks members to let their devices vote, and starts the own one when
+    /// enough do.
     pub(super) fn offload(&mut self, now: Time, effects: &mut Effects) {
         if self.offload.cells == 0 {
             return;
@@ -147,7 +151,8 @@ impl Node {
         self.on_arm(now, self.options.member.node, begin, effects);
     }
 
-    /// [offload-5] From here until it was taken back only the device gives out slots of this ballot.
+    /// [offload-5] From here until it was taken back only the device gives out slots of this
+    /// ballot.
     fn start_device(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let (ballot, first) = (leading.ballot(), leading.tally.next());
@@ -163,8 +168,8 @@ impl Node {
         effects.explain(Explanation::Offloads { ballot });
     }
 
-    /// [offload-14] The first slot that may not be given out yet: the cells of a quorum, those of the own device, the
-    /// window and what may be in flight end there.
+    /// [offload-14] The first slot that may not be given out yet: the cells of a quorum, those of
+    /// the own device, the window and what may be in flight end there.
     fn limit(&self, floor: Slot) -> Slot {
         let cells = self.offload.cells;
         let armed = self.offload.armed();
@@ -233,7 +238,8 @@ impl Node {
         match self.offload.stage {
             Stage::TakingBack(_) | Stage::Stopping(_) | Stage::Here => Some(Refusal::Busy),
             Stage::There(_) | Stage::Starting(_) => {
-                // [offload-13], [offload-15] What no device carries goes by this node, once it gives out slots again.
+                // [offload-13], [offload-15] What no device carries goes by this node, once it
+                // gives out slots again.
                 let carried = slots == 1
                     && !matches!(
                         value,
@@ -277,8 +283,8 @@ impl Node {
         }
     }
 
-    /// [offload-12] The device gives out no more. Values were stored before frames left: of a slot without a value nothing
-    /// ever left.
+    /// [offload-12] The device gives out no more. Values were stored before frames left: of a slot
+    /// without a value nothing ever left.
     fn on_taken_back(
         &mut self,
         now: Time,
@@ -304,7 +310,8 @@ impl Node {
         self.come_back(effects);
     }
 
-    /// This node gives out slots again. Members that heard proposals of the device only hear them now.
+    /// This node gives out slots again. Members that heard proposals of the device only hear them
+    /// now.
     fn come_back(&mut self, effects: &mut Effects) {
         self.offload.stage = Stage::Here;
         let next = self.leading.as_ref().map(|leading| leading.tally.next());

@@ -35,7 +35,8 @@ impl Node {
             return;
         }
         if self.offload.is_out() {
-            // [offload-12] What the device gave out must be known first, or it must have come to rest.
+            // [offload-12] What the device gave out must be known first, or it must have come to
+            // rest.
             return self.take_back(effects);
         }
         if asked == Asked::Everybody && !self.is_fenced_for(ballot, effects) {
@@ -248,7 +249,8 @@ impl Node {
         let tally = Tally::new(ballot, decided_to, self.options.inflight_max);
         self.leading = Some(Leading {
             tally,
-            // One with nothing open has no late votes to wait for: nothing decided would ever end it.
+            // One with nothing open has no late votes to wait for: nothing decided would ever end
+            // it.
             before: before.filter(|before| !before.is_empty()),
             began: decided_to,
             changing: None,

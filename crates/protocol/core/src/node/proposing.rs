@@ -67,8 +67,8 @@ impl Node {
     }
 
     /// [era-8] One reconfiguration at a time, naming the era of this ballot and of everything
-    /// undecided in it, valid as things stand; and [era-12] nothing may depend on those alone whom it
-    /// takes weight from.
+    /// undecided in it, valid as things stand; and [era-12] nothing may depend on those alone whom
+    /// it takes weight from.
     fn change_refusal(&self, value: &Value) -> Option<Refusal> {
         let Value::Reconfigure { era, change } = *value else {
             return None;
@@ -85,9 +85,9 @@ impl Node {
         (!self.is_held_past(&next, eras.since())).then_some(Refusal::NotHeld)
     }
 
-    /// [era-12] Whether full replicas that meet every phase-1 quorum of `next` hold everything below
-    /// `since`, the first slot of the era in force. Votes of that era's quorums are met by quorums of the
-    /// era after it, not by those of the next but one.
+    /// [era-12] Whether full replicas that meet every phase-1 quorum of `next` hold everything
+    /// below `since`, the first slot of the era in force. Votes of that era's quorums are met by
+    /// quorums of the era after it, not by those of the next but one.
     fn is_held_past(&self, next: &Configuration, since: Slot) -> bool {
         if since <= Slot::FIRST {
             return true;
@@ -208,8 +208,8 @@ impl Node {
         {
             let to = if class == Class::Volatile { vote.volatile_to } else { vote.durable_to };
             peer.voted_to = peer.voted_to.max(to);
-            // [value-3], [decide-2] It voted for what this ballot proposed, bytes included, and what
-            // of that is decided was decided so.
+            // [value-3], [decide-2] It voted for what this ballot proposed, bytes included, and
+            // what of that is decided was decided so.
             if peer.member == from && vote.from <= peer.held_to {
                 peer.held_to = peer.held_to.max(to.min(decided_to));
             }
@@ -283,8 +283,8 @@ impl Node {
     }
 
     /// Followers learn what is decided with the next proposal; if none is in flight that could
-    /// bring one about, they are told at once. So they are of a new era, as they enter none that they
-    /// have not decided ([ballot-5]).
+    /// bring one about, they are told at once. So they are of a new era, as they enter none that
+    /// they have not decided ([ballot-5]).
     pub(super) fn announce(&mut self, effects: &mut Effects) {
         let Some(leading) = &self.leading else { return };
         let decided_to = self.learner.decided_to();

@@ -84,8 +84,8 @@ impl Node {
         self.blocks_others(|member| by.contains(&member))
     }
 
-    /// Whether these members keep everybody else from leading: they meet every phase-1 quorum of any
-    /// era that a ballot after this leader's may be of.
+    /// Whether these members keep everybody else from leading: they meet every phase-1 quorum of
+    /// any era that a ballot after this leader's may be of.
     pub(super) fn blocks_others(&self, by: impl Fn(Member) -> bool) -> bool {
         let Some(leading) = &self.leading else {
             return false;
@@ -105,8 +105,8 @@ impl Node {
             return true;
         }
         // Changes that this ballot proposed may be decided, one after the other, and be used for
-        // phase 1 by a node that knows it, before this leader does. It proposes one at a time, and may
-        // have inherited several.
+        // phase 1 by a node that knows it, before this leader does. It proposes one at a time, and
+        // may have inherited several.
         let mut coming = eras.clone();
         for proposal in leading.tally.proposals_from(self.learner.decided_to()) {
             // [era-4] What names another era, or is invalid, will change nothing.

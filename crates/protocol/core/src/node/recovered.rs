@@ -31,15 +31,15 @@ pub struct Recovered {
     pub votes: Vec<Extent>,
     /// The reconfigurations that it holds from `log_start` to `decided_to`.
     pub changes: Vec<(Slot, Value)>,
-    /// Nothing stands for what is below `log_start`: this node forgot it as an auxiliary, and `eras` are
-    /// those that it knew then.
+    /// Nothing stands for what is below `log_start`: this node forgot it as an auxiliary, and
+    /// `eras` are those that it knew then.
     pub hollow: bool,
 }
 
 impl Recovered {
-    /// What a log from `log_start` on leads to. `base` are the eras there: of the founding, or of the
-    /// snapshot that stands for what is below. `changes` are the reconfigurations that the log holds
-    /// below `hard.decided_to`, in order; `lost` the slots there that it has lost.
+    /// What a log from `log_start` on leads to. `base` are the eras there: of the founding, or of
+    /// the snapshot that stands for what is below. `changes` are the reconfigurations that the log
+    /// holds below `hard.decided_to`, in order; `lost` the slots there that it has lost.
     ///
     /// [snap-3] Whatever is told of slots below `log_start` is ignored. A node that crashed when it
     /// had just installed a snapshot finds a hard state of before: the snapshot counts.
@@ -74,8 +74,8 @@ impl Recovered {
         }
     }
 
-    /// The same of an auxiliary's log, with nothing in place of what was below its start ([trim-1]): the
-    /// changes that it holds are not the next to `known`.
+    /// The same of an auxiliary's log, with nothing in place of what was below its start
+    /// ([trim-1]): the changes that it holds are not the next to `known`.
     pub fn hollow(mut self, known: Eras) -> Self {
         self.hollow = true;
         self.eras = known;

@@ -43,7 +43,8 @@ impl Node {
         }
         let own = self.options.member;
         if vote.ballot.node == own.node {
-            // [ring-4] Each is that member's vote, as if it had come straight. This leader's acceptor speaks itself.
+            // [ring-4] Each is that member's vote, as if it had come straight. This leader's
+            // acceptor speaks itself.
             for entry in vote.entries.iter().filter(|entry| entry.member != own) {
                 self.on_phase2b(entry.member, entry.vote(vote.ballot), effects);
             }
@@ -77,7 +78,8 @@ impl Node {
         self.relay.votes(now);
     }
 
-    /// The own votes are on stable storage as far as they go: where votes in memory count, no news for a ring.
+    /// The own votes are on stable storage as far as they go: where votes in memory count, no news
+    /// for a ring.
     pub(super) fn report_durable(&mut self, now: Time, effects: &mut Effects) {
         let laid = self.relay.is_laid(self.voted.run().ballot);
         if !laid || self.pending.class() == Class::Durable {
@@ -120,8 +122,8 @@ impl Node {
         }
     }
 
-    /// [learn-1] Who has no weight votes silently: nobody counts it. An auxiliary may not know that it has some
-    /// ([aux-1]): it was told, or lacks what would tell.
+    /// [learn-1] Who has no weight votes silently: nobody counts it. An auxiliary may not know that
+    /// it has some ([aux-1]): it was told, or lacks what would tell.
     pub(super) fn is_heard(&self) -> bool {
         let configuration = self.learner.eras().current();
         let member = configuration.position(self.options.member).is_some();
@@ -213,7 +215,8 @@ mod tests {
         (node, ballot, check)
     }
 
-    /// [ring-3], [class-4] A vote that took the ring is its member's, of that incarnation: one of before is nobody's.
+    /// [ring-3], [class-4] A vote that took the ring is its member's, of that incarnation: one of
+    /// before is nobody's.
     #[test]
     fn a_vote_of_an_earlier_incarnation_is_nobodys() {
         let (mut node, ballot, check) = leader();

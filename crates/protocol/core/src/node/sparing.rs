@@ -1,8 +1,10 @@
-//! What is particular about an auxiliary: what it does not learn, and what it may forget ([aux-1], [trim-1]).
+//! What is particular about an auxiliary: what it does not learn, and what it may forget ([aux-1],
+//! [trim-1]).
 //!
-//! An auxiliary that was engaged keeps its votes, bytes included, in its log. It knows them to be decided as
-//! any follower does ([decide-2]), from where its log begins; of what is below it knows nothing: it is
-//! *hollow*. It learns nothing but what lies between what full replicas hold and its own votes.
+//! An auxiliary that was engaged keeps its votes, bytes included, in its log. It knows them to be
+//! decided as any follower does ([decide-2]), from where its log begins; of what is below it knows
+//! nothing: it is *hollow*. It learns nothing but what lies between what full replicas hold and its
+//! own votes.
 
 use super::Node;
 use crate::{
@@ -35,15 +37,15 @@ impl Node {
         self.spared.announce(beat.decided_to);
     }
 
-    /// [p2-3] Slots below are decided, as far as an acceptor that learns little may know. Nobody waits
-    /// for its votes there.
+    /// [p2-3] Slots below are decided, as far as an acceptor that learns little may know. Nobody
+    /// waits for its votes there.
     pub(super) fn announced(&self) -> Slot {
         let (decided_to, announced) = (self.learner.decided_to(), self.spared.announced());
         if announced > decided_to && self.is_auxiliary() { announced } else { decided_to }
     }
 
-    /// [aux-3], [trim-1] Begins to forget what full replicas hold: everything that this node kept, or what
-    /// lies before its votes and would be learned in vain.
+    /// [aux-3], [trim-1] Begins to forget what full replicas hold: everything that this node kept,
+    /// or what lies before its votes and would be learned in vain.
     pub(super) fn forget_held(&mut self, effects: &mut Effects) {
         if let Some(to) = self.may_forget() {
             self.spared.forget(to);
@@ -77,8 +79,8 @@ impl Node {
         self.voted.join_run();
     }
 
-    /// How far this node wants to learn what is decided: an auxiliary only up to its own votes, and only
-    /// if that is not far; or as far as it must to enter an era ([ballot-5]).
+    /// How far this node wants to learn what is decided: an auxiliary only up to its own votes, and
+    /// only if that is not far; or as far as it must to enter an era ([ballot-5]).
     pub(super) fn learns_to(&self) -> Slot {
         if !self.is_auxiliary() {
             return Slot(u64::MAX);

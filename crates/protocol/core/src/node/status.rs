@@ -59,8 +59,8 @@ impl Node {
         self.refusal().is_none() && self.has_room(1)
     }
 
-    /// Whether a leader moves into an era without a casting vote, and so gives no slot out until a quorum
-    /// has answered ([cast-5]).
+    /// Whether a leader moves into an era without a casting vote, and so gives no slot out until a
+    /// quorum has answered ([cast-5]).
     pub fn pauses_for_era(&self) -> bool {
         let asks_everybody = |phase1: &Phase1| phase1.asked == Asked::Everybody;
         let leading = self.leading.as_ref();
@@ -73,7 +73,8 @@ impl Node {
         self.fence.armed().is_some() || self.offload.is_out()
     }
 
-    /// The ballot that this node's device votes in, by its own word; and whether it gives out slots.
+    /// The ballot that this node's device votes in, by its own word; and whether it gives out
+    /// slots.
     pub fn device(&self) -> (Option<Ballot>, bool) {
         let armed = self.fence.armed();
         (armed.filter(|ballot| self.fence.votes_in(*ballot)), self.offload.is_out())
@@ -141,7 +142,8 @@ impl Node {
 
     /// [catch-1] Slots below are decided, and their values can be read back.
     pub(super) fn holds_to(&self) -> Slot {
-        // [trim-1] Of what is below its log's start a hollow node has nothing, and soon another one.
+        // [trim-1] Of what is below its log's start a hollow node has nothing, and soon another
+        // one.
         if self.is_hollow() || self.spared.is_forgetting() {
             return Slot(0);
         }
@@ -203,7 +205,8 @@ impl Node {
 
     /// What the log restates with each batch. Pair it with each record as it is appended.
     ///
-    /// [disk-8] What was decided stays decided for the log, lost or not: below it votes are forgotten.
+    /// [disk-8] What was decided stays decided for the log, lost or not: below it votes are
+    /// forgotten.
     pub fn hard_state(&self) -> HardState {
         HardState {
             spoken: self.rounds.spoken(),
@@ -218,8 +221,8 @@ impl Node {
         self.peers.peer(peer).is_some_and(|peer| peer.unfit)
     }
 
-    /// Slots below are decided, and this peer holds them at the class of the group, as it said last to this node as
-    /// its leader.
+    /// Slots below are decided, and this peer holds them at the class of the group, as it said last
+    /// to this node as its leader.
     pub fn peer_holds_to(&self, peer: NodeId) -> Slot {
         let peer = self.peers.peer(peer);
         peer.map_or(Slot(0), |peer| peer.held_to)

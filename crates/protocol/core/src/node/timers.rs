@@ -7,11 +7,11 @@ use crate::time::Time;
 pub(super) struct Timers {
     started: bool,
     heartbeat: Time,
-    /// When a leader looks for strays, and whether it should lead, at the latest. Apart from `heartbeat`, which reads keep
-    /// pushing back ([read-2]): under them it would never look.
+    /// When a leader looks for strays, and whether it should lead, at the latest. Apart from
+    /// `heartbeat`, which reads keep pushing back ([read-2]): under them it would never look.
     look: Time,
-    /// When those who have not answered a 1A are asked again. Apart from `heartbeat`, which a leader
-    /// that moves to another ballot of its own keeps pushing on ([cast-2]).
+    /// When those who have not answered a 1A are asked again. Apart from `heartbeat`, which a
+    /// leader that moves to another ballot of its own keeps pushing on ([cast-2]).
     phase1a: Time,
 }
 
@@ -31,7 +31,8 @@ impl Timers {
         self.heartbeat = now.plus_ms(every_ms);
     }
 
-    /// When a leader looks next: with a heartbeat that is due by time, and where none ever is, after the time of two.
+    /// When a leader looks next: with a heartbeat that is due by time, and where none ever is,
+    /// after the time of two.
     pub(super) fn look(&self) -> Time {
         self.heartbeat.min(self.look)
     }

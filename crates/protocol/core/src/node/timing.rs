@@ -13,8 +13,8 @@ use crate::{
     time::Time,
 };
 
-/// A node that needs a snapshot leaves the field to others for as many questions: by then nobody leads
-/// who could send it one, or nobody has it, and votes may tell what the log does not.
+/// A node that needs a snapshot leaves the field to others for as many questions: by then nobody
+/// leads who could send it one, or nobody has it, and votes may tell what the log does not.
 const QUESTIONS_IN_VAIN: u32 = 32;
 
 impl Node {
@@ -47,7 +47,8 @@ impl Node {
         self.bear_pauses(now);
     }
 
-    /// [live-5] Silence is borne for as long as nodes are late: whoever leads asks all, the others their leader.
+    /// [live-5] Silence is borne for as long as nodes are late: whoever leads asks all, the others
+    /// their leader.
     pub(super) fn bear_pauses(&mut self, now: Time) {
         let others_us = match &self.leading {
             Some(_) => self.peers.late_us(),
@@ -86,8 +87,9 @@ impl Node {
         // [value-4] Nobody delivers the bytes of an inherited value: a new ballot, whose quorum may
         // do without who reported it.
         let stuck = self.waiting.since().is_some_and(|at| now.since_us(at) > patience);
-        // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: who was asked for
-        // a promise has lost votes there, and answers when it has learned what stands in the slot.
+        // [cast-5] A casting phase 1 may itself wait for what those bytes would decide: who was
+        // asked for a promise has lost votes there, and answers when it has learned what stands in
+        // the slot.
         let promised_soon = self.phase1.as_ref().is_some_and(|phase1| {
             phase1.asked == Asked::Everybody || phase1.stage != Stage::Asking
         });
@@ -96,8 +98,8 @@ impl Node {
             self.phase1 = None;
             self.campaign(Asked::Everybody, Campaign::MissingBytes, effects);
         }
-        // [p1-5] The same for slots that somebody who promised has forgotten as decided, and for their
-        // teacher: everybody was asked twice.
+        // [p1-5] The same for slots that somebody who promised has forgotten as decided, and for
+        // their teacher: everybody was asked twice.
         let waits = self.phase1.as_ref().map(|phase1| phase1.stage) == Some(Stage::CatchingUp);
         if waits && self.catchup.fruitless() as usize > 2 * self.peers.connected().count() {
             self.catchup.start_over();
@@ -140,8 +142,8 @@ impl Node {
         if self.catchup.fruitless() < QUESTIONS_IN_VAIN
             && self.catchup.needs_snapshot(now, decided_to, lately_us)
         {
-            // [p1-5] It could not propose before it has installed it: others go first. While who said
-            // so is there, it says so again and again.
+            // [p1-5] It could not propose before it has installed it: others go first. While who
+            // said so is there, it says so again and again.
             return;
         }
         if self.leads_alone() {

@@ -45,7 +45,8 @@ impl Node {
                     return self.wait_for_fence(from, ballot, slot);
                 }
                 if raises && !self.may_enter(ballot, slot) {
-                    // [ballot-5] It is asked again, and by then it may have learned that from who asks.
+                    // [ballot-5] It is asked again, and by then it may have learned that from who
+                    // asks.
                     return self.wait_to_enter(from, ballot, slot);
                 }
                 if raises {
@@ -69,7 +70,8 @@ impl Node {
     /// Parks the answer to a 1A until the promise has the class of the group.
     pub(super) fn park_promise(&mut self, to: NodeId, ballot: Ballot, from: Slot) {
         let floor = self.acceptor.floor();
-        // [aux-1] Who needs what was forgotten here gets it elsewhere, and by no snapshot of this node.
+        // [aux-1] Who needs what was forgotten here gets it elsewhere, and by no snapshot of this
+        // node.
         let log_start = if self.is_hollow() && from < self.learner.log_start() {
             floor.next()
         } else {
@@ -107,8 +109,8 @@ impl Node {
             effects.send(from, Message::Preempted { ballot: m.ballot, promised });
             return;
         }
-        // Bytes stay here that came for a slot within the window. What is decided with this may bring a farther one
-        // within it, whose bytes may go at any time.
+        // Bytes stay here that came for a slot within the window. What is decided with this may
+        // bring a farther one within it, whose bytes may go at any time.
         let stays = held && self.is_near(&m);
         self.follow_leader(now, m.ballot, effects);
         self.spared.announce(m.decided_to);
@@ -122,8 +124,8 @@ impl Node {
         self.vote(now, from, m, (held, stays), effects);
     }
 
-    /// [p2-1] Votes, if promise, order, room and bytes allow it: bytes that are `held` now, and if they are
-    /// to be voted for later, that stay.
+    /// [p2-1] Votes, if promise, order, room and bytes allow it: bytes that are `held` now, and if
+    /// they are to be voted for later, that stay.
     pub(super) fn vote(
         &mut self,
         now: Time,
@@ -144,7 +146,8 @@ impl Node {
             Step::Vote(range, run) => (range, run),
             Step::Repeat => return self.report_run(effects),
             Step::Gap => {
-                // [gap-1] Queued, not voted for. What a leader had no room for itself is in its tally.
+                // [gap-1] Queued, not voted for. What a leader had no room for itself is in its
+                // tally.
                 effects.slow.gaps += 1;
                 if m.ballot.node != self.options.member.node && self.is_near(&m) {
                     self.wait(now, from, m, stays, effects);
@@ -185,8 +188,8 @@ impl Node {
         self.runs_to(now, run, record, effects);
     }
 
-    /// Appends a record about these slots. [era-12] While it is on its way, stable storage may have, or get, a vote for
-    /// another value there, which holds nothing that was decided.
+    /// Appends a record about these slots. [era-12] While it is on its way, stable storage may
+    /// have, or get, a vote for another value there, which holds nothing that was decided.
     pub(super) fn append_about(
         &mut self,
         range: SlotRange,
@@ -209,8 +212,8 @@ impl Node {
         effects: &mut Effects,
     ) {
         if run.from > self.voted.durable_to() && run.from <= self.learner.decided_to() {
-            // A run apart from what is known to be on stable storage: everything before it is decided
-            // here, and once this record is there, so are those of all that.
+            // A run apart from what is known to be on stable storage: everything before it is
+            // decided here, and once this record is there, so are those of all that.
             self.pending.park_decided(record, run.from);
         }
         self.voted.cast(run);
@@ -242,8 +245,8 @@ impl Node {
         }
     }
 
-    /// Votes for what waited, as far as its bytes are here, and nothing is missing before it. Either may have come
-    /// with an answer, a repeated proposal, or a decision.
+    /// Votes for what waited, as far as its bytes are here, and nothing is missing before it.
+    /// Either may have come with an answer, a repeated proposal, or a decision.
     pub(super) fn vote_waiting(&mut self, now: Time, effects: &mut Effects) {
         if self.waiting.is_empty() {
             return;
@@ -294,7 +297,8 @@ impl Node {
         self.voted.join_run();
     }
 
-    /// Says how far this node's votes in the newest ballot are: to its leader only ([p2-7]), if that counts them.
+    /// Says how far this node's votes in the newest ballot are: to its leader only ([p2-7]), if
+    /// that counts them.
     pub(super) fn report_run(&mut self, effects: &mut Effects) {
         let leader = self.voted.run().ballot.node;
         if let Some(vote) = self.own_statement().filter(|_| self.is_heard()) {
@@ -354,8 +358,8 @@ mod tests {
         })
     }
 
-    /// The slots that a node looks for bytes for, which voted in slot 1 and hears of a proposal behind a gap, bytes
-    /// and all, and that slot 1 is decided.
+    /// The slots that a node looks for bytes for, which voted in slot 1 and hears of a proposal
+    /// behind a gap, bytes and all, and that slot 1 is decided.
     fn looked_for(slot: u64) -> Vec<u64> {
         let members = [1, 2, 3].map(Member::first);
         let options = Options {
@@ -388,8 +392,9 @@ mod tests {
         found
     }
 
-    /// [gap-1], [value-3] Nobody keeps the bytes of a slot beyond the window. When the proposal itself says what was
-    /// decided, and so brings its slot within it, they have to be asked for: by the time it has its turn they may be gone.
+    /// [gap-1], [value-3] Nobody keeps the bytes of a slot beyond the window. When the proposal
+    /// itself says what was decided, and so brings its slot within it, they have to be asked for:
+    /// by the time it has its turn they may be gone.
     #[test]
     fn bytes_that_came_for_a_slot_beyond_the_window_are_looked_for() {
         assert_eq!(looked_for(WINDOW), [0; 0], "within it they stay");

@@ -136,8 +136,8 @@ fn casting_asks_who_is_level() {
     assert_eq!(asks(&[2, 3, 4]), Some([NodeId(2)].to_vec()));
 }
 
-/// [cast-6] The table of the example: leader A, each row with its split, and with the loss of any one node
-/// that it survives. The plain ways have no split, or do not survive the leader.
+/// [cast-6] The table of the example: leader A, each row with its split, and with the loss of any
+/// one node that it survives. The plain ways have no split, or do not survive the leader.
 #[test]
 fn casting_splits_follow_the_published_example() {
     type Row = (&'static [u32], Option<&'static [u32]>, bool);

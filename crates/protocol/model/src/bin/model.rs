@@ -1,5 +1,5 @@
-//! Runs the explorer from the command line: `model run PROFILE|all --from N --runs N`, `model replay
-//! PROFILE SEED`.
+//! Runs the explorer from the command line: `model run PROFILE|all --from N --runs N`, `model
+//! replay PROFILE SEED`.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{process::ExitCode, time::Instant};

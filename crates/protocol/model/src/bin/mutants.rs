@@ -1,6 +1,7 @@
-//! Builds each mutant in a copy of the core, runs the explorer on it, and reports a table: `mutants [--check|--lines] [FILTER]`.
-//! `--check` asks only whether each compiles; one that does not proves nothing. `--lines` is for programs: name, seconds and
-//! finder of each, with tabs between; the finder is empty if there is none.
+//! Builds each mutant in a copy of the core, runs the explorer on it, and reports a table: `mutants
+//! [--check|--lines] [FILTER]`. `--check` asks only whether each compiles; one that does not proves
+//! nothing. `--lines` is for programs: name, seconds and finder of each, with tabs between; the
+//! finder is empty if there is none.
 #![allow(clippy::print_stdout, reason = "a command line")]
 
 use std::{

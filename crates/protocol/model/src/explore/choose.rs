@@ -1,4 +1,5 @@
-//! What happens next in a random run: an event by the rates of its plan, or a few that belong together.
+//! What happens next in a random run: an event by the rates of its plan, or a few that belong
+//! together.
 
 use quorate_core::{
     configuration::Change,
@@ -390,8 +391,8 @@ impl Run {
         self.among(&inside, next, shared)
     }
 
-    /// A leader is asked to read, best one that others have replaced; what confirms it are answers to
-    /// heartbeats of before the question.
+    /// A leader is asked to read, best one that others have replaced; what confirms it are answers
+    /// to heartbeats of before the question.
     fn late_answers(&mut self, shared: &std::cell::RefCell<Outcome>) -> Result<(), Violation> {
         let newest = self.world.leader();
         let mut leaders: Vec<usize> =
@@ -491,8 +492,8 @@ impl Run {
         Some(Event::Propose { site, value, slots })
     }
 
-    /// [time-1] What a leader says time is, by a clock that is off from the others by more than passes between two
-    /// values, and as if something was due by it.
+    /// [time-1] What a leader says time is, by a clock that is off from the others by more than
+    /// passes between two values, and as if something was due by it.
     fn stamp(&self, site: usize, number: u64) -> Option<u64> {
         let clock_ms = 10 * number + 100 * site as u64;
         self.world.sites[site].time.stamp(clock_ms, Some(clock_ms))

@@ -1,4 +1,5 @@
-//! What one node has applied of the decided log, as far as streams are concerned: the production table.
+//! What one node has applied of the decided log, as far as streams are concerned: the production
+//! table.
 
 use std::{
     collections::BTreeSet,

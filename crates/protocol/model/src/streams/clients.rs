@@ -22,8 +22,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// A client wants to write to the stream of this number, through this process of an owner. Gives the
-    /// batch that asks for it.
+    /// A client wants to write to the stream of this number, through this process of an owner.
+    /// Gives the batch that asks for it.
     pub fn open(&mut self, owner: NodeId, boot: u32, name: u8, how: How, writer: u8) -> Value {
         self.numbers += 1;
         let stream = StreamName { owner, boot, number: self.numbers };

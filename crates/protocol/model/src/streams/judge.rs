@@ -1,6 +1,8 @@
-//! What must hold of streams, seen from everywhere at once: the output of each is a prefix of its input.
+//! What must hold of streams, seen from everywhere at once: the output of each is a prefix of its
+//! input.
 //!
-//! Follows the chosen values, byte by byte and by arithmetic of its own, beside the production table.
+//! Follows the chosen values, byte by byte and by arithmetic of its own, beside the production
+//! table.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -228,7 +230,8 @@ impl Judge {
         }
     }
 
-    /// [stream-1] A leader, whose table goes on at `next`, offers a run: nothing before it is left out.
+    /// [stream-1] A leader, whose table goes on at `next`, offers a run: nothing before it is left
+    /// out.
     pub fn offers(
         &mut self,
         ballot: Ballot,

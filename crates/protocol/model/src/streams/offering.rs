@@ -1,5 +1,6 @@
-//! Which bytes a leader gives the next slots, as the replica does it (`streaming/offering.rs` there): of each
-//! stream in order within a ballot, and only behind everything that was inherited ([p1-6]).
+//! Which bytes a leader gives the next slots, as the replica does it (`streaming/offering.rs`
+//! there): of each stream in order within a ballot, and only behind everything that was inherited
+//! ([p1-6]).
 
 use std::collections::BTreeMap;
 
@@ -40,8 +41,8 @@ pub struct NextRun {
 }
 
 impl Offering {
-    /// This node leads in another ballot than before, and has proposed everything below `next` again; or
-    /// it does not lead.
+    /// This node leads in another ballot than before, and has proposed everything below `next`
+    /// again; or it does not lead.
     pub fn restart(&mut self, next: Option<Slot>) {
         self.offers.clear();
         self.wait_for = next;
@@ -60,8 +61,8 @@ impl Offering {
         self.offers.remove(&stream);
     }
 
-    /// The next run of this stream, of at most so many bytes; `held_to` says how far bytes are here without
-    /// a gap from a position on.
+    /// The next run of this stream, of at most so many bytes; `held_to` says how far bytes are here
+    /// without a gap from a position on.
     pub fn next_run(
         &self,
         stream: StreamName,

@@ -256,9 +256,10 @@ impl World {
         Ok(())
     }
 
-    /// [last-3] A client hears that everything below `to` lasts: as the node knows the group, members that form a
-    /// phase-2 quorum have it on their disks as decided, whatever became of their processes. In a durable group it was decided so,
-    /// by whoever was a member then: that is judged where it is decided.
+    /// [last-3] A client hears that everything below `to` lasts: as the node knows the group,
+    /// members that form a phase-2 quorum have it on their disks as decided, whatever became of
+    /// their processes. In a durable group it was decided so, by whoever was a member then: that is
+    /// judged where it is decided.
     fn judge_lasting(&mut self, at: usize, to: Slot) -> Result<(), Violation> {
         let Some(node) = &self.sites[at].node else {
             return Ok(());

@@ -21,7 +21,8 @@ use crate::{
 const WINDOW: u64 = 8;
 
 impl World {
-    /// A client wants to write to a stream. Whether this node owns what comes of it, the log decides.
+    /// A client wants to write to a stream. Whether this node owns what comes of it, the log
+    /// decides.
     pub(super) fn open(&mut self, at: usize, name: u8, how: How, writer: u8) {
         let site = &self.sites[at];
         if site.node.is_some() {
@@ -208,8 +209,8 @@ impl World {
         Ok(())
     }
 
-    /// [snap-5] Decided content comes without bytes: it is learned all the same, and the node holds nothing for others
-    /// from then on, until the bytes that are kept are here.
+    /// [snap-5] Decided content comes without bytes: it is learned all the same, and the node holds
+    /// nothing for others from then on, until the bytes that are kept are here.
     pub(super) fn learn_bare(
         &mut self,
         at: usize,
@@ -255,8 +256,8 @@ impl World {
         self.step(at, Input::Missing(lacks.then_some(Slot::FIRST)))
     }
 
-    /// [value-3], [stream-4] What goes on record has its bytes, or nobody needs them; from which slot on they
-    /// are in it.
+    /// [value-3], [stream-4] What goes on record has its bytes, or nobody needs them; from which
+    /// slot on they are in it.
     pub(super) fn record_bytes(
         &mut self,
         at: usize,
@@ -305,8 +306,8 @@ impl World {
         Ok(())
     }
 
-    /// [p1-6] In a step that begins a ballot of this node, nothing is proposed but what was proposed in these
-    /// slots before, and no-ops.
+    /// [p1-6] In a step that begins a ballot of this node, nothing is proposed but what was
+    /// proposed in these slots before, and no-ops.
     pub(super) fn judge_inheritance(
         &self,
         at: usize,

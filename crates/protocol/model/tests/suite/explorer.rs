@@ -8,7 +8,8 @@ use quorate_model::{
     seen::Seen,
 };
 
-/// Fixed seeds; more with `model run`. Both acts: nothing breaks, and then the group gets somewhere.
+/// Fixed seeds; more with `model run`. Both acts: nothing breaks, and then the group gets
+/// somewhere.
 fn explore(profile: Profile, runs: u64) -> Seen {
     let mut seen = Seen::default();
     let (mut chosen, mut healed, mut leased, mut era) = (0, 0, 0, 0);
@@ -107,7 +108,8 @@ fn reads_by_leases_are_fresh() {
     explore(Profile::Leases, 3000);
 }
 
-/// [stream-4] The output of each stream is a prefix of its input, whoever leads, owns, dies and comes back.
+/// [stream-4] The output of each stream is a prefix of its input, whoever leads, owns, dies and
+/// comes back.
 #[test]
 fn streams_are_prefixes_of_what_was_given() {
     let seen = explore(Profile::Streams, 6000);
@@ -118,7 +120,8 @@ fn streams_are_prefixes_of_what_was_given() {
     assert!(seen.takeovers > 100 && seen.lost_owners > 100, "{seen:?}");
 }
 
-/// [ring-1]–[ring-8] Whatever way votes take, they are votes; and whatever ring was laid, the group gets somewhere.
+/// [ring-1]–[ring-8] Whatever way votes take, they are votes; and whatever ring was laid, the group
+/// gets somewhere.
 #[test]
 fn votes_take_any_ring() {
     let seen = explore(Profile::Ring, 6000);
@@ -126,8 +129,9 @@ fn votes_take_any_ring() {
     assert!(seen.ring_votes > 1500 && seen.relayed > 500, "{seen:?}");
 }
 
-/// [offload-5]–[offload-19] Whatever devices vote, give out and count, and whenever they are fenced, taken back or lose power:
-/// what is chosen stays chosen, and the group gets somewhere, with devices or without.
+/// [offload-5]–[offload-19] Whatever devices vote, give out and count, and whenever they are
+/// fenced, taken back or lose power: what is chosen stays chosen, and the group gets somewhere,
+/// with devices or without.
 #[test]
 fn devices_vote_for_nothing_that_their_owners_would_not() {
     let seen = explore(Profile::Devices, 6000);
@@ -136,7 +140,8 @@ fn devices_vote_for_nothing_that_their_owners_would_not() {
     assert!(seen.fenced > 200 && seen.device_forgot > 50, "{seen:?}");
 }
 
-/// [last-1]–[last-4] What clients of a volatile group are told to be on disks is there; and who waits hears it.
+/// [last-1]–[last-4] What clients of a volatile group are told to be on disks is there; and who
+/// waits hears it.
 #[test]
 fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
     let seen = explore(Profile::Lasting, 4000);
@@ -144,8 +149,8 @@ fn what_is_said_to_last_is_on_the_disks_of_a_quorum() {
     assert!(seen.installed > 100, "{seen:?}");
 }
 
-/// [lie-1]–[lie-5] A disk that loses the end of its log costs nothing, as long as somebody who runs has heard of it; and who
-/// has lost nothing is never taken for one that has.
+/// [lie-1]–[lie-5] A disk that loses the end of its log costs nothing, as long as somebody who runs
+/// has heard of it; and who has lost nothing is never taken for one that has.
 #[test]
 fn a_disk_that_lies_is_found_out_by_who_heard_of_its_log() {
     let seen = explore(Profile::Liars, 4000);
@@ -153,8 +158,8 @@ fn a_disk_that_lies_is_found_out_by_who_heard_of_its_log() {
     assert!(seen.trimmed_beyond_a_member > 100, "{seen:?}");
 }
 
-/// [less-1]–[less-4] What clients of a durable group are told to be in memory was voted for by a quorum, and is decided unless
-/// one of those loses its memory.
+/// [less-1]–[less-4] What clients of a durable group are told to be in memory was voted for by a
+/// quorum, and is decided unless one of those loses its memory.
 #[test]
 fn what_is_said_to_be_in_memory_is_decided_unless_memory_is_lost() {
     let seen = explore(Profile::Early, 4000);

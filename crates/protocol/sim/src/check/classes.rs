@@ -1,5 +1,5 @@
-//! What clients were told who asked for another class than the group's: that a quorum has their commands in memory
-//! ([less-4]), or on its disks ([last-3]).
+//! What clients were told who asked for another class than the group's: that a quorum has their
+//! commands in memory ([less-4]), or on its disks ([last-3]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,8 @@ impl Classes {
         self.fates.insert(command, fate);
     }
 
-    /// Its client hears that it is in the memory of a quorum, in this slot, which is so or not: `quorum`.
+    /// Its client hears that it is in the memory of a quorum, in this slot, which is so or not:
+    /// `quorum`.
     ///
     /// # Errors
     /// It is not, or the command was executed elsewhere, though nothing was lost.
@@ -127,7 +128,8 @@ impl Classes {
         self.disks.remove(&node);
     }
 
-    /// Its client hears that it is on the disks of a quorum, from a node that goes by this configuration.
+    /// Its client hears that it is on the disks of a quorum, from a node that goes by this
+    /// configuration.
     ///
     /// # Errors
     /// It is not.

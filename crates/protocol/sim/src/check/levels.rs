@@ -1,5 +1,6 @@
-//! Feature levels: no node uses one that its release does not support, none rises before every node of the group ran a
-//! release that supports it, and all nodes rise at the same slot ([level-5], [level-8]).
+//! Feature levels: no node uses one that its release does not support, none rises before every node
+//! of the group ran a release that supports it, and all nodes rise at the same slot ([level-5],
+//! [level-8]).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! The counters of a node's lives: every process start has a number of its own, incarnations never fall,
-//! and a node that lost a part of its log is another member ([volatile-1], [value-2], [disk-8]).
+//! The counters of a node's lives: every process start has a number of its own, incarnations never
+//! fall, and a node that lost a part of its log is another member ([volatile-1], [value-2],
+//! [disk-8]).
 
 use std::collections::BTreeMap;
 

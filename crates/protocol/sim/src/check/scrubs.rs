@@ -1,5 +1,5 @@
-//! Scrubs: they find no damage where none was done ([scrub-5]), and what they find is mended while the rest of the group is
-//! whole ([scrub-2]).
+//! Scrubs: they find no damage where none was done ([scrub-5]), and what they find is mended while
+//! the rest of the group is whole ([scrub-2]).
 
 use quorate_replica::scrubbing::report::{Fate, Found, Kind, ScrubStatus};
 
@@ -26,8 +26,8 @@ pub fn sound(node: usize, status: &ScrubStatus) -> Verdict {
     broken(node, "says that a sound place is damaged", &found)
 }
 
-/// A scrub of a node on whose disk nothing was damaged for long finds only log writes that stay where they are, and hold
-/// nothing that is needed.
+/// A scrub of a node on whose disk nothing was damaged for long finds only log writes that stay
+/// where they are, and hold nothing that is needed.
 ///
 /// # Errors
 /// Something else.

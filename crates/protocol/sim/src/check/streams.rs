@@ -1,8 +1,9 @@
-//! [stream-4] to [stream-10] Streams are what their writers gave: on every node each is made of prefixes of the
-//! pieces that were opened, one behind the other; where one ended never changes; what was acknowledged stays.
+//! [stream-4] to [stream-10] Streams are what their writers gave: on every node each is made of
+//! prefixes of the pieces that were opened, one behind the other; where one ended never changes;
+//! what was acknowledged stays.
 //!
-//! Told of every table after every turn, and of everything that fronts hear. It keeps what the farthest of all
-//! tables ever said, and nobody may contradict that.
+//! Told of every table after every turn, and of everything that fronts hear. It keeps what the
+//! farthest of all tables ever said, and nobody may contradict that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -336,8 +337,8 @@ impl Streams {
         Ok(())
     }
 
-    /// [read-1] The table has everything that was acknowledged before the question; or what was waited for
-    /// is there.
+    /// [read-1] The table has everything that was acknowledged before the question; or what was
+    /// waited for is there.
     fn looked(&mut self, node: usize, table: &Table, tag: StreamTag) -> Verdict {
         let Some((question, acknowledged)) = self.questions.remove(&tag) else {
             return Err(broken(node, format!("{tag:?} is answered twice")));

@@ -1,5 +1,5 @@
-//! The bytes that writers of streams give: computed from stream, writer, piece and position, so that any
-//! mix-up shows.
+//! The bytes that writers of streams give: computed from stream, writer, piece and position, so
+//! that any mix-up shows.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! A client of devices ([offload-22]–[offload-24]): production's machine, without its sockets. Each of its commands adds one to
-//! a key that nobody else counts on.
+//! A client of devices ([offload-22]–[offload-24]): production's machine, without its sockets. Each
+//! of its commands adds one to a key that nobody else counts on.
 
 use quorate_client::frames::{
     Done, Outcome,
@@ -248,7 +248,8 @@ impl FrameClient {
         Ok(())
     }
 
-    /// In each slot that it was told of nodes executed what it sent; `executed`: the hash of a command.
+    /// In each slot that it was told of nodes executed what it sent; `executed`: the hash of a
+    /// command.
     ///
     /// # Errors
     /// They executed something else, or nothing.

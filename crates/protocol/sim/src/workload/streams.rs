@@ -1,7 +1,8 @@
-//! Clients of byte streams: writers that open, give, close, give up, take over and come back; readers that
-//! look at any position on any node.
+//! Clients of byte streams: writers that open, give, close, give up, take over and come back;
+//! readers that look at any position on any node.
 //!
-//! A writer believes that it owns what it opened until it hears otherwise: several write to the same names.
+//! A writer believes that it owns what it opened until it hears otherwise: several write to the
+//! same names.
 
 use std::collections::VecDeque;
 
@@ -461,8 +462,9 @@ impl Streamer {
                 self.audits.pop_front();
                 Ok(())
             }
-            // A read is as old as its node's state ([read-6]), and a node that was started again may not have applied
-            // yet what it had: it is asked again, for as long as a cluster has to become whole.
+            // A read is as old as its node's state ([read-6]), and a node that was started again
+            // may not have applied yet what it had: it is asked again, for as long as a cluster has
+            // to become whole.
             Nowhere::Unknown => Ok(()),
             Nowhere::BehindEnd { end, .. } if end < *position => Ok(()),
             _ => {

@@ -151,8 +151,8 @@ impl World {
         self.after(down, Event::Start(node));
     }
 
-    /// A node that is nobody's yet may die in the middle of becoming somebody's: at any change of its disk
-    /// up to the one after which it has an identity.
+    /// A node that is nobody's yet may die in the middle of becoming somebody's: at any change of
+    /// its disk up to the one after which it has an identity.
     pub(crate) fn arm_founding(&mut self, node: usize) {
         if !self.chaos.goes_on
             || !self.has(Fault::FoundingKill)
@@ -160,7 +160,8 @@ impl World {
         {
             return;
         }
-        // The number of segments, the identity; before them a joiner's nonce. Each is renamed and synced.
+        // The number of segments, the identity; before them a joiner's nonce. Each is renamed and
+        // synced.
         let changes = if node == 0 { 4 } else { 6 };
         if self.dice.chance(2, 3) {
             self.nodes[node].dies_after = Some(self.dice.below(changes + 1));
@@ -179,8 +180,8 @@ impl World {
         (armed && self.dice.chance(1, 2)).then(|| self.dice.below(3))
     }
 
-    /// A process dies, and the next one while it counts its start: before, within or after the change of
-    /// the identity.
+    /// A process dies, and the next one while it counts its start: before, within or after the
+    /// change of the identity.
     fn kill_with_identity(&mut self, node: usize) {
         if self.nodes[node].running.is_none() || !self.may_crash(node) {
             return;
@@ -189,8 +190,8 @@ impl World {
         self.nodes[node].dies_after = Some(self.dice.below(3));
     }
 
-    /// A process dies, its votes are forgotten, and the next one dies between what it says of that in its
-    /// identity and the first that it writes to its log as another member.
+    /// A process dies, its votes are forgotten, and the next one dies between what it says of that
+    /// in its identity and the first that it writes to its log as another member.
     fn kill_with_incarnation(&mut self, node: usize) {
         let durable = self.settings.class == Class::Durable;
         let spared = !self.chaos.may_forget(node) || durable && self.settings.budget() == 0;
@@ -416,8 +417,9 @@ impl World {
         }
     }
 
-    /// A process has read its clocks, and stands still before it does anything with what they show: when
-    /// it goes on, it acts on what has arrived meanwhile as if it were then. Leases end in that time.
+    /// A process has read its clocks, and stands still before it does anything with what they show:
+    /// when it goes on, it acts on what has arrived meanwhile as if it were then. Leases end in
+    /// that time.
     pub(crate) fn stall(&mut self) {
         if !self.chaos.goes_on {
             return;

@@ -1,5 +1,6 @@
-//! Clients that ask for another class than the group's ([class-2]): in a durable group to hear of memory, in a volatile one to
-//! hear of disks. Each command is another one, and nobody repeats it but the node that was asked.
+//! Clients that ask for another class than the group's ([class-2]): in a durable group to hear of
+//! memory, in a volatile one to hear of disks. Each command is another one, and nobody repeats it
+//! but the node that was asked.
 
 use quorate_core::{configuration::Voter, level::Level, record::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;

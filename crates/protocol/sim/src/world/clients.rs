@@ -54,7 +54,8 @@ impl World {
         }
     }
 
-    /// When something sent now on a client's connection arrives: never before what was sent earlier.
+    /// When something sent now on a client's connection arrives: never before what was sent
+    /// earlier.
     pub(crate) fn client_delay(&mut self, connection: ConnectionId) -> Time {
         let at = self.now.plus_us(self.dice.between(20, 200));
         self.wires.arrival(connection, at)
@@ -65,7 +66,8 @@ impl World {
             return;
         }
         let node = self.clients[client].choose(self.nodes.len());
-        // Nobody gives clients the addresses of auxiliaries, or in the end those of nodes that left.
+        // Nobody gives clients the addresses of auxiliaries, or in the end those of nodes that
+        // left.
         let known =
             !self.settings.is_auxiliary(node) && (self.chaos.goes_on() || self.belongs(node));
         let process = &self.nodes[node];

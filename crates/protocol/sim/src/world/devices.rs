@@ -1,4 +1,5 @@
-//! Frames between devices: each flies by itself, and reaches a device whether its owner lives or not.
+//! Frames between devices: each flies by itself, and reaches a device whether its owner lives or
+//! not.
 
 use std::collections::VecDeque;
 
@@ -66,7 +67,8 @@ impl World {
         }
     }
 
-    /// A frame of this station flies to all others: devices of nodes, and behind them clients of devices.
+    /// A frame of this station flies to all others: devices of nodes, and behind them clients of
+    /// devices.
     pub(super) fn fly_to_stations(&mut self, from: usize, frame: &[u8]) {
         let stations = self.nodes.len() + self.frame_clients.len();
         for to in (0..stations).filter(|to| *to != from) {

@@ -1,4 +1,5 @@
-//! What clients of devices do in the world: their frames fly like those of devices, and a node is asked by a connection.
+//! What clients of devices do in the world: their frames fly like those of devices, and a node is
+//! asked by a connection.
 
 use quorate_core::time::Time;
 

@@ -1,6 +1,6 @@
-//! A disk that lies: it acknowledged the end of a log, and has it no more when the node starts. What is left is a sound,
-//! shorter log. It happens to one node of a run, and only as far as somebody who can be asked then remembers more: of
-//! anything else [lie-4] promises nothing.
+//! A disk that lies: it acknowledged the end of a log, and has it no more when the node starts.
+//! What is left is a sound, shorter log. It happens to one node of a run, and only as far as
+//! somebody who can be asked then remembers more: of anything else [lie-4] promises nothing.
 
 use quorate_core::{node_id::NodeId, record::Class, witness::Written};
 

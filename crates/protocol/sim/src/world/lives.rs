@@ -287,8 +287,8 @@ impl World {
         self.line("net", "connect", format_args!("{} and {}", a + 1, b + 1));
     }
 
-    /// As the network of production decides: the node with the higher id dials those that its table has; the
-    /// other lets in whoever was not removed, known or not ([member-3]).
+    /// As the network of production decides: the node with the higher id dials those that its table
+    /// has; the other lets in whoever was not removed, known or not ([member-3]).
     fn admission(&self, a: usize, b: usize) -> Admission {
         let (low, high) = pair(a, b);
         let book = |node: usize| {
@@ -316,7 +316,8 @@ impl World {
         if unknown { Admission::Unknown } else { Admission::LetIn }
     }
 
-    /// What a node has heard of the group changed: those that were removed are sent away after a while.
+    /// What a node has heard of the group changed: those that were removed are sent away after a
+    /// while.
     pub(crate) fn follow(&mut self, node: usize) {
         let Some(running) = &mut self.nodes[node].running else {
             return;

@@ -1,7 +1,8 @@
 //! Who joins and leaves: what operators ask of the group, and new nodes, at any moment of act one.
 //!
-//! They take no care of each other, and know nothing of what goes wrong. Only what a person would not do is
-//! left out: where nodes may forget their votes, no group is made that could not bear that.
+//! They take no care of each other, and know nothing of what goes wrong. Only what a person would
+//! not do is left out: where nodes may forget their votes, no group is made that could not bear
+//! that.
 
 use quorate_core::{configuration::Configuration, node_id::NodeId};
 use quorate_node::{
@@ -52,7 +53,8 @@ impl World {
         }
     }
 
-    /// An operator switches off what may be, and as long as things go wrong asks for something else.
+    /// An operator switches off what may be, and as long as things go wrong asks for something
+    /// else.
     pub(super) fn operator_acts(&mut self) {
         self.plan_operator();
         self.retire_removed();
@@ -145,8 +147,8 @@ impl World {
         }
     }
 
-    /// A node was given its id by the one that it asked. One asks at a time, and goes on until it is answered: ids are given out in
-    /// order, each once ([join-2]).
+    /// A node was given its id by the one that it asked. One asks at a time, and goes on until it
+    /// is answered: ids are given out in order, each once ([join-2]).
     fn let_in(&mut self, asked: usize, given: NodeId) -> Verdict {
         let index = (self.settings.nodes..self.nodes.len()).find(|index| id(*index) == given);
         let Some(index) = index else {
@@ -174,8 +176,8 @@ impl World {
         Ok(())
     }
 
-    /// [era-9] Nodes that were removed are switched off when the leader says that they may be, and their
-    /// data is deleted.
+    /// [era-9] Nodes that were removed are switched off when the leader says that they may be, and
+    /// their data is deleted.
     fn retire_removed(&mut self) {
         let Some(leader) = self.leader() else {
             return;

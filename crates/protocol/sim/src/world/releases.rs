@@ -1,5 +1,5 @@
-//! Operators install other releases: the newest, or the oldest that it works beside, which the same code stands for
-//! ([level-3] to [level-8]).
+//! Operators install other releases: the newest, or the oldest that it works beside, which the same
+//! code stands for ([level-3] to [level-8]).
 
 use quorate_core::level::Level;
 use quorate_node::host::PeerSide as _;
@@ -96,7 +96,8 @@ impl World {
         }
     }
 
-    /// What a node uses is what its release supports, what all others use there, and what everybody was asked for.
+    /// What a node uses is what its release supports, what all others use there, and what everybody
+    /// was asked for.
     pub(super) fn check_level(&mut self, node: usize) -> Verdict {
         let process = &self.nodes[node];
         let Some(running) = &process.running else {

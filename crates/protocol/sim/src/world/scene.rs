@@ -143,7 +143,8 @@ impl World {
         self.line(&name(node), "paused", format_args!(""));
     }
 
-    /// A process reads its clocks, and stands still: when it goes on, its turn has the time of before.
+    /// A process reads its clocks, and stands still: when it goes on, its turn has the time of
+    /// before.
     pub fn stall_now(&mut self, node: usize) {
         self.nodes[node].stalled = Some(self.nodes[node].now(self.now));
         self.pause_now(node);

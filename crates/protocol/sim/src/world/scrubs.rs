@@ -1,5 +1,5 @@
-//! Nodes read all that they keep, by themselves and because operators want it, while everything goes wrong; in the end
-//! all of it must be sound.
+//! Nodes read all that they keep, by themselves and because operators want it, while everything
+//! goes wrong; in the end all of it must be sound.
 
 use quorate_replica::scrubbing::report::ScrubStatus;
 
@@ -37,7 +37,8 @@ impl World {
         self.scrub(node, pace);
     }
 
-    /// A file of a service is damaged; on fewer than half of the founders, as somebody must have a snapshot to give.
+    /// A file of a service is damaged; on fewer than half of the founders, as somebody must have a
+    /// snapshot to give.
     fn rot_store(&mut self, node: usize) {
         let rotten = |node: &usize| self.nodes[*node].store_rotten.get();
         let founders = self.settings.nodes;

@@ -1,5 +1,5 @@
-//! Small files that rot: a scrub of the process that runs writes them anew; a start before that refuses them, or does without,
-//! and then an operator brings back what was there.
+//! Small files that rot: a scrub of the process that runs writes them anew; a start before that
+//! refuses them, or does without, and then an operator brings back what was there.
 
 use quorate_log::disk::Source as _;
 
@@ -51,7 +51,8 @@ impl World {
         })
     }
 
-    /// A process was started on a file that rotted. Whether an operator has brought it back, for another start.
+    /// A process was started on a file that rotted. Whether an operator has brought it back, for
+    /// another start.
     ///
     /// # Errors
     /// It believes what it cannot have written.

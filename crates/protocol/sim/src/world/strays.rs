@@ -1,5 +1,6 @@
-//! A disk that once wrote to a wrong place: what was to be written is not where it should be, and something that was sound is
-//! gone where it went. Like bits that flip it is done to what was written long ago ([model-3]), and to one node of a run.
+//! A disk that once wrote to a wrong place: what was to be written is not where it should be, and
+//! something that was sound is gone where it went. Like bits that flip it is done to what was
+//! written long ago ([model-3]), and to one node of a run.
 
 use quorate_log::disk::{BLOCK, Family, Position};
 
@@ -30,7 +31,8 @@ impl World {
         }
     }
 
-    /// An old log write lies elsewhere, where `lands` says that it may; at its own place nothing is.
+    /// An old log write lies elsewhere, where `lands` says that it may; at its own place nothing
+    /// is.
     fn misdirect(&mut self, node: usize, lands: fn(Position, Position) -> bool) {
         let disk = self.nodes[node].disk.clone();
         let writes = old_writes(&disk, NEWEST_WRITES);

@@ -194,7 +194,8 @@ impl World {
         }
     }
 
-    /// Looks at what became of streams in a turn of this node, and sends their clients what they are told.
+    /// Looks at what became of streams in a turn of this node, and sends their clients what they
+    /// are told.
     pub(super) fn check_streams(&mut self, node: usize) -> Verdict {
         let Some(running) = &mut self.nodes[node].running else {
             return Ok(());
@@ -203,7 +204,8 @@ impl World {
         let replica = running.host.replica();
         let (at, table) = (replica.applied_to(), replica.streams());
         let streams = &mut self.stream_check;
-        // What was given is known before a table may hold it; all else is looked at when the table was.
+        // What was given is known before a table may hold it; all else is looked at when the table
+        // was.
         for note in notes.iter().filter(|note| matches!(note, Note::Keyed(..) | Note::Given(..))) {
             streams.note(node, table, note)?;
         }

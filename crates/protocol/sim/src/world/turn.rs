@@ -41,7 +41,8 @@ use crate::{
 /// Most bytes of requests that wait for a front with room, per connection; as the reactor's.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// The plane that a replica sees: the world's network, from where it stands, and its process's packets.
+/// The plane that a replica sees: the world's network, from where it stands, and its process's
+/// packets.
 struct Outgoing<'a> {
     network: &'a mut Network,
     packets: Option<&'a mut Side>,
@@ -234,8 +235,9 @@ impl World {
         self.starts_within(node, 200_000);
     }
 
-    /// What this node took off its connections makes room on them. Where there are streams somebody waits for
-    /// that: a piece of one is larger than what may be in flight. Elsewhere the sender's next turn does.
+    /// What this node took off its connections makes room on them. Where there are streams somebody
+    /// waits for that: a piece of one is larger than what may be in flight. Elsewhere the sender's
+    /// next turn does.
     fn make_room(&mut self, node: usize) {
         if self.settings.streams.is_none() {
             return;
@@ -624,8 +626,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Datagrams that have arrived become frames, and those that are what they should be go to the replica: of
-    /// peers with whom a connection stands, as the plane is bound to it.
+    /// Datagrams that have arrived become frames, and those that are what they should be go to the
+    /// replica: of peers with whom a connection stands, as the plane is bound to it.
     fn take_datagrams(&mut self, running: &mut Running) {
         let Some(packets) = &mut running.packets else {
             return;

@@ -81,8 +81,8 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
         set(&mut world, leader, 50..80)?;
         assert!(payload_to(&world, leader, AUXILIARY) > 0);
 
-        // The leader fails before the other one has learned anything of it: what was decided with the help
-        // of the auxiliary is there.
+        // The leader fails before the other one has learned anything of it: what was decided with
+        // the help of the auxiliary is there.
         world.kill_now(leader);
         world.start_now(other);
         world.run_until("the other one leads", |world| world.leader() == Some(other))?;
@@ -116,8 +116,9 @@ fn auxiliary_is_engaged_and_retired() -> Outcome {
     Ok(())
 }
 
-/// [aux-2] An auxiliary that has forgotten what is before executes nothing. The bytes that it voted for leave its memory
-/// when their slots are decided: a leader that has nobody else would come to a stop when they fill it.
+/// [aux-2] An auxiliary that has forgotten what is before executes nothing. The bytes that it voted
+/// for leave its memory when their slots are decided: a leader that has nobody else would come to a
+/// stop when they fill it.
 #[test]
 fn auxiliary_votes_for_more_than_its_memory_holds() -> Outcome {
     let mut world = World::elected(Settings {

@@ -1,4 +1,5 @@
-//! Clients that ask for another class than the group's ([class-2]), while everything else goes wrong, too.
+//! Clients that ask for another class than the group's ([class-2]), while everything else goes
+//! wrong, too.
 
 use quorate_core::record::Class;
 use quorate_sim::{faults::Settings, run};

@@ -1,4 +1,5 @@
-//! The group's time on clocks that are wrong: what ends, when, and whether all nodes say the same ([time-1] to [time-3]).
+//! The group's time on clocks that are wrong: what ends, when, and whether all nodes say the same
+//! ([time-1] to [time-3]).
 
 use quorate_core::record::Class;
 use quorate_replica::CLOCK_BOUND_MS;
@@ -11,7 +12,8 @@ type Outcome = Result<(), Violation>;
 
 const NODES: usize = 3;
 const HOUR_MS: i64 = 3_600_000;
-/// [time-3] Who takes a command and who says what time it is may each be off by as much as a clock may be.
+/// [time-3] Who takes a command and who says what time it is may each be off by as much as a clock
+/// may be.
 const OFF_US: u64 = 2 * CLOCK_BOUND_MS * 1000;
 /// Until a deadline that is due was proposed, decided and applied; elections included.
 const LATE_US: u64 = 3_000_000;
@@ -135,8 +137,8 @@ fn one_wrong_clock_ends_and_prolongs_nothing_by_more_than_its_bound() -> Outcome
     Ok(())
 }
 
-/// While the leader still remembers what another clock showed that was hours ahead, its own is set ahead: two clocks
-/// agree then that never were wrong at the same time.
+/// While the leader still remembers what another clock showed that was hours ahead, its own is set
+/// ahead: two clocks agree then that never were wrong at the same time.
 #[test]
 fn a_clock_that_was_set_right_is_not_remembered_wrong() -> Outcome {
     let mut world = World::calm(8, NODES, Class::Durable)?;
@@ -157,7 +159,8 @@ fn a_clock_that_was_set_right_is_not_remembered_wrong() -> Outcome {
     Ok(())
 }
 
-/// Who is off is named, by the leader and by itself, and is no longer when it is set right; whatever its clients do.
+/// Who is off is named, by the leader and by itself, and is no longer when it is set right;
+/// whatever its clients do.
 #[test]
 fn whose_clock_is_off_is_said() -> Outcome {
     let mut settings = Settings::calm(5, NODES, Class::Durable);

@@ -53,7 +53,8 @@ fn one_history_with_devices_and_without() {
     }
 }
 
-/// [offload-15] A value that no frame has room for goes by this node, and then devices are used again.
+/// [offload-15] A value that no frame has room for goes by this node, and then devices are used
+/// again.
 #[test]
 fn what_fits_into_no_frame_is_done_all_the_same() {
     for class in [Class::Durable, Class::Volatile] {
@@ -72,7 +73,8 @@ fn what_fits_into_no_frame_is_done_all_the_same() {
     }
 }
 
-/// [offload-15] Where one batch would do for many frames, devices are left alone until that is over.
+/// [offload-15] Where one batch would do for many frames, devices are left alone until that is
+/// over.
 #[test]
 fn batches_that_want_to_be_long_leave_devices_alone() {
     let mut world = elected(settings(Class::Volatile, 3, Some(Faults::calm())));
@@ -100,8 +102,8 @@ fn batches_that_want_to_be_long_leave_devices_alone() {
     world.settle().unwrap();
 }
 
-/// [offload-11], [offload-15] A client outside: a learner whose commands go to the leader's device by frames, and which
-/// learns by what that counted.
+/// [offload-11], [offload-15] A client outside: a learner whose commands go to the leader's device
+/// by frames, and which learns by what that counted.
 #[test]
 fn a_learner_submits_and_learns_by_frames() {
     for class in [Class::Durable, Class::Volatile] {
@@ -144,11 +146,12 @@ fn slowest_write_us(world: &mut World, client: usize) -> u64 {
     (0..20).map(write).max().unwrap()
 }
 
-/// A healthy leader is silent for less, and the shortest time that makes others take it for dead is longer.
+/// A healthy leader is silent for less, and the shortest time that makes others take it for dead is
+/// longer.
 const NOT_WAITED_US: u64 = 40_000;
 
-/// [offload-12] A leader whose device forgets leads on in its next ballot, or, where votes counted that were forgotten, hands
-/// over to another: nobody waits until it was silent for long.
+/// [offload-12] A leader whose device forgets leads on in its next ballot, or, where votes counted
+/// that were forgotten, hands over to another: nobody waits until it was silent for long.
 #[test]
 fn a_leader_whose_device_forgets_is_not_waited_for() {
     for class in [Class::Durable, Class::Volatile] {
@@ -164,8 +167,8 @@ fn a_leader_whose_device_forgets_is_not_waited_for() {
     }
 }
 
-/// [volatile-1], [volatile-4] A node whose device forgot votes that counted has forgotten, however well its process ends: it says
-/// so, and comes back as a new member.
+/// [volatile-1], [volatile-4] A node whose device forgot votes that counted has forgotten, however
+/// well its process ends: it says so, and comes back as a new member.
 #[test]
 fn a_node_whose_device_forgot_comes_back_as_a_new_member() {
     let mut settings = settings(Class::Volatile, 3, Some(Faults::calm()));
@@ -189,8 +192,9 @@ fn a_node_whose_device_forgot_comes_back_as_a_new_member() {
     assert!(world.nodes[node].member().incarnation > was);
 }
 
-/// [offload-21] Values that no decoder understands, submitted to the leader's device: decided, and executed nowhere. No node
-/// is lost by it, and none of them executes anything else than the others.
+/// [offload-21] Values that no decoder understands, submitted to the leader's device: decided, and
+/// executed nowhere. No node is lost by it, and none of them executes anything else than the
+/// others.
 #[test]
 fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
     for class in [Class::Durable, Class::Volatile] {
@@ -226,8 +230,8 @@ fn what_no_decoder_understands_is_decided_and_executed_nowhere() {
     }
 }
 
-/// [offload-21] What a node's device said before it lost its memory or was exchanged comes to it again, as a frame: the node
-/// is not lost by that, and the group needs no other leader.
+/// [offload-21] What a node's device said before it lost its memory or was exchanged comes to it
+/// again, as a frame: the node is not lost by that, and the group needs no other leader.
 #[test]
 fn old_frames_of_its_own_take_nothing_from_a_node() {
     for class in [Class::Durable, Class::Volatile] {
@@ -256,7 +260,8 @@ fn old_frames_of_its_own_take_nothing_from_a_node() {
     }
 }
 
-/// [live-4] The device of who shall lead votes for who led: it is fenced first, and then its owner asks at once.
+/// [live-4] The device of who shall lead votes for who led: it is fenced first, and then its owner
+/// asks at once.
 #[test]
 fn a_leader_with_a_device_hands_over_at_once() {
     for class in [Class::Durable, Class::Volatile] {
@@ -272,7 +277,8 @@ fn a_leader_with_a_device_hands_over_at_once() {
     }
 }
 
-/// Reads that are confirmed without end leave no heartbeat that is due by time; devices are used all the same.
+/// Reads that are confirmed without end leave no heartbeat that is due by time; devices are used
+/// all the same.
 #[test]
 fn reads_without_end_keep_no_device_from_its_work() {
     // Before it is handed over.

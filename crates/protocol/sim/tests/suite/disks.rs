@@ -1,5 +1,5 @@
-//! One node's disk takes nothing more, and the others' disks do: the group goes on without it. A leader hands over; a
-//! follower holds nobody up; nobody is elected who could not write.
+//! One node's disk takes nothing more, and the others' disks do: the group goes on without it. A
+//! leader hands over; a follower holds nobody up; nobody is elected who could not write.
 
 use quorate_core::{effect::Role, laying::Route, record::Class};
 use quorate_replica::{group::asking::Ask as GroupAsk, testing::Heard};
@@ -16,7 +16,8 @@ use quorate_stream::{Done, How, Name};
 
 type Outcome = Result<(), Violation>;
 
-/// Longest time without a write that succeeds: to notice takes a while, and so does the hand-over, or an election.
+/// Longest time without a write that succeeds: to notice takes a while, and so does the hand-over,
+/// or an election.
 const LONGEST_US: u64 = 1_000_000;
 
 /// What happens to the disk.
@@ -110,7 +111,8 @@ fn settings(seed: u64, class: Class) -> Settings {
     settings
 }
 
-/// Writes through a node for so long; returns the longest time without a write that succeeded, and how many did.
+/// Writes through a node for so long; returns the longest time without a write that succeeded, and
+/// how many did.
 fn write_for(world: &mut World, node: usize, us: u64) -> Result<(u64, u32), Violation> {
     let (begun, mut last, mut longest, mut done) = (world.now, world.now, 0, 0);
     let words = format!("SET key {}", "x".repeat(150));
@@ -124,8 +126,8 @@ fn write_for(world: &mut World, node: usize, us: u64) -> Result<(u64, u32), Viol
     Ok((longest.max(world.now.since_us(last)), done))
 }
 
-/// The issue itself: the leader's disk takes nothing more, for much longer than an election, and the others are a
-/// quorum.
+/// The issue itself: the leader's disk takes nothing more, for much longer than an election, and
+/// the others are a quorum.
 #[test]
 fn a_leader_that_cannot_write_does_not_keep_the_group() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -180,8 +182,8 @@ fn a_follower_that_cannot_write_is_not_waited_for() -> Outcome {
     Ok(())
 }
 
-/// Two disks take nothing more, the leader's among them: who takes over can write. When the leader then dies, it is
-/// again one of those that can.
+/// Two disks take nothing more, the leader's among them: who takes over can write. When the leader
+/// then dies, it is again one of those that can.
 #[test]
 fn leadership_goes_to_who_can_write() -> Outcome {
     for (seed, trouble) in (200..).zip([Trouble::Full, Trouble::NoDescriptors, Trouble::WriteHangs])
@@ -209,8 +211,8 @@ fn leadership_goes_to_who_can_write() -> Outcome {
     Ok(())
 }
 
-/// All disks stand still at once, for longer than a write may take, as those of one machine do: nobody else would be
-/// better.
+/// All disks stand still at once, for longer than a write may take, as those of one machine do:
+/// nobody else would be better.
 #[test]
 fn disks_that_all_stand_still_cause_no_election() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -276,8 +278,8 @@ fn a_stream_goes_on_when_the_leader_cannot_write() -> Outcome {
     Ok(())
 }
 
-/// Operators want node 1 to lead, whose disk hangs. In memory it votes as fast as any, and so is level: it is not handed
-/// the leadership again and again.
+/// Operators want node 1 to lead, whose disk hangs. In memory it votes as fast as any, and so is
+/// level: it is not handed the leadership again and again.
 #[test]
 fn priority_brings_leadership_to_nobody_who_cannot_write() -> Outcome {
     let mut world = World::elected(settings(500, Class::Volatile))?;

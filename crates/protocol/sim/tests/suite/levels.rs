@@ -1,4 +1,5 @@
-//! Clusters whose nodes are of two releases, upgraded and taken back while everything goes wrong ([level-3] to [level-8]).
+//! Clusters whose nodes are of two releases, upgraded and taken back while everything goes wrong
+//! ([level-3] to [level-8]).
 
 use quorate_core::{level::Level, record::Class};
 use quorate_replica::group::asking::{Answer, Ask};
@@ -101,7 +102,8 @@ fn a_cluster_goes_up_node_by_node_and_back_until_the_level_is_raised() -> Outcom
     Ok(())
 }
 
-/// [level-5] A node that is down holds the level back, and so does one that came back in the release before.
+/// [level-5] A node that is down holds the level back, and so does one that came back in the
+/// release before.
 #[test]
 fn who_is_away_is_waited_for() -> Outcome {
     let mut world = old(7)?;

@@ -1,5 +1,5 @@
-//! A disk that acknowledged the end of a log and lost it: peers remember, and the node comes back as a learner. One that
-//! lost nothing never does.
+//! A disk that acknowledged the end of a log and lost it: peers remember, and the node comes back
+//! as a learner. One that lost nothing never does.
 
 use quorate_core::{effect::Role, node_id::Incarnation, record::Class, slot::Slot};
 use quorate_log::disk::Source as _;
@@ -30,7 +30,8 @@ fn write(world: &mut World, node: usize, count: usize) -> Outcome {
     Ok(())
 }
 
-/// A group that has written, the node of it whose disk may lie, and another one. The former leads, or does not.
+/// A group that has written, the node of it whose disk may lie, and another one. The former leads,
+/// or does not.
 fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
     let mut world = World::elected(Settings::calm(seed, NODES, Class::Durable))?;
     let liar = world.forgetful().expect("one of three may forget");
@@ -114,7 +115,8 @@ fn a_follower_of_the_same_leader_remembers_within_a_second() -> Outcome {
     Ok(())
 }
 
-/// [lie-1] Crashes, clean stops, and a log that was trimmed: nothing is missing, so nobody is taken for a liar.
+/// [lie-1] Crashes, clean stops, and a log that was trimmed: nothing is missing, so nobody is taken
+/// for a liar.
 #[test]
 fn a_log_that_is_whole_is_believed() -> Outcome {
     for (seed, clean) in (20..).zip([false, true]) {
@@ -142,8 +144,8 @@ fn a_log_that_is_whole_is_believed() -> Outcome {
     Ok(())
 }
 
-/// [lie-5] A node that was cut off when it asked: who remembers says so later, it votes no more, and its folder knows
-/// what it is from then on, whoever can be asked.
+/// [lie-5] A node that was cut off when it asked: who remembers says so later, it votes no more,
+/// and its folder knows what it is from then on, whoever can be asked.
 #[test]
 fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(31, false)?;
@@ -188,7 +190,8 @@ fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     is_told(&mut world, liar)
 }
 
-/// [lie-4] Whatever else happens meanwhile, nothing that was acknowledged is lost, and the group comes to rest.
+/// [lie-4] Whatever else happens meanwhile, nothing that was acknowledged is lost, and the group
+/// comes to rest.
 #[test]
 fn disks_that_lie_cost_nothing() {
     let mut lies = 0;

@@ -1,4 +1,5 @@
-//! The plane of packets in whole runs: one history whatever carries it, and everything that can happen to it does.
+//! The plane of packets in whole runs: one history whatever carries it, and everything that can
+//! happen to it does.
 
 use quorate_core::{record::Class, slot::Slot, value::Value};
 use quorate_packets::plane::Reach;
@@ -13,7 +14,8 @@ const CARRIERS: [Carrier; 5] = [
     Carrier::Packets { reach: Reach::Group },
 ];
 
-/// One client, one command at a time, nothing goes wrong: what is decided, and what planes of packets did.
+/// One client, one command at a time, nothing goes wrong: what is decided, and what planes of
+/// packets did.
 fn history(carrier: Carrier, class: Class, nodes: usize) -> (Vec<(Slot, Value)>, Counts) {
     let mut settings = Settings::calm(7, nodes, class);
     settings.weather.carrier = carrier;
@@ -62,8 +64,8 @@ fn one_history_on_every_plane() {
     }
 }
 
-/// In a fixed set of seeds everything happens that can happen to datagrams and planes: a check that never met it
-/// would say little.
+/// In a fixed set of seeds everything happens that can happen to datagrams and planes: a check that
+/// never met it would say little.
 #[test]
 fn fixed_seeds_reach_every_counter() {
     let mut all = Counts::default();
@@ -105,7 +107,8 @@ fn fixed_seeds_reach_every_counter() {
     assert_eq!((all.frames_wrong, all.not_introduced), (0, 0), "{all}");
     for (reason, count) in Refusal::ALL.into_iter().zip(all.refused) {
         if let Refusal::Old | Refusal::Unasked = reason {
-            // A run has no 4096 datagrams of one node behind which one could be; and connections introduce, not nonces.
+            // A run has no 4096 datagrams of one node behind which one could be; and connections
+            // introduce, not nonces.
             assert_eq!(count, 0, "{}: {all}", reason.name());
             continue;
         }

@@ -1,5 +1,5 @@
-//! Nodes that are not scheduled for a while are not dead ([live-5]): nobody is elected because of it, and who is dead is
-//! replaced as fast as ever.
+//! Nodes that are not scheduled for a while are not dead ([live-5]): nobody is elected because of
+//! it, and who is dead is replaced as fast as ever.
 
 use quorate_core::{ballot::Ballot, record::Class};
 use quorate_sim::{check::Violation, dice::Dice, world::World};
@@ -77,7 +77,8 @@ fn late_turns_depose_nobody_and_the_dead_are_replaced_as_fast_as_ever() -> Outco
     Ok(())
 }
 
-/// A leader that stands still for good is replaced by a time-out that is not longer because it happened before.
+/// A leader that stands still for good is replaced by a time-out that is not longer because it
+/// happened before.
 #[test]
 fn a_leader_that_was_stopped_is_replaced_within_half_a_second_each_time() -> Outcome {
     for seed in 0..8 {

@@ -1,4 +1,5 @@
-//! Votes along a ring, in whole clusters: one history whatever way they take, and no member is waited for.
+//! Votes along a ring, in whole clusters: one history whatever way they take, and no member is
+//! waited for.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use quorate_sim::{
     world::World,
 };
 
-/// Longest that a command may take while a ring breaks, in microseconds: 50 ms, and the command itself.
+/// Longest that a command may take while a ring breaks, in microseconds: 50 ms, and the command
+/// itself.
 const BROKEN_US: u64 = 60_000;
 
 fn settings(votes: &Route, carrier: Carrier, class: Class, nodes: usize) -> Settings {
@@ -79,8 +81,8 @@ fn ring(world: &World) -> Vec<usize> {
     nodes.iter().map(|node| node.0 as usize - 1).collect()
 }
 
-/// [ring-7] Each member of a ring stops, is cut off, or dies in turn: commands go on within a moment, the ring goes on
-/// without it, and it may come back later.
+/// [ring-7] Each member of a ring stops, is cut off, or dies in turn: commands go on within a
+/// moment, the ring goes on without it, and it may come back later.
 #[test]
 fn no_member_of_a_ring_is_waited_for() {
     type Harm = fn(&mut World, usize);
@@ -141,7 +143,8 @@ fn a_rest_breaks_no_ring() {
     assert_eq!(before.len(), 3);
 }
 
-/// [ring-7] Members that were slow once come back when they have kept up for a while, and not before.
+/// [ring-7] Members that were slow once come back when they have kept up for a while, and not
+/// before.
 #[test]
 fn who_was_slow_comes_back_after_a_while() {
     let carrier = Carrier::Streams;

@@ -214,8 +214,8 @@ fn g14_failover_is_quick_and_without_duels() -> Outcome {
     Ok(())
 }
 
-/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly: nobody waits
-/// for its disk.
+/// [live-4] A node with a slow disk is made leader under load. Writes stop last, and shortly:
+/// nobody waits for its disk.
 #[test]
 fn transfer_to_a_slow_disk_holds_nobody_up() -> Outcome {
     for seed in 0..5 {
@@ -264,8 +264,8 @@ fn g15_returning_node_does_not_depose() -> Outcome {
     Ok(())
 }
 
-/// [live-2] A node returns with a higher ballot than the leader's, under reads whose rounds ([read-2]) leave no heartbeat
-/// to be sent by time. The leader takes it in again all the same.
+/// [live-2] A node returns with a higher ballot than the leader's, under reads whose rounds
+/// ([read-2]) leave no heartbeat to be sent by time. The leader takes it in again all the same.
 #[test]
 fn a_node_with_a_higher_ballot_is_taken_in_again_under_reads() -> Outcome {
     for seed in 0..5 {
@@ -424,8 +424,8 @@ fn g20_deaf_client_is_held_back() -> Outcome {
     Ok(())
 }
 
-/// Clients that ask for much and read nothing have a bound together: the worst of them are closed, and
-/// the others go on.
+/// Clients that ask for much and read nothing have a bound together: the worst of them are closed,
+/// and the others go on.
 #[test]
 fn deaf_clients_cost_no_more_than_their_memory() -> Outcome {
     let settings = Settings { client_memory: 1 << 20, ..Settings::calm(21, 3, Class::Durable) };
@@ -524,8 +524,8 @@ fn g23_full_disk_goes_on_when_there_is_room() -> Outcome {
     world.settle()
 }
 
-/// [volatile-4] A clean stop that has to wait for a full disk ends when there is room; nobody else would
-/// wake the node then.
+/// [volatile-4] A clean stop that has to wait for a full disk ends when there is room; nobody else
+/// would wake the node then.
 #[test]
 fn stop_waits_for_room_on_a_full_disk() -> Outcome {
     let mut settings = Settings::calm(24, 1, Class::Durable);
@@ -689,8 +689,8 @@ fn listener_hears_nothing_old_and_everything_new() -> Outcome {
 }
 
 /// A pipeline that changes between writes and reads with each request takes no longer than one that
-/// only writes, on every node and READONLY too: there is no round trip per change. Each read sees the
-/// write before it, and not the one behind it.
+/// only writes, on every node and READONLY too: there is no round trip per change. Each read sees
+/// the write before it, and not the one behind it.
 #[test]
 fn pipeline_of_reads_and_writes_takes_as_long_as_one_of_writes() -> Outcome {
     const PAIRS: usize = 50;
@@ -743,8 +743,9 @@ fn serves(world: &mut World, value: &str) -> Outcome {
     world.settle()
 }
 
-/// [era-11] [join-2] A node that dies at any change of its disk while it founds, joins, or starts for the
-/// first time, is founded or joins in the end, with the cluster that all others have, and forgets nothing.
+/// [era-11] [join-2] A node that dies at any change of its disk while it founds, joins, or starts
+/// for the first time, is founded or joins in the end, with the cluster that all others have, and
+/// forgets nothing.
 #[test]
 fn a_node_dies_while_it_founds_or_joins() -> Outcome {
     for node in 0..3 {
@@ -763,8 +764,8 @@ fn a_node_dies_while_it_founds_or_joins() -> Outcome {
     Ok(())
 }
 
-/// [volatile-1] The same in a volatile group: who dies before its first start was counted never ran, and
-/// keeps its vote.
+/// [volatile-1] The same in a volatile group: who dies before its first start was counted never
+/// ran, and keeps its vote.
 #[test]
 fn a_node_of_a_volatile_group_that_never_ran_forgets_nothing() -> Outcome {
     for (node, changes) in [(0, 4), (1, 6)] {
@@ -800,8 +801,8 @@ fn the_founder_dies_while_it_lets_nodes_in() -> Outcome {
     Ok(())
 }
 
-/// [volatile-1] [volatile-3] A node that dies before, within or after the change of its identity that counts
-/// a start comes back as who it was, and no number counts two starts.
+/// [volatile-1] [volatile-3] A node that dies before, within or after the change of its identity
+/// that counts a start comes back as who it was, and no number counts two starts.
 #[test]
 fn a_node_dies_while_its_start_is_counted() -> Outcome {
     for seed in 0..5 {
@@ -828,8 +829,8 @@ fn a_node_dies_while_its_start_is_counted() -> Outcome {
     Ok(())
 }
 
-/// [volatile-4] A node of a volatile group that dies while it marks its clean stop was stopped cleanly, or
-/// comes back as a new member; the mark is found once.
+/// [volatile-4] A node of a volatile group that dies while it marks its clean stop was stopped
+/// cleanly, or comes back as a new member; the mark is found once.
 #[test]
 fn a_node_dies_while_it_marks_a_clean_stop() -> Outcome {
     let mut forgot = BTreeSet::new();
@@ -849,8 +850,9 @@ fn a_node_dies_while_it_marks_a_clean_stop() -> Outcome {
     Ok(())
 }
 
-/// [volatile-1] [disk-8] A node that forgot its votes dies anywhere between the count of its start and what
-/// its log first writes in the new incarnation: it comes back as a new member, without a vote, however often.
+/// [volatile-1] [disk-8] A node that forgot its votes dies anywhere between the count of its start
+/// and what its log first writes in the new incarnation: it comes back as a new member, without a
+/// vote, however often.
 #[test]
 fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
     for class in [Class::Durable, Class::Volatile] {
@@ -883,8 +885,8 @@ fn a_node_dies_between_its_new_incarnation_and_its_log() -> Outcome {
     Ok(())
 }
 
-/// A month of writes to the same keys, by volume: what was overwritten is kept nowhere ([trim-1], [snap-1]).
-/// A node's folder stays as small as the ratio, the pool of segments and the data say.
+/// A month of writes to the same keys, by volume: what was overwritten is kept nowhere ([trim-1],
+/// [snap-1]). A node's folder stays as small as the ratio, the pool of segments and the data say.
 #[test]
 fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
     const KEYS: usize = 30;
@@ -935,8 +937,8 @@ fn a_month_of_writes_to_the_same_keys_does_not_fill_the_disk() -> Outcome {
     Ok(())
 }
 
-/// [read-4] A leader reads its clock, stands still for longer than its lease, and finds a read that came
-/// meanwhile. Another leads by then, and has acknowledged more.
+/// [read-4] A leader reads its clock, stands still for longer than its lease, and finds a read that
+/// came meanwhile. Another leads by then, and has acknowledged more.
 #[test]
 fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outcome {
     let mut settings = Settings::calm(5, 3, Class::Durable);
@@ -968,8 +970,8 @@ fn leader_that_stood_still_between_clock_and_read_answers_nothing_old() -> Outco
     world.settle()
 }
 
-/// [read-6] A node that is cut off says so, once what it knows is older than the bound; and tells what
-/// it has to those who want no bound.
+/// [read-6] A node that is cut off says so, once what it knows is older than the bound; and tells
+/// what it has to those who want no bound.
 #[test]
 fn node_that_is_cut_off_refuses_reads_beyond_their_bound() -> Outcome {
     let mut world = World::new(Settings::calm(6, 3, Class::Durable));

@@ -1,5 +1,5 @@
-//! Nodes scrub while everything goes wrong, and bits flip in what they keep: see `check/scrubs.rs`. `scrub.md` has the
-//! rules.
+//! Nodes scrub while everything goes wrong, and bits flip in what they keep: see `check/scrubs.rs`.
+//! `scrub.md` has the rules.
 
 use quorate_sim::{faults::Settings, run, world::Counts};
 

@@ -83,7 +83,8 @@ fn a_replica_falls_behind() -> Result<(), Violation> {
     Ok(())
 }
 
-/// A group with a follower through which a client opens a stream and writes 1000 bytes; gives leader and client.
+/// A group with a follower through which a client opens a stream and writes 1000 bytes; gives
+/// leader and client.
 fn begin_stream(seed: u64) -> Result<(World, usize, usize), Violation> {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.streams = Some(Load::scripted());

@@ -1,5 +1,6 @@
-//! Byte streams through what a cluster meets: each scenario played out step by step, G numbers where an earlier
-//! system failed that way. The checker of streams looks on all the time ([stream-4] to [stream-10]).
+//! Byte streams through what a cluster meets: each scenario played out step by step, G numbers
+//! where an earlier system failed that way. The checker of streams looks on all the time
+//! ([stream-4] to [stream-10]).
 
 use quorate_core::record::Class;
 use quorate_replica::{
@@ -102,7 +103,8 @@ fn finish(world: &mut World, client: usize) -> Result<u64, Violation> {
     }
 }
 
-/// Reads the stream from a node, from this position to where it ends there; the checker looks at the bytes.
+/// Reads the stream from a node, from this position to where it ends there; the checker looks at
+/// the bytes.
 fn read(world: &mut World, node: usize, from: u64) -> Result<Result<u64, Nowhere>, Violation> {
     let reader = world.streamer(node);
     let mut position = from;
@@ -141,8 +143,9 @@ fn log_start(world: &World, node: usize) -> u64 {
     running.replica().log().start().0
 }
 
-/// G10 Everybody is killed again and again while a client writes, on a disk that tears and loses what was not
-/// flushed: it goes on where the decided bytes end, and nothing that was acknowledged is lost ([disk-5]).
+/// G10 Everybody is killed again and again while a client writes, on a disk that tears and loses
+/// what was not flushed: it goes on where the decided bytes end, and nothing that was acknowledged
+/// is lost ([disk-5]).
 #[test]
 fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     for seed in 0..6 {
@@ -168,8 +171,8 @@ fn g10_everybody_is_killed_while_a_client_writes() -> Outcome {
     Ok(())
 }
 
-/// Whole units are written once: records say where they are, so the log hardly grows, and everybody's crash at any
-/// moment leaves what was acknowledged ([disk-5], [value-3]).
+/// Whole units are written once: records say where they are, so the log hardly grows, and
+/// everybody's crash at any moment leaves what was acknowledged ([disk-5], [value-3]).
 #[test]
 fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     for seed in 0..8 {
@@ -203,8 +206,9 @@ fn units_are_written_once_and_outlive_everybodys_crash() -> Outcome {
     Ok(())
 }
 
-/// [aux-5] Seeds in which a leader needs the vote of an auxiliary for content behind a stream's close. Full replicas have
-/// let its bytes go, as nobody needs them; the auxiliary, which knows no stream, once asked for them for ever.
+/// [aux-5] Seeds in which a leader needs the vote of an auxiliary for content behind a stream's
+/// close. Full replicas have let its bytes go, as nobody needs them; the auxiliary, which knows no
+/// stream, once asked for them for ever.
 #[test]
 fn content_behind_a_close_is_settled_for_an_auxiliary() {
     for seed in [147_839, 134_257] {
@@ -213,8 +217,8 @@ fn content_behind_a_close_is_settled_for_an_auxiliary() {
     }
 }
 
-/// G9 G10 The log is trimmed below what the store has, and everybody restarts: from a snapshot with the table,
-/// from the checkpoint of the store, and from the log behind both ([trim-2]).
+/// G9 G10 The log is trimmed below what the store has, and everybody restarts: from a snapshot with
+/// the table, from the checkpoint of the store, and from the log behind both ([trim-2]).
 #[test]
 fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     let (mut world, leader) = world(9)?;
@@ -241,8 +245,9 @@ fn bytes_outlive_the_log_and_a_restart() -> Outcome {
     check_all(&mut world, written + 50_000)
 }
 
-/// G11 A follower is away while the others trim: it gets a snapshot with the table and none of the bytes, which
-/// it fetches by position; until they are here it holds nothing for others ([snap-5], [catch-1]).
+/// G11 A follower is away while the others trim: it gets a snapshot with the table and none of the
+/// bytes, which it fetches by position; until they are here it holds nothing for others ([snap-5],
+/// [catch-1]).
 #[test]
 fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     let (mut world, leader) = world(11)?;
@@ -273,7 +278,8 @@ fn g11_who_was_away_gets_the_bytes_by_position() -> Outcome {
     check_all(&mut world, written + 70_000)
 }
 
-/// G11 G24 Positions that were trimmed are an error on every node, also where they arrive by a snapshot.
+/// G11 G24 Positions that were trimmed are an error on every node, also where they arrive by a
+/// snapshot.
 #[test]
 fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     let (mut world, leader) = world(24)?;
@@ -302,8 +308,8 @@ fn g24_trimmed_positions_are_gone_everywhere() -> Outcome {
     Ok(())
 }
 
-/// G12 All three machines are replaced, and leadership is handed to and fro, while a client writes through one
-/// that stays: its piece does not end, and it hears of nothing ([stream-3]).
+/// G12 All three machines are replaced, and leadership is handed to and fro, while a client writes
+/// through one that stays: its piece does not end, and it hears of nothing ([stream-3]).
 #[test]
 fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     for seed in 0..3 {
@@ -355,8 +361,8 @@ fn g12_members_and_leaders_change_inside_a_piece() -> Outcome {
     Ok(())
 }
 
-/// G12 The leader dies in the midst of a piece of another node: the next one proposes what was inherited, and
-/// goes on with the same piece exactly behind that ([p1-6], [stream-3]).
+/// G12 The leader dies in the midst of a piece of another node: the next one proposes what was
+/// inherited, and goes on with the same piece exactly behind that ([p1-6], [stream-3]).
 #[test]
 fn piece_goes_on_at_the_next_leader() -> Outcome {
     for seed in 0..8 {
@@ -383,8 +389,8 @@ fn piece_goes_on_at_the_next_leader() -> Outcome {
     Ok(())
 }
 
-/// G13 Nothing passes from the owner to the leader for a while, in the midst of a piece: it is sent again, and
-/// nobody holds more than its window ([stream-8]).
+/// G13 Nothing passes from the owner to the leader for a while, in the midst of a piece: it is sent
+/// again, and nobody holds more than its window ([stream-8]).
 #[test]
 fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     let (mut world, leader) = world(13)?;
@@ -408,8 +414,9 @@ fn g13_bytes_that_were_lost_are_sent_again() -> Outcome {
     check_all(&mut world, at)
 }
 
-/// [stream-10] Two writers that both believe they own the name: the second took over while nothing passed to the
-/// first's node, which goes on giving. Nothing of that is kept, and it is told when it hears of anything again.
+/// [stream-10] Two writers that both believe they own the name: the second took over while nothing
+/// passed to the first's node, which goes on giving. Nothing of that is kept, and it is told when
+/// it hears of anything again.
 #[test]
 fn first_of_two_owners_is_fenced() -> Outcome {
     for seed in 0..5 {
@@ -443,8 +450,8 @@ fn first_of_two_owners_is_fenced() -> Outcome {
     Ok(())
 }
 
-/// [stream-5], [stream-10] The answer to the opening is lost with the connection: whoever comes back gets another
-/// piece, and no position is bound to two bytes.
+/// [stream-5], [stream-10] The answer to the opening is lost with the connection: whoever comes
+/// back gets another piece, and no position is bound to two bytes.
 #[test]
 fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     let (mut world, leader) = world(300)?;
@@ -466,7 +473,8 @@ fn lost_answer_to_an_opening_is_asked_for_again() -> Outcome {
     check_all(&mut world, 3000)
 }
 
-/// [stream-6] The owner is gone for good: the leader closes its piece at the exact position, and others append.
+/// [stream-6] The owner is gone for good: the leader closes its piece at the exact position, and
+/// others append.
 #[test]
 fn stream_of_a_lost_owner_is_free_again() -> Outcome {
     let (mut world, leader) = world(400)?;
@@ -513,8 +521,9 @@ fn bytes_that_rotted_come_from_another_node() -> Outcome {
     Ok(())
 }
 
-/// G9 G10 A node alone is killed at many moments of its snapshots and checkpoints, and has every byte each time:
-/// what is behind the checkpoint of the store is in the log, also below its snapshot ([trim-2], [disk-5]).
+/// G9 G10 A node alone is killed at many moments of its snapshots and checkpoints, and has every
+/// byte each time: what is behind the checkpoint of the store is in the log, also below its
+/// snapshot ([trim-2], [disk-5]).
 #[test]
 fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     let mut settings = settings(90, 0);

@@ -1,5 +1,5 @@
-//! Who may do what: every node goes by the same table, and none by an older one than it went by before, whatever is killed
-//! ([access-2], [access-4]).
+//! Who may do what: every node goes by the same table, and none by an older one than it went by
+//! before, whatever is killed ([access-2], [access-4]).
 
 use quorate_access::{Command, Password, Role, Users, name::DEFAULT};
 use quorate_core::record::Class;
@@ -128,7 +128,8 @@ fn what_is_refused_is_refused_by_the_log() -> Outcome {
     world.settle()
 }
 
-/// [access-4] A node that joins has an empty table, which lets everybody in: it goes by none, and is killed in between.
+/// [access-4] A node that joins has an empty table, which lets everybody in: it goes by none, and
+/// is killed in between.
 #[test]
 fn a_node_that_joins_lets_nobody_in_before_it_knows_who_may() -> Outcome {
     for seed in 0..20 {

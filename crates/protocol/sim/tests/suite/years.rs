@@ -1,5 +1,5 @@
-//! Failures of earlier systems (G…) among changes of members, snapshots and trims: what a cluster meets that
-//! lives for years, each played out step by step.
+//! Failures of earlier systems (G…) among changes of members, snapshots and trims: what a cluster
+//! meets that lives for years, each played out step by step.
 //!
 //! Those of a cluster that stays as it was founded are in `scenarios.rs`.
 
@@ -35,8 +35,8 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(Some(text.as_bytes().to_vec()))
 }
 
-/// Three founding members and `spares` that may join; logs are trimmed soon, and kept for nobody who is
-/// further behind than that.
+/// Three founding members and `spares` that may join; logs are trimmed soon, and kept for nobody
+/// who is further behind than that.
 fn settings(seed: u64, spares: usize) -> Settings {
     let mut settings = Settings::calm(seed, 3, Class::Durable);
     settings.spares = spares;
@@ -134,8 +134,8 @@ fn fill_until_trimmed(world: &mut World, node: usize, beyond: u64) -> Outcome {
     panic!("the log begins at {}, not behind {beyond}", log_start(world, node));
 }
 
-/// G8 Quorums that would not meet are refused: when a group is founded, and when it is changed; the group goes
-/// on with those that it has ([era-4]).
+/// G8 Quorums that would not meet are refused: when a group is founded, and when it is changed; the
+/// group goes on with those that it has ([era-4]).
 #[test]
 fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     let voters = |weights: &[u32]| -> Vec<Voter> {
@@ -194,8 +194,8 @@ fn g8_quorums_that_do_not_meet_are_refused() -> Outcome {
     world.settle()
 }
 
-/// G9 Weights: no overflow, no zero, nobody is the last to go; raised and lowered again and again, they end
-/// where they began, and everybody counts the same ([era-4]).
+/// G9 Weights: no overflow, no zero, nobody is the last to go; raised and lowered again and again,
+/// they end where they began, and everybody counts the same ([era-4]).
 #[test]
 fn g9_weights_stay_within_their_bounds() -> Outcome {
     let mut world = World::elected(settings(9, 0))?;
@@ -244,8 +244,9 @@ fn g9_weights_stay_within_their_bounds() -> Outcome {
     Ok(())
 }
 
-/// G10 Everybody is killed, again and again, at any byte of a plan's way and of snapshots: the configuration,
-/// what was promised and voted, and every acknowledged write are there; the plan is carried on.
+/// G10 Everybody is killed, again and again, at any byte of a plan's way and of snapshots: the
+/// configuration, what was promised and voted, and every acknowledged write are there; the plan is
+/// carried on.
 #[test]
 fn g10_everybody_is_killed_in_the_midst_of_a_plan() -> Outcome {
     let (mut amid, mut dice) = (0, Dice::new(10));
@@ -285,8 +286,9 @@ fn known_era(world: &World, node: usize) -> Option<u32> {
     Some(running.replica().node().era().0)
 }
 
-/// The leader decides a change, goes on in the era that it began, and is gone for good, at each moment around that,
-/// while clients write: those who are left go on, in the one era or in the other ([ballot-3], [ballot-5]).
+/// The leader decides a change, goes on in the era that it began, and is gone for good, at each
+/// moment around that, while clients write: those who are left go on, in the one era or in the
+/// other ([ballot-3], [ballot-5]).
 #[test]
 fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
     let (mut stood_still, mut knew_alone, mut moments) = (Vec::new(), 0, 0);
@@ -326,8 +328,9 @@ fn leader_goes_who_alone_knew_that_an_era_began() -> Outcome {
     Ok(())
 }
 
-/// G11 G24 A member and a learner are away while the others trim what they need: they are waited for as long as
-/// the log is small, and not longer; then they get a snapshot, and count as caught up when they have it.
+/// G11 G24 A member and a learner are away while the others trim what they need: they are waited
+/// for as long as the log is small, and not longer; then they get a snapshot, and count as caught
+/// up when they have it.
 #[test]
 fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     let mut settings = settings(24, 1);
@@ -387,8 +390,8 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     world.settle()
 }
 
-/// G12 All three machines are replaced, and leadership handed to and fro, while clients write: none of them
-/// sees an error, and nothing waits for a configuration.
+/// G12 All three machines are replaced, and leadership handed to and fro, while clients write: none
+/// of them sees an error, and nothing waits for a configuration.
 #[test]
 fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
     for seed in 0..3 {
@@ -449,9 +452,9 @@ fn g12_members_and_leaders_change_under_load_without_an_error() -> Outcome {
     Ok(())
 }
 
-/// G15 Two nodes are cut off while the group changes: one of them is removed, the other stays, with weight in an
-/// era of long ago. Both try to lead all the time; back, neither deposes the leader, and the one that was
-/// removed has no vote ([era-5], [live-1], [member-1]).
+/// G15 Two nodes are cut off while the group changes: one of them is removed, the other stays, with
+/// weight in an era of long ago. Both try to lead all the time; back, neither deposes the leader,
+/// and the one that was removed has no vote ([era-5], [live-1], [member-1]).
 #[test]
 fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
     for seed in 0..5 {
@@ -506,8 +509,8 @@ fn g15_who_returns_to_a_changed_group_does_not_depose() -> Outcome {
     Ok(())
 }
 
-/// G16 A command is repeated at a node that knows of its session, and of the reply, from a snapshot alone: it is
-/// not executed again, and the stored reply given ([snap-1], [session-2]).
+/// G16 A command is repeated at a node that knows of its session, and of the reply, from a snapshot
+/// alone: it is not executed again, and the stored reply given ([snap-1], [session-2]).
 #[test]
 fn g16_repeated_command_is_known_from_a_snapshot() -> Outcome {
     for seed in 0..5 {

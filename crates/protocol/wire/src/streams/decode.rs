@@ -83,8 +83,8 @@ impl Head {
     }
 }
 
-/// The head at the start of `input`, if all of it is there. A kind that does not exist is seen in its
-/// first byte.
+/// The head at the start of `input`, if all of it is there. A kind that does not exist is seen in
+/// its first byte.
 pub fn head(input: &[u8]) -> Result<Found<Head>, Malformed> {
     match (input.first_chunk(), input.first()) {
         (Some(bytes), _) => Ok(Found::Frame(Head::read(*bytes)?, HEAD_BYTES)),

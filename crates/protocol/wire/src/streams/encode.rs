@@ -12,7 +12,8 @@ impl Ask<'_> {
     ///
     /// # Panics
     ///
-    /// If a name is longer than [`NAME_BYTES_MAX`], a password than [`PASSWORD_BYTES_MAX`], or data than
+    /// If a name is longer than [`NAME_BYTES_MAX`], a password than [`PASSWORD_BYTES_MAX`], or data
+    /// than
     /// [`BODY_BYTES_MAX`]: the caller cuts data, and knows that a longer name or password is none.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match *self {

@@ -35,8 +35,8 @@ fn frames(mut each: impl FnMut(&mut Random, Member, &Frame<'_>)) {
     }
 }
 
-/// [lie-1] The number of a log write changes nothing else of a frame, and stands in the kinds that rest on records, and in
-/// one that all nodes send each other.
+/// [lie-1] The number of a log write changes nothing else of a frame, and stands in the kinds that
+/// rest on records, and in one that all nodes send each other.
 #[test]
 fn frames_say_how_far_a_log_is() {
     let mut random = Random::new(11);
@@ -80,7 +80,8 @@ fn a_hello_without_a_word_about_streams_is_understood() {
     assert!(matches!(decoded, Ok(Decoded::Frame { frame, .. }) if frame == silent));
 }
 
-/// [level-3] A release before levels says one version, and reads one: what this release says more, it ignores.
+/// [level-3] A release before levels says one version, and reads one: what this release says more,
+/// it ignores.
 #[test]
 fn a_hello_says_what_its_sender_supports() {
     let mut random = Random::new(1);
@@ -386,8 +387,8 @@ fn extents_out_of_order_are_refused() {
     assert_eq!(read(vec![extent(0, 2)]), Err(Malformed::Field("range")));
 }
 
-/// A piece of a snapshot is bounded before anybody makes room for it, and lies within what a number of
-/// 64 bits can say.
+/// A piece of a snapshot is bounded before anybody makes room for it, and lies within what a number
+/// of 64 bits can say.
 #[test]
 fn a_piece_of_a_snapshot_is_bounded() {
     let bytes = vec![7; SNAPSHOT_PIECE_BYTES_MAX + 1];

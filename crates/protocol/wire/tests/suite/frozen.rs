@@ -1,4 +1,5 @@
-//! Bytes of released levels: they never change, and this release reads them and writes them again ([level-2]).
+//! Bytes of released levels: they never change, and this release reads them and writes them again
+//! ([level-2]).
 
 use std::{fs, path::PathBuf};
 
@@ -18,8 +19,8 @@ struct Released {
     values: (u32, usize),
 }
 
-/// Each level that was released. One is added here when it is released; none is ever changed: nodes in the field have these
-/// bytes in their logs, and send them.
+/// Each level that was released. One is added here when it is released; none is ever changed: nodes
+/// in the field have these bytes in their logs, and send them.
 const RELEASED: [Released; 2] = [
     Released { level: 8, frames: (0x95d2_4055, 72), values: (0x457a_9d89, 12) },
     Released { level: 9, frames: (0x93a9_b760, 75), values: (0x0ef6_a4a6, 13) },

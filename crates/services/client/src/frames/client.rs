@@ -34,7 +34,8 @@ impl Default for Options {
 /// Why there is no client, or not any more.
 #[derive(Debug)]
 pub enum Error {
-    /// No leader was found in time whose device hears raw frames and counts for a volatile group; what came last.
+    /// No leader was found in time whose device hears raw frames and counts for a volatile group;
+    /// what came last.
     NoDevice(String),
     /// The interface.
     Interface(Failed),
@@ -264,7 +265,8 @@ impl FrameClient {
     }
 }
 
-/// A name whose session is registered, and how the log stands; `None`: this node does not lead, or takes no frames.
+/// A name whose session is registered, and how the log stands; `None`: this node does not lead, or
+/// takes no frames.
 fn register(desk: &mut Desk, until: Instant) -> io::Result<Option<(Name, Stand)>> {
     desk.ask(&Request::Stand(Name::default()))?;
     if !stand(desk)?.is_some_and(|stand| stand.leads && stand.place.is_some()) {

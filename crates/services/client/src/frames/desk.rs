@@ -1,4 +1,5 @@
-//! The connection to a node: requests go out, answers come in their order. Nothing here waits but connecting.
+//! The connection to a node: requests go out, answers come in their order. Nothing here waits but
+//! connecting.
 
 use std::{
     collections::VecDeque,

@@ -1,8 +1,10 @@
-//! A client of devices without sockets: what leaves when, and what is known to be executed ([offload-22]–[offload-24]).
+//! A client of devices without sockets: what leaves when, and what is known to be executed
+//! ([offload-22]–[offload-24]).
 //!
-//! Its batches are numbered, and execute in the order of their numbers or not at all. So what is lost breaks what was sent
-//! behind it: all is sent again from the oldest on, which changes nothing where it was decided before. The same bytes under
-//! the same name go by frames and by the connection.
+//! Its batches are numbered, and execute in the order of their numbers or not at all. So what is
+//! lost breaks what was sent behind it: all is sent again from the oldest on, which changes nothing
+//! where it was decided before. The same bytes under the same name go by frames and by the
+//! connection.
 
 use std::collections::VecDeque;
 
@@ -26,9 +28,11 @@ pub type Micros = u64;
 
 /// Batches that may wait, on their way or not.
 pub const OPEN_MAX: usize = 1 << 14;
-/// No log, and no session, gets that far: who says so is not believed, and nothing that is added to a number overflows.
+/// No log, and no session, gets that far: who says so is not believed, and nothing that is added to
+/// a number overflows.
 const NUMBER_MAX: u64 = 1 << 62;
-/// After frames were late the connection is kept to for so long; twice as long each time, up to the second.
+/// After frames were late the connection is kept to for so long; twice as long each time, up to the
+/// second.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
 /// What came of a batch.
@@ -150,8 +154,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A client of this name at this station; a node says that its session is registered. At most `window` batches are on
-    /// their way.
+    /// A client of this name at this station; a node says that its session is registered. At most
+    /// `window` batches are on their way.
     pub fn new(name: Name, own: [u8; 6], stand: &Stand, window: usize) -> Self {
         let mut machine = Self {
             name,
@@ -216,7 +220,8 @@ impl Machine {
         place.saturating_sub(BATCH_BYTES + commands * COMMAND_BYTES)
     }
 
-    /// These commands, in one batch: one value, in one slot. The name of the batch is bound to them for ever.
+    /// These commands, in one batch: one value, in one slot. The name of the batch is bound to them
+    /// for ever.
     pub fn submit<'c>(
         &mut self,
         tag: u64,
@@ -307,14 +312,16 @@ impl Machine {
             (batch.crc, batch.bytes.len()) == (heard.value.crc, heard.value.length.into())
         });
         if heard.is_whole && !is_ours {
-            // Somebody else made a batch of this name: what the session has executed is not known any more.
+            // Somebody else made a batch of this name: what the session has executed is not known
+            // any more.
             self.end();
         } else if ahead == 0 && heard.is_whole {
             self.executed(now, Some(slot));
             self.counts.by_frames += 1;
             self.rest = REST_US.0;
         } else {
-            // An earlier one is missing, or its bytes were others on their way: nothing was executed.
+            // An earlier one is missing, or its bytes were others on their way: nothing was
+            // executed.
             self.go_back_to(self.first);
         }
     }
@@ -333,7 +340,8 @@ impl Machine {
         self.offered = self.offered.max(self.first);
     }
 
-    /// The coordinator gave no slot; it is believed no further than that another try may be worth it.
+    /// The coordinator gave no slot; it is believed no further than that another try may be worth
+    /// it.
     fn on_refused(&mut self, now: Micros, said: &Header) {
         if said.value.kind != 2 || !self.is_own(&said.value) || said.value.counter < self.first {
             self.counts.unheard += 1;
@@ -358,7 +366,8 @@ impl Machine {
         if stand.applied_to > self.walk.next() {
             let next = self.first + self.open.len() as u64;
             if !(self.first..=next).contains(&stand.next) {
-                // It executed what was never submitted, or not what was: the group lost its memory, or somebody lied.
+                // It executed what was never submitted, or not what was: the group lost its memory,
+                // or somebody lied.
                 self.counts.conflicts += 1;
                 return self.end();
             }

@@ -1,8 +1,10 @@
-//! Decisions in the order of their slots, as frames tell them: what a client may conclude from ([offload-23]).
+//! Decisions in the order of their slots, as frames tell them: what a client may conclude from
+//! ([offload-23]).
 //!
-//! Where the walk is was said by a node, which had applied all before. It goes on by decision frames alone, slot by slot,
-//! in the era in which it began, and past no slot that begins or ends a session. So at each of its slots the table of
-//! sessions is known as far as the client's own session goes, and so is the configuration whose quorum counted.
+//! Where the walk is was said by a node, which had applied all before. It goes on by decision
+//! frames alone, slot by slot, in the era in which it began, and past no slot that begins or ends a
+//! session. So at each of its slots the table of sessions is known as far as the client's own
+//! session goes, and so is the configuration whose quorum counted.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +20,8 @@ const EXPIRY: u8 = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) value: Descriptor,
-    /// Whether the bytes are those that the value names; only looked at where it matters. If not, it is a no-op
-    /// ([offload-21]).
+    /// Whether the bytes are those that the value names; only looked at where it matters. If not,
+    /// it is a no-op ([offload-21]).
     pub(super) is_whole: bool,
     sum: u16,
 }

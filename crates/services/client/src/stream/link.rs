@@ -134,7 +134,8 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// The next frame of a node. What is no frame is an error, and so is a socket's time-out (`WouldBlock`).
+    /// The next frame of a node. What is no frame is an error, and so is a socket's time-out
+    /// (`WouldBlock`).
     pub(super) fn next(&mut self, socket: &Stream) -> io::Result<Answer<'_>> {
         let length = loop {
             let needed = match head(&self.input[self.new.clone()]).map_err(bad)? {

@@ -70,9 +70,9 @@ impl Nodes {
         }
     }
 
-    /// The same, but to the leader if that node names it and the user named several: what a writer sends
-    /// passes through the leader in any case. A leader that cannot be reached from here, or that has just
-    /// failed to do it, is no obstacle.
+    /// The same, but to the leader if that node names it and the user named several: what a writer
+    /// sends passes through the leader in any case. A leader that cannot be reached from here, or
+    /// that has just failed to do it, is no obstacle.
     pub(super) fn dial_leader(&mut self) -> Result<Link, Trouble> {
         let link = self.dial()?;
         let avoided = self.avoid.as_ref() == Some(&link.leader);
@@ -82,8 +82,9 @@ impl Nodes {
         Ok(self.dial_to(&link.leader).unwrap_or(link))
     }
 
-    /// An attempt failed, and the next one goes to the next node after this time; or none is made any more,
-    /// and this is the error. Where nobody has ever listened, each address gets one attempt.
+    /// An attempt failed, and the next one goes to the next node after this time; or none is made
+    /// any more, and this is the error. Where nobody has ever listened, each address gets one
+    /// attempt.
     pub(super) fn failed(&mut self, why: String) -> Result<Duration, Error> {
         let all = self.addresses.len();
         self.at = (self.at + 1) % all;
@@ -98,7 +99,8 @@ impl Nodes {
         if nobody || since.elapsed() >= patience {
             return Err(Error::Unreachable(why));
         }
-        // No wait before each address had its turn once: the first failure says nothing about others.
+        // No wait before each address had its turn once: the first failure says nothing about
+        // others.
         let rounds = self.failures as usize / all;
         let wait = rounds.checked_sub(1).map_or(Duration::ZERO, |doublings| {
             self.options.backoff_min * (1 << doublings.min(10))
@@ -113,8 +115,8 @@ impl Nodes {
         self.reached();
     }
 
-    /// A node does all that it owes, which is nothing at the moment. Should that fail at once, it is no reason
-    /// to be faster.
+    /// A node does all that it owes, which is nothing at the moment. Should that fail at once, it
+    /// is no reason to be faster.
     pub(super) fn reached(&mut self) {
         self.since = None;
         self.served = true;

@@ -24,11 +24,12 @@ pub struct End {
     pub finished: bool,
 }
 
-/// Reads a stream of a cluster from a position on. Where a connection or a node is lost, it goes on at the
-/// next one. Bytes that are forgotten, and a stream that was replaced, are errors: nothing is skipped.
+/// Reads a stream of a cluster from a position on. Where a connection or a node is lost, it goes on
+/// at the next one. Bytes that are forgotten, and a stream that was replaced, are errors: nothing
+/// is skipped.
 ///
-/// It reads to the end that the stream has when it gets there; one that follows, to where the stream is closed
-/// for good. Positions are those of the stream, so [`Seek`] goes by them.
+/// It reads to the end that the stream has when it gets there; one that follows, to where the
+/// stream is closed for good. Positions are those of the stream, so [`Seek`] goes by them.
 #[derive(Debug)]
 pub struct StreamReader {
     nodes: Nodes,
@@ -47,8 +48,8 @@ pub struct StreamReader {
 }
 
 impl StreamReader {
-    /// A reader of a stream from its first byte on; it connects to the first of these nodes (`HOST:PORT`) that
-    /// answers when it is read from.
+    /// A reader of a stream from its first byte on; it connects to the first of these nodes
+    /// (`HOST:PORT`) that answers when it is read from.
     ///
     /// # Panics
     /// Without an address.
@@ -159,8 +160,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Asks which stream it is, and for its bytes: a name that was given to another one must not go on with
-    /// that one's bytes.
+    /// Asks which stream it is, and for its bytes: a name that was given to another one must not go
+    /// on with that one's bytes.
     fn ask(&mut self) -> Result<(), Trouble> {
         if self.name.len() > NAME_BYTES_MAX {
             return Err(Error::bad_name(&self.name).into());

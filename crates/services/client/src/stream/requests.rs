@@ -50,7 +50,8 @@ impl Info {
     }
 }
 
-/// Looks at the streams of a cluster, bounds, trims and removes them; at the first of its nodes that can.
+/// Looks at the streams of a cluster, bounds, trims and removes them; at the first of its nodes
+/// that can.
 #[derive(Debug)]
 pub struct Streams {
     nodes: Nodes,
@@ -94,8 +95,8 @@ impl Streams {
         })
     }
 
-    /// Keeps so much of a stream from now on; gives where it starts now. What is too much already is forgotten
-    /// a moment later.
+    /// Keeps so much of a stream from now on; gives where it starts now. What is too much already
+    /// is forgotten a moment later.
     pub fn retain(&mut self, name: &str, keep: Keep) -> Result<u64, Error> {
         check(name)?;
         until_done(&mut self.nodes, &mut |link, options| {

@@ -74,8 +74,8 @@ impl Window {
         self.sent = self.sent.max(self.next);
     }
 
-    /// A node opened the stream again for this writer: everything below is decided, and everything from there
-    /// on is to be sent again.
+    /// A node opened the stream again for this writer: everything below is decided, and everything
+    /// from there on is to be sent again.
     pub(super) fn opened(&mut self, position: u64) -> Result<(), Error> {
         self.forget(position, self.sent)?;
         self.next = position;
@@ -154,7 +154,8 @@ mod tests {
         assert_eq!(window.closed(13), Err(short));
     }
 
-    /// A node may have decided what an earlier connection brought, but no more than the present one did.
+    /// A node may have decided what an earlier connection brought, but no more than the present one
+    /// did.
     #[test]
     fn bytes_of_an_earlier_connection_count_when_it_is_opened_again() {
         let mut window = Window::new(9, 0);

@@ -1,4 +1,5 @@
-//! `StreamWriter`: bytes into a bounded buffer, from where a thread of its own brings them to the cluster.
+//! `StreamWriter`: bytes into a bounded buffer, from where a thread of its own brings them to the
+//! cluster.
 
 mod driver;
 
@@ -26,13 +27,14 @@ pub enum How {
     Takeover,
 }
 
-/// Writes to a stream of a cluster: each byte exactly once and in order, whatever happens to connections and
-/// nodes.
+/// Writes to a stream of a cluster: each byte exactly once and in order, whatever happens to
+/// connections and nodes.
 ///
-/// [`Write::write`] returns when the bytes are in the buffer, and waits while that is full; nothing is dropped.
-/// [`Write::flush`] returns when all that was written is durable. An error is final, and comes again from every
-/// later call; [`StreamWriter::durable_position`] still says what is safe. A writer that is dropped has given
-/// up: what it wrote behind the durable position may be in the stream or not, which stays open.
+/// [`Write::write`] returns when the bytes are in the buffer, and waits while that is full; nothing
+/// is dropped. [`Write::flush`] returns when all that was written is durable. An error is final,
+/// and comes again from every later call; [`StreamWriter::durable_position`] still says what is
+/// safe. A writer that is dropped has given up: what it wrote behind the durable position may be in
+/// the stream or not, which stays open.
 #[derive(Debug)]
 pub struct StreamWriter {
     shared: Arc<Shared>,
@@ -70,7 +72,8 @@ impl Watch {
 }
 
 impl StreamWriter {
-    /// Opens a stream at one of these nodes (`HOST:PORT`); of several, at the leader if it can be found.
+    /// Opens a stream at one of these nodes (`HOST:PORT`); of several, at the leader if it can be
+    /// found.
     ///
     /// # Panics
     /// Without an address, or without a buffer.
@@ -110,8 +113,8 @@ impl StreamWriter {
         Watch(Arc::clone(&self.shared))
     }
 
-    /// Waits until something can be written; gives how many bytes: for who takes from its source only what
-    /// the buffer holds.
+    /// Waits until something can be written; gives how many bytes: for who takes from its source
+    /// only what the buffer holds.
     pub fn wait_for_room(&self) -> Result<usize, Error> {
         let state = self.shared.wait_until(|state| state.window.room() > 0)?;
         Ok(state.window.room())
@@ -122,7 +125,8 @@ impl StreamWriter {
         self.close(true)
     }
 
-    /// Waits until all is durable, and leaves the stream open for others. Gives where the next byte will be.
+    /// Waits until all is durable, and leaves the stream open for others. Gives where the next byte
+    /// will be.
     pub fn leave(self) -> Result<u64, Error> {
         self.close(false)
     }

@@ -1,5 +1,5 @@
-//! Writers and readers of streams against played nodes: connections cut anywhere, answers lost, pieces ended,
-//! positions that cannot be.
+//! Writers and readers of streams against played nodes: connections cut anywhere, answers lost,
+//! pieces ended, positions that cannot be.
 
 use std::{
     io::{BufRead as _, Read as _, Seek as _, SeekFrom, Write as _},
@@ -50,7 +50,8 @@ fn finish(writer: StreamWriter) -> Result<u64, Error> {
     finished.recv_timeout(PATIENCE).expect("it ends")
 }
 
-/// Writes all through these faults and closes; the stream then has every byte once, in order, and ends.
+/// Writes all through these faults and closes; the stream then has every byte once, in order, and
+/// ends.
 #[track_caller]
 fn check(nodes: usize, faults: &[Fault], data: &[u8]) -> Played {
     let played = Played::start(nodes, 1).unwrap();
@@ -255,7 +256,8 @@ fn positions_that_cannot_be_are_errors() {
     ));
 }
 
-/// A close that says something else than what was written is none, nor is one whose answer was lost.
+/// A close that says something else than what was written is none, nor is one whose answer was
+/// lost.
 #[test]
 fn a_stream_that_was_closed_elsewhere_is_an_error() {
     let short = check_first(Fault::Shorten(1));

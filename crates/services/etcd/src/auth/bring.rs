@@ -64,7 +64,8 @@ fn named(name: &str) -> Result<(), String> {
 }
 
 impl Brought {
-    /// Their rows, in order, or why this service cannot take them. The secret signs tokens; root may have another password.
+    /// Their rows, in order, or why this service cannot take them. The secret signs tokens; root
+    /// may have another password.
     pub(crate) fn rows(
         &self,
         secret: &[u8; SECRET_BYTES],

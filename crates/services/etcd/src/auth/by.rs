@@ -29,7 +29,8 @@ impl By {
             Self::Nobody => bytes,
             Self::Member => [&[MEMBER], &bytes[..]].concat(),
             Self::User { name, revision } => {
-                // Names are of bounded length ([`super::NAME_BYTES_MAX`]); a longer one is nobody's.
+                // Names are of bounded length ([`super::NAME_BYTES_MAX`]); a longer one is
+                // nobody's.
                 let length = u16::try_from(name.len()).unwrap_or(0);
                 let name = name.as_bytes().get(..usize::from(length)).unwrap_or_default();
                 let head = [&[USER], &revision.to_be_bytes()[..], &length.to_be_bytes(), name];

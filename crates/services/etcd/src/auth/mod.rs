@@ -1,8 +1,9 @@
 //! Who may do what: users, roles and permissions by ranges of keys, as etcd has them.
 //!
-//! What there is stands in [`rows`] of the store and in memory, [`change`]d by commands alone. Whoever asks for something
-//! is named with it ([`by`]); [`rights`] says whether they may have it, from the joined ranges ([`spans`]) of their roles.
-//! [`asking`] answers what nodes need to know who somebody is. Nothing here knows a clock, a password or a token.
+//! What there is stands in [`rows`] of the store and in memory, [`change`]d by commands alone.
+//! Whoever asks for something is named with it ([`by`]); [`rights`] says whether they may have it,
+//! from the joined ranges ([`spans`]) of their roles. [`asking`] answers what nodes need to know
+//! who somebody is. Nothing here knows a clock, a password or a token.
 
 mod asking;
 mod bring;
@@ -46,7 +47,8 @@ pub const AUTH_BYTES_MAX: usize = 16 << 20;
 /// Users whose joined ranges are kept.
 const JOINED_MAX: usize = 1000;
 
-/// How far auth is. Of two, the later one is the greater one: turning it on moves nothing but the second part.
+/// How far auth is. Of two, the later one is the greater one: turning it on moves nothing but the
+/// second part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
     /// Moves with every change of users and roles.

@@ -48,7 +48,8 @@ impl Auth {
         }
     }
 
-    /// Whether nobody is asked who they are. What was let in elsewhere under a later state of auth is not answered here.
+    /// Whether nobody is asked who they are. What was let in elsewhere under a later state of auth
+    /// is not answered here.
     fn is_open(&self, by: &By) -> Result<bool, Refusal> {
         match by {
             _ if self.state.enabled => Ok(false),

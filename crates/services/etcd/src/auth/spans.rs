@@ -1,4 +1,5 @@
-//! Ranges of keys, joined where they meet: a range that several permissions cover together is covered.
+//! Ranges of keys, joined where they meet: a range that several permissions cover together is
+//! covered.
 
 use crate::mvcc::Keys;
 
@@ -9,7 +10,8 @@ type Span = (Box<[u8]>, Option<Box<[u8]>>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spans(Vec<Span>);
 
-/// A permission's key and end as a span: one key without an end, to the end of all with an end of one zero byte.
+/// A permission's key and end as a span: one key without an end, to the end of all with an end of
+/// one zero byte.
 fn span(key: &[u8], range_end: &[u8]) -> Option<Span> {
     match Keys::of(key, range_end) {
         Keys::One(key) => Some((key.into(), Some([key, &[0]].concat().into()))),

@@ -165,7 +165,8 @@ impl Asking {
         told
     }
 
-    /// Whether the data may grow by so much. If not, everybody hears of it: an alarm is raised, which ends by itself for nobody.
+    /// Whether the data may grow by so much. If not, everybody hears of it: an alarm is raised,
+    /// which ends by itself for nobody.
     pub(super) async fn room_for(&self, bytes: usize) -> Result<(), Status> {
         let after = self.bytes.load(Ordering::Relaxed).saturating_add(bytes as u64);
         if self.quota_bytes == 0 || after <= self.quota_bytes {
@@ -266,8 +267,8 @@ impl Asking {
     }
 }
 
-/// Asks again while the node is busy, for a stream that would end otherwise. In the end the client is to come again: it hears
-/// that the node is unavailable, at which clients of etcd do.
+/// Asks again while the node is busy, for a stream that would end otherwise. In the end the client
+/// is to come again: it hears that the node is unavailable, at which clients of etcd do.
 pub(super) async fn patiently<T, F: Future<Output = Result<T, Status>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, Status> {

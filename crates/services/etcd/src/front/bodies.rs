@@ -1,4 +1,5 @@
-//! Bodies of requests and answers: their memory is counted as they come and until they are sent, and so are their bytes.
+//! Bodies of requests and answers: their memory is counted as they come and until they are sent,
+//! and so are their bytes.
 
 use std::{
     pin::Pin,
@@ -16,8 +17,8 @@ use super::{
     metrics::{Counters, UnderWay},
 };
 
-/// What a request has come to; `None` once its answer has begun: then it is not kept, or it is a stream, whose messages are
-/// small.
+/// What a request has come to; `None` once its answer has begun: then it is not kept, or it is a
+/// stream, whose messages are small.
 pub(super) type Counted = Arc<Mutex<Option<Share>>>;
 
 /// A request whose bytes are counted as they come.

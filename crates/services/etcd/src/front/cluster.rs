@@ -1,8 +1,8 @@
 //! The service Cluster: who belongs to it, and how that changes.
 //!
-//! A member is added as an id that a node takes later by `quorate start --join`; it gets a vote when it is caught up, by
-//! itself or when somebody promotes it. Changes of votes are plans of the group: their answer is given when they are
-//! carried out.
+//! A member is added as an id that a node takes later by `quorate start --join`; it gets a vote
+//! when it is caught up, by itself or when somebody promotes it. Changes of votes are plans of the
+//! group: their answer is given when they are carried out.
 
 use std::{sync::Arc, time::Duration};
 
@@ -131,8 +131,8 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Waits until that plan is not under way any more. If it takes long it goes on without whoever asked, and asked
-    /// again it is waited for again.
+    /// Waits until that plan is not under way any more. If it takes long it goes on without whoever
+    /// asked, and asked again it is waited for again.
     async fn ended(&self, plan: u64) -> Result<(), Status> {
         let begun = Instant::now();
         while begun.elapsed() < PLAN_WAIT {

@@ -1,4 +1,5 @@
-//! Connections of clients: bounded in number, in streams, and in how long they may say nothing at first.
+//! Connections of clients: bounded in number, in streams, and in how long they may say nothing at
+//! first.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

@@ -1,4 +1,5 @@
-//! The service Election: whoever was first in a queue leads, and says by its value what others should know.
+//! The service Election: whoever was first in a queue leads, and says by its value what others
+//! should know.
 
 use std::sync::Arc;
 
@@ -143,8 +144,8 @@ impl ElectionService for Election {
     }
 }
 
-/// Says who leads, and with which value, whenever that is another one; a value that was replaced before anybody looked is
-/// told to nobody.
+/// Says who leads, and with which value, whenever that is another one; a value that was replaced
+/// before anybody looked is told to nobody.
 async fn observe(
     turns: &Turns,
     asker: &Asker,

@@ -1,4 +1,5 @@
-//! What clients hear when something was not done: codes and texts of etcd, since they match on both.
+//! What clients hear when something was not done: codes and texts of etcd, since they match on
+//! both.
 
 use quorate::{Failure, NotDone};
 use tonic::{Code, Status};
@@ -39,7 +40,8 @@ pub(super) fn auth_failed() -> Status {
     Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password")
 }
 
-/// Whether users and roles may have changed between the look at who asks and at what they may do: nothing was done.
+/// Whether users and roles may have changed between the look at who asks and at what they may do:
+/// nothing was done.
 pub(super) fn is_auth_moved(status: &Status) -> bool {
     let moved = [Refusal::AuthOldRevision, Refusal::UserEmpty].map(refused);
     moved.iter().any(|moved| moved.code() == status.code() && moved.message() == status.message())

@@ -1,7 +1,7 @@
 //! Who asks: a client by its token or its certificate, or this node for itself.
 //!
-//! What a token says is checked against the state once, and again whenever users or roles change; until then the node
-//! remembers it. A stream stands for whoever opened it.
+//! What a token says is checked against the state once, and again whenever users or roles change;
+//! until then the node remembers it. A stream stands for whoever opened it.
 
 use std::{
     collections::HashMap,
@@ -157,7 +157,8 @@ impl Gate {
 }
 
 impl Asker {
-    /// Who sent this. etcd's clients say it in `token`, and in `authorization` where HTTP is spoken.
+    /// Who sent this. etcd's clients say it in `token`, and in `authorization` where HTTP is
+    /// spoken.
     pub(super) fn of<T>(request: &Request<T>) -> Self {
         let caller = request.extensions().get::<Caller>();
         let Caller { who, certified } = caller.cloned().unwrap_or_default();
@@ -331,8 +332,8 @@ impl Asking {
         Ok((known, Instant::now().checked_add(claims.left())))
     }
 
-    /// From here on that is whoever it is now, for as long as that user and that password exist: for a stream, which may
-    /// say nothing for longer than a token lasts.
+    /// From here on that is whoever it is now, for as long as that user and that password exist:
+    /// for a stream, which may say nothing for longer than a token lasts.
     pub(super) async fn stay(&self, asker: &Asker) -> Result<Asker, Status> {
         let Asker::Client(client) = asker else {
             return Ok(Asker::Member);

@@ -1,8 +1,9 @@
 //! The gateway: requests in JSON, as etcd takes them beside gRPC.
 //!
-//! A request is put into the words of Protobuf by the descriptors of the protocol, passed to the services of this node as
-//! any other, and its answer is put into JSON again. So there is nothing here that a client of gRPC could not do. Answers
-//! of streams are one JSON text per line ([`lines`]). Bodies are read as a whole, whatever they ask for.
+//! A request is put into the words of Protobuf by the descriptors of the protocol, passed to the
+//! services of this node as any other, and its answer is put into JSON again. So there is nothing
+//! here that a client of gRPC could not do. Answers of streams are one JSON text per line
+//! ([`lines`]). Bodies are read as a whole, whatever they ask for.
 
 mod json;
 mod lines;

@@ -1,8 +1,8 @@
 //! The hub: reads what happens once, for all who watch.
 //!
-//! The node tells the revision, and the hub asks for the events behind the last one and passes them on in batches. A stream
-//! that does not keep up loses batches, and reads what it missed from history by itself; so nobody waits for anybody, and
-//! what waits to be sent is bounded.
+//! The node tells the revision, and the hub asks for the events behind the last one and passes them
+//! on in batches. A stream that does not keep up loses batches, and reads what it missed from
+//! history by itself; so nobody waits for anybody, and what waits to be sent is bounded.
 
 use std::sync::{
     Arc,
@@ -118,8 +118,8 @@ impl Hub {
                 has_prev,
                 share: Some(share),
             },
-            // It is compacted, or this node cannot say, or has no memory for it. A gap tells the streams to look for
-            // themselves.
+            // It is compacted, or this node cannot say, or has no memory for it. A gap tells the
+            // streams to look for themselves.
             None => Batch {
                 share: None,
                 from: revision + 1,

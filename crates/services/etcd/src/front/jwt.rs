@@ -1,6 +1,8 @@
-//! JSON Web Tokens: who logged in, signed with a key that operators bring. As etcd's flag `--auth-token` describes them.
+//! JSON Web Tokens: who logged in, signed with a key that operators bring. As etcd's flag
+//! `--auth-token` describes them.
 //!
-//! Somebody else may issue them, too: whoever has the private key. A node that has the public key alone only checks.
+//! Somebody else may issue them, too: whoever has the private key. A node that has the public key
+//! alone only checks.
 
 use std::{
     fs, io,
@@ -90,7 +92,8 @@ pub enum Tokens {
 }
 
 impl Tokens {
-    /// By a flag such as etcd's: `simple`, or `jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m`. Reads the keys.
+    /// By a flag such as etcd's: `simple`, or
+    /// `jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=10m`. Reads the keys.
     ///
     /// # Errors
     /// It is neither, or a key cannot be used.
@@ -195,7 +198,8 @@ impl Jwt {
         };
         let (signs, checks) = keys(&options, method, algorithm.family())?;
         let mut validation = Validation::new(algorithm);
-        // As etcd: what is over is over. Whose tokens are for somebody else signs them with another key.
+        // As etcd: what is over is over. Whose tokens are for somebody else signs them with another
+        // key.
         (validation.leeway, validation.validate_aud) = (0, false);
         validation.validate_nbf = true;
         let jwt = Self { signs, checks, algorithm, validation, life };
@@ -294,7 +298,8 @@ fn file(path: &str) -> Result<Vec<u8>, BadTokens> {
     read().map_err(|error| BadTokens::File { path: path.into(), error })
 }
 
-/// A time as Go writes it, such as `1h30m`: hours, minutes, seconds and milliseconds, in whole numbers.
+/// A time as Go writes it, such as `1h30m`: hours, minutes, seconds and milliseconds, in whole
+/// numbers.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = Duration::ZERO;

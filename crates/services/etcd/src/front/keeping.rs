@@ -1,4 +1,5 @@
-//! Keeping leases alive: whatever is asked for while one command is under way goes into the next one.
+//! Keeping leases alive: whatever is asked for while one command is under way goes into the next
+//! one.
 
 use std::sync::Arc;
 
@@ -72,7 +73,8 @@ impl Keeper {
     }
 }
 
-/// Whether somebody may keep a lease alive: all its keys are theirs to write. The auth revision that says so; 0: auth is off.
+/// Whether somebody may keep a lease alive: all its keys are theirs to write. The auth revision
+/// that says so; 0: auth is off.
 async fn may_keep(asking: &Asking, asker: &Asker, id: i64) -> Result<u64, Status> {
     if asking.is_open().await? {
         return Ok(0);

@@ -1,4 +1,5 @@
-//! The service Lock: a client has a lock for as long as its key is there, which goes with its lease.
+//! The service Lock: a client has a lock for as long as its key is there, which goes with its
+//! lease.
 
 use bytes::Bytes;
 use quorate::Role;

@@ -1,8 +1,8 @@
-//! How much memory requests, answers and what is under way for them take together: whatever is above the bound is refused,
-//! or waits.
+//! How much memory requests, answers and what is under way for them take together: whatever is
+//! above the bound is refused, or waits.
 //!
-//! There is one bound for the node. Watching has a part of it, so that clients that do not read what they watch leave
-//! the rest to others; each stream of watchers has a part of that.
+//! There is one bound for the node. Watching has a part of it, so that clients that do not read
+//! what they watch leave the rest to others; each stream of watchers has a part of that.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,5 @@
-//! `/metrics`: figures under the names that etcd's dashboards and alerts use, as far as they mean the same here.
+//! `/metrics`: figures under the names that etcd's dashboards and alerts use, as far as they mean
+//! the same here.
 
 mod process;
 

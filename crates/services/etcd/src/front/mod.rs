@@ -1,10 +1,12 @@
 //! The front: gRPC and a little HTTP, on threads of its own beside the node's.
 //!
-//! Connections ([`connections`]) bring requests, whose memory is counted ([`bodies`], [`memory`]); the services ([`kv`], [`watch`], [`lease`],
-//! [`cluster`], [`maintenance`], [`lock`], [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this process ([`asking`]), and what became of
-//! them into answers or errors ([`errors`]). Who asks is said by a [`token`], of etcd's kind or a [`jwt`], or a certificate ([`gate`]), [`passwords`] are
-//! checked beside. [`pages`] and the [`gateway`] are what is asked for in HTTP. The [`hub`] reads once
-//! what all who watch want to know, [`keeping`] keeps leases alive, many in one command, and
+//! Connections ([`connections`]) bring requests, whose memory is counted ([`bodies`], [`memory`]);
+//! the services ([`kv`], [`watch`], [`lease`], [`cluster`], [`maintenance`], [`lock`],
+//! [`election`], [`auth`], [`health`]) turn them into commands and queries for the replica in this
+//! process ([`asking`]), and what became of them into answers or errors ([`errors`]). Who asks is
+//! said by a [`token`], of etcd's kind or a [`jwt`], or a certificate ([`gate`]), [`passwords`] are
+//! checked beside. [`pages`] and the [`gateway`] are what is asked for in HTTP. The [`hub`] reads
+//! once what all who watch want to know, [`keeping`] keeps leases alive, many in one command, and
 //! [`turns`] are what locks and elections wait for.
 
 mod asking;
@@ -189,7 +191,8 @@ pub struct Settings {
     pub connections_max: usize,
     /// Memory for the requests and answers of all of them, and for what is under way for them.
     pub memory_bytes: usize,
-    /// Above so many bytes of data nothing may grow until an operator says so; 0: there is no bound.
+    /// Above so many bytes of data nothing may grow until an operator says so; 0: there is no
+    /// bound.
     pub quota_bytes: u64,
     /// The tokens that clients get at login.
     pub tokens: Tokens,

@@ -13,7 +13,8 @@ use super::errors;
 
 /// At a time; each takes tens of milliseconds of a processor, and 19 MiB.
 const AT_ONCE: usize = 2;
-/// Those that may wait for it. More are refused: whoever guesses holds up others for a second or two at most.
+/// Those that may wait for it. More are refused: whoever guesses holds up others for a second or
+/// two at most.
 const WAITING_MAX: usize = 64;
 
 /// Who does that.
@@ -73,7 +74,8 @@ impl Passwords {
         })
     }
 
-    /// Whether that is the password of this hash; of no hash, none is, and it takes as long to say so.
+    /// Whether that is the password of this hash; of no hash, none is, and it takes as long to say
+    /// so.
     pub(super) async fn fits(&self, hash: String, password: String) -> Result<bool, Status> {
         self.work(move || {
             let (hash, is_somebody) = match &*hash {

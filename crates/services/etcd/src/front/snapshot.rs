@@ -1,7 +1,8 @@
-//! A snapshot as a stream: the bytes of a backup, in an envelope that `etcdctl` takes for a snapshot.
+//! A snapshot as a stream: the bytes of a backup, in an envelope that `etcdctl` takes for a
+//! snapshot.
 //!
-//! `etcdctl` wants a length that is a multiple of 512 and then a SHA-256 of all before. So there are zeros behind the backup,
-//! its length, a word that `quorate restore` knows, and the checksum.
+//! `etcdctl` wants a length that is a multiple of 512 and then a SHA-256 of all before. So there
+//! are zeros behind the backup, its length, a word that `quorate restore` knows, and the checksum.
 
 use std::{io, sync::Arc, time::Duration};
 

@@ -10,7 +10,8 @@ use crate::auth::{Credentials, NAME_BYTES_MAX, SECRET_BYTES};
 const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + 3 * 8;
 const SIGNATURE_BYTES: usize = 32;
-/// For how long a token is good after the login, at any member, and after its last use, at one that knows it.
+/// For how long a token is good after the login, at any member, and after its last use, at one that
+/// knows it.
 pub(super) const LIFE_MS: u64 = 300_000;
 /// How far a member that made it may be ahead of this one.
 const AHEAD_MS: u64 = 10_000;

@@ -1,5 +1,6 @@
-//! Turns: keys under a prefix are a queue in the order in which they were created; the first has the turn. What locks and
-//! elections have in common, and share with those that clients make by themselves.
+//! Turns: keys under a prefix are a queue in the order in which they were created; the first has
+//! the turn. What locks and elections have in common, and share with those that clients make by
+//! themselves.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ use crate::{
     },
 };
 
-/// For whoever names no lease, a lease of so many seconds, as etcd grants it. Nobody keeps it alive.
+/// For whoever names no lease, a lease of so many seconds, as etcd grants it. Nobody keeps it
+/// alive.
 const LEASE_TTL: i64 = 60;
 
 /// Memory of somebody who waits, about.
@@ -201,7 +203,8 @@ impl Turns {
         }
     }
 
-    /// Waits until nobody is before this place. The revision then; `None`: the place itself is gone.
+    /// Waits until nobody is before this place. The revision then; `None`: the place itself is
+    /// gone.
     pub(super) async fn wait(
         &self,
         asker: &Asker,

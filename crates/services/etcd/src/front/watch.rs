@@ -1,7 +1,9 @@
-//! The service Watch: streams of watchers, each of which sees every event of its keys once and in order.
+//! The service Watch: streams of watchers, each of which sees every event of its keys once and in
+//! order.
 //!
-//! A watcher is level when nothing up to the stream's revision is left to be told; level watchers get what the [`Hub`]
-//! passes on. The others read history, a page at a time, until they are. So does everybody after a gap.
+//! A watcher is level when nothing up to the stream's revision is left to be told; level watchers
+//! get what the [`Hub`] passes on. The others read history, a page at a time, until they are. So
+//! does everybody after a gap.
 
 mod rights;
 mod watcher;
@@ -149,8 +151,8 @@ impl WatchStream {
         let (mut progress, mut leader) = (ticks(PROGRESS_PERIOD), ticks(LEADER_PERIOD));
         let answers = self.answers.clone();
         loop {
-            // Everything that came in is looked at between two pages of history, and nothing is read before what was read
-            // earlier is sent: a slow client holds one page at most.
+            // Everything that came in is looked at between two pages of history, and nothing is
+            // read before what was read earlier is sent: a slow client holds one page at most.
             let lags = self.watchers.lag(self.seen);
             tokio::select! {
                 biased;
@@ -213,7 +215,8 @@ impl WatchStream {
 
     /// Sends what is a part of something that has memory of its own.
     async fn send_part(&self, answer: WatchResponse, of: Option<Arc<Share>>) -> Result<(), Ends> {
-        // First the place, for which a slow client makes its stream wait, then memory, for which others do.
+        // First the place, for which a slow client makes its stream wait, then memory, for which
+        // others do.
         let place = self.answers.reserve().await.map_err(|_| Ends(None))?;
         let bytes = ANSWER_BYTES + answer.events.len() * EVENT_BYTES;
         let own = timeout(MEMORY_WAIT, self.hub.memory.wait_for(bytes)).await;
@@ -385,7 +388,8 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Tells a watcher what happened; those of one revision come together, or in fragments if the client can take them.
+    /// Tells a watcher what happened; those of one revision come together, or in fragments if the
+    /// client can take them.
     async fn tell(
         &mut self,
         id: i64,

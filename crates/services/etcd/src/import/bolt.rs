@@ -1,5 +1,6 @@
-//! A file of bbolt, which is what a snapshot of etcd is: two pages that say where everything begins, and trees of pages below
-//! them. Read by its published format; every number in it is a stranger's.
+//! A file of bbolt, which is what a snapshot of etcd is: two pages that say where everything
+//! begins, and trees of pages below them. Read by its published format; every number in it is a
+//! stranger's.
 //!
 //! | bytes | page |
 //! |---|---|
@@ -9,8 +10,9 @@
 //! | 4 | pages that it goes on for |
 //! | 16 each | elements: where key and value are, and how long; of a branch, also the page below |
 //!
-//! Numbers are little-endian, as on every machine that etcd is built for. No page is read twice, and what the elements of a page hold is not
-//! more than the page, so nothing costs more than the file is long.
+//! Numbers are little-endian, as on every machine that etcd is built for. No page is read twice,
+//! and what the elements of a page hold is not more than the page, so nothing costs more than the
+//! file is long.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -158,7 +160,8 @@ impl Meta {
         let mut found = at(0)?;
         let mut page = PAGE_MIN;
         while page <= PAGE_MAX {
-            // Where the second one is depends on the length of a page, which the first may not say any more.
+            // Where the second one is depends on the length of a page, which the first may not say
+            // any more.
             if let Some(second) = at(page)?.filter(|second| second.page == page) {
                 let newer = found.is_none_or(|first| first.transaction < second.transaction);
                 found = if newer { Some(second) } else { found };

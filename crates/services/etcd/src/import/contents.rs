@@ -1,7 +1,7 @@
 //! What etcd keeps in its buckets: revisions, leases, and who may do what.
 //!
-//! Of each revision the key is held in memory, and where the rest is in the file: about 80 bytes beside the key. Values are
-//! read when they are wanted.
+//! Of each revision the key is held in memory, and where the rest is in the file: about 80 bytes
+//! beside the key. Values are read when they are wanted.
 
 use prost::Message;
 
@@ -311,7 +311,8 @@ impl<'s> Contents<'s> {
         self.finished.min(self.compacted()).max(0)
     }
 
-    /// The revision of the whole: that of the last change, unless that was deleted and is compacted.
+    /// The revision of the whole: that of the last change, unless that was deleted and is
+    /// compacted.
     pub fn revision(&self) -> i64 {
         self.status.revision.max(self.compacted()).max(1)
     }
@@ -321,7 +322,8 @@ impl<'s> Contents<'s> {
         &self.auth
     }
 
-    /// Leases, in the order of their ids as unsigned numbers, with the seconds that each is granted for.
+    /// Leases, in the order of their ids as unsigned numbers, with the seconds that each is granted
+    /// for.
     pub fn leases(&self) -> &[(i64, i64)] {
         &self.leases
     }

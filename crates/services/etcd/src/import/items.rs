@@ -1,4 +1,5 @@
-//! The items of an image, made of what a snapshot of etcd holds: in the order of the rows of the store.
+//! The items of an image, made of what a snapshot of etcd holds: in the order of the rows of the
+//! store.
 
 use super::{Bad, Contents};
 use crate::{
@@ -9,7 +10,8 @@ use crate::{
     },
 };
 
-/// How much longer leases last than they were granted for: clients have to find the new cluster, and it has to be started.
+/// How much longer leases last than they were granted for: clients have to find the new cluster,
+/// and it has to be started.
 pub const LEASE_GRACE_MS: u64 = 300_000;
 
 /// What the snapshot does not say.
@@ -19,7 +21,8 @@ pub struct Settings {
     pub now_ms: u64,
     /// Signs tokens, if auth is on.
     pub secret: [u8; crate::auth::SECRET_BYTES],
-    /// The hash of a new password of root. Those of etcd are of another kind, which fits no password here.
+    /// The hash of a new password of root. Those of etcd are of another kind, which fits no
+    /// password here.
     pub root_hash: Option<String>,
 }
 

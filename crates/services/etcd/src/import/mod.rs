@@ -1,8 +1,10 @@
-//! Data of etcd: a snapshot that `etcdctl snapshot save` took of it, or its database file, becomes an image of this service.
+//! Data of etcd: a snapshot that `etcdctl snapshot save` took of it, or its database file, becomes
+//! an image of this service.
 //!
-//! [`bolt`] reads the file, [`contents`] what etcd keeps in it, and [`items`] puts that in the order of an image. Keys come with all revisions
-//! that are in the file, leases with their keys, users with their roles and passwords. Whatever the file says is checked:
-//! it may come from anywhere.
+//! [`bolt`] reads the file, [`contents`] what etcd keeps in it, and [`items`] puts that in the
+//! order of an image. Keys come with all revisions that are in the file, leases with their keys,
+//! users with their roles and passwords. Whatever the file says is checked: it may come from
+//! anywhere.
 
 mod bolt;
 mod contents;
@@ -70,8 +72,8 @@ impl Bad {
     }
 }
 
-/// How many bytes of a file are the database, and whether a checksum behind them says that they are whole; one that does not
-/// match is an error.
+/// How many bytes of a file are the database, and whether a checksum behind them says that they are
+/// whole; one that does not match is an error.
 ///
 /// # Errors
 /// The file cannot be read, or is damaged.

@@ -1,4 +1,5 @@
-//! Alarms: what is wrong with a member, known to all; while one of them has no space, nothing grows.
+//! Alarms: what is wrong with a member, known to all; while one of them has no space, nothing
+//! grows.
 
 use std::ops::ControlFlow;
 

@@ -1,6 +1,8 @@
-//! How much one request may read and answer, so that none fills the memory of all replicas at once, or keeps them busy.
+//! How much one request may read and answer, so that none fills the memory of all replicas at once,
+//! or keeps them busy.
 //!
-//! What a command may use is counted and not measured: it must run out at the same place on every node.
+//! What a command may use is counted and not measured: it must run out at the same place on every
+//! node.
 
 use crate::refusal::Refusal;
 

@@ -1,9 +1,10 @@
 //! Compaction: history is given up at once, and removed in bounded steps.
 //!
-//! The steps are commands in the log, so all nodes remove the same at the same place. A step walks over what happened, from
-//! the oldest revision on: whatever a key had before a change that is itself below the compacted revision is nobody's any
-//! more, and neither is that change if it deleted the key. What happened at the compacted revision itself stays until the
-//! next compaction, as a watch may begin there.
+//! The steps are commands in the log, so all nodes remove the same at the same place. A step walks
+//! over what happened, from the oldest revision on: whatever a key had before a change that is
+//! itself below the compacted revision is nobody's any more, and neither is that change if it
+//! deleted the key. What happened at the compacted revision itself stays until the next compaction,
+//! as a watch may begin there.
 
 use std::ops::ControlFlow;
 
@@ -73,9 +74,9 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Removes what a key had before this change. That is one entry at most, and adjacent: whatever is older went with an
-    /// earlier change. A store on disk still walks over what went, so nothing is looked for behind that entry, nor behind the
-    /// change that created the key.
+    /// Removes what a key had before this change. That is one entry at most, and adjacent: whatever
+    /// is older went with an earlier change. A store on disk still walks over what went, so nothing
+    /// is looked for behind that entry, nor behind the change that created the key.
     fn forget_before(&mut self, change: &Change, at: Revision) {
         let key = &change.key;
         let creates = || {

@@ -21,7 +21,8 @@ const VISITS_MAX: usize = 5_000;
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Mvcc {
-    /// What happened from a revision on: as many whole transactions as a page holds, and at least one.
+    /// What happened from a revision on: as many whole transactions as a page holds, and at least
+    /// one.
     pub fn events(&self, request: &EventsRequest) -> Result<Events, Refusal> {
         if request.from < self.state.compacted {
             return Err(Refusal::Compacted);

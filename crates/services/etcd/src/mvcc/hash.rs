@@ -1,7 +1,8 @@
-//! A hash of everything that can be read at a revision: equal on equal nodes, however much of what was given up is removed.
+//! A hash of everything that can be read at a revision: equal on equal nodes, however much of what
+//! was given up is removed.
 //!
-//! It is of the keys as they were at the compacted revision, and of what happened since, in order. Read in pages, so that a
-//! node does other things meanwhile.
+//! It is of the keys as they were at the compacted revision, and of what happened since, in order.
+//! Read in pages, so that a node does other things meanwhile.
 
 use std::ops::ControlFlow;
 

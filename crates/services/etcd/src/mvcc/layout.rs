@@ -13,8 +13,8 @@
 //!
 //! Capital letters are those of [`crate::auth`], and `z` is [the size](crate::store::counted).
 //!
-//! So the current record of a key is found by one look-up, its history lies together, and what happened since a revision is
-//! one range. Part of the format of snapshots.
+//! So the current record of a key is found by one look-up, its history lies together, and what
+//! happened since a revision is one range. Part of the format of snapshots.
 
 use bytes::{BufMut as _, Bytes};
 
@@ -35,13 +35,14 @@ const DEADLINES: u8 = b'd';
 /// Alarms.
 const ALARMS: u8 = b'a';
 
-/// Bytes of a key. A tree on disk takes no more than 64 KiB, and history may double a key; whether a command succeeds must
-/// not depend on the store.
+/// Bytes of a key. A tree on disk takes no more than 64 KiB, and history may double a key; whether
+/// a command succeeds must not depend on the store.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// Bytes of the longest place of an entry: that is one of history.
 pub(crate) const PLACE_BYTES_MAX: usize = 1 + 2 * KEY_BYTES_MAX + 2 + 16;
 
-/// Highest revision that an image may hold: from there on counting goes on for longer than any cluster lives.
+/// Highest revision that an image may hold: from there on counting goes on for longer than any
+/// cluster lives.
 const REVISION_MAX: i64 = i64::MAX / 2;
 
 /// One change: the transaction's revision, and the place of the change in it.
@@ -127,7 +128,8 @@ pub(super) const fn history_end() -> [u8; 1] {
     [HISTORY + 1]
 }
 
-/// Where the record of this revision of a key is once it is history; earlier revisions of the key follow.
+/// Where the record of this revision of a key is once it is history; earlier revisions of the key
+/// follow.
 pub(super) fn history_at(key: &[u8], revision: Revision) -> Vec<u8> {
     let mut place = history(key);
     place.extend(revision.to_bytes().map(|byte| !byte));
@@ -391,7 +393,8 @@ impl State {
     }
 }
 
-/// Whether an entry is one that this version writes: whatever is computed of it later does not overflow.
+/// Whether an entry is one that this version writes: whatever is computed of it later does not
+/// overflow.
 pub(crate) fn is_place(place: &[u8], value: &[u8]) -> bool {
     let is_record = || {
         let record = value.split_first_chunk::<{ Record::HEAD_BYTES }>();

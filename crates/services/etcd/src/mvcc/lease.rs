@@ -1,7 +1,8 @@
 //! Leases: keys that go together when nobody keeps them alive.
 //!
-//! A lease that ended by the group's time does not exist ([time-2]); its keys do until a command removes them, since that
-//! takes a revision. Such commands are proposed by the leader as soon as there is something to remove.
+//! A lease that ended by the group's time does not exist ([time-2]); its keys do until a command
+//! removes them, since that takes a revision. Such commands are proposed by the leader as soon as
+//! there is something to remove.
 
 use std::{cell::Cell, ops::ControlFlow};
 
@@ -34,12 +35,13 @@ const LEASES_PAGE: usize = 5_000;
 /// Keys of a lease that are copied at a time.
 const KEYS_STEP: usize = 1000;
 
-/// What is known of deadlines. Those of leases that were kept alive since lie in front of the others until a store on disk
-/// has merged them away; looking for the first one must not walk over them each time.
+/// What is known of deadlines. Those of leases that were kept alive since lie in front of the
+/// others until a store on disk has merged them away; looking for the first one must not walk over
+/// them each time.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// No lease has a deadline before this one; of those that end together, the order of ids is that of unsigned numbers.
-    /// At most one above the group's time: new deadlines are later.
+    /// No lease has a deadline before this one; of those that end together, the order of ids is
+    /// that of unsigned numbers. At most one above the group's time: new deadlines are later.
     earliest: Cell<(u64, u64)>,
     /// None has a deadline above the group's time and below this one.
     next: Cell<u64>,
@@ -71,8 +73,8 @@ impl Mvcc {
         found.filter(|lease| lease.deadline > self.time)
     }
 
-    /// Leases that exist, in the order of their ids as unsigned numbers, from one on: a page of them, and where the next
-    /// page begins.
+    /// Leases that exist, in the order of their ids as unsigned numbers, from one on: a page of
+    /// them, and where the next page begins.
     pub fn leases(&self, from: i64) -> (Vec<i64>, Option<i64>) {
         let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
         self.store.scan(&lease(from), &leases_end(), &mut |place, bytes| {
@@ -125,14 +127,15 @@ impl Mvcc {
         }
     }
 
-    /// When a lease ends that begins at this moment: not earlier than its time, whatever the clock said.
+    /// When a lease ends that begins at this moment: not earlier than its time, whatever the clock
+    /// said.
     fn deadline_of(&self, granted: i64, now_ms: u64) -> u64 {
         let ms = u64::try_from(granted).unwrap_or(0).saturating_mul(1000);
         now_ms.max(self.time).saturating_add(ms)
     }
 
-    /// Grants a lease for so many seconds; says for how many it is. `now_ms` is the time at the node that took the request
-    /// ([time-2]).
+    /// Grants a lease for so many seconds; says for how many it is. `now_ms` is the time at the
+    /// node that took the request ([time-2]).
     pub fn grant(&mut self, id: i64, ttl: i64, now_ms: u64) -> Result<i64, Refusal> {
         if id == 0 {
             return Err(Refusal::LeaseNotFound);
@@ -167,8 +170,8 @@ impl Mvcc {
         self.set_state(state);
     }
 
-    /// Lets a lease begin anew; says for how many seconds it is granted. It never ends earlier for that, though the clock of
-    /// another node be behind.
+    /// Lets a lease begin anew; says for how many seconds it is granted. It never ends earlier for
+    /// that, though the clock of another node be behind.
     pub fn keep_alive(&mut self, id: i64, now_ms: u64) -> Result<i64, Refusal> {
         let mut found = self.lease(id).ok_or(Refusal::LeaseNotFound)?;
         let new = self.deadline_of(found.granted, now_ms);

@@ -1,7 +1,7 @@
 //! A range in pages: a large one is read in steps, between which the node does other things.
 //!
-//! All pages are of one revision, that of the first one, so what comes of them is the range at one moment, whatever is
-//! written meanwhile. Whoever asks puts them together and sorts.
+//! All pages are of one revision, that of the first one, so what comes of them is the range at one
+//! moment, whatever is written meanwhile. Whoever asks puts them together and sorts.
 
 use std::ops::ControlFlow;
 
@@ -62,7 +62,8 @@ impl Paging {
         self.at.is_some()
     }
 
-    /// Whether it may begin again if its revision is compacted meanwhile: nobody asked for that one.
+    /// Whether it may begin again if its revision is compacted meanwhile: nobody asked for that
+    /// one.
     pub const fn may_restart(&self) -> bool {
         self.at.is_some() && self.request.revision <= 0
     }

@@ -38,7 +38,8 @@ fn limit_of(request: &RangeRequest) -> Option<usize> {
     limit.filter(|limit| *limit > 0)
 }
 
-/// How many keys are worth finding: sorting needs all of them, and whether there are more needs one more than the limit.
+/// How many keys are worth finding: sorting needs all of them, and whether there are more needs one
+/// more than the limit.
 pub(super) fn most(request: &RangeRequest) -> usize {
     match (order_of(request), limit_of(request)) {
         _ if request.count_only => 0,
@@ -57,7 +58,8 @@ fn compare(target: SortTarget, one: &KeyValue, other: &KeyValue) -> Ordering {
     }
 }
 
-/// Sorts keys that were found, and drops those that cannot be in the answer, nor tell that there are more.
+/// Sorts keys that were found, and drops those that cannot be in the answer, nor tell that there
+/// are more.
 pub(super) fn sort(request: &RangeRequest, found: &mut Vec<KeyValue>) {
     match order_of(request) {
         None => {}
@@ -136,8 +138,8 @@ impl<'t> Taking<'t> {
         if self.bytes <= most {
             return Ok(());
         }
-        // Of many keys that are sorted, a few are wanted. These may have half of it, or every further key would have them
-        // sorted again.
+        // Of many keys that are sorted, a few are wanted. These may have half of it, or every
+        // further key would have them sorted again.
         sort(self.request, &mut self.kvs);
         self.bytes = self.kvs.iter().map(bytes_of).sum();
         match self.bytes <= most / 2 {

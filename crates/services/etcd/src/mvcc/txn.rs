@@ -1,4 +1,5 @@
-//! Transactions: compares choose the branches, then everything is checked, then it is done. All or nothing.
+//! Transactions: compares choose the branches, then everything is checked, then it is done. All or
+//! nothing.
 
 use super::{
     Budget, Mvcc,
@@ -28,7 +29,8 @@ impl Path {
     }
 }
 
-/// Whether it changes nothing, whichever branch it takes; a transaction within counts as one that does.
+/// Whether it changes nothing, whichever branch it takes; a transaction within counts as one that
+/// does.
 pub fn is_readonly(txn: &TxnRequest) -> bool {
     let mut ops = txn.success.iter().chain(&txn.failure);
     ops.all(|op| matches!(op.request, Some(Request::RequestRange(_))))

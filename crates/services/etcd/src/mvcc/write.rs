@@ -29,8 +29,8 @@ pub(super) struct Writing<'m> {
     pub(super) mvcc: &'m mut Mvcc,
     /// Changes so far.
     changes: u64,
-    /// What stood where something else stands now, in the order of the changes; `None`: what fails does so before its
-    /// first change.
+    /// What stood where something else stands now, in the order of the changes; `None`: what fails
+    /// does so before its first change.
     undo: Option<Vec<(Vec<u8>, Option<Bytes>)>>,
 }
 
@@ -40,7 +40,8 @@ impl<'m> Writing<'m> {
         Self { mvcc, changes: 0, undo: Some(Vec::new()) }
     }
 
-    /// One request by itself, which is never taken back: however much it deletes, nothing is kept of that.
+    /// One request by itself, which is never taken back: however much it deletes, nothing is kept
+    /// of that.
     pub(super) const fn alone(mvcc: &'m mut Mvcc) -> Self {
         Self { mvcc, changes: 0, undo: None }
     }

@@ -1,7 +1,9 @@
-//! The store on disk: all entries are rows of one collection in the engine of the key-value service.
+//! The store on disk: all entries are rows of one collection in the engine of the key-value
+//! service.
 //!
-//! The engine keeps rows in order, and everything since the last commit with its position in one atomic unit; images, loads,
-//! syncing, and disks that are full or fail are its own, too ([`quorate_kv::store::lsm`]). Here is only what a row is called.
+//! The engine keeps rows in order, and everything since the last commit with its position in one
+//! atomic unit; images, loads, syncing, and disks that are full or fail are its own, too
+//! ([`quorate_kv::store::lsm`]). Here is only what a row is called.
 
 use bytes::Bytes;
 use quorate::{Health, Imaged, LoadError, MetaChange, Metadata, Scrubbed, Slot};

@@ -14,13 +14,15 @@ pub type Visit<'v> = dyn FnMut(&[u8], &Bytes) -> ControlFlow<()> + 'v;
 
 /// Entries in the order of their keys. Called from one thread.
 ///
-/// Values are shared, not copied: what was read stays as it was read. A store that is on a disk says by [`Store::health`]
-/// whether it can go on, and by [`Store::has_failed`] that what it said since the last commit is worthless.
+/// Values are shared, not copied: what was read stays as it was read. A store that is on a disk
+/// says by [`Store::health`] whether it can go on, and by [`Store::has_failed`] that what it said
+/// since the last commit is worthless.
 pub trait Store: Send {
     /// What is under `key`.
     fn get(&self, key: &[u8]) -> Option<Bytes>;
 
-    /// Visits the entries from `from` on, before `to`, in order. If there is nothing between them, none.
+    /// Visits the entries from `from` on, before `to`, in order. If there is nothing between them,
+    /// none.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>);
 
     /// The first of them.
@@ -42,7 +44,8 @@ pub trait Store: Send {
     /// Makes everything since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// What the last surviving commit said; as [`StateMachine::recovered`](quorate::StateMachine::recovered).
+    /// What the last surviving commit said; as
+    /// [`StateMachine::recovered`](quorate::StateMachine::recovered).
     fn recovered(&mut self) -> (Slot, Metadata);
 
     /// As [`StateMachine::health`](quorate::StateMachine::health).
@@ -62,7 +65,8 @@ pub trait Store: Send {
     /// [`StateMachine::begin_image`](quorate::StateMachine::begin_image).
     fn begin_image(&mut self) -> bool;
 
-    /// Passes the next entries of the image, in order; as [`StateMachine::next_image`](quorate::StateMachine::next_image).
+    /// Passes the next entries of the image, in order; as
+    /// [`StateMachine::next_image`](quorate::StateMachine::next_image).
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Imaged;
 
     /// Ends the image, if one is going on.

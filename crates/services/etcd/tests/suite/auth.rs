@@ -333,7 +333,8 @@ fn ranges_are_allowed_as_their_keys_are() {
             }
         }
         let ann = user(&service, "ann");
-        // One key is the range from it up to what is right behind it, and there is nothing between letters here.
+        // One key is the range from it up to what is right behind it, and there is nothing between
+        // letters here.
         let expected = |from: &[u8], to: &[u8], no: Type| {
             let asked = b'a'..=b'z';
             let mut asked = asked.filter(|key| holds(from, to, *key));

@@ -1,5 +1,5 @@
-//! A plain list of everything that happened, and what requests come to by it. It shares no code with the service but the
-//! messages.
+//! A plain list of everything that happened, and what requests come to by it. It shares no code
+//! with the service but the messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -243,7 +243,8 @@ impl Model {
         })
     }
 
-    /// The branches that are taken, from the outside in: chosen, and checked, before anything changes.
+    /// The branches that are taken, from the outside in: chosen, and checked, before anything
+    /// changes.
     fn choose(&self, txn: &TxnRequest, taken: &mut Vec<bool>) {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
         taken.push(succeeded);

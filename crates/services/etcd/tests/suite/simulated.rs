@@ -1,5 +1,6 @@
-//! The service in a simulated cluster, whose frames are lost and whose nodes crash, are cut off and come back: what clients
-//! are answered, and what watchers see, is held against the one history that there must be.
+//! The service in a simulated cluster, whose frames are lost and whose nodes crash, are cut off and
+//! come back: what clients are answered, and what watchers see, is held against the one history
+//! that there must be.
 
 use std::collections::BTreeMap;
 
@@ -499,7 +500,8 @@ impl World {
         Some((String::from_utf8(kv.value.to_vec()).unwrap(), kv.mod_revision))
     }
 
-    /// Whether all that was answered follows from the history, in an order that respects who knew what before.
+    /// Whether all that was answered follows from the history, in an order that respects who knew
+    /// what before.
     fn check(&self) {
         let numbers: Vec<i64> = self.history.keys().copied().collect();
         let last = *numbers.last().unwrap();
@@ -552,8 +554,8 @@ impl World {
     }
 }
 
-/// Puts and transactions are linearizable by revision; each watcher's events are a gapless piece of the history; no lease
-/// ends early, or late where nothing goes wrong.
+/// Puts and transactions are linearizable by revision; each watcher's events are a gapless piece of
+/// the history; no lease ends early, or late where nothing goes wrong.
 #[test]
 fn a_cluster_has_one_history() {
     let (mut answers, mut jumps, mut loads) = (0, 0, 0);

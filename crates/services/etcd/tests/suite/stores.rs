@@ -1,5 +1,5 @@
-//! Both stores hold the same, whatever happens to the one on disk: it goes back to any commit, its disk fails, and images of
-//! either go into the other.
+//! Both stores hold the same, whatever happens to the one on disk: it goes back to any commit, its
+//! disk fails, and images of either go into the other.
 
 mod failing;
 
@@ -69,8 +69,8 @@ impl Log {
         }
     }
 
-    /// Carries out commands, and commits; how far it came, and whether all answers were those that were given before.
-    /// `None`: the service failed.
+    /// Carries out commands, and commits; how far it came, and whether all answers were those that
+    /// were given before. `None`: the service failed.
     fn apply(&mut self, service: &mut Service, range: Range<usize>) -> Option<(usize, bool)> {
         let mut same = true;
         for at in range.clone() {

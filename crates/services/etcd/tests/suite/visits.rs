@@ -1,5 +1,5 @@
-//! What is looked at, over a store that walks over what was removed as a tree on disk does: no more for a key that changed
-//! often, or for leases that were kept alive for long.
+//! What is looked at, over a store that walks over what was removed as a tree on disk does: no more
+//! for a key that changed often, or for leases that were kept alive for long.
 
 use std::{
     collections::BTreeMap,

@@ -1,17 +1,17 @@
 //! How much the commands of one batch may copy: a batch must not cost more than nodes have.
 //!
 //! A batch is at most some megabytes, but a command of thirty bytes can copy a value of eight
-//! megabytes: COPY, EXPIRE, SETRANGE far behind the end. All that one batch changes is held in memory
-//! until it is committed, on every node, and again at each replay; without a bound, one batch could
-//! end them all, for good.
+//! megabytes: COPY, EXPIRE, SETRANGE far behind the end. All that one batch changes is held in
+//! memory until it is committed, on every node, and again at each replay; without a bound, one
+//! batch could end them all, for good.
 
 use crate::{encode::Fault, store::Entry};
 
 /// Most bytes that the commands of one batch may copy. Replicated: the same on every node, forever.
 pub const COPIED_BYTES_MAX: usize = 256 << 20;
 
-/// What is left for the commands of a batch. Follows from the batch and the state alone, so all nodes
-/// refuse the same commands.
+/// What is left for the commands of a batch. Follows from the batch and the state alone, so all
+/// nodes refuse the same commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     slot: u64,

@@ -1,11 +1,13 @@
-//! What Redis leaves to chance, decided by a seed that travels in the command: the same on every node.
+//! What Redis leaves to chance, decided by a seed that travels in the command: the same on every
+//! node.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use super::rows::{View, each_placed};
 use crate::{op::REPLY_BYTES_MAX, store::Position};
 
-/// Draws from a seed (splitmix64). What they are is part of what the log's commands mean: never to be changed.
+/// Draws from a seed (splitmix64). What they are is part of what the log's commands mean: never to
+/// be changed.
 pub(super) struct Draws(u64);
 
 impl Draws {
@@ -36,8 +38,9 @@ impl Draws {
 /// A member and its value.
 pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 
-/// Up to this many members each is as likely as the others. In larger collections a place is drawn, and then one of
-/// the members that come next: gaps between places would favour some members, and among so many they even out.
+/// Up to this many members each is as likely as the others. In larger collections a place is drawn,
+/// and then one of the members that come next: gaps between places would favour some members, and
+/// among so many they even out.
 const EVEN: u64 = 1024;
 /// So many of them.
 const NEIGHBOURS: usize = 64;
@@ -110,8 +113,9 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
     drawn
 }
 
-/// Draws so many members, each of them among all, with their values if those are wanted. It ends when they are more than
-/// a reply may have: the few that one has are drawn, and not all that were asked for.
+/// Draws so many members, each of them among all, with their values if those are wanted. It ends
+/// when they are more than a reply may have: the few that one has are drawn, and not all that were
+/// asked for.
 pub(super) fn repeatedly(
     view: &View<'_>,
     prefix: &[u8],

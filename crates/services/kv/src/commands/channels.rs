@@ -1,5 +1,6 @@
-//! Messages to subscribers: PUBLISH and SPUBLISH are commands of the log that change nothing, so every node
-//! hears of them at the same place, and tells those who subscribed there ([`crate::front`]).
+//! Messages to subscribers: PUBLISH and SPUBLISH are commands of the log that change nothing, so
+//! every node hears of them at the same place, and tells those who subscribed there
+//! ([`crate::front`]).
 
 use crate::{
     command::{Doc, Listening, Local, Refusal, Request, Spec},

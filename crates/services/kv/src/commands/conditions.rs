@@ -1,5 +1,5 @@
-//! Compare and set, compare and delete: conditions of SET, DELEX, DELIFEQ, and DIGEST for values that
-//! are too long to be sent for comparison. As in Redis 8.4 and Valkey 9.
+//! Compare and set, compare and delete: conditions of SET, DELEX, DELIFEQ, and DIGEST for values
+//! that are too long to be sent for comparison. As in Redis 8.4 and Valkey 9.
 
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -129,7 +129,8 @@ pub(super) fn write_scan(
     Ok(())
 }
 
-/// One page in the order of positions, as of keys: what is there during the whole scan is returned exactly once.
+/// One page in the order of positions, as of keys: what is there during the whole scan is returned
+/// exactly once.
 fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
     let (key, kind) = (from.key()?, kind(from)?);
     let (cursor, count) = (from.word()?, from.count()?);
@@ -332,8 +333,8 @@ pub(super) fn remove(
     reply.count(removed);
 }
 
-/// The places from `start` to `stop`, both inside, negative ones counted from the back: the first one, and the one
-/// behind the last. `None`: there are none.
+/// The places from `start` to `stop`, both inside, negative ones counted from the back: the first
+/// one, and the one behind the last. `None`: there are none.
 pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -363,7 +364,8 @@ pub(super) fn keys<'a>(
     Ok((keys.collect::<Result<_, Refusal>>()?, behind))
 }
 
-/// `numkeys key … [LIMIT n]` of SINTERCARD and ZINTERCARD: the keys, and the limit, which 0 stands for none of.
+/// `numkeys key … [LIMIT n]` of SINTERCARD and ZINTERCARD: the keys, and the limit, which 0 stands
+/// for none of.
 pub(super) fn card<'a>(r: &Request<'a>) -> Result<(Vec<&'a [u8]>, u64), Refusal> {
     let count = parse_integer(r.at(0)).filter(|&count| count > 0);
     let count = count.ok_or("ERR numkeys should be greater than 0")?;

@@ -1,8 +1,9 @@
 //! Deadlines of single fields: where they stand among the rows of a hash, and how fields end.
 //!
-//! A field's deadline is a row by its field, beside it a row by time. Both stand before the rows of fields: those begin
-//! with a position, and no position is 0. A field whose deadline is not above the group's time does not exist ([time-2]),
-//! and is stored until a command writes it anew or [`remove_ended`] comes to it, which nobody sees.
+//! A field's deadline is a row by its field, beside it a row by time. Both stand before the rows of
+//! fields: those begin with a position, and no position is 0. A field whose deadline is not above
+//! the group's time does not exist ([time-2]), and is stored until a command writes it anew or
+//! [`remove_ended`] comes to it, which nobody sees.
 
 use std::ops::ControlFlow;
 
@@ -22,7 +23,8 @@ use crate::{
 
 /// Names of rows that say when a field ends begin so; the name of the field's row follows.
 const BY_FIELD: [u8; 7] = [0, 0, 0, 0, 0, 0, 0];
-/// Names of rows in the order of deadlines begin so; the deadline, and the name of the field's row, follow.
+/// Names of rows in the order of deadlines begin so; the deadline, and the name of the field's row,
+/// follow.
 const BY_TIME: [u8; 7] = [0, 0, 0, 0, 0, 0, 1];
 /// No row of a deadline comes here.
 const BEHIND: [u8; 7] = [0, 0, 0, 0, 0, 0, 2];
@@ -35,7 +37,8 @@ fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
-/// The deadline, and the name of the field's row. Of a name that is too short, which nobody here writes, what it sorts as.
+/// The deadline, and the name of the field's row. Of a name that is too short, which nobody here
+/// writes, what it sorts as.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));
@@ -71,7 +74,8 @@ impl View<'_> {
         deadline.is_some_and(|deadline| deadline <= self.store.time())
     }
 
-    /// Visits what has ended by now, the earliest first: the names of the rows in the order of time.
+    /// Visits what has ended by now, the earliest first: the names of the rows in the order of
+    /// time.
     fn each_ended(&self, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
         let Some(timed) = self.header.timed.filter(|_| self.has_ended()) else {
             return;
@@ -85,7 +89,8 @@ impl View<'_> {
         self.rows(span, &mut |name, _| visit(name));
     }
 
-    /// How many of the stored fields do not exist any more. Takes its time when many ended and were not removed yet.
+    /// How many of the stored fields do not exist any more. Takes its time when many ended and were
+    /// not removed yet.
     pub(super) fn ended(&self) -> u64 {
         let mut ended = 0;
         self.each_ended(&mut |_| {
@@ -187,8 +192,8 @@ pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
     Seen { slot: version.slot, index: u64::from(version.index) | ended << u32::BITS }
 }
 
-/// Removes up to `most` fields that do not exist any more, of the hashes first whose fields ended first; says how many.
-/// Which ones depends on nothing but what is stored and the group's time.
+/// Removes up to `most` fields that do not exist any more, of the hashes first whose fields ended
+/// first; says how many. Which ones depends on nothing but what is stored and the group's time.
 pub(super) fn remove_ended(state: &mut Writing<'_>, most: usize) -> usize {
     let mut hashes: Vec<Box<[u8]>> = Vec::new();
     if most > 0 {

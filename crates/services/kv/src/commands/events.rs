@@ -1,7 +1,9 @@
-//! Keyspace events: what commands that are applied tell of the keys that they change, as Redis does.
+//! Keyspace events: what commands that are applied tell of the keys that they change, as Redis
+//! does.
 //!
-//! Which of them are wanted is a setting of each node: [`Setting`]. They are made where commands are executed and are no
-//! part of the state. What is executed is the same on all nodes, and so are the events of nodes with the same setting.
+//! Which of them are wanted is a setting of each node: [`Setting`]. They are made where commands
+//! are executed and are no part of the state. What is executed is the same on all nodes, and so are
+//! the events of nodes with the same setting.
 
 use std::sync::{
     Arc,
@@ -60,7 +62,8 @@ pub struct Setting(Arc<AtomicU32>);
 impl Setting {
     /// The classes that are wanted and would be told; 0: none.
     pub(crate) fn wanted(&self) -> u32 {
-        // What a command that is just being executed tells may be of the old setting or of the new one.
+        // What a command that is just being executed tells may be of the old setting or of the new
+        // one.
         let set = self.0.load(Ordering::Relaxed);
         if set & (KEYSPACE | KEYEVENT) == 0 {
             return 0;
@@ -130,7 +133,8 @@ impl Writing<'_> {
         }
     }
 
-    /// A key that is stored and does not exist is about to be removed or replaced; or it was not there and is about to be.
+    /// A key that is stored and does not exist is about to be removed or replaced; or it was not
+    /// there and is about to be.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
             self.tell_what_was(key, set);

@@ -447,8 +447,8 @@ fn tell_ended(state: &mut Writing<'_>, most: usize) {
     }
 }
 
-/// Deletes a key if its deadline is still this one: a key that was set again lives. Logs of versions before the group
-/// had a time have it.
+/// Deletes a key if its deadline is still this one: a key that was set again lives. Logs of
+/// versions before the group had a time have it.
 pub(super) fn expired(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

@@ -47,9 +47,9 @@ const COMMANDS: &[Spec] = &[
 
 /// The longest string that Redis stores next to its header.
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// What an entry of the memory store takes besides key and value, estimated from its layout: 25 bytes
-/// before the key, about 16 of the allocator, and about 55 of the table, whose slots have 24 bytes and
-/// are empty for the larger part.
+/// What an entry of the memory store takes besides key and value, estimated from its layout: 25
+/// bytes before the key, about 16 of the allocator, and about 55 of the table, whose slots have 24
+/// bytes and are empty for the larger part.
 const ENTRY_BYTES: usize = 96;
 
 /// What a row of the memory store takes besides name and value.
@@ -145,8 +145,8 @@ pub(super) fn inspect(
     Ok(())
 }
 
-/// What Redis calls the form in which it would store this value when it is set; for collections about so: Redis looks
-/// at the longest element, too, and remembers what a collection was before.
+/// What Redis calls the form in which it would store this value when it is set; for collections
+/// about so: Redis looks at the longest element, too, and remembers what a collection was before.
 fn encoding(entry: &Entry<'_>) -> &'static str {
     if let Some(header) = Header::from_bytes(&entry.value).filter(|_| entry.kind.has_rows()) {
         let is_small = header.count <= SMALL_ELEMENTS && header.bytes <= SMALL_BYTES;

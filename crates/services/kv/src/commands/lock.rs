@@ -1,7 +1,7 @@
 //! The lock record: a value of its own form, beside the strings.
 
-/// How the value of a lock record begins. Part of the store's format: a string that a client sets so
-/// is a lock record.
+/// How the value of a lock record begins. Part of the store's format: a string that a client sets
+/// so is a lock record.
 const RECORD: &[u8] = b"\0\xffquorate-lock\x01";
 
 /// A lock of Redisson, taken.

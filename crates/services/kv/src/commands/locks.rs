@@ -1,9 +1,9 @@
 //! Locks: what the scripts of lock libraries do ([`crate::scripts`]), each as one operation.
 //!
 //! The locks of redis-py and node-redlock are strings, whose value is the token of the holder. The
-//! lock of Redisson is a hash of one field: its holder, with how often it was taken. Here it is a *lock record*, a value
-//! of its own form, older than hashes: TYPE calls it a hash, commands that read hashes see its field
-//! ([`crate::commands::hash`]), and all others refuse it.
+//! lock of Redisson is a hash of one field: its holder, with how often it was taken. Here it is a
+//! *lock record*, a value of its own form, older than hashes: TYPE calls it a hash, commands that
+//! read hashes see its field ([`crate::commands::hash`]), and all others refuse it.
 
 use crate::{
     commands::family::{Family, Operation},

@@ -1,7 +1,7 @@
 //! Collections as commands see them: a header and its rows, to be read or to be changed.
 //!
-//! Whatever changes rows rewrites the header as well, in the same atomic unit: it has the count, and its version is
-//! what WATCH sees.
+//! Whatever changes rows rewrites the header as well, in the same atomic unit: it has the count,
+//! and its version is what WATCH sees.
 
 use std::ops::ControlFlow;
 
@@ -21,7 +21,8 @@ use crate::{
     },
 };
 
-/// What a row costs that a command changes without having it among its arguments, besides its bytes.
+/// What a row costs that a command changes without having it among its arguments, besides its
+/// bytes.
 const ROW_BYTES: u64 = 96;
 /// Rows that are copied at a time.
 const COPIED_ROWS: usize = 1024;
@@ -107,8 +108,8 @@ pub(super) fn lock_record<'s>(store: &'s dyn Store, key: Key<'_>) -> Option<Byte
     (entry.kind == Kind::String && is_lock(&entry.value)).then_some(entry.value)
 }
 
-/// A collection that a command changes. What it did to rows belongs to the key once [`Change::close`] has written the
-/// header.
+/// A collection that a command changes. What it did to rows belongs to the key once
+/// [`Change::close`] has written the header.
 pub(super) struct Change<'w, 'a> {
     pub(super) state: &'w mut Writing<'a>,
     key: Key<'w>,
@@ -275,7 +276,8 @@ impl<'w, 'a> Change<'w, 'a> {
 
 /// A copy of all rows of a collection, for another key.
 pub(super) fn copy_rows(state: &mut Writing<'_>, header: Header) -> Result<Header, Fault> {
-    // No collection has more than its kind allows: two rows for each element at most, and two for each deadline.
+    // No collection has more than its kind allows: two rows for each element at most, and two for
+    // each deadline.
     let deadlines = header.timed.map_or(0, |timed| timed.fields);
     let times = if deadlines > 0 { 4 } else { 2 };
     let rows = header.count.saturating_add(deadlines).saturating_mul(2);
@@ -308,8 +310,8 @@ pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name
 }
 
-/// The name of the row of a field or member: its position first, as that of keys, so that a cursor means the same
-/// everywhere and a draw finds its place at once. Part of the format.
+/// The name of the row of a field or member: its position first, as that of keys, so that a cursor
+/// means the same everywhere and a draw finds its place at once. Part of the format.
 pub(super) fn placed(prefix: &[u8], member: &[u8]) -> Vec<u8> {
     [prefix, &Position::of(member).to_bytes(), member].concat()
 }

@@ -1,8 +1,8 @@
 //! Scores of sorted sets: how they are read, ordered, kept and written.
 //!
-//! A score is a double of IEEE 754. Everything that is done with one here is exactly defined: comparing, adding and
-//! multiplying round to the nearest, and the shortest text that says the same number is unique. So it is the same on
-//! every machine.
+//! A score is a double of IEEE 754. Everything that is done with one here is exactly defined:
+//! comparing, adding and multiplying round to the nearest, and the shortest text that says the same
+//! number is unique. So it is the same on every machine.
 
 use std::fmt::Write as _;
 
@@ -24,8 +24,8 @@ impl Score {
         self.0
     }
 
-    /// A score as a client writes it: decimal, perhaps with an exponent, or infinite. What is too large for a double,
-    /// or too small, is refused as Redis refuses it.
+    /// A score as a client writes it: decimal, perhaps with an exponent, or infinite. What is too
+    /// large for a double, or too small, is refused as Redis refuses it.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         const TEXT_BYTES_MAX: usize = 1024;
         let text = std::str::from_utf8(text).ok()?;
@@ -79,8 +79,8 @@ impl Score {
         Self(self.0 + 0.0)
     }
 
-    /// As Redis writes it: whole numbers up to 2^62 in full, others in the fewest digits that say the same, with an
-    /// exponent where that is shorter.
+    /// As Redis writes it: whole numbers up to 2^62 in full, others in the fewest digits that say
+    /// the same, with an exponent where that is shorter.
     pub(super) fn text(self) -> String {
         let number = self.0;
         if number.is_infinite() {

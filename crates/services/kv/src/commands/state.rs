@@ -38,8 +38,8 @@ pub(crate) fn string<'s>(
     }
 }
 
-/// A message that a command leaves for those who listen: subject and text. The first byte of the subject says what it
-/// is.
+/// A message that a command leaves for those who listen: subject and text. The first byte of the
+/// subject says what it is.
 pub type Notice = (Box<[u8]>, Box<[u8]>);
 
 /// First bytes of subjects.

@@ -113,7 +113,8 @@ impl Login {
     }
 }
 
-/// The least role that may ask for this; `None`: everybody may. What is queued since MULTI has needed `queued`.
+/// The least role that may ask for this; `None`: everybody may. What is queued since MULTI has
+/// needed `queued`.
 pub(super) fn needs(
     spec: &Spec,
     arguments: &Arguments<'_>,
@@ -172,7 +173,8 @@ mod tests {
     use super::*;
     use crate::commands::FAMILIES;
 
-    /// What only reads says so in the table; everything else that reaches the service takes a writer at least.
+    /// What only reads says so in the table; everything else that reaches the service takes a
+    /// writer at least.
     #[test]
     fn every_command_of_the_table_has_a_role() {
         let mut readers = Vec::new();

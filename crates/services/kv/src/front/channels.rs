@@ -1,4 +1,5 @@
-//! Who listens to what on this node: to channels, to all whose names match a pattern, to channels of shards.
+//! Who listens to what on this node: to channels, to all whose names match a pattern, to channels
+//! of shards.
 //!
 //! SUBSCRIBE is a linearizable read that asks for nothing: when it is answered, everything that was
 //! published before is applied here, so nothing old is heard; and what is published later, on
@@ -59,7 +60,8 @@ impl Channels {
         }
     }
 
-    /// Who hears a message on a channel, in the order in which they are told, each with the pattern that it matches.
+    /// Who hears a message on a channel, in the order in which they are told, each with the pattern
+    /// that it matches.
     pub(super) fn of(&self, channel: &[u8]) -> Vec<(ConnectionId, Option<Box<[u8]>>)> {
         let named = self.channels.get(channel).into_iter().flatten();
         let mut all: Vec<_> = named.map(|listener| (*listener, None)).collect();
@@ -260,8 +262,8 @@ pub(super) fn confirm(
     reply.count(left);
 }
 
-/// Messages that a connection sent to channels, by the places of its requests: how many of this node heard one is known when
-/// it has been executed, and no node knows of the others.
+/// Messages that a connection sent to channels, by the places of its requests: how many of this
+/// node heard one is known when it has been executed, and no node knows of the others.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     open: VecDeque<(u64, Listening, Box<[u8]>)>,

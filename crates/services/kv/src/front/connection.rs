@@ -166,7 +166,8 @@ impl Connection {
         self.ending && self.order.is_empty()
     }
 
-    /// [access-4] Whether this request is to come again: it is not known yet whether it may be made.
+    /// [access-4] Whether this request is to come again: it is not known yet whether it may be
+    /// made.
     pub(super) fn must_wait(
         &mut self,
         arguments: &Arguments<'_>,
@@ -211,8 +212,9 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // What says nothing about data, and of the cluster no more than everybody may look at. MULTI is among
-            // them: if it were refused and the answer known by the next command, that would run outside of it.
+            // What says nothing about data, and of the cluster no more than everybody may look at.
+            // MULTI is among them: if it were refused and the answer known by the next command,
+            // that would run outside of it.
             (Some(_), Standing::Unknown) => {
                 matches!(
                     spec.handler,
@@ -246,8 +248,8 @@ impl Connection {
         may
     }
 
-    /// [access-2] The users have changed: who has subscribed, and may read no more, hears so, and that is the end. The
-    /// same for who watches, and is no admin any more.
+    /// [access-2] The users have changed: who has subscribed, and may read no more, hears so, and
+    /// that is the end. The same for who watches, and is no admin any more.
     pub(super) fn tell_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.wait_no_more(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
@@ -511,7 +513,8 @@ impl Connection {
 
     /// What others asked for.
     pub(super) fn watch_lines(&mut self, lines: &[u8], shared: &mut Shared) {
-        // Before its own reply it has not begun; afterwards all that it asks for is answered at once.
+        // Before its own reply it has not begun; afterwards all that it asks for is answered at
+        // once.
         if self.ending || !self.monitors || !self.order.is_empty() {
             return;
         }
@@ -607,7 +610,8 @@ impl Connection {
         }
         let place = self.order.end();
         self.execute(spec, arguments, shared, requests);
-        // A password never has a place: AUTH and HELLO are answered at once, or hold up what follows.
+        // A password never has a place: AUTH and HELLO are answered at once, or hold up what
+        // follows.
         if shared.tally.slow.keeps(shared.tally.now_ms) && self.order.is_open(place) {
             shared.tally.slow.keep_note(self.seat, place, arguments);
         }
@@ -697,7 +701,8 @@ impl Connection {
         }
     }
 
-    /// A command that may wait, in the scratch buffer: it gets in line, and nothing is taken behind it.
+    /// A command that may wait, in the scratch buffer: it gets in line, and nothing is taken behind
+    /// it.
     fn wait(&mut self, wait_ms: u64, shared: &mut Shared, requests: &mut dyn Requests) {
         if shared.is_full(2 * shared.command.len()) {
             return self.refuse(FULL, shared);
@@ -775,8 +780,8 @@ impl Connection {
         self.refuse(text, shared);
     }
 
-    /// Another protocol, before anything of it is taken for a request. A web page can make a browser
-    /// send requests of HTTP to this port, with commands in their bodies.
+    /// Another protocol, before anything of it is taken for a request. A web page can make a
+    /// browser send requests of HTTP to this port, with commands in their bodies.
     pub(super) fn end_foreign(
         &mut self,
         what: &str,
@@ -857,8 +862,8 @@ pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
     words.len() == 3 && words.at(2).starts_with(b"HTTP/")
 }
 
-/// Whether this is the first word of a line of HTTP: of one that brings a body, or of the header that
-/// every request has before its body.
+/// Whether this is the first word of a line of HTTP: of one that brings a body, or of the header
+/// that every request has before its body.
 const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }

@@ -16,8 +16,8 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// Most bytes that wait for a monitor to read them, and most bytes of lines of one turn. A monitor that has more is
-/// disconnected: it would miss something without knowing.
+/// Most bytes that wait for a monitor to read them, and most bytes of lines of one turn. A monitor
+/// that has more is disconnected: it would miss something without knowing.
 pub(super) const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 /// What such a monitor is told.
 pub(super) const CUT: &str =

@@ -1,8 +1,9 @@
-//! The order of a connection: replies in the order of requests, reads between the writes around them.
+//! The order of a connection: replies in the order of requests, reads between the writes around
+//! them.
 //!
 //! Each request has a place. Writes go to the replica as they come. A read without a write before
-//! or behind it shares a confirmation with its neighbours: a *run*. A read that has one goes out *in
-//! order* with the writes, and runs between them, so that nothing waits. WATCH and what reads
+//! or behind it shares a confirmation with its neighbours: a *run*. A read that has one goes out
+//! *in order* with the writes, and runs between them, so that nothing waits. WATCH and what reads
 //! everything wait for earlier writes, and writes for them. A read never joins a run that was asked
 //! for before the read arrived: what another client completed in between might be missing.
 
@@ -35,7 +36,8 @@ const IDLE_PLACES: usize = 64;
 /// Above this many bytes of waiting replies, reads already taken are refused.
 pub(super) const OUTPUT_BYTES_HARD: usize = 64 * 1024 * 1024;
 
-/// Asks for a write, perhaps at a place in a session; whether its reply waits until it is on stable storage at a quorum.
+/// Asks for a write, perhaps at a place in a session; whether its reply waits until it is on stable
+/// storage at a quorum.
 fn ask(
     requests: &mut dyn Requests,
     tag: Tag,
@@ -217,7 +219,8 @@ impl Order {
         self.push(State::Parked, version, 0, false);
     }
 
-    /// What the connection listens to when all that it asked for is answered, if it listens to these now.
+    /// What the connection listens to when all that it asked for is answered, if it listens to
+    /// these now.
     pub(super) fn will_listen(&self, of: Listening, mut names: Names) -> Names {
         for place in &self.places {
             if let State::Reading(read) | State::InOrder(_, read) = &place.state
@@ -427,8 +430,8 @@ impl Order {
                 let stale = read.fresh == Freshness::Stale;
                 self.open_in_order -= 1;
                 if stale && self.sent_below <= number {
-                    // The writes before it have failed as well, and there are none behind it that the
-                    // state of this node could show.
+                    // The writes before it have failed as well, and there are none behind it that
+                    // the state of this node could show.
                     return self.query(number, own, shared, requests);
                 }
             }

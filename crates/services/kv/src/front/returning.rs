@@ -1,13 +1,14 @@
 //! How many writes a connection may have open whose replies can be as large as a value.
 //!
-//! Nobody knows how large such a reply becomes before the write has been executed, and then it lies in memory until the
-//! client reads it. Most are small (`RPOP` of a queue, `EXEC` of two counters), so a connection that has shown this may have
-//! more of them open; one large reply takes it back to the least.
+//! Nobody knows how large such a reply becomes before the write has been executed, and then it lies
+//! in memory until the client reads it. Most are small (`RPOP` of a queue, `EXEC` of two counters),
+//! so a connection that has shown this may have more of them open; one large reply takes it back to
+//! the least.
 
 /// Allowed from the start: eight replies of `--command-max` are what a client may leave unread.
 const LEAST: usize = 8;
-/// Never more, however small the replies were: as many values of `--command-max` still fit what the replies of one batch may
-/// take, a quarter of `--client-memory`.
+/// Never more, however small the replies were: as many values of `--command-max` still fit what the
+/// replies of one batch may take, a quarter of `--client-memory`.
 const MOST: usize = 32;
 /// From so many bytes on a reply says that the next ones may be large, too.
 const LARGE: usize = 16 * 1024;

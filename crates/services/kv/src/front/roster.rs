@@ -46,8 +46,8 @@ impl Guest {
         self.listens != [0; 3]
     }
 
-    /// The line that CLIENT LIST has, with the fields that clients look for. What has no meaning here
-    /// is 0.
+    /// The line that CLIENT LIST has, with the fields that clients look for. What has no meaning
+    /// here is 0.
     pub(super) fn line(&self, now_ms: u64) -> String {
         let seconds = |since: u64| now_ms.saturating_sub(since) / 1000;
         let mut flags = String::new();

@@ -130,8 +130,8 @@ impl Shared {
         std::mem::replace(&mut self.users_version, version) != version
     }
 
-    /// [access-4] Whether a request waits, as it would for a leader: this node does not know yet who may do what, and has
-    /// not been asked for long.
+    /// [access-4] Whether a request waits, as it would for a leader: this node does not know yet
+    /// who may do what, and has not been asked for long.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
         !self.patience.is_over(now_ms)
     }
@@ -189,7 +189,8 @@ impl Shared {
         scripts::encode(meaning?, &request, &mut Encoder(&mut self.command))
     }
 
-    /// What the next request leaves to chance hangs on this: different for each of them, and after a restart.
+    /// What the next request leaves to chance hangs on this: different for each of them, and after
+    /// a restart.
     pub(super) const fn seed(&mut self, wall_ms: u64) -> u64 {
         self.seeds = self.seeds.wrapping_add(1);
         wall_ms.rotate_left(32) ^ self.seeds

@@ -1,7 +1,8 @@
 //! SLOWLOG: commands that waited long for their replies, what they said, and who asked.
 //!
-//! Keeping the arguments of every command would cost all of them something. They are kept while the node
-//! is slow: from one slow command until none has been slow for a minute. The first one has its name only.
+//! Keeping the arguments of every command would cost all of them something. They are kept while the
+//! node is slow: from one slow command until none has been slow for a minute. The first one has its
+//! name only.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,8 +27,9 @@ const ARGUMENT_BYTES_MAX: usize = 128;
 const KEEPING_MS: u64 = 60_000;
 /// Entries of GET that says nothing of their number.
 const TOLD: usize = 10;
-/// Most bytes of what unanswered commands say, for all clients together. They are nobody's memory: a client that
-/// has one command open would otherwise hold more than those that are idle, and be the first to be closed.
+/// Most bytes of what unanswered commands say, for all clients together. They are nobody's memory:
+/// a client that has one command open would otherwise hold more than those that are idle, and be
+/// the first to be closed.
 const NOTES_BYTES_MAX: usize = 1024 * 1024;
 /// In place of arguments.
 const NOT_KEPT: &[u8] = b"(arguments not kept: no command was slow in the minute before)";

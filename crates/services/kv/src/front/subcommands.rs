@@ -5,7 +5,8 @@ use crate::{
     resp::{reply::Reply, request::Arguments},
 };
 
-/// The second words of a command, with the number of arguments as for commands, both words included.
+/// The second words of a command, with the number of arguments as for commands, both words
+/// included.
 const fn words_of(local: Local) -> Option<(&'static str, &'static [(&'static str, i8)])> {
     Some(match local {
         Local::Acl => (

@@ -36,8 +36,8 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
             specs().for_each(|spec| document(spec, r));
         }
         (b"docs", _) => {
-            // As in Redis, a name that is not known is left out. Each is told once, so that the reply
-            // is bounded.
+            // As in Redis, a name that is not known is left out. Each is told once, so that the
+            // reply is bounded.
             let mut known: Vec<&Spec> = Vec::new();
             for spec in arguments.from(2).iter().filter_map(|name| shared.lookup(name)) {
                 if !known.iter().any(|told| told.name == spec.name) {
@@ -76,7 +76,8 @@ fn document(spec: &Spec, r: &mut Reply<'_>) {
     }
 }
 
-/// LIST, all or some: `FILTERBY MODULE name`, `FILTERBY ACLCAT category` or `FILTERBY PATTERN pattern`.
+/// LIST, all or some: `FILTERBY MODULE name`, `FILTERBY ACLCAT category` or `FILTERBY PATTERN
+/// pattern`.
 fn list(filter: &Arguments<'_>, r: &mut Reply<'_>) {
     let by = filter.at(1).to_ascii_lowercase();
     let value = filter.at(2).to_ascii_lowercase();

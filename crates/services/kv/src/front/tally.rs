@@ -1,7 +1,8 @@
-//! What clients asked of this node, counted for each command: how often, how long, how often in vain.
+//! What clients asked of this node, counted for each command: how often, how long, how often in
+//! vain.
 //!
-//! The clock is the one of the node's turn, so that counting reads none. What is asked for and answered
-//! within one turn took no time.
+//! The clock is the one of the node's turn, so that counting reads none. What is asked for and
+//! answered within one turn took no time.
 
 use std::fmt::Write as _;
 
@@ -12,14 +13,15 @@ use super::{
 };
 use crate::{command::Spec, commands::FAMILIES};
 
-/// The request that is being taken, as its place remembers it: which command of the table it is, and
-/// when it came.
+/// The request that is being taken, as its place remembers it: which command of the table it is,
+/// and when it came.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     command: u16,
     /// How long it waited for its turn before it was sent on, in milliseconds.
     waited_ms: u16,
-    /// Unix time in milliseconds, of which the lower half is enough to tell how long a request waits.
+    /// Unix time in milliseconds, of which the lower half is enough to tell how long a request
+    /// waits.
     at_ms: u32,
 }
 

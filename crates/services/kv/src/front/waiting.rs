@@ -1,8 +1,9 @@
 //! The clients of this node that wait for an element: from their request to their answer.
 //!
-//! The line that they stand in is replicated (`crate::waits`); whose turn it is, a *look* at this node's own state says.
-//! Whoever's turn it is claims, which is decided in the log like any write. Nobody is given anything otherwise, so a
-//! client that is gone, or whose time is over, has only to be withdrawn, and nothing hangs on when that happens.
+//! The line that they stand in is replicated (`crate::waits`); whose turn it is, a *look* at this
+//! node's own state says. Whoever's turn it is claims, which is decided in the log like any write.
+//! Nobody is given anything otherwise, so a client that is gone, or whose time is over, has only to
+//! be withdrawn, and nothing hangs on when that happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,8 @@ use crate::{
 const LOOK_MS: u64 = 250;
 /// How often it asks for all of its clients that are in line.
 const ALL_MS: u64 = 1000;
-/// How long another node may leave something unclaimed before its clients are removed from the line.
+/// How long another node may leave something unclaimed before its clients are removed from the
+/// line.
 const PATIENCE_MS: u64 = 2000;
 /// Most clients that one command withdraws.
 const WITHDRAWN_MAX: usize = 1024;
@@ -301,8 +303,8 @@ impl RespFront {
         }
     }
 
-    /// Ends the waits that other clients want to end. Without a claim nothing can have been taken for a client in line;
-    /// what is on its way for one is waited for.
+    /// Ends the waits that other clients want to end. Without a claim nothing can have been taken
+    /// for a client in line; what is on its way for one is waited for.
     fn unblock(&mut self) {
         for (connection, how, asker) in std::mem::take(&mut self.shared.waiting.unblocks) {
             let waiting = &mut self.shared.waiting;
@@ -392,7 +394,8 @@ impl RespFront {
         }
     }
 
-    /// A client should be in line and is not: its node was taken for dead, or it has got something and was not told.
+    /// A client should be in line and is not: its node was taken for dead, or it has got something
+    /// and was not told.
     fn is_missing(&mut self, number: u64, requests: &mut dyn Requests) {
         let Some(client) = self.shared.waiting.clients.get(&number) else {
             return;

@@ -1,9 +1,10 @@
 //! Scripts that lock libraries send, recognised and done as one operation of the log each.
 //!
-//! There is no Lua here. A lock that SET takes is given back by a script in the libraries that everybody
-//! uses, since Redis had no other way; so those scripts are known by what they say: by the SHA-1 of
-//! their text (EVALSHA), or of their words, whatever blanks, comments and quotes are between and
-//! around them (EVAL, SCRIPT LOAD). What each means is in `table`. Everything else is refused.
+//! There is no Lua here. A lock that SET takes is given back by a script in the libraries that
+//! everybody uses, since Redis had no other way; so those scripts are known by what they say: by
+//! the SHA-1 of their text (EVALSHA), or of their words, whatever blanks, comments and quotes are
+//! between and around them (EVAL, SCRIPT LOAD). What each means is in `table`. Everything else is
+//! refused.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! The scripts that are known, and what each means.
 //!
-//! The texts belong to their libraries; here are the SHA-1 of their words ([`super::words`]) and of the
-//! texts as those libraries send them. `KEYS` and `ARGV` are what the scripts take.
+//! The texts belong to their libraries; here are the SHA-1 of their words ([`super::words`]) and of
+//! the texts as those libraries send them. `KEYS` and `ARGV` are what the scripts take.
 
 use crate::{
     command::{Refusal, Request},
@@ -20,8 +20,8 @@ use crate::{
 /// What a script does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Delete a key that has this value: `key`, `value`. 1 or 0. The script of Redis' own documentation,
-    /// and the release of redis-py.
+    /// Delete a key that has this value: `key`, `value`. 1 or 0. The script of Redis' own
+    /// documentation, and the release of redis-py.
     DeleteEqual,
     /// The same for several keys: `key…`, `value`. How many. node-redlock's release.
     DeleteEqualEach,
@@ -31,11 +31,13 @@ pub enum Meaning {
     PexpireEqual,
     /// redis-py's extend: `key`, `value ms replace`. With `0` the time is added to what is left.
     Extend,
-    /// Set several keys that must be absent: `key…`, `value ms`. How many, or 0. node-redlock's acquire.
+    /// Set several keys that must be absent: `key…`, `value ms`. How many, or 0. node-redlock's
+    /// acquire.
     SetAllAbsent,
     /// Set several keys that must have this value: the same. node-redlock's extend.
     SetAllEqual,
-    /// Take a lock of Redisson, perhaps once more: `key`, `ms holder`. Nothing, or the other's time.
+    /// Take a lock of Redisson, perhaps once more: `key`, `ms holder`. Nothing, or the other's
+    /// time.
     Lock,
     /// Give it back: `key channel`, `message ms holder`. 1, 0 if still held, or nothing. To 3.2x.
     Unlock,

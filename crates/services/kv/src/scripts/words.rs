@@ -1,4 +1,5 @@
-//! The words of a Lua text, so that texts that differ in blanks, comments and quotes alone are equal.
+//! The words of a Lua text, so that texts that differ in blanks, comments and quotes alone are
+//! equal.
 
 /// Words and signs with one zero byte behind each; strings in their own form, so that no other text
 /// looks like one, and in small letters, as names of commands are the same in both. Semicolons say

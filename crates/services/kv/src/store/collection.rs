@@ -1,8 +1,8 @@
 //! Collections: what kind a key is of, and how the rows of a collection are found from its key.
 //!
-//! The key of a collection holds a small header. Its elements are rows beside the keys, under the id that the
-//! header names. An id is never used twice, so a key that is deleted, expires or is renamed takes its rows along, or
-//! leaves them behind, without touching one of them.
+//! The key of a collection holds a small header. Its elements are rows beside the keys, under the
+//! id that the header names. An id is never used twice, so a key that is deleted, expires or is
+//! renamed takes its rows along, or leaves them behind, without touching one of them.
 
 use std::ops::Deref;
 
@@ -64,8 +64,8 @@ impl Kind {
     }
 }
 
-/// What the rows of one collection are found by, forever: the command that began the collection, and how many
-/// others the same command had begun before.
+/// What the rows of one collection are found by, forever: the command that began the collection,
+/// and how many others the same command had begun before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
     /// The command.
@@ -118,8 +118,9 @@ pub struct Header {
 
 /// What a hash keeps of the deadlines of its fields.
 ///
-/// A hash all of whose fields have deadlines ends with the last of them. The deadline that is stored with its key is that
-/// one, if the key's own is not earlier: such a hash ends as any key does, and nothing else has to know why.
+/// A hash all of whose fields have deadlines ends with the last of them. The deadline that is
+/// stored with its key is that one, if the key's own is not earlier: such a hash ends as any key
+/// does, and nothing else has to know why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timed {
     /// Fields that have one.

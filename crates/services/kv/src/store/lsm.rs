@@ -1,8 +1,8 @@
 //! The store on disk: an LSM tree whose data and applied position are one.
 //!
 //! **Layers.** Commits go to a table in memory, and from there to the tree when they are enough: a
-//! key that is written often enters the tree once. A thread of its own does that (`writer`); what is
-//! on its way, and what is not yet, is looked at before the tree. So a commit writes nothing.
+//! key that is written often enters the tree once. A thread of its own does that (`writer`); what
+//! is on its way, and what is not yet, is looked at before the tree. So a commit writes nothing.
 //!
 //! **Atomicity.** Everything of this store — position, the replica's metadata, deadlines, keys — is
 //! in one fjall keyspace, told apart by its first byte. All of a table goes into one `WriteBatch`,
@@ -14,22 +14,22 @@
 //! ahead of the other.
 //!
 //! **Durability.** After a crash the store is at an earlier position, and the log replays from
-//! there. [`Limits`] bound how much. Data and position are never apart. The log keeps what is behind
-//! the position that was synced last ([store-1], `syncing`).
+//! there. [`Limits`] bound how much. Data and position are never apart. The log keeps what is
+//! behind the position that was synced last ([store-1], `syncing`).
 //!
 //! **Damage.** An unsynced journal may come back from a power loss with a hole in it, which fjall
 //! reports as damage. What is behind its last whole batch is then cut off (`journal`); nothing that
-//! was synced is there. A tree that is damaged elsewhere has rotted: its folder is set aside, and an
-//! empty one begun, which says so; at the start, and just so when damage is found while the store
-//! runs.
+//! was synced is there. A tree that is damaged elsewhere has rotted: its folder is set aside, and
+//! an empty one begun, which says so; at the start, and just so when damage is found while the
+//! store runs.
 //!
 //! **Images.** The library's own snapshot, and the layers above it as they were (`image`). A load
 //! (`loading`) writes another generation, which the last unit of it makes the present one.
 //!
-//! **The disk.** The writer waits for room before the disk is full. A write that fails all the same, in
-//! the library's threads too, is final for a fjall database: the store is read as it is until the disk
-//! takes writes again, then its folder is opened again, and the log replays what was not in it. The
-//! replica hears of all that by [`Store::health`] (`trouble`), and goes on voting.
+//! **The disk.** The writer waits for room before the disk is full. A write that fails all the
+//! same, in the library's threads too, is final for a fjall database: the store is read as it is
+//! until the disk takes writes again, then its folder is opened again, and the log replays what was
+//! not in it. The replica hears of all that by [`Store::health`] (`trouble`), and goes on voting.
 
 mod changes;
 mod disk;
@@ -92,8 +92,8 @@ use crate::key::Key;
 /// How much may be held back from the tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes in memory from which on changes go to the tree. Twice as much slows commits down, eight
-    /// times as much stops them until the tree has caught up.
+    /// Bytes in memory from which on changes go to the tree. Twice as much slows commits down,
+    /// eight times as much stops them until the tree has caught up.
     pub held_bytes: usize,
     /// Bytes written from which on changes go to the tree, so that the log has little to replay.
     pub written_bytes: usize,
@@ -135,15 +135,17 @@ impl From<Limits> for Options {
 const SLOW: usize = 2;
 /// Above this many times the limit held, commits stop.
 const FULL: usize = 8;
-/// After so many images that could not be read there are no more: each reads all that lies before the damage.
+/// After so many images that could not be read there are no more: each reads all that lies before
+/// the damage.
 const FAILED_IMAGES_MAX: u32 = 2;
 /// How long a commit waits for the tree when it should slow down.
 const BRAKE: Duration = Duration::from_millis(2);
 /// What is known of one of the orders of deadlines.
 #[derive(Debug, Default)]
 struct Ends {
-    /// No key has an earlier deadline, and of those that have this one none comes before. Deadlines that were removed
-    /// lie before it until they are compacted away; looking for overdue keys must not walk over them each time.
+    /// No key has an earlier deadline, and of those that have this one none comes before. Deadlines
+    /// that were removed lie before it until they are compacted away; looking for overdue keys must
+    /// not walk over them each time.
     earliest: RefCell<(u64, Box<[u8]>)>,
     /// No key has a deadline above the group's time and below this one, for the same reason.
     next: Cell<u64>,
@@ -302,8 +304,8 @@ impl LsmStore {
         synced.map_err(|failure| StoreError { path: self.path.clone(), failure })
     }
 
-    /// Number of entries of all kinds in the tree, for looking at what takes space; 0 if it cannot be
-    /// read. Reads everything.
+    /// Number of entries of all kinds in the tree, for looking at what takes space; 0 if it cannot
+    /// be read. Reads everything.
     pub fn stored_entries(&self) -> usize {
         let entries = self.tree.as_ref().map(Tree::entries);
         entries.and_then(Result::ok).unwrap_or(0)
@@ -580,7 +582,8 @@ impl Store for LsmStore {
         if span.is_empty() {
             return;
         }
-        // The tree asserts how long keys are. No name is as long as this: the same names are before it.
+        // The tree asserts how long keys are. No name is as long as this: the same names are before
+        // it.
         let cut = |name: &'_ [u8]| name.len().min(NAME_BYTES_MAX + 1);
         let span = Span {
             from: &span.from[..cut(span.from)],
@@ -805,7 +808,8 @@ impl Store for LsmStore {
                 self.failed_images = 0;
                 whole
             }
-            // [scrub-2] What cannot be read clients may never ask for, and what is sound is not given up for a peer's sake.
+            // [scrub-2] What cannot be read clients may never ask for, and what is sound is not
+            // given up for a peer's sake.
             Err(_) => {
                 self.failed_images += 1;
                 Imaged::Failed

@@ -124,7 +124,8 @@ impl Entry<'_> {
         Stamp { version: self.version, deadline: self.deadline, kind: self.kind }
     }
 
-    /// The deadline that the key was given, and not one that it has because all fields of its hash have one.
+    /// The deadline that the key was given, and not one that it has because all fields of its hash
+    /// have one.
     pub fn own_deadline(&self) -> Option<u64> {
         if self.kind == Kind::Hash
             && let Some(timed) = Header::from_bytes(&self.value).and_then(|header| header.timed)
@@ -214,7 +215,8 @@ pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
 /// What is done with a row: its name and value.
 pub type VisitRow<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// Some of the rows of a collection: those from a name on, up to another one if there is one, in order or backwards.
+/// Some of the rows of a collection: those from a name on, up to another one if there is one, in
+/// order or backwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     /// The first name.
@@ -251,9 +253,9 @@ pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 /// Keys in the order of their positions. Called from one thread.
 ///
 /// **Time.** A key whose deadline is not above the group's time does not exist ([time-2]), and is
-/// stored until [`Store::sweep`] or a new value takes its place. [`Store::get`], [`Store::contains`],
-/// [`Store::remove`] and [`Store::len`] speak of keys that exist; [`Store::scan`], images and
-/// [`digest`] of all that are stored.
+/// stored until [`Store::sweep`] or a new value takes its place. [`Store::get`],
+/// [`Store::contains`], [`Store::remove`] and [`Store::len`] speak of keys that exist;
+/// [`Store::scan`], images and [`digest`] of all that are stored.
 ///
 /// A store on a disk that fails says so: [`Store::health`] whether it can go on, and
 /// [`Store::has_failed`] that what it said and did since its last commit is worthless.
@@ -286,7 +288,8 @@ pub trait Store: Send {
         self.set(key, value, Stamp::string(version, deadline));
     }
 
-    /// Removes what is stored of `key`; gives the deadline that it had, if anything was stored. Its rows end.
+    /// Removes what is stored of `key`; gives the deadline that it had, if anything was stored. Its
+    /// rows end.
     fn take(&mut self, key: Key<'_>) -> Option<Option<u64>>;
 
     /// Removes what is stored of `key`, whose rows are all gone or belong to another key by now.
@@ -304,7 +307,8 @@ pub trait Store: Send {
     /// Visits rows of a collection.
     fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>);
 
-    /// How many rows of a collection come before a name; `None`: this store would have to walk to it.
+    /// How many rows of a collection come before a name; `None`: this store would have to walk to
+    /// it.
     fn rank(&self, _id: Id, _name: &[u8]) -> Option<u64> {
         None
     }
@@ -329,8 +333,8 @@ pub trait Store: Send {
         debug_assert!(had.is_none_or(|had| had == Some(deadline)));
     }
 
-    /// Removes up to `most` keys that do not exist, those first that ended first; says how many. Which ones
-    /// depends on nothing but the keys that are stored and the group's time.
+    /// Removes up to `most` keys that do not exist, those first that ended first; says how many.
+    /// Which ones depends on nothing but the keys that are stored and the group's time.
     fn sweep(&mut self, most: usize) -> usize {
         let mut dead: Vec<(u64, Box<[u8]>)> = Vec::new();
         if most > 0 {
@@ -385,8 +389,8 @@ pub trait Store: Send {
             ControlFlow::Break(())
         });
         if passed {
-            // Behind a field that has ended may be others of the same hash, of which nothing is known before that one
-            // is removed. They must not live longer for it.
+            // Behind a field that has ended may be others of the same hash, of which nothing is
+            // known before that one is removed. They must not live longer for it.
             return (until_ms > self.time()).then_some(until_ms);
         }
         let next = Of::BOTH.map(|of| self.next_of(of, until_ms));
@@ -475,8 +479,8 @@ pub trait Store: Send {
     }
 }
 
-/// A fingerprint of all stored keys, values, versions, deadlines and rows: equal stores, equal digests,
-/// whichever kind they are. Reads everything.
+/// A fingerprint of all stored keys, values, versions, deadlines and rows: equal stores, equal
+/// digests, whichever kind they are. Reads everything.
 pub fn digest(store: &dyn Store) -> u128 {
     fn update(hasher: &mut Xxh3, parts: [&[u8]; 2]) {
         for part in parts {

@@ -131,8 +131,8 @@ impl Table {
         shard_of(position)
     }
 
-    /// Frees the records of those shards, but for the first `freed`; says how many records they were,
-    /// and of how many bytes.
+    /// Frees the records of those shards, but for the first `freed`; says how many records they
+    /// were, and of how many bytes.
     pub(super) fn forget_before(&mut self, position: Position, freed: usize) -> (usize, usize) {
         let (mut records, mut bytes) = (0, 0);
         let passed = freed..Self::shards_before(position).max(freed);

@@ -75,7 +75,8 @@ impl Guarded {
         guarded
     }
 
-    /// `ann` is an admin and `reader`, `writer`, `operator` are what they are called; each has its name as its password.
+    /// `ann` is an admin and `reader`, `writer`, `operator` are what they are called; each has its
+    /// name as its password.
     fn new() -> Self {
         let mut guarded = Self::unknown();
         guarded.node.world.users = Some(Users::NONE);
@@ -396,8 +397,8 @@ fn while_nobody_knows_who_may_do_what_requests_wait_as_for_a_leader() {
     assert_eq!(guarded.say(client, "GET k"), NO_AUTH);
 }
 
-/// [access-4] What opens a transaction is refused while nobody knows who may do what, and what follows is not: by then it
-/// is known. It does not run without its guard.
+/// [access-4] What opens a transaction is refused while nobody knows who may do what, and what
+/// follows is not: by then it is known. It does not run without its guard.
 #[test]
 fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     let mut guarded = Guarded::impatient();
@@ -419,7 +420,8 @@ fn a_transaction_does_not_outlive_the_refusal_of_its_watch() {
     assert_eq!(guarded.say(client, "EXEC"), "*1|+OK|");
 }
 
-/// [access-4] The commands of a transaction run together or not at all, whenever it becomes known who may do what.
+/// [access-4] The commands of a transaction run together or not at all, whenever it becomes known
+/// who may do what.
 #[test]
 fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     let words = ["MULTI", "SET k v", "SET l v", "EXEC"];

@@ -44,7 +44,8 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
     slots
 }
 
-/// [time-1] The group's time when a slot of such a log is applied: behind the clock of who wrote it, here and there.
+/// [time-1] The group's time when a slot of such a log is applied: behind the clock of who wrote
+/// it, here and there.
 pub(crate) fn time_of(slot: u64) -> u64 {
     1_000_000 + slot / 7 * 7 * 250
 }

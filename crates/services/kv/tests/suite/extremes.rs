@@ -1,5 +1,5 @@
-//! The largest, longest, emptiest and oddest of everything that a log may hold: no committed command
-//! ends a replica, and all stores give the same replies and hold the same state.
+//! The largest, longest, emptiest and oddest of everything that a log may hold: no committed
+//! command ends a replica, and all stores give the same replies and hold the same state.
 //!
 //! The commands are raw, as another version or a node with other limits could have committed them;
 //! most of them no front would let through.

@@ -1,5 +1,5 @@
-//! The disk under the store fills up, fails, comes back: the node goes on voting, loses nothing, and
-//! goes on by itself when it can.
+//! The disk under the store fills up, fails, comes back: the node goes on voting, loses nothing,
+//! and goes on by itself when it can.
 
 use std::{
     fmt, io,
@@ -299,8 +299,8 @@ fn a_failed_read_is_survived_and_the_second_one_begins_anew() {
     }
 }
 
-/// [store-1] A failure may have taken what a sync of the same file would say is there: what is synced
-/// afterwards is in new files.
+/// [store-1] A failure may have taken what a sync of the same file would say is there: what is
+/// synced afterwards is in new files.
 #[test]
 fn what_was_synced_stays_so_and_more_is_synced_after_a_failure() {
     let folder = tempfile::tempdir().unwrap();
@@ -557,7 +557,8 @@ fn what_a_flush_leaves_is_removed_all_the_same() {
     assert_eq!(store.len(), 0);
 }
 
-/// [scrub-2] Nobody needs what a flush left. That it cannot be read ends its removal, and costs nothing that is sound.
+/// [scrub-2] Nobody needs what a flush left. That it cannot be read ends its removal, and costs
+/// nothing that is sound.
 #[test]
 fn what_is_to_be_removed_and_cannot_be_read_takes_nothing_away() {
     let folder = tempfile::tempdir().unwrap();

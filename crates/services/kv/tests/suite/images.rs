@@ -1,4 +1,5 @@
-//! Images of both stores, and loads into both: equal items, equal states, whatever goes on meanwhile.
+//! Images of both stores, and loads into both: equal items, equal states, whatever goes on
+//! meanwhile.
 
 use std::{collections::BTreeMap, io, ops::ControlFlow, path::Path, sync::Arc};
 
@@ -98,8 +99,8 @@ fn a_load_of_nothing_before_the_first_slot_leaves_an_empty_store() {
     }
 }
 
-/// Both stores are imaged in the middle of a log; each image is loaded into both; the rest of the log
-/// is executed everywhere.
+/// Both stores are imaged in the middle of a log; each image is loaded into both; the rest of the
+/// log is executed everywhere.
 #[test]
 fn an_image_and_the_rest_of_the_log_are_the_whole_log() {
     for seed in 1..=12 {
@@ -279,8 +280,8 @@ fn made(seed: u64, keys: usize) -> (Vec<Vec<u8>>, u128) {
     (items, service.digest())
 }
 
-/// A process that ends anywhere in a load leaves the old state or the new one, and nothing of a load
-/// that came to nothing is ever seen.
+/// A process that ends anywhere in a load leaves the old state or the new one, and nothing of a
+/// load that came to nothing is ever seen.
 #[test]
 fn a_load_is_whole_or_was_not() {
     let folder = tempfile::tempdir().unwrap();
@@ -330,8 +331,8 @@ fn a_load_is_whole_or_was_not() {
         }
         drop(service);
         let mut store = LsmStore::open_with(&path, small()).unwrap().0;
-        // What it left is removed: all that stays is the state, the metadata, the mark, the keys and
-        // their deadlines.
+        // What it left is removed: all that stays is the state, the metadata, the mark, the keys
+        // and their deadlines.
         let deadlines = contents(&store).iter().filter(|(.., deadline)| deadline.is_some()).count();
         let expected = 4 + contents(&store).len() + deadlines;
         until("what is left to be removed", || (store.stored_entries() <= expected).then_some(()));

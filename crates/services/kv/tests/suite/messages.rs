@@ -1,4 +1,5 @@
-//! Messages by name, by pattern and on channels of shards: who hears what, in which form, and what PUBSUB says of it.
+//! Messages by name, by pattern and on channels of shards: who hears what, in which form, and what
+//! PUBSUB says of it.
 
 use quorate_replica::front::{ConnectionId, Front as _};
 
@@ -123,8 +124,8 @@ fn pipeline(node: &mut Node, client: ConnectionId, lines: &[&str]) -> String {
     node.take(client)
 }
 
-/// redis-py's tests ask like this. UNSUBSCRIBE without names means what is listened to where it stands, and not when it is
-/// read; so do RESET, and the rule of what a listener may ask for.
+/// redis-py's tests ask like this. UNSUBSCRIBE without names means what is listened to where it
+/// stands, and not when it is read; so do RESET, and the rule of what a listener may ask for.
 #[test]
 fn a_pipeline_may_subscribe_and_unsubscribe() {
     let mut node = Node::memory();
@@ -174,7 +175,8 @@ fn patterns_are_few_and_short() {
     assert!(node.take(client).starts_with("*4|$8|pmessage|"));
 }
 
-/// How many heard a message only its own node knows: where a reply is the same on every node, it says nothing of them.
+/// How many heard a message only its own node knows: where a reply is the same on every node, it
+/// says nothing of them.
 #[test]
 fn replies_that_are_stored_do_not_count_listeners() {
     let mut node = Node::memory();

@@ -51,8 +51,8 @@ fn reads_share_one_confirmation_if_no_write_is_near() {
     assert_eq!(node.take(client), "$-1|$-1|+PONG|$-1|");
 }
 
-/// [read-4] What let a run of reads go may be over in the midst of it: those that were not answered are
-/// asked for again, and answered in their order.
+/// [read-4] What let a run of reads go may be over in the midst of it: those that were not answered
+/// are asked for again, and answered in their order.
 #[test]
 fn run_whose_ground_is_gone_asks_again_for_what_is_left() {
     for left in 0..3 {
@@ -117,8 +117,8 @@ fn connection_chooses_how_fresh_its_reads_are() {
     }
 }
 
-/// However a pipeline mixes reads and writes, nothing in it waits for a reply.
-/// [class-2] From the word on, whichever way a write takes: at once, behind a read, in a session, as a transaction.
+/// However a pipeline mixes reads and writes, nothing in it waits for a reply. [class-2] From the
+/// word on, whichever way a write takes: at once, behind a read, in a session, as a transaction.
 #[test]
 fn connection_chooses_when_its_writes_are_answered() {
     let mut node = Node::memory();
@@ -291,8 +291,8 @@ fn stale_reads_ask_nobody_but_see_their_own_writes() {
     assert_eq!(node.take(client), "+OK|$1|1|");
 }
 
-/// A node without a quorum still answers what may be stale, behind writes that failed. Not what has a
-/// write behind it that was sent: that may have been executed.
+/// A node without a quorum still answers what may be stale, behind writes that failed. Not what has
+/// a write behind it that was sent: that may have been executed.
 #[test]
 fn stale_reads_behind_failed_writes_are_answered() {
     let mut node = Node::memory();
@@ -516,7 +516,8 @@ fn outstanding_bytes_are_bounded() {
     assert_eq!(node.take(client), "+OK|".repeat(50));
 }
 
-/// Replies may be as large as values, so few are asked for at once, and more only where they have been small.
+/// Replies may be as large as values, so few are asked for at once, and more only where they have
+/// been small.
 #[test]
 fn outstanding_writes_that_return_values_are_bounded_by_what_they_returned() {
     let mut node = Node::memory();
@@ -634,8 +635,8 @@ fn replies_of_all_connections_are_bounded_together() {
     assert_eq!(node.front.held_bytes(), 0);
 }
 
-/// What is queued between MULTI and EXEC counts as well; who is refused has no transaction any more,
-/// and holds nothing for it.
+/// What is queued between MULTI and EXEC counts as well; who is refused has no transaction any
+/// more, and holds nothing for it.
 #[test]
 fn transactions_that_are_queued_are_bounded_together() {
     let mut node = Node::with_client_bytes(8 << 20);

@@ -1,4 +1,5 @@
-//! The table of all commands in docs/commands.md, made from the table that COMMAND DOCS is made from.
+//! The table of all commands in docs/commands.md, made from the table that COMMAND DOCS is made
+//! from.
 //!
 //! `REWRITE=1 cargo test -p quorate-kv page` writes it again.
 

@@ -1,5 +1,5 @@
-//! [store-1] A loss of power: whatever it leaves of what was not synced, the store on disk is at the
-//! position that was synced or a later one, with the data of exactly that position.
+//! [store-1] A loss of power: whatever it leaves of what was not synced, the store on disk is at
+//! the position that was synced or a later one, with the data of exactly that position.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,5 @@
-//! Files of a store on disk are damaged where nobody reads: a scrub finds it, the node serves on, and builds the store anew
-//! when another node has sent a snapshot ([scrub-8]).
+//! Files of a store on disk are damaged where nobody reads: a scrub finds it, the node serves on,
+//! and builds the store anew when another node has sent a snapshot ([scrub-8]).
 
 use std::{
     fs,
@@ -35,7 +35,8 @@ fn options() -> Options {
     }
 }
 
-/// Nodes with stores on disk, whose trees are cut into small tables, and whose logs are trimmed to what is synced.
+/// Nodes with stores on disk, whose trees are cut into small tables, and whose logs are trimmed to
+/// what is synced.
 struct Group {
     cluster: Cluster<Service>,
     nodes: Vec<NodeId>,
@@ -154,7 +155,8 @@ impl Group {
         self.folder.path().join(node.to_string())
     }
 
-    /// A byte turns in the middle of the oldest file of values, which every node wrote at about the same time.
+    /// A byte turns in the middle of the oldest file of values, which every node wrote at about the
+    /// same time.
     fn spoil(&self, node: NodeId) {
         let mut files = files_in(&self.store(node), "blobs");
         files.sort();
@@ -162,8 +164,8 @@ impl Group {
         turn_in_the_middle(file);
     }
 
-    /// The same in its largest table: where keys lie, and not what finds them. Whoever asks for no key there never reads
-    /// it; compaction does.
+    /// The same in its largest table: where keys lie, and not what finds them. Whoever asks for no
+    /// key there never reads it; compaction does.
     fn spoil_keys(&self, node: NodeId) {
         let files = files_in(&self.store(node), "tables");
         let bytes = |file: &PathBuf| fs::metadata(file).unwrap().len();
@@ -259,8 +261,8 @@ fn a_damaged_store_is_built_anew_from_a_peers_snapshot_and_serves_until_then() {
     }
 }
 
-/// What it has is all there is: it serves that, and says what is damaged. Nor does a snapshot that cannot be read, or what
-/// was removed and cannot be, take anything away.
+/// What it has is all there is: it serves that, and says what is damaged. Nor does a snapshot that
+/// cannot be read, or what was removed and cannot be, take anything away.
 #[test]
 fn a_group_of_one_keeps_what_it_has() {
     let mut group = Group::new(1, 2);
@@ -335,9 +337,9 @@ fn when_all_stores_are_damaged_all_keep_what_they_have() {
     group.level();
 }
 
-/// Compaction meets the damage before anybody looks for it, and the library says no more than that something failed: the
-/// node looks for it by itself, says where it is, and builds the store anew. Otherwise the store would be opened again for
-/// each compaction.
+/// Compaction meets the damage before anybody looks for it, and the library says no more than that
+/// something failed: the node looks for it by itself, says where it is, and builds the store anew.
+/// Otherwise the store would be opened again for each compaction.
 #[test]
 fn compaction_that_meets_damage_has_the_node_look_for_it() {
     let mut group = Group::new(3, 5);
@@ -372,7 +374,8 @@ fn compaction_that_meets_damage_has_the_node_look_for_it() {
     }
 }
 
-/// A snapshot that comes slowly would be older than the beginning of a log that is trimmed meanwhile, and of no use then.
+/// A snapshot that comes slowly would be older than the beginning of a log that is trimmed
+/// meanwhile, and of no use then.
 #[test]
 fn the_log_begins_no_later_while_a_snapshot_is_on_its_way() {
     let mut group = Group::with(3, 6, |snapshots| {

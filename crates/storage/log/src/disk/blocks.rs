@@ -1,7 +1,8 @@
 //! Bytes in bulk, kept where they arrived: filled once, then read by disks and sockets alike.
 //!
-//! They lie at the place within a block that they have in their file, so that a disk writes them as they are. Nobody
-//! changes them once they are [`Blocks`]; their memory returns to its pool when the last reader is done.
+//! They lie at the place within a block that they have in their file, so that a disk writes them as
+//! they are. Nobody changes them once they are [`Blocks`]; their memory returns to its pool when
+//! the last reader is done.
 
 use std::{
     fmt,
@@ -14,8 +15,8 @@ use crate::disk::{BLOCK, Buffer, checksum::joined};
 /// Bytes that share one of [`Blocks::checks`].
 pub const CHECKED_BYTES: usize = 64 << 10;
 
-/// Memory for bulk, which goes round: in sizes that double, so that what is used again fits without zeros being written
-/// to it first.
+/// Memory for bulk, which goes round: in sizes that double, so that what is used again fits without
+/// zeros being written to it first.
 #[derive(Clone, Debug)]
 pub struct BlockPool(Arc<Home>);
 
@@ -46,8 +47,8 @@ const fn size(bytes: usize) -> usize {
 }
 
 impl BlockPool {
-    /// Of buffers for up to `bytes` bytes; of the largest, as many as `free_max` are kept while nobody uses them, or as
-    /// much memory in smaller ones.
+    /// Of buffers for up to `bytes` bytes; of the largest, as many as `free_max` are kept while
+    /// nobody uses them, or as much memory in smaller ones.
     pub fn new(bytes: usize, free_max: usize) -> Self {
         let bytes = bytes.min(SMALLEST << (SIZES - 1));
         Self(Arc::new(Home {
@@ -249,7 +250,8 @@ impl Blocks {
         Arc::strong_count(&self.0)
     }
 
-    /// CRC-32C of each [`CHECKED_BYTES`] from the first byte on; the last are of what is left. Computed once.
+    /// CRC-32C of each [`CHECKED_BYTES`] from the first byte on; the last are of what is left.
+    /// Computed once.
     pub fn checks(&self) -> &[u32] {
         let compute = || self.chunks(CHECKED_BYTES).map(crc32c::crc32c).collect();
         self.0.checks.get_or_init(compute)
@@ -382,7 +384,8 @@ mod tests {
         let lengths = [SMALLEST / 2, SMALLEST, SMALLEST + 1, USUAL / 2, USUAL / 2 + 1, USUAL];
         let made = lengths.map(|length| filled(&pool, 4095, &bytes(length)));
         let places = made.each_ref().map(|blocks| blocks.as_ptr());
-        // Too small to keep: 0. Then 32, 64, 128, 256 and 256 KiB, in turn, while there is room for 512.
+        // Too small to keep: 0. Then 32, 64, 128, 256 and 256 KiB, in turn, while there is room for
+        // 512.
         drop(made);
         assert_eq!(free(&pool), 4);
         let again = [4, 3, 2, 1].map(|at| filled(&pool, 4095, &bytes(lengths[at])).as_ptr());

@@ -1,7 +1,7 @@
 //! Memory that a disk can read from and write to directly: aligned, whole blocks; and a pool of it.
 //!
-//! A buffer is a handle: it can be filled by a socket, written by a disk, and handed on, and its bytes
-//! stay where they are.
+//! A buffer is a handle: it can be filled by a socket, written by a disk, and handed on, and its
+//! bytes stay where they are.
 
 use std::{
     fmt,

@@ -14,8 +14,8 @@ static STEPS: LazyLock<[Step; 5]> = LazyLock::new(|| {
     std::array::from_fn(|power| step(1 << power))
 });
 
-/// The checksum of a piece and the next, which has so many bytes. Up to 31 whole blocks take a few dozen operations;
-/// other lengths take longer than a checksum of a block.
+/// The checksum of a piece and the next, which has so many bytes. Up to 31 whole blocks take a few
+/// dozen operations; other lengths take longer than a checksum of a block.
 pub fn joined(piece: u32, next: u32, next_bytes: usize) -> u32 {
     let blocks = next_bytes / BLOCK;
     if !next_bytes.is_multiple_of(BLOCK) || blocks >> STEPS.len() != 0 {

@@ -28,8 +28,8 @@ impl Want {
     }
 }
 
-/// Opens the folders below a node's data folder, with the usual buffers. The text says which driver was
-/// chosen and why.
+/// Opens the folders below a node's data folder, with the usual buffers. The text says which driver
+/// was chosen and why.
 ///
 /// # Errors
 /// A folder cannot be opened or is in use, or the driver that is wanted cannot be had.

@@ -49,7 +49,8 @@ fn on_each_disk(test: impl Fn(&mut dyn Disk)) {
     test(&mut MemoryDisk::new());
 }
 
-/// All families together may ask for more than goes to the device at a time: the rest waits for its turn.
+/// All families together may ask for more than goes to the device at a time: the rest waits for its
+/// turn.
 #[test]
 fn more_operations_than_a_device_takes_at_a_time_all_end() {
     on_each_disk(|disk| {
@@ -423,8 +424,8 @@ fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
     });
 }
 
-/// An operator looks at these counts to see whether commits wait for the disk; nobody's commit waits for a
-/// snapshot.
+/// An operator looks at these counts to see whether commits wait for the disk; nobody's commit
+/// waits for a snapshot.
 #[test]
 fn only_segments_of_the_log_count_as_segments() {
     on_each_disk(|disk| {

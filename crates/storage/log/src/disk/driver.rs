@@ -1,8 +1,8 @@
 //! A node's files: one driver, whichever engine moves the bytes.
 //!
-//! It owns what the engines share: the folders with the files that are open, memory, the makers of new
-//! files, and the event that says when something ended. An engine is handed operations with their open
-//! files, and says what ended.
+//! It owns what the engines share: the folders with the files that are open, memory, the makers of
+//! new files, and the event that says when something ended. An engine is handed operations with
+//! their open files, and says what ended.
 
 use std::{
     collections::VecDeque,

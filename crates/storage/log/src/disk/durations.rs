@@ -1,4 +1,5 @@
-//! How long something took, counted in a fixed number of classes: numbers of different times can be subtracted.
+//! How long something took, counted in a fixed number of classes: numbers of different times can be
+//! subtracted.
 
 /// The first class has what took up to so many microseconds; each further one up to twice as many.
 const FIRST_US: u64 = 64;

@@ -1,5 +1,5 @@
-//! Which files are open: of each family the one that is written to with the next, and a few that were
-//! read lately. However many there are, a node holds no more descriptors than that.
+//! Which files are open: of each family the one that is written to with the next, and a few that
+//! were read lately. However many there are, a node holds no more descriptors than that.
 
 use std::{fs::File, sync::Arc};
 
@@ -22,8 +22,8 @@ pub(crate) struct Files {
     lent: Recent,
 }
 
-/// Given up when there are too many, the one that was not used for longest first, and when the process
-/// has no descriptor left. The latest is the last.
+/// Given up when there are too many, the one that was not used for longest first, and when the
+/// process has no descriptor left. The latest is the last.
 #[derive(Debug, Default)]
 struct Recent(Vec<Open>);
 

@@ -1,5 +1,5 @@
-//! Files in folders, one folder per family: names, opening, making new ones, removing. Blocking calls
-//! only.
+//! Files in folders, one folder per family: names, opening, making new ones, removing. Blocking
+//! calls only.
 
 use std::{
     collections::BTreeMap,
@@ -68,8 +68,8 @@ impl fmt::Display for Abilities {
     }
 }
 
-/// The folder of one family, locked while a copy of this lives. What is in flight at a kill must end
-/// before another process may read, so whatever keeps writing keeps a copy.
+/// The folder of one family, locked while a copy of this lives. What is in flight at a kill must
+/// end before another process may read, so whatever keeps writing keeps a copy.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     path: PathBuf,
@@ -95,9 +95,9 @@ impl Home {
         &self.handle
     }
 
-    /// [disk-10] Zeros, sync, rename, sync of the folder; then the number is written down in `data`.
-    /// After an error there may be a file of zeros, to be made again; but never a number without a
-    /// file.
+    /// [disk-10] Zeros, sync, rename, sync of the folder; then the number is written down in
+    /// `data`. After an error there may be a file of zeros, to be made again; but never a number
+    /// without a file.
     pub(crate) fn prepare(
         &self,
         data: &mut DataFolder,
@@ -298,7 +298,8 @@ impl ReadOnlyFolder {
         let mut locks = Vec::new();
         for family in Family::all() {
             let path = data.join(family.folder());
-            // A folder of before there were snapshots has none of them, and nobody who looks makes one.
+            // A folder of before there were snapshots has none of them, and nobody who looks makes
+            // one.
             if family == Family::Log || path.exists() {
                 let how = FlockOperation::NonBlockingLockShared;
                 locks.push(lock(&path, how, LOOK_TRIES)?);
@@ -397,8 +398,8 @@ fn remove_temporaries(path: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// A file system that renames in two steps may be stopped between them. Two names would be one file,
-/// and what is written to the new one must not be written over by way of the old one.
+/// A file system that renames in two steps may be stopped between them. Two names would be one
+/// file, and what is written to the new one must not be written over by way of the old one.
 fn remove_second_names(path: &Path, family: Family) -> Result<(), DiskError> {
     let mut newest = BTreeMap::new();
     for info in list(path, family)?.into_iter().rev() {

@@ -1,8 +1,8 @@
 //! How far the files of a family go that were ever made: written down apart from them.
 //!
-//! An emptied log looks like a new one, and one without its newest segment like one that ends cleanly.
-//! So `<data>/segments` says which number was made last, durably before anything is written to it
-//! ([volatile-1]); a log on another disk, not mounted, is noticed too.
+//! An emptied log looks like a new one, and one without its newest segment like one that ends
+//! cleanly. So `<data>/segments` says which number was made last, durably before anything is
+//! written to it ([volatile-1]); a log on another disk, not mounted, is noticed too.
 
 use crate::disk::{DiskError, Family, FileId, SmallFiles, sealed};
 
@@ -10,8 +10,8 @@ fn first_line(family: Family) -> String {
     format!("quorate {} 1", family.made_file())
 }
 
-/// The last file of a family that was made; `None` if nothing says so: a folder of an earlier version,
-/// or one whose record is damaged.
+/// The last file of a family that was made; `None` if nothing says so: a folder of an earlier
+/// version, or one whose record is damaged.
 pub(crate) fn read(files: &impl SmallFiles, family: Family) -> Result<Option<FileId>, DiskError> {
     let bytes = files.read(family.made_file())?;
     Ok(bytes.and_then(|bytes| decode(family, str::from_utf8(&bytes).ok()?)))

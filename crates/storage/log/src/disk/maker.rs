@@ -1,4 +1,5 @@
-//! Threads that make new files, rename and remove old ones, and replace small ones: all of it takes long.
+//! Threads that make new files, rename and remove old ones, and replace small ones: all of it takes
+//! long.
 
 use std::{
     io,
@@ -24,8 +25,8 @@ enum Job {
     Recall { token: u64, name: &'static str },
 }
 
-/// One thread per family, so that none waits for another's files; and one for small files, as a file
-/// that is made leaves the disk to the log for as long as that writes.
+/// One thread per family, so that none waits for another's files; and one for small files, as a
+/// file that is made leaves the disk to the log for as long as that writes.
 #[derive(Debug)]
 pub(crate) struct Makers {
     /// In the order of the families.

@@ -1,10 +1,10 @@
 //! A disk in memory, for tests and simulation: deterministic, and it fails exactly as told.
 //!
-//! It keeps the promises of [model-3] and no other: what was made durable survives a crash; a write in
-//! flight is kept, lost or torn by sectors, as the seed of the crash decides, and so is one that waits
-//! for a later flush; and one that was kept may still be lost by the next crash, unless somebody synced
-//! it in between. The same holds for a small file that is replaced, and for a file that gets a new name:
-//! until the folder is synced, the old one may come back.
+//! It keeps the promises of [model-3] and no other: what was made durable survives a crash; a write
+//! in flight is kept, lost or torn by sectors, as the seed of the crash decides, and so is one that
+//! waits for a later flush; and one that was kept may still be lost by the next crash, unless
+//! somebody synced it in between. The same holds for a small file that is replaced, and for a file
+//! that gets a new name: until the folder is synced, the old one may come back.
 
 mod every_fate;
 mod shared;
@@ -58,8 +58,8 @@ pub enum Fault {
     },
     /// A small file is not replaced.
     ReplaceFails {
-        /// Whether it fails behind the rename: the new contents are seen, and the next crash keeps them
-        /// or brings back the old ones.
+        /// Whether it fails behind the rename: the new contents are seen, and the next crash keeps
+        /// them or brings back the old ones.
         renamed: bool,
     },
 }
@@ -151,8 +151,8 @@ impl MemoryDisk {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often what is stored changed: once per write and per new segment, twice per change of a small
-    /// file, which is renamed and then made durable.
+    /// How often what is stored changed: once per write and per new segment, twice per change of a
+    /// small file, which is renamed and then made durable.
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
@@ -164,7 +164,8 @@ impl MemoryDisk {
         self.lock().steps_left = Some(steps);
     }
 
-    /// Whether the process lives: it was neither stopped by [`Self::die_after`] nor ended by a crash.
+    /// Whether the process lives: it was neither stopped by [`Self::die_after`] nor ended by a
+    /// crash.
     pub fn is_alive(&self) -> bool {
         self.lives(&self.lock())
     }
@@ -260,11 +261,11 @@ impl MemoryDisk {
         self.lock().capacity = bytes;
     }
 
-    /// Power fails, or the process dies. What was made durable is kept; each write in flight is kept,
-    /// torn by sectors or lost, as `seed` decides; so is each that completed for a later flush, and each
-    /// that an earlier crash had kept without anybody syncing it since. A file that is being removed is
-    /// there or not, one that gets a new name has the old or the new one, a small file is the old or the
-    /// new one. Handles of before are dead.
+    /// Power fails, or the process dies. What was made durable is kept; each write in flight is
+    /// kept, torn by sectors or lost, as `seed` decides; so is each that completed for a later
+    /// flush, and each that an earlier crash had kept without anybody syncing it since. A file that
+    /// is being removed is there or not, one that gets a new name has the old or the new one, a
+    /// small file is the old or the new one. Handles of before are dead.
     pub fn crash(&self, seed: u64) -> CrashReport {
         self.crash_as(&mut Dice::new(seed))
     }
@@ -274,8 +275,8 @@ impl MemoryDisk {
         self.lock().crash(fates)
     }
 
-    /// Another disk with the same contents and the same operations in flight, which knows nothing of
-    /// this one.
+    /// Another disk with the same contents and the same operations in flight, which knows nothing
+    /// of this one.
     pub fn copy(&self) -> Self {
         Self { shared: Arc::new(Mutex::new(self.lock().copy())), life: self.life }
     }
@@ -318,7 +319,8 @@ impl MemoryDisk {
         }
     }
 
-    /// Puts these bytes there, as if they had always been: what a write to the wrong place once left.
+    /// Puts these bytes there, as if they had always been: what a write to the wrong place once
+    /// left.
     pub fn put(&self, at: impl Into<Position>, bytes: &[u8]) {
         self.lock().stored.write(at.into(), bytes);
     }

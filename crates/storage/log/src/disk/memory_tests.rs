@@ -1,4 +1,5 @@
-//! What the disk in memory promises of a crash: what was made durable is kept, and nothing else has to be.
+//! What the disk in memory promises of a crash: what was made durable is kept, and nothing else has
+//! to be.
 
 use std::collections::BTreeSet;
 

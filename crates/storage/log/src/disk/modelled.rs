@@ -49,8 +49,8 @@ impl FlushModel {
     }
 }
 
-/// Nanoseconds of the monotonic clock. The model is a device, and a device has a time of its own, as
-/// has the thread that makes segments beside it: the log itself still has none.
+/// Nanoseconds of the monotonic clock. The model is a device, and a device has a time of its own,
+/// as has the thread that makes segments beside it: the log itself still has none.
 pub fn device_time() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -93,7 +93,8 @@ impl Modelled {
         Duration::from_nanos(self.model.flush_ns)
     }
 
-    /// The next thing that ended on the modelled device, where `real` says what ended on the real one.
+    /// The next thing that ended on the modelled device, where `real` says what ended on the real
+    /// one.
     pub(crate) fn poll(
         &mut self,
         mut real: impl FnMut() -> Option<Completed>,
@@ -105,7 +106,8 @@ impl Modelled {
                     let ends = self.model.ends(device_time());
                     self.held.push_back((ends, completed));
                 }
-                // Reads, files that were made, kept or retired, and failures do not wait for a flush.
+                // Reads, files that were made, kept or retired, and failures do not wait for a
+                // flush.
                 other => return Some(other),
             }
         }

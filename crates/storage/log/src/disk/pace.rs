@@ -1,9 +1,9 @@
 //! How fast a segment is made while a log commits beside it: in small pieces, when they are wanted,
 //! or when the log is quiet.
 //!
-//! A piece of 1 MiB occupies a disk for as long as several commits; made without rests, a segment of
-//! 64 MiB kept the commits of a whole machine waiting. With rests that do not ask how fast the log
-//! is, it was late for a fast one (`docs/performance.md`, "A segment is born").
+//! A piece of 1 MiB occupies a disk for as long as several commits; made without rests, a segment
+//! of 64 MiB kept the commits of a whole machine waiting. With rests that do not ask how fast the
+//! log is, it was late for a fast one (`docs/performance.md`, "A segment is born").
 
 use std::time::Duration;
 

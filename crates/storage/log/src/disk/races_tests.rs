@@ -1,6 +1,6 @@
-//! Races between the log and the threads of its disk, explored: the same lines as in production, over
-//! primitives of a scheduler that decides who runs when. A thread that waits for what never comes is a
-//! deadlock, which ends a run.
+//! Races between the log and the threads of its disk, explored: the same lines as in production,
+//! over primitives of a scheduler that decides who runs when. A thread that waits for what never
+//! comes is a deadlock, which ends a run.
 //!
 //! Each model is shown to work by a twin of the code with one line at the wrong place.
 

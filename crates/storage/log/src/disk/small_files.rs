@@ -1,8 +1,8 @@
-//! Small files in a node's data folder that are replaced as a whole, never edited: the port, and the
-//! real folder behind it.
+//! Small files in a node's data folder that are replaced as a whole, never edited: the port, and
+//! the real folder behind it.
 //!
-//! A change is written to a temporary file, synced, renamed over the old one, and the folder is synced:
-//! a crash leaves the old contents or the new ones, and perhaps the temporary file.
+//! A change is written to a temporary file, synced, renamed over the old one, and the folder is
+//! synced: a crash leaves the old contents or the new ones, and perhaps the temporary file.
 
 use std::{
     fs::{self, File},
@@ -19,7 +19,8 @@ const TEMPORARY: &str = ".new";
 
 /// Small files by name. All calls block until they are done.
 pub trait SmallFiles {
-    /// The contents of a file; `None` if there is no such file. Of more than 1 MiB only the beginning.
+    /// The contents of a file; `None` if there is no such file. Of more than 1 MiB only the
+    /// beginning.
     ///
     /// # Errors
     /// The file may exist, but cannot be read.
@@ -56,7 +57,8 @@ impl DataFolder {
         &self.path
     }
 
-    /// As [`SmallFiles::read`], from the device: the system is told to forget what it has of the file, which it may not do.
+    /// As [`SmallFiles::read`], from the device: the system is told to forget what it has of the
+    /// file, which it may not do.
     #[cfg(target_os = "linux")]
     pub(crate) fn recall(&self, name: &str) -> Result<Option<Vec<u8>>, DiskError> {
         if let Ok(file) = File::open(self.path.join(name)) {

@@ -3,9 +3,9 @@
 //! **Why it is sound.** The kernel reads and writes the memory of operations in flight. Each such
 //! memory is a [`Buffer`] that was moved into this module with its operation and sits in `slots`
 //! until the operation's completion was seen; nobody else can name it. A `Buffer` never moves its
-//! bytes: moving the struct moves a pointer to them. If the ring stops answering, what is in `slots`
-//! is leaked, never freed. The file of an operation is kept open beside its buffer. The rest of the
-//! crate may rely on: a buffer that comes back is no longer touched by the kernel.
+//! bytes: moving the struct moves a pointer to them. If the ring stops answering, what is in
+//! `slots` is leaked, never freed. The file of an operation is kept open beside its buffer. The
+//! rest of the crate may rely on: a buffer that comes back is no longer touched by the kernel.
 //!
 //! The ring is made disabled and enabled by the first operation: the thread that starts it is the
 //! only one that may use it (single issuer), and a log is often opened before its reactor runs.
@@ -66,8 +66,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Makes a ring for these folders, if this kernel has one that works; and memory that the kernel
-    /// knows in advance, if it took it.
+    /// Makes a ring for these folders, if this kernel has one that works; and memory that the
+    /// kernel knows in advance, if it took it.
     pub(crate) fn open(folder: &Folder, buffers: Buffers) -> io::Result<(Parts, Pool)> {
         setup::open(folder, buffers)
     }
@@ -117,8 +117,8 @@ impl Ring {
             let free = self.slots.iter().position(Option::is_none);
             let index = free.expect("one slot for each operation in flight");
             let entry = entry::of(self.slots[index].insert(next)).user_data(index as u64);
-            // SAFETY: the memory and the file that `entry` names belong to the operation in the slot,
-            // and stay there until its completion was seen, or are leaked (see the module).
+            // SAFETY: the memory and the file that `entry` names belong to the operation in the
+            // slot, and stay there until its completion was seen, or are leaked (see the module).
             let pushed = unsafe { self.ring.submission().push(&entry) };
             pushed.expect("the queue has more entries than there are slots");
             self.in_flight += 1;

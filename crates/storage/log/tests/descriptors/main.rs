@@ -1,5 +1,5 @@
-//! A log on a real disk in a process without descriptors: alone in its process, for the limit is the
-//! process's.
+//! A log on a real disk in a process without descriptors: alone in its process, for the limit is
+//! the process's.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 #![allow(clippy::print_stdout, reason = "what is skipped is printed")]

@@ -15,7 +15,8 @@ use super::{
 
 const MAGIC: [u8; 8] = *b"qrtecatl";
 const VERSION: u16 = 1;
-/// Bytes of a catalogue beyond which none is written or read: it would describe more than a million GiB.
+/// Bytes of a catalogue beyond which none is written or read: it would describe more than a million
+/// GiB.
 pub(super) const BYTES_MAX: u64 = 64 << 30;
 /// Far more often than a part of a stream is ever lost.
 pub(super) const ATTEMPTS_MAX: u32 = 1 << 31;
@@ -108,8 +109,8 @@ pub(super) fn open(bytes: &[u8]) -> Result<Catalogue<'_>, &'static str> {
 }
 
 impl Catalogue<'_> {
-    /// Reads the streams. The chunks that they have are taken from `space`; what lies in a file that is not there
-    /// is not held. Whole blocks that wait for a place are given to `cut`.
+    /// Reads the streams. The chunks that they have are taken from `space`; what lies in a file
+    /// that is not there is not held. Whole blocks that wait for a place are given to `cut`.
     pub(super) fn streams(
         mut self,
         space: &mut Space,

@@ -1,9 +1,10 @@
-//! A checkpoint: what was written is flushed, then a catalogue is written and flushed, then the small file names it.
+//! A checkpoint: what was written is flushed, then a catalogue is written and flushed, then the
+//! small file names it.
 //!
-//! The catalogue is made at once when a checkpoint begins, so puts may go on meanwhile. It names places that are
-//! written or being written, and carries all other bytes itself: a disk without room for another chunk still takes
-//! a checkpoint, and so gets back the chunks of what was dropped. Two files take turns: the one that is written to
-//! is not the one that is named.
+//! The catalogue is made at once when a checkpoint begins, so puts may go on meanwhile. It names
+//! places that are written or being written, and carries all other bytes itself: a disk without
+//! room for another chunk still takes a checkpoint, and so gets back the chunks of what was
+//! dropped. Two files take turns: the one that is written to is not the one that is named.
 
 use std::collections::BTreeSet;
 
@@ -96,8 +97,9 @@ impl Checkpoint {
 }
 
 impl Store {
-    /// Begins a checkpoint: the caller has put everything decided below `at`. What is put from now on belongs to the
-    /// next. `false` if one is being made, the store has failed, or nothing says that `at` is later than before.
+    /// Begins a checkpoint: the caller has put everything decided below `at`. What is put from now
+    /// on belongs to the next. `false` if one is being made, the store has failed, or nothing says
+    /// that `at` is later than before.
     pub fn start_checkpoint<D: Disk>(&mut self, at: Slot, disk: &mut D) -> bool {
         if self.checkpoint.is_some() || self.failure.is_some() || at < self.checkpointed_to {
             return false;
@@ -228,8 +230,8 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a file for the catalogue, with room for what grows: and for all that may wait in memory, so that a disk
-    /// that is full by then takes a catalogue that carries it.
+    /// Makes a file for the catalogue, with room for what grows: and for all that may wait in
+    /// memory, so that a disk that is full by then takes a catalogue that carries it.
     fn make_file<D: Disk>(&mut self, checkpoint: &mut Checkpoint, disk: &mut D) {
         let needed = checkpoint.bytes.len() as u64;
         let dirty = self.limits.dirty_bytes_max as u64;

@@ -63,7 +63,8 @@ impl Chunk {
         self.spans.iter().any(overlaps)
     }
 
-    /// Adds a span that is known to be there, whatever was known of its blocks, unless that is as much.
+    /// Adds a span that is known to be there, whatever was known of its blocks, unless that is as
+    /// much.
     pub(super) fn replace(&mut self, span: Span) {
         if !self.still_has(span) {
             self.spans.retain(|known| known.to <= span.from || span.to <= known.from);
@@ -108,7 +109,8 @@ impl Chunk {
         Some(self.spans.remove(at))
     }
 
-    /// The span that this block is in, and those that follow without a gap, as far as they are written.
+    /// The span that this block is in, and those that follow without a gap, as far as they are
+    /// written.
     pub(super) fn written_from(&self, block: u16) -> &[Span] {
         let at = self.spans.partition_point(|span| span.to <= block);
         let spans = &self.spans[at..];

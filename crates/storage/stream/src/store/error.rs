@@ -39,7 +39,8 @@ pub enum StoreError {
 /// A read gave no bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unread {
-    /// What the disk has is not what was put: another node has it, perhaps. See [`super::Store::lose`].
+    /// What the disk has is not what was put: another node has it, perhaps. See
+    /// [`super::Store::lose`].
     #[error("bytes {range:?} of stream {stream:?} are damaged: {reason}")]
     Rotten {
         /// Whose bytes.

@@ -2,13 +2,15 @@
 
 use quorate_log::disk::{BLOCK, Family, FileId, Position};
 
-/// Positions are below this: a position takes a slot, and there are fewer slots. Sums do not overflow.
+/// Positions are below this: a position takes a slot, and there are fewer slots. Sums do not
+/// overflow.
 pub(super) const POSITION_MAX: u64 = 1 << 62;
 
 /// How files are cut. The one that a store was made with stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes that share a checksum at most, and that are gathered before they are written: whole blocks.
+    /// Bytes that share a checksum at most, and that are gathered before they are written: whole
+    /// blocks.
     pub unit_bytes: u32,
     /// Bytes of a stream that lie together: whole units.
     pub chunk_bytes: u32,
@@ -95,7 +97,8 @@ impl Address {
 /// What a store may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Whole blocks that wait in memory for the disk, in all: from there on [`super::Store::has_room`] says no.
+    /// Whole blocks that wait in memory for the disk, in all: from there on
+    /// [`super::Store::has_room`] says no.
     pub dirty_bytes_max: usize,
     /// Of those: what is gathered in the hope of more bytes of its unit.
     pub gathered_bytes_max: usize,

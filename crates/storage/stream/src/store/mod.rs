@@ -1,17 +1,19 @@
 //! The store: where a node keeps the decided bytes of inner streams, by ⟨stream, position⟩.
 //!
-//! Bytes arrive by [`Store::put`], in any order and any number of times. They are gathered until they fill a *unit*
-//! (64 KiB), and written in whole blocks, each once ([disk-7]), into *chunks* (1 MiB of one stream) of files that
-//! were made ahead ([disk-10]). What is less than a block stays in memory. A *checkpoint* flushes what was written
-//! and writes a *catalogue*: where everything lies, with checksums, and the bytes that lie nowhere. Until the next
-//! one, a crash brings back exactly what it says; the caller replays the rest of its log. The format is in
+//! Bytes arrive by [`Store::put`], in any order and any number of times. They are gathered until
+//! they fill a *unit* (64 KiB), and written in whole blocks, each once ([disk-7]), into *chunks* (1
+//! MiB of one stream) of files that were made ahead ([disk-10]). What is less than a block stays in
+//! memory. A *checkpoint* flushes what was written and writes a *catalogue*: where everything lies,
+//! with checksums, and the bytes that lie nowhere. Until the next one, a crash brings back exactly
+//! what it says; the caller replays the rest of its log. The format is in
 //! `docs/spec/stream-store.md`.
 //!
-//! Nothing blocks but [`Store::open`]. The caller hands in what ends ([`Store::concerns`], [`Store::on_completed`]) and
-//! calls [`Store::advance`] once per turn.
+//! Nothing blocks but [`Store::open`]. The caller hands in what ends ([`Store::concerns`],
+//! [`Store::on_completed`]) and calls [`Store::advance`] once per turn.
 //!
-//! Reading order: this file; `layout`; `stream` for what is held of one stream; `writing`, `checkpoint`, `reading`
-//! for what goes on; `placing` for what is written before it is decided; `space` for files and free chunks; `catalogue` for the format.
+//! Reading order: this file; `layout`; `stream` for what is held of one stream; `writing`,
+//! `checkpoint`, `reading` for what goes on; `placing` for what is written before it is decided;
+//! `space` for files and free chunks; `catalogue` for the format.
 
 mod catalogue;
 mod checkpoint;
@@ -68,15 +70,16 @@ pub struct Store {
     /// The one before, whose file is written to next.
     spare: Option<CatalogueFile>,
     checkpointed_to: Slot,
-    /// Chunks that are not needed any more, but that a catalogue may name which is durable or will be: the next
-    /// one names them no more ([trim-4]).
+    /// Chunks that are not needed any more, but that a catalogue may name which is durable or will
+    /// be: the next one names them no more ([trim-4]).
     released: Vec<Address>,
     /// Final: what is written from now on may be lost ([disk-9]).
     failure: Option<String>,
 }
 
 impl Store {
-    /// The small file that names the catalogue. What [`Completed::Kept`] says of it concerns the store.
+    /// The small file that names the catalogue. What [`Completed::Kept`] says of it concerns the
+    /// store.
     pub const FILE: &'static str = pointer::FILE;
 
     /// Whether this is to be handed to [`Self::on_completed`].
@@ -92,8 +95,9 @@ impl Store {
         }
     }
 
-    /// Keeps these bytes of a stream, from `position` on. Bytes that are held, or were dropped, are skipped, so the
-    /// same may be put again; gaps may be left, and filled later. After a failure it does nothing.
+    /// Keeps these bytes of a stream, from `position` on. Bytes that are held, or were dropped, are
+    /// skipped, so the same may be put again; gaps may be left, and filled later. After a failure
+    /// it does nothing.
     pub fn put<D: Disk>(&mut self, stream: StreamName, position: u64, bytes: &[u8], disk: &mut D) {
         if self.failure.is_some() || bytes.is_empty() {
             return;
@@ -120,19 +124,21 @@ impl Store {
         }
     }
 
-    /// Whether more may be put. If not, too much waits for the disk, or the store has failed: the caller applies
-    /// nothing until there is room.
+    /// Whether more may be put. If not, too much waits for the disk, or the store has failed: the
+    /// caller applies nothing until there is room.
     pub fn has_room(&self) -> bool {
         self.failure.is_none() && self.writes.dirty_bytes() < self.limits.dirty_bytes_max
     }
 
-    /// The end of what is held without a gap from `position` on; `position` itself if that byte is not held.
+    /// The end of what is held without a gap from `position` on; `position` itself if that byte is
+    /// not held.
     pub fn held_to(&self, stream: StreamName, position: u64) -> u64 {
         let known = self.streams.get(&stream);
         known.map_or(position, |known| known.held().end_of(position))
     }
 
-    /// The first byte that is held from there on, or of a later stream; without a place, the first of all.
+    /// The first byte that is held from there on, or of a later stream; without a place, the first
+    /// of all.
     pub fn next_held(&self, from: Option<(StreamName, u64)>) -> Option<(StreamName, u64)> {
         let lowest = StreamName { owner: NodeId(0), boot: 0, number: 0 };
         let first = from.map_or(lowest, |(stream, _)| stream);
@@ -155,16 +161,17 @@ impl Store {
         }
     }
 
-    /// Bytes of a range that were found damaged are held no more, nor is what shares a checksum with them. They
-    /// are to be put again, and get another place. What is still in memory is sound, and stays.
+    /// Bytes of a range that were found damaged are held no more, nor is what shares a checksum
+    /// with them. They are to be put again, and get another place. What is still in memory is
+    /// sound, and stays.
     pub fn lose(&mut self, stream: StreamName, range: Range<u64>) {
         if let Some(known) = self.streams.get_mut(&stream) {
             self.released.extend(known.lose(range, self.layout));
         }
     }
 
-    /// The stream begins at `position`: what is below is not kept, nor taken any more. Memory is free at once, the
-    /// disk with the next checkpoint.
+    /// The stream begins at `position`: what is below is not kept, nor taken any more. Memory is
+    /// free at once, the disk with the next checkpoint.
     pub fn drop_below(&mut self, stream: StreamName, position: u64) {
         let position = position.min(layout::POSITION_MAX);
         let known = self.streams.entry(stream).or_default();
@@ -175,8 +182,8 @@ impl Store {
         self.released.extend(chunks);
     }
 
-    /// The stream ends at `position`: what was placed behind it is not needed. Memory is free at once, the disk with
-    /// the next checkpoint.
+    /// The stream ends at `position`: what was placed behind it is not needed. Memory is free at
+    /// once, the disk with the next checkpoint.
     pub fn drop_above(&mut self, stream: StreamName, position: u64) {
         if let Some(known) = self.streams.get_mut(&stream) {
             let before = known.gathered();
@@ -187,8 +194,8 @@ impl Store {
         }
     }
 
-    /// The stream is gone, with all that is held of it and where it begins. Memory is free at once, the disk with
-    /// the next checkpoint.
+    /// The stream is gone, with all that is held of it and where it begins. Memory is free at once,
+    /// the disk with the next checkpoint.
     pub fn forget(&mut self, stream: StreamName) {
         if let Some(known) = self.streams.remove(&stream) {
             self.writes.gathered(stream, known.gathered(), 0);
@@ -204,8 +211,8 @@ impl Store {
         streams.map(|(name, known)| (*name, known.kept_from()))
     }
 
-    /// Whether a checkpoint is worth while for the room alone: as much waits for one as a file has, and as is a good part
-    /// of all; or whatever waits, on a full disk.
+    /// Whether a checkpoint is worth while for the room alone: as much waits for one as a file has,
+    /// and as is a good part of all; or whatever waits, on a full disk.
     pub fn is_due(&self) -> bool {
         let waiting = self.released.len() as u64;
         let much = u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16);
@@ -274,8 +281,8 @@ impl Store {
         self.advance(disk);
     }
 
-    /// Goes on with all that can go on. Called once per turn also when nothing ended: what lacked room or
-    /// descriptors is tried again.
+    /// Goes on with all that can go on. Called once per turn also when nothing ended: what lacked
+    /// room or descriptors is tried again.
     pub fn advance<D: Disk>(&mut self, disk: &mut D) {
         if self.failure.is_none() {
             self.write(disk);

@@ -16,10 +16,12 @@ use super::{
 const PIECE_BYTES: usize = 1 << 20;
 
 impl Store {
-    /// Opens what the disk has: the state of the last checkpoint, or nothing. `layout` is for a new store.
+    /// Opens what the disk has: the state of the last checkpoint, or nothing. `layout` is for a new
+    /// store.
     ///
     /// # Errors
-    /// The disk fails, or what it has is not what was written. [`Store::begin_anew`] goes on without it.
+    /// The disk fails, or what it has is not what was written. [`Store::begin_anew`] goes on
+    /// without it.
     pub fn open<D: Disk>(
         disk: &mut D,
         limits: StoreLimits,
@@ -34,8 +36,8 @@ impl Store {
         Self::begin(disk, limits, layout, pointer)
     }
 
-    /// Begins with nothing, whatever the disk has: for a store whose catalogue is damaged. All bytes come from
-    /// elsewhere.
+    /// Begins with nothing, whatever the disk has: for a store whose catalogue is damaged. All
+    /// bytes come from elsewhere.
     ///
     /// # Errors
     /// The disk fails, or the layout is impossible.

@@ -1,13 +1,16 @@
-//! Units that are on stable storage before a record speaks of them ([disk-5]), and how they are found again.
+//! Units that are on stable storage before a record speaks of them ([disk-5]), and how they are
+//! found again.
 //!
-//! A unit that is *placed* is written at once, with those behind it that are here too, durably, before it is decided. The caller hears when it is there
-//! ([`Store::next_placed`]), and says in the record of its log where ([`Store::places`]); the record has none of the
-//! bytes. A start tells the store what such records say ([`Store::claim`]) before anything else is written: until the
+//! A unit that is *placed* is written at once, with those behind it that are here too, durably,
+//! before it is decided. The caller hears when it is there ([`Store::next_placed`]), and says in
+//! the record of its log where ([`Store::places`]); the record has none of the bytes. A start tells
+//! the store what such records say ([`Store::claim`]) before anything else is written: until the
 //! next checkpoint only they name those chunks.
 //!
-//! What a record says and is not true any more was freed since, and freed chunks are given out only behind a durable
-//! catalogue ([trim-4]): so a catalogue is believed before a record, and a later record before an earlier one. Should
-//! the bytes be others all the same, their checksums say so when they are read.
+//! What a record says and is not true any more was freed since, and freed chunks are given out only
+//! behind a durable catalogue ([trim-4]): so a catalogue is believed before a record, and a later
+//! record before an earlier one. Should the bytes be others all the same, their checksums say so
+//! when they are read.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -54,7 +57,8 @@ impl Place {
         out
     }
 
-    /// The reverse, of whatever bytes; `None` if they are no places. What places say is judged by [`Store::claim`].
+    /// The reverse, of whatever bytes; `None` if they are no places. What places say is judged by
+    /// [`Store::claim`].
     pub fn decode_all(bytes: &[u8]) -> Option<Vec<Self>> {
         let mut fields = Fields(bytes);
         let mut places = Vec::new();
@@ -96,7 +100,8 @@ impl Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Bulk<'a> {
     bytes: &'a [u8],
-    /// What they are a part of, and where in it: written from there, if they lie as a disk wants it.
+    /// What they are a part of, and where in it: written from there, if they lie as a disk wants
+    /// it.
     whole: Option<(&'a Blocks, usize)>,
 }
 
@@ -129,8 +134,9 @@ impl<'a> Bulk<'a> {
 type Owner = (StreamName, (u64, u32), bool);
 
 impl Store {
-    /// Writes whole units of one chunk of a stream at once. `false`: nothing was done, as they are none, some of it is
-    /// held, or there is no chunk for it now. The caller may put it in the usual way.
+    /// Writes whole units of one chunk of a stream at once. `false`: nothing was done, as they are
+    /// none, some of it is held, or there is no chunk for it now. The caller may put it in the
+    /// usual way.
     pub fn place<D: Disk>(
         &mut self,
         stream: StreamName,
@@ -194,8 +200,8 @@ impl Store {
         known.durable_places(range, self.layout)
     }
 
-    /// Holds what records say that was placed, given in their order, as far as it is true. Only before anything else
-    /// is put, placed or checkpointed.
+    /// Holds what records say that was placed, given in their order, as far as it is true. Only
+    /// before anything else is put, placed or checkpointed.
     pub fn claim<D: Disk>(
         &mut self,
         said: impl IntoIterator<Item = (StreamName, Vec<Place>)>,
@@ -231,7 +237,8 @@ impl Store {
         self.streams.iter().flat_map(of).collect()
     }
 
-    /// The chunk of a place is this stream's, or becomes so; `false` if that is not true, or not any more.
+    /// The chunk of a place is this stream's, or becomes so; `false` if that is not true, or not
+    /// any more.
     fn claim_chunk(
         &mut self,
         stream: StreamName,

@@ -72,7 +72,8 @@ impl Ranges {
         (from < to).then_some(from..to)
     }
 
-    /// Where the first range begins that reaches behind `position`: `position` itself if it is in one.
+    /// Where the first range begins that reaches behind `position`: `position` itself if it is in
+    /// one.
     pub fn next(&self, position: u64) -> Option<u64> {
         if self.contains(position) {
             return Some(position);

@@ -1,9 +1,10 @@
 //! The files of chunks: which chunks are free, and the file that is made next.
 //!
-//! A file is made off the path, one ahead of its use, and reads as zeros ([disk-10]). Its blocks are reserved, not
-//! written: at the speed of the disk each byte would be paid for twice. Chunks are reused where they lie, once no durable
-//! catalogue names them ([trim-4]), and idle files stay as long as they are likely to be reused: deleting one and making
-//! another costs more than a write, above all on a file system that discards what it frees.
+//! A file is made off the path, one ahead of its use, and reads as zeros ([disk-10]). Its blocks
+//! are reserved, not written: at the speed of the disk each byte would be paid for twice. Chunks
+//! are reused where they lie, once no durable catalogue names them ([trim-4]), and idle files stay
+//! as long as they are likely to be reused: deleting one and making another costs more than a
+//! write, above all on a file system that discards what it frees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,13 +69,15 @@ pub(super) struct Space {
     free: BTreeSet<Address>,
     /// Chunks in use, of all files.
     used: u64,
-    /// Where the last chunk was taken: the next one is taken behind it, so that few files are written to at a time.
+    /// Where the last chunk was taken: the next one is taken behind it, so that few files are
+    /// written to at a time.
     last: Address,
     /// No file ever had this number.
     next_number: u64,
     making: Option<Making>,
     hurried: bool,
-    /// How many files with free chunks there should be: one more each time that somebody waited for one.
+    /// How many files with free chunks there should be: one more each time that somebody waited for
+    /// one.
     ahead: u32,
     peak: Peak,
     /// Turns since a chunk was taken or an idle file deleted.
@@ -147,8 +150,8 @@ impl Space {
         self.free.insert(address);
     }
 
-    /// A catalogue is durable, and what it no longer names was given back. Deletes idle files beyond those that are likely
-    /// to be needed again.
+    /// A catalogue is durable, and what it no longer names was given back. Deletes idle files
+    /// beyond those that are likely to be needed again.
     pub(super) fn shrink<D: Disk>(&mut self, disk: &mut D) {
         self.peak.next(self.used);
         let usual = self.peak.usual.div_ceil(self.layout.file_chunks.into());
@@ -211,7 +214,8 @@ impl Space {
         self.making.is_some()
     }
 
-    /// Makes the next file of chunks in time; `waiting` says that somebody waits for a chunk, or for the disk.
+    /// Makes the next file of chunks in time; `waiting` says that somebody waits for a chunk, or
+    /// for the disk.
     pub(super) fn keep_ahead<D: Disk>(&mut self, waiting: bool, left_bytes: u64, disk: &mut D) {
         self.rest(disk);
         let free = self.free.len() as u64;

@@ -1,4 +1,5 @@
-//! What is held of one stream: bytes gathered in memory, whole blocks on their way, chunks on the disk.
+//! What is held of one stream: bytes gathered in memory, whole blocks on their way, chunks on the
+//! disk.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -16,21 +17,22 @@ const WHOLE: u64 = BLOCK as u64;
 
 /// One stream.
 ///
-/// A byte that is held is in exactly one place: gathered in a run, in a cut that waits for a place, or in a span
-/// of a chunk, perhaps still on its way there.
+/// A byte that is held is in exactly one place: gathered in a run, in a cut that waits for a place,
+/// or in a span of a chunk, perhaps still on its way there.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     /// Nothing below is kept.
     kept_from: u64,
     held: Ranges,
-    /// Bytes that were not written, by their position. A run lies within one unit; two runs never touch in one.
+    /// Bytes that were not written, by their position. A run lies within one unit; two runs never
+    /// touch in one.
     runs: BTreeMap<u64, Vec<u8>>,
     /// Of the bytes in runs: those that make whole blocks.
     gathered: usize,
     /// Whole blocks that have no place yet, by their position.
     cuts: BTreeMap<u64, Cut>,
-    /// By which part of the stream they hold, counted in chunks, and by which attempt: where a chunk was lost in
-    /// part, another one holds what is put again.
+    /// By which part of the stream they hold, counted in chunks, and by which attempt: where a
+    /// chunk was lost in part, another one holds what is put again.
     chunks: BTreeMap<(u64, u32), Chunk>,
 }
 
@@ -79,7 +81,8 @@ impl Stream {
         self.chunks.iter()
     }
 
-    /// Bytes in memory only, in parts: what a catalogue has to carry. Zeros that only complete a block are not.
+    /// Bytes in memory only, in parts: what a catalogue has to carry. Zeros that only complete a
+    /// block are not.
     pub(super) fn loose(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let cuts = self.cuts.iter().map(|(position, cut)| {
             let dropped = self.dropped_of(*position);
@@ -95,8 +98,8 @@ impl Stream {
         usize::try_from(dropped).expect("of a block")
     }
 
-    /// Takes bytes in: those that are held already, or not kept any more, are skipped. Units that are complete go
-    /// to `cut`.
+    /// Takes bytes in: those that are held already, or not kept any more, are skipped. Units that
+    /// are complete go to `cut`.
     pub(super) fn put(
         &mut self,
         position: u64,
@@ -171,7 +174,8 @@ impl Stream {
         }
     }
 
-    /// Cuts the whole blocks out of a run. What is left of it, less than a block at each end, stays.
+    /// Cuts the whole blocks out of a run. What is left of it, less than a block at each end,
+    /// stays.
     fn cut_run(&mut self, start: u64, spares: &mut Spares, cut: &mut impl FnMut(u64, Cut)) {
         let length = self.runs[&start].len();
         let (from, bytes) = whole(self.kept_from, start, length);
@@ -289,7 +293,8 @@ impl Stream {
         self.chunks.entry((part, attempt)).or_insert(chunk)
     }
 
-    /// A chunk of a catalogue; `false` if there is one of this name, or bytes that are held already.
+    /// A chunk of a catalogue; `false` if there is one of this name, or bytes that are held
+    /// already.
     #[must_use]
     pub(super) fn restore_chunk(&mut self, key: (u64, u32), chunk: Chunk, layout: Layout) -> bool {
         let mut all_new = !self.chunks.contains_key(&key);
@@ -359,8 +364,8 @@ impl Stream {
         Source::Pending
     }
 
-    /// A cut could not be written to this place: it stays in memory, where it can be read. A part of it may be durable
-    /// as the tail of a catalogue. `false` if it is not needed any more.
+    /// A cut could not be written to this place: it stays in memory, where it can be read. A part
+    /// of it may be durable as the tail of a catalogue. `false` if it is not needed any more.
     pub(super) fn take_back(
         &mut self,
         part: u64,
@@ -377,8 +382,8 @@ impl Stream {
         needed
     }
 
-    /// Bytes of a range that are on the disk are not held any more, with all that shares a checksum with them.
-    /// Gives the chunks that hold nothing any more.
+    /// Bytes of a range that are on the disk are not held any more, with all that shares a checksum
+    /// with them. Gives the chunks that hold nothing any more.
     pub(super) fn lose(&mut self, range: Range<u64>, layout: Layout) -> Vec<Address> {
         let mut lost = Vec::new();
         let first = (range.start / layout.chunk(), 0);
@@ -405,7 +410,8 @@ impl Stream {
         empty
     }
 
-    /// Nothing below `position` is kept. Gives the chunks and the bytes of cuts that are not needed any more.
+    /// Nothing below `position` is kept. Gives the chunks and the bytes of cuts that are not needed
+    /// any more.
     pub(super) fn drop_below(&mut self, position: u64, layout: Layout) -> (Vec<Address>, usize) {
         if position <= self.kept_from {
             return (Vec::new(), 0);
@@ -458,8 +464,8 @@ impl Stream {
     }
 }
 
-/// The whole blocks of a run: where they begin, and how many bytes. The block that a kept part begins in is whole
-/// without what is before.
+/// The whole blocks of a run: where they begin, and how many bytes. The block that a kept part
+/// begins in is whole without what is before.
 fn whole(kept_from: u64, start: u64, length: usize) -> (u64, usize) {
     let end = start + length as u64;
     let from =

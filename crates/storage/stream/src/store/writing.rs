@@ -16,7 +16,8 @@ use super::{
     stream::{Cut, Stream},
 };
 
-/// Writes of streams' bytes in flight at a time, and how many of them may be some that nobody waits for.
+/// Writes of streams' bytes in flight at a time, and how many of them may be some that nobody waits
+/// for.
 pub(super) const WRITES_MAX: usize = 16;
 const LATER_MAX: usize = 4;
 
@@ -29,8 +30,8 @@ pub(super) struct Writes {
     /// Streams of which whole blocks are gathered.
     gathering: BTreeSet<StreamName>,
     gathered_bytes: usize,
-    /// With a place, and not begun. They are written even if they are not needed any more: a catalogue that is
-    /// being written may name them.
+    /// With a place, and not begun. They are written even if they are not needed any more: a
+    /// catalogue that is being written may name them.
     placed: VecDeque<(Write, Output)>,
     /// The same, of units that somebody waits for.
     hurried: VecDeque<(Write, Output)>,
@@ -224,7 +225,8 @@ impl Store {
         }
     }
 
-    /// The chunk for this part of a stream, counted in chunks; `None` if none is free now. The stream is known.
+    /// The chunk for this part of a stream, counted in chunks; `None` if none is free now. The
+    /// stream is known.
     pub(super) fn chunk_for(&mut self, stream: StreamName, part: u64) -> Option<Address> {
         let stream = self.streams.get_mut(&stream).expect("it is known");
         if let Some(chunk) = stream.open_chunk(part) {
@@ -243,8 +245,8 @@ impl Store {
         self.queue_write(name, position, cut, |_| check, address, Durability::Later);
     }
 
-    /// Queues the write of whole blocks that have this place: a part of a unit, or whole units. `check` gives the
-    /// CRC-32C of each unit, by its number among these.
+    /// Queues the write of whole blocks that have this place: a part of a unit, or whole units.
+    /// `check` gives the CRC-32C of each unit, by its number among these.
     pub(super) fn queue_write(
         &mut self,
         name: StreamName,

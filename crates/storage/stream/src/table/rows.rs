@@ -1,8 +1,8 @@
 //! The table as rows: what a persistent service keeps beside its data, and what a snapshot carries.
 //!
-//! Two rows for each stream: its pieces, which change when a writer comes or goes, and its end, which
-//! changes with every byte. One for each owner: the last inner stream that it opened. Keys are `S` and the
-//! name, `E` and the name, `O` and the owner.
+//! Two rows for each stream: its pieces, which change when a writer comes or goes, and its end,
+//! which changes with every byte. One for each owner: the last inner stream that it opened. Keys
+//! are `S` and the name, `E` and the name, `O` and the owner.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

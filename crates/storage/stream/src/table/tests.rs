@@ -113,7 +113,8 @@ fn takeover_fences_the_first_writer_for_good() {
     assert_eq!(open(&mut table, How::Continue, 2, 3), opened(13, 3));
 }
 
-/// A takeover that was asked twice, because nobody heard the answer, may be executed late: behind another one.
+/// A takeover that was asked twice, because nobody heard the answer, may be executed late: behind
+/// another one.
 #[test]
 fn late_takeover_does_not_undo_a_later_one() {
     let mut table = Table::default();
@@ -140,7 +141,8 @@ fn late_takeover_does_not_undo_a_later_one() {
     Table::restore(table.rows()).unwrap();
 }
 
-/// A writer whose connection broke shows that it is the same one, and goes on at the exact position.
+/// A writer whose connection broke shows that it is the same one, and goes on at the exact
+/// position.
 #[test]
 fn same_writer_continues_at_the_position_of_the_close() {
     let mut table = Table::default();

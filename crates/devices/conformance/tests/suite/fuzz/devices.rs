@@ -1,4 +1,5 @@
-//! What must hold for any bytes that are taken for vectors: reference and switch stay equal, whatever arrives.
+//! What must hold for any bytes that are taken for vectors: reference and switch stay equal,
+//! whatever arrives.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,5 @@
-//! Calls: actions, functions of v1model, and what registers, tables, controls, headers and packets offer.
+//! Calls: actions, functions of v1model, and what registers, tables, controls, headers and packets
+//! offer.
 
 use super::{Lower, control::target};
 use crate::p4::{

@@ -78,7 +78,8 @@ impl Value {
         Self { ty: Ty::Int, expr: Expr::Constant(0), int }
     }
 
-    /// Its value, if that is known before a packet comes. That of a number without a width is another matter.
+    /// Its value, if that is known before a packet comes. That of a number without a width is
+    /// another matter.
     pub(crate) const fn fixed(&self) -> Option<u128> {
         match self.expr {
             Expr::Constant(value) => Some(value),
@@ -125,7 +126,8 @@ impl<'a> Scope<'a> {
         self.0.len()
     }
 
-    /// Puts away all that were opened after, for as long as a body is looked at that does not see them.
+    /// Puts away all that were opened after, for as long as a body is looked at that does not see
+    /// them.
     pub(crate) fn cut(&mut self, depth: usize) -> Vec<BTreeMap<String, Entry<'a>>> {
         self.0.split_off(depth)
     }

@@ -1,4 +1,5 @@
-//! Real interfaces: three hosts and a client on a bridge, owners that are killed, hooks, and what becomes of interfaces.
+//! Real interfaces: three hosts and a client on a bridge, owners that are killed, hooks, and what
+//! becomes of interfaces.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -168,7 +169,8 @@ fn an_owner_drives_its_device_by_frames() {
         };
         let (own, tick, ask) =
             (frames(Type::Submit, 0), frames(Type::Tick, 8), frames(Type::Ask, 8));
-        // An owner's own value, and the same again: the group hears both, and the own acceptor votes once.
+        // An owner's own value, and the same again: the group hears both, and the own acceptor
+        // votes once.
         host.put(Program::Coordinator, &own);
         host.put(Program::Coordinator, &tick);
         for _ in 0..2 {
@@ -188,7 +190,8 @@ fn an_owner_drives_its_device_by_frames() {
             [(coordinator, Came::Inside, Type::Done), (acceptor, Came::Inside, Type::Phase2b)]
         );
         host.close().unwrap();
-        // What others say that looks like an owner's answers does not reach the owner; a refusal does.
+        // What others say that looks like an owner's answers does not reach the owner; a refusal
+        // does.
         let mut host = armed(1, &Hook::ALL);
         for kind in [Type::Done, Type::Cell, Type::Refused] {
             client.send(1, &Header { kind, ..submit(1) });
@@ -196,7 +199,8 @@ fn an_owner_drives_its_device_by_frames() {
         assert_eq!(host.take(&mut frame), Some((acceptor, Came::Network)));
         assert_eq!(parse(Form::Raw, &frame).0.kind, Type::Refused);
         assert_eq!(host.take(&mut frame), None);
-        // [offload-21] Neither do an own address nor an own boot make it the device's word; its vote is.
+        // [offload-21] Neither do an own address nor an own boot make it the device's word; its
+        // vote is.
         for kind in [Type::Decided, Type::Refused] {
             client.claim(1, &Header { kind, ..submit(1) });
             assert_eq!(host.take(&mut frame), Some((acceptor, Came::Network)));
@@ -208,7 +212,8 @@ fn an_owner_drives_its_device_by_frames() {
     });
 }
 
-/// An owner is killed: its device votes on. The next owner finds it, fences it, and reads every vote.
+/// An owner is killed: its device votes on. The next owner finds it, fences it, and reads every
+/// vote.
 #[test]
 fn the_next_owner_finds_what_a_killed_one_left() {
     const NAME: &str = "interfaces::the_next_owner_finds_what_a_killed_one_left";
@@ -269,7 +274,8 @@ fn the_next_owner_finds_what_a_killed_one_left() {
             assert_eq!(host.take(&mut frame), Some(voted));
             assert_eq!(parse(Form::Raw, &frame).0.slot, slot);
         }
-        // Told otherwise, it is another device: the old one, armed again, is ended, and can still be read.
+        // Told otherwise, it is another device: the old one, armed again, is ended, and can still
+        // be read.
         let acceptor = host.device().calls(Program::Acceptor);
         acceptor.arm(number(3), arm()).unwrap();
         drop(host);

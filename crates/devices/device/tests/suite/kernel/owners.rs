@@ -19,8 +19,9 @@ use crate::kernel::{
 /// Of the settings of all hosts.
 const OURS: u32 = 5;
 
-/// [offload-9] A node that was killed comes back without a device, or with another: what it left is ended all the same, by
-/// who is at none of its interfaces; where the owner lives nothing is touched.
+/// [offload-9] A node that was killed comes back without a device, or with another: what it left is
+/// ended all the same, by who is at none of its interfaces; where the owner lives nothing is
+/// touched.
 #[test]
 fn what_killed_owners_left_is_ended_from_anywhere() {
     alone("owners::what_killed_owners_left_is_ended_from_anywhere", || {

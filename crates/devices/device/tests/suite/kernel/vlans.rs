@@ -10,8 +10,8 @@ use crate::kernel::{
     wires::{CLIENT, Client, DECISIONS, GROUP, INTERFACE, alone, at, lay, vlan},
 };
 
-/// [offload-16] The kernel takes tags off before tc: a frame of a VLAN is passed on and counted, wherever its tag was, and
-/// nothing is answered into that VLAN.
+/// [offload-16] The kernel takes tags off before tc: a frame of a VLAN is passed on and counted,
+/// wherever its tag was, and nothing is answered into that VLAN.
 #[test]
 fn frames_of_a_vlan_are_not_obeyed_by_tc() {
     alone("vlans::frames_of_a_vlan_are_not_obeyed_by_tc", || {
@@ -19,7 +19,8 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
         let mut host = armed(1, &[Hook::Traffic]);
         let client = Client::new();
         let before = host.device().counters().unwrap();
-        // By an interface of that VLAN, whose tag is beside the frame; in the frame itself; with a priority alone.
+        // By an interface of that VLAN, whose tag is beside the frame; in the frame itself; with a
+        // priority alone.
         if vlan(CLIENT, "tagged", 5) {
             Client::on("tagged").send(1, &phase2a(0, 1));
         } else {
@@ -40,7 +41,8 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
     });
 }
 
-/// The same of a device that is a thread: the kernel hands a socket of an interface what its VLANs get, too.
+/// The same of a device that is a thread: the kernel hands a socket of an interface what its VLANs
+/// get, too.
 #[test]
 fn frames_of_a_vlan_are_not_heard_by_a_thread() {
     alone("vlans::frames_of_a_vlan_are_not_heard_by_a_thread", || {

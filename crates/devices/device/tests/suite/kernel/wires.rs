@@ -1,4 +1,5 @@
-//! A network for one test: machines that are network namespaces, a bridge between them, and a client.
+//! A network for one test: machines that are network namespaces, a bridge between them, and a
+//! client.
 
 use std::{
     env,
@@ -81,7 +82,8 @@ fn may_not_load() -> Option<String> {
     failed.map(|failed| failed.to_string())
 }
 
-/// A bridge keeps the order of what one processor sends, so this thread, and all that it starts, stays on one.
+/// A bridge keeps the order of what one processor sends, so this thread, and all that it starts,
+/// stays on one.
 fn stay_here() {
     let allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
@@ -90,8 +92,8 @@ fn stay_here() {
     sched_setaffinity(None, &one).unwrap();
 }
 
-/// So many hosts and a client, each a machine of its own, and a bridge. What hosts send back by XDP is lost without what
-/// is returned here.
+/// So many hosts and a client, each a machine of its own, and a bridge. What hosts send back by XDP
+/// is lost without what is returned here.
 pub(crate) fn lay(hosts: u8) -> Vec<Passing> {
     ip("link add switch type bridge mcast_snooping 0").unwrap();
     ip("link set switch up").unwrap();

@@ -158,7 +158,8 @@ impl Group {
         self.until(|group| group.find(0, |event| (*event == started).then_some(())));
     }
 
-    /// Values from the leader's replica until so many of them are decided; what was given out, in order.
+    /// Values from the leader's replica until so many of them are decided; what was given out, in
+    /// order.
     pub(crate) fn decide(&mut self, values: u64) -> Vec<Held> {
         let mut submitted = 0;
         let mut given = Vec::new();

@@ -1,5 +1,5 @@
-//! A device behind a bad port: frames are lost, repeated and reordered both ways, steps go on after a fence was
-//! answered until a drain is over, power goes. The programs are the reference.
+//! A device behind a bad port: frames are lost, repeated and reordered both ways, steps go on after
+//! a fence was answered until a drain is over, power goes. The programs are the reference.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

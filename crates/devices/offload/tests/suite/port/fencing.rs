@@ -89,7 +89,8 @@ fn a_fence_returns_exactly_the_acceptors_cells() {
             world.owner.fence();
             world.owner.stop();
             assert_eq!(world.fenced(), (Some(ballot(round + 10)), Vec::new()), "seed {seed}");
-            // Nothing that is still on its way arms it again ([offload-17]), and nothing is voted for.
+            // Nothing that is still on its way arms it again ([offload-17]), and nothing is voted
+            // for.
             world.steps(300);
             world.until(|world| (!world.device.is_busy()).then_some(()));
             assert_eq!(world.device.acceptor.state().ballot, PackedBallot::NONE, "seed {seed}");
@@ -166,8 +167,8 @@ fn a_second_fence_asks_nothing() {
     assert_eq!(world.owner.counts().calls, calls);
 }
 
-/// [offload-10] Where votes are hints they are not read out; the device is disarmed all the same, whatever is lost. Who
-/// wants them read out meanwhile gets them.
+/// [offload-10] Where votes are hints they are not read out; the device is disarmed all the same,
+/// whatever is lost. Who wants them read out meanwhile gets them.
 #[test]
 fn a_fence_without_reading_out_disarms_all_the_same() {
     seeds(500, |seed| {

@@ -15,7 +15,8 @@ use crate::port::{
     world::{DEVICE_BOOT, World, ballot, batch, packed, settings, trouble},
 };
 
-/// [offload-9] Whenever power goes, the end is `Lost`; and what is told of votes before is all of them.
+/// [offload-9] Whenever power goes, the end is `Lost`; and what is told of votes before is all of
+/// them.
 #[test]
 fn a_device_that_forgets_is_lost() {
     seeds(1_500, |seed| {
@@ -167,7 +168,8 @@ fn a_vote_for_what_is_no_value_is_one_for_a_no_op() {
     });
 }
 
-/// [offload-21] The same at the coordinator: given out, decided, and what waits behind it comes; taken back, too.
+/// [offload-21] The same at the coordinator: given out, decided, and what waits behind it comes;
+/// taken back, too.
 #[test]
 fn a_slot_given_to_what_is_no_value_is_a_no_op() {
     seeds(200, |seed| {
@@ -201,8 +203,8 @@ fn a_slot_given_to_what_is_no_value_is_a_no_op() {
     });
 }
 
-/// [offload-21] Frames that came from the network, whatever address, boot and number they name: no loss, and no answer. The
-/// own votes and slots are what they were.
+/// [offload-21] Frames that came from the network, whatever address, boot and number they name: no
+/// loss, and no answer. The own votes and slots are what they were.
 #[test]
 fn nothing_from_the_network_is_the_devices_word() {
     seeds(200, |seed| {
@@ -238,7 +240,8 @@ fn nothing_from_the_network_is_the_devices_word() {
                 world.steps(3);
             }
         }
-        // Another device's proposal in this ballot, which the own acceptor votes for: nobody gave that slot to it here.
+        // Another device's proposal in this ballot, which the own acceptor votes for: nobody gave
+        // that slot to it here.
         world.device.vote_for(packed(1), 8, NONE);
         world.steps(300);
         world.owner.take_back();

@@ -78,7 +78,8 @@ impl World {
         }
     }
 
-    /// A little time passes. The owner has its turn when there is a frame, or it said that it wants one.
+    /// A little time passes. The owner has its turn when there is a frame, or it said that it wants
+    /// one.
     pub(crate) fn step(&mut self) {
         self.now = self.now.plus_us(self.device.dice.below(60));
         self.device.step();

@@ -55,7 +55,8 @@ fn a_vote_is_stored_sent_and_tapped() {
     assert_eq!((cell.value, bytes), (value(1), &room(1)[..]));
 }
 
-/// [offload-6] A second value for a slot of this ballot does not overwrite the first, as in a published switch it does.
+/// [offload-6] A second value for a slot of this ballot does not overwrite the first, as in a
+/// published switch it does.
 #[test]
 fn a_slot_is_voted_for_once_in_a_ballot() {
     let mut acceptor = armed();
@@ -135,7 +136,8 @@ fn Header(kind: Type, slot: u64) -> quorate_offload::Header {
     quorate_offload::Header { slot, ..plain(kind) }
 }
 
-/// [offload-7] 1A reads, and neither writes nor promises: a vote in the armed ballot is possible after it.
+/// [offload-7] 1A reads, and neither writes nor promises: a vote in the armed ballot is possible
+/// after it.
 #[test]
 fn phase_1a_promises_nothing() {
     let mut acceptor = armed();
@@ -191,7 +193,8 @@ fn a_device_of_another_boot_does_not_arm() {
     assert_eq!(refused(&mut acceptor, BALLOT, 12), Reason::Disarmed);
 }
 
-/// [offload-5] One ballot is one position; another ballot needs a fence first; none is below the last.
+/// [offload-5] One ballot is one position; another ballot needs a fence first; none is below the
+/// last.
 #[test]
 fn records_change_only_while_drained() {
     let mut acceptor = armed();
@@ -205,7 +208,8 @@ fn records_change_only_while_drained() {
     acceptor.arm(number(8), record(BALLOT + 1, 11)).unwrap();
 }
 
-/// Armed again in the same ballot, by an owner that was restarted: its votes bind it. In a higher one they do not.
+/// Armed again in the same ballot, by an owner that was restarted: its votes bind it. In a higher
+/// one they do not.
 #[test]
 fn votes_outlive_a_fence_in_their_ballot() {
     let mut acceptor = armed();

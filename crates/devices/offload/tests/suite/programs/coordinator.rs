@@ -108,7 +108,8 @@ fn a_quorum_decides_once() {
     assert_eq!(coordinator.counted(Reason::Stale), 1);
 }
 
-/// [offload-10] Exactly this ballot, exactly this slot, a position of the configuration, the same value.
+/// [offload-10] Exactly this ballot, exactly this slot, a position of the configuration, the same
+/// value.
 #[test]
 fn votes_for_something_else_are_not_counted() {
     let mut coordinator = started();
@@ -140,7 +141,8 @@ fn in_a_durable_group_a_decision_is_a_hint() {
     assert_eq!(decision.flags, COORDINATOR | HINT);
 }
 
-/// [offload-12] Stopped: nothing is given out or counted, and everything can be read; a hole never left.
+/// [offload-12] Stopped: nothing is given out or counted, and everything can be read; a hole never
+/// left.
 #[test]
 fn what_was_proposed_is_taken_back() {
     let mut coordinator = started();

@@ -1,6 +1,7 @@
 //! Bytes: golden ones, and hostile ones. Every reader, in whatever language, must agree on them.
 //!
-//! `REWRITE=1 cargo test -p quorate-offload` writes the golden ones again; the difference is the review.
+//! `REWRITE=1 cargo test -p quorate-offload` writes the golden ones again; the difference is the
+//! review.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -117,7 +118,8 @@ fn check(form: Form, bytes: &[u8], expected: Reason) {
     assert!(sent.is_empty() && votes(&acceptor).is_empty());
 }
 
-/// [offload-16] What changed on its way votes for nothing: any bit behind the addresses, in either form.
+/// [offload-16] What changed on its way votes for nothing: any bit behind the addresses, in either
+/// form.
 #[test]
 fn no_bit_of_a_frame_may_change() {
     for form in [Form::Udp, Form::Raw] {
@@ -207,7 +209,8 @@ fn what_is_no_frame_of_the_group_passes() {
     check(Form::Raw, &torn, Reason::Checksum);
 }
 
-/// A sum that lies in a frame whose checksum is right: a stored value would be sent with a wrong one.
+/// A sum that lies in a frame whose checksum is right: a stored value would be sent with a wrong
+/// one.
 #[test]
 fn a_sum_that_lies_is_refused() {
     let mut bytes = frame(Form::Udp, &phase2a(BALLOT, 3, 1), &room(1));

@@ -109,7 +109,8 @@ fn a_tick_asks_the_own_acceptor_too() {
     assert_eq!(host.coordinator().counters().of(Reason::Stale), 1);
 }
 
-/// What the own vote completes is decided inside: the proposal leaves, and the owner hears of the decision.
+/// What the own vote completes is decided inside: the proposal leaves, and the owner hears of the
+/// decision.
 #[test]
 fn a_decision_by_the_own_vote_is_for_the_owner() {
     let mut host = in_group();
@@ -129,7 +130,8 @@ fn a_decision_by_the_own_vote_is_for_the_owner() {
     assert_eq!(said(&sent), [NETWORK_2B, OWNER_2B, OWNER_DECIDED]);
 }
 
-/// [count-1] The own acceptor was asked for another value in that slot before: both are seen, and none is counted.
+/// [count-1] The own acceptor was asked for another value in that slot before: both are seen, and
+/// none is counted.
 #[test]
 fn a_conflict_inside_is_an_alarm() {
     let mut host = ready();

@@ -26,7 +26,8 @@ const DATA: FileId = FileId::new(Family::Stream, 1);
 const RECORDS: FileId = FileId::new(Family::Log, 1);
 /// Units that are on their way at most.
 const UNITS_MAX: usize = 64;
-/// While fewer units are being written, what there is is written: waiting for more would gain nothing.
+/// While fewer units are being written, what there is is written: waiting for more would gain
+/// nothing.
 const WRITES_MIN: usize = 2;
 /// Units of up to so many bytes are in their record, and so need no write of their own.
 const RIDING_MAX: usize = BLOCK - 160;
@@ -428,7 +429,8 @@ mod tests {
         assert_eq!(client.read(&mut count).unwrap(), 0, "that was all");
     }
 
-    /// Writes a unit of so many bytes. What its writes said, and how its file of that family begins.
+    /// Writes a unit of so many bytes. What its writes said, and how its file of that family
+    /// begins.
     fn write(bytes: usize, family: Family, file: FileId) -> (Vec<Option<u64>>, Vec<u8>) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Files::create(folder.path(), Duration::ZERO).unwrap();

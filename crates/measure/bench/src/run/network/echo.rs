@@ -1,4 +1,5 @@
-//! Bare echoes on an emulated segment: a server in the namespace of the first node, a client in that of the second.
+//! Bare echoes on an emulated segment: a server in the namespace of the first node, a client in
+//! that of the second.
 
 use std::{
     fs::File,

@@ -107,7 +107,8 @@ pub(in super::super) fn measure(receivers: u32, time: Duration) -> Result<f64, P
 }
 
 impl Network {
-    /// Makes the switch what these are to find: it passes groups to receivers only, and keeps as much as is wanted.
+    /// Makes the switch what these are to find: it passes groups to receivers only, and keeps as
+    /// much as is wanted.
     pub(in super::super) fn arrange(&self, asked: &Asked) -> Result<(), Problem> {
         let failed = |error| Problem::io("arrange the segment", &error);
         let Emulated::Lan(lan) = self.kind else {

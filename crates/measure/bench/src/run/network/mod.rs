@@ -32,8 +32,8 @@ const INSIDE: &str = "QUORATE_BENCH_INSIDE";
 const FAR: [&str; 6] =
     ["--heartbeat-ms", "100", "--election-ms", "1500-3000", "--client-timeout-ms", "60000"];
 
-/// In namespaces of our own when this returns `None`; otherwise why there can be none here, which is
-/// an error where nothing may be skipped.
+/// In namespaces of our own when this returns `None`; otherwise why there can be none here, which
+/// is an error where nothing may be skipped.
 pub fn enter(no_skips: bool) -> Result<Option<String>, Problem> {
     if namespace::is_inside(INSIDE) {
         return Ok(None);

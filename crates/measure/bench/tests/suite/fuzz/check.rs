@@ -1,5 +1,5 @@
-//! What must hold for any bytes that a client of the log service may send, and for any that somebody
-//! may answer when asked what he is.
+//! What must hold for any bytes that a client of the log service may send, and for any that
+//! somebody may answer when asked what he is.
 
 use quorate_bench::{introduction, log_service::FrameFront};
 use quorate_replica::{

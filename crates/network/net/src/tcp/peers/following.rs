@@ -1,8 +1,9 @@
 //! Who the peers are changes while the node runs: the group's table says so, and whoever has the
 //! cluster's id may come before that was heard ([member-3]).
 //!
-//! A hello proves nothing, so those that the table does not have are bounded, and one that says nothing
-//! makes room for the next. Votes are another matter: whose count is the configuration's business.
+//! A hello proves nothing, so those that the table does not have are bounded, and one that says
+//! nothing makes room for the next. Votes are another matter: whose count is the configuration's
+//! business.
 
 use quorate_core::{level::Level, node_id::NodeId};
 use quorate_wire::{Frame, Lane, RefusalCode};
@@ -27,7 +28,8 @@ impl Peers {
         }
     }
 
-    /// [level-7] Whoever does not support the level that the group uses from now on hears so, and goes.
+    /// [level-7] Whoever does not support the level that the group uses from now on hears so, and
+    /// goes.
     fn follow_level(&mut self, cx: &mut PeerCx<'_>) {
         let levels = cx.host.levels();
         if levels == std::mem::replace(&mut self.levels, levels) {
@@ -83,8 +85,8 @@ impl Peers {
         guests.find(|guest| self.living_boot(*guest, now).is_none())
     }
 
-    /// Ends all connections with a node that the group's table does not have. One that was removed hears
-    /// that it was.
+    /// Ends all connections with a node that the group's table does not have. One that was removed
+    /// hears that it was.
     fn send_away(&mut self, node: NodeId, cx: &mut PeerCx<'_>) {
         if self.table.is_removed(node) {
             let reason = format!("node {node} was removed from the cluster");

@@ -145,8 +145,8 @@ impl Peers {
         Verdict::GoOn
     }
 
-    /// Whether who greets in this node's name has its certificate; else it is told that it has not. Who asks for an id
-    /// has none, and is some node of the cluster.
+    /// Whether who greets in this node's name has its certificate; else it is told that it has not.
+    /// Who asks for an id has none, and is some node of the cluster.
     fn proves(&mut self, id: LinkId, node: NodeId, cx: &mut PeerCx<'_>) -> bool {
         let session = self.links.get(id).and_then(|link| link.socket().session());
         let Some(session) = session else {
@@ -302,8 +302,8 @@ impl Peers {
         }
     }
 
-    /// A peer says that this node was removed. Who listens at one address may be anybody: the word of more than
-    /// half of the peers counts, and of two at least.
+    /// A peer says that this node was removed. Who listens at one address may be anybody: the word
+    /// of more than half of the peers counts, and of two at least.
     pub(super) fn on_removed(&mut self, by: NodeId, cx: &mut PeerCx<'_>) {
         self.journal.removed(by);
         let peers = self.table.others();

@@ -1,4 +1,5 @@
-//! Connections: each with its socket, its buffers and how far it has come; the queues of all of them.
+//! Connections: each with its socket, its buffers and how far it has come; the queues of all of
+//! them.
 
 use std::{collections::VecDeque, io};
 
@@ -295,7 +296,8 @@ impl Link {
         self.inbox.reads_on() || self.socket.holds_more()
     }
 
-    /// Whether it should be made although the turn's share is used up: the poller does not know of what is held.
+    /// Whether it should be made although the turn's share is used up: the poller does not know of
+    /// what is held.
     pub(super) fn holds_more(&self) -> bool {
         self.socket.holds_more()
     }
@@ -306,7 +308,8 @@ impl Link {
         self.socket.has_unsent() || (waits && self.socket.is_established())
     }
 
-    /// What came, lent out so that it can be read while this table is used; see [`Self::give_back`].
+    /// What came, lent out so that it can be read while this table is used; see
+    /// [`Self::give_back`].
     pub(super) fn lend_inbox(&mut self) -> Inbox {
         std::mem::take(&mut self.inbox)
     }

@@ -24,8 +24,8 @@ impl Peers {
         heard.is_some_and(|at| now.time.since_us(at) < self.limits.handshake_ms * 1000)
     }
 
-    /// The connections in use that living ones of this process would end: that of its lane, and all of
-    /// older processes.
+    /// The connections in use that living ones of this process would end: that of its lane, and all
+    /// of older processes.
     pub(super) fn replaced_by(
         &self,
         node: NodeId,
@@ -91,8 +91,8 @@ impl Peers {
         self.on_peer_frame(id, member, lane, received, cx)
     }
 
-    /// Whether what a newcomer sends is the beginning of a frame that is longer than a greeting; it is
-    /// used from now on, then.
+    /// Whether what a newcomer sends is the beginning of a frame that is longer than a greeting; it
+    /// is used from now on, then.
     pub(super) fn begins_long_frame(
         &mut self,
         id: LinkId,
@@ -124,7 +124,8 @@ impl Peers {
         self.open(id, greeter, cx)
     }
 
-    /// Newcomers that wait for nobody any more are taken in; those that said nothing in time are not.
+    /// Newcomers that wait for nobody any more are taken in; those that said nothing in time are
+    /// not.
     pub(super) fn settle_newcomers(&mut self, cx: &mut PeerCx<'_>) {
         for id in self.links.newcomers() {
             let Some(greeter) = self.greeter(id) else {

@@ -1,4 +1,5 @@
-//! What connections have to do with datagrams: they introduce, and what does not go by datagrams goes by them.
+//! What connections have to do with datagrams: they introduce, and what does not go by datagrams
+//! goes by them.
 
 use quorate_core::node_id::{Member, NodeId};
 use quorate_packets::plane::Event;

@@ -1,4 +1,5 @@
-//! Connections beside datagrams: as long as frames go by those, connections keep to what they leave ([rate-4]).
+//! Connections beside datagrams: as long as frames go by those, connections keep to what they leave
+//! ([rate-4]).
 
 use quorate_core::{node_id::NodeId, time::Time};
 use quorate_wire::Lane;
@@ -52,8 +53,8 @@ impl Peers {
         }
     }
 
-    /// What may wait for a peer on this lane, as far as datagrams have a say: who is not reached by them, while others
-    /// are, gets little, and that soon.
+    /// What may wait for a peer on this lane, as far as datagrams have a say: who is not reached by
+    /// them, while others are, gets little, and that soon.
     pub(super) fn queue_max(&self, to: NodeId, lane: Lane) -> usize {
         let side = self.packets.as_ref().filter(|_| lane == Lane::Control);
         let passed_over = side.is_some_and(|side| side.reaches_any() && !side.reaches(to));

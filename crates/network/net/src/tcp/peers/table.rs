@@ -258,9 +258,9 @@ impl Table {
         Lane::ALL.into_iter().filter_map(lanes)
     }
 
-    /// What a lane needs now, if anything: the node with the higher id dials. The other one only knocks
-    /// now and then while nobody comes: it is refused in any case, but hears if it was removed. A name is
-    /// looked up once at a time, until [`Self::resolved`].
+    /// What a lane needs now, if anything: the node with the higher id dials. The other one only
+    /// knocks now and then while nobody comes: it is refused in any case, but hears if it was
+    /// removed. A name is looked up once at a time, until [`Self::resolved`].
     pub(super) fn need(&mut self, node: NodeId, lane: Lane, now: Time) -> Option<Need> {
         let me = self.me;
         let peer = self.peer_mut(node)?;
@@ -283,8 +283,8 @@ impl Table {
         }
     }
 
-    /// A look-up of this name ended, with these addresses or with none. Whether the node is known, and
-    /// still there.
+    /// A look-up of this name ended, with these addresses or with none. Whether the node is known,
+    /// and still there.
     pub(super) fn resolved(
         &mut self,
         node: NodeId,

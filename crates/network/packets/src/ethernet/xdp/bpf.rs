@@ -1,7 +1,8 @@
 //! Calls of bpf(2): a map of sockets, a program, and its place at an interface.
 //!
-//! The rest of the crate may rely on this: each function here is safe for all arguments. What they make is gone with
-//! its descriptor; so a program leaves its interface when its process ends, however that happens.
+//! The rest of the crate may rely on this: each function here is safe for all arguments. What they
+//! make is gone with its descriptor; so a program leaves its interface when its process ends,
+//! however that happens.
 #![allow(unsafe_code, reason = "no safe library has bpf(2)")]
 
 use std::{io, ptr};
@@ -36,7 +37,8 @@ pub(crate) enum At {
     Kernel,
 }
 
-/// The argument of bpf(2), as long as any of the commands above reads: fields one behind the other, all else zero.
+/// The argument of bpf(2), as long as any of the commands above reads: fields one behind the other,
+/// all else zero.
 #[repr(C, align(8))]
 struct Argument([u32; 32]);
 
@@ -57,10 +59,11 @@ fn pointer<T>(at: *const T) -> [u32; 2] {
 
 /// # Safety
 ///
-/// What the argument points to must be as long as the command expects of it, and live until this returns.
+/// What the argument points to must be as long as the command expects of it, and live until this
+/// returns.
 unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd> {
-    // SAFETY: the kernel reads, and may write, the bytes of `argument`, which are initialised and outlive the call; what
-    // it points to is the caller's promise.
+    // SAFETY: the kernel reads, and may write, the bytes of `argument`, which are initialised and
+    // outlive the call; what it points to is the caller's promise.
     let answer = unsafe {
         libc::syscall(libc::SYS_bpf, command, ptr::from_mut(argument), size_of::<Argument>())
     };
@@ -76,7 +79,8 @@ unsafe fn bpf(command: libc::c_int, argument: &mut Argument) -> io::Result<RawFd
 unsafe fn made(command: libc::c_int, argument: &mut Argument) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf(command, argument) }?;
-    // SAFETY: the kernel made this descriptor just now, for this call alone, and it is not an error.
+    // SAFETY: the kernel made this descriptor just now, for this call alone, and it is not an
+    // error.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -105,8 +109,8 @@ impl Map {
         let socket = socket.as_raw_fd();
         let ([a, b], [c, d]) = (pointer(&raw const queue), pointer(&raw const socket));
         let mut argument = Argument::new(&[word(self.0.as_fd()), 0, a, b, c, d]);
-        // SAFETY: key and value of this map are numbers of four bytes (`new`), as `queue` and `socket` are; both
-        // outlive the call, and the kernel only reads them.
+        // SAFETY: key and value of this map are numbers of four bytes (`new`), as `queue` and
+        // `socket` are; both outlive the call, and the kernel only reads them.
         unsafe { bpf(MAP_UPDATE, &mut argument) }.map(|_| ())
     }
 }
@@ -116,8 +120,8 @@ pub(crate) fn program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     let count = u32::try_from(instructions.len()).map_err(io::Error::other)?;
     let ([a, b], [c, d]) = (pointer(instructions.as_ptr()), pointer(LICENSE.as_ptr()));
     let mut argument = Argument::new(&[PROGRAM_XDP, count, a, b, c, d]);
-    // SAFETY: `count` instructions lie there, each as long as the kernel's; the license ends with a zero. Both outlive
-    // the call, and the kernel only reads them.
+    // SAFETY: `count` instructions lie there, each as long as the kernel's; the license ends with a
+    // zero. Both outlive the call, and the kernel only reads them.
     unsafe { made(PROGRAM_LOAD, &mut argument) }
 }
 
@@ -132,14 +136,16 @@ pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, at: At) -> io::Res
     unsafe { made(LINK_CREATE, &mut argument) }
 }
 
-/// Whether a program is still where [`attach`] put it: its interface may be gone, and an operator may have taken it away.
+/// Whether a program is still where [`attach`] put it: its interface may be gone, and an operator
+/// may have taken it away.
 pub(crate) fn is_attached(link: &OwnedFd) -> bool {
     // `struct bpf_link_info`: kind, id, id of the program, padding, and the interface's number.
     let mut info = [0_u32; 32];
     let [a, b] = pointer(&raw mut info);
     let length = u32::try_from(size_of_val(&info)).unwrap_or(0);
     let mut argument = Argument::new(&[word(link.as_fd()), length, a, b]);
-    // SAFETY: the kernel writes at most `length` bytes of what it knows of the link at `info`, which has as many.
+    // SAFETY: the kernel writes at most `length` bytes of what it knows of the link at `info`,
+    // which has as many.
     let known = unsafe { bpf(INFO, &mut argument) };
     known.is_ok() && info[4] != 0
 }

@@ -1,8 +1,9 @@
 //! AF_XDP: frames of our EtherType past the kernel's network stack, into memory of this process.
 //!
-//! It stands beside a packet socket, which hears what comes by no queue of these, and everything once the program at the
-//! interface is gone. Reading order: `program` (what the kernel runs for each frame), `queue` (a socket and its
-//! rings), `shared` (the memory), `bpf` and `system` (calls of the system).
+//! It stands beside a packet socket, which hears what comes by no queue of these, and everything
+//! once the program at the interface is gone. Reading order: `program` (what the kernel runs for
+//! each frame), `queue` (a socket and its rings), `shared` (the memory), `bpf` and `system` (calls
+//! of the system).
 
 mod bpf;
 mod program;
@@ -97,7 +98,8 @@ pub enum NoXdp {
         /// What the system said.
         source: io::Error,
     },
-    /// Somebody has a queue; or had it just now, as a socket that is closed keeps its queue for a third of a second.
+    /// Somebody has a queue; or had it just now, as a socket that is closed keeps its queue for a
+    /// third of a second.
     #[error("a queue of {interface} belongs to another socket of AF_XDP: {source}")]
     Busy {
         /// Its name.
@@ -135,8 +137,8 @@ impl NoXdp {
     }
 }
 
-/// The sockets of an interface's queues, and the program that feeds them. When it is dropped the program is gone, and
-/// frames take the usual way.
+/// The sockets of an interface's queues, and the program that feeds them. When it is dropped the
+/// program is gone, and frames take the usual way.
 pub(crate) struct Xdp {
     queues: Vec<Queue>,
     /// What comes first from, so that none waits for ever.
@@ -149,7 +151,8 @@ pub(crate) struct Xdp {
 }
 
 impl Xdp {
-    /// At an interface, for frames of this EtherType, with room for about so many bytes that wait in each queue.
+    /// At an interface, for frames of this EtherType, with room for about so many bytes that wait
+    /// in each queue.
     pub(crate) fn open(
         interface: &Interface,
         ether_type: u16,
@@ -225,8 +228,8 @@ impl Xdp {
         bpf::is_attached(&self.link)
     }
 
-    /// Takes what arrived, so many frames at most, from each queue in turn; `None`: what the kernel says of a frame cannot
-    /// be. How many.
+    /// Takes what arrived, so many frames at most, from each queue in turn; `None`: what the kernel
+    /// says of a frame cannot be. How many.
     pub(crate) fn receive(&mut self, most: usize, mut take: impl FnMut(Option<&[u8]>)) -> usize {
         self.queues[0].send_rest();
         let mut count = 0;

@@ -1,7 +1,8 @@
-//! The program at an interface: frames of our EtherType go to the socket of their queue, all others pass.
+//! The program at an interface: frames of our EtherType go to the socket of their queue, all others
+//! pass.
 //!
-//! A dozen instructions, put together by hand, so that no build needs a compiler for BPF. It looks at the EtherType
-//! alone: whom a frame is for is judged where every other frame is judged.
+//! A dozen instructions, put together by hand, so that no build needs a compiler for BPF. It looks
+//! at the EtherType alone: whom a frame is for is judged where every other frame is judged.
 
 use crate::ethernet::frame::ETHERNET_BYTES;
 
@@ -10,8 +11,8 @@ use crate::ethernet::frame::ETHERNET_BYTES;
 #[repr(C)]
 pub(crate) struct Instruction {
     operation: u8,
-    /// The destination in the low half, the source in the high one; bit-fields of C have this order only in machines
-    /// that begin with the low byte.
+    /// The destination in the low half, the source in the high one; bit-fields of C have this order
+    /// only in machines that begin with the low byte.
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -30,7 +31,8 @@ const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 /// The immediate is a descriptor of a map (`BPF_PSEUDO_MAP_FD`).
 const OF_A_MAP: u8 = 1;
-/// `bpf_redirect_map`: to the socket at this place of the map; if there is none, what the last argument says.
+/// `bpf_redirect_map`: to the socket at this place of the map; if there is none, what the last
+/// argument says.
 const REDIRECT: i32 = 51;
 /// `XDP_PASS`.
 const PASS: i32 = 2;

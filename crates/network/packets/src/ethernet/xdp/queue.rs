@@ -1,8 +1,9 @@
 //! One queue of an interface: a socket, its rings, and where each chunk is.
 //!
-//! A chunk that is to be filled is in the fill ring, then with the kernel, then in the receive ring, and goes back to the
-//! fill ring when its frame was read. One to be sent is here, then in the send ring, then with the kernel, then in the
-//! completion ring. There are as many places in each ring as chunks that can be in it.
+//! A chunk that is to be filled is in the fill ring, then with the kernel, then in the receive
+//! ring, and goes back to the fill ring when its frame was read. One to be sent is here, then in
+//! the send ring, then with the kernel, then in the completion ring. There are as many places in
+//! each ring as chunks that can be in it.
 
 use std::io;
 
@@ -59,7 +60,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// For this queue, with room for about so many bytes that wait. Nothing arrives before a program says so.
+    /// For this queue, with room for about so many bytes that wait. Nothing arrives before a
+    /// program says so.
     pub(crate) fn bind(
         interface: u32,
         queue: u32,
@@ -110,7 +112,8 @@ impl Queue {
         system::lost(self.socket.as_fd())
     }
 
-    /// Takes what arrived, so many frames at most; `None`: what the kernel says of a frame cannot be. How many.
+    /// Takes what arrived, so many frames at most; `None`: what the kernel says of a frame cannot
+    /// be. How many.
     pub(crate) fn receive(&mut self, most: usize, mut take: impl FnMut(Option<&[u8]>)) -> usize {
         let mut count = 0;
         while count < most
@@ -118,7 +121,8 @@ impl Queue {
         {
             count += 1;
             take(self.chunks.bytes(frame.addr, frame.len));
-            // A chunk that there is not would be lost; the kernel refuses it, and names none in health.
+            // A chunk that there is not would be lost; the kernel refuses it, and names none in
+            // health.
             if let Some(chunk) = self.chunks.chunk_of(frame.addr)
                 && self.fill.room() > 0
             {
@@ -150,7 +154,8 @@ impl Queue {
         }
     }
 
-    /// Sends frames, each of two parts, as long as there is room: how many the kernel took or keeps to send.
+    /// Sends frames, each of two parts, as long as there is room: how many the kernel took or keeps
+    /// to send.
     pub(crate) fn send<'a>(
         &mut self,
         frames: impl Iterator<Item = [&'a [u8]; 2]>,
@@ -204,7 +209,8 @@ impl Queue {
         match system::wake_to_send(self.socket.as_fd()) {
             Ok(()) => Ok(()),
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-                // The device has no room, or the kernel has more to do: what is in the ring leaves with the next call.
+                // The device has no room, or the kernel has more to do: what is in the ring leaves
+                // with the next call.
                 Some(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS) => {
                     self.rest = true;
                     Ok(())

@@ -1,8 +1,8 @@
 //! Memory that is shared with the kernel: the rings of a socket, and the chunks that frames lie in.
 //!
-//! The rest of the crate may rely on this: nothing outside of a mapping is ever touched, whatever the kernel writes
-//! into the rings; and a chunk's bytes are looked at only by [`Chunks::bytes`] and [`Chunks::bytes_mut`], whose
-//! callers hold the chunk.
+//! The rest of the crate may rely on this: nothing outside of a mapping is ever touched, whatever
+//! the kernel writes into the rings; and a chunk's bytes are looked at only by [`Chunks::bytes`]
+//! and [`Chunks::bytes_mut`], whose callers hold the chunk.
 #![allow(unsafe_code, reason = "memory shared with the kernel has no safe form")]
 
 use std::{
@@ -24,8 +24,9 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread, and only this value has its address. Every access to plain
-// bytes goes through `&mut` of what owns it; words are atomic. It is not `Sync` and need not be.
+// SAFETY: a mapping belongs to the process, not to a thread, and only this value has its address.
+// Every access to plain bytes goes through `&mut` of what owns it; words are atomic. It is not
+// `Sync` and need not be.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -33,8 +34,8 @@ impl Mapping {
     fn of(socket: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: the kernel chooses the address, so no mapping of this process is replaced; and it refuses a length
-        // beyond what there is at that offset, so that all of it is backed.
+        // SAFETY: the kernel chooses the address, so no mapping of this process is replaced; and it
+        // refuses a length beyond what there is at that offset, so that all of it is backed.
         let memory = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, socket, offset) }?;
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { memory, bytes })
@@ -54,15 +55,17 @@ impl Mapping {
     fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.bytes), "{offset}");
-        // SAFETY: `offset` is within the mapping (asserted), which is one allocation of less than `isize::MAX` bytes.
+        // SAFETY: `offset` is within the mapping (asserted), which is one allocation of less than
+        // `isize::MAX` bytes.
         unsafe { self.memory.add(offset) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this is the whole mapping, unmapped once; every borrow of it borrowed this value, which nobody has any
-        // more. An error would mean that it is not mapped: there is nothing to do about it.
+        // SAFETY: this is the whole mapping, unmapped once; every borrow of it borrowed this value,
+        // which nobody has any more. An error would mean that it is not mapped: there is nothing to
+        // do about it.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }
@@ -125,8 +128,8 @@ impl<T: Entry> Ring<T> {
 
     fn word(&self, offset: usize) -> &AtomicU32 {
         let at = self.memory.at(offset, size_of::<u32>()).cast::<u32>();
-        // SAFETY: the word is within the mapping, which lives as long as `self`, and aligned (`map`; a mapping begins at
-        // a page). Both sides touch it as an atomic only.
+        // SAFETY: the word is within the mapping, which lives as long as `self`, and aligned
+        // (`map`; a mapping begins at a page). Both sides touch it as an atomic only.
         unsafe { AtomicU32::from_ptr(at.as_ptr()) }
     }
 
@@ -149,11 +152,12 @@ impl<T: Entry> Ring<T> {
         self.places.saturating_sub(self.mine.wrapping_sub(read))
     }
 
-    /// Writes one; the caller has seen that there is [`Self::room`]. The kernel sees it after [`Self::publish`].
+    /// Writes one; the caller has seen that there is [`Self::room`]. The kernel sees it after
+    /// [`Self::publish`].
     pub(crate) fn write(&mut self, entry: T) {
         let at = self.entry(self.mine);
-        // SAFETY: the place is within the mapping and aligned (`entry`, `map`). It is free: the kernel does not read
-        // it until it is published. `T` is plain numbers.
+        // SAFETY: the place is within the mapping and aligned (`entry`, `map`). It is free: the
+        // kernel does not read it until it is published. `T` is plain numbers.
         unsafe { at.write(entry) };
         self.mine = self.mine.wrapping_add(1);
     }
@@ -164,17 +168,19 @@ impl<T: Entry> Ring<T> {
         word.store(self.mine, Ordering::Release);
     }
 
-    /// For a ring that this side reads: the next one, if one waits. Its place is given back by [`Self::release`].
+    /// For a ring that this side reads: the next one, if one waits. Its place is given back by
+    /// [`Self::release`].
     pub(crate) fn read(&mut self) -> Option<T> {
-        // Pairs with the kernel's barrier before it moves the word: the entry, and the frame, are seen.
+        // Pairs with the kernel's barrier before it moves the word: the entry, and the frame, are
+        // seen.
         let written = self.word(self.offsets.producer).load(Ordering::Acquire);
         let waiting = written.wrapping_sub(self.mine);
         if waiting == 0 || waiting > self.places {
             return None;
         }
         let at = self.entry(self.mine);
-        // SAFETY: the place is within the mapping and aligned; the kernel wrote it, and does not write it again until it
-        // is released. `T` is plain numbers: any bytes are one.
+        // SAFETY: the place is within the mapping and aligned; the kernel wrote it, and does not
+        // write it again until it is released. `T` is plain numbers: any bytes are one.
         let entry = unsafe { at.read() };
         self.mine = self.mine.wrapping_add(1);
         Some(entry)
@@ -187,8 +193,8 @@ impl<T: Entry> Ring<T> {
     }
 }
 
-/// Memory in chunks of one length. A chunk is the kernel's while its address is in a ring that the kernel reads, and
-/// this side's from when it comes back: callers keep to that.
+/// Memory in chunks of one length. A chunk is the kernel's while its address is in a ring that the
+/// kernel reads, and this side's from when it comes back: callers keep to that.
 pub(crate) struct Chunks {
     memory: Mapping,
     chunk_bytes: usize,
@@ -218,9 +224,10 @@ impl Chunks {
     pub(crate) fn bytes(&mut self, address: u64, length: u32) -> Option<&[u8]> {
         let (offset, length) = self.place(address, length)?;
         let first = self.memory.at(offset, length);
-        // SAFETY: the bytes are within the mapping (`at`) and were initialised by the kernel, which maps zeroed pages. The
-        // borrow is of `&mut self`: no other slice of this memory is alive in this process. The kernel writes into
-        // chunks that were given to it alone, and this one came back (the caller's care, `queue.rs`).
+        // SAFETY: the bytes are within the mapping (`at`) and were initialised by the kernel, which
+        // maps zeroed pages. The borrow is of `&mut self`: no other slice of this memory is alive
+        // in this process. The kernel writes into chunks that were given to it alone, and this one
+        // came back (the caller's care, `queue.rs`).
         Some(unsafe { slice::from_raw_parts(first.as_ptr(), length) })
     }
 

@@ -1,7 +1,7 @@
 //! Calls of the system for sockets of AF_XDP: options, their address, and waking the kernel.
 //!
-//! The rest of the crate may rely on this: each function here is safe for all arguments, except that [`register`]
-//! gives memory to the kernel, which its caller has to keep.
+//! The rest of the crate may rely on this: each function here is safe for all arguments, except
+//! that [`register`] gives memory to the kernel, which its caller has to keep.
 #![allow(unsafe_code, reason = "rustix has neither all options nor the rings of these sockets")]
 
 use std::{io, mem::zeroed, ptr};
@@ -78,8 +78,8 @@ fn get<T: Numbers>(socket: BorrowedFd<'_>, option: c_int) -> io::Result<T> {
     // SAFETY: zeros are a `Numbers`.
     let mut value: T = unsafe { zeroed() };
     let mut length = length_of::<T>();
-    // SAFETY: the kernel writes at most `length` bytes at `value`, a whole `T`, and how many at `length`; both outlive
-    // the call. Less than all leaves zeros, which are a `T`, too.
+    // SAFETY: the kernel writes at most `length` bytes at `value`, a whole `T`, and how many at
+    // `length`; both outlive the call. Less than all leaves zeros, which are a `T`, too.
     done(unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -104,8 +104,8 @@ pub(crate) fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The socket's frames lie in these chunks. The kernel pins the pages: it never writes elsewhere, whatever becomes of the
-/// mapping; but what it writes is seen only while that lives.
+/// The socket's frames lie in these chunks. The kernel pins the pages: it never writes elsewhere,
+/// whatever becomes of the mapping; but what it writes is seen only while that lives.
 pub(crate) fn register(
     socket: BorrowedFd<'_>,
     chunks: &Chunks,
@@ -120,8 +120,9 @@ pub(crate) fn register(
         flags: 0,
         tx_metadata_len: 0,
     };
-    // SAFETY: the kernel reads a whole structure. The memory that it names is a mapping of its own that is used only by
-    // way of `Chunks`, which hands out no chunk that the kernel has (its callers' care).
+    // SAFETY: the kernel reads a whole structure. The memory that it names is a mapping of its own
+    // that is used only by way of `Chunks`, which hands out no chunk that the kernel has (its
+    // callers' care).
     done(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -1,4 +1,5 @@
-//! Hostile datagrams: the corpora of the fuzz targets `datagrams`, `reassembly` and `reach`, and mutations of them.
+//! Hostile datagrams: the corpora of the fuzz targets `datagrams`, `reassembly` and `reach`, and
+//! mutations of them.
 
 mod datagrams;
 mod reach;

@@ -75,8 +75,8 @@ fn without_the_right_it_says_which() {
     assert!(failed.to_string().contains("setcap cap_net_raw+ep"));
 }
 
-/// What arrived before is taken first; then it is said, once by a call that receives, by each that sends; then it goes
-/// on, in its group, too.
+/// What arrived before is taken first; then it is said, once by a call that receives, by each that
+/// sends; then it goes on, in its group, too.
 #[test]
 fn an_interface_that_is_down_comes_back() {
     alone("failures::an_interface_that_is_down_comes_back", || {
@@ -102,7 +102,8 @@ fn an_interface_that_is_down_comes_back() {
                 let failed = b.send(A, b"lost", 4).err().unwrap();
                 assert!(failed.passes(), "{failed}");
             }
-            // The other end has no carrier: what it sends is lost, and until the kernel noticed it says so.
+            // The other end has no carrier: what it sends is lost, and until the kernel noticed it
+            // says so.
             let sent = a.send(B, b"lost", 4).unwrap();
             assert!(matches!(sent, Sent::All | Sent::Dropped(1)), "{sent:?}");
             ip("link set right up").unwrap();

@@ -86,7 +86,8 @@ fn longer_frames_need_a_longer_mtu() {
     });
 }
 
-/// A bridge with three cables; who joined hears the group, who did not does not, and nobody hears himself.
+/// A bridge with three cables; who joined hears the group, who did not does not, and nobody hears
+/// himself.
 #[test]
 fn a_group_reaches_all_who_joined() {
     alone("frames::a_group_reaches_all_who_joined", || {
@@ -164,8 +165,8 @@ fn what_is_for_others_is_not_heard() {
     });
 }
 
-/// A frame of a VLAN is what a socket of its EtherType sends, if its length is written where the tag belongs. So
-/// anything can be put into a frame here, and comes with a priority or a VLAN.
+/// A frame of a VLAN is what a socket of its EtherType sends, if its length is written where the
+/// tag belongs. So anything can be put into a frame here, and comes with a priority or a VLAN.
 #[test]
 fn hostile_frames_are_refused_and_priorities_taken() {
     alone("frames::hostile_frames_are_refused_and_priorities_taken", || {

@@ -1,5 +1,5 @@
-//! Frames on real interfaces: pairs of `veth` in a network namespace of each test. Where there are none, a skip is
-//! printed with its reason.
+//! Frames on real interfaces: pairs of `veth` in a network namespace of each test. Where there are
+//! none, a skip is printed with its reason.
 
 mod cable;
 mod failures;

@@ -95,7 +95,8 @@ fn a_ring_is_as_large_as_memory_allows() {
     });
 }
 
-/// A ring belongs to its socket: what one takes, another still has; and it may be on another thread.
+/// A ring belongs to its socket: what one takes, another still has; and it may be on another
+/// thread.
 #[test]
 fn two_sockets_of_an_interface_hear_everything() {
     alone("rings::two_sockets_of_an_interface_hear_everything", || {

@@ -83,7 +83,8 @@ fn frames_of_any_length_come_and_go_by_xdp() {
     });
 }
 
-/// What is for others is counted and left, though the program does not look; what is of another kind passes.
+/// What is for others is counted and left, though the program does not look; what is of another
+/// kind passes.
 #[test]
 fn what_is_for_others_is_refused_and_other_kinds_pass() {
     alone("xdp::what_is_for_others_is_refused_and_other_kinds_pass", || {
@@ -120,7 +121,8 @@ fn a_full_ring_counts_what_is_lost_and_goes_on() {
     });
 }
 
-/// The interface belongs to one; it is free again when that one has gone, though the kernel takes a moment.
+/// The interface belongs to one; it is free again when that one has gone, though the kernel takes a
+/// moment.
 #[test]
 fn the_second_is_refused_until_the_first_is_gone() {
     alone("xdp::the_second_is_refused_until_the_first_is_gone", || {
@@ -137,7 +139,8 @@ fn the_second_is_refused_until_the_first_is_gone() {
     });
 }
 
-/// Where the device does not write the frames itself it is not taken unless somebody says so; nor where they do not fit.
+/// Where the device does not write the frames itself it is not taken unless somebody says so; nor
+/// where they do not fit.
 #[test]
 fn it_is_not_taken_where_it_would_be_no_gain() {
     alone("xdp::it_is_not_taken_where_it_would_be_no_gain", || {

@@ -262,8 +262,8 @@ impl World {
         self.run_to(Time(u64::MAX));
     }
 
-    /// What a node was told of the channel of another: messages that are what was sent, each number once.
-    /// The numbers that were given up.
+    /// What a node was told of the channel of another: messages that are what was sent, each number
+    /// once. The numbers that were given up.
     pub(crate) fn judge(&self, node: u32, owner: u32, in_order: bool) -> Vec<u64> {
         let sent = &self.sent[&owner];
         let (mut over, mut done, mut last) = (Vec::new(), Vec::new(), 0);

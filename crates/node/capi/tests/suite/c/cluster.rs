@@ -70,8 +70,8 @@ impl<'a> Cluster<'a> {
         self.nodes[node].as_mut().expect("runs")
     }
 
-    /// Says a line to a node; its answer. What was not done since nobody serves it now, as around an election or a
-    /// start, is asked for again.
+    /// Says a line to a node; its answer. What was not done since nobody serves it now, as around
+    /// an election or a start, is asked for again.
     pub(crate) fn ask(&mut self, node: usize, line: &str) -> String {
         let node = self.node(node);
         let until = Instant::now() + Duration::from_secs(60);

@@ -1,4 +1,5 @@
-//! LibPaxos3's interface and its wire: programs for it, and what its clients and learners say byte by byte.
+//! LibPaxos3's interface and its wire: programs for it, and what its clients and learners say byte
+//! by byte.
 
 use std::{
     collections::BTreeMap,
@@ -98,8 +99,8 @@ impl Group {
     }
 }
 
-/// The roles as processes of their own: acceptors, a proposer, a learner, clients. An acceptor is killed and comes
-/// back; every learner learns the same.
+/// The roles as processes of their own: acceptors, a proposer, a learner, clients. An acceptor is
+/// killed and comes back; every learner learns the same.
 #[test]
 fn acceptors_proposers_and_learners_work_as_processes() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -174,7 +175,8 @@ fn replicas_restart_and_trim() {
     }
 }
 
-/// LibPaxos3's sample client, a closed loop, started this often with each number of outstanding values.
+/// LibPaxos3's sample client, a closed loop, started this often with each number of outstanding
+/// values.
 fn closed_loops(times: usize) {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
         return;
@@ -189,7 +191,8 @@ fn closed_loops(times: usize) {
             let mut client = group.start(&built, &client);
             let said = client.line_within(Duration::from_secs(20));
             assert_eq!(said.as_deref(), Some("learned 40"), "{name}");
-            // A learner that does not catch up hears nothing of before; the replicas hear everything.
+            // A learner that does not catch up hears nothing of before; the replicas hear
+            // everything.
             for replica in &mut replicas {
                 (1..=40).for_each(|more| {
                     let line = replica.line();
@@ -213,8 +216,8 @@ fn closed_loops_run_to_their_end_a_hundred_times() {
     closed_loops(100);
 }
 
-/// A learner that begins after a trim begins with the first instance that is left, and says so. One that asks for an
-/// instance that is gone gets nothing.
+/// A learner that begins after a trim begins with the first instance that is left, and says so. One
+/// that asks for an instance that is gone gets nothing.
 #[test]
 fn a_learner_begins_with_the_first_instance_that_is_held() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -262,8 +265,8 @@ fn a_learner_begins_with_the_first_instance_that_is_held() {
     assert!(line.starts_with("instances 1 to 5 were trimmed"), "{line}");
 }
 
-/// `trash-files yes`: a group whose processes are all started anew begins with instance 1, whatever its backend. One
-/// that is started alone is refused, and keeps its files.
+/// `trash-files yes`: a group whose processes are all started anew begins with instance 1, whatever
+/// its backend. One that is started alone is refused, and keeps its files.
 #[test]
 fn trashed_files_begin_a_new_group() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -389,8 +392,8 @@ impl Foreign {
     }
 }
 
-/// Learns as LibPaxos3's learner does: a value of an instance that a majority of acceptors accepted in one ballot;
-/// asks for what it lacks.
+/// Learns as LibPaxos3's learner does: a value of an instance that a majority of acceptors accepted
+/// in one ballot; asks for what it lacks.
 fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
     let mut votes: BTreeMap<u32, BTreeMap<u32, (u32, Vec<u8>)>> = BTreeMap::new();
     let mut learned: Vec<Vec<u8>> = Vec::new();
@@ -420,8 +423,8 @@ fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
     learned
 }
 
-/// What an unmodified client and learner of LibPaxos3 send and get, by hand: MessagePack of old and new versions, in
-/// pieces, of all lengths.
+/// What an unmodified client and learner of LibPaxos3 send and get, by hand: MessagePack of old and
+/// new versions, in pieces, of all lengths.
 #[test]
 fn the_wire_of_libpaxos_is_understood() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -494,7 +497,8 @@ fn the_wire_of_libpaxos_is_understood() {
     assert_eq!(learner.line(), "508 still");
 }
 
-/// A learner that reads nothing is sent no more than it has room for, and gets the rest when it asks.
+/// A learner that reads nothing is sent no more than it has room for, and gets the rest when it
+/// asks.
 #[test]
 fn a_learner_that_reads_nothing_holds_up_nobody() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -514,7 +518,8 @@ fn a_learner_that_reads_nothing_holds_up_nobody() {
     assert!(learned.iter().all(|learned| *learned == value));
 }
 
-/// Values for which there is no room wait until somebody trims, in their order, and each comes once.
+/// Values for which there is no room wait until somebody trims, in their order, and each comes
+/// once.
 #[test]
 fn values_wait_for_room() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {

@@ -59,8 +59,8 @@ fn the_headers_are_taken_by_cxx() {
     }
 }
 
-/// Three replicas of a table: any node takes a write, every node reads it, two go on without the third, which is
-/// killed without warning and comes back.
+/// Three replicas of a table: any node takes a write, every node reads it, two go on without the
+/// third, which is killed without warning and comes back.
 #[test]
 fn a_table_in_c_survives_the_death_of_a_replica() {
     let Some(built) = Built::of("kv") else { return };
@@ -79,7 +79,8 @@ fn a_table_in_c_survives_the_death_of_a_replica() {
     // The table is built anew from the values that are held.
     assert_eq!(cluster.ask(2, "again"), "ok");
     assert_eq!(cluster.ask(2, "get colour"), "value red");
-    // All save what they have; then it may be forgotten, and a killed replica goes on with what it saved.
+    // All save what they have; then it may be forgotten, and a killed replica goes on with what it
+    // saved.
     let saved: Vec<u64> = (0..3).map(|node| number(&cluster.ask(node, "save"))).collect();
     assert!(saved.iter().all(|at| *at > slot + 50), "{saved:?}");
     let least = saved.iter().min().expect("three");
@@ -100,7 +101,8 @@ fn a_table_in_c_survives_the_death_of_a_replica() {
     cluster.quit();
 }
 
-/// A replica that lost its saved table is told that what it wants is forgotten, and does not make one up.
+/// A replica that lost its saved table is told that what it wants is forgotten, and does not make
+/// one up.
 #[test]
 fn a_replica_that_is_behind_what_is_held_is_told() {
     let Some(built) = Built::of("kv") else { return };
@@ -113,7 +115,8 @@ fn a_replica_that_is_behind_what_is_held_is_told() {
     cluster.quit();
 }
 
-/// Attached programs while the nodes that they are attached to die one after the other: each value comes once.
+/// Attached programs while the nodes that they are attached to die one after the other: each value
+/// comes once.
 #[test]
 fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
     let (Some(kv), Some(load)) = (Built::of("kv"), Built::of("load")) else {
@@ -140,7 +143,8 @@ fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
     cluster.quit();
 }
 
-/// What a program in C does wrong is an error, and no crash: `misuse.c` does it, and says where it was let down.
+/// What a program in C does wrong is an error, and no crash: `misuse.c` does it, and says where it
+/// was let down.
 #[test]
 fn misuse_is_an_error() {
     let Some(built) = Built::of("misuse") else {

@@ -12,7 +12,8 @@ use quorate_capi::{
 
 const FRAME_BYTES_MAX: usize = 4096;
 
-/// Decodes them as everything; what makes sense is written again as it was, and values keep their order.
+/// Decodes them as everything; what makes sense is written again as it was, and values keep their
+/// order.
 pub(crate) fn check(bytes: &[u8]) {
     let mut rest = bytes;
     let mut frame = Vec::new();

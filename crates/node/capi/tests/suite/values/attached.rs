@@ -58,8 +58,8 @@ fn an_attached_program_does_all_that_a_node_does() {
     node.close().expect("ends well");
 }
 
-/// Values from now on: those that were submitted before are not among them, and all that this handle submits
-/// afterwards are, however soon.
+/// Values from now on: those that were submitted before are not among them, and all that this
+/// handle submits afterwards are, however soon.
 #[test]
 fn what_is_submitted_behind_the_end_is_delivered() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -107,7 +107,8 @@ fn delivery_can_begin_at_the_end() {
     node.deliver_from(Cursor::End).expect("the end");
     program.deliver_from(Cursor::End).expect("the end");
     assert!(is_quiet(&node));
-    // The program asks the cluster; nobody is told when that was answered, so what comes first is one of these.
+    // The program asks the cluster; nobody is told when that was answered, so what comes first is
+    // one of these.
     let mut last = submit(&node, b"after").expect("in a slot");
     let until = Instant::now() + PATIENCE;
     while is_quiet(&program) {

@@ -203,7 +203,8 @@ fn open_submits_are_bounded() {
     assert_eq!(slots, (1..=taken as u64).collect::<Vec<_>>());
 }
 
-/// What is submitted before anybody could have sent it: the values of one bundle are in slots one behind the other.
+/// What is submitted before anybody could have sent it: the values of one bundle are in slots one
+/// behind the other.
 #[test]
 fn values_of_one_bundle_stand_one_behind_the_other() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -14,7 +14,8 @@ use crate::streams::{
     shared::{Cx, Owner},
 };
 
-/// Fewer bytes are copied: memory for them alone, or a read for their frame's end alone, costs more.
+/// Fewer bytes are copied: memory for them alone, or a read for their frame's end alone, costs
+/// more.
 const INTAKE_BYTES_MIN: usize = 16 << 10;
 /// Most bytes of one read: others wait meanwhile.
 const INTAKE_BYTES_MAX: usize = 256 << 10;
@@ -35,8 +36,8 @@ impl Connection {
         if self.ending { bytes.len() } else { used }
     }
 
-    /// Bytes can be read: those of a long frame of data go to where they are kept. Between two of those the head of the
-    /// next is read by itself, else what comes with it would be copied.
+    /// Bytes can be read: those of a long frame of data go to where they are kept. Between two of
+    /// those the head of the next is read by itself, else what comes with it would be copied.
     pub(crate) fn intake(
         &mut self,
         cx: &mut Cx<'_>,
@@ -65,8 +66,8 @@ impl Connection {
         Intake::Done
     }
 
-    /// Takes one frame, or a part of one with data; gives how many bytes were used, 0 if it is to come
-    /// again.
+    /// Takes one frame, or a part of one with data; gives how many bytes were used, 0 if it is to
+    /// come again.
     fn take(&mut self, bytes: &[u8], cx: &mut Cx<'_>) -> usize {
         if self.data_left > 0 {
             return self.data(&bytes[..bytes.len().min(self.data_left)], cx);

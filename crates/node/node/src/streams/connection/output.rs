@@ -1,11 +1,13 @@
-//! What a client is to be sent, in its order: frames, and bytes of streams from the memory that they were read into.
+//! What a client is to be sent, in its order: frames, and bytes of streams from the memory that
+//! they were read into.
 
 use std::{collections::VecDeque, ops::Range};
 
 use quorate_log::disk::Blocks;
 use quorate_wire::streams::{Answer, BYTES_MAX, bytes_head};
 
-/// Fewer bytes are copied: another call costs the kernel about as much, and a reference keeps alive more than these.
+/// Fewer bytes are copied: another call costs the kernel about as much, and a reference keeps alive
+/// more than these.
 const SHARED_BYTES_MIN: usize = 4 << 10;
 
 /// What waits to be sent.

@@ -11,7 +11,8 @@ use quorate_node::{
 use quorate_replica::backup::{Bad, Checked, NewGroup, check as check_backup};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Bytes of a header before the store's name, and where in it the size and the checksum of the stream are.
+/// Bytes of a header before the store's name, and where in it the size and the checksum of the
+/// stream are.
 const HEADER: usize = 70;
 const STREAM: std::ops::Range<usize> = 45..69;
 const SUM: usize = 4;

@@ -1,5 +1,5 @@
-//! Hostile identities, address books and backups: the corpora of the fuzz targets of those names, and mutations
-//! of them.
+//! Hostile identities, address books and backups: the corpora of the fuzz targets of those names,
+//! and mutations of them.
 
 mod backup;
 mod book;
@@ -76,7 +76,8 @@ fn book() -> AddressBook {
     }
 }
 
-/// Nodes of a group that others founded, on terms of its own: on their way in, in, leasing, and out.
+/// Nodes of a group that others founded, on terms of its own: on their way in, in, leasing, and
+/// out.
 fn joined() -> Vec<Seed> {
     let folder = tempfile::tempdir().expect("a folder");
     let member = |node| (NodeId(node), format!("10.0.0.{node}:7451"));

@@ -1,4 +1,5 @@
-//! Sessions as bytes: how a persistent service keeps the table, and how it is compared between nodes.
+//! Sessions as bytes: how a persistent service keeps the table, and how it is compared between
+//! nodes.
 
 use std::{collections::BTreeMap, fmt};
 

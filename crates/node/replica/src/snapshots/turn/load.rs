@@ -42,7 +42,8 @@ impl Snapshots {
             if around.now < self.load_at {
                 return;
             }
-            // What it had before is given up already: it begins with the log, or with another snapshot.
+            // What it had before is given up already: it begins with the log, or with another
+            // snapshot.
             if let Err(error) = around.applying.begin_again() {
                 self.load_at = around.now.plus_ms(SHORT_MS);
                 let why = error.to_string();

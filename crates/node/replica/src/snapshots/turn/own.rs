@@ -1,5 +1,5 @@
-//! The snapshot of this node's own state, and where its log begins: what is due is begun, and counts once the
-//! base of the log says so.
+//! The snapshot of this node's own state, and where its log begins: what is due is begun, and
+//! counts once the base of the log says so.
 
 use quorate_core::{input::Input, slot::Slot};
 use quorate_log::disk::Disk;
@@ -64,8 +64,8 @@ impl Snapshots {
         self.switch = Some(Switch { start, note, install, trims });
     }
 
-    /// [trim-1] The log begins where this auxiliary asked for, and nothing stands for what was below. Void
-    /// if it begins there anyhow.
+    /// [trim-1] The log begins where this auxiliary asked for, and nothing stands for what was
+    /// below. Void if it begins there anyhow.
     fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let Some(start) = self.forget.take() else {
             return;
@@ -191,8 +191,9 @@ impl Snapshots {
         let applied_to = around.applying.applied_to();
         let wanted = [self.wanted, self.asking.wanted()];
         let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
-        // [snap-4] Who is being sent this node's snapshot would have to begin again with another, and who
-        // learns from the log would need one again. Who moves has some room above the bound to end in.
+        // [snap-4] Who is being sent this node's snapshot would have to begin again with another,
+        // and who learns from the log would need one again. Who moves has some room above the bound
+        // to end in.
         let now = around.now;
         let (roomy, moving) = match used {
             _ if used <= self.options.log_bytes_max => (true, true),
@@ -202,14 +203,16 @@ impl Snapshots {
             (roomy && self.serving.uses(&own)) || (moving && self.serving.moves(now, &own))
         });
         if sends {
-            // Nor does one that was begun before take what may be moved, and then the place of what is sent.
+            // Nor does one that was begun before take what may be moved, and then the place of what
+            // is sent.
             self.give_up_taking(around);
         } else if asked || (due && synced.is_none()) {
             self.begin_taking(written, around);
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
         let sent = self.own.filter(|_| sends).map(|own| own.at);
-        // [scrub-8] The snapshot that replaces the service's files is of use with the log behind it alone.
+        // [scrub-8] The snapshot that replaces the service's files is of use with the log behind it
+        // alone.
         let renewed = match self.renewal {
             Renewal::Wanted { from, .. } if moving => Some(from),
             _ => None,
@@ -229,7 +232,8 @@ impl Snapshots {
         // A log that lost its end may know less than the snapshot; it learns again.
         let decided_to = around.protocol.node().decided_to();
         let node = around.protocol.node();
-        // [trim-1] With an auxiliary engaged, full replicas may be no quorum for as long as one is away.
+        // [trim-1] With an auxiliary engaged, full replicas may be no quorum for as long as one is
+        // away.
         let apart = node.configuration().members().iter().any(|m| m.auxiliary);
         let to = trim_to(own, held, used, apart, &self.options).min(decided_to);
         if to > start && around.log().freed_by(to) > 0 {

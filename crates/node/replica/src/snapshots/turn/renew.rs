@@ -9,7 +9,8 @@ use super::{
 use crate::{observing::events::Event, service::StateMachine};
 
 impl Snapshots {
-    /// Goes on with it. Before anything is trimmed: the snapshot that came in this turn counts with the log behind it.
+    /// Goes on with it. Before anything is trimmed: the snapshot that came in this turn counts with
+    /// the log behind it.
     pub(super) fn go_on_renewing<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,

@@ -25,7 +25,8 @@ pub(crate) enum Scrubbed {
 }
 
 impl Snapshots {
-    /// Reads the chunk that holds this place of this node's snapshot. `false`: there is none, or that is its end.
+    /// Reads the chunk that holds this place of this node's snapshot. `false`: there is none, or
+    /// that is its end.
     pub(crate) fn scrub<D: Disk>(&mut self, offset: u64, disk: &mut D) -> bool {
         if self.reads.count(|purpose| purpose == Purpose::Scrub) > 0 || self.scrubbed.is_some() {
             return true;
@@ -47,8 +48,9 @@ impl Snapshots {
         self.own.is_none() && (self.wanted.is_some() || self.job.is_some() || self.switch.is_some())
     }
 
-    /// Writes the base of the log anew, as it is: what the file has is not what was written. `false`: this cannot be done for
-    /// an auxiliary that has forgotten what is below, as its base says something else.
+    /// Writes the base of the log anew, as it is: what the file has is not what was written.
+    /// `false`: this cannot be done for an auxiliary that has forgotten what is below, as its base
+    /// says something else.
     pub(crate) fn restate_base<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,

@@ -1,4 +1,5 @@
-//! Snapshots on their way between nodes: a peer's that is received, and the own one that peers are sent.
+//! Snapshots on their way between nodes: a peer's that is received, and the own one that peers are
+//! sent.
 
 use quorate_core::{node_id::NodeId, node_set::NodeSet, slot::Slot};
 use quorate_log::disk::Disk;
@@ -25,7 +26,8 @@ impl Snapshots {
         let start = around.log().start();
         let applied_to = around.applying.applied_to();
         let loads = self.loading.is_some() || self.can_load(start, applied_to, false, None);
-        // [aux-4] An auxiliary needs no state of its own, until its log is too large for want of one.
+        // [aux-4] An auxiliary needs no state of its own, until its log is too large for want of
+        // one.
         let small = around.log().used_bytes() <= self.options.log_bytes_max;
         let spared = around.protocol.node().is_auxiliary() && small;
         if applied_to < start && !loads && !spared && self.switch.is_none() {

@@ -1,5 +1,5 @@
-//! Snapshots in whole clusters: a restart from one and the log's tail, a peer's for who was away, damage,
-//! interruptions, and peers that lie.
+//! Snapshots in whole clusters: a restart from one and the log's tail, a peer's for who was away,
+//! damage, interruptions, and peers that lie.
 
 mod power_cuts;
 mod scrub;
@@ -180,8 +180,8 @@ fn a_node_starts_from_its_snapshot_and_the_tail_of_its_log() {
     }
 }
 
-/// A disk that takes a snapshot's files, but not the log's new base: who asked is told, and the node goes on by
-/// itself once it does.
+/// A disk that takes a snapshot's files, but not the log's new base: who asked is told, and the
+/// node goes on by itself once it does.
 #[test]
 fn an_operator_is_told_if_the_base_cannot_be_replaced() {
     let mut cluster = shelves_with(SnapshotOptions::default(), 3);
@@ -210,8 +210,8 @@ fn an_operator_is_told_if_the_base_cannot_be_replaced() {
     assert!(named, "it goes on when the disk does");
 }
 
-/// A follower that was away until the others' logs begin behind what it has; not healed yet. With the
-/// leader and the third node.
+/// A follower that was away until the others' logs begin behind what it has; not healed yet. With
+/// the leader and the third node.
 fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     let away = follower(cluster);
     let leader = led(cluster);
@@ -377,8 +377,9 @@ fn a_slow_transfer_ends_although_there_is_much_to_write() {
     level(&mut cluster);
 }
 
-/// [snap-4] While it is sent, the log of everybody grows above its bound, and so often that no snapshot would
-/// ever arrive if each took the next one then. What is behind the snapshot is there when it has arrived.
+/// [snap-4] While it is sent, the log of everybody grows above its bound, and so often that no
+/// snapshot would ever arrive if each took the next one then. What is behind the snapshot is there
+/// when it has arrived.
 #[test]
 fn a_transfer_that_moves_is_not_started_over() {
     for seed in 0..4 {
@@ -420,8 +421,8 @@ fn a_transfer_that_moves_is_not_started_over() {
     }
 }
 
-/// A snapshot that is being taken when somebody comes who needs the last one would share what may be moved, and
-/// then take its place.
+/// A snapshot that is being taken when somebody comes who needs the last one would share what may
+/// be moved, and then take its place.
 #[test]
 fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
     for seed in 0..4 {

@@ -1,5 +1,6 @@
-//! The power goes while a snapshot is taken, named, received or installed, or while the log is trimmed: at every
-//! moment of a run, with every way in which what is in flight may have ended ([disk-3], [snap-2], [trim-3]).
+//! The power goes while a snapshot is taken, named, received or installed, or while the log is
+//! trimmed: at every moment of a run, with every way in which what is in flight may have ended
+//! ([disk-3], [snap-2], [trim-3]).
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{EveryFate, Family, MemoryDisk, PendingKind};
@@ -13,8 +14,8 @@ use super::{
 
 /// Pages are written in this order, again and again.
 const PAGES: u64 = 60;
-/// Ways of one crash that are tried one after the other. If there are more, as much is in flight, so many are
-/// drawn besides.
+/// Ways of one crash that are tried one after the other. If there are more, as much is in flight,
+/// so many are drawn besides.
 const FATES_MAX: usize = 60;
 
 /// What so many commands make.
@@ -58,8 +59,9 @@ impl Seen {
     }
 }
 
-/// The power goes now, in all ways. `again` is a group in which nothing runs, with `disk` in the place of this
-/// node's; whatever is left, it starts, twice, with what a number of commands make, no fewer than `known`.
+/// The power goes now, in all ways. `again` is a group in which nothing runs, with `disk` in the
+/// place of this node's; whatever is left, it starts, twice, with what a number of commands make,
+/// no fewer than `known`.
 fn power_cut(
     seen: &mut Seen,
     node: NodeId,

@@ -1,5 +1,5 @@
-//! A node that reads all that it keeps finds what its disk has spoiled, has it repaired by the others, and serves nothing
-//! wrong meanwhile: for the log and for snapshots, one node at a time.
+//! A node that reads all that it keeps finds what its disk has spoiled, has it repaired by the
+//! others, and serves nothing wrong meanwhile: for the log and for snapshots, one node at a time.
 
 use quorate_log::{Log, LogOptions, disk::Position};
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
@@ -82,8 +82,8 @@ fn a_whole_node_is_read_and_nothing_is_found() {
 /// Spoils one of these blocks.
 type Spoil = fn(&Shelves, &[Position], usize);
 
-/// [scrub-1] [scrub-2] Flipped bits, lost, torn and misdirected writes: each is noticed while the node runs, what it took
-/// comes back from the others, and the next start needs nobody.
+/// [scrub-1] [scrub-2] Flipped bits, lost, torn and misdirected writes: each is noticed while the
+/// node runs, what it took comes back from the others, and the next start needs nobody.
 #[test]
 fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
     let wrongs: [(&str, Spoil); 4] = [
@@ -142,8 +142,9 @@ fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
     }
 }
 
-/// [scrub-1] [volatile-1] What was voted for, and is not decided, is nobody's to fetch. If the only record of it is damaged, a
-/// scrub does not hide that: the next start knows that votes are forgotten.
+/// [scrub-1] [volatile-1] What was voted for, and is not decided, is nobody's to fetch. If the only
+/// record of it is damaged, a scrub does not hide that: the next start knows that votes are
+/// forgotten.
 #[test]
 fn a_damaged_vote_is_not_quietly_forgotten() {
     let mut cluster = forgetful(5);
@@ -195,7 +196,8 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     assert!(level, "{:?}", cluster.replica(voter).error());
 }
 
-/// A snapshot of which a chunk is damaged is no use as a whole: another one takes its place, before anybody needs it.
+/// A snapshot of which a chunk is damaged is no use as a whole: another one takes its place, before
+/// anybody needs it.
 #[test]
 fn a_damaged_snapshot_gives_way_to_another_one() {
     for seed in 0..3 {
@@ -226,7 +228,8 @@ fn a_damaged_snapshot_gives_way_to_another_one() {
     }
 }
 
-/// In a group of one nobody has what is lost: the sound values around it are served still, and the node says what is missing.
+/// In a group of one nobody has what is lost: the sound values around it are served still, and the
+/// node says what is missing.
 #[test]
 fn alone_a_node_loses_only_what_is_damaged() {
     let mut options = SnapshotOptions::default();
@@ -274,8 +277,8 @@ fn a_scrub_keeps_its_pace() {
     assert_eq!((status.now, status.bytes[Kind::Log as usize] >= all), (None, true));
 }
 
-/// [scrub-6] What it has not asked about yet may be trimmed: the log refuses reads below its start, and nothing there is of
-/// use to anybody.
+/// [scrub-6] What it has not asked about yet may be trimmed: the log refuses reads below its start,
+/// and nothing there is of use to anybody.
 #[test]
 fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
     let mut cluster = shelves_with(small(), 7);

@@ -1,5 +1,5 @@
-//! Byte streams through a whole group: what is acknowledged is on every node, in order, each byte once,
-//! whatever happens to nodes meanwhile ([stream-4] to [stream-10]).
+//! Byte streams through a whole group: what is acknowledged is on every node, in order, each byte
+//! once, whatever happens to nodes meanwhile ([stream-4] to [stream-10]).
 
 mod scrub;
 
@@ -67,7 +67,8 @@ fn follower(group: &mut Group) -> NodeId {
     ALL.into_iter().find(|node| *node != leader).unwrap()
 }
 
-/// A client that writes a stream whose bytes are those of [`byte`], through one node after the other.
+/// A client that writes a stream whose bytes are those of [`byte`], through one node after the
+/// other.
 struct Client {
     token: u128,
     how: How,
@@ -168,7 +169,8 @@ impl Client {
         self.given += taken as u64;
     }
 
-    /// Writes up to this position, and waits until that is acknowledged; on as many pieces as it takes.
+    /// Writes up to this position, and waits until that is acknowledged; on as many pieces as it
+    /// takes.
     fn write_to(&mut self, group: &mut Group, to: u64, through: NodeId) {
         let done = group.run_until(120_000, |group| {
             if let Some((node, _)) = self.at {
@@ -302,7 +304,8 @@ fn second_writer_is_refused_or_takes_over() {
     check_all(&mut group, 80_000);
 }
 
-/// A leader that is not the owner dies: the piece goes on, for bytes are not bound to ballots ([stream-3]).
+/// A leader that is not the owner dies: the piece goes on, for bytes are not bound to ballots
+/// ([stream-3]).
 #[test]
 fn piece_outlives_a_leader() {
     for seed in 0..10 {
@@ -493,7 +496,8 @@ fn ailing_with(
     (group, health)
 }
 
-/// The owner's service loses what it held, and the log is applied to it again: what clients gave goes on.
+/// The owner's service loses what it held, and the log is applied to it again: what clients gave
+/// goes on.
 #[test]
 fn piece_outlives_the_state_of_the_service() {
     for seed in 0..5 {
@@ -513,8 +517,8 @@ fn piece_outlives_the_state_of_the_service() {
     }
 }
 
-/// [stream-6] The same, and the service goes on from a snapshot in which the piece was not open yet: it is not lost,
-/// and no client is told that it ended.
+/// [stream-6] The same, and the service goes on from a snapshot in which the piece was not open
+/// yet: it is not lost, and no client is told that it ended.
 #[test]
 fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     let mut options = options(Class::Durable);
@@ -541,8 +545,9 @@ fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     check_all(&mut group, 500_000);
 }
 
-/// [disk-8] A log loses content that the service has applied. Nobody needs its bytes then, so it is learned again
-/// without them. When the service loses its state, too, they are needed, and peers are asked for them.
+/// [disk-8] A log loses content that the service has applied. Nobody needs its bytes then, so it is
+/// learned again without them. When the service loses its state, too, they are needed, and peers
+/// are asked for them.
 #[test]
 fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_state() {
     let kept = Rc::new(RefCell::new(Kept::default()));
@@ -610,8 +615,8 @@ fn lost_frames_are_made_good() {
     }
 }
 
-/// [trim-2], [snap-5] The log is trimmed below what the store has; who was away then gets a snapshot, and the
-/// bytes by position. Until they are here it holds nothing for others.
+/// [trim-2], [snap-5] The log is trimmed below what the store has; who was away then gets a
+/// snapshot, and the bytes by position. Until they are here it holds nothing for others.
 #[test]
 fn bytes_outlive_the_log() {
     let mut options = options(Class::Durable);
@@ -723,8 +728,9 @@ impl Plane for Said {
     }
 }
 
-/// [aux-5] Of slots that are to come it says that closed streams, and positions below the next one, need no bytes; not of
-/// slots that it has applied, in which the same content was appended, nor of what may still come.
+/// [aux-5] Of slots that are to come it says that closed streams, and positions below the next one,
+/// need no bytes; not of slots that it has applied, in which the same content was appended, nor of
+/// what may still come.
 #[test]
 fn a_full_replica_says_what_is_needless_and_no_more() {
     let mut group = group(Class::Durable, 5);
@@ -766,7 +772,8 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);
 }
 
-/// [stream-8] A writer whose bytes nobody decides waits; its node says so, after a while, and no longer than that lasts.
+/// [stream-8] A writer whose bytes nobody decides waits; its node says so, after a while, and no
+/// longer than that lasts.
 #[test]
 fn what_clients_gave_and_nobody_decides_is_told() {
     let mut group = group(Class::Durable, 6);

@@ -1,4 +1,5 @@
-//! Bytes of streams that rotted where nobody reads them are found by a scrub, and come back from the others.
+//! Bytes of streams that rotted where nobody reads them are found by a scrub, and come back from
+//! the others.
 
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
 
@@ -18,8 +19,8 @@ fn scrub(group: &mut Group, node: NodeId) -> ScrubStatus {
     status
 }
 
-/// [scrub-2] [scrub-3] Flipped bits and a lost file, on one node after the other: nothing wrong is served, and all is there
-/// again in the end.
+/// [scrub-2] [scrub-3] Flipped bits and a lost file, on one node after the other: nothing wrong is
+/// served, and all is there again in the end.
 #[test]
 fn rotten_chunks_are_found_and_fetched_again() {
     let mut group = group(Class::Durable, 7);

@@ -51,8 +51,8 @@ fn chosen_scenarios_reach_95_percent_of_the_best_of_the_grid() {
 #[test]
 fn scenarios_drawn_by_seed_reach_95_percent_of_the_best_of_the_grid() {
     let exceptions = [
-        // Closed loops that began as one lump, and stay one with every large bound. What a search has
-        // once spread does not come wholly together again where the round-trip time is high.
+        // Closed loops that began as one lump, and stay one with every large bound. What a search
+        // has once spread does not come wholly together again where the round-trip time is high.
         ("drawn 20:", 0.94),
         ("drawn 25:", 0.94),
         // 71 Mbit/s, 50 ms: three large batches fill it a little better than 24 small ones.

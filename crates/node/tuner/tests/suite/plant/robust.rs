@@ -167,8 +167,8 @@ fn a_load_with_room_to_spare_is_not_disturbed() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What is estimated right behind each of thirty disturbances, when its samples would be fresh. They
-/// come as often as to a process that may have a part of a processor only: an outlier in every
+/// What is estimated right behind each of thirty disturbances, when its samples would be fresh.
+/// They come as often as to a process that may have a part of a processor only: an outlier in every
 /// dozen samples is none any more.
 fn estimated(disturb: impl Fn(&mut Plant<Tuned>, u64)) -> Vec<Parameters> {
     let scenario = quiet("pauses", 2.0, f64::INFINITY, 1.0, 1024, 100);

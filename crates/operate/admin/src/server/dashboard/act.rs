@@ -1,8 +1,9 @@
-//! `POST /act`: what a button of the page asks for, done here or handed on to the node that is to do it.
+//! `POST /act`: what a button of the page asks for, done here or handed on to the node that is to
+//! do it.
 //!
-//! A page may only speak to the node that it came from, and what changes the group is for its leader. What is handed on
-//! is one of a few questions that this node understands itself; whether the one who asks may is decided here, by roles that
-//! are the same there.
+//! A page may only speak to the node that it came from, and what changes the group is for its
+//! leader. What is handed on is one of a few questions that this node understands itself; whether
+//! the one who asks may is decided here, by roles that are the same there.
 
 use std::{sync::Arc, time::Duration};
 

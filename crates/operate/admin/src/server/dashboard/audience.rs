@@ -12,7 +12,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// Pages that watch one node at a time.
 pub(super) const WATCHERS_MAX: usize = 16;
-/// A page comes again by itself after so long; one that is gone without a word has its place for no longer.
+/// A page comes again by itself after so long; one that is gone without a word has its place for no
+/// longer.
 const LIFE: Duration = Duration::from_secs(600);
 /// Documents that wait for a page; it misses those for which there is no room.
 const WAITING_MAX: usize = 2;
@@ -74,7 +75,8 @@ impl Audience {
         Some(Joined { documents, lasts: weak, is_first })
     }
 
-    /// How many watch; with nobody, whoever gathers for them is to end: the next who joins is the first again.
+    /// How many watch; with nobody, whoever gathers for them is to end: the next who joins is the
+    /// first again.
     pub(super) fn count_or_end(&self) -> Option<usize> {
         let mut table = self.table();
         table.forget_who_is_gone();

@@ -1,8 +1,8 @@
-//! What the page shows, gathered once a second for everybody who watches: what this node says of itself, and what it
-//! hears from the others at their admin addresses.
+//! What the page shows, gathered once a second for everybody who watches: what this node says of
+//! itself, and what it hears from the others at their admin addresses.
 //!
-//! A node that does not answer holds up nobody: it is asked again when the last question is over, and what it said last
-//! is shown with its age.
+//! A node that does not answer holds up nobody: it is asked again when the last question is over,
+//! and what it said last is shown with its age.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

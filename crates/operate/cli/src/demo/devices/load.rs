@@ -1,7 +1,8 @@
-//! Clients of the demo with devices: writes under numbers that only grow, how long each took, and whether any was lost.
+//! Clients of the demo with devices: writes under numbers that only grow, how long each took, and
+//! whether any was lost.
 //!
-//! Each writer has one write on its way, so that batches fit into the frames of devices. A writer goes over its keys
-//! again and again: memory and store stay small however long somebody watches.
+//! Each writer has one write on its way, so that batches fit into the frames of devices. A writer
+//! goes over its keys again and again: memory and store stay small however long somebody watches.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -36,7 +37,8 @@ const WINDOWS: usize = 120;
 const PRESENT: usize = 4;
 /// Writes of a window whose time is kept: more than any cluster here does.
 const TIMES_MAX: usize = 1 << 16;
-/// Writes of unknown outcome that are remembered; there is one for each writer whose deadline passed.
+/// Writes of unknown outcome that are remembered; there is one for each writer whose deadline
+/// passed.
 const DOUBTFUL_MAX: usize = 1 << 16;
 
 /// Running clients.
@@ -255,7 +257,8 @@ impl Seen {
         }
     }
 
-    /// Does something to the group; from then on it is known how long writes stand still because of it.
+    /// Does something to the group; from then on it is known how long writes stand still because of
+    /// it.
     pub(super) fn while_failing<T>(&self, fail: impl FnOnce() -> T) -> T {
         let from_us = self.now_us();
         let result = fail();
@@ -302,8 +305,8 @@ impl Seen {
         found >= acknowledged || lock(&self.doubtful).contains(&(writer, found))
     }
 
-    /// How many keys a node does not have as they were acknowledged. `stale`: by its own state, without asking the
-    /// leader. The writers have ended.
+    /// How many keys a node does not have as they were acknowledged. `stale`: by its own state,
+    /// without asking the leader. The writers have ended.
     pub(super) fn missing(&self, address: &str, stale: bool) -> Result<u64, Error> {
         let options = Options { stale_reads: stale, ..Options::default() };
         let mut client = Client::new(&[address], options);

@@ -1,4 +1,5 @@
-//! What the group of the demo is made of: what each node has for a device, and how each part is failed and restored.
+//! What the group of the demo is made of: what each node has for a device, and how each part is
+//! failed and restored.
 
 use std::{
     fs, io,
@@ -226,8 +227,8 @@ pub(super) fn obstacle(all: [Works; 3], part: Part, node: u32, fail: bool) -> Op
     }
 }
 
-/// A box of our programs for switches, as `--device p4` has it, that stays down as long as there is a file. The folder
-/// gets the script that looks.
+/// A box of our programs for switches, as `--device p4` has it, that stays down as long as there is
+/// a file. The folder gets the script that looks.
 fn boxed(program: &Path, folder: &Path, down: &Path) -> io::Result<String> {
     let script = folder.join("box.sh");
     let text = format!(

@@ -65,12 +65,13 @@ pub(crate) struct KvArgs {
 pub(crate) struct LogArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
-    /// Send commands by frames to the devices of the nodes, from this interface of their segment, and learn from their
-    /// frames; with --lan the interface is made. Needs a volatile cluster and the right to raw sockets
+    /// Send commands by frames to the devices of the nodes, from this interface of their segment,
+    /// and learn from their frames; with --lan the interface is made. Needs a volatile cluster and
+    /// the right to raw sockets
     #[arg(long, env = "QUORATE_FRAMES", value_name = "INTERFACE", num_args = 0..=1, default_missing_value = "clients")]
     pub(crate) frames: Option<String>,
-    /// Draw the life of one command in this file, as SVG: what its client and each node did when. Starts nodes that keep
-    /// time stamps, of --durability or of both classes in turn
+    /// Draw the life of one command in this file, as SVG: what its client and each node did when.
+    /// Starts nodes that keep time stamps, of --durability or of both classes in turn
     #[arg(long, env = "QUORATE_TRACE", value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     #[command(flatten)]
@@ -90,8 +91,8 @@ pub(crate) struct StreamArgs {
     #[arg(long, env = "QUORATE_WRITE_SIZE", value_name = "B", default_value_t = 256 << 10,
           value_parser = Number::between(1, VALUE_BYTES_MAX, Unit::Bytes).argument::<u64>())]
     pub(crate) write_size: u64,
-    /// Total bytes per second to send over all streams, no matter how fast they become durable [default: as fast as
-    /// possible]
+    /// Total bytes per second to send over all streams, no matter how fast they become durable
+    /// [default: as fast as possible]
     #[arg(long, env = "QUORATE_RATE", value_name = "BYTES/s", conflicts_with = "outstanding",
           value_parser = Number::between(1, BYTE_RATE_MAX, Unit::BytesPerSecond).argument::<u64>())]
     pub(crate) rate: Option<u64>,
@@ -154,7 +155,8 @@ impl StreamArgs {
 /// What is asked, of whom.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
-    /// Client addresses of a running cluster [default: start three nodes on this machine, without certificates]
+    /// Client addresses of a running cluster [default: start three nodes on this machine, without
+    /// certificates]
     #[arg(long, env = "QUORATE_CONNECT", value_name = "ADDR,…", value_delimiter = ',')]
     pub(crate) connect: Vec<String>,
     /// Commands per second to send, no matter how fast they are answered (open loop)
@@ -176,7 +178,8 @@ pub(crate) struct LoadArgs {
     /// Emulate a wide-area network between the nodes; needs root
     #[arg(long, env = "QUORATE_WAN", value_name = "NAME", value_enum, conflicts_with = "connect")]
     pub(crate) wan: Option<Wan>,
-    /// Emulate a network segment between the nodes, with links of this speed, such as 100mbit or 1gbit; needs root
+    /// Emulate a network segment between the nodes, with links of this speed, such as 100mbit or
+    /// 1gbit; needs root
     #[arg(
         long,
         env = "QUORATE_LAN",
@@ -197,8 +200,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, env = "QUORATE_PLANE_LOSS", value_name = "PCT", default_value = "0",
           requires = "plane", value_parser = loss)]
     pub(crate) plane_loss: f64,
-    /// Fault to inject into one follower: stop:2s (stop its process), narrow:10% (of its link speed), or
-    /// slow-disk:100ms (per flush, after a kill)
+    /// Fault to inject into one follower: stop:2s (stop its process), narrow:10% (of its link
+    /// speed), or slow-disk:100ms (per flush, after a kill)
     #[arg(long, env = "QUORATE_LAN_FAULT", value_name = "FAULT", requires = "lan", value_parser = fault)]
     pub(crate) lan_fault: Option<Fault>,
     /// How the nodes talk; ethernet and kernel (tcp with --device kernel) need --lan [default: tcp]
@@ -210,7 +213,8 @@ pub(crate) struct LoadArgs {
         value_parser = plane
     )]
     pub(crate) plane: Option<Spoken>,
-    /// Device that votes for the nodes: udp, or with --lan packet, tc or kernel [default: the nodes themselves]
+    /// Device that votes for the nodes: udp, or with --lan packet, tc or kernel [default: the nodes
+    /// themselves]
     #[arg(
         long,
         env = "QUORATE_DEVICE",
@@ -231,9 +235,9 @@ pub(crate) struct LoadArgs {
     /// Durability class of the cluster [default: durable]
     #[arg(long, env = "QUORATE_DURABILITY", value_enum)]
     pub(crate) durability: Option<Durability>,
-    /// Class that clients ask for: durable, in a volatile cluster, means that replies come when commands are on the disks
-    /// of a quorum; volatile, in a durable cluster and with bench log, when they are in the memory of a quorum; group, as
-    /// the cluster decides
+    /// Class that clients ask for: durable, in a volatile cluster, means that replies come when
+    /// commands are on the disks of a quorum; volatile, in a durable cluster and with bench log,
+    /// when they are in the memory of a quorum; group, as the cluster decides
     #[arg(long, env = "QUORATE_CLASS", value_enum, default_value = "group")]
     pub(crate) class: AskedClass,
     /// Make each flush take at least this many milliseconds, in the probe and the nodes

@@ -5,7 +5,8 @@ use quorate_bench::{report::Document, row::Row};
 use super::{args::FileArgs, publish};
 use quorate_cli::output::{Exit, Output, Problem, is_on, print, table};
 
-/// Publishes the rows, then says what failed, if something did. Without any row the problem is all there is to say.
+/// Publishes the rows, then says what failed, if something did. Without any row the problem is all
+/// there is to say.
 pub(super) fn finish(
     mut document: Document,
     files: &FileArgs,

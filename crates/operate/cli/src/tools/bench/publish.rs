@@ -39,8 +39,8 @@ fn json_to_stdout(files: &FileArgs) -> bool {
     files.json.as_deref().is_some_and(is_on)
 }
 
-/// Fails before minutes are spent: every file can be written. What was there stays as it is, and what
-/// was not is not there afterwards either, as the bench may end without a result.
+/// Fails before minutes are spent: every file can be written. What was there stays as it is, and
+/// what was not is not there afterwards either, as the bench may end without a result.
 pub(super) fn check(files: &FileArgs) -> Result<(), Problem> {
     let wanted = [json_file(files), files.csv.as_deref(), files.html.as_deref()];
     wanted.into_iter().flatten().try_for_each(check_file)

@@ -32,7 +32,8 @@ struct Screen {
 }
 
 impl Screen {
-    /// Nodes have answered twice, with two seconds between; `change` may change an answer, or take it away.
+    /// Nodes have answered twice, with two seconds between; `change` may change an answer, or take
+    /// it away.
     fn new(change: impl Fn(NodeView) -> Option<NodeView>) -> Self {
         let began = Instant::now();
         let mut screen = Self { app: App::new(SECOND), began, at: began };
@@ -359,7 +360,8 @@ fn a_pause_is_seen() {
     }
 }
 
-/// Whatever nodes say, and however little room there is, nothing reaches the terminal that it would obey.
+/// Whatever nodes say, and however little room there is, nothing reaches the terminal that it would
+/// obey.
 #[test]
 fn hostile_nodes_draw_text_only() {
     let evil = "\x1b[2J\x1b]0;owned\x07\r\n\u{9b}31m\u{202e}漢字\u{301}".repeat(200);

@@ -60,8 +60,9 @@ pub(crate) fn wait_long_for<T>(what: &str, condition: impl FnMut() -> Option<T>)
     wait::at_most(3 * PATIENCE, what, condition).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The first run of a bench of which every row had a reply in every repetition. The disk of a shared machine may stand still for
-/// longer than a whole repetition in these tests: then a row is no result, rightly, and says nothing about the bench.
+/// The first run of a bench of which every row had a reply in every repetition. The disk of a
+/// shared machine may stand still for longer than a whole repetition in these tests: then a row is
+/// no result, rightly, and says nothing about the bench.
 pub(crate) fn once_answered(mut run: impl FnMut() -> (i32, Json)) -> (i32, Json) {
     wait_for("a run in which the machine stood still nowhere", || {
         let (code, document) = run();
@@ -69,7 +70,8 @@ pub(crate) fn once_answered(mut run: impl FnMut() -> (i32, Json)) -> (i32, Json)
     })
 }
 
-/// Whether a row of it is no result because nothing at all came back in time, and for no other reason.
+/// Whether a row of it is no result because nothing at all came back in time, and for no other
+/// reason.
 fn is_silent(document: &Json) -> bool {
     let rows = document["rows"].as_array();
     let silent: Json = ["a repetition without any reply"].into();

@@ -150,7 +150,8 @@ impl Stage {
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut out = String::new();
         match words.as_slice() {
-            // nodes 1 2:2 3 4a [durable|volatile] [flexible:3,2] [thrifty] [ring] — 4 is an auxiliary; founding members with weights; all start, all connected
+            // nodes 1 2:2 3 4a [durable|volatile] [flexible:3,2] [thrifty] [ring] — 4 is an
+            // auxiliary; founding members with weights; all start, all connected
             ["nodes", rest @ ..] => self.nodes(rest),
             // join 4 — a node that is no member starts, knowing the founding configuration
             ["join", node] => self.join(node_id(node), &mut out),
@@ -165,8 +166,8 @@ impl Stage {
                     self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
-            // reads 1 40 10 — for so many times: so many milliseconds pass, the node reads, is woken if it is due, and
-            // hears the answers to its heartbeats
+            // reads 1 40 10 — for so many times: so many milliseconds pass, the node reads, is
+            // woken if it is due, and hears the answers to its heartbeats
             ["reads", node, count, ms] => {
                 let (node, quiet) = (node_id(node), &mut String::new());
                 for read in 0..count.parse().expect("a number") {
@@ -179,7 +180,8 @@ impl Stage {
                     self.deliver(&format!("*->{node}"), &["heartbeat-reply"], quiet);
                 }
             }
-            // route 1 2 3 — votes come to the node, when it leads, by nodes 2 and 3; to nobody: straight
+            // route 1 2 3 — votes come to the node, when it leads, by nodes 2 and 3; to nobody:
+            // straight
             ["route", node, through @ ..] => {
                 let through = through.iter().map(|word| Member::first(node_id(word).0));
                 let wish = match through.collect::<Vec<_>>() {
@@ -192,8 +194,9 @@ impl Stage {
             ["elect", node] => self.elect(node_id(node), &mut out),
             // propose 1 x — a value by any name; `no-op*5` for a range
             ["propose", node, name] => self.propose(node_id(node), name, &mut out),
-            // change 1 +4 | -4 | *2 | /2 | !4 | a4 | f4 | q3,2 [era 0] — a reconfiguration of the node's era, or of another;
-            // `!` removes, `a` makes an auxiliary, `f` a full replica, `q` a flexible rule
+            // change 1 +4 | -4 | *2 | /2 | !4 | a4 | f4 | q3,2 [era 0] — a reconfiguration of the
+            // node's era, or of another; `!` removes, `a` makes an auxiliary, `f` a full replica,
+            // `q` a flexible rule
             ["change", node, change] => self.change(node_id(node), change, None, &mut out),
             ["change", node, change, "era", era] => {
                 let era = Era(era.parse().expect("an era"));
@@ -258,7 +261,8 @@ impl Stage {
                     }
                 }
             }
-            // missing 1 5 / missing 1 — what stands in slot 5 cannot be read back in this process; it can be again
+            // missing 1 5 / missing 1 — what stands in slot 5 cannot be read back in this process;
+            // it can be again
             ["missing", node, slot @ ..] => {
                 let first = slot.first().map(|slot| Slot(slot.parse().expect("a slot")));
                 let actor = self.actors.get_mut(&node_id(node)).expect("on stage");

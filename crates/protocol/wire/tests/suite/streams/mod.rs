@@ -1,7 +1,7 @@
 //! The protocol of streams' clients: golden bytes, bounds, hostile bytes.
 //!
-//! `REWRITE=1 cargo test -p quorate-wire` writes the golden bytes and the corpus again; the difference is
-//! the review. A changed line is a changed protocol: it needs a new version.
+//! `REWRITE=1 cargo test -p quorate-wire` writes the golden bytes and the corpus again; the
+//! difference is the review. A changed line is a changed protocol: it needs a new version.
 
 mod check;
 

@@ -1,4 +1,5 @@
-//! Hostile tables of users and hostile commands: the corpus of the fuzz target `users`, and mutations of it.
+//! Hostile tables of users and hostile commands: the corpus of the fuzz target `users`, and
+//! mutations of it.
 
 mod tables;
 

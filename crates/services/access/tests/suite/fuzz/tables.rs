@@ -2,8 +2,8 @@
 
 use quorate_access::{Command, Role, Users, Who, command};
 
-/// The first byte says how long the table is that is read first, in units of this many bytes; commands follow, each behind
-/// a byte with its length.
+/// The first byte says how long the table is that is read first, in units of this many bytes;
+/// commands follow, each behind a byte with its length.
 pub(crate) const UNIT: usize = 4;
 
 /// A table from a snapshot, and commands of the log behind it.

@@ -4,15 +4,16 @@ use quorate_offload::{Address, Descriptor, Form, Header};
 
 use super::{Act, Machine, Micros, Way};
 
-/// The oldest is sent again after so long; it goes by the connection, and so does what follows, after so long.
+/// The oldest is sent again after so long; it goes by the connection, and so does what follows,
+/// after so long.
 pub(super) const RETRY_US: Micros = 2_000;
 const LATE_US: Micros = 6_000;
 /// What was sent behind something lost is sent again at most so often.
 const BACK_US: Micros = 100;
 /// A gap lasts so long before a node is asked what was in it.
 const GAP_US: Micros = 500;
-/// How often a node is asked while something waits for its answer, or nothing does; and how often what is not executed is
-/// offered again.
+/// How often a node is asked while something waits for its answer, or nothing does; and how often
+/// what is not executed is offered again.
 const ASK_US: Micros = 1_000;
 const IDLE_US: Micros = 50_000;
 const OFFER_US: Micros = 50_000;
@@ -95,7 +96,8 @@ impl Machine {
         Some(Act::Offer(self.offered - 1, &batch.bytes))
     }
 
-    /// When a node is to be asked, if it is. An answer that does not come is the connection's matter, which says so.
+    /// When a node is to be asked, if it is. An answer that does not come is the connection's
+    /// matter, which says so.
     fn ask_at(&self) -> Option<Micros> {
         let gap = self.stuck_since.map(|since| since + GAP_US);
         let by_connection = match self.way {

@@ -1,4 +1,5 @@
-//! The client beside a group that loses, repeats and reorders: what it says is executed is, once, in that slot.
+//! The client beside a group that loses, repeats and reorders: what it says is executed is, once,
+//! in that slot.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -306,7 +307,8 @@ fn submit(client: &mut Machine, tag: u64) {
     client.submit(tag, commands.into_iter()).unwrap();
 }
 
-/// Batches until so many are told to be executed, some under way at a time; what happens beside is the test's.
+/// Batches until so many are told to be executed, some under way at a time; what happens beside is
+/// the test's.
 fn run(group: &mut Group, count: u64, mut beside: impl FnMut(&mut Group)) -> Counts {
     let mut client = client(group);
     let (mut submitted, mut told) = (0, 0);
@@ -345,8 +347,8 @@ fn others_decisions_are_walked_past() {
     assert_eq!((counts.asked, counts.by_frames), (0, 300));
 }
 
-/// [offload-24] Loss, repetition, other orders, damage that no checksum on the way finds; slots by connections, sessions of
-/// others, full windows.
+/// [offload-24] Loss, repetition, other orders, damage that no checksum on the way finds; slots by
+/// connections, sessions of others, full windows.
 #[test]
 fn whatever_the_network_does_each_is_executed_once() {
     for seed in 0..60 {
@@ -405,7 +407,8 @@ fn leaders_and_eras_change_under_way() {
     }
 }
 
-/// [offload-11] [offload-23] What is no decision of a volatile group in the walk's era says nothing.
+/// [offload-11] [offload-23] What is no decision of a volatile group in the walk's era says
+/// nothing.
 #[test]
 fn frames_that_prove_nothing_are_not_believed() {
     let mut group = Group::new(3);

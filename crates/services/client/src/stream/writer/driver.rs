@@ -1,5 +1,5 @@
-//! The threads behind a writer: one sends, and comes back at another node when a connection is lost; one
-//! hears, as long as a connection lasts.
+//! The threads behind a writer: one sends, and comes back at another node when a connection is
+//! lost; one hears, as long as a connection lasts.
 
 use std::{
     io::Write as _,
@@ -79,8 +79,8 @@ impl Driver {
         Ok(first)
     }
 
-    /// An answer that is lost does no harm: the table of streams knows the writer, and opens it the same piece
-    /// of stream again.
+    /// An answer that is lost does no harm: the table of streams knows the writer, and opens it the
+    /// same piece of stream again.
     fn open_first(&mut self) -> Result<(Link, u64), Trouble> {
         let mut link = self.nodes.dial_leader()?;
         let first = self.ask_to_open(&mut link)?;
@@ -174,8 +174,8 @@ impl Driver {
         }
     }
 
-    /// A stream that cannot be opened again may be as the caller wants it all the same: the answer to a close
-    /// was lost.
+    /// A stream that cannot be opened again may be as the caller wants it all the same: the answer
+    /// to a close was lost.
     fn explain(&self, mut link: Link, error: Error) -> Result<Reopened, Trouble> {
         let (closing, written, durable) = {
             let state = self.shared.lock();
@@ -204,8 +204,8 @@ impl Driver {
         }
     }
 
-    /// Waits before the next attempt; `false` if there is none. A connection that brought the stream further
-    /// did what it was for, although it failed.
+    /// Waits before the next attempt; `false` if there is none. A connection that brought the
+    /// stream further did what it was for, although it failed.
     fn pause(&mut self, why: String) -> bool {
         let durable = self.shared.lock().window.durable();
         if durable > self.durable {

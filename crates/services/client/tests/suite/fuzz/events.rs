@@ -1,4 +1,5 @@
-//! What a client of devices reads, as a stream of events: frames of a segment, answers of a node, time.
+//! What a client of devices reads, as a stream of events: frames of a segment, answers of a node,
+//! time.
 
 use quorate_client::frames::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};
 use quorate_wire::frame_clients::{Name, STAND_BYTES, Stand};

@@ -1,4 +1,5 @@
-//! Hostile frames and answers for a client of devices: the corpus of the fuzz target `frames-client`, and mutations of it.
+//! Hostile frames and answers for a client of devices: the corpus of the fuzz target
+//! `frames-client`, and mutations of it.
 
 mod events;
 

@@ -1,4 +1,5 @@
-//! Commands and queries, on behalf of somebody: again, if users or roles changed between the look at who that is and the answer.
+//! Commands and queries, on behalf of somebody: again, if users or roles changed between the look
+//! at who that is and the answer.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -51,8 +52,8 @@ impl Asked {
 type Done = Box<dyn FnOnce(Result<Vec<u8>, NotDone>) + Send>;
 
 impl Asking {
-    /// Orders a command and executes it. The answer's memory is counted as long as its share is kept; if there is none, it
-    /// was done all the same.
+    /// Orders a command and executes it. The answer's memory is counted as long as its share is
+    /// kept; if there is none, it was done all the same.
     pub(in crate::front) async fn execute<M: Message + Default>(
         &self,
         asker: &Asker,
@@ -109,7 +110,8 @@ impl Asking {
         self.ask_once(by, &self.memory, &work).await
     }
 
-    /// Asks on behalf of somebody; again, if users or roles changed between the look at who that is and the answer.
+    /// Asks on behalf of somebody; again, if users or roles changed between the look at who that is
+    /// and the answer.
     async fn ask<M: Message + Default>(
         &self,
         asker: &Asker,

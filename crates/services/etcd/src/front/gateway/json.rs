@@ -8,7 +8,8 @@ use tonic::Status;
 /// Memory of each value of a request while it is read, about.
 const VALUE_BYTES: usize = 256;
 
-/// Memory that a request takes while it is read, about: every value in it begins behind one of these.
+/// Memory that a request takes while it is read, about: every value in it begins behind one of
+/// these.
 pub(super) fn bytes_of(body: &[u8]) -> usize {
     let begins = body.iter().filter(|byte| b"{[,:".contains(byte)).count();
     body.len() * 3 + begins * VALUE_BYTES
@@ -27,8 +28,8 @@ fn read(
     read.map(|message| message.encode_to_vec()).map_err(|error| malformed(&error))
 }
 
-/// A request as gRPC carries it: one message, or as many as the client sends if that is a stream. Without a body it is an
-/// empty one.
+/// A request as gRPC carries it: one message, or as many as the client sends if that is a stream.
+/// Without a body it is an empty one.
 pub(super) fn frames(
     kind: &MessageDescriptor,
     body: &[u8],

@@ -1,4 +1,5 @@
-//! What this process takes, under the names that all programs of Prometheus use. Nothing where the system does not tell.
+//! What this process takes, under the names that all programs of Prometheus use. Nothing where the
+//! system does not tell.
 
 use std::fs;
 

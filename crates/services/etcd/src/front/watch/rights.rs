@@ -1,4 +1,5 @@
-//! Whether a stream's client may watch what it watches: asked when a watcher begins, and again whenever users or roles change.
+//! Whether a stream's client may watch what it watches: asked when a watcher begins, and again
+//! whenever users or roles change.
 
 use bytes::Bytes;
 use quorate::Role;
@@ -22,7 +23,8 @@ pub(super) fn is_refusal(status: &Status) -> bool {
 }
 
 impl WatchStream {
-    /// Whether the client may watch this. From the first time on the stream stands for whoever that was.
+    /// Whether the client may watch this. From the first time on the stream stands for whoever that
+    /// was.
     pub(super) async fn let_in(&mut self, range: (Bytes, Bytes)) -> Result<(), Status> {
         self.asking.allow_again(&self.asker, Role::Reader)?;
         let asker = patiently(|| self.asking.stay(&self.asker)).await?;

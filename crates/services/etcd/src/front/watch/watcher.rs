@@ -277,8 +277,8 @@ impl Watchers {
         self.order.first().is_some_and(|(next, _)| *next <= seen)
     }
 
-    /// What those need first that have not been told everything up to this revision. They are served with those that are as
-    /// far as the first of them.
+    /// What those need first that have not been told everything up to this revision. They are
+    /// served with those that are as far as the first of them.
     pub(super) fn first_behind(&self, seen: i64) -> Option<Behind> {
         let (next, _) = *self.order.first().filter(|(next, _)| *next <= seen)?;
         let level = self.order.range((next, i64::MIN)..=(next, i64::MAX));
@@ -305,7 +305,8 @@ impl Watchers {
         before.map(|(_, id)| *id).collect()
     }
 
-    /// Whom a batch may tell something, of those that are level. Whoever lacks what keys had before reads that from history.
+    /// Whom a batch may tell something, of those that are level. Whoever lacks what keys had before
+    /// reads that from history.
     pub(super) fn concerned(&self, batch: &Batch, events: &ByKey<'_>, seen: i64) -> Vec<i64> {
         let single = events.keys().filter_map(|key| self.single.get(key));
         let ids = single.flatten().chain(&self.spans).copied();
@@ -338,7 +339,8 @@ impl Watchers {
         }
     }
 
-    /// Those that wanted to hear how far they are, are level, and have heard nothing since the last call.
+    /// Those that wanted to hear how far they are, are level, and have heard nothing since the last
+    /// call.
     pub(super) fn take_quiet(&mut self, seen: i64) -> Vec<i64> {
         let mut quiet = Vec::new();
         for (id, watcher) in &mut self.all {
@@ -383,7 +385,8 @@ mod tests {
         all
     }
 
-    /// One after the other, each from the same events, of which it finds its own without looking at the rest.
+    /// One after the other, each from the same events, of which it finds its own without looking at
+    /// the rest.
     #[test]
     fn each_watcher_is_told_its_own_in_order() {
         let mut all = watchers(&[("a", "", 5), ("a", "c", 5), ("", "\0", 7), ("x", "", 5)]);

@@ -1,5 +1,5 @@
-//! An image of the store in memory while commands go on: what they overwrite before the image has passed it is kept;
-//! nothing else is copied.
+//! An image of the store in memory while commands go on: what they overwrite before the image has
+//! passed it is kept; nothing else is copied.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -22,7 +22,8 @@ type Entries = BTreeMap<Box<[u8]>, Bytes>;
 pub(super) struct Image {
     /// The last key that it passed.
     passed: Option<Box<[u8]>>,
-    /// What stood where something else stands now, as far as the image has not passed it; `None`: nothing did.
+    /// What stood where something else stands now, as far as the image has not passed it; `None`:
+    /// nothing did.
     kept: BTreeMap<Box<[u8]>, Option<Bytes>>,
     kept_bytes: usize,
     /// Most bytes that may be kept.

@@ -178,7 +178,8 @@ fn a_watcher_begins_in_the_past_if_that_is_still_known() {
     });
 }
 
-/// More than any queue holds, while nobody reads: nothing is lost, told twice or out of order, at any node.
+/// More than any queue holds, while nobody reads: nothing is lost, told twice or out of order, at
+/// any node.
 #[test]
 fn a_slow_watcher_misses_nothing_and_stops_nobody() {
     const PUTS: usize = 3000;

@@ -176,7 +176,8 @@ fn revision(main: i64, sub: usize) -> Vec<u8> {
     [&main.to_be_bytes()[..], b"_", &(sub as u64).to_be_bytes()].concat()
 }
 
-/// What etcd would hold that went through the same, and compacted at a revision, if it did. Nothing may be compacted of the service.
+/// What etcd would hold that went through the same, and compacted at a revision, if it did. Nothing
+/// may be compacted of the service.
 pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
     let events = events(service);
     let (mut last, mut sub) = (0, 0);
@@ -188,7 +189,8 @@ pub fn buckets(service: &Service, compacted: Option<i64>) -> Buckets {
         changes.push((last, sub, event.r#type == 1, kv));
     }
     if let Some(at) = compacted {
-        // Of what is not behind the revision, the newest of each key stays, unless it is a deletion.
+        // Of what is not behind the revision, the newest of each key stays, unless it is a
+        // deletion.
         let mut seen = BTreeSet::new();
         let mut keep: Vec<_> = changes
             .iter()

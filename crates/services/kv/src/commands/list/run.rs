@@ -1,7 +1,8 @@
 //! Lists: what every node does.
 //!
-//! Elements stand at places without a gap, from the header's first one on; a place is the name of a row. So both ends
-//! and every index are found at once, and what changes the middle moves the shorter side.
+//! Elements stand at places without a gap, from the header's first one on; a place is the name of a
+//! row. So both ends and every index are found at once, and what changes the middle moves the
+//! shorter side.
 
 use std::ops::ControlFlow;
 
@@ -113,8 +114,9 @@ impl Change<'_, '_> {
         values
     }
 
-    /// Puts these in the place of the elements from one number up to another. What stands on the shorter side of them
-    /// is among them, so the other side stays where it is: the left end moves if `left`, otherwise the right one.
+    /// Puts these in the place of the elements from one number up to another. What stands on the
+    /// shorter side of them is among them, so the other side stays where it is: the left end moves
+    /// if `left`, otherwise the right one.
     fn replace(&mut self, from: u64, to: u64, old: &[Vec<u8>], new: &[&[u8]], left: bool) {
         let first = self.header.first;
         for (number, value) in (from..to).zip(old) {
@@ -272,7 +274,8 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Takes up to so many elements from an end into a reply; an error in their place if that would be too large.
+/// Takes up to so many elements from an end into a reply; an error in their place if that would be
+/// too large.
 fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     let most = most.min(list.header.count);
     let (mut items, mut lengths) = (Items::default(), Vec::new());
@@ -350,8 +353,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Key and elements as LMPOP tells them, or without a count key and element as BLPOP does; `false`: the list is absent,
-/// and nothing is said.
+/// Key and elements as LMPOP tells them, or without a count key and element as BLPOP does; `false`:
+/// the list is absent, and nothing is said.
 pub(in crate::commands) fn pop_from(
     key: Key<'_>,
     end: End,
@@ -571,7 +574,8 @@ pub(super) fn transfer(
     Ok(())
 }
 
-/// Moves an element from an end of a list to an end of another; `false`: the first is absent, and nothing is said.
+/// Moves an element from an end of a list to an end of another; `false`: the first is absent, and
+/// nothing is said.
 pub(in crate::commands) fn move_from(
     (source, taken): (Key<'_>, End),
     (target, put): (Key<'_>, End),

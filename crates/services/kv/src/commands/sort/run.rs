@@ -1,5 +1,5 @@
-//! Sorting: what every node does. The order is that of bytes and of IEEE 754, and of equals the one that came first in
-//! the collection comes first, so it is the same everywhere.
+//! Sorting: what every node does. The order is that of bytes and of IEEE 754, and of equals the one
+//! that came first in the collection comes first, so it is the same everywhere.
 
 use std::{borrow::Cow, cmp::Ordering, ops::ControlFlow};
 

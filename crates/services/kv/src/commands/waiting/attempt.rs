@@ -1,4 +1,5 @@
-//! One attempt to take an element: what every node does for a command that waits, each time that it is tried.
+//! One attempt to take an element: what every node does for a command that waits, each time that it
+//! is tried.
 
 use crate::{
     commands::{
@@ -91,7 +92,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Takes from the first key that has something and whose turn it is; `false`: there is none, and nothing is said.
+    /// Takes from the first key that has something and whose turn it is; `false`: there is none,
+    /// and nothing is said.
     pub(super) fn run(
         &self,
         state: &mut Writing<'_>,

@@ -1,7 +1,9 @@
-//! Commands that wait for an element: what clients can ask for, and how that is written into commands.
+//! Commands that wait for an element: what clients can ask for, and how that is written into
+//! commands.
 //!
-//! Each is an [`Attempt`] with a time to wait. As it stands it is one attempt, which is what happens between MULTI and
-//! EXEC and within sessions; a front wraps it into [`Op::Await`] to get a place in line (`docs/decisions/0023`).
+//! Each is an [`Attempt`] with a time to wait. As it stands it is one attempt, which is what
+//! happens between MULTI and EXEC and within sessions; a front wraps it into [`Op::Await`] to get a
+//! place in line (`docs/decisions/0023`).
 
 mod attempt;
 mod run;
@@ -147,7 +149,8 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// How long an encoded command lets its client wait, in milliseconds; 0: without end. `None`: it is no such command.
+/// How long an encoded command lets its client wait, in milliseconds; 0: without end. `None`: it is
+/// no such command.
 pub fn waits_ms(command: &[u8]) -> Option<u64> {
     parts(command).ok().map(|(ms, _)| ms)
 }

@@ -57,13 +57,15 @@ pub fn encode_depose(seen: Seen, out: &mut Encoder<'_>) {
     out.count(seen.number).word(seen.version.slot).count(seen.version.index.into());
 }
 
-/// Asks what has come for the clients of a front, from a key on; with `all`, who of them is in line, too.
+/// Asks what has come for the clients of a front, from a key on; with `all`, who of them is in
+/// line, too.
 pub fn encode_look(owner: Owner, all: bool, from: &[u8], out: &mut Encoder<'_>) {
     write_owner(Op::Look, owner, out);
     out.byte(u8::from(all)).bytes(from);
 }
 
-/// A client of another node for whom something has come, and the command that it last gave a sign with.
+/// A client of another node for whom something has come, and the command that it last gave a sign
+/// with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
     /// Whose client.
@@ -147,7 +149,8 @@ pub(crate) fn elements(store: &dyn Store, key: &[u8]) -> Option<(Kind, u64)> {
     Some((entry.kind, Header::from_bytes(&entry.value)?.count))
 }
 
-/// Whether a client that got in line then may take from a key: there is one more than those before it take.
+/// Whether a client that got in line then may take from a key: there is one more than those before
+/// it take.
 fn has_turn(state: &Writing<'_>, since: Version, key: Key<'_>) -> bool {
     let found = elements(state.store, key.bytes());
     found.is_some_and(|(kind, count)| state.waits.has_turn(since, key.bytes(), kind, count))

@@ -1,4 +1,5 @@
-//! Unions, intersections and differences of sorted sets, and of sets, whose members then have the score 1.
+//! Unions, intersections and differences of sorted sets, and of sets, whose members then have the
+//! score 1.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 

@@ -239,7 +239,8 @@ impl<'a> Range<'a> {
 }
 
 impl View<'_> {
-    /// How many members are before this row of the order; `None`: the store would have to walk to it.
+    /// How many members are before this row of the order; `None`: the store would have to walk to
+    /// it.
     pub(super) fn rank(&self, row: &[u8]) -> Option<u64> {
         let rank = |row: &[u8]| self.store.rank(self.header.id, row);
         Some(rank(row)?.saturating_sub(rank(&[ORDER])?))
@@ -308,8 +309,8 @@ pub(in crate::commands) fn all(view: &View<'_>, back: bool, visit: &mut Visit<'_
     in_order(view, &[ORDER], &[ORDER + 1], back, visit);
 }
 
-/// Members from one rank up to another, the highest first if `back`, when ranks count from there, too. Where the store has
-/// to walk to the first one, it does so from the nearer end.
+/// Members from one rank up to another, the highest first if `back`, when ranks count from there,
+/// too. Where the store has to walk to the first one, it does so from the nearer end.
 fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Visit<'_>) {
     let (wanted, from_end) = (behind - first, view.count().saturating_sub(first));
     let (mut from, mut to, mut skipped) = (vec![ORDER], vec![ORDER + 1], first);
@@ -345,8 +346,8 @@ fn by_rank(view: &View<'_>, first: u64, behind: u64, back: bool, visit: &mut Vis
     });
 }
 
-/// The rows of members from one name to another. Redis promises something only where all scores are the same; `None`: they
-/// are not, and all names have to be compared.
+/// The rows of members from one name to another. Redis promises something only where all scores are
+/// the same; `None`: they are not, and all names have to be compared.
 fn by_name(view: &View<'_>, least: Name<'_>, most: Name<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut ends = [None, None];
     for (end, back) in ends.iter_mut().zip([false, true]) {
@@ -391,8 +392,8 @@ pub(super) struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`, of which the name of the command may
-    /// have said something.
+    /// `start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`, of which the name of
+    /// the command may have said something.
     pub(super) fn parse(
         r: &Request<'a>,
         from: usize,

@@ -1,4 +1,5 @@
-//! AUTH and ACL: who a connection is. Passwords are checked by another thread; what comes behind waits until that is done.
+//! AUTH and ACL: who a connection is. Passwords are checked by another thread; what comes behind
+//! waits until that is done.
 
 use quorate_access::{Claim, Claimed, Name, NotChecked, Role, name::DEFAULT};
 use quorate_replica::front::Requests;

@@ -115,7 +115,8 @@ impl Connection {
         }
     }
 
-    /// `QUORATE CLASS`: says when writes of this connection are answered, or chooses it ([class-2]).
+    /// `QUORATE CLASS`: says when writes of this connection are answered, or chooses it
+    /// ([class-2]).
     fn class(&mut self, word: &[u8], shared: &mut Shared, requests: &dyn Requests) {
         let lasting = match &*word.to_ascii_lowercase() {
             b"" => {

@@ -95,7 +95,8 @@ impl Changes {
         Some(row.as_deref())
     }
 
-    /// No key names this collection any more: its rows are removed from the tree after this has come there.
+    /// No key names this collection any more: its rows are removed from the tree after this has
+    /// come there.
     pub(super) fn end(&mut self, id: Id) {
         self.held += ENTRY_BYTES;
         self.written += ENTRY_BYTES;

@@ -27,8 +27,8 @@ pub enum Failure {
     /// The disk failed; it may recover.
     #[error("{0}")]
     Disk(#[source] io::Error),
-    /// The library takes no more writes: one of its own failed, or one of its threads panicked. It may
-    /// do better when it is opened again.
+    /// The library takes no more writes: one of its own failed, or one of its threads panicked. It
+    /// may do better when it is opened again.
     #[error("an earlier write, or one in the background, failed")]
     Poisoned,
     /// What was written just now is damaged: so the disk is what failed.
@@ -107,11 +107,13 @@ pub(super) fn catches_panics() {
     PANICS_ARE_CAUGHT.set(true);
 }
 
-/// Whether the store gets over a panic of the thread that calls this: for who ends the process at others.
+/// Whether the store gets over a panic of the thread that calls this: for who ends the process at
+/// others.
 ///
-/// A panic of one of the library's threads reaches the store as [`Failure::Poisoned`], with the next
-/// write. But a hook for panics decides before that, on the thread that panics, and the library starts
-/// its threads itself, without a word to us: their name is all there is to know them by.
+/// A panic of one of the library's threads reaches the store as [`Failure::Poisoned`], with the
+/// next write. But a hook for panics decides before that, on the thread that panics, and the
+/// library starts its threads itself, without a word to us: their name is all there is to know them
+/// by.
 pub fn gets_over_panics_here() -> bool {
     const LIBRARY_THREAD: &str = "fjall:worker";
     PANICS_ARE_CAUGHT.get() || thread::current().name() == Some(LIBRARY_THREAD)

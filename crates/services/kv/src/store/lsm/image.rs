@@ -1,5 +1,5 @@
-//! An image of the store on disk: the tree as it was, by the library's own snapshot, and the layers that
-//! were above it then.
+//! An image of the store on disk: the tree as it was, by the library's own snapshot, and the layers
+//! that were above it then.
 
 use std::{borrow::Cow, cell::OnceCell, collections::VecDeque, ops::Bound, sync::Arc};
 
@@ -21,8 +21,8 @@ use crate::store::{
 /// An entry of the tree, or why it cannot be read.
 type Read = Result<(Slice, Slice), Failure>;
 
-/// Entries of the tree in their order, of which some were read and not passed yet. To find a place in the tree anew
-/// reads a good deal of it.
+/// Entries of the tree in their order, of which some were read and not passed yet. To find a place
+/// in the tree anew reads a good deal of it.
 struct Stored {
     fresh: Box<dyn Iterator<Item = Read> + Send>,
     ahead: VecDeque<(Slice, Slice)>,

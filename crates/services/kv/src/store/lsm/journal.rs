@@ -3,9 +3,9 @@
 //! Read in fjall 3.1: a batch is a start with its number of items, the items, and an end with a
 //! checksum of the items. At a start the library reads the journals, and drops a last batch without
 //! an end by itself; but a batch that has its end and not all between, which a loss of power can
-//! leave in what was not synced, is an error to it. All but the newest journal were synced as a whole
-//! before the next one was begun, so only the newest can have such a tail; whatever comes before a
-//! sync is whole there. Whole batches of it are exactly the ones that are read here.
+//! leave in what was not synced, is an error to it. All but the newest journal were synced as a
+//! whole before the next one was begun, so only the newest can have such a tail; whatever comes
+//! before a sync is whole there. Whole batches of it are exactly the ones that are read here.
 
 use std::{
     fs::{self, File, OpenOptions},

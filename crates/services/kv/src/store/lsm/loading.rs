@@ -1,9 +1,9 @@
 //! A load: keys of another store go into the tree under a generation of their own, unseen, and one
 //! last unit makes them the state.
 //!
-//! Until that unit is in the tree it says what it said before: so after a crash the store is where it
-//! was, and what was loaded is removed. The generation is marked as used with the first keys of it,
-//! so nothing else ever begins in what a crash left of it.
+//! Until that unit is in the tree it says what it said before: so after a crash the store is where
+//! it was, and what was loaded is removed. The generation is marked as used with the first keys of
+//! it, so nothing else ever begins in what a crash left of it.
 
 use std::{collections::BTreeSet, mem, sync::Arc};
 

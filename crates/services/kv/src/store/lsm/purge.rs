@@ -1,5 +1,6 @@
-//! The removal of generations that FLUSHALL or a load ended, of what a load left that came to nothing, and of the
-//! rows of collections that ended: little by little, and nobody sees them, so it needs no atomicity.
+//! The removal of generations that FLUSHALL or a load ended, of what a load left that came to
+//! nothing, and of the rows of collections that ended: little by little, and nobody sees them, so
+//! it needs no atomicity.
 
 use std::sync::{
     Arc,
@@ -28,8 +29,8 @@ pub(super) struct Purge {
     purged_below: Arc<AtomicU64>,
     /// Collections of the present generation may have ended.
     ended: bool,
-    /// Where to look for the next of them, and in the middle of one for its next rows: what was removed stands in the
-    /// way for a while.
+    /// Where to look for the next of them, and in the middle of one for its next rows: what was
+    /// removed stands in the way for a while.
     ended_from: Vec<u8>,
     rows_from: Vec<u8>,
     /// What is to be removed cannot be read.
@@ -74,8 +75,8 @@ impl Purge {
         self.left.is_none() && self.purged_below.load(Ordering::Acquire) >= self.below
     }
 
-    /// Generations below this one have ended by now. What ended since the last time lies before where
-    /// it goes on, too.
+    /// Generations below this one have ended by now. What ended since the last time lies before
+    /// where it goes on, too.
     pub(super) fn begin(&mut self, below: u64, ended: bool) {
         if ended || self.below != below {
             self.look_for_ended();

@@ -1,5 +1,5 @@
-//! A store of which files are damaged is built anew: set aside when what replaces it is on this node's disk ([scrub-8]),
-//! and removed when the new one is as far, and synced.
+//! A store of which files are damaged is built anew: set aside when what replaces it is on this
+//! node's disk ([scrub-8]), and removed when the new one is as far, and synced.
 //!
 //! Until then the old folder is there for a person, whatever becomes of the new one.
 
@@ -89,7 +89,8 @@ impl LsmStore {
     }
 }
 
-/// Whether the folder can be set aside: it is not a file system of its own, and something can be made beside it.
+/// Whether the folder can be set aside: it is not a file system of its own, and something can be
+/// made beside it.
 fn may_be_renamed(folder: &Path) -> io::Result<()> {
     let parent = match folder.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

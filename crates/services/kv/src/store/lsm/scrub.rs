@@ -1,8 +1,10 @@
-//! All files of the tree are read by a thread of their own, against the checksums that were made when they were written.
+//! All files of the tree are read by a thread of their own, against the checksums that were made
+//! when they were written.
 //!
-//! The thread holds no handle of the tree, which may be opened again meanwhile: what it finds is a suspicion, as
-//! compaction removes files all the time. The owner looks whether the tree still has the file, and only then it is damage.
-//! Nothing is set aside for it here: the store serves on until a snapshot is there to build it anew from (`renewal`).
+//! The thread holds no handle of the tree, which may be opened again meanwhile: what it finds is a
+//! suspicion, as compaction removes files all the time. The owner looks whether the tree still has
+//! the file, and only then it is damage. Nothing is set aside for it here: the store serves on
+//! until a snapshot is there to build it anew from (`renewal`).
 
 use std::{
     fs::{File, OpenOptions},
@@ -148,8 +150,8 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether something in the background failed that damage would explain: compaction reads what nobody asked for, and the
-/// library does not say what it met.
+/// Whether something in the background failed that damage would explain: compaction reads what
+/// nobody asked for, and the library does not say what it met.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     failures: u32,
@@ -158,7 +160,8 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
-    /// It is looked into ever more seldom: a disk that takes nothing fails in the background, too, and damage is told once.
+    /// It is looked into ever more seldom: a disk that takes nothing fails in the background, too,
+    /// and damage is told once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.stands |= self.failures.is_power_of_two();

@@ -26,8 +26,8 @@ use super::{
 };
 use crate::store::{Of, Position};
 
-/// Tables in memory that may wait to be written before another unit goes in. From four on the library
-/// waits by itself, and forever if its threads have failed; each unit can add two.
+/// Tables in memory that may wait to be written before another unit goes in. From four on the
+/// library waits by itself, and forever if its threads have failed; each unit can add two.
 const WAITING_TABLES_MAX: usize = 1;
 /// The same of runs of tables on disk; the library waits from thirty on.
 const RUNS_MAX: usize = 20;
@@ -35,7 +35,8 @@ const RUNS_MAX: usize = 20;
 const FILES_MIN: usize = 10;
 /// Values of this size and more lie apart from their keys.
 const APART_BYTES: u32 = 512;
-/// A file of values is written again when this part of it is dead, and it is among the older ones: this part of them.
+/// A file of values is written again when this part of it is dead, and it is among the older ones:
+/// this part of them.
 const DEAD_PART: f32 = 0.5;
 const OLD_PART: f32 = 0.5;
 /// In every folder that is a whole tree.
@@ -79,8 +80,8 @@ pub(super) struct Opened {
 }
 
 impl Tree {
-    /// Opens the tree there, or starts one. What a loss of power left behind the journal's last whole
-    /// batch is cut off; a tree that is damaged otherwise, or `distrusted`, is set aside.
+    /// Opens the tree there, or starts one. What a loss of power left behind the journal's last
+    /// whole batch is cut off; a tree that is damaged otherwise, or `distrusted`, is set aside.
     pub(super) fn open(home: &Home, distrusted: Option<&str>) -> Result<Opened, Failure> {
         let path = &home.path;
         let damage = match distrusted {
@@ -354,15 +355,17 @@ impl Past {
     }
 }
 
-/// How a new tree is kept; one that is there stays as it was made. Values lie in files of their own: compaction moves
-/// keys, and a value only when half of its file is dead ([decision 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
+/// How a new tree is kept; one that is there stays as it was made. Values lie in files of their
+/// own: compaction moves keys, and a value only when half of its file is dead ([decision
+/// 20](../../../../../../docs/decisions/0020-values-lie-apart.md)).
 fn options() -> KeyspaceCreateOptions {
     let values = KvSeparationOptions::default()
         .separation_threshold(APART_BYTES)
         .staleness_threshold(DEAD_PART)
         .age_cutoff(OLD_PART);
-    // A table of small rows has a filter and an index of megabytes. Below the first level, where they are not held in
-    // memory, they lie in parts: a look-up reads the part that it needs, and never all of it for one row.
+    // A table of small rows has a filter and an index of megabytes. Below the first level, where
+    // they are not held in memory, they lie in parts: a look-up reads the part that it needs, and
+    // never all of it for one row.
     let in_parts = PartitioningPolicy::new([false, true]);
     KeyspaceCreateOptions::default()
         .filter_block_partitioning_policy(in_parts.clone())
@@ -395,9 +398,10 @@ fn recover(
     Ok(opened.map_err(stopped)??)
 }
 
-/// [store-1] Read in fjall 3.1: it flushes the folders in which it makes files, but not the one in which it makes the
-/// folder of a keyspace, nor the one in which the tree is. After a loss of power either could be gone with all that was
-/// synced below it, and nothing would be damaged. What an earlier process made and could not flush is flushed now.
+/// [store-1] Read in fjall 3.1: it flushes the folders in which it makes files, but not the one in
+/// which it makes the folder of a keyspace, nor the one in which the tree is. After a loss of power
+/// either could be gone with all that was synced below it, and nothing would be damaged. What an
+/// earlier process made and could not flush is flushed now.
 fn sync_names(path: &Path, disk: &dyn Disk) -> io::Result<()> {
     disk.sync_names(&path.join(KEYSPACES))?;
     disk.sync_names(path)?;

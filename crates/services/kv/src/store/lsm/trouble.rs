@@ -118,8 +118,8 @@ impl LsmStore {
         (self.state, self.sent) = (state, state);
         self.newest_generation = newest_generation;
         self.collections |= has_rows;
-        // The library syncs its journal before it reads it. After a failure that says little of what
-        // was written before: some systems then take for written what is not.
+        // The library syncs its journal before it reads it. After a failure that says little of
+        // what was written before: some systems then take for written what is not.
         self.synced = Some(match self.synced {
             None => state.applied_to,
             Some(synced) => synced.min(state.applied_to),

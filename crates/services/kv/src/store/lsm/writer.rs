@@ -412,7 +412,8 @@ impl Work {
         })
     }
 
-    /// Room runs out before the tree notices: a tree that has met a full disk has to be opened again.
+    /// Room runs out before the tree notices: a tree that has met a full disk has to be opened
+    /// again.
     fn wait_for_room(&self, bytes: u64) -> Result<(), Break> {
         let mut said = String::new();
         while let Some(why) = self.lacks_room(bytes) {

@@ -1,8 +1,10 @@
-//! Names and values of rows: short ones lie in place, so that the search for a row follows no pointer.
+//! Names and values of rows: short ones lie in place, so that the search for a row follows no
+//! pointer.
 
 use std::cmp::Ordering;
 
-/// Most bytes in place: with length and tag four words, so that a row is as long as a line of the cache.
+/// Most bytes in place: with length and tag four words, so that a row is as long as a line of the
+/// cache.
 const SHORT: usize = 30;
 
 /// A name or a value.
@@ -94,8 +96,8 @@ fn word(bytes: &[u8; SHORT], from: usize) -> u64 {
     u64::from_be_bytes(word)
 }
 
-/// What decides where the first eight bytes are alike: the others, and then the length, as one text may be the other
-/// with zeros behind it.
+/// What decides where the first eight bytes are alike: the others, and then the length, as one text
+/// may be the other with zeros behind it.
 fn rest(len: u8, bytes: &[u8; SHORT]) -> [u64; 3] {
     let mut last = [0; 8];
     last[..SHORT - 24].copy_from_slice(&bytes[24..]);

@@ -1,7 +1,8 @@
-//! Rows in the order of their names, and how many come before each: a B-tree whose nodes count what is below them.
+//! Rows in the order of their names, and how many come before each: a B-tree whose nodes count what
+//! is below them.
 //!
-//! The standard library's tree has no counts, so the row with a number would be found by walking to it. This one finds it,
-//! and the number of a row, on one way from the root.
+//! The standard library's tree has no counts, so the row with a number would be found by walking to
+//! it. This one finds it, and the number of a row, on one way from the root.
 
 use super::text::{Sought, Text};
 
@@ -213,7 +214,8 @@ impl Node {
         Put::Added((self.rows.len() > MOST).then(|| self.split()))
     }
 
-    /// Gives its second half away. What stays keeps no room: names that only grow never come back to it.
+    /// Gives its second half away. What stays keeps no room: names that only grow never come back
+    /// to it.
     fn split(&mut self) -> Split {
         let right = self.rows.split_off(FEWEST + 1);
         let middle = self.rows.pop().expect("more rows than a node has at most");

@@ -4,7 +4,8 @@ mod check;
 
 use crate::driver::{self, Seed};
 
-/// What clients send, and some of what they should not: a name, the length of the pieces, the bytes.
+/// What clients send, and some of what they should not: a name, the length of the pieces, the
+/// bytes.
 const REQUESTS: [(&str, u8, &[u8]); 30] = [
     ("ping", 255, b"*1\r\n$4\r\nPING\r\n"),
     ("set", 6, b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n"),

@@ -1,5 +1,5 @@
-//! Random programs: both stores and the reference give equal replies, and the stores equal digests, through images and
-//! restarts of all kinds.
+//! Random programs: both stores and the reference give equal replies, and the stores equal digests,
+//! through images and restarts of all kinds.
 
 use std::{mem, path::PathBuf};
 
@@ -174,7 +174,8 @@ fn any(random: &mut Random) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Replies whose elements are in no order, one element or pair after the other in the order of names.
+/// Replies whose elements are in no order, one element or pair after the other in the order of
+/// names.
 fn without_order(name: &str, reply: &str) -> String {
     let pairs = matches!(name, "HGETALL");
     let unordered =
@@ -262,7 +263,8 @@ impl Pair {
         before.map_or(0, |(_, ms)| *ms)
     }
 
-    /// The store on disk is opened again, as it was left or as a kill leaves it; the log replays what it lacks.
+    /// The store on disk is opened again, as it was left or as a kill leaves it; the log replays
+    /// what it lacks.
     fn restart(&mut self, killed: bool) {
         let empty = Service::new(Box::new(MemoryStore::new()));
         if killed {
@@ -288,7 +290,8 @@ impl Pair {
         self.check_digests();
     }
 
-    /// An image of each store, taken while commands go on, is the same, and each goes into the other one.
+    /// An image of each store, taken while commands go on, is the same, and each goes into the
+    /// other one.
     fn exchange(&mut self, random: &mut Random, of: usize, trace: &dyn Fn() -> String) {
         let digest = self.nodes[0].world.service.digest();
         let at = Slot(self.nodes[0].world.slot);

@@ -1,4 +1,5 @@
-//! Deadlines of single fields of hashes: replies as in Redis 7.4, and what has ended exists for nobody ([time-2]).
+//! Deadlines of single fields of hashes: replies as in Redis 7.4, and what has ended exists for
+//! nobody ([time-2]).
 
 use quorate_core::slot::Slot;
 use quorate_kv::{

@@ -1,4 +1,5 @@
-//! Bits of strings, hashes, lists, sets and sorted sets: each command with its edges, and all of them against a reference.
+//! Bits of strings, hashes, lists, sets and sorted sets: each command with its edges, and all of
+//! them against a reference.
 
 mod bits;
 mod differential;

@@ -101,8 +101,8 @@ fn until_entries(store: &LsmStore, most: usize) {
     until("rows are removed", || (store.stored_entries() <= most).then_some(()));
 }
 
-/// To delete a key of many rows takes no longer than to delete one; what is left of it goes by itself, also after a
-/// restart.
+/// To delete a key of many rows takes no longer than to delete one; what is left of it goes by
+/// itself, also after a restart.
 #[test]
 fn rows_that_no_key_names_are_removed_from_the_disk() {
     const ROWS: u64 = 5000;
@@ -143,8 +143,8 @@ fn rows_that_no_key_names_are_removed_from_the_disk() {
     assert_eq!(rows(&store, id(3), Span::ALL).len(), 0);
 }
 
-/// An image has each row as it was when the image was begun, wherever it is when the row changes or its collection ends,
-/// is renamed, or all keys go.
+/// An image has each row as it was when the image was begun, wherever it is when the row changes or
+/// its collection ends, is renamed, or all keys go.
 #[test]
 fn images_have_rows_as_they_were() {
     for seed in 0..10 {

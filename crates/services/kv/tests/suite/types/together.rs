@@ -207,7 +207,8 @@ fn large_copies_are_refused_whole() {
     assert_eq!(node.say(client, "PEXPIRE i 1000"), ":1|");
 }
 
-/// What a reply may have bounds what is copied for it, in a transaction too, where every node executes it.
+/// What a reply may have bounds what is copied for it, in a transaction too, where every node
+/// executes it.
 #[test]
 fn draws_and_combinations_of_what_is_large_end_in_time() {
     let long = "x".repeat(60_000);

@@ -106,7 +106,8 @@ impl Group {
         true
     }
 
-    /// The command that a node asked for first is in the log and executed, and the node does not hear of it.
+    /// The command that a node asked for first is in the log and executed, and the node does not
+    /// hear of it.
     pub(crate) fn lose_reply(&mut self, node: usize) {
         assert!(self.step(node));
         let told = &mut self.nodes[node].world.told;

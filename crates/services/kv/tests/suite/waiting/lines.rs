@@ -114,8 +114,8 @@ fn a_withdrawal_that_is_lost_is_made_up_for() {
     );
 }
 
-/// Nothing is lost with a node: what has come for its clients is there still, and goes to others once it is clear that
-/// the node does not claim it.
+/// Nothing is lost with a node: what has come for its clients is there still, and goes to others
+/// once it is clear that the node does not claim it.
 #[test]
 fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     let mut group = Group::memory(3);
@@ -139,7 +139,8 @@ fn the_clients_of_a_dead_node_are_removed_from_the_line() {
     assert_eq!(group.say(other, "BLPOP k 0"), "*2|$1|k|$1|b|", "nobody is left");
 }
 
-/// A node that was taken for dead and is not: its clients get in line again, and lose nothing but their places.
+/// A node that was taken for dead and is not: its clients get in line again, and lose nothing but
+/// their places.
 #[test]
 fn a_node_that_was_slow_gets_its_clients_in_line_again() {
     let mut group = Group::memory(2);
@@ -320,7 +321,8 @@ fn the_line_survives_snapshots_and_restarts() {
     let (slot, meta) = service.recovered();
     assert_eq!((slot.0, service.digest()), (at, digest));
     assert_eq!(meta, [], "the replica is not given what is not its own");
-    // The node on the disk is killed and started again: its one client is gone, the others' places are not.
+    // The node on the disk is killed and started again: its one client is gone, the others' places
+    // are not.
     group.nodes.pop();
     let mut world = open();
     assert_eq!(world.service.digest(), digest);
@@ -337,9 +339,10 @@ fn the_line_survives_snapshots_and_restarts() {
     assert_eq!(group.take(waiters[2]), "*2|$1|k|$1|b|");
 }
 
-/// Many clients at two nodes take from a queue, in any order of events; some vanish, some give up. Each element is told
-/// to one client at most, none disappears but with a client that vanished in the middle of a claim, and of two clients
-/// in line with nobody else taking anything the first one is served first.
+/// Many clients at two nodes take from a queue, in any order of events; some vanish, some give up.
+/// Each element is told to one client at most, none disappears but with a client that vanished in
+/// the middle of a claim, and of two clients in line with nobody else taking anything the first one
+/// is served first.
 #[test]
 fn a_queue_with_several_waiting_clients_is_exactly_once() {
     for seed in 1..=40 {

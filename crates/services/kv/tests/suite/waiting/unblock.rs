@@ -56,7 +56,8 @@ fn a_wait_ends_with_nothing_or_with_an_error_and_what_comes_goes_to_the_next() {
     }
 }
 
-/// A client that waits at node 0, whose claim is sent and not executed; and one that has asked to end its wait.
+/// A client that waits at node 0, whose claim is sent and not executed; and one that has asked to
+/// end its wait.
 fn claiming() -> (Group, [Client; 3]) {
     let mut group = Group::memory(2);
     let (waits, other, away) = (group.connect(0), group.connect(0), group.connect(1));

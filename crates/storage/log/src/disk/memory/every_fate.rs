@@ -1,4 +1,5 @@
-//! Every way in which a crash can end for what is in flight, for tests that leave nothing to chance.
+//! Every way in which a crash can end for what is in flight, for tests that leave nothing to
+//! chance.
 
 use super::Fates;
 

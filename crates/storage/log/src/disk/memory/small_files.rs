@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Fates;
 
-/// The folder, a step at a time. A file that was renamed is in doubt until the folder is synced, also
-/// after a crash: it can be read, and be the old one again when power fails.
+/// The folder, a step at a time. A file that was renamed is in doubt until the folder is synced,
+/// also after a crash: it can be read, and be the old one again when power fails.
 ///
 /// Temporary files are not kept: nobody reads them, and the next change begins with a new one.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,5 @@
-//! What the disk in memory holds: the bytes of its files, and which of them a crash may still change.
+//! What the disk in memory holds: the bytes of its files, and which of them a crash may still
+//! change.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +47,8 @@ impl Stored {
         self.files.remove(&file).is_some()
     }
 
-    /// The file has another name from now on, and what is in doubt of it stays so. A file that had the
-    /// name is gone.
+    /// The file has another name from now on, and what is in doubt of it stays so. A file that had
+    /// the name is gone.
     pub(super) fn rename(&mut self, from: FileId, to: FileId) {
         if !self.files.contains_key(&from) {
             return;
@@ -74,8 +75,8 @@ impl Stored {
         self.renames.retain(|(to, _)| to.family != family);
     }
 
-    /// A crash undoes what was renamed last, or keeps it, and then all before it: the folder is changed
-    /// in order.
+    /// A crash undoes what was renamed last, or keeps it, and then all before it: the folder is
+    /// changed in order.
     fn settle_names(&mut self, fates: &mut dyn Fates) {
         while let Some((to, from)) = self.renames.last().copied() {
             if fates.choose(2) == 1 {
@@ -165,8 +166,8 @@ impl Stored {
         });
     }
 
-    /// Writes what the next crash may lose: some sectors of it, or all of it if durability was to come
-    /// `later`.
+    /// Writes what the next crash may lose: some sectors of it, or all of it if durability was to
+    /// come `later`.
     pub(super) fn write_in_doubt(&mut self, at: Position, bytes: &[u8], later: bool) {
         let old = self.read(at, bytes.len());
         self.write(at, bytes);

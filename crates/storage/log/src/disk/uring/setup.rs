@@ -22,8 +22,8 @@ pub(crate) struct Parts {
     pub(super) shape: String,
 }
 
-/// Whether this kernel, and whoever bounds this process, gives a ring that can do all that is needed, whatever the
-/// folder: what kind of ring, with what memory known in advance.
+/// Whether this kernel, and whoever bounds this process, gives a ring that can do all that is
+/// needed, whatever the folder: what kind of ring, with what memory known in advance.
 ///
 /// # Errors
 /// There is none, or it lacks an operation.

@@ -6,8 +6,8 @@ use quorate_log::disk::{
 };
 use quorate_stream::store::{Layout, Store, StoreLimits};
 
-/// The small file names what is there, with its length, checksum and slot: what a broken program could have
-/// written.
+/// The small file names what is there, with its length, checksum and slot: what a broken program
+/// could have written.
 pub(crate) const SEALED: u8 = 1;
 
 pub(crate) const TINY: Layout =

@@ -128,7 +128,8 @@ fn a_first_file_that_cannot_be_made_is_made_later() {
     assert_eq!(shop.store.short(), None);
 }
 
-/// A checkpoint needs no room for what it cannot place, so a trim gives room even if nothing else does.
+/// A checkpoint needs no room for what it cannot place, so a trim gives room even if nothing else
+/// does.
 #[test]
 fn a_full_disk_takes_more_when_something_is_dropped() {
     let mut shop = Shop::new();
@@ -343,8 +344,8 @@ fn what_is_being_written_is_sound() {
     shop.expect(name(1), 4 * B, 2 * B + 10);
 }
 
-/// On a disk that takes no more files, only chunks that were dropped can be taken: not before the small file names
-/// the catalogue that lacks them ([trim-4]).
+/// On a disk that takes no more files, only chunks that were dropped can be taken: not before the
+/// small file names the catalogue that lacks them ([trim-4]).
 #[test]
 fn chunks_that_a_durable_catalogue_names_are_not_used_again() {
     let mut shop = Shop::new();

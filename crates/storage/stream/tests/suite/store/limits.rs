@@ -134,7 +134,8 @@ fn reads_are_bounded_until_they_are_taken() {
     shop.read(name(1), 0, 1).unwrap();
 }
 
-/// Gaps, ends that are not at a block, drops and checkpoints in between; never is a block written twice.
+/// Gaps, ends that are not at a block, drops and checkpoints in between; never is a block written
+/// twice.
 #[test]
 fn each_block_is_written_once() {
     let mut shop = Shop::new();
@@ -200,7 +201,8 @@ fn a_thousand_streams_rest_in_their_tails() {
     }
 }
 
-/// Streams that are each far from a unit share the memory: when it is short, whole blocks are written.
+/// Streams that are each far from a unit share the memory: when it is short, whole blocks are
+/// written.
 #[test]
 fn memory_is_bounded_however_many_streams_gather() {
     let mut shop = Shop::new();
@@ -246,7 +248,8 @@ fn what_is_forgotten_gives_its_memory_and_its_chunks_back() {
     shop.expect(name(3), 0, B);
 }
 
-/// A stream of which little is kept once had its files removed with each checkpoint, and others made in their place.
+/// A stream of which little is kept once had its files removed with each checkpoint, and others
+/// made in their place.
 #[test]
 fn a_stream_that_is_trimmed_as_it_grows_lives_in_the_same_files() {
     let mut shop = Shop::new();
@@ -302,8 +305,8 @@ fn the_layout_of_a_store_stays() {
     assert_eq!(refused.unwrap_err(), StoreError::Layout);
 }
 
-/// Once each start made another file while writes waited for the disk, whatever was free: a node that was killed
-/// again and again before a checkpoint ate its disk.
+/// Once each start made another file while writes waited for the disk, whatever was free: a node
+/// that was killed again and again before a checkpoint ate its disk.
 #[test]
 fn restarts_without_a_checkpoint_take_no_more_room() {
     let mut shop = Shop::new();

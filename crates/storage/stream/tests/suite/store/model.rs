@@ -1,5 +1,5 @@
-//! Whatever is done in whatever order, the store holds what a plain map holds; and after a crash what the map held
-//! when the last checkpoint began.
+//! Whatever is done in whatever order, the store holds what a plain map holds; and after a crash
+//! what the map held when the last checkpoint began.
 
 use quorate_core::dice::Dice;
 use quorate_core::slot::Slot;

@@ -1,5 +1,5 @@
-//! Units that are placed, and what records say of them: after a crash the store holds what the last checkpoint held,
-//! and what was said since.
+//! Units that are placed, and what records say of them: after a crash the store holds what the last
+//! checkpoint held, and what was said since.
 
 use quorate_core::dice::Dice;
 use quorate_core::{slot::Slot, value::StreamName};
@@ -157,7 +157,8 @@ impl Model {
         match dice.below(40) {
             0..14 => self.place(dice),
             14..17 => {
-                // The usual way, in the same chunks: of what is put a crash leaves what a checkpoint has.
+                // The usual way, in the same chunks: of what is put a crash leaves what a
+                // checkpoint has.
                 let stream = self.open[dice.index(3)];
                 let (position, length) = (dice.below(UNITS * UNIT), dice.below(3 * B));
                 self.shop.put(stream, position, length);
@@ -190,8 +191,8 @@ impl Model {
         self.look_at_checkpoint();
         let at = self.shop.store.checkpointed_to();
         assert_eq!(self.kept.0, at, "no checkpoint is lost");
-        // Of what was logged, nothing is needed that is older than the checkpoint; but a catalogue does not say where
-        // a stream ends within a block.
+        // Of what was logged, nothing is needed that is older than the checkpoint; but a catalogue
+        // does not say where a stream ends within a block.
         for (_, logged) in self.log.extract_if(.., |(slot, _)| *slot < at) {
             if let Logged::Closed(stream, end) = logged {
                 self.closed.push((stream, end));

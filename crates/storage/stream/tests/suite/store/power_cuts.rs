@@ -1,12 +1,14 @@
-//! The power goes at every moment of a run, with every way in which what is in flight may have ended: the store
-//! opens, with what its last checkpoint holds and no other bytes ([disk-7], [trim-4]).
+//! The power goes at every moment of a run, with every way in which what is in flight may have
+//! ended: the store opens, with what its last checkpoint holds and no other bytes ([disk-7],
+//! [trim-4]).
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::{EveryFate, Family, MemoryDisk, PendingKind, Source as _};
 
 use super::shop::{B, Plain, Shop, TINY, name};
 
-/// Ways of one crash that are tried one after the other. If there are more, so many are drawn besides.
+/// Ways of one crash that are tried one after the other. If there are more, so many are drawn
+/// besides.
 const FATES_MAX: usize = 40;
 
 /// A run, and what its checkpoints hold.
@@ -129,7 +131,8 @@ fn a_power_cut_leaves_what_the_last_checkpoint_holds() {
     run.put(&mut shop, 2, 50, 30);
     run.end_all(&mut shop);
     run.begin_checkpoint(&mut shop);
-    // What comes while it is made belongs to the next: here it completes blocks of which the catalogue has the head.
+    // What comes while it is made belongs to the next: here it completes blocks of which the
+    // catalogue has the head.
     run.put(&mut shop, 1, 2 * B + 100, 2 * B);
     run.put(&mut shop, 2, 0, 50);
     run.end_all(&mut shop);

@@ -1,6 +1,8 @@
-//! What commands of each type mean, written for clarity: one file per type, nothing is stored or encoded.
+//! What commands of each type mean, written for clarity: one file per type, nothing is stored or
+//! encoded.
 //!
-//! Replies are those of RESP2, with `|` for each line end. Elements without an order are in that of their names.
+//! Replies are those of RESP2, with `|` for each line end. Elements without an order are in that of
+//! their names.
 
 mod hash;
 mod list;
@@ -78,7 +80,8 @@ fn drawn(actual: &str) -> Vec<String> {
 }
 
 impl Model {
-    /// The reply to a command; what is left to chance is taken from the reply that somebody else gave.
+    /// The reply to a command; what is left to chance is taken from the reply that somebody else
+    /// gave.
     pub(crate) fn reply(&mut self, words: &[&str], now_ms: u64, actual: &str) -> String {
         let (name, rest) = words.split_first().unwrap();
         let answer = match *name {
