@@ -1,7 +1,7 @@
 //! Datagrams of a plane of packets.
 #![no_main]
 
-#[path = "../../crates/network/packets/tests/suite/fuzz/datagrams.rs"]
+#[path = "../../crates/transport/packets/tests/suite/fuzz/datagrams.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

@@ -5,7 +5,7 @@
 #[path = "../driver.rs"]
 mod driver;
 
-#[path = "../../crates/devices/conformance/tests/suite/fuzz/devices.rs"]
+#[path = "../../crates/proof/conformance/tests/suite/fuzz/devices.rs"]
 mod devices;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| devices::check(bytes));

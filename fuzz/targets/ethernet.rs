@@ -5,7 +5,7 @@
 #[path = "../driver.rs"]
 mod driver;
 
-#[path = "../../crates/network/packets/tests/suite/ethernet_fuzz/slots.rs"]
+#[path = "../../crates/transport/packets/tests/suite/ethernet_fuzz/slots.rs"]
 mod slots;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| slots::check(bytes));

@@ -1,7 +1,7 @@
 //! Frames of the log service, and what somebody answers when asked what he is.
 #![no_main]
 
-#[path = "../../crates/measure/bench/tests/suite/fuzz/check.rs"]
+#[path = "../../crates/proof/bench/tests/suite/fuzz/check.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

@@ -1,7 +1,7 @@
 //! Messages of LibPaxos3's programs.
 #![no_main]
 
-#[path = "../../crates/node/capi/tests/suite/fuzz/libpaxos/check.rs"]
+#[path = "../../crates/operate/capi/tests/suite/fuzz/libpaxos/check.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

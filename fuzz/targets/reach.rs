@@ -1,7 +1,7 @@
 //! What arrives where `quorate doctor` has a group counted.
 #![no_main]
 
-#[path = "../../crates/network/packets/tests/suite/fuzz/reach.rs"]
+#[path = "../../crates/transport/packets/tests/suite/fuzz/reach.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

@@ -5,7 +5,7 @@
 #[path = "../driver.rs"]
 mod driver;
 
-#[path = "../../crates/network/packets/tests/suite/fuzz/reassembly.rs"]
+#[path = "../../crates/transport/packets/tests/suite/fuzz/reassembly.rs"]
 mod check;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::check(bytes));

@@ -24,9 +24,9 @@ impl Home {
     /// The crate that has them, in `crates`.
     const fn folder(self) -> &'static str {
         match self {
-            Self::Model => "protocol/model",
-            Self::Sim => "protocol/sim",
-            Self::Devices => "devices/conformance",
+            Self::Model => "proof/model",
+            Self::Sim => "proof/sim",
+            Self::Devices => "proof/conformance",
         }
     }
 

@@ -19,19 +19,13 @@ const STORIES: [&str; 4] = [
 /// A newcomer opens at most as many files to follow one.
 const FILES_MAX: usize = 15;
 const GROUPS_MAX: usize = 8;
-const CRATES_MAX: usize = 25;
+const CRATES_MAX: usize = 28;
 /// Lines of the README.md of a group.
 const README_LINES_MAX: usize = 20;
-/// What measures or proves; whoever starts a node must not wait until it is built.
-const MEASURES: [&str; 4] =
-    ["quorate-bench", "quorate-conformance", "quorate-model", "quorate-sim"];
-/// The one crate with optional dependencies on those: the program `quorate-tools` is built by its
-/// feature `tools`.
-const MEASURING: &str = "quorate-cli";
 /// Test programs beside `suite`, by crate, for what belongs to a process as a whole: its one
 /// certificate for operators' addresses, and the limit of its file descriptors.
 const SECOND_PROGRAMS: [(&str, &str); 3] = [
-    ("crates/network/net", "descriptors"),
+    ("crates/node/net", "descriptors"),
     ("crates/operate/cli", "tls"),
     ("crates/storage/log", "descriptors"),
 ];
@@ -182,18 +176,34 @@ fn upward(order: &[String], crates: &[(String, Vec<(String, bool)>)]) -> Vec<Str
     faults
 }
 
-/// Dependencies on what measures or proves, but for the one exception.
-fn measuring(crates: &[(String, Vec<(String, bool)>)]) -> Vec<String> {
+/// Dependencies on a group that stands below in the table of groups.
+fn downward(
+    floors: &[String],
+    crates: &[(String, Vec<(String, bool)>)],
+    of: &[(String, String)],
+) -> Vec<String> {
+    let floor = |name: &String| {
+        let (_, folder) = of.iter().find(|(other, _)| other == name)?;
+        let group = folder.strip_prefix("crates/")?.split('/').next()?;
+        floors.iter().position(|floor| floor == group)
+    };
     let mut faults = Vec::new();
     for (name, dependencies) in crates {
-        for (on, optional) in dependencies {
-            let allowed = name == MEASURING && *optional;
-            if MEASURES.contains(&on.as_str()) && !allowed {
-                faults.push(format!("{name} waits for {on}"));
+        // Automation stands below all floors.
+        let Some(own) = floor(name) else { continue };
+        for (on, _) in dependencies {
+            if floor(on).is_none_or(|other| other > own) {
+                faults.push(format!("{name} depends on {on}, which is of a later floor"));
             }
         }
     }
     faults
+}
+
+/// Groups in the order of their table.
+fn floors(page: &str) -> Vec<String> {
+    let cells = rows(page, "Groups").filter_map(|row| link(row.strip_prefix("| ")?));
+    cells.map(|(shown, _, _)| shown.to_owned()).collect()
 }
 
 #[test]
@@ -215,7 +225,8 @@ fn the_table_of_crates_is_the_tree_in_order_of_dependencies() {
     assert_eq!(table.len(), folders.len(), "one row for each");
     let order: Vec<String> = table.into_iter().map(|(name, _)| name).collect();
     assert_eq!(upward(&order, &crates), Vec::<String>::new());
-    assert_eq!(measuring(&crates), Vec::<String>::new());
+    let folders: Vec<_> = folders.into_iter().collect();
+    assert_eq!(downward(&floors(&page()), &crates, &folders), Vec::<String>::new());
 }
 
 #[test]
@@ -292,8 +303,8 @@ fn a_wrong_dependency_is_seen() {
         found,
         [(name("quorate"), false), (name("quorate-sim"), true), (name("quorate-bench"), false)]
     );
-    let crates = [(name(MEASURING), found.clone()), (name("quorate-x"), found)];
-    let order = ["quorate", "quorate-cli", "quorate-sim", "quorate-bench", "quorate-x"];
+    let crates = [(name("quorate-cli"), found)];
+    let order = ["quorate", "quorate-cli", "quorate-sim", "quorate-bench"];
     assert_eq!(
         upward(&order.map(str::to_owned), &crates),
         [
@@ -301,14 +312,15 @@ fn a_wrong_dependency_is_seen() {
             "quorate-cli stands above quorate-bench, which it depends on"
         ]
     );
-    assert_eq!(upward(&[name("quorate-x")], &crates[1..]).len(), 3);
+    let of = ["node/quorate", "operate/cli", "operate/sim", "proof/bench"].map(|folder| {
+        let crate_name = folder.split_once('/').unwrap().1;
+        let crate_name = format!("quorate-{crate_name}").replace("quorate-quorate", "quorate");
+        (crate_name, format!("crates/{folder}"))
+    });
+    let floors = ["node", "operate", "proof"].map(str::to_owned);
     assert_eq!(
-        measuring(&crates),
-        [
-            "quorate-cli waits for quorate-bench",
-            "quorate-x waits for quorate-sim",
-            "quorate-x waits for quorate-bench"
-        ]
+        downward(&floors, &crates, &of),
+        ["quorate-cli depends on quorate-bench, which is of a later floor"]
     );
 }
 

@@ -28,7 +28,7 @@ const MADE_OF: [&str; 8] = [
     ":(glob)crates/*/*/src/**",
 ];
 /// The same of data that is compiled into it.
-const DATA: &str = "crates/measure/bench/papers";
+const DATA: &str = "crates/proof/bench/papers";
 /// Digits of a commit, in every clone as many.
 const DIGITS: &str = "--short=10";
 

@@ -1,8 +1,8 @@
 //! The command line: one file per subcommand.
 //!
-//! Two programs are made of it. `quorate` runs nodes and looks after them; it is built in a minute.
-//! `quorate-tools` (`src/tools`) has the commands that need the load generator, the simulator or
-//! the doctor's probes; `quorate` hands those over to it, so that people know one name.
+//! Two programs use it. `quorate` runs nodes and looks after them. `quorate-tools`
+//! (`proof/tools`) has the commands that need the load generator, the simulator or the doctor's
+//! probes; `quorate` hands those over to it, so that people know one name.
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -51,6 +51,10 @@ use output::{Exit, Output, Problem};
 pub use config::{FLUSH, address_argument, parse_flush};
 pub use proof::{Global, certificate, login, prove_by};
 pub use status::DEFAULT_ADMIN;
+
+/// Git commit of the source tree, with `+changes` if its files differed; `None` outside of a
+/// repository.
+pub const COMMIT: Option<&str> = option_env!("QUORATE_COMMIT");
 
 /// A replicated key-value store and byte streams, built on Paxos: it loses nothing that it
 /// acknowledged.

@@ -4,16 +4,13 @@
 
 mod alerts;
 mod backup;
-mod bench;
 mod classes;
 mod clients;
 mod commands;
-mod commit;
 mod common;
 mod cut_off;
 mod descriptors;
 mod devices;
-mod doctor;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod faults;
@@ -24,7 +21,6 @@ mod joining;
 mod kubernetes;
 mod leases;
 mod manager;
-mod manual;
 mod members;
 mod names;
 mod operate;
@@ -40,7 +36,5 @@ mod stream_backup;
 mod stream_kills;
 mod streams;
 mod top;
-mod tune;
 mod upgrade;
 mod users;
-mod wan;

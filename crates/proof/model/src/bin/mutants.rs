@@ -20,7 +20,7 @@ struct Workshop {
 }
 
 /// Those that change, and what they are made of and tested with.
-const COPIED: [&str; 4] = ["protocol/core", "protocol/model", "storage/log", "storage/stream"];
+const COPIED: [&str; 4] = ["protocol/core", "proof/model", "storage/log", "storage/stream"];
 
 impl Workshop {
     fn new() -> io::Result<Self> {

@@ -22,9 +22,16 @@ use quorate_testbed::{
 pub(crate) use rustix::process::Signal;
 use serde_json::Value as Json;
 
-/// The binary under test.
+/// The binary under test. Cargo names it to the tests of its own package alone; for those of
+/// `quorate-tools` it lies in the same folder, where `cargo test` of the workspace builds both.
 pub(crate) fn program() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_quorate"))
+    let own = option_env!("CARGO_BIN_EXE_quorate").map(PathBuf::from);
+    let program = own.unwrap_or_else(|| {
+        let tools = option_env!("CARGO_BIN_EXE_quorate-tools").expect("the tests of either");
+        Path::new(tools).with_file_name("quorate")
+    });
+    assert!(program.exists(), "build it first: cargo build --bin quorate");
+    program
 }
 
 /// Runs a command of the binary to its end.

@@ -18,10 +18,10 @@ fn the_program_knows_its_commit_without_the_source_tree() {
         .output()
         .unwrap();
     let document: Json = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
-    let wanted = Json::from(option_env!("QUORATE_COMMIT"));
+    let wanted = Json::from(quorate_cli::COMMIT);
     assert_eq!(document["environment"]["commit"], wanted);
     assert_eq!(document["rows"][0]["commit"], wanted);
     let table = String::from_utf8(output.stdout).unwrap();
-    let shown = option_env!("QUORATE_COMMIT").unwrap_or("unknown");
+    let shown = quorate_cli::COMMIT.unwrap_or("unknown");
     assert!(table.starts_with(&format!("commit {shown}, ")), "{table}");
 }

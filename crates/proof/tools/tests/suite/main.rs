@@ -1,0 +1,12 @@
+//! `quorate-tools` from outside, started by `quorate` as its users start it.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
+
+mod bench;
+mod commit;
+#[path = "../../../../operate/cli/tests/suite/common/mod.rs"]
+mod common;
+mod doctor;
+mod manual;
+mod tune;
+mod wan;
