@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail by panic")]
 
+mod budget;
+mod circles;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
