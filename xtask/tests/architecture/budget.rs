@@ -14,9 +14,8 @@ const BANNED: [&str; 6] = [
     concat!("under ", "way"),
 ];
 /// Openings of doc comments that name neither a verb nor a noun.
-const OPENINGS: [&str; 12] = [
-    "What", "Whether", "Who", "Whom", "Of", "It", "They", "How", "Where", "That", "Those", "So",
-];
+const OPENINGS: [&str; 12] =
+    ["What", "Whether", "Who", "Whom", "Of", "It", "They", "How", "Where", "That", "Those", "So"];
 /// Groups whose lines measure or prove, tests included.
 const PROOF: [&str; 2] = ["proof", "xtask"];
 
@@ -119,7 +118,8 @@ fn faults(budget: &BTreeMap<String, u64>, measured: &BTreeMap<String, u64>) -> V
         match budget.get(key) {
             None => faults.push(format!("{key}: no budget; it is {count}")),
             Some(most) if count > most => {
-                faults.push(format!("{key}: {count}, the budget is {most}; raise it with a reason"));
+                faults
+                    .push(format!("{key}: {count}, the budget is {most}; raise it with a reason"));
             }
             Some(most) if count * 10 < most * 9 => {
                 faults.push(format!("{key}: {count}, lower the budget of {most}"));

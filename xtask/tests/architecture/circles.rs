@@ -151,8 +151,11 @@ pub(crate) fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<M
     let reached: BTreeMap<_, _> = imports.keys().map(|module| (module, reach(module))).collect();
     let mut found = BTreeSet::new();
     for (module, of) in &reached {
-        let circle: Vec<Module> =
-            of.iter().filter(|other| reached.get(other).is_some_and(|r| r.contains(*module))).cloned().collect();
+        let circle: Vec<Module> = of
+            .iter()
+            .filter(|other| reached.get(other).is_some_and(|r| r.contains(*module)))
+            .cloned()
+            .collect();
         if circle.len() > 1 {
             found.insert(circle);
         }
@@ -166,11 +169,17 @@ pub(crate) fn of_all_crates() -> Vec<Vec<Module>> {
     for (folder, _) in manifests() {
         let mut files = BTreeMap::new();
         modules(&folder.join("src"), &Vec::new(), &mut files);
-        let of = |(module, text): (&Module, &String)| (module.clone(), imports(text, module, &files));
+        let of =
+            |(module, text): (&Module, &String)| (module.clone(), imports(text, module, &files));
         let found = circles(&files.iter().map(of).collect());
         for circle in &found {
             let names: Vec<_> = circle.iter().map(|module| module.join("::")).collect();
-            println!("{}: {} files: {}", folder.file_name().unwrap().display(), names.len(), names.join(" "));
+            println!(
+                "{}: {} files: {}",
+                folder.file_name().unwrap().display(),
+                names.len(),
+                names.join(" ")
+            );
         }
         all.extend(found);
     }
@@ -182,7 +191,8 @@ fn imports_of_every_form_count() {
     let module = |path: &str| -> Module { path.split("::").map(str::to_owned).collect() };
     let files = ["a", "a::b", "c", "d"].map(|name| (module(name), String::new()));
     let files = BTreeMap::from(files);
-    let text = "use crate::{a::{self, b::X as Y}, Z};\nfn f() { super::c::g(\"crate::d\") } // crate::d\n";
+    let text =
+        "use crate::{a::{self, b::X as Y}, Z};\nfn f() { super::c::g(\"crate::d\") } // crate::d\n";
     let found = imports(text, &module("d"), &files);
     assert_eq!(found, BTreeSet::from([module("a"), module("a::b"), module("c")]));
     let ring = [("a", "c"), ("c", "d"), ("d", "a"), ("a::b", "a")];

@@ -9,6 +9,7 @@
 //! data folder from first start to recovery ([`Folder`], [`open`]), and the [`NodeHost`] that a
 //! reactor drives.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod backup;
 mod descriptors;

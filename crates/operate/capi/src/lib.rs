@@ -8,6 +8,7 @@
 //! [`submits`] and [`handle`] (what a program holds), [`evpaxos`] (LibPaxos3's messages),
 //! [`border`] (C). Only that holds `unsafe` code.
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod attach;
 pub mod bell;

@@ -84,6 +84,7 @@
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![warn(clippy::wildcard_enum_match_arm)]
 extern crate alloc;
 

@@ -21,7 +21,7 @@ use crate::time::Moment;
 const EXPECTED: (usize, usize) = (9, 10);
 /// The part of what a batch took that is waited at most.
 const PATIENCE: u64 = 4;
-/// It is never longer: a batch that outlived its leader took long for another reason.
+/// Upper bound. A batch that outlived its leader was late for another reason.
 const PATIENCE_MOST_NS: u64 = 25_000_000;
 /// Waits in vain before one is left out, and twice as many after each further one, up to 2^6.
 const TRUST: u32 = 3;
@@ -35,7 +35,7 @@ struct Wait {
     until: Moment,
 }
 
-/// Whether the next batch waits for more commands.
+/// Decides whether the next batch waits for more commands.
 #[derive(Clone, Debug, Default)]
 pub struct Anticipation {
     wait: Option<Wait>,
@@ -135,7 +135,8 @@ mod tests {
         assert_eq!(completed(0, 50).until(), None);
     }
 
-    /// How many of `batches` whose commands never come back were waited for.
+    /// Returns the number of `batches` that were waited for although their commands never come
+    /// back.
     fn waited(anticipation: &mut Anticipation, batches: u32) -> u32 {
         let mut waited = 0;
         for _ in 0..batches {

@@ -18,17 +18,17 @@ const RATES: u64 = 2;
 const ASKED: usize = 64;
 /// With a shorter round trip, what is ahead may wait for the disk.
 const QUEUE_NS: f64 = 10e6;
-/// How long a least value holds.
+/// Lifetime of a minimum.
 const FLOOR_NS: u64 = 5_000_000_000;
 /// Heartbeats that a longer round trip must last.
 const RECENT: usize = 6;
 
-/// What a channel drains.
+/// Measured throughput of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drained {
     /// Bytes per second.
     pub(crate) rate: f64,
-    /// Bytes sent and not voted for, beside the batches at either end.
+    /// Bytes sent and not yet voted for, apart from the batches at either end.
     pub(crate) ahead: f64,
     /// Grows with each look at the rate.
     pub(crate) samples: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Channel {
     rates: u64,
     /// The largest batch lately, fading.
     batch: f64,
-    /// Bytes that are ahead beside the batches that are just leaving and arriving, smoothed.
+    /// Smoothed bytes ahead, apart from the batches just leaving and arriving.
     queued: f64,
 }
 
@@ -137,7 +137,7 @@ impl Channel {
         self.trips.add(ahead as f64, took);
     }
 
-    /// What it drains, if that was looked at often enough to be believed.
+    /// Returns the throughput, if enough samples support it.
     pub(crate) fn drained(&self) -> Option<Drained> {
         (self.rates >= RATES).then(|| Drained {
             rate: self.rate,

@@ -30,7 +30,7 @@ pub(crate) const BATCHES: [usize; 11] = [
 const EQUAL: f64 = 0.98;
 /// The part of a window, beyond the first place, that is taken to be late.
 const SLACK: f64 = 0.3;
-/// What a batch has besides its commands when it is sent to a peer: its header and the frame's.
+/// Overhead of a batch sent to a peer: its own header and the frame's.
 const HEADERS: f64 = 145.0;
 /// Batches of less cost more headers than they are worth.
 const FITTING_LEAST: f64 = 8192.0;
@@ -42,7 +42,6 @@ const WRITE_MAX: f64 = 1_048_576.0;
 pub struct Point {
     /// Batch and window.
     pub setting: Setting,
-    /// What the model says of it.
     pub predicted: Prediction,
 }
 

@@ -49,7 +49,7 @@ use crate::{
 
 /// A probe that seems this many times better asks for a second look at the base.
 const DOUBT: f64 = 1.3;
-/// What was measured so soon after a change still shows what was before it.
+/// Measurements this soon after a change still reflect the previous setting.
 const SETTLE_WALLS: f64 = 2.0;
 const SETTLE_NS: f64 = 25e6;
 
@@ -71,7 +71,7 @@ pub(crate) struct Controller {
     score: Option<Score>,
     /// Epochs of the base.
     lasted: u32,
-    /// How many of them in a row belong to another load.
+    /// Consecutive epochs that belong to another load.
     shifted: u32,
     stage: Stage,
     /// The probe is measured a second time.
@@ -79,12 +79,11 @@ pub(crate) struct Controller {
     /// The base was measured again because a probe seemed far too good.
     doubted: bool,
     epoch: Epoch,
-    /// What a batch took lately.
+    /// Recent duration of a batch.
     wall_ns: f64,
     search: Search,
     record: Record,
     noise: Noise,
-    /// Whether as many commands come whatever the setting is.
     demand: Demand,
     drain: Drain,
     regroup: Regroup,
@@ -123,12 +122,12 @@ impl Controller {
         }
     }
 
-    /// What is in force.
+    /// Returns the setting in force.
     pub(crate) fn setting(&self) -> Setting {
         self.regroup.setting(self.wanted())
     }
 
-    /// What is in force, or will be as soon as batches have gathered.
+    /// Returns the setting in force, or the one that follows once batches have gathered.
     fn wanted(&self) -> Setting {
         match self.stage {
             Stage::Base => self.base,
@@ -150,7 +149,7 @@ impl Controller {
         }
     }
 
-    /// What is measured at first shows what was before.
+    /// Ignores the first measurements, which still reflect the previous setting.
     fn settle(&mut self, now: Moment) {
         if self.wall_ns < SETTLE_NS {
             self.epoch.settle(now.later(self.wall_ns * SETTLE_WALLS));
@@ -166,7 +165,7 @@ impl Controller {
         self.last.as_ref()
     }
 
-    /// How often the base changed.
+    /// Returns the number of times the base changed.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }

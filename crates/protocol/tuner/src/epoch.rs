@@ -1,7 +1,7 @@
-//! What a setting does, measured while it is in force.
+//! Measures a setting while it is in force.
 //!
-//! Only batches that were formed under the setting count, and the time runs from the end of the
-//! first of them: what the setting before left in flight does not mix in.
+//! Only batches that were formed under the setting count, and time runs from the end of the first
+//! of them, so batches left in flight by the previous setting do not mix in.
 
 use crate::{setting::Setting, time::Moment};
 
@@ -11,8 +11,8 @@ const LEAST_NS: u64 = 12_000_000;
 /// together make the throughput of fewer uneven; where a batch takes long, fewer must do.
 const WALLS: (f64, f64) = (3.0, 16.0);
 const WALLS_NS: f64 = 60e6;
-/// Where the 99th percentile decides, an epoch has at least this many commands, or lasts
-/// `PERCENTILE_NS`: of fewer the percentile is the largest of them.
+/// With a latency goal, an epoch has at least this many commands, or lasts `PERCENTILE_NS`: with
+/// fewer, the 99th percentile is the maximum.
 const COMMANDS_OF_PERCENTILE: u64 = 200;
 const PERCENTILE_NS: u64 = 250_000_000;
 /// The part of the turns at whose end commands waited for a place in the window, from which on a
@@ -40,7 +40,7 @@ pub struct Done {
     pub bytes: usize,
 }
 
-/// What was measured.
+/// Results of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Score {
     /// Commands per second.
@@ -62,12 +62,12 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    /// Whether commands wait for a place in the window.
+    /// Returns whether commands wait for a place in the window.
     pub(crate) fn holds_up(&self) -> bool {
         self.blocked >= HELD_UP
     }
 
-    /// Whether commands wait for much longer than their batches take: more come than go.
+    /// Returns whether commands wait much longer than their batches take: more arrive than leave.
     pub(crate) fn piles(&self) -> bool {
         self.latency_ns > 3.0 * self.wall_ns
     }
@@ -78,9 +78,9 @@ impl Score {
 pub(crate) struct Epoch {
     setting: Setting,
     pub(crate) since: Moment,
-    /// What gathers under one setting goes on for a moment under the next one.
+    /// End of the settling time: commands gathered under the previous setting continue briefly.
     settles: Moment,
-    /// How many times longer than usual it lasts.
+    /// Factor by which this epoch is longer than usual.
     stretch: f64,
     /// Its 99th percentile decides.
     percentile: bool,
@@ -149,7 +149,7 @@ impl Epoch {
         self.percentile = true;
     }
 
-    /// What comes sooner does not count.
+    /// Ignores samples before `until`.
     pub(crate) fn settle(&mut self, until: Moment) {
         self.settles = until;
     }
@@ -198,12 +198,12 @@ impl Epoch {
         }
     }
 
-    /// How long it has been measuring.
+    /// Returns the time measured.
     fn span_ns(&self) -> u64 {
         self.first.map_or(0, |first| self.last.since(first))
     }
 
-    /// Whether it says enough.
+    /// Returns whether enough has been measured.
     pub(crate) fn is_complete(&self) -> bool {
         let span = self.span_ns();
         if self.batches < 2 || (span as f64) < LEAST_NS as f64 * self.stretch {
@@ -218,7 +218,7 @@ impl Epoch {
         span as f64 >= walls * wall
     }
 
-    /// Whether it says already that it will not reach `rate`, by far.
+    /// Returns whether it is already clear that it will miss `rate` by far.
     pub(crate) fn is_hopeless(&self, now: Moment, rate: f64, wall_ns: f64) -> bool {
         let patience = (wall_ns * 3.0).max(30e6);
         if self.first.is_none() {
@@ -230,15 +230,15 @@ impl Epoch {
         stuck || (seen && self.rate() < rate * 0.6)
     }
 
-    /// Whether commands wait here that did not under `base`. Those of a fixed number of clients
-    /// that take three times as long come through a third as often; if more come whatever happens,
-    /// they queue for as long as this is tried, and behind it.
+    /// Returns whether commands wait here that did not under `base`. If a fixed number of clients
+    /// waits three times as long, a third of the commands comes through; with open load, commands
+    /// queue as long as this is tried, and afterwards.
     pub(crate) fn makes_wait(&self, base: &Score) -> bool {
         let latency = self.latency / self.commands.max(1) as f64;
         self.batches >= 4 && !base.holds_up() && latency > base.latency_ns * 3.0
     }
 
-    /// Whether batches were as large as they may be.
+    /// Returns whether batches reached their largest size.
     pub(crate) fn is_split(&self) -> bool {
         self.full_ever
     }
@@ -282,7 +282,7 @@ fn bucket(ns: u64) -> usize {
     (octave as usize * EIGHTHS as usize + eighth as usize).min(BUCKETS - 1)
 }
 
-/// Where the next bucket begins, in nanoseconds.
+/// Returns the lower edge of the next bucket, in nanoseconds.
 fn upper_edge(bucket: usize) -> f64 {
     let (octave, eighth) = (bucket as u64 / EIGHTHS, bucket as u64 % EIGHTHS);
     (((EIGHTHS + eighth + 1) << octave) << FINEST_BITS) as f64

@@ -31,7 +31,7 @@ use crate::{
 pub const PEERS_MAX: usize = 16;
 /// Turns that make one sample of processor time.
 const TURNS: u32 = 16;
-/// So do fewer, if they are far between.
+/// Fewer samples suffice if they span this long.
 const SPAN_NS: u64 = 10_000_000;
 /// Samples before the parts of processor time are believed.
 const PART_SAMPLES: f64 = 6.0;
@@ -59,7 +59,7 @@ pub struct Turn {
     pub in_flight: usize,
 }
 
-/// What turns cost, gathered until it makes a sample.
+/// Cost of turns, accumulated into one sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gathered {
     turns: u32,
@@ -70,7 +70,7 @@ struct Gathered {
     bytes: u64,
 }
 
-/// What is known, all of it measured. `None` is "not known yet".
+/// Measured parameters of the model; `None` is "not known yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Parameters {
     /// 2L in nanoseconds: to the peer whose vote completes a majority.
@@ -86,13 +86,13 @@ pub struct Parameters {
     pub byte_ns: Option<Estimate>,
     /// A write of the log, besides its bytes, in nanoseconds.
     pub flush_ns: Option<Estimate>,
-    /// What the disk takes, in bytes per second.
+    /// Bytes per second.
     pub disk_bandwidth: Option<Estimate>,
     /// Bytes of a command in a batch.
     pub command_bytes: Option<Estimate>,
     /// From the forming of a batch to its replies, in nanoseconds.
     pub wall_ns: Option<Estimate>,
-    /// How often the process was paused or the clock set; what that touched was not counted.
+    /// Pauses of the process and steps of the clock; samples that they touched were dropped.
     pub stalls: u64,
 }
 
@@ -207,8 +207,8 @@ impl Estimator {
         }
     }
 
-    /// What the channels drain, in bytes per second, of the peer that completes a majority; how
-    /// much is in flight to it, and how many times that was looked at.
+    /// Returns the throughput of the channel to the peer that completes a majority, the bytes in
+    /// flight to it, and the number of samples.
     pub(crate) fn drained(&self) -> Option<Drained> {
         let drained = self.channels.iter().filter_map(Channel::drained);
         let mut by_rate: Vec<Drained> = drained.collect();

@@ -18,7 +18,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// 0 to 1: how small the error is beside the value.
+    /// Returns the confidence, from 0 to 1: how small the error is relative to the value.
     pub fn confidence(&self) -> f64 {
         if self.value == 0.0 {
             return 0.0;
@@ -27,7 +27,7 @@ impl Estimate {
     }
 }
 
-/// How many standard deviations count fully.
+/// Deviations up to this many standard deviations count fully.
 const USUAL: f64 = 4.0;
 /// Least deviation of x, in parts of its mean.
 const SPREAD: f64 = 0.02;
@@ -86,7 +86,7 @@ pub(crate) struct Line {
 pub(crate) struct Law {
     pub(crate) fixed: Estimate,
     pub(crate) slope: Estimate,
-    /// What of the variation of y the law explains, 0 to 1.
+    /// Share of the variation of y that the law explains, 0 to 1.
     pub(crate) explained: f64,
 }
 
@@ -125,7 +125,7 @@ impl Line {
         y.clamp(expected - edge, expected + edge)
     }
 
-    /// Whether x varied enough to tell a slope from rounding.
+    /// Returns whether x varied enough to distinguish a slope from rounding.
     fn has_spread(&self) -> bool {
         let usual = self.x * SPREAD;
         self.xx > self.weight * usual * usual && self.xx > 0.0

@@ -6,8 +6,8 @@
 
 use crate::time::Moment;
 
-/// How much later than announced a turn may begin. The scheduler of a busy machine makes a process
-/// wait for a few milliseconds; that is part of the system.
+/// Largest delay between the announced and the actual begin of a turn. The scheduler of a busy
+/// machine delays processes by a few milliseconds; that is part of the system.
 const LATE_NS: u64 = 25_000_000;
 /// A turn that takes longer was interrupted.
 const TURN_NS: u64 = 100_000_000;
@@ -46,12 +46,12 @@ impl Guard {
         late || self.last.is_some_and(|last| now < last)
     }
 
-    /// Whether nothing interrupted what began then and ended now.
+    /// Returns whether nothing interrupted work that began at `began` and ended now.
     pub(crate) fn is_clean(&self, began: Moment, now: Moment) -> bool {
         began >= self.clean_since && began <= now && !self.is_late(now)
     }
 
-    /// How often the process was paused or the clock set.
+    /// Returns the number of pauses of the process and steps of the clock.
     pub(crate) const fn stalls(&self) -> u64 {
         self.stalls
     }

@@ -1,30 +1,28 @@
-//! A choice among ways by what they are predicted to cost that does not go back and forth
-//! ([plane-3]).
+//! Chooses among paths by predicted cost, without oscillating ([plane-3]).
 //!
-//! `judge` is asked again and again with a prediction for each way. Another one is taken when it
-//! has been better by a fifth for a second, two seconds after the last change at the earliest;
-//! whoever goes back soon after has to wait longer the next time. What no longer works is left at
-//! once.
+//! `judge` gets a prediction for each path, again and again. It switches when another path has been
+//! better by a fifth for a second, two seconds after the last change at the earliest; a quick
+//! return makes the next wait longer. It leaves a path that no longer works at once.
 
 use crate::time::Moment;
 
-/// What another way has to gain, in percent of what it costs itself.
+/// Gain required of another path, in percent of its own cost.
 const GAIN_PERCENT: u64 = 20;
 /// For how long that has to hold.
 const HELD_NS: u64 = 1_000_000_000;
-/// How long a choice stands at least: the first time, and at most.
+/// Shortest time between changes: the first time, and at most.
 const HOLD_OFF_NS: (u64, u64) = (2_000_000_000, 60_000_000_000);
-/// Who goes back within this time went wrongly.
+/// A return within this time shows that the change was wrong.
 const REVERTED_NS: u64 = 10_000_000_000;
 
-/// What is chosen, since when, and what may follow it.
+/// The current choice, since when it stands, and the candidate to replace it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice<W> {
     chosen: W,
     since: Moment,
-    /// What was chosen before.
+    /// The previous choice.
     before: Option<W>,
-    /// What is better by enough, and since when.
+    /// A candidate that is better by enough, and since when.
     better: Option<(W, Moment)>,
     hold_off_ns: u64,
 }
@@ -35,12 +33,11 @@ impl<W: Copy + Eq> Choice<W> {
         Self { chosen: first, since: now, before: None, better: None, hold_off_ns: HOLD_OFF_NS.0 }
     }
 
-    /// What is chosen.
     pub const fn chosen(&self) -> W {
         self.chosen
     }
 
-    /// How long this choice stands at least, from when it was made.
+    /// Returns the shortest time that this choice stands, from when it was made.
     pub const fn hold_off_ns(&self) -> u64 {
         self.hold_off_ns
     }

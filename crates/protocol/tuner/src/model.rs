@@ -11,7 +11,7 @@ use std::fmt;
 
 pub use crate::quantity::{Bandwidth, Bytes, Linear, Micros};
 
-/// What lies between the nodes (§4.1, "Network busy time").
+/// The network between the nodes (§4.1, "Network busy time").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// The leader's one outgoing link carries everything, replies to clients included.
@@ -20,12 +20,12 @@ pub enum Network {
     Wan,
 }
 
-/// How many processors work for the leader. One, as in the paper, is [`Cores::ONE`].
+/// Processors that work for the leader. One, as in the paper, is [`Cores::ONE`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cores {
     /// Processors that the leader's process keeps busy at most.
     pub count: f64,
-    /// The part of the work of an instance that may run beside the protocol, 0 to 1: reading
+    /// The share of an instance's work that may run in parallel with the protocol, 0 to 1: reading
     /// clients, answering them, executing on a thread of its own.
     pub parallel: f64,
 }
@@ -47,7 +47,7 @@ impl Cores {
 pub struct Disk {
     /// From the start of a write to "it is on stable storage", besides the time for its bytes.
     pub flush: Micros,
-    /// How fast bytes are written.
+    /// Write bandwidth.
     pub bandwidth: Bandwidth,
     /// Writes in flight at a time. With more than one, the write behind the one that is being
     /// flushed is ready when that ends.
@@ -78,7 +78,7 @@ pub struct Model {
     pub cores: Cores,
 }
 
-/// What is asked of it (Table 1, middle).
+/// The load (Table 1, middle).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
     /// `S_req`: bytes that one request takes in a batch, its own header included.
@@ -96,7 +96,7 @@ pub struct Workload {
     pub outstanding: Option<f64>,
 }
 
-/// What keeps a configuration from doing more.
+/// The resource that limits a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bottleneck {
     /// The leader's processor.
@@ -159,14 +159,13 @@ impl Instance {
     }
 }
 
-/// What a configuration would give.
+/// Predicted performance of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
     /// Requests per second.
     pub throughput: f64,
-    /// From the batch to the answers, with all that is in flight beside it.
+    /// From the batch to the answers, with the rest of the window in flight.
     pub latency: Micros,
-    /// What keeps it from more.
     pub bottleneck: Bottleneck,
 }
 
@@ -231,12 +230,13 @@ impl Model {
         }
     }
 
-    /// How long the disk is busy with an instance, and how long an instance waits for it.
+    /// Returns the time that the disk is busy with an instance, and the time that an instance waits
+    /// for it.
     ///
-    /// Group commit: whatever arrives during a flush shares the next one, up to `write_max`. Alone,
-    /// an instance waits for its own flush. Among others, it arrives during one that it cannot
-    /// share, and waits for the rest of it: half, if it arrives at any time; all, if clients wait
-    /// for their replies, because those come when a flush ends and the next one begins.
+    /// Group commit: records that arrive during a flush share the next one, up to `write_max`.
+    /// Alone, an instance waits for its own flush. Among others, it arrives during a flush that it
+    /// cannot share, and waits for the rest of it: half, if it arrives at any time; all, if clients
+    /// wait for their replies, because those come when a flush ends and the next one begins.
     fn disk(&self, load: &Workload, proposal: Bytes, window: f64) -> (Micros, Micros) {
         let Some(disk) = self.disk else {
             return (Micros(0.0), Micros(0.0));
@@ -256,7 +256,8 @@ impl Model {
         (busy, waited)
     }
 
-    /// What batches of up to `k` requests with `window` instances in parallel would give.
+    /// Predicts the performance of batches of up to `k` requests with `window` instances in
+    /// parallel.
     pub fn predict(&self, load: &Workload, k: f64, window: f64) -> Prediction {
         let window = window.max(1.0);
         // Pull batching: what is outstanding spreads over the window.

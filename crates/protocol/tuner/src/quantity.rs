@@ -76,7 +76,7 @@ impl Bandwidth {
         Self(mbit * 125_000.0)
     }
 
-    /// How long it is busy with `bytes`.
+    /// Returns the time it takes to carry `bytes`.
     pub fn time_for(self, bytes: Bytes) -> Micros {
         Micros(bytes.0 / self.0 * 1e6)
     }

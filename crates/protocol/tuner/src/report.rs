@@ -1,4 +1,4 @@
-//! What the tuner knows, predicts and chose, as plain data to be shown.
+//! The tuner's knowledge, predictions and choice, as plain data for display.
 
 use crate::{
     choice::{Fitted, Point},
@@ -15,7 +15,6 @@ use crate::{
 pub struct Parameter {
     /// As in the JSON of `quorate tune`.
     pub name: &'static str,
-    /// What it is counted in.
     pub unit: &'static str,
     /// `None`: not known yet.
     pub estimate: Option<Estimate>,
@@ -26,9 +25,9 @@ pub struct Parameter {
 pub struct Report {
     /// Everything that is estimated, known or not.
     pub parameters: Vec<Parameter>,
-    /// What the model predicts per (batch, window). Empty while too little is known.
+    /// Predictions per (batch, window). Empty while too little is known.
     pub grid: Vec<Point>,
-    /// What the model holds for the bottleneck of the setting in force.
+    /// Predicted bottleneck of the setting in force.
     pub bottleneck: Option<Bottleneck>,
     /// The setting in force.
     pub chosen: Setting,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How large a batch may be and how many may be in flight.
+/// Size of a batch, and number of batches in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// A batch is closed at this size; one larger command travels alone.
@@ -27,7 +27,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What a setting never exceeds.
+/// Upper bounds of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// `--batch-max`, in bytes.
@@ -53,26 +53,26 @@ pub enum Reason {
     Short,
     /// The model predicts more there: parts of the predicted throughput of before.
     Model(f64),
-    /// It is tried for a short while.
+    /// A short trial.
     Probe,
-    /// It was tried and is not better: back.
+    /// A trial was not better: the previous setting returns.
     Worse,
-    /// It was tried and gives more: the ratio of the throughputs.
+    /// A trial gave more: the ratio of the throughputs.
     Faster(f64),
-    /// It was tried and gives as much, sooner: the ratio of the latencies.
+    /// A trial gave as much, sooner: the ratio of the latencies.
     Sooner(f64),
-    /// It is the larger batch of two that meet the latency goal.
+    /// The larger batch of two that meet the latency goal.
     Goal,
     /// Less came through than at an earlier step towards it.
     TooFar,
-    /// It may be too small for the load: [`Setting::ROOMY`].
+    /// The setting may be too small for the load: [`Setting::ROOMY`].
     Room,
     /// More was in flight than a round trip needs: it only waited. Parts of what is needed.
     Queue(f64),
 }
 
 impl Reason {
-    /// Whether this is part of trying things out rather than a decision.
+    /// Returns whether this is part of a trial rather than a decision.
     pub const fn is_probing(&self) -> bool {
         matches!(self, Self::Probe | Self::Worse)
     }
@@ -100,9 +100,7 @@ impl fmt::Display for Reason {
 /// A change of the setting, to be put in force and logged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// What was in force.
     pub from: Setting,
-    /// What is from now on.
     pub to: Setting,
     /// Why.
     pub reason: Reason,

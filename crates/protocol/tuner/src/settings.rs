@@ -1,15 +1,14 @@
-//! What the tuner is started with.
+//! The tuner's configuration.
 
 use crate::setting::{Bounds, Setting};
 
-/// What the tuner is started with.
+/// The tuner's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Nodes that vote, this one included.
     pub nodes: usize,
-    /// Where it starts; and where it stays if `fixed`.
+    /// The first setting, and the only one if `fixed`.
     pub start: Setting,
-    /// What it never exceeds.
     pub bounds: Bounds,
     /// `--latency-goal` in nanoseconds: the largest batch that meets it at the 99th percentile.
     pub latency_goal_ns: Option<u64>,

@@ -1,4 +1,4 @@
-//! What a replica talks to: samples in, changes of the setting out.
+//! The tuner as the replica sees it: samples in, changes of the setting out.
 
 use crate::{
     controller::{Controller, View},
@@ -25,7 +25,7 @@ pub struct Tuner {
     suspended: bool,
 }
 
-/// How often there is a look whether something should be decided, in nanoseconds.
+/// Interval between decisions, in nanoseconds.
 const LOOK_NS: u64 = 500_000;
 
 impl Tuner {
@@ -44,7 +44,7 @@ impl Tuner {
         }
     }
 
-    /// What is in force.
+    /// Returns the setting in force.
     pub fn setting(&self) -> Setting {
         if self.settings.fixed {
             return self.settings.bounds.clamp(self.settings.start);
@@ -52,8 +52,8 @@ impl Tuner {
         self.controller.setting()
     }
 
-    /// Another setting is in force, set by somebody else: estimates go on, decisions do not, as
-    /// nothing that is measured meanwhile is due to what was decided here.
+    /// Notes that another setting was imposed: estimates continue, decisions do not, since
+    /// measurements no longer result from them.
     pub fn suspend(&mut self, now: Moment) {
         self.suspended = true;
         self.controller.interrupted(now);
@@ -86,7 +86,7 @@ impl Tuner {
         self.estimator.on_asked(now, peer, mark);
     }
 
-    /// It was answered.
+    /// Records the answer to a heartbeat.
     pub fn on_answered(&mut self, now: Moment, peer: usize, mark: u64) {
         self.estimator.on_answered(now, peer, mark);
     }
@@ -143,12 +143,11 @@ impl Tuner {
         self.controller.decide(now, &view)
     }
 
-    /// What is known.
     pub fn parameters(&self) -> Parameters {
         self.estimator.parameters()
     }
 
-    /// How often the setting changed for good.
+    /// Returns the number of permanent changes.
     pub fn moves(&self) -> u64 {
         self.controller.moves()
     }

@@ -20,6 +20,7 @@
 //!
 //! Reading order: [`client`], `attempt` (what an answer means), `link` (one connection), [`reply`].
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod attempt;
 pub mod client;

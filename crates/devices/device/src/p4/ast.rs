@@ -24,7 +24,6 @@ pub enum Type {
 
 /// Operators of two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each is its own name")]
 pub enum Binary {
     Or,
     And,
@@ -49,7 +48,6 @@ pub enum Binary {
 
 /// Operators of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each is its own name")]
 pub enum Unary {
     Not,
     Complement,
@@ -67,7 +65,6 @@ pub struct Expr {
 
 /// What an expression is.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub enum ExprKind {
     Number(u128, Option<u32>),
     Bool(bool),
@@ -89,7 +86,6 @@ pub enum ExprKind {
 
 /// A statement.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub enum Statement {
     Block(Vec<Self>),
     Assign(Expr, Expr),
@@ -104,7 +100,6 @@ pub enum Statement {
 
 /// `const T NAME = …;`
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub struct Constant {
     pub kind: Type,
     pub name: Name,
@@ -113,7 +108,6 @@ pub struct Constant {
 
 /// Which way an argument goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub enum Direction {
     None,
     In,
@@ -123,7 +117,6 @@ pub enum Direction {
 
 /// A parameter.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub struct Parameter {
     pub direction: Direction,
     pub kind: Type,
@@ -132,7 +125,6 @@ pub struct Parameter {
 
 /// A field of a header or a struct.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub struct Field {
     pub kind: Type,
     pub name: Name,
@@ -140,7 +132,6 @@ pub struct Field {
 
 /// A state of a parser.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub struct State {
     pub name: Name,
     pub statements: Vec<Statement>,
@@ -149,7 +140,6 @@ pub struct State {
 
 /// Where a state goes.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub enum Transition {
     To(Name),
     Select(Vec<Expr>, Vec<(Vec<Expr>, Name)>, Place),
@@ -157,7 +147,6 @@ pub enum Transition {
 
 /// An action.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub struct Action {
     pub name: Name,
     pub parameters: Vec<Parameter>,
@@ -166,7 +155,6 @@ pub struct Action {
 
 /// A table. Entries are constant.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub struct Table {
     pub name: Name,
     pub keys: Vec<(Expr, Name)>,
@@ -177,7 +165,6 @@ pub struct Table {
 
 /// Something of a control before its `apply`.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub enum Local {
     Action(Action),
     Table(Table),
@@ -191,7 +178,6 @@ pub enum Local {
 
 /// A parser or a control.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub struct Block {
     pub name: Name,
     pub parameters: Vec<Parameter>,
@@ -201,7 +187,6 @@ pub struct Block {
 
 /// What a block does.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub enum Body {
     Parser(Vec<State>),
     Control(Vec<Statement>),
@@ -209,7 +194,6 @@ pub enum Body {
 
 /// Something of a program.
 #[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "the grammar says it")]
 pub enum Declaration {
     Constant(Constant),
     Alias(Type, Name),

@@ -1,8 +1,8 @@
-//! Whether the load is what the clients ask for, or what they get.
+//! Open or closed load: do clients ask for a fixed rate, or for as much as they get?
 //!
-//! By Little's law a fixed number of clients gets as much more as it waits less: the logarithm of
-//! the throughput falls with slope −1 over that of the latency. Of commands that come whatever
-//! happens as many are answered: slope 0. In between, clients take their time between two commands.
+//! By Little's law a fixed number of clients gets more throughput as it waits less: the logarithm
+//! of the throughput falls with slope −1 over that of the latency. Commands that arrive regardless
+//! of latency are all answered: slope 0. Clients that pause between two commands lie in between.
 
 use super::{
     Controller,
@@ -14,13 +14,13 @@ use crate::{
     time::Moment,
 };
 
-/// What an older pair of measurements counts beside a newer one.
+/// Weight of an older pair of measurements relative to the next one.
 const FADES: f64 = 0.95;
 /// Squares of logarithms of latencies: less tells nothing.
 const ENOUGH: f64 = 0.6;
 /// A load of this slope or flatter cannot gain from another setting.
 const FLAT: f64 = -0.2;
-/// Of this slope or a steeper one are clients who wait for replies.
+/// Clients that wait for replies show this slope or a steeper one.
 const STEEP: f64 = -0.6;
 /// One measurement is not everything, in logarithms.
 const MOST: f64 = 1.0;
@@ -50,7 +50,7 @@ impl Demand {
         self.latencies > ENOUGH && self.both / self.latencies > FLAT
     }
 
-    /// Whether clients get more when they wait less, as far as that shows.
+    /// Returns whether clients get more when they wait less, as far as the samples show.
     pub(super) fn is_closed(&self) -> bool {
         self.latencies > ENOUGH && self.both / self.latencies < STEEP
     }
@@ -97,8 +97,8 @@ impl Controller {
         self.move_to(now, roomy, Reason::Room)
     }
 
-    /// As many commands come whatever is done, and nothing holds them up: there is nothing to gain,
-    /// and whatever has less room makes somebody wait.
+    /// Returns whether load is independent of the setting and nothing holds it up: there is nothing
+    /// to gain, and a smaller setting would make clients wait.
     pub(super) fn is_at_ease(&self) -> bool {
         let holds_nothing_up = |score: Score| score.full < FULL && !score.piles();
         self.goal_ns.is_none() && self.demand.is_open() && self.score.is_some_and(holds_nothing_up)

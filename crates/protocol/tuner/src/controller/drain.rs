@@ -8,7 +8,7 @@ use crate::{
     time::Moment,
 };
 
-/// What may be in flight, in parts of what drains in one round trip.
+/// Most bytes in flight, in multiples of what drains in one round trip.
 const QUEUE: f64 = 2.0;
 /// More than this many times that is undone at once.
 const QUEUE_MOST: f64 = 1.6;
@@ -24,17 +24,17 @@ const DRAIN_MOST_NS: f64 = 5e9;
 const JUMP_GAIN: f64 = 1.15;
 /// The part of what drained before that must drain after a jump.
 const TOO_FAR: f64 = 0.75;
-/// It is cut back this often before something else is tried.
+/// Cuts before something else is tried.
 const CUTS: u32 = 3;
 /// Links with a shorter round trip drain faster than anything can be decided about them.
 const LONG_NS: f64 = 1e6;
-/// What is in flight grows at most by this factor at a time.
+/// Largest factor by which the bytes in flight grow at a time.
 const GROWTH: f64 = 4.0;
 
 /// Jumps in a row at most.
 const JUMPS: u32 = 10;
 
-/// What was in flight, and what became of it.
+/// History of the bytes in flight and their effect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
     /// Most that was in flight and did no harm, in bytes.
@@ -43,7 +43,7 @@ pub(super) struct Drain {
     jumps: u32,
     /// Looks at the channels' rates at the last jump.
     jumped_at: u64,
-    /// Of the settings that it jumped from, the one that drained most, in bytes per second.
+    /// The setting left by a jump that drained most, in bytes per second.
     drained_most: Option<(Setting, f64)>,
     /// Times that it was cut back because of a queue, since the search began.
     cuts: u32,
@@ -77,12 +77,11 @@ impl Drain {
         self.jumps = 0;
     }
 
-    /// It starts in earnest, with this.
+    /// Starts the search at this setting.
     pub(super) fn start(&mut self, setting: Setting) {
         self.grown = bytes(setting);
     }
 
-    /// Whether it may jump.
     pub(super) fn may_jump(&self) -> bool {
         self.jumps < JUMPS
     }
@@ -148,8 +147,8 @@ impl Drain {
         Some(setting)
     }
 
-    /// What is in flight beyond what drains in a round trip only waits, and may overflow a buffer.
-    /// Returns what to cut it back to, and how many times too much it was.
+    /// Returns a reduced setting, and the factor of the excess, if more is in flight than drains in
+    /// a round trip: the excess only waits, and may overflow a buffer.
     pub(super) fn unqueue(
         &mut self,
         now: Moment,
@@ -205,7 +204,8 @@ impl Drain {
     }
 }
 
-/// What may be in flight where the round-trip time is high: what drains in a few round trips.
+/// Returns the bytes to keep in flight where the round-trip time is high: those that drain in a few
+/// round trips.
 fn drains(view: &View<'_>) -> Option<f64> {
     let drained = view.drained()?;
     let round_trip = view.round_trip_ns()?;
@@ -217,7 +217,7 @@ fn drains(view: &View<'_>) -> Option<f64> {
     Some((QUEUE * drained.rate * (round_trip + 2.0 * flush) / 1e9).max(COMMANDS * command))
 }
 
-/// What a full window of full batches has.
+/// Returns the size of a full window of full batches.
 fn bytes(setting: Setting) -> f64 {
     setting.batch_bytes as f64 * setting.window as f64
 }

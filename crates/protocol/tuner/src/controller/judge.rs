@@ -1,4 +1,4 @@
-//! What was measured, compared: with the base, with itself, with what was left before.
+//! Compares measurements with the base, with each other, and with settings left earlier.
 
 use super::{
     Controller, Demand,
@@ -31,9 +31,9 @@ impl Controller {
         }
     }
 
-    /// What was left because the base seemed better: now that the base has lasted, it may be not.
-    /// Batches that went round together under the setting before do so for a while under the next
-    /// one, and flatter it.
+    /// Tries again a setting that lost to the base, once the base has lasted. Batches that
+    /// circulated together under the previous setting do so for a while under the next one, and
+    /// flatter it.
     pub(super) fn try_again(&mut self) {
         let Some(score) = self.score.filter(|_| self.lasted >= 2) else {
             return;

@@ -1,4 +1,4 @@
-//! How much two measurements of one setting differ, and what gain counts beside that.
+//! Measurement noise: the spread of one setting's measurements, and the gain that exceeds it.
 
 /// Least gain that counts, in parts, however quiet it is; and most that is asked for.
 const GAIN_LEAST: f64 = 0.02;

@@ -1,4 +1,4 @@
-//! What was measured of settings that are not in force, to go back to the better ones.
+//! Measurements of settings that are not in force, to return to the better ones.
 
 use crate::setting::Setting;
 
@@ -19,8 +19,7 @@ struct Seen {
 pub(super) struct Record {
     /// The best base that lasted, and its throughput.
     best: Option<(Setting, f64)>,
-    /// What was measured of settings that did not become the base, and how often that was tried
-    /// again.
+    /// Settings that did not become the base, with their rates and the number of retries.
     seen: Vec<Seen>,
 }
 
@@ -60,7 +59,7 @@ impl Record {
         (setting != base && best > rate).then_some(setting)
     }
 
-    /// What was measured of a setting that is left.
+    /// Records the rate of a setting that is left.
     pub(super) fn see(&mut self, setting: Setting, rate: f64) {
         if let Some(seen) = self.seen.iter_mut().find(|seen| seen.setting == setting) {
             seen.rate = rate;
@@ -72,7 +71,7 @@ impl Record {
         self.seen.push(Seen { setting, rate, again: 0 });
     }
 
-    /// What was left because the base seemed better, and had more than `least`: to be tried again.
+    /// Returns a setting to retry: one that lost to the base with a rate above `least`.
     pub(super) fn again(&mut self, least: f64) -> Option<Setting> {
         let better = self
             .seen
@@ -83,7 +82,7 @@ impl Record {
         Some(better.setting)
     }
 
-    /// What was left belongs to another load.
+    /// Drops settings that lost under another load.
     pub(super) fn forget_seen(&mut self) {
         self.seen.clear();
     }

@@ -16,19 +16,17 @@ pub(super) struct Regroup {
     until: Option<(Moment, usize)>,
 }
 
-/// What becomes of it.
+/// State of a regrouping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gathering {
     /// Nothing gathers.
     No,
-    /// It goes on.
     Goes,
-    /// It is over.
     Over,
 }
 
 impl Regroup {
-    /// What is in force where `wanted` is wanted.
+    /// Returns the setting to use now if the controller wants `wanted`.
     pub(super) fn setting(&self, wanted: Setting) -> Setting {
         match self.until {
             Some((_, window)) => Setting { window, ..wanted },

@@ -1,4 +1,4 @@
-//! What is tried next: from the model, from the ends of the window, from the neighbours.
+//! Chooses the next candidate: from the model, from the ends of the window, from the neighbours.
 
 use std::collections::VecDeque;
 
@@ -49,21 +49,21 @@ impl Candidate {
         Self { setting, step: (1.0, 1.0) }
     }
 
-    /// Whether going on in the same direction may help again.
+    /// Returns whether another step in the same direction may help.
     pub(super) fn has_direction(&self) -> bool {
         self.step != (1.0, 1.0)
     }
 }
 
-/// What candidates start from and are judged by, lent for one look.
+/// Inputs for choosing and judging candidates, borrowed for one decision.
 #[derive(Debug)]
 pub(super) struct Ground<'a> {
     pub(super) bounds: &'a Bounds,
     pub(super) base: Setting,
     pub(super) score: Option<Score>,
-    /// What a batch took lately.
+    /// Recent duration of a batch.
     pub(super) wall_ns: f64,
-    /// Whether throughput is the goal, and not a bound on the latency.
+    /// The goal is throughput, not a bound on the latency.
     pub(super) for_throughput: bool,
     pub(super) drain: &'a Drain,
     pub(super) view: &'a View<'a>,
@@ -74,7 +74,7 @@ impl Ground<'_> {
         self.drain.in_flight_max(self.view)
     }
 
-    /// Whether the model predicts too little for an epoch to be worth it.
+    /// Returns whether the model predicts too little gain to spend an epoch on it.
     fn is_vetoed(&self, setting: Setting) -> bool {
         let Some(score) = self.score else {
             return false;
@@ -110,7 +110,7 @@ pub(super) struct Search {
     in_a_row: u32,
     /// Epochs of the base between probes.
     rest: u32,
-    /// How many of those epochs are left.
+    /// Epochs of rest left.
     rest_left: u32,
     /// Epochs of the base after the next probe that fails, where epochs are long.
     pause: u32,
@@ -148,7 +148,7 @@ impl Search {
         self.in_a_row = 0;
     }
 
-    /// Whether nothing is tried behind this epoch of the base.
+    /// Returns whether no candidate is tried after this epoch of the base.
     pub(super) fn rests(&mut self) -> bool {
         let rests = self.rest_left > 0;
         self.rest_left -= u32::from(rests);
@@ -161,7 +161,7 @@ impl Search {
         self.rest_left = REST;
     }
 
-    /// What waits is not tried any more.
+    /// Drops all waiting candidates.
     pub(super) fn clear(&mut self) {
         self.queue.clear();
     }

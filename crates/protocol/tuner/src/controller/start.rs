@@ -3,33 +3,33 @@
 use super::view::{JUMP_NS, View};
 use crate::{setting::Setting, time::Moment};
 
-/// Batches before the round-trip time is known: a link with a small buffer survives them. It is
-/// known with the first answer to a heartbeat; nobody waits for longer than this.
+/// Batches before the round-trip time is known: a link with a small buffer survives them. The first
+/// answer to a heartbeat gives the round-trip time; the wait ends after this long in any case.
 const CAREFUL_BYTES: usize = 64 << 10;
 const CAREFUL_NS: u64 = 300_000_000;
 
-/// What is known of the round trip before anything is decided.
+/// Start-up state until the round-trip time is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
-    /// Where to start in earnest, while the round-trip time is not known.
+    /// The full starting setting, while the round-trip time is not known.
     careful: Option<Setting>,
     began: Option<Moment>,
 }
 
-/// What the first step comes to.
+/// Outcome of the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Begin {
     /// The round-trip time is not known yet.
     Waits,
     /// There is nothing to change, or there was not before.
     Begun,
-    /// The round trip is short, or nobody answers: this is where to start. Commands came in small
-    /// groups so far, so batches regroup for this long.
+    /// The round trip is short, or no peer answers: start with this setting. Commands came in small
+    /// groups, so batches regroup for this long.
     With(Setting, u64),
 }
 
 impl Start {
-    /// It shall start with `start`. Returns what is in force until then, too.
+    /// Creates it with the full starting setting, and returns the setting to use until then.
     pub(super) fn new(start: Setting) -> (Self, Setting) {
         let careful = Setting { batch_bytes: start.batch_bytes.min(CAREFUL_BYTES), ..start };
         let start = Self { careful: Some(start), began: None };

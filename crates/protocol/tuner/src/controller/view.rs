@@ -1,4 +1,4 @@
-//! What is known when something is decided, and from where on times count as long.
+//! Inputs of a decision, and the threshold above which durations count as long.
 
 use std::cell::OnceCell;
 
@@ -9,11 +9,11 @@ use crate::{
 
 /// With a round trip shorter than this measuring is quick enough.
 pub(super) const JUMP_NS: f64 = 3e6;
-/// Where a batch takes longer than this, an epoch is long.
+/// An epoch is long where a batch takes longer than this.
 pub(super) const VETO_NS: f64 = 30e6;
 
-/// What the controller is told beside epochs. Worked out when it is asked for: most looks ask for
-/// next to nothing.
+/// The controller's inputs other than epochs. Computed on demand: most decisions need almost none
+/// of them.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     pub(super) estimator: &'a Estimator,

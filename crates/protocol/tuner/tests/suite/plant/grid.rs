@@ -15,7 +15,7 @@ impl Policy for Fixed {
     }
 }
 
-/// What quorate-replica has when nobody tunes.
+/// The setting of `quorate-replica` without a tuner.
 pub(crate) const DEFAULT: Fixed = Fixed(256 << 10, 4);
 
 pub(crate) struct Axes {
@@ -49,7 +49,7 @@ pub(crate) struct Grid {
     pub(crate) points: Vec<(Fixed, Measured)>,
 }
 
-/// How long to warm up and how long to measure.
+/// Returns the spans to warm up and to measure.
 pub(crate) fn spans(scenario: &Scenario) -> (u64, u64, u64) {
     let trip = ((scenario.round_trip_ms + scenario.flush_ms) * 1e6) as u64;
     (5 * trip + 3_000_000, 20 * trip + 4_000_000_000, 1_500)

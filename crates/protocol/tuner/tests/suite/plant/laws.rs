@@ -1,14 +1,14 @@
-//! What things cost in the plant: its own laws, richer than the controller's model.
+//! Costs in the plant: laws of its own, richer than the controller's model.
 //!
-//! Turns of a reactor that take in whatever waits, batches whose bytes cost more the less they fit
-//! into caches, links with a bounded buffer that loses what does not fit, disks that merge flushes;
-//! all of it with jitter. Times are in nanoseconds, sizes in bytes.
+//! Turns of a reactor that take in all that waits, batches whose bytes cost more the less they fit
+//! into caches, links with a bounded buffer that drops the excess, disks that merge flushes; all of
+//! it with jitter. Times are in nanoseconds, sizes in bytes.
 
 use std::collections::VecDeque;
 
 use crate::plant::dice::Dice;
 
-/// What the leader's and the followers' processors charge.
+/// Costs on the leader's and the followers' processors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processor {
     /// All times below are multiplied with it.
@@ -64,7 +64,7 @@ pub(crate) fn jitter(dice: &mut Dice, cost: f64) -> u64 {
 pub(crate) struct Link {
     /// Bytes per nanosecond; infinite for none.
     pub(crate) rate: f64,
-    /// What may wait in it. More is lost, and sent again after a time-out.
+    /// Capacity of its queue. The excess is lost, and sent again after a time-out.
     pub(crate) buffer: f64,
     pub(crate) one_way: f64,
     free_at: f64,
@@ -120,7 +120,7 @@ struct Write {
     flushing: bool,
 }
 
-/// What became durable.
+/// A completed flush.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flushed {
     pub(crate) began: u64,
@@ -130,7 +130,7 @@ pub(crate) struct Flushed {
 /// A log on a disk: group commit with two writes in flight, flushes that merge.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
-    /// Of one flush.
+    /// Duration of one flush.
     pub(crate) flush: f64,
     /// Bytes per nanosecond.
     pub(crate) rate: f64,

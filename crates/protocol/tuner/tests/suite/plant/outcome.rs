@@ -1,4 +1,4 @@
-//! What the controller makes of a scenario, beside the grid and the fixed default.
+//! Results of the controller in a scenario, compared with the grid and the fixed default.
 
 use quorate_tuner::Settings;
 
@@ -9,7 +9,7 @@ use crate::plant::{
     tuned::Tuned,
 };
 
-/// How long it may take to find its setting: 2 s, or 20 round trips.
+/// Returns the time allowed for convergence: 2 s, or 20 round trips.
 pub(crate) fn convergence_ns(scenario: &Scenario) -> u64 {
     2_000_000_000.max((scenario.round_trip_ms * 20e6) as u64)
 }
@@ -48,7 +48,7 @@ impl Outcome {
     }
 }
 
-/// What the tuner does now, after it had time to converge, in commands per second.
+/// Returns the throughput after convergence, in commands per second.
 pub(crate) fn settled(plant: &mut Plant<Tuned>) -> f64 {
     let from = plant.now;
     let mut late = plant.run(from + LATE.0, u64::MAX);

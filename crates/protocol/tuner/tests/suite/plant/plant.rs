@@ -13,8 +13,8 @@ use crate::plant::{
     scenario::{Demand, Scenario},
 };
 
-/// What says how large batches may be and how many may be in flight, and watches. What the reactor
-/// of a real node would tell the tuner.
+/// Decides the size of batches and their number in flight from the events that the reactor of a
+/// real node would report to the tuner.
 pub(crate) trait Policy {
     /// Bytes of a batch, and batches in flight.
     fn setting(&self) -> (usize, usize);
@@ -22,11 +22,11 @@ pub(crate) trait Policy {
     fn turn(&mut self, _turn: &Turn) {}
     /// A proposal went to a follower.
     fn sent(&mut self, _now: u64, _peer: usize, _slot: u64, _bytes: usize) {}
-    /// It voted for everything below.
+    /// A follower voted for everything below `_to`.
     fn voted(&mut self, _now: u64, _peer: usize, _to: u64) {}
     /// A heartbeat went to a follower.
     fn asked(&mut self, _now: u64, _peer: usize) {}
-    /// It was answered.
+    /// A follower answered a heartbeat.
     fn answered(&mut self, _now: u64, _peer: usize) {}
     /// The leader's disk finished a write.
     fn flushed(&mut self, _began: u64, _now: u64, _bytes: usize) {}
@@ -34,7 +34,7 @@ pub(crate) trait Policy {
     fn done(&mut self, _now: u64, _done: &Done) {}
 }
 
-/// What a turn did.
+/// Work of one turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) began: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Done {
 /// A batch of the product: its header, and what each command adds.
 const HEADER: usize = 17;
 const ENTRY: usize = 5;
-/// What is read from sockets in one turn, and what may wait for a batch.
+/// Bytes read from sockets in one turn, and bytes that may wait for a batch.
 const TURN_BYTES: usize = 2 << 20;
 const PENDING_BYTES: usize = 32 << 20;
 const HEARTBEAT: u64 = 20_000_000;
@@ -78,7 +78,7 @@ enum Event {
     Open,
     LeaderEnd,
     LeaderWake,
-    /// What was waited for is late.
+    /// A wait took too long.
     Late,
     Reach {
         to: usize,
@@ -125,7 +125,7 @@ struct Follower {
     pongs: u32,
 }
 
-/// What was measured in a span of time.
+/// Measurements over a span of time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
     pub(crate) commands: u64,
@@ -651,7 +651,7 @@ impl<P: Policy> Plant<P> {
         let mut cost = self.processor.turn(woken);
         while let Some((slot, bytes, commands)) = follower.proposals.pop_front() {
             cost += self.processor.receive(bytes as f64);
-            // It applies what the leader applies, if later; it answers nobody.
+            // A follower applies the same commands, later, and answers no client.
             cost += self.processor.apply(f64::from(commands), bytes as f64) * 0.7;
             follower.taken.push((slot + 1, bytes));
         }

@@ -1,4 +1,4 @@
-//! What holds for any stream of samples, however strange.
+//! Properties that hold for any stream of samples, however strange.
 
 use quorate_tuner::{Bounds, Change, Done, Moment, Setting, Settings, Tuner, Turn};
 

@@ -1,4 +1,5 @@
-//! Changes of the world, pauses, overload, a latency goal: what must hold beside throughput.
+//! Changes of the environment, pauses, overload, a latency goal: requirements other than
+//! throughput.
 
 use quorate_tuner::{Parameters, Setting, Settings};
 
@@ -117,8 +118,8 @@ fn throughput_does_not_fall_under_overload() {
     }
 }
 
-/// Open load that the machine can take with ease: there is nothing to gain, so looking for it must
-/// not make many wait for long. Under the default as it is, nearly nobody does.
+/// Open load that the machine takes with ease: there is nothing to gain, so the search must not
+/// make many commands wait long. Under the default hardly any does.
 #[test]
 fn a_load_with_room_to_spare_is_not_disturbed() {
     let any = f64::INFINITY;
@@ -137,7 +138,7 @@ fn a_load_with_room_to_spare_is_not_disturbed() {
                 plant.run(1_000_000_000, u64::MAX);
                 let mut measured = plant.run(plant.now, u64::MAX);
                 for _ in 0..25 {
-                    // Somebody else needs the processor.
+                    // Another process needs the processor.
                     plant.pause(pause_ns);
                     let to = plant.now + 200_000_000;
                     measured.add(plant.run(to, u64::MAX));
@@ -167,9 +168,9 @@ fn a_load_with_room_to_spare_is_not_disturbed() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What is estimated right behind each of thirty disturbances, when its samples would be fresh.
-/// They come as often as to a process that may have a part of a processor only: an outlier in every
-/// dozen samples is none any more.
+/// Returns the estimates right after each of thirty disturbances, when their samples would be
+/// fresh. Disturbances come as often as to a process with a share of one processor: an outlier in
+/// every dozen samples is no outlier.
 fn estimated(disturb: impl Fn(&mut Plant<Tuned>, u64)) -> Vec<Parameters> {
     let scenario = quiet("pauses", 2.0, f64::INFINITY, 1.0, 1024, 100);
     let mut settings = Settings::new(3);
@@ -282,7 +283,7 @@ fn window_shrinks_where_it_is_too_wide() {
     assert!(setting.batch_bytes * setting.window <= 600 << 10, "{setting}");
 }
 
-/// Of the settings that meet the goal, a large batch; and the goal is met.
+/// The goal is met, by a large batch among those that meet it.
 #[test]
 fn latency_goal_is_met_if_it_can_be() {
     let scenario = quiet("goal", 0.1, 400.0, 0.1, 4096, 0).demand(Demand::Open(4_000.0));
@@ -317,7 +318,7 @@ fn fixed_setting_is_never_touched() {
     assert!(!plant.policy.tuner.report().grid.is_empty());
 }
 
-/// The estimates beside what the plant was built with.
+/// Estimates match the plant's parameters.
 #[test]
 fn estimates_are_near_the_truth_or_not_known() {
     let scenario = quiet("known", 20.0, 50.0, 2.0, 1024, 800);

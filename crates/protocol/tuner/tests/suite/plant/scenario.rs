@@ -2,7 +2,7 @@
 
 use crate::plant::dice::Dice;
 
-/// Who asks for how much.
+/// The load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Demand {
     /// This many commands are outstanding at any time.
@@ -19,17 +19,17 @@ pub(crate) struct Scenario {
     pub(crate) nodes: usize,
     /// Between nodes.
     pub(crate) round_trip_ms: f64,
-    /// Of each channel (WAN) or of the leader's link (LAN); infinite for none.
+    /// Speed of each channel (WAN) or of the leader's link (LAN); infinite for no limit.
     pub(crate) mbit: f64,
     pub(crate) shared_link: bool,
-    /// What a link's buffer holds.
+    /// Capacity of a link's buffer.
     pub(crate) buffer: f64,
     pub(crate) flush_ms: f64,
     pub(crate) disk_mb_per_s: f64,
-    /// Of a command.
+    /// Bytes of a command.
     pub(crate) size: u32,
     pub(crate) demand: Demand,
-    /// Of the processors.
+    /// Slowness of the processors.
     pub(crate) slowness: f64,
     /// From a reply to the same client's next command.
     pub(crate) client_us: f64,
@@ -92,7 +92,7 @@ impl Scenario {
 
 const ANY: f64 = f64::INFINITY;
 
-/// Those that we chose: the corners, the paper's network, and what people have.
+/// Returns hand-picked scenarios: the corners, the paper's network, and common installations.
 pub(crate) fn chosen() -> Vec<Scenario> {
     let new = Scenario::new;
     vec![
@@ -122,7 +122,7 @@ pub(crate) fn chosen() -> Vec<Scenario> {
     ]
 }
 
-/// Those that the seed chose.
+/// Returns scenarios drawn from a seed.
 pub(crate) fn drawn(seed: u64, count: usize) -> Vec<Scenario> {
     let mut dice = Dice::new(seed);
     (0..count).map(|number| draw(number, &mut dice)).collect()

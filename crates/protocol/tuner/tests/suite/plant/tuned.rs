@@ -11,7 +11,7 @@ pub(crate) struct Tuned {
     pub(crate) changes: Vec<(u64, Change)>,
     pub(crate) asked: u64,
     answered: Vec<u64>,
-    /// What the node's clock is ahead of the plant's.
+    /// Offset of the node's clock from the plant's.
     ahead_ns: i64,
     /// The next turn is interrupted for this long.
     interruption_ns: i64,
