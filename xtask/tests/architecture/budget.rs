@@ -21,8 +21,8 @@ const PROOF: [&str; 2] = ["proof", "xtask"];
 
 /// Tracked files by name, with their text.
 fn tracked() -> Vec<(String, String)> {
-    let list = Command::new("git").args(["ls-files", "*.rs", "*.md"]).current_dir(root());
-    let list = { list }.output().unwrap();
+    let mut git = Command::new("git");
+    let list = git.args(["ls-files", "*.rs", "*.md"]).current_dir(root()).output().unwrap();
     let names = String::from_utf8(list.stdout).unwrap();
     let text = |name: &str| fs::read_to_string(root().join(name)).ok();
     names.lines().filter_map(|name| Some((name.to_owned(), text(name)?))).collect()
