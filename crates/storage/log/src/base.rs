@@ -1,7 +1,8 @@
-//! Where the log begins: a small file, replaced as a whole ([trim-3]).
+//! The base of the log: a small file, replaced as a whole, that says where the log begins
+//! ([trim-3]).
 //!
 //! Below its start slot the log holds nothing that counts ([snap-3]): a snapshot does. Segments
-//! before its first one are free, and are used again. It is durable before any of them is. Without
+//! before its first one are free to be recycled; the file is durable before any of them is. Without
 //! the file the log begins with slot 1, in segment 1.
 
 use crate::disk::{KEPT_BYTES_MAX, Source};
@@ -25,12 +26,12 @@ const CHECKSUM: usize = 4;
 pub const NOTE_BYTES_MAX: usize = 512 << 10;
 const _: () = assert!(HEAD + NOTE_BYTES_MAX + CHECKSUM <= KEPT_BYTES_MAX);
 
-/// Where the log begins, and what the replica keeps with that.
+/// The start of the log, and the replica's note that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
     /// The log holds no record of a slot below.
     pub start: Slot,
-    /// What the replica gave to [`crate::Log::rebase`]; empty if it never did.
+    /// The note given to [`crate::Log::rebase`]; empty if there is none.
     pub note: Vec<u8>,
 }
 
@@ -44,7 +45,7 @@ impl Base {
     /// The name of the small file that says so.
     pub const FILE: &str = BASE_FILE;
 
-    /// What is wrong with these bytes, if they are not what such a file holds; for people.
+    /// Describes what is wrong with the bytes of a base file, for people; `None` if they are sound.
     pub fn fault_in(bytes: &[u8]) -> Option<String> {
         match BaseFile::decode(bytes) {
             Ok(_) => None,
@@ -73,7 +74,7 @@ pub(crate) struct Anchor {
 }
 
 impl Anchor {
-    /// Of a log that was never trimmed.
+    /// The base of a log that was never trimmed.
     pub(crate) const FIRST: Self = Self { segment: Segment(1), seq: 1, previous: 0 };
 }
 
@@ -115,7 +116,7 @@ impl BaseFile {
         out
     }
 
-    /// Whose base these bytes are, and what it says.
+    /// Decodes the owner and the base.
     fn decode(bytes: &[u8]) -> Result<(Owner, Self), Fault> {
         let broken = |what| Fault::Broken(what);
         let (covered, sum) =

@@ -76,7 +76,7 @@ fn lost_decided_values_are_named_and_can_be_repaired() {
     }
 }
 
-/// [disk-8] [volatile-1] A vote is gone that nobody else need have: not the same member any more.
+/// [disk-8] [volatile-1] A lost vote that no other node need have makes the node a new member.
 #[test]
 fn a_lost_undecided_vote_means_forgetting() {
     let disk = twenty(3);
@@ -189,8 +189,7 @@ fn missing_end_of_a_log_means_forgetting() {
     }
 }
 
-/// [volatile-1] A store beside the log tells that the log has lost its end, where nothing else
-/// does.
+/// [volatile-1] A store next to the log reveals a lost end where nothing else does.
 #[test]
 fn store_that_knows_more_than_the_log_means_forgetting() {
     let disk = twenty(100);
@@ -476,8 +475,8 @@ fn a_rotten_bit_anywhere_never_changes_a_value() {
     assert!(log.poll().is_ok(), "reading damage does not end writing");
 }
 
-/// [disk-8] Rot that is found while the log is in use costs what it must, and can be made good:
-/// what lies beside it in the same run of writes stays readable.
+/// [disk-8] Damage found while the log is in use costs only the damaged write, and can be repaired:
+/// the rest of the same run of writes stays readable.
 #[test]
 fn rot_found_by_a_read_is_named_and_can_be_repaired() {
     let read = |log: &mut Log<MemoryDisk>, from, to| {

@@ -81,7 +81,7 @@ pub use small_files::{DataFolder, SmallFiles, temporary};
 #[cfg(target_os = "linux")]
 pub use uring::available as uring_available;
 
-/// What is written and read in one piece; no block is ever written twice ([disk-1]).
+/// Unit of reads and writes; no block is written twice ([disk-1]).
 pub const BLOCK: usize = 4096;
 /// The part of a block that a crash leaves old or new, never mixed ([model-3]).
 pub const SECTOR: usize = 512;
@@ -107,11 +107,11 @@ pub trait Source {
     /// What was written down cannot be read.
     fn made(&mut self, family: Family) -> Result<Option<FileId>, DiskError>;
 
-    /// The small file of this name, beside the folders of the families; `None` if there is none.
-    /// See [`Disk::start_keep`].
+    /// Reads the small file of this name, next to the folders of the families; `None` if there is
+    /// none. See [`Disk::start_keep`].
     ///
     /// # Errors
-    /// It may be there, but cannot be read.
+    /// The file may exist, but cannot be read.
     fn kept(&mut self, name: &str) -> Result<Option<Vec<u8>>, DiskError>;
 
     /// Fills the buffer, now. Offset and length are whole blocks within the file.
@@ -129,11 +129,11 @@ pub trait Source {
 /// How a new file gets its zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeros {
-    /// They are written: no later write changes metadata, so a commit is one write and one flush.
+    /// Zeros are written: no later write changes metadata, so a commit is one write and one flush.
     Written,
     /// Blocks are reserved and read as zeros, where the file system can do that: half the bytes,
-    /// for a file that nobody waits for. Each write then says in the metadata that its blocks are
-    /// used.
+    /// for files off the commit path. Each write then changes metadata, since it marks its blocks
+    /// as used.
     Reserved,
 }
 
@@ -147,31 +147,27 @@ pub enum Durability {
     Later,
 }
 
-/// What ended.
+/// A completed operation.
 #[derive(Debug)]
 pub enum Completed {
     /// A write ended.
     Written {
         /// As given to [`Disk::start_write`].
         token: u64,
-        /// Where it was written to.
         file: FileId,
-        /// Whether it is on stable storage.
         durability: Durability,
         /// Comes back.
         output: Output,
-        /// How it went. After an error it is unknown what of it is on the disk.
+        /// After an error the contents on disk are unknown.
         result: Result<(), DiskError>,
     },
     /// A read ended.
     Read {
         /// As given to [`Disk::start_read`].
         token: u64,
-        /// Where it was read from.
         file: FileId,
         /// Comes back, filled.
         buffer: Buffer,
-        /// How it went.
         result: Result<(), DiskError>,
     },
     /// A flush ended.
@@ -180,16 +176,16 @@ pub enum Completed {
         token: u64,
         /// The file.
         file: FileId,
-        /// How it went. After an error it is unknown what is durable, and a later flush that
-        /// succeeds says nothing about it ([disk-9]).
+        /// After an error it is unknown which writes are durable, and a later flush that succeeds
+        /// says nothing about them ([disk-9]).
         result: Result<(), DiskError>,
     },
     /// A file is ready to be written to, or could not be made.
     Prepared {
         /// Which.
         file: FileId,
-        /// How it went. After an error there is no such file, or one of zeros, or the one that was
-        /// to be used again; a later attempt to make the same file replaces it.
+        /// After an error the file is absent, or all zeros, or still the one to be recycled;
+        /// another attempt to make the same file replaces it.
         result: Result<(), DiskError>,
     },
     /// A small file was replaced, or not.
@@ -198,8 +194,8 @@ pub enum Completed {
         token: u64,
         /// Its name.
         name: &'static str,
-        /// How it went. After an error it is the old one or the new one, and the next crash may
-        /// change which: only a later one that succeeds makes it known.
+        /// After an error the file has its old or its new contents, and the next crash may change
+        /// which; only a later success settles it.
         result: Result<(), DiskError>,
     },
     /// A small file was read back, or not.
@@ -208,19 +204,19 @@ pub enum Completed {
         token: u64,
         /// Its name.
         name: &'static str,
-        /// What it holds; `None` if there is no such file.
+        /// Contents of the file; `None` if there is no such file.
         result: Result<Option<Vec<u8>>, DiskError>,
     },
     /// A file is gone, or could not be removed.
     Retired {
         /// Which.
         file: FileId,
-        /// How it went. After an error the file may be there or not.
+        /// After an error the file may exist or not.
         result: Result<(), DiskError>,
     },
 }
 
-/// What a disk was asked to do so far.
+/// Counts of disk operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounters {
     /// Writes into files; of the log one per commit.
@@ -229,19 +225,19 @@ pub struct DiskCounters {
     pub flushes: u64,
     /// Bytes of those writes.
     pub write_bytes: u64,
-    /// Of the writes: those into files of other families than the log's.
+    /// Writes to files of other families than the log's.
     pub other_writes: u64,
-    /// Of the flushes: those of such files.
+    /// Flushes of files of other families.
     pub other_flushes: u64,
-    /// Of the bytes: those of such writes.
+    /// Bytes written to files of other families.
     pub other_bytes: u64,
     /// Reads after start.
     pub reads: u64,
     /// Segments of the log prepared.
     pub prepared: u64,
-    /// How many of them a write had to wait for.
+    /// Segments that a write had to wait for.
     pub segment_waits: u64,
-    /// How long writes of the log took until they were on stable storage; empty if the disk has no
+    /// Times from the start of a log write until it was on stable storage; empty if the disk has no
     /// clock.
     pub flush_times: Durations,
 }
@@ -336,11 +332,11 @@ pub trait Disk: Source {
     /// written down.
     fn start_prepare(&mut self, file: FileId, bytes: u64, zeros: Zeros);
 
-    /// Gives a file that nobody needs any more the name of a new one of its family: rename, sync of
-    /// the folder ([disk-10]); then the number is written down. It ends as [`Completed::Prepared`]
-    /// with `to`. Size and contents stay: whoever reads it must know them from what was written to
-    /// it under its new name. What is in flight for `from` ends as if it were there. After an error
-    /// the same can be asked for again, however far it got.
+    /// Recycles a file that is no longer needed under a new name of its family: rename, sync of the
+    /// folder ([disk-10]), then the number is written down. Completes as [`Completed::Prepared`]
+    /// with `to`. Size and contents stay: the reader must know what was written under the new name.
+    /// Operations in flight for `from` complete as if it still existed. After an error the same
+    /// request may be repeated, however far it got.
     fn start_reuse(&mut self, from: FileId, to: FileId);
 
     /// Makes these bytes, at most [`KEPT_BYTES_MAX`], the contents of a small file, durably: old or
@@ -355,7 +351,7 @@ pub trait Disk: Source {
     /// now. Beyond that it is made when nothing is written, so that commits do not wait for it.
     fn want_prepared(&mut self, family: Family, bytes: u64);
 
-    /// Somebody waits for the family's file that is being made.
+    /// Makes the family's next file without pauses, because a write waits for it.
     fn hurry_prepare(&mut self, family: Family);
 
     /// Removes a file, durably. What is in flight for it ends as if it were there; nothing new is
@@ -378,9 +374,8 @@ pub trait Disk: Source {
     /// Room for new files of a family, if known.
     fn free_bytes(&self, family: Family) -> Option<u64>;
 
-    /// What drives it, and why: printed at start.
+    /// Describes the driver and why it was chosen; logged at start.
     fn describe(&self) -> String;
 
-    /// What it did so far.
     fn counters(&self) -> DiskCounters;
 }

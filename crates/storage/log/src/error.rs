@@ -1,4 +1,4 @@
-//! What can go wrong with the log: what, detail, hint.
+//! Errors of the log: what, detail, hint.
 
 use crate::disk::{DiskError, Lack};
 use quorate_core::slot::Slot;
@@ -16,10 +16,10 @@ pub enum LogError {
     /// The log could not be opened or read.
     #[error("log: {0}")]
     Disk(#[source] DiskError),
-    /// The log belongs to somebody else.
+    /// The log belongs to another node or cluster.
     #[error("foreign log: {detail}")]
     Foreign {
-        /// Whose log it is, and whose was expected.
+        /// The owner found, and the one expected.
         detail: String,
     },
     /// The log was written by a newer program.
@@ -39,16 +39,12 @@ pub enum LogError {
     /// The file that says where the log begins is not what was written. It is only ever replaced as
     /// a whole, so no crash does that.
     #[error("the file `base` of the data folder is damaged: {reason}")]
-    BaseDamaged {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// What was read is not what was written.
+    BaseDamaged { reason: String },
+    /// Data read differs from data written.
     #[error("{place}: {reason}")]
     Damaged {
         /// Where.
         place: Place,
-        /// What is wrong there.
         reason: String,
     },
     /// The end of the log cannot be read, so it is unknown whether records are missing.
@@ -56,7 +52,7 @@ pub enum LogError {
     Unreadable {
         /// Where.
         place: Place,
-        /// What the disk said.
+        /// The disk's error.
         detail: String,
     },
     /// A record with its bytes is larger than a log write may be. It was not appended.
@@ -64,13 +60,13 @@ pub enum LogError {
     TooLarge {
         /// Its size.
         bytes: usize,
-        /// What fits.
+        /// Largest size that fits.
         bytes_max: usize,
     },
     /// The log holds nothing of slots below its start any more: a snapshot does ([snap-3]).
     #[error("the log begins with slot {start}")]
     BelowStart {
-        /// Where it begins.
+        /// First slot of the log.
         start: Slot,
     },
     /// As many reads wait as may. Ask again when one is done.
@@ -82,12 +78,12 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Whether room is what is missing: the same may work later.
+    /// Returns whether space is missing: a later attempt may succeed.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Failed(error) | Self::Disk(error) if error.lack == Some(Lack::Room))
     }
 
-    /// What a person may do about it.
+    /// Returns advice for the operator.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Failed(_) => "check the disk, then restart the node; it recovers from its log",

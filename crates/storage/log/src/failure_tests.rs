@@ -190,7 +190,8 @@ fn a_spare_that_cannot_be_opened_is_waited_for() {
     assert_eq!(log.poll(), Ok(RecordSeq(100)));
 }
 
-/// Somebody removed it: that is no lack of anything, and is said when the segment is needed.
+/// A spare segment was removed from outside: that is no lack of a resource, and is reported when
+/// the segment is needed.
 #[test]
 fn a_spare_that_is_gone_is_final_once_it_is_needed() {
     let disk = MemoryDisk::new();
@@ -211,7 +212,7 @@ fn with_spares(disk: &MemoryDisk) -> (Log<MemoryDisk>, crate::Recovery) {
     (log, recovery)
 }
 
-/// Catch-up and replay wait for a descriptor; nobody is told that something is damaged.
+/// Catch-up and replay wait for a descriptor; no damage is reported.
 #[test]
 fn a_read_without_a_descriptor_is_served_later() {
     let disk = MemoryDisk::new();

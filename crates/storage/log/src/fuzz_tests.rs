@@ -98,7 +98,7 @@ fn mutated_segments_are_survived() {
     }
 }
 
-/// Sound checksums around nonsense: nobody but a broken program writes that, and still no panic.
+/// Sound checksums around nonsense: only a broken program writes that, and still nothing panics.
 #[test]
 fn sound_headers_full_of_nonsense_are_survived() {
     for seed in 0..3000 {

@@ -1,4 +1,4 @@
-//! What each segment holds, and from which one on the log is needed ([trim-3]).
+//! Contents of each segment, and the first segment that is still needed ([trim-3]).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::{
     place::{Place, Segment, SegmentFile},
 };
 
-/// What was written to a segment under its number.
+/// Contents of a segment under its current number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     /// The log can begin here: its first log write, whole, and that write's predecessor.
@@ -40,7 +40,7 @@ impl Held {
 pub(crate) struct Holdings {
     anchor: Anchor,
     segments: VecDeque<(SegmentFile, Held)>,
-    /// Where the last complete log write lies: its header restates the hard state.
+    /// Segment of the last complete log write: its header restates the hard state.
     complete: Option<Segment>,
     bytes: u64,
 }
@@ -89,7 +89,7 @@ impl Holdings {
         }
     }
 
-    /// Where the last complete log write ends.
+    /// Returns the end of the last complete log write.
     pub(crate) fn written_to(&self) -> Option<Place> {
         let mut newest = self.segments.iter().rev();
         let (file, held) = newest.find(|(_, held)| held.complete > 0)?;
@@ -121,8 +121,8 @@ impl Holdings {
         self.segments.iter().map(|(_, held)| held.complete).sum()
     }
 
-    /// Where the log can begin if it is to hold everything from `start` on, and the last complete
-    /// write.
+    /// Returns the place where the log can begin if it is to hold everything from `start` on and
+    /// the last complete write.
     pub(crate) fn anchor_for(&self, start: Slot) -> Anchor {
         let Some(complete) = self.complete else {
             return self.anchor;

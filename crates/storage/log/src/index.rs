@@ -1,4 +1,4 @@
-//! Where the last word on each slot lies: sparse, one entry for a run of slots and a run of log
+//! Place of the last record for each slot: sparse, one entry for a run of slots and a run of log
 //! writes.
 
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::range_map::RangeMap;
 /// An entry covers at most this many bytes of writes, so that reading one slot stays cheap.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
 
-/// What of a range is not below `start`.
+/// Returns the part of a range that is not below `start`.
 pub(crate) fn above(range: SlotRange, start: Slot) -> SlotRange {
     SlotRange::new(range.from.max(start), range.to.max(start))
 }
@@ -19,7 +19,7 @@ pub(crate) fn above(range: SlotRange, start: Slot) -> SlotRange {
 /// Consecutive log writes of one segment. Within it, the last record on a slot is the last word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Where the first write begins.
+    /// Start of the first write.
     pub(crate) at: Place,
     /// Their bytes.
     pub(crate) bytes: u64,
@@ -79,8 +79,8 @@ impl Index {
         self.spans.remove(range);
     }
 
-    /// What lies in the log writes at `at` cannot be read any more. Returns which of these slots
-    /// are not to be found elsewhere.
+    /// Removes the log writes at `at`, which have become unreadable. Returns the slots among
+    /// `range` that are not found elsewhere.
     pub(crate) fn lose(&mut self, range: SlotRange, at: Place) -> Vec<SlotRange> {
         let there = |(_, span): &(SlotRange, &Span)| span.at == at;
         let runs = self.spans.within(range).filter(there);
@@ -91,12 +91,12 @@ impl Index {
         runs
     }
 
-    /// Where to look for `slot`, and for which slots around it the same holds.
+    /// Returns where to look for `slot`, and the slots around it that share the answer.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Span)> {
         self.spans.find(slot).map(|(range, span)| (range, *span))
     }
 
-    /// What the entries cover that have log writes in this part of a segment: the slots of each.
+    /// Returns the slots of each entry whose log writes lie in this part of a segment.
     pub(crate) fn lying_in(&self, segment: Segment, part: Range<u64>) -> Vec<SlotRange> {
         let there = |(_, span): &(SlotRange, &Span)| {
             let from = span.at.offset;

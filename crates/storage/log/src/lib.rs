@@ -1,4 +1,4 @@
-//! What a node must never forget, on disk.
+//! The durable log of a node.
 //!
 //! A [`Log`] is a sequence of *log writes* in segments of fixed size: each is one write and one
 //! flush of the disk, released in order. `docs/spec/log.md` has the format and the rules of

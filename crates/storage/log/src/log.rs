@@ -29,7 +29,7 @@ use crate::{
     writer::Writer,
 };
 
-/// Whether it was the log that asked for this.
+/// Returns whether the log requested this operation.
 fn is_ours(completed: &Completed) -> bool {
     match completed {
         Completed::Written { file, .. }
@@ -51,7 +51,7 @@ pub struct Log<D> {
     disk: D,
     depth: usize,
     linger_bytes: usize,
-    /// What gathers is not to wait for more.
+    /// Gathered records are written without waiting for more.
     hurried: bool,
     gather: Gather,
     writer: Writer,
@@ -63,7 +63,7 @@ pub struct Log<D> {
     opened_to: (u64, u64),
     reads: Reads,
     scrub: Scrub,
-    /// What operations came to that are not the log's.
+    /// Completions of operations that are not the log's.
     others: VecDeque<Completed>,
     /// [disk-9] Final.
     error: Option<LogError>,
@@ -161,7 +161,8 @@ impl<D: Disk> Log<D> {
         }
         if self.error.is_none() {
             self.gather.append(&mut self.disk, seq, record, (bytes, placed), hard);
-            // Ballots and configurations are durable in every class; somebody waits for them.
+            // Ballots and configurations are durable in every class; a candidate or leader waits
+            // for them.
             self.hurried |= !matches!(
                 record,
                 Record::Vote { value: Value::Batch(_), .. } | Record::Decided { .. }
@@ -185,12 +186,12 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Whether something has gathered that waits for more.
+    /// Returns whether gathered records wait for more.
     pub fn lingers(&self) -> bool {
         !self.hurried && (1..self.linger_bytes).contains(&self.gather.bytes())
     }
 
-    /// What has gathered waits no longer.
+    /// Writes gathered records without waiting for more.
     pub fn hurry(&mut self) {
         self.hurried = true;
     }
@@ -327,12 +328,12 @@ impl<D: Disk> Log<D> {
         self.holdings.freed_by(start)
     }
 
-    /// Where the log begins, durably: below, nothing is indexed, read or served ([snap-3]).
+    /// Returns the durable start of the log: below, nothing is indexed, read or served ([snap-3]).
     pub fn start(&self) -> Slot {
         self.index.start()
     }
 
-    /// What the disk said when the base could not be replaced; gone once it can be. Until then the
+    /// Returns the disk's error if the base could not be replaced, until it can be. Until then the
     /// log keeps everything.
     pub fn rebase_failure(&self) -> Option<&DiskError> {
         self.rebase.failure()
@@ -399,12 +400,12 @@ impl<D: Disk> Log<D> {
         self.gather.bytes() + self.writer.bytes_in_flight()
     }
 
-    /// Whether everything appended is on stable storage.
+    /// Returns whether everything appended is on stable storage.
     pub fn is_idle(&self) -> bool {
         self.backlog_bytes() == 0
     }
 
-    /// Whether no read waits or is in flight.
+    /// Returns whether no read waits or is in flight.
     pub fn reads_idle(&self) -> bool {
         self.reads.is_idle()
     }
@@ -428,8 +429,8 @@ impl<D: Disk> Log<D> {
         self.pool.failure().filter(|_| waits)
     }
 
-    /// Whether something is too short: room, or descriptors. It is tried again after some calls of
-    /// [`Self::poll`]; the log has no clock.
+    /// Returns whether space or descriptors are missing. The log retries after some calls of
+    /// [`Self::poll`]; it has no clock.
     pub fn is_short(&self) -> bool {
         let rebase = self.rebase.failure().is_some();
         rebase || self.pool.failure().is_some() || self.reads.is_short()
@@ -442,7 +443,7 @@ impl<D: Disk> Log<D> {
         self.rebase.try_again();
     }
 
-    /// What the disk said when a segment could not be made; gone once one can be made again.
+    /// Returns the disk's error if a segment could not be made, until one can be made again.
     pub fn segment_failure(&self) -> Option<&DiskError> {
         self.pool.failure()
     }
@@ -462,12 +463,12 @@ impl<D: Disk> Log<D> {
         self.pool.spare_bytes()
     }
 
-    /// How many segments there are.
+    /// Returns the number of segments.
     pub fn segments(&self) -> usize {
         self.pool.files()
     }
 
-    /// Where the next write goes, if a segment is in use.
+    /// Returns the place of the next write, if a segment is in use.
     pub fn position(&self) -> Option<Place> {
         self.writer.position()
     }
@@ -493,12 +494,12 @@ impl<D: Disk> Log<D> {
         self.disk.wait_fd()
     }
 
-    /// What drives the disk, and why.
+    /// Describes the driver of the disk and why it was chosen.
     pub fn describe(&self) -> String {
         self.disk.describe()
     }
 
-    /// What the disk did so far for the log: one write and one flush per log write.
+    /// Returns the disk's counts for the log: one write and one flush per log write.
     pub fn counters(&self) -> DiskCounters {
         self.disk.counters().of_the_log()
     }
@@ -515,8 +516,8 @@ impl<D: Disk> Log<D> {
         &mut self.disk
     }
 
-    /// What an operation came to that was not the log's, in order. [`Self::poll`] finds it, also
-    /// when it says that the log has failed.
+    /// Returns the next completion of an operation that was not the log's, in order. [`Self::poll`]
+    /// finds these, also when it reports that the log has failed.
     pub fn next_other(&mut self) -> Option<Completed> {
         self.others.pop_front()
     }

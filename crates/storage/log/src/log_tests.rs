@@ -112,8 +112,8 @@ fn what_was_appended_comes_back_after_a_restart() {
     assert!(log.index_entries() < 20, "one entry for many writes");
 }
 
-/// Votes for batches linger until there are enough of them, or until somebody is in a hurry; what
-/// is durable in every class does not.
+/// Votes for batches linger until there are enough of them, or until `hurry`; records that are
+/// durable in every class do not linger.
 #[test]
 fn what_nobody_waits_for_lingers() {
     let lingering = LogOptions { linger_bytes: 4 << 10, ..options() };
@@ -188,7 +188,7 @@ fn spare_segments_are_made_up_to_their_number_and_found_again() {
     assert!(Log::open(disk.attach(), none).is_err());
 }
 
-/// Segments are made beside commits, just ahead of the one in use, so that nobody waits for one.
+/// Segments are made during commits, just ahead of the one in use, so that no write waits for one.
 #[test]
 fn the_next_segment_keeps_ahead_of_the_one_in_use() {
     let disk = MemoryDisk::new();

@@ -38,7 +38,7 @@ const MASK_AT: usize = 10;
 const SEGMENT_AT: usize = 40;
 const _: () = assert!(HEADER <= SECTOR, "a torn write must not mix two headers");
 
-/// Whose log it is.
+/// Owner of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The cluster.
@@ -56,11 +56,10 @@ impl fmt::Display for Owner {
 /// The header of a log write ([disk-1]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Whose log it is.
     pub owner: Owner,
     /// The node's incarnation when this was written.
     pub incarnation: Incarnation,
-    /// Where the write lies. The segment's number is its epoch.
+    /// Place of the write. The segment's number is its epoch.
     pub place: Place,
     /// Number of the first write of this segment. Writes with that number or a higher one that
     /// lie in earlier segments were cut off.
@@ -71,7 +70,6 @@ pub struct Header {
     pub complete_to: u64,
     /// Checksum of the write before.
     pub previous: u32,
-    /// How many records.
     pub records: u32,
     /// Bytes of the whole write, padding included.
     pub length: u32,
@@ -88,9 +86,9 @@ pub struct Header {
 /// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
-    /// They do not begin like one.
+    /// No header here.
     Absent,
-    /// They begin like one, but the checksum or a length is wrong.
+    /// A header with a wrong checksum or length.
     Corrupt,
     /// A sound header of a later format.
     Newer(u16),
@@ -232,8 +230,8 @@ pub fn open(header: &Header, blocks: &mut [u8]) -> Result<bool, Malformed> {
     Ok(mask != 0)
 }
 
-/// The smallest mask under which no block behind the first looks like the start of a log write.
-/// Zero unless somebody writes our magic on purpose; there are more masks than blocks.
+/// Returns the smallest mask under which no block after the first looks like the start of a log
+/// write. Zero unless the bytes contain our magic on purpose; there are more masks than blocks.
 fn mask_for(blocks: &[u8]) -> u16 {
     let heads = || blocks.chunks_exact(BLOCK).skip(1).map(|block| &block[..8]);
     let free = |mask: &u16| {
@@ -336,7 +334,7 @@ mod tests {
         assert_eq!(Header::segment_of(&blocks), None);
     }
 
-    /// What the pages say of a log write is so.
+    /// Sizes on the pages match the code.
     #[test]
     fn documented_sizes_are_those_of_the_code() {
         let log = include_str!("../../../../docs/spec/log.md");

@@ -38,28 +38,28 @@ struct Run {
     options: LogOptions,
     known: Known,
     next_round: u32,
-    /// Whether the log is trimmed.
+    /// The log is trimmed.
     trims: bool,
-    /// Whether all is tried that a crash could do at each moment.
+    /// All outcomes of a crash at each moment are tried.
     explores: bool,
     seen: Seen,
     /// Most runs have writes of all sizes; some have equal ones, so that stale ones fit.
     sizes: u64,
 }
 
-/// What there is to be known of a log.
+/// Reference state of a log.
 #[derive(Clone, Default)]
 struct Known {
     /// The round of the vote in each slot, from the first slot on.
     history: Vec<u32>,
-    /// How many of them must never be lost.
+    /// Number of votes that must never be lost.
     kept: usize,
     /// The greatest start that was asked for, and the one that was said to be durable.
     asked: u64,
     durable: u64,
 }
 
-/// What happened in runs, so that a test shows that it tested something.
+/// Events in runs, so that a test shows that it tested something.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     rebased: u64,
@@ -80,8 +80,8 @@ fn value_of(round: u32) -> Vec<u8> {
 }
 
 impl Known {
-    /// What recovery gave back must be this, and no more than was ever appended. How many votes it
-    /// knows.
+    /// Checks that recovery gave back this, and no more than was ever appended. Returns the number
+    /// of votes it knows.
     fn check(&self, recovery: &Recovery) -> Result<usize, String> {
         if let Some(damage) = &recovery.damage {
             return Err(format!("false damage: {damage:?}"));
@@ -304,7 +304,7 @@ impl Run {
     }
 }
 
-/// How many of the runs break, and the first that does.
+/// Returns the number of runs that break, and the first that does.
 fn broken(runs: u64, segment_bytes: u64, mutants: &[Mutant]) -> (u64, Option<(u64, String)>) {
     let (count, first, _) = broken_of(runs, mutants, |seed| Run::new(seed, segment_bytes));
     (count, first)
@@ -400,7 +400,7 @@ fn a_log_that_is_trimmed_and_recycled_loses_nothing_and_makes_up_no_damage() {
 }
 
 /// Every prefix and subset of the writes of a run that the disk could have kept, with names and the
-/// base in flight beside them.
+/// base in flight as well.
 #[test]
 fn whatever_a_crash_keeps_of_a_trimmed_log_nothing_is_lost() {
     let explored = |seed| Run { explores: true, ..trimmed(seed, 16 << 10) };
@@ -411,7 +411,7 @@ fn whatever_a_crash_keeps_of_a_trimmed_log_nothing_is_lost() {
     assert!(seen.keeping > 20 && seen.reusing > 20, "{seen:?}");
 }
 
-/// How many of the trimmed runs break with a rule left out.
+/// Returns the number of trimmed runs that break without a rule.
 fn trimmed_broken(mutant: Mutant) -> (u64, Option<(u64, String)>) {
     let (count, first, _) = broken_of(400, &[mutant], |seed| trimmed(seed, 16 << 10));
     (count, first)

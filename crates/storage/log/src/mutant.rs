@@ -35,13 +35,13 @@ thread_local! {
     static PLANTED: std::cell::RefCell<Vec<Mutant>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Whether this rule is left out.
+/// Returns whether this rule is left out.
 #[cfg(test)]
 pub(crate) fn planted(mutant: Mutant) -> bool {
     PLANTED.with_borrow(|planted| planted.contains(&mutant))
 }
 
-/// Whether this rule is left out: never.
+/// Returns whether this rule is left out: never.
 #[cfg(not(test))]
 pub(crate) const fn planted(_mutant: Mutant) -> bool {
     false

@@ -1,4 +1,4 @@
-//! What a log is opened with.
+//! Options of a log.
 
 use crate::disk::{BLOCK, Zeros};
 use quorate_core::{
@@ -14,10 +14,10 @@ use crate::{
 /// Most writes in flight ([disk-2]).
 pub const DEPTH_MAX: usize = 4;
 
-/// What gathers at most before it is written, where nobody waits for the disk.
+/// Most bytes that gather before they are written, where no commit waits for the disk.
 pub const LINGER_BYTES: usize = 256 << 10;
 
-/// Whose log it is, and how it is written.
+/// Owner and layout of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// The cluster.
@@ -28,7 +28,7 @@ pub struct LogOptions {
     pub incarnation: Incarnation,
     /// Size of new segments: whole blocks, at least four.
     pub segment_bytes: u64,
-    /// Segments that wait beside the one in use: at least one.
+    /// Segments kept ready in addition to the one in use: at least one.
     pub spare_segments: usize,
     /// A log write takes no more records once it has this many bytes: whole blocks.
     pub write_bytes_max: usize,
@@ -39,8 +39,8 @@ pub struct LogOptions {
     /// Its incarnation was raised because votes or promises are gone; whatever is missing now is
     /// known to be.
     pub owns_up: bool,
-    /// A store beside the log has everything below, and took it only from records on stable
-    /// storage: a log that does not know as much has lost its end ([volatile-1]).
+    /// A store next to the log has everything below, and took it only from records on stable
+    /// storage: a log that knows less has lost its end ([volatile-1]).
     pub stored_to: Slot,
     /// Votes for batches gather up to this many bytes, or until [`Log::hurry`](crate::Log::hurry),
     /// before a write starts: for a class that does not wait for the disk. 0: it starts at once.
@@ -70,7 +70,8 @@ impl LogOptions {
         Owner { cluster: self.cluster, node: self.node }
     }
 
-    /// Who lets votes linger waits for no commit; what its disk has to write is what counts.
+    /// A log that lets votes linger delays no commit; the amount that its disk has to write is what
+    /// counts.
     pub(crate) const fn zeros(&self) -> Zeros {
         match self.linger_bytes {
             0 => Zeros::Written,

@@ -8,7 +8,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Whether this call may try; one that may not is counted.
+    /// Returns whether this call may try; counts one that may not.
     pub(crate) const fn may_try(&mut self) -> bool {
         if self.skips == 0 {
             return true;
@@ -17,7 +17,7 @@ impl Patience {
         false
     }
 
-    /// It failed again; the next attempt waits for at most `skips_max` calls.
+    /// Notes another failure; the next attempt waits for at most `skips_max` calls.
     pub(crate) fn failed(&mut self, skips_max: u32) {
         self.skips = (1 << self.failures.min(10)).min(skips_max);
         self.failures += 1;
@@ -28,12 +28,12 @@ impl Patience {
         self.skips = 0;
     }
 
-    /// Whether the last attempt failed.
+    /// Returns whether the last attempt failed.
     pub(crate) const fn is_tried(&self) -> bool {
         self.failures > 0
     }
 
-    /// It went well.
+    /// Notes a success.
     pub(crate) const fn succeeded(&mut self) {
         (self.failures, self.skips) = (0, 0);
     }

@@ -26,14 +26,14 @@ use crate::{
 const SKIPS_MAX: u32 = 1024;
 /// The same if a file cannot be opened: to ask again costs one call that ends at once.
 const OPEN_SKIPS_MAX: u32 = 16;
-/// Trimmed segments that wait to be used again, beside those that make up for missing spares.
+/// Trimmed segments kept for recycling, in addition to those that make up for missing spares.
 const FREE_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
     segment_bytes: u64,
     zeros: Zeros,
-    /// How many spares are kept.
+    /// Number of spares to keep.
     wanted: usize,
     spares: VecDeque<SegmentFile>,
     /// The spare whose file is open: it is written to next.
@@ -119,7 +119,7 @@ impl Pool {
         }
     }
 
-    /// Whether there is a next spare whose file is open.
+    /// Opens the file of the next spare; returns whether it is open.
     fn open_ahead<D: Disk>(&mut self, disk: &mut D) -> bool {
         let Some(next) = self.spares.front().map(|spare| spare.segment) else {
             return false;
@@ -140,7 +140,7 @@ impl Pool {
         self.ahead == Some(next)
     }
 
-    /// What is needed next is opened, or made if there are too few. Called with every poll.
+    /// Opens the next segment needed, or makes one if there are too few. Called with every poll.
     pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
         self.open_ahead(disk);
         self.retire(disk);
@@ -187,7 +187,7 @@ impl Pool {
         self.making.end();
     }
 
-    /// Whether a free segment can be used again: it has the size of new ones.
+    /// Returns whether a free segment can be recycled: it has the size of new ones.
     fn fits(&self, free: &SegmentFile) -> bool {
         free.bytes == self.segment_bytes
     }
@@ -225,8 +225,8 @@ impl Pool {
         }
     }
 
-    /// Whether the disk has room for a spare beyond the first: spares leave others, such as the
-    /// service's own files, at least as much as they take. Asked now and then only.
+    /// Returns whether the disk has space for a spare beyond the first: spares leave other files,
+    /// such as the service's, at least as much as they take. Checked only now and then.
     fn may_take_more<D: Disk>(&mut self, disk: &D) -> bool {
         if !self.making.may_try() {
             return false;
@@ -265,7 +265,7 @@ impl Pool {
         }
     }
 
-    /// It turned out to be gone, or was removed.
+    /// Forgets a file that turned out to be gone, or was removed.
     fn forget(&mut self, file: SegmentFile) {
         self.files -= 1;
         self.bytes -= file.bytes;
@@ -289,8 +289,8 @@ impl Pool {
                 self.making.succeeded();
             }
             Err(error) if reused.is_some() && error.lack.is_none() => {
-                // Nobody knows its name until the next start. Another one is used, or made, under
-                // the same number, and takes its place if it has that.
+                // The file is nameless until the next start. Another one is recycled, or made,
+                // under the same number, and takes its place if it has that.
                 if let Some(file) = reused.filter(|_| error.kind == ErrorKind::NotFound) {
                     self.forget(file);
                 }
@@ -310,7 +310,7 @@ impl Pool {
         }
     }
 
-    /// What failed is tried again with the next call.
+    /// Retries a failed request with the next call.
     pub(crate) const fn try_again(&mut self) {
         self.making.end();
         self.opening.end();

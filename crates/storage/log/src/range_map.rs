@@ -72,7 +72,7 @@ impl<T: Clone> RangeMap<T> {
         self.runs.iter().map(|(from, (to, value))| (SlotRange::new(*from, *to), value))
     }
 
-    /// What is missing within `range`.
+    /// Returns the missing parts of `range`.
     pub(crate) fn gaps(&self, range: SlotRange) -> Vec<SlotRange> {
         let mut gaps = Vec::new();
         let mut at = range.from;

@@ -21,7 +21,7 @@ use crate::{
 /// Reads in flight.
 pub(crate) const ACTIVE_MAX: usize = 4;
 const WAITING_MAX: usize = 64;
-/// What the disk has failed to read this often in a row is taken for lost.
+/// After this many failures in a row a place counts as lost.
 const FAILURES_MAX: u32 = 3;
 /// A read that found no descriptor lets at most this many calls pass before it is tried again.
 const SKIPS_MAX: u32 = 16;
@@ -29,12 +29,12 @@ const SKIPS_MAX: u32 = 16;
 /// Slots with their value and its bytes, as the last record on them has it.
 pub type Values = Vec<(SlotRange, Value, Body)>;
 
-/// What a record has of its value's bytes.
+/// The bytes of a record's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The bytes; none if the value has none, or nobody needs them.
+    /// The bytes; empty if the value has none, or none are needed.
     Bytes(Vec<u8>),
-    /// Where they are, as whoever appended the record said it.
+    /// Places of the bytes, as given to `append`.
     Places(Vec<u8>),
 }
 
@@ -53,8 +53,8 @@ impl Body {
 pub struct ReadDone {
     /// As given to `start_read`.
     pub token: u64,
-    /// What is there: from the first slot asked for, without gaps, perhaps less than asked for.
-    /// Empty if the first slot is not in the log.
+    /// Values from the first slot requested, without gaps, perhaps fewer than requested. Empty if
+    /// the first slot is not in the log.
     pub result: Result<Values, LogError>,
     /// Slots whose records turned out to be unreadable: the log holds them no more, until they are
     /// appended again.
@@ -68,7 +68,7 @@ struct Job {
     bytes_left: usize,
     values: Values,
     lost: Vec<SlotRange>,
-    /// What is being read, and all slots that it is there for.
+    /// The entry being read, and all slots that it covers.
     span: Option<(SlotRange, Span)>,
 }
 
@@ -152,7 +152,7 @@ impl Reads {
         disk.start_read(id, span.at.into(), buffer, bytes);
     }
 
-    /// Whether a read waits because a file could not be opened.
+    /// Returns whether a read waits because a file could not be opened.
     pub(crate) const fn is_short(&self) -> bool {
         self.refused.is_tried()
     }
@@ -218,7 +218,7 @@ impl Reads {
 }
 
 impl Reads {
-    /// Whether the disk has failed to read this place so often that it always will.
+    /// Returns whether the disk has failed at this place too often to try again.
     fn fails_again(&mut self, at: Place) -> bool {
         let times = match self.failing {
             Some((place, times)) if place == at => times + 1,
@@ -295,7 +295,7 @@ fn cut<'a>(range: SlotRange, piece: &Piece, bytes: &'a [u8]) -> ((Value, bool), 
 /// The last word on each slot in some writes.
 struct Pieces {
     map: RangeMap<Piece>,
-    /// What is wrong with the first write that cannot be read any more.
+    /// Fault of the first write that has become unreadable.
     damage: Option<LogError>,
 }
 

@@ -17,7 +17,7 @@ const SKIPS_MAX: u32 = 1024;
 #[derive(Debug)]
 pub(crate) struct Rebase {
     owner: Owner,
-    /// What was asked for last: never lowers.
+    /// Newest requested start. Invariant: never lowers.
     start: Slot,
     /// The newest that was asked for and is not in flight.
     wanted: Option<Base>,
@@ -63,7 +63,8 @@ impl Rebase {
         Some(self.in_flight.insert(file))
     }
 
-    /// It is durable, or was not replaced. What is in force now, if that is new.
+    /// Notes that the base is durable, or was not replaced. Returns the base now in force, if that
+    /// is new.
     pub(crate) fn kept(&mut self, result: Result<(), DiskError>) -> Option<BaseFile> {
         let file = self.in_flight.take()?;
         match result {

@@ -18,7 +18,7 @@ pub struct Stored<'a> {
     pub record: Record,
     /// The bytes of its value; empty if it has none.
     pub bytes: &'a [u8],
-    /// They are not the value's, but say where those are.
+    /// `bytes` are not the value's, but say where those are.
     pub placed: bool,
 }
 
@@ -34,7 +34,7 @@ impl Stored<'_> {
     }
 }
 
-/// What no record has, nor will: the bytes are not ours, or not whole.
+/// Bytes that are no record: foreign, or incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 

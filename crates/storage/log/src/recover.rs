@@ -1,4 +1,4 @@
-//! What a node remembers after a restart, read from its log ([model-2]).
+//! State of a node after a restart, read from its log ([model-2]).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,10 +41,9 @@ pub struct Damage {
     pub places: Vec<String>,
 }
 
-/// What the log gave back.
+/// Recovered state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// Where the log begins.
     pub base: Base,
     /// As restated by the last log write; `decided_to` moved on to the start of the log, and over
     /// slots that are known as decided by their records. Both positions start at [`Slot::FIRST`].
@@ -53,14 +52,14 @@ pub struct Recovery {
     pub votes: Vec<Extent>,
     /// Reconfigurations from the start of the log on and below `hard.decided_to`, in order.
     pub reconfigurations: Vec<(Slot, Value)>,
-    /// What [`crate::Log::append_placed`] was given for slots from the start of the log on, in the
-    /// order of the records; later ones may speak of the same slots.
+    /// Places given to [`crate::Log::append_placed`] for slots from the start of the log on, in the
+    /// order of the records; later ones may concern the same slots.
     pub placed: Vec<(SlotRange, Value, Vec<u8>)>,
     /// Bytes behind the end that were written but never released, and are ignored.
     pub torn_tail_bytes: u64,
-    /// What is damaged, if anything is. A torn tail is not.
+    /// Damage found, if any. A torn tail is none.
     pub damage: Option<Damage>,
-    /// How many records there are, in what is read of the log.
+    /// Number of records read.
     pub records: u64,
     /// Number of the log write that comes next; 1 in an empty log.
     pub next_seq: u64,
@@ -71,7 +70,7 @@ pub struct Recovery {
     pub incarnation: Option<Incarnation>,
 }
 
-/// What only the log itself needs to go on.
+/// State that only the log itself needs to continue.
 pub(crate) struct Opened {
     pub(crate) recovery: Recovery,
     pub(crate) walked: Walked,
@@ -143,7 +142,7 @@ fn lost_segments(last: Option<Segment>, made: Option<Segment>, used: bool) -> Op
     }
 }
 
-/// [volatile-1] The same of records: the store beside the log has more than the log knows of.
+/// [volatile-1] Describes a lost end: the store next to the log has more than the log knows of.
 fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<String> {
     let from = recovery.hard.decided_to;
     let unknown = index.gaps(SlotRange::new(from, stored_to.max(from)));
@@ -151,7 +150,7 @@ fn lost_end(recovery: &Recovery, index: &Index, stored_to: Slot) -> Option<Strin
     Some(format!("the store has all slots below {stored_to}, and the log ends before slot {first}"))
 }
 
-/// What a walk leaves behind.
+/// Result of a walk over the records.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// Nothing is remembered of slots below ([snap-3]).
@@ -229,12 +228,12 @@ impl Visit for Memory {
 }
 
 impl Memory {
-    /// Of a log that begins with this slot.
+    /// Creates the state of a log that begins with this slot.
     pub(crate) fn new(start: Slot) -> Self {
         Self { start, index: Index::new(start), ..Self::default() }
     }
 
-    /// What the segments hold that were written to.
+    /// Returns the contents of the segments that were written to.
     fn holdings(&self, anchor: Anchor, walked: &Walked) -> Holdings {
         let used = |file: &&SegmentFile| !walked.spares.contains(file);
         let files = walked.files.iter().filter(used).copied();

@@ -208,7 +208,7 @@ fn a_segment_that_cannot_be_removed_is_tried_again() {
     assert_eq!((log.segments(), numbers(&disk).len()), (6, 6));
 }
 
-/// Somebody else has removed it: to be removed, or to be used again.
+/// A free segment was removed from outside: to be removed, or to be recycled.
 #[test]
 fn a_free_segment_that_is_gone_is_not_counted() {
     for gone in [1, 22] {
@@ -261,8 +261,8 @@ fn whichever_name_a_segment_has_after_a_crash_the_log_goes_on() {
     }
 }
 
-/// [disk-3] What lies in a recycled segment from another node's days, as after a restore under a
-/// new identity, is nobody's business.
+/// [disk-3] Contents of a recycled segment from another owner, as after a restore under a new
+/// identity, do not matter.
 #[test]
 fn whose_an_earlier_life_was_does_not_matter() {
     let other = LogOptions { cluster: 8, ..options() };

@@ -24,11 +24,10 @@ pub(crate) const TOKEN: u64 = u64::MAX;
 /// Log writes that are not what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedWrites {
-    /// Where the first of them lies, or should.
+    /// Place of the first of them.
     pub place: Place,
     /// Up to the next that is sound.
     pub bytes: u64,
-    /// What was found.
     pub reason: String,
     /// [scrub-2] Slots whose last word may lie there, as they are read together: reading the first
     /// of each tells what of all of them is lost, and the others stay. None: nothing that lies
@@ -43,12 +42,12 @@ pub struct ScrubbedPiece {
     pub bytes: u64,
     /// Damage that ends in it.
     pub damaged: Vec<DamagedWrites>,
-    /// It could not be read now, for want of descriptors: nothing is known of it, and it comes
+    /// The piece could not be read for lack of descriptors: nothing is known of it, and it is read
     /// again.
     pub not_now: bool,
 }
 
-/// What goes on.
+/// State of a scrub.
 #[derive(Debug, Default)]
 pub(crate) struct Scrub {
     pass: Option<Pass>,
@@ -61,9 +60,9 @@ pub(crate) struct Scrub {
 #[derive(Debug)]
 struct Pass {
     owner: Owner,
-    /// What is read next.
+    /// Next place to read.
     at: Place,
-    /// Where it ends: what is written meanwhile is for the next pass.
+    /// End of this pass: later writes belong to the next one.
     until: Place,
     /// The log write whose body is being read.
     open: Option<Open>,
@@ -79,7 +78,7 @@ struct Pass {
 struct Open {
     from: u64,
     header: Header,
-    /// Of the body so far.
+    /// Running checksum of the body.
     sum: u32,
     unreadable: Option<String>,
 }
@@ -162,7 +161,7 @@ impl Scrub {
 }
 
 impl Pass {
-    /// What is read next lies here: in another segment there is nothing to go on with.
+    /// Moves to the next place; in another segment there is no state to carry over.
     fn go_to(&mut self, place: Place) {
         if place.segment != self.at.segment {
             (self.open, self.bad, self.singly_to) = (None, None, 0);
@@ -292,7 +291,7 @@ impl Pass {
         self.close(end, index, piece);
     }
 
-    /// What was bad so far ends here.
+    /// Ends a run of damaged writes.
     fn close(&mut self, end: Place, index: &Index, piece: &mut ScrubbedPiece) {
         let Some((from, reason)) = self.bad.take() else {
             return;

@@ -48,7 +48,7 @@ fn place(block: u64) -> Place {
     Place { segment: Segment(1 + block / blocks), offset: block % blocks * BLOCK as u64 }
 }
 
-/// What lies at a block, as somebody puts other bytes there below the log.
+/// Overwrites a block from below the log.
 fn put(disk: &MemoryDisk, block: u64, bytes: &[u8]) {
     let at = place(block);
     let mut file = disk.bytes(at.segment).unwrap();
@@ -204,7 +204,7 @@ fn a_hard_state_that_is_restated_is_not_forgotten() {
     }
 }
 
-/// [scrub-5] A segment that is trimmed and written to again while it is read is nobody's business.
+/// [scrub-5] A segment that is trimmed and reused while it is read is not judged.
 #[test]
 fn what_was_trimmed_while_it_was_read_is_not_judged() {
     let found = || {
@@ -273,7 +273,7 @@ fn a_lack_of_descriptors_is_no_damage() {
     assert_eq!(scrubbed(&mut log), (39 * BLOCK as u64, vec![]));
 }
 
-/// What a recovery cut off, and what it jumped over, is no news.
+/// Writes that a recovery cut off or skipped are not reported again.
 #[test]
 fn behind_a_cut_nothing_is_read() {
     let disk = MemoryDisk::new();

@@ -4,7 +4,7 @@ use crate::disk::{Buffer, DiskError, Family, FileId, FileInfo, Position, Source}
 
 use crate::place::Segment;
 
-/// How far the reading of a log is.
+/// Progress of reading a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Bytes that were read.

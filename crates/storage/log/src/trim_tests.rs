@@ -229,7 +229,7 @@ fn gaps_are_counted_from_the_start_of_the_log() {
     assert!(!recovery.damage.unwrap().forgotten);
 }
 
-/// While damage is seen, so are the slots that it took: nobody else would ask for them again.
+/// While damage is visible, so are the slots that it took: no other part would fetch them again.
 #[test]
 fn a_damaged_segment_stays_until_what_it_lost_is_below_the_start() {
     let disk = trimmed();
@@ -389,7 +389,7 @@ fn a_cut_and_a_trim_do_not_disturb_each_other() {
     assert!(log.size_bytes() <= 8 * options().segment_bytes);
 }
 
-/// What the log does not know is somebody else's, and arrives in order.
+/// Completions of operations that are not the log's are passed on, in order.
 #[test]
 fn other_families_share_the_disk() {
     use crate::disk::{Buffer, Completed, Durability, Family, FileId, Zeros};

@@ -20,18 +20,17 @@ pub struct DamagedPlace {
     pub place: Place,
     /// Slots whose records may be lost there.
     pub slots: SlotRange,
-    /// What was found.
     pub reason: String,
 }
 
 /// The state of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Whose log it is, unless it is empty.
+    /// Owner of the log, unless it is empty.
     pub owner: Option<Owner>,
-    /// Where it begins: below, a snapshot has everything.
+    /// First slot: below, a snapshot has everything.
     pub start: Slot,
-    /// How many records can be read.
+    /// Records that can be read.
     pub records: u64,
     /// Every slot below is known as decided: of several folders the one with the most has all that
     /// the others know.
@@ -42,7 +41,7 @@ pub struct Verified {
     pub next_seq: u64,
     /// Bytes behind the end that a crash left. Not damage: they were never released.
     pub torn_tail_bytes: u64,
-    /// What is damaged; empty if the log is whole.
+    /// Damaged places; empty if the log is whole.
     pub damaged: Vec<DamagedPlace>,
 }
 
@@ -99,7 +98,7 @@ pub enum Inspected<'a> {
         segment: Segment,
         /// Number of the first log write in it.
         seq: u64,
-        /// How many bytes the replica keeps with that.
+        /// Bytes of the replica's note.
         note_bytes: usize,
     },
     /// A log write; its records follow. `quorate log` and the reasons of damage call it a batch,
@@ -109,11 +108,10 @@ pub enum Inspected<'a> {
     Record(Stored<'a>),
     /// Log writes that are gone.
     Damage {
-        /// Where the first should be.
+        /// Expected place of the first.
         place: Place,
-        /// How many.
         writes: u64,
-        /// What is there instead.
+        /// Contents found instead.
         reason: String,
     },
 }

@@ -1,12 +1,12 @@
-//! Reads a log from its first log write to its last, and judges what is not whole ([disk-3]).
+//! Reads a log from its first log write to its last, and judges incomplete writes ([disk-3]).
 //!
 //! The walk follows numbers and checksums of predecessors through the segments. Where the next
 //! write is missing, one of three things is true: it lies at the start of a later segment (the
-//! writer moved on, or an earlier recovery cut here); nobody ever completed it (torn tail: the log
-//! ends here); or a later header says that it was complete (damage: the walk goes on behind it).
-//! It begins where the base says. Segments are used again: a header that was written to a segment
-//! under another number, its epoch, is noise, whatever else it says.
-//! Bytes are hostile: every length is checked, nothing here panics on what it reads.
+//! writer moved on, or an earlier recovery cut here); it was never completed (torn tail: the log
+//! ends here); or a later header says that it was complete (damage: the walk continues after it).
+//! It begins where the base says. Segments are recycled: a header that was written to a segment
+//! under another number, its epoch, is noise, whatever else it says. Bytes are hostile: every
+//! length is checked, and nothing here panics.
 
 use std::ops::Range;
 
@@ -34,17 +34,17 @@ pub(crate) trait Visit {
 /// Complete log writes that cannot be read any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// Where the first of them should be.
+    /// Expected place of the first of them.
     pub(crate) place: Place,
     /// Their numbers.
     pub(crate) seqs: Range<u64>,
-    /// What is wrong at that place.
+    /// Fault at that place.
     pub(crate) reason: String,
     /// The header of the first of them, if that is sound.
     pub(crate) header: Option<Header>,
 }
 
-/// What the walk found.
+/// Result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Walked {
     /// Number of the write that comes next.
@@ -57,7 +57,7 @@ pub(crate) struct Walked {
     pub(crate) tail: Option<(SegmentFile, u64, u64)>,
     /// Bytes of log writes behind the end whose headers are there: never released, to be ignored.
     pub(crate) torn_tail_bytes: u64,
-    /// Whether the tail segment has no such write, so that it can be written on.
+    /// The tail segment has no such write, so that it can be continued.
     pub(crate) tail_clean: bool,
     /// Segments behind the tail that were never written to under their numbers.
     pub(crate) spares: Vec<SegmentFile>,
@@ -65,7 +65,7 @@ pub(crate) struct Walked {
     pub(crate) files: Vec<SegmentFile>,
     /// The segments before it: nothing in them is needed.
     pub(crate) trimmed: Vec<SegmentFile>,
-    /// Whose log it is, as its writes say.
+    /// Owner named by the log's writes.
     pub(crate) owner: Option<Owner>,
 }
 
@@ -109,21 +109,21 @@ struct Walk<'a, S> {
     first: Segment,
     trimmed: Vec<SegmentFile>,
     files: Vec<SegmentFile>,
-    /// What each segment says of itself.
+    /// First look at each segment.
     scanned: Vec<Scanned>,
     next_seq: u64,
     whole_to: u64,
     checksum: u32,
-    /// Whether `checksum` is that of the write before; not so behind damage.
+    /// `checksum` is that of the preceding write; false after damage.
     chained: bool,
     tail: Option<(usize, u64)>,
-    /// What the base says was complete.
+    /// Complete prefix according to the base.
     told_complete_to: u64,
     /// M of [disk-3], once it was needed.
     complete_to: Option<u64>,
 }
 
-/// What the first look at a segment has found.
+/// Result of the first look at a segment.
 #[derive(Debug, Default)]
 struct Scanned {
     /// Number of its first write; `None` if no header in it is sound and of its epoch.
@@ -132,7 +132,7 @@ struct Scanned {
     unreadable: Option<(Place, String)>,
 }
 
-/// What lies at a place.
+/// Contents of a place.
 enum Found {
     /// The write that was looked for, whole.
     Write(Header),
@@ -182,7 +182,7 @@ impl<S: Source> Walk<'_, S> {
             .unwrap_or(u64::MAX)
     }
 
-    /// Whether the log ends in damage.
+    /// Walks the log; returns whether it ends in damage.
     fn run(&mut self, visit: &mut impl Visit) -> Result<bool, LogError> {
         let (mut index, mut offset) = (0, 0);
         while index < self.files.len() {
@@ -377,8 +377,8 @@ impl<S: Source> Walk<'_, S> {
         Ok(greatest)
     }
 
-    /// Behind damage: the next whole write that was not cut off. Its predecessor is unknown, so
-    /// only its number, its place and what later segments say of theirs can be checked.
+    /// Finds the next whole write after damage that was not cut off. Its predecessor is unknown, so
+    /// only its number, its place, and later segments' statements about them can be checked.
     fn resume(&mut self, index: usize, offset: u64) -> Result<Option<(usize, u64, u64)>, LogError> {
         let mut from = offset;
         let damaged = (index, offset);
@@ -478,15 +478,15 @@ impl<S: Source> Walk<'_, S> {
 
 /// Why there are no bytes.
 enum Unread {
-    /// They cannot be read: they are damaged, as far as anybody can know.
+    /// Unreadable: damaged, as far as can be known.
     Bad(String),
-    /// Nobody looked: the file could not be opened for want of descriptors. To take this for damage
+    /// Not read: the file could not be opened for lack of descriptors. To take this for damage
     /// would be to forget votes that are there.
     NotTried(DiskError),
 }
 
 impl Unread {
-    /// What the disk said, if it is about the bytes.
+    /// Returns the disk's error, if it is about the bytes.
     fn reason(self) -> Result<String, LogError> {
         match self {
             Self::Bad(reason) => Ok(reason),
@@ -533,7 +533,7 @@ impl<'a, S: Source> Window<'a, S> {
         Ok(&mut self.buffer[at..at + bytes])
     }
 
-    /// What [`Self::get`] gave last, from its start.
+    /// Returns the last result of [`Self::get`], from its start.
     fn last(&self, bytes: usize) -> &[u8] {
         &self.buffer[self.last..self.last + bytes]
     }

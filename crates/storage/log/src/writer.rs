@@ -15,7 +15,7 @@ use crate::{
     place::{Place, SegmentFile},
 };
 
-/// Where the log is written.
+/// The end of the log.
 #[derive(Debug)]
 pub(crate) struct Writer {
     owner: Owner,
@@ -102,7 +102,7 @@ impl Writer {
         in_flight.map(|write| (write.seq, write.span.bytes))
     }
 
-    /// Whether the segment in use has room for a write of this length.
+    /// Returns whether the segment in use has space for a write of this length.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         self.current.is_some_and(|at| at.offset + length as u64 <= at.file.bytes)
     }

@@ -1,8 +1,7 @@
-//! Bytes in bulk, kept where they arrived: filled once, then read by disks and sockets alike.
+//! Bulk bytes, kept where they arrived: filled once, then read by disks and sockets alike.
 //!
-//! They lie at the place within a block that they have in their file, so that a disk writes them as
-//! they are. Nobody changes them once they are [`Blocks`]; their memory returns to its pool when
-//! the last reader is done.
+//! The bytes have the same alignment within a block as in their file, so a disk writes them as they
+//! are. [`Blocks`] are immutable; their memory returns to its pool when the last reader is done.
 
 use std::{
     fmt,
@@ -24,7 +23,7 @@ pub struct BlockPool(Arc<Home>);
 struct Home {
     /// The largest that goes round.
     bytes: usize,
-    /// How much is kept while nobody uses it.
+    /// Bound on the memory kept while unused.
     free_bytes_max: usize,
     free: Mutex<Free>,
 }
@@ -38,7 +37,7 @@ struct Free {
 
 /// The smallest that goes round has this many bytes: making a smaller one costs little.
 const SMALLEST: usize = 32 << 10;
-/// How many sizes there are.
+/// Number of size classes.
 const SIZES: usize = 8;
 
 /// The size that so many bytes need: [`SMALLEST`] times two to the power of it.
@@ -47,8 +46,8 @@ const fn size(bytes: usize) -> usize {
 }
 
 impl BlockPool {
-    /// Of buffers for up to `bytes` bytes; of the largest, as many as `free_max` are kept while
-    /// nobody uses them, or as much memory in smaller ones.
+    /// Creates a pool of buffers for up to `bytes` bytes. It keeps up to `free_max` unused buffers
+    /// of the largest size, or as much memory in smaller ones.
     pub fn new(bytes: usize, free_max: usize) -> Self {
         let bytes = bytes.min(SMALLEST << (SIZES - 1));
         Self(Arc::new(Home {
@@ -75,7 +74,7 @@ impl BlockPool {
         self.buffer(0, bytes)
     }
 
-    /// What a disk read: `bytes` bytes, of which these are wanted.
+    /// Returns the `wanted` part of `bytes` bytes that a disk read into `buffer`.
     pub fn read(&self, buffer: Buffer, bytes: usize, wanted: Range<usize>) -> Blocks {
         let (from, to) = (wanted.start, wanted.end);
         assert!(from <= to && to <= bytes, "no part of what was read");
@@ -95,7 +94,7 @@ impl BlockPool {
         filling.done()
     }
 
-    /// How much memory a filling of so many bytes takes, but for what places it within a block.
+    /// Returns the memory that filling `bytes` bytes takes, apart from alignment within a block.
     pub fn memory_for(&self, bytes: usize) -> usize {
         if self.goes_round(bytes) { SMALLEST << size(bytes) } else { bytes }
     }
@@ -148,27 +147,27 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// How many came.
+    /// Returns the number of bytes received.
     pub fn len(&self) -> usize {
         self.to - self.from
     }
 
-    /// Whether none came.
+    /// Returns whether no bytes were received.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many more may come.
+    /// Returns the number of bytes that still fit.
     pub fn room(&self) -> usize {
         self.end - self.to
     }
 
-    /// Where the next ones are to be put; then say how many came: [`Self::came`].
+    /// Returns the free space; report what was put there with [`Self::came`].
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.buffer[self.to..self.end]
     }
 
-    /// So many were put into [`Self::spare`].
+    /// Adds `count` bytes that were put into [`Self::spare`].
     pub fn came(&mut self, count: usize) {
         assert!(count <= self.room(), "more than there was room for");
         self.to += count;
@@ -182,12 +181,12 @@ impl Filling {
         count
     }
 
-    /// What came.
+    /// Returns the bytes received.
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.from..self.to]
     }
 
-    /// What came, once there is no more room; then nothing is left here.
+    /// Takes the bytes if there is no more space; nothing is left here then.
     pub fn take_full(&mut self) -> Option<Blocks> {
         let full = self.room() == 0;
         full.then(|| std::mem::replace(self, Self::nothing()).done())
@@ -216,7 +215,7 @@ impl fmt::Debug for Filling {
     }
 }
 
-/// Bytes that nobody changes any more. A copy is another reference to the same bytes.
+/// Immutable bytes. A clone is another reference to the same memory.
 #[derive(Clone)]
 pub struct Blocks(Arc<Held>);
 
@@ -245,7 +244,7 @@ impl Drop for Held {
 }
 
 impl Blocks {
-    /// How many references there are.
+    /// Returns the number of references.
     pub fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }
@@ -293,7 +292,7 @@ impl fmt::Debug for Blocks {
     }
 }
 
-/// What a disk writes from: a buffer of the writer's, or a part of what others read, too.
+/// Source of a disk write: a buffer of the writer's, or part of a shared one.
 #[derive(Debug)]
 pub struct Output(Memory);
 
@@ -370,7 +369,7 @@ mod tests {
         }
     }
 
-    /// How many buffers are kept.
+    /// Returns the number of unused buffers kept.
     fn free(pool: &BlockPool) -> usize {
         let free = pool.free();
         let all = free.of.iter().flatten();

@@ -22,7 +22,7 @@ pub struct Buffer {
     pooled: Option<Pooled>,
 }
 
-/// What a pool knows of its memory.
+/// Memory registered with the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pooled {
     /// The kernel knows it by this number.
@@ -67,18 +67,18 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// How much memory a disk keeps at hand, for all families together.
+/// Memory that a disk keeps ready, for all families together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// How many buffers. More that are asked for are allocated, and freed when they come back.
+    /// Buffers kept. Further ones are allocated on demand, and freed on return.
     pub count: u16,
     /// Bytes of each, whole blocks. Larger ones that are asked for are allocated, too.
     pub bytes: usize,
 }
 
 impl Default for Buffers {
-    /// What a log of the usual depth has at a time: in flight, gathering, and one to spare, each as
-    /// large as the largest ordinary batch.
+    /// Enough for a log of the usual depth: in flight, gathering, and one to spare, each as large
+    /// as the largest ordinary batch.
     fn default() -> Self {
         Self { count: 4, bytes: 1 << 20 }
     }

@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use super::BLOCK;
 
-/// What each bit of a checksum becomes behind some number of bytes: the step is linear in the bits.
+/// Effect of appending some number of bytes on each bit of a checksum: the step is linear in the
+/// bits.
 type Step = [u32; 32];
 
-/// Behind 1, 2, 4, 8 and 16 blocks.
+/// Steps for 1, 2, 4, 8 and 16 blocks.
 static STEPS: LazyLock<[Step; 5]> = LazyLock::new(|| {
     let step =
         |blocks| std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, blocks * BLOCK));

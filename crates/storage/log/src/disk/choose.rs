@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use crate::disk::{Buffers, DiskError, FileDisk, folder::Folder, uring::Ring};
 
-/// What the operator wants.
+/// The operator's choice of driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Want {
     /// io_uring if it can be had.
@@ -17,7 +17,7 @@ pub enum Want {
 }
 
 impl Want {
-    /// How operators name them.
+    /// Names used by operators.
     pub const NAMES: [(&'static str, Self); 3] =
         [("auto", Self::Auto), ("uring", Self::Uring), ("portable", Self::File)];
 

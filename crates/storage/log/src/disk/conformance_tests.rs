@@ -424,8 +424,8 @@ fn a_file_that_is_used_again_has_another_name_and_its_old_contents() {
     });
 }
 
-/// An operator looks at these counts to see whether commits wait for the disk; nobody's commit
-/// waits for a snapshot.
+/// Operators read these counts to see whether commits wait for the disk; no commit waits for a
+/// snapshot.
 #[test]
 fn only_segments_of_the_log_count_as_segments() {
     on_each_disk(|disk| {
@@ -523,7 +523,7 @@ fn of_two_names_of_one_file_the_newer_is_kept() {
     }
     let name = |number: u64| disk.path(Family::Log).join(format!("{number:016x}.segment"));
     fs::hard_link(name(1), name(9)).unwrap();
-    // Somebody's copy elsewhere is none of ours.
+    // A hard link elsewhere does not count.
     fs::hard_link(name(2), folder.path().join("copy")).unwrap();
     drop(disk);
     let (mut disk, _) = open(folder.path(), Want::File).unwrap();

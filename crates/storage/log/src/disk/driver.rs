@@ -45,7 +45,7 @@ pub struct FileDisk {
     modelled: Option<Box<Modelled>>,
 }
 
-/// What moves the bytes.
+/// The engine that moves the bytes.
 #[derive(Debug)]
 enum Engine {
     Ring(Box<Ring>),
@@ -278,7 +278,7 @@ impl Disk for FileDisk {
     }
 
     fn hurry_prepare(&mut self, family: Family) {
-        // Nobody's command waits for the others.
+        // No command waits for the other families.
         self.counters.segment_waits += u64::from(family == Family::Log);
         self.makers.hurry(family);
     }

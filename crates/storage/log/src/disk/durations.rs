@@ -1,5 +1,4 @@
-//! How long something took, counted in a fixed number of classes: numbers of different times can be
-//! subtracted.
+//! A histogram of durations with a fixed number of classes: two states of it can be subtracted.
 
 /// The first class has what took up to so many microseconds; each further one up to twice as many.
 const FIRST_US: u64 = 64;
@@ -10,9 +9,8 @@ const CLASSES: usize = 18;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     classes: [u64; CLASSES],
-    /// How many there are, however long.
+    /// Number of all durations.
     pub count: u64,
-    /// All of them together, in microseconds.
     pub sum_us: u64,
 }
 

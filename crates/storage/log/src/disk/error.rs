@@ -1,4 +1,4 @@
-//! What a disk refused or failed to do.
+//! Errors of disk operations.
 
 use std::{fmt, io};
 
@@ -10,16 +10,16 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{detail}")]
 pub struct DiskError {
-    /// What the operating system called it.
+    /// The operating system's kind of error.
     pub kind: io::ErrorKind,
-    /// What there was too little of, if that is all.
+    /// The resource that ran out, if that is all.
     pub lack: Option<Lack>,
     /// Which operation on which file failed, and how.
     detail: String,
 }
 
-/// What a machine can run out of, and have again: nothing is broken, so a caller that can wait
-/// waits.
+/// A resource that a machine can run out of and regain: nothing is broken, so a caller that can
+/// wait waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// Room on the disk.
@@ -55,7 +55,7 @@ impl DiskError {
     }
 }
 
-/// Whether room is what is missing.
+/// Returns whether disk space is missing.
 pub const fn is_full(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,8 +1,8 @@
-//! What a file is called: its family, its number, and where the files of a family lie.
+//! Names of files: family, number, and the folder of a family.
 
 use std::fmt;
 
-/// What a file holds.
+/// Contents of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Segments of the log.
@@ -13,7 +13,7 @@ pub enum Family {
     Stream,
 }
 
-/// What differs from family to family.
+/// Names that differ from family to family.
 struct Layout {
     family: Family,
     /// The folder of its files within the data folder.
@@ -21,7 +21,7 @@ struct Layout {
     suffix: &'static str,
     /// The small file that says which of its files was made last.
     made: &'static str,
-    /// What people call one of its files.
+    /// Name of one of its files, for people.
     one: &'static str,
 }
 
@@ -70,7 +70,7 @@ impl Family {
         self.layout().folder
     }
 
-    /// The small file beside that folder that says which of its files was made last.
+    /// Returns the name of the small file next to that folder that records the last file made.
     pub fn made_file(self) -> &'static str {
         self.layout().made
     }
@@ -88,7 +88,6 @@ impl Family {
 /// A file of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
-    /// What it holds.
     pub family: Family,
     /// Its number within the family: its name. Numbers only grow.
     pub number: u64,

@@ -32,11 +32,11 @@ use crate::disk::{
 const TEMPORARY: &str = ".new";
 /// After a kill the kernel may take a moment to end what the old process had in flight.
 const LOCK_TRIES: u32 = 150;
-/// Who only looks is told at once that there is nothing to be looked at now.
+/// A read-only user gets an error quickly while the folder is in use.
 const LOOK_TRIES: u32 = 5;
 const LOCK_TRY: Duration = Duration::from_millis(20);
 
-/// How files may be written: what the file systems of all families can do.
+/// Abilities of the file systems of all families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// O_DIRECT is taken.
@@ -46,10 +46,10 @@ pub struct Abilities {
 }
 
 impl Abilities {
-    /// Of the file system of this folder, by a block that is written to a file there and removed.
+    /// Probes the file system of this folder with a block written to a temporary file.
     ///
     /// # Errors
-    /// Nothing can be written there.
+    /// The folder is not writable.
     pub fn of(folder: &Path) -> Result<Self, DiskError> {
         probe(folder)
     }
@@ -253,7 +253,7 @@ impl Folder {
         self.data.sync()
     }
 
-    /// What an unprivileged process may still use.
+    /// Returns the bytes that an unprivileged process may still use.
     pub(crate) fn free_bytes(&self, family: Family) -> Option<u64> {
         let stat = fstatvfs(self.home(family).handle()).ok()?;
         Some(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -298,8 +298,7 @@ impl ReadOnlyFolder {
         let mut locks = Vec::new();
         for family in Family::all() {
             let path = data.join(family.folder());
-            // A folder of before there were snapshots has none of them, and nobody who looks makes
-            // one.
+            // Older folders have none, and a read-only user makes none.
             if family == Family::Log || path.exists() {
                 let how = FlockOperation::NonBlockingLockShared;
                 locks.push(lock(&path, how, LOOK_TRIES)?);

@@ -1,8 +1,8 @@
-//! How far the files of a family go that were ever made: written down apart from them.
+//! The newest file number of each family, recorded apart from the files.
 //!
 //! An emptied log looks like a new one, and one without its newest segment like one that ends
 //! cleanly. So `<data>/segments` says which number was made last, durably before anything is
-//! written to it ([volatile-1]); a log on another disk, not mounted, is noticed too.
+//! written to it ([volatile-1]); a log on another disk that is not mounted is noticed, too.
 
 use crate::disk::{DiskError, Family, FileId, SmallFiles, sealed};
 

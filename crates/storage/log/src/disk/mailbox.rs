@@ -1,4 +1,4 @@
-//! What threads finished, on its way to the log, which waits for a descriptor and not for a queue.
+//! Results of threads, handed to the log, which waits for a descriptor and not for a queue.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::{
     sync::mpsc::{Receiver, Sender, channel},
 };
 
-/// Where threads put what they finished.
+/// The threads' end.
 #[derive(Debug)]
 pub(super) struct Mailbox<T> {
     done: Sender<T>,
@@ -20,7 +20,7 @@ impl<T> Clone for Mailbox<T> {
     }
 }
 
-/// Where it is taken out. The event is readable while something may be here.
+/// The log's end. The event is readable while a result may be here.
 #[derive(Debug)]
 pub(super) struct Inbox<T> {
     done: Receiver<T>,
@@ -38,7 +38,7 @@ impl<T> Mailbox<T> {
 
     /// First the thing, then the signal: who sees the signal finds the thing.
     pub(super) fn put(&self, finished: T) {
-        // Nobody listens any more if the disk is being dropped.
+        // The receiver is gone while the disk is being dropped.
         if self.done.send(finished).is_ok() {
             self.event.signal();
         }

@@ -1,10 +1,10 @@
-//! A disk in memory, for tests and simulation: deterministic, and it fails exactly as told.
+//! A disk in memory, for tests and simulation: deterministic, with faults on command.
 //!
-//! It keeps the promises of [model-3] and no other: what was made durable survives a crash; a write
-//! in flight is kept, lost or torn by sectors, as the seed of the crash decides, and so is one that
-//! waits for a later flush; and one that was kept may still be lost by the next crash, unless
-//! somebody synced it in between. The same holds for a small file that is replaced, and for a file
-//! that gets a new name: until the folder is synced, the old one may come back.
+//! It keeps the promises of [model-3] and no others: a durable write survives a crash; a write in
+//! flight is kept, lost or torn by sectors, as the seed of the crash decides, and so is one that
+//! waits for a later flush; one that was kept may still be lost by the next crash, unless it was
+//! synced in between. The same holds for a small file that is replaced, and for a file that gets a
+//! new name: until the folder is synced, the old one may come back.
 
 mod every_fate;
 mod shared;
@@ -27,7 +27,7 @@ use crate::disk::{
 };
 use shared::{Operation, Shared, Task, dead};
 
-/// What goes wrong with the next operation of its kind.
+/// A fault of the next operation of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The write fails; some of its sectors arrived.
@@ -35,10 +35,7 @@ pub enum Fault {
     /// A flush fails, be it the write's own, which was whole, or one of its own.
     FlushFails,
     /// Only the first bytes were written.
-    ShortWrite {
-        /// How many.
-        bytes: usize,
-    },
+    ShortWrite { bytes: usize },
     /// The write reports success, but went to another place (a firmware bug).
     Misdirected {
         /// Blocks further on.
@@ -52,19 +49,19 @@ pub enum Fault {
     RetireFails,
     /// A file does not get a new name.
     ReuseFails {
-        /// Whether it fails behind the rename: the new name is seen, and the next crash keeps it or
-        /// brings back the old one.
+        /// Fails after the rename: the new name is visible, and the next crash keeps it or brings
+        /// back the old one.
         renamed: bool,
     },
     /// A small file is not replaced.
     ReplaceFails {
-        /// Whether it fails behind the rename: the new contents are seen, and the next crash keeps
-        /// them or brings back the old ones.
+        /// Fails after the rename: the new contents are visible, and the next crash keeps them or
+        /// brings back the old ones.
         renamed: bool,
     },
 }
 
-/// What an operation in flight does.
+/// Kind of an operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PendingKind {
     /// Writes.
@@ -90,15 +87,13 @@ pub enum PendingKind {
 pub struct Pending {
     /// Give it to [`MemoryDisk::complete`].
     pub id: u64,
-    /// What it does.
     pub kind: PendingKind,
     /// Where; of a small file nothing is said.
     pub at: Position,
-    /// How much.
     pub bytes: u64,
 }
 
-/// What a crash did to the writes in flight.
+/// Effect of a crash on the writes in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
     /// Arrived whole.
@@ -114,7 +109,7 @@ pub trait Fates {
     /// Which of `of` things happens.
     fn choose(&mut self, of: usize) -> usize;
 
-    /// Whether this sector of a torn write, which has `of` of them, is on the disk.
+    /// Returns whether this sector of a torn write of `of` sectors is on the disk.
     fn arrives(&mut self, sector: usize, of: usize) -> bool;
 }
 
@@ -151,8 +146,8 @@ impl MemoryDisk {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often what is stored changed: once per write and per new segment, twice per change of a
-    /// small file, which is renamed and then made durable.
+    /// Returns the number of changes to stored data: one per write and per new segment, two per
+    /// change of a small file, which is renamed and then made durable.
     pub fn steps(&self) -> u64 {
         self.lock().steps
     }
@@ -164,7 +159,7 @@ impl MemoryDisk {
         self.lock().steps_left = Some(steps);
     }
 
-    /// Whether the process lives: it was neither stopped by [`Self::die_after`] nor ended by a
+    /// Returns whether the process is alive: neither stopped by [`Self::die_after`] nor ended by a
     /// crash.
     pub fn is_alive(&self) -> bool {
         self.lives(&self.lock())
@@ -174,7 +169,7 @@ impl MemoryDisk {
         shared.life == self.life && shared.steps_left != Some(0)
     }
 
-    /// What is shared, for a process that lives.
+    /// Locks the shared state for a process that is alive.
     fn lock_alive(
         &self,
         action: &str,
@@ -197,12 +192,12 @@ impl MemoryDisk {
         self.lock().wanted
     }
 
-    /// Whether operations wait for [`Self::complete`] or [`Self::complete_all`].
+    /// Sets whether operations wait for [`Self::complete`] or [`Self::complete_all`].
     pub fn set_manual(&self, manual: bool) {
         self.lock().manual = manual;
     }
 
-    /// What is in flight, in the order in which it was started.
+    /// Returns the operations in flight, in the order in which they were started.
     pub fn pending(&self) -> Vec<Pending> {
         let shared = self.lock();
         let pending = |(id, operation): (&u64, &Operation)| Pending {
@@ -229,7 +224,7 @@ impl MemoryDisk {
         }
     }
 
-    /// The process that used the disk closes it: what is in flight ends, and nobody hears of it.
+    /// Closes the disk for its process: operations in flight end unreported.
     pub fn close(&self) {
         self.complete_all();
         self.lock().done.clear();
@@ -250,13 +245,13 @@ impl MemoryDisk {
         self.lock().read_only = read_only;
     }
 
-    /// As if somebody had taken all descriptors: only the files that are written to, and were
-    /// opened in time, can be used; no other can be read, and none can be made.
+    /// Simulates a lack of descriptors: files that are being written to and were opened in time
+    /// still work; no other can be read, and none can be made.
     pub fn set_out_of_descriptors(&self, out: bool) {
         self.lock().out_of_descriptors = out;
     }
 
-    /// How many bytes all files together may have; a new one beyond fails with "disk full".
+    /// Limits the bytes of all files together; a new file beyond fails with "disk full".
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
@@ -335,7 +330,7 @@ impl MemoryDisk {
         self.lock().small_files.remove(family.made_file());
     }
 
-    /// Somebody deletes a file; false if it is not there.
+    /// Deletes a file from outside; returns false if it is not there.
     pub fn remove(&self, file: impl Into<FileId>) -> bool {
         self.lock().stored.remove(file.into())
     }

@@ -1,5 +1,4 @@
-//! What the disk in memory promises of a crash: what was made durable is kept, and nothing else has
-//! to be.
+//! Crash semantics of the disk in memory: durable data is kept, and nothing else has to be.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +48,7 @@ fn flush(disk: &mut MemoryDisk) -> Result<(), DiskError> {
     result(disk)
 }
 
-/// How a block is found after a crash.
+/// State of a block after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Found {
     Kept,
@@ -78,7 +77,7 @@ fn found_in(disk: &MemoryDisk, file: FileId, block: usize) -> Found {
     }
 }
 
-/// How block `block` can be found after a crash.
+/// Returns the states in which `block` can be found after a crash.
 fn after_crash(block: usize, before: impl Fn(&mut MemoryDisk)) -> BTreeSet<Found> {
     let run = |seed| {
         let mut disk = disk();

@@ -1,6 +1,6 @@
-//! A device whose flushes take as long as wanted, in front of the real one: for measurements only.
+//! A device with a chosen flush time, in front of the real one: for measurements only.
 //!
-//! A disk that acknowledges a flush from somebody's cache says nothing about a disk that does not.
+//! A disk that acknowledges a flush from the host's cache says nothing about a disk that does not.
 //! Here the real write happens first; its completion is then held until a modelled flush has ended.
 
 use std::{
@@ -49,8 +49,8 @@ impl FlushModel {
     }
 }
 
-/// Nanoseconds of the monotonic clock. The model is a device, and a device has a time of its own,
-/// as has the thread that makes segments beside it: the log itself still has none.
+/// Nanoseconds of the monotonic clock. The model is a device, and a device has a time of its own;
+/// the log itself still has none.
 pub fn device_time() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
@@ -88,7 +88,7 @@ impl Modelled {
         })
     }
 
-    /// How long a flush takes.
+    /// Returns the time of a flush.
     pub(crate) fn flush(&self) -> Duration {
         Duration::from_nanos(self.model.flush_ns)
     }

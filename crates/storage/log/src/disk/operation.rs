@@ -1,4 +1,4 @@
-//! What a driver is asked to do with a file, and what it answers.
+//! Requests to a driver, and its answers.
 
 use std::{fs::File, sync::Arc};
 
@@ -81,7 +81,7 @@ impl Operation {
         }
     }
 
-    /// What is being done, for messages.
+    /// Returns the name of the action, for messages.
     pub(crate) fn action(&self) -> &'static str {
         match self.task {
             Task::Write { .. } => "write",

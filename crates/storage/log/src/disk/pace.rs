@@ -1,9 +1,9 @@
-//! How fast a segment is made while a log commits beside it: in small pieces, when they are wanted,
-//! or when the log is quiet.
+//! Pace of making segments while a log commits: in small pieces, when they are needed, or when the
+//! log is quiet.
 //!
-//! A piece of 1 MiB occupies a disk for as long as several commits; made without rests, a segment
-//! of 64 MiB kept the commits of a whole machine waiting. With rests that do not ask how fast the
-//! log is, it was late for a fast one (`docs/performance.md`, "A segment is born").
+//! A piece of 1 MiB occupies a disk for as long as several commits; made without pauses, a segment
+//! of 64 MiB stalled the commits of a whole machine. With pauses that ignore the rate of the log,
+//! it was late for a fast one (`docs/performance.md`, "A segment is born").
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ const REST_TIMES: u32 = 3;
 pub(super) const REST_MIN: Duration = Duration::from_micros(200);
 /// A disk that takes long over one piece is not left alone for minutes.
 pub(super) const REST_MAX: Duration = Duration::from_millis(100);
-/// Beside a busy log one looks ever more rarely whether it is quiet, but often enough not to miss
-/// what is wanted by more than a few pieces.
+/// While the log is busy, the interval between checks grows up to this, which delays an urgent
+/// request by a few pieces at most.
 const LOOK_MAX: Duration = Duration::from_millis(10);
 
 /// Shared by the thread that makes segments and the log that needs them.
@@ -32,28 +32,28 @@ pub(crate) struct Pace {
 pub(super) struct State {
     /// Bytes of the segment that should be there by now.
     pub(super) wanted: u64,
-    /// How often the log said so, which it does with each write.
+    /// Number of announcements by the log, one per write.
     pub(super) writes: u64,
 }
 
 impl State {
-    /// Whether the next piece may be written, `made` bytes being there and after a rest that began
-    /// when there had been `writes` writes.
+    /// Returns whether the next piece may be written, given `made` bytes and a pause that began
+    /// after `writes` writes.
     pub(super) fn goes_on(&self, made: u64, writes: u64) -> bool {
         self.wanted > made || self.writes == writes
     }
 }
 
 impl Pace {
-    /// The log writes, and `bytes` should be there by now. A rest that has begun goes on: it is
-    /// short, and waking somebody with every commit would cost more.
+    /// Notes that the log writes, and needs `bytes` by now. A pause that has begun continues: it is
+    /// short, and a wake-up with every commit would cost more.
     pub(super) fn want(&self, bytes: u64) {
         let mut state = self.lock();
         state.wanted = bytes.max(state.wanted);
         state.writes += 1;
     }
 
-    /// Somebody waits for the segment: no more rests.
+    /// Ends all pauses, because a write waits for the segment.
     pub(super) fn hurry(&self) {
         self.want(u64::MAX);
         self.changed.notify_all();

@@ -32,7 +32,7 @@ mod event {
             std::mem::take(&mut *self.signalled.lock().unwrap())
         }
 
-        /// What epoll does.
+        /// Waits as epoll does.
         pub(super) fn wait(&self) {
             let mut signalled = self.signalled.lock().unwrap();
             while !*signalled {
@@ -67,7 +67,7 @@ use pace::Pace;
 const RUNS: usize = 2000;
 const NOT_USED: Duration = Duration::from_secs(3600);
 
-/// Whether a model fails in some schedule.
+/// Returns whether a model fails in some schedule.
 fn fails(model: impl Fn() + Send + Sync + 'static) -> bool {
     let explore = AssertUnwindSafe(|| shuttle::check_random(model, RUNS));
     panic::catch_unwind(explore).is_err()

@@ -14,7 +14,7 @@ use crate::disk::DiskError;
 
 /// Far more than any honest file of this kind has.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
-/// What the name of a temporary file adds to that of the file it is to become.
+/// Suffix of a temporary file.
 const TEMPORARY: &str = ".new";
 
 /// Small files by name. All calls block until they are done.
@@ -52,7 +52,6 @@ impl DataFolder {
         Self { path }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

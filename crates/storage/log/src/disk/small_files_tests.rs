@@ -47,7 +47,7 @@ fn a_folder_names_what_it_cannot_do() {
     assert!(error.unwrap_err().to_string().starts_with("create "));
 }
 
-/// What is read after a crash, over many seeds.
+/// Returns the contents found after a crash, over many seeds.
 fn after_crash(seeds: u64, before: impl Fn(&mut MemoryDisk)) -> BTreeSet<Option<Vec<u8>>> {
     (0..seeds)
         .map(|seed| {

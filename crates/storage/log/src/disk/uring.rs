@@ -2,10 +2,10 @@
 //!
 //! **Why it is sound.** The kernel reads and writes the memory of operations in flight. Each such
 //! memory is a [`Buffer`] that was moved into this module with its operation and sits in `slots`
-//! until the operation's completion was seen; nobody else can name it. A `Buffer` never moves its
-//! bytes: moving the struct moves a pointer to them. If the ring stops answering, what is in
-//! `slots` is leaked, never freed. The file of an operation is kept open beside its buffer. The
-//! rest of the crate may rely on: a buffer that comes back is no longer touched by the kernel.
+//! until the operation's completion was seen; no other code can name it. A `Buffer` never moves its
+//! bytes: moving the struct moves a pointer to them. If the ring stops answering, the contents of
+//! `slots` are leaked, never freed. The file of an operation is kept open with its buffer. The rest
+//! of the crate may rely on: a buffer that comes back is no longer touched by the kernel.
 //!
 //! The ring is made disabled and enabled by the first operation: the thread that starts it is the
 //! only one that may use it (single issuer), and a log is often opened before its reactor runs.
@@ -36,7 +36,7 @@ struct InFlight {
     file: Arc<File>,
 }
 
-/// What the kernel says of an operation that ended.
+/// Converts the kernel's result of an operation.
 fn judge(operation: &Operation, result: i32) -> Result<(), DiskError> {
     let (action, at, bytes) = (operation.action(), operation.at, operation.bytes());
     match usize::try_from(result) {
@@ -53,7 +53,7 @@ pub(crate) struct Ring {
     /// Index = user data of the operation.
     slots: Vec<Option<InFlight>>,
     in_flight: usize,
-    /// What came while every slot was taken, in the order in which it came.
+    /// Operations that found every slot taken, in order.
     waiting: VecDeque<InFlight>,
     ready: VecDeque<Completed>,
     /// The ring does not answer any more.
@@ -72,7 +72,7 @@ impl Ring {
         setup::open(folder, buffers)
     }
 
-    /// Uses it for the files below `place`; what is made beside it comes through `made`.
+    /// Uses the ring for the files below `place`; files made by threads arrive through `made`.
     pub(crate) fn new(parts: Parts, made: Inbox<Completed>, place: PathBuf) -> Self {
         let Parts { ring, event, shape } = parts;
         Self {
@@ -90,7 +90,7 @@ impl Ring {
         }
     }
 
-    /// What the kernel gave.
+    /// Describes the ring that the kernel granted.
     pub(crate) fn shape(&self) -> &str {
         &self.shape
     }

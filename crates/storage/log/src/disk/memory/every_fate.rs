@@ -6,7 +6,7 @@ use super::Fates;
 /// All that a crash could do, one after the other.
 #[derive(Debug, Default)]
 pub struct EveryFate {
-    /// What was chosen, of how many.
+    /// Choices made so far, each with the number of alternatives.
     chosen: Vec<(usize, usize)>,
     at: usize,
     pattern: usize,

@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) wanted: u64,
     /// Changes of what is stored, so far.
     pub(super) steps: u64,
-    /// How many more changes the process lives to make; `None` if it is not going to die.
+    /// Changes left before the process dies; `None` if it does not die.
     pub(super) steps_left: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Task {
         buffer: Buffer,
     },
     Flush {
-        /// What was in doubt when it was started.
+        /// Doubtful writes at its start.
         covers: u64,
     },
     Prepare,
@@ -117,7 +117,7 @@ impl Operation {
     }
 }
 
-/// What a fault can happen to.
+/// Target of a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Write,
@@ -195,7 +195,7 @@ impl Shared {
         true
     }
 
-    /// What is stored changes; false if the process does not live to make it.
+    /// Counts a change of stored data; returns false if the process dies before it.
     fn step(&mut self) -> bool {
         match &mut self.steps_left {
             Some(0) => return false,
@@ -371,7 +371,7 @@ impl Shared {
         report
     }
 
-    /// What is stored, and what is in flight, for another disk.
+    /// Returns a copy of the stored data and the operations in flight, for another disk.
     pub(super) fn copy(&self) -> Self {
         let operation = |(id, operation): (&u64, &Operation)| {
             let copy = Operation {
@@ -433,7 +433,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether a file can be used.
+    /// Fails if a file cannot be used.
     pub(super) fn open(&self, file: FileId) -> Result<(), DiskError> {
         if !self.out_of_descriptors || self.open.contains(&file) {
             return Ok(());
@@ -480,7 +480,7 @@ impl SmallFiles for Shared {
     }
 }
 
-/// What a dead process is told.
+/// Returns the error that a dead process gets.
 pub(super) fn dead(action: &str, file: impl fmt::Display) -> DiskError {
     DiskError::new(action, file, &io::Error::other("the process is dead"))
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::Fates;
 
-/// The folder, a step at a time. A file that was renamed is in doubt until the folder is synced,
-/// also after a crash: it can be read, and be the old one again when power fails.
+/// The folder of small files, one step at a time. A renamed file is in doubt until the folder is
+/// synced, also after a crash: it can be read, and revert when power fails.
 ///
-/// Temporary files are not kept: nobody reads them, and the next change begins with a new one.
+/// Temporary files are not kept: they are never read, and the next change begins with a new one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Folder {
     files: BTreeMap<String, Vec<u8>>,
-    /// What else a file may be after a crash; `None` is no file.
+    /// Contents that a file may also have after a crash; `None` is no file.
     doubtful: BTreeMap<String, Vec<Option<Vec<u8>>>>,
 }
 
@@ -26,7 +26,7 @@ impl Folder {
         self.doubtful.entry(name.to_owned()).or_default().push(old);
     }
 
-    /// It is what it is, and what a crash may make of it stays so.
+    /// Sets the contents. Contents that a crash may restore stay in doubt.
     pub(super) fn put(&mut self, name: &str, bytes: &[u8]) {
         self.files.insert(name.to_owned(), bytes.to_vec());
     }
@@ -36,7 +36,7 @@ impl Folder {
         self.doubtful.clear();
     }
 
-    /// Somebody deletes a file.
+    /// Deletes a file from outside.
     pub(super) fn remove(&mut self, name: &str) {
         self.files.remove(name);
         self.doubtful.remove(name);

@@ -1,5 +1,4 @@
-//! What the disk in memory holds: the bytes of its files, and which of them a crash may still
-//! change.
+//! Stored data of the disk in memory, and the parts that a crash may still change.
 
 use std::collections::BTreeMap;
 
@@ -29,9 +28,9 @@ struct Doubt {
     /// A flush makes durable what was in doubt before it: smaller numbers than its own.
     number: u64,
     at: Position,
-    /// What was there before.
+    /// Previous contents.
     old: Vec<u8>,
-    /// Nobody asked that it be durable at once, so it may be lost whole.
+    /// The write was not durable at once, so it may be lost whole.
     later: bool,
 }
 
@@ -180,17 +179,17 @@ impl Stored {
         self.doubts.push(Doubt { number, at, old, later });
     }
 
-    /// What a flush that is started now will make durable.
+    /// Returns the mark up to which a flush started now makes writes durable.
     pub(super) fn flush_covers(&self) -> u64 {
         self.next_doubt
     }
 
-    /// What is covered is durable.
+    /// Makes covered writes durable.
     pub(super) fn flush(&mut self, file: FileId, covers: u64) {
         self.doubts.retain(|doubt| doubt.at.file != file || doubt.number >= covers);
     }
 
-    /// What was covered stays in doubt, whatever a later flush says: the kernel has dropped it.
+    /// Leaves covered writes in doubt, whatever a later flush reports: the kernel has dropped them.
     pub(super) fn fail_flush(&mut self, file: FileId, covers: u64) {
         for doubt in &mut self.doubts {
             if doubt.at.file == file && doubt.number < covers {

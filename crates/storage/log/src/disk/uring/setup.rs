@@ -22,8 +22,8 @@ pub(crate) struct Parts {
     pub(super) shape: String,
 }
 
-/// Whether this kernel, and whoever bounds this process, gives a ring that can do all that is
-/// needed, whatever the folder: what kind of ring, with what memory known in advance.
+/// Describes the ring that this kernel, and the limits of this process, allow with these buffers,
+/// in any folder.
 ///
 /// # Errors
 /// There is none, or it lacks an operation.
@@ -96,8 +96,8 @@ fn register_buffers(ring: &IoUring, pool: &mut Pool) -> io::Result<()> {
     };
     let vectors: Vec<_> = pool.all().map(vector).collect();
     // SAFETY: the memory is valid now, and the kernel pins its pages. A buffer that is dropped
-    // early only means that the kernel keeps pages that nobody uses: an index is used solely
-    // together with the very buffer that carries it.
+    // early only means that the kernel keeps unused pages: an index is used solely together with
+    // the very buffer that carries it.
     unsafe { ring.submitter().register_buffers(&vectors)? };
     pool.register();
     Ok(())
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::disk::{Abilities, Want};
 
-    /// Whoever asks beforehand hears what a node would get.
+    /// The check in advance describes the ring that a node gets.
     #[test]
     fn what_is_available_is_what_a_folder_gets() {
         let folder = tempfile::tempdir().unwrap();
