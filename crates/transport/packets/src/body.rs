@@ -1,4 +1,4 @@
-//! What datagrams of the control channel say, as bytes and back.
+//! Bodies of the control channel's datagrams, encoded and decoded.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub const CHAIN_MAX: usize = 64;
 /// A channel of a sender, in one of its boots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelName {
-    /// Whose datagrams they are.
+    /// The sender.
     pub owner: NodeId,
     /// In which boot. A restart begins another channel ([pkt-1]).
     pub boot: u32,
@@ -37,12 +37,12 @@ pub struct Numbers {
     pub ranges: Vec<Range<u64>>,
 }
 
-/// How far a channel went, when nothing follows ([told-2]).
+/// End of a channel that has fallen silent ([told-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// Which of the sender's channels.
     pub channel: u8,
-    /// What was sent has numbers below.
+    /// Datagrams sent so far have lower numbers.
     pub next: u64,
     /// `decided_to` says something of values of exactly this ballot.
     pub ballot: Ballot,
@@ -50,14 +50,15 @@ pub struct Tail {
     pub decided_to: Slot,
 }
 
-/// What a receiver lost.
+/// Losses of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What did not come at first since the report before; not all, if there are more.
+    /// Numbers that did not arrive at first since the previous report; not all, if there are too
+    /// many.
     pub missed: Numbers,
     /// All numbers that did not come at first, since the channel was opened.
     pub lost: u64,
-    /// It is so of numbers below.
+    /// The report covers lower numbers.
     pub to: u64,
 }
 
@@ -75,13 +76,13 @@ pub struct Opening {
 /// Answer to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Of the probe.
+    /// Nonce of the probe.
     pub nonce: u64,
-    /// What the sender has that the asker may listen to; at most [`CHANNELS_MAX`].
+    /// Channels that the asker may listen to; at most [`CHANNELS_MAX`].
     pub channels: Vec<Opening>,
 }
 
-/// Who hands on what its sender has for the group ([chain-1]).
+/// Nodes that forward the sender's datagrams for the group ([chain-1]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// A higher one replaces a lower one of the same boot.
@@ -95,7 +96,7 @@ pub struct Chain {
 pub enum Body<'a> {
     /// Part of a message; not empty but for a message of no bytes.
     Fragment(&'a [u8]),
-    /// How far a channel went.
+    /// The end of a silent channel.
     Tail(Tail),
     /// Wants these.
     Nak(Numbers),
@@ -109,7 +110,7 @@ pub enum Body<'a> {
     Probe(u64),
     /// Answers.
     Answer(Answer),
-    /// How the sender's datagrams for the group travel.
+    /// The path of the sender's datagrams for the group.
     Chain(Chain),
 }
 

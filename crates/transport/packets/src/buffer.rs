@@ -1,7 +1,7 @@
-//! Datagrams as they were sent or heard, bit for bit, in a circle of bytes ([pkt-5], [pkt-8]).
+//! Datagrams as sent or received, bit for bit, in a circular buffer of bytes ([pkt-5], [pkt-8]).
 //!
-//! What was voted for is not here: a log and the bytes of values are kept elsewhere, by their
-//! names. So whatever is freed here is missed by nobody but who wants a repair.
+//! Votes do not depend on it: a log and the bytes of values are kept elsewhere, by name. Only
+//! repairs miss what is freed here.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -14,12 +14,12 @@ pub struct Buffer {
     bytes: Vec<u8>,
     /// In the order in which they came: the oldest is freed first.
     held: VecDeque<Entry>,
-    /// Where each number is in `held`, counted from the first entry ever; at its place modulo the
+    /// Index of each number in `held`, counted from the first entry ever, at its place modulo the
     /// length.
     places: Vec<u64>,
-    /// How many entries were freed.
+    /// Number of freed entries.
     freed: u64,
-    /// Where the next one begins.
+    /// Start of the next entry.
     head: usize,
 }
 
@@ -34,7 +34,7 @@ struct Entry {
 const NOWHERE: u64 = u64::MAX;
 
 impl Buffer {
-    /// Of this many bytes, for at most `numbers` datagrams, a power of two.
+    /// Creates a buffer of this many bytes, for at most `numbers` datagrams, a power of two.
     pub fn new(bytes: usize, numbers: usize) -> Self {
         Self {
             bytes: vec![0; bytes],
@@ -45,8 +45,8 @@ impl Buffer {
         }
     }
 
-    /// Whether these datagrams could be here at once, if nothing else were. Up to one may be lost
-    /// at the end of the circle.
+    /// Returns whether these datagrams would fit at once, if the buffer were empty. Up to one may
+    /// be lost at the end of the circle.
     pub fn could_hold(&self, bytes: usize, datagrams: usize) -> bool {
         let longest = bytes.div_ceil(datagrams.max(1));
         datagrams <= self.places.len() && bytes + longest <= self.bytes.len()
@@ -81,7 +81,7 @@ impl Buffer {
         Some(&mut self.bytes[at..at + length])
     }
 
-    /// Where a datagram of this length can begin without a byte of another.
+    /// Returns where a datagram of this length can begin without overwriting another.
     fn room(&self, length: usize) -> Option<usize> {
         let end = self.bytes.len();
         let Some(oldest) = self.held.front() else {
@@ -179,12 +179,10 @@ impl Buffer {
         self.held.front().map(|entry| entry.number)
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

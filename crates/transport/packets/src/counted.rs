@@ -1,4 +1,4 @@
-//! How often things were refused, by reason: of datagrams, and of the frames that carry them.
+//! Counts of refusals by reason: of datagrams, and of the frames that carry them.
 
 use std::marker::PhantomData;
 
@@ -10,14 +10,14 @@ pub trait Reason: Copy + 'static {
     /// All of them, each at its own place; at most [`REASONS_MAX`].
     const ALL: &'static [Self];
 
-    /// Where it is in [`Reason::ALL`].
+    /// Returns its index in [`Reason::ALL`].
     fn place(self) -> usize;
 
     /// For metrics.
     fn name(self) -> &'static str;
 }
 
-/// How many were not taken, by reason.
+/// Counts of refused items, by reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted<R> {
     counts: [u64; REASONS_MAX],
@@ -36,7 +36,7 @@ impl<R: Reason> Counted<R> {
         self.counts[reason.place()] += 1;
     }
 
-    /// How many of this reason.
+    /// Returns the count of this reason.
     pub fn of(&self, reason: R) -> u64 {
         self.counts[reason.place()]
     }
@@ -46,13 +46,13 @@ impl<R: Reason> Counted<R> {
         R::ALL.iter().copied().zip(self.counts)
     }
 
-    /// Of all reasons.
+    /// Returns the count of all reasons.
     pub fn sum(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// For the tests of whoever has reasons: that each has its own place.
+/// Returns whether each reason has its own index; for tests.
 pub fn has_own_places<R: Reason>() -> bool {
     let places = R::ALL.iter().map(|reason| reason.place());
     R::ALL.len() <= REASONS_MAX && places.eq(0..R::ALL.len())

@@ -25,8 +25,8 @@ pub(crate) fn parts(
 pub(crate) struct Joins(BTreeMap<u64, Partial>);
 
 impl Joins {
-    /// One part; the original, if that was the last one that was missing. What does not fit is
-    /// dropped: whoever wants it asks again.
+    /// Adds a part. Returns the original, if that was the last missing one. A part that does not
+    /// fit is dropped; its receiver asks again.
     pub(crate) fn add(
         &mut self,
         first: u64,

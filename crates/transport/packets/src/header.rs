@@ -15,7 +15,7 @@ pub const VERSION: u8 = 1;
 /// The channel of everything that is not repaired: requests, repairs, probes.
 pub const CONTROL: u8 = 0;
 
-/// Flag: for one node, which the tag covers; without it, for whoever listens to the group.
+/// Flag: for one node, which the tag covers; without it, for all listeners of the group.
 const FLAG_ONE: u8 = 1;
 
 /// Name, offset and length of each field, as `docs/spec/packets.md` shows them.
@@ -33,21 +33,21 @@ pub const FIELDS: [(&str, usize, usize); 11] = [
     ("tag", TAG_AT, TAG_BYTES),
 ];
 
-/// What a datagram is.
+/// Kind of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// Part of a message.
     Fragment = 1,
-    /// How far a channel went ([told-2]).
+    /// End of a silent channel ([told-2]).
     Tail = 2,
     /// Asks for numbers that did not come ([pkt-7]).
     Nak = 3,
     /// Tells the owner of a channel what did not come at first ([rate-2]).
     Report = 4,
-    /// Answers a NAK: nobody needs to ask here again ([pkt-1]).
+    /// Answers a NAK: do not ask here again ([pkt-1]).
     Gone = 5,
-    /// Part of a datagram of somebody, bit for bit ([pkt-5]).
+    /// Part of another node's datagram, bit for bit ([pkt-5]).
     Repair = 6,
     /// Asks for a sign of life ([pkt-2]).
     Probe = 7,
@@ -75,12 +75,12 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Whether it may be for the group: not what asks for packets, or answers.
+    /// Returns whether it may go to the group: not requests for packets, nor answers to them.
     const fn may_be_for_all(self) -> bool {
         matches!(self, Self::Fragment | Self::Tail | Self::Probe)
     }
 
-    /// Whether it may be cut into parts.
+    /// Returns whether it may be fragmented.
     const fn has_parts(self) -> bool {
         matches!(self, Self::Fragment | Self::Repair)
     }
@@ -117,7 +117,6 @@ impl core::error::Error for Malformed {}
 /// A header but for its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What follows.
     pub kind: Kind,
     /// Which key the tag was made with; 0: none, the tag is a checksum.
     pub key: u8,
@@ -125,17 +124,17 @@ pub struct Header {
     pub channel: u8,
     /// For one node, not for the group.
     pub to_one: bool,
-    /// Who made this datagram.
+    /// Origin of this datagram.
     pub sender: NodeId,
     /// In which of its boots.
     pub boot: u32,
     /// Part of a hash of the group's name: tells neighbours on one segment apart before any tag.
     pub group: u32,
-    /// Of this datagram in ⟨sender, boot, channel⟩, from 1 ([pkt-1]).
+    /// Number in ⟨sender, boot, channel⟩, from 1 ([pkt-1]).
     pub number: u64,
-    /// Of this part.
+    /// Index of this part.
     pub index: u16,
-    /// How many parts there are.
+    /// Number of parts.
     pub count: u16,
 }
 
@@ -205,7 +204,7 @@ impl Header {
     }
 }
 
-/// What is left to read of some bytes.
+/// Unread rest of some bytes.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -1,5 +1,5 @@
-//! Datagrams of others as they came, for whoever lacks them, and who waits for one that is missing
-//! here too.
+//! Datagrams of others as they arrived, for nodes that lack them, and the nodes waiting for one
+//! that is missing here too.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -9,12 +9,12 @@ use crate::{body::ChannelName, buffer::Buffer, limits::Limits};
 
 /// Channels of which datagrams are kept: a leader's, and those of the one before.
 const CHANNELS_MAX: usize = 2;
-/// Packets that somebody waits for; with more, nobody is remembered.
+/// Packets with waiting nodes; beyond this, waiting nodes are not remembered.
 const PACKETS_MAX: usize = 1024;
 /// Nodes that wait for one packet.
 const WAITING_MAX: usize = 8;
 
-/// What was heard of others' channels.
+/// Kept datagrams of others' channels.
 pub(crate) struct Kept {
     /// The one that was used last comes last.
     channels: Vec<(ChannelName, Buffer)>,
@@ -71,12 +71,12 @@ impl Kept {
         }
     }
 
-    /// Who waited for this packet.
+    /// Takes the nodes that waited for this packet.
     pub(crate) fn take_waiting(&mut self, of: ChannelName, number: u64) -> Vec<NodeId> {
         self.waiting.remove(&(of, number)).unwrap_or_default()
     }
 
-    /// Nobody waits for these any more.
+    /// Drops the nodes waiting for these.
     pub(crate) fn give_up(&mut self, of: ChannelName, numbers: &Range<u64>) {
         let inside = self.waiting.range((of, numbers.start)..(of, numbers.end));
         let inside: Vec<_> = inside.map(|(key, _)| *key).collect();
@@ -100,8 +100,7 @@ mod tests {
         ChannelName { owner: NodeId(owner), boot, channel: 1 }
     }
 
-    /// Two leaders are kept apart; a third one, or a new boot, takes the place of what nobody used
-    /// last.
+    /// Two leaders are kept apart; a third one, or a new boot, replaces the least recently used.
     #[test]
     fn the_last_two_channels_are_kept() {
         let limits = Limits { buffer_bytes: 10_000, ..Limits::of_mtu(1500) };

@@ -6,7 +6,7 @@ use crate::header::HEADER_BYTES;
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Bytes of IP and UDP before a datagram.
 pub const IP_UDP_BYTES: usize = 28;
-/// What a header of IPv6 has more than one of IPv4.
+/// Difference between headers of IPv6 and IPv4.
 pub const IPV6_MORE_BYTES: usize = 20;
 /// A path must take datagrams of this length: what asks and answers is not cut.
 pub const DATAGRAM_BYTES_MIN: usize = 1200;
@@ -16,7 +16,7 @@ pub const DATAGRAM_BYTES_MAX: usize = 65_507;
 /// Channels of a node. A handshake names those that its receiver may listen to, which are fewer.
 pub const OWN_CHANNELS_MAX: usize = 250;
 
-/// What an endpoint may hold, and how long it waits.
+/// Bounds on an endpoint's memory and waiting times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest datagram, header included: the MTU without [`IP_UDP_BYTES`]. Nothing is ever cut by
@@ -25,7 +25,7 @@ pub struct Limits {
     /// Datagrams that are kept for repairs: of each channel of this node, and of each that it
     /// hears.
     pub buffer_bytes: usize,
-    /// The same of a channel to one node: a lone receiver asks soon, and nobody for it.
+    /// The same for a channel to one node: a lone receiver asks soon, and no other asks for it.
     pub one_buffer_bytes: usize,
     /// Bytes of a channel that are sent and not decided ([rate-1]); at most half of its buffer.
     pub window_bytes: usize,
@@ -35,13 +35,13 @@ pub struct Limits {
     pub partial_bytes_max: usize,
     /// Ranges of a channel that are missing; with more, the oldest one is given up.
     pub gaps_max: usize,
-    /// What is overtaken by no more than this is not asked for.
+    /// Packets overtaken by no more than this are not asked for.
     pub reorder_grace_us: u64,
     /// The same of what comes along a chain: nodes on its way hold it up ([chain-1]).
     pub chain_grace_us: u64,
     /// Up to this much is added to the grace, so that not all ask at once.
     pub jitter_us: u64,
-    /// How often a range is asked for before it is given up.
+    /// Requests for a range before it is given up.
     pub tries_max: u32,
     /// A range is given up after at least this long.
     pub giveup_us: u64,
@@ -53,14 +53,14 @@ pub struct Limits {
     /// The same of a channel to one node, which has every heartbeat by itself: no tail waits so
     /// long.
     pub one_tail_us: u64,
-    /// What a report tells at once, and how often one comes at most.
+    /// Shortest time between two reports.
     pub report_us: u64,
     /// Repairs may take so much of the link, in percent: of the owner, and of the others.
     pub repair_percent: [u64; 2],
     /// The link, in bytes per second.
     pub link_bytes_s: u64,
-    /// What a chain may take of it, in percent: whoever hands on has votes and repairs of its own
-    /// to send.
+    /// Share of the link for a chain, in percent: forwarding nodes have votes and repairs of their
+    /// own to send.
     pub chain_percent: u64,
     /// Answers to probes per second, and half of that at once.
     pub answers_s: u64,

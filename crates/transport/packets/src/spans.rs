@@ -47,13 +47,13 @@ impl Spans {
         }
     }
 
-    /// Whether it has this number.
+    /// Returns whether it has this number.
     pub fn has(&self, number: u64) -> bool {
         let before = self.0.range(..=number).next_back();
         before.is_some_and(|(_, &until)| number < until)
     }
 
-    /// Whether it has any number of the range.
+    /// Returns whether it has any number of the range.
     pub fn meets(&self, range: Range<u64>) -> bool {
         let before = self.0.range(..range.end).next_back();
         !range.is_empty() && before.is_some_and(|(_, &until)| until > range.start)
@@ -88,12 +88,11 @@ impl Spans {
         (*entry.key() <= number).then(|| entry.remove())
     }
 
-    /// How many ranges it is made of.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has no number.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

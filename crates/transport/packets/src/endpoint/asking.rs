@@ -67,7 +67,7 @@ impl Endpoint {
 }
 
 impl super::Listened {
-    /// What the owner should hear: new losses, at most so often.
+    /// Reports new losses to the channel's owner, at a limited rate.
     fn report(
         &mut self,
         now: Time,

@@ -23,22 +23,22 @@ const RELAYED_MAX: usize = 8192;
 #[derive(Default)]
 pub(super) struct Chaining {
     own: Chain,
-    /// Who was in the last one, if there is none now.
+    /// Members of the last chain, if there is none now.
     ended: Vec<NodeId>,
     relayed: Vec<Outgoing>,
 }
 
-/// What another node's chain is for this node.
+/// This node's place in another node's chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     number: u32,
-    /// Who follows this node, if anybody does.
+    /// The next node in the chain.
     successor: Option<NodeId>,
 }
 
 impl Endpoint {
-    /// This node's datagrams for the group go along these nodes from now on, the first
-    /// [`CHAIN_MAX`] of them; with none, nobody hands them on any more.
+    /// Sends this node's datagrams for the group along these nodes from now on, the first
+    /// [`CHAIN_MAX`] of them; an empty list ends the chain.
     pub fn lay_chain(&mut self, nodes: &[NodeId]) {
         let nodes: Vec<NodeId> = nodes.iter().copied().take(CHAIN_MAX).collect();
         let limits = &self.limits;
@@ -72,7 +72,7 @@ impl Endpoint {
         }
     }
 
-    /// Whom this node's datagrams for the group are handed to.
+    /// Returns the first node of this node's chain.
     pub fn first_of_chain(&self) -> Option<NodeId> {
         self.chaining.own.nodes.first().copied()
     }

@@ -21,7 +21,7 @@ pub(super) struct Control {
     hint: u32,
     key: u8,
     seal: Seal,
-    /// Of the next datagram.
+    /// Number of the next datagram.
     next: u64,
     outgoing: Vec<Outgoing>,
 }
@@ -97,7 +97,7 @@ impl Control {
         }
     }
 
-    /// What a header of this node's own channels looks like.
+    /// Returns the header common to datagrams of one of this node's channels.
     pub(super) fn template(&self, channel: u8, to: Option<Member>) -> Header {
         Header {
             kind: Kind::Fragment,

@@ -1,4 +1,4 @@
-//! What becomes of a datagram that arrives.
+//! Handles an arriving datagram.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ const ANSWERED_MAX: usize = 4096;
 /// A packet's loss is judged for this many round trips.
 const YOUNG_RTTS: u64 = 4;
 
-/// How a datagram came.
+/// Path of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// By itself: it may have reached others, too.
@@ -126,7 +126,7 @@ impl Endpoint {
         self.control.say(Some(member), &Body::Probe(nonce));
     }
 
-    /// Asks all who hear this node in the group; introduces nobody.
+    /// Probes all nodes that receive this node's group traffic; introduces none.
     pub fn probe_group(&mut self, nonce: u64, now: Time) {
         self.group_probes.sent(nonce, now);
         self.control.say(None, &Body::Probe(nonce));
@@ -141,7 +141,7 @@ impl Endpoint {
         }
     }
 
-    /// What happens on a channel of another node's present boot, if it is listened to.
+    /// Handles a datagram of a channel of another node's present boot, if this node listens to it.
     pub(super) fn on_channel(
         &mut self,
         of: ChannelName,
@@ -179,7 +179,7 @@ impl Endpoint {
         });
     }
 
-    /// [pkt-5] An original that somebody repeats: from whomever, if it is missing.
+    /// [pkt-5] Accepts a repeated original from any node, if it is missing.
     fn on_repair(&mut self, original: &[u8], now: Time) -> Result<(), Refusal> {
         let heard = &self.heard;
         let wanted = |header: &Header| {
@@ -211,7 +211,8 @@ impl Endpoint {
         }
     }
 
-    /// What is gone of this node's own packets; all of an older boot's ([pkt-1]).
+    /// Repairs this node's own packets. Returns the numbers that are gone; all of them if they are
+    /// of an older boot ([pkt-1]).
     fn repair_own(&mut self, from: NodeId, numbers: &Numbers, now: Time) -> Spans {
         let mut gone = Spans::default();
         let channel = self.channels.get_mut(&numbers.of.channel);
@@ -261,7 +262,8 @@ impl Endpoint {
         gone
     }
 
-    /// What this node does not have of another's packets, and does not wait for.
+    /// Repairs another node's packets. Returns the numbers that this node neither has nor waits
+    /// for.
     fn repair_others(&mut self, from: NodeId, numbers: &Numbers, now: Time) -> Spans {
         let of = numbers.of;
         let (mut gone, mut missing) = (Spans::default(), Vec::new());

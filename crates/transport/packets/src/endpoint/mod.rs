@@ -42,14 +42,14 @@ use sending::Channel;
 /// The round trip until the caller says another.
 const RTT_US_FIRST: u64 = 200;
 
-/// Who this endpoint is, and how it behaves.
+/// Identity and limits of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// This node.
     pub me: Member,
     /// Its boot, which is durable ([pkt-1]).
     pub boot: u32,
-    /// Whose datagrams are meant.
+    /// The group whose datagrams count.
     pub group: Group,
     /// None: datagrams carry a checksum, for loopback and trusted segments.
     pub keys: Keys,
@@ -59,11 +59,11 @@ pub struct Settings {
     pub delivery: Delivery,
     /// Datagrams that were heard are kept for others: acceptors do that.
     pub keeps: bool,
-    /// Of the dice that spread requests in time.
+    /// Seed of the dice that spread requests in time.
     pub seed: u64,
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum To {
     /// The group's address.
@@ -75,13 +75,12 @@ pub enum To {
 /// A datagram, sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Where to.
     pub to: To,
     /// All of it.
     pub bytes: Vec<u8>,
 }
 
-/// What the caller should know.
+/// Event for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message came, once.
@@ -90,19 +89,17 @@ pub enum Event {
         of: ChannelName,
         /// Its numbers.
         numbers: Range<u64>,
-        /// What was sent.
         bytes: Vec<u8>,
     },
-    /// What had these numbers does not come.
+    /// The messages with these numbers will not arrive.
     GivenUp {
         /// On which channel.
         of: ChannelName,
         /// Which.
         numbers: Range<u64>,
     },
-    /// How far the sender went, and what is decided ([told-2]): of values of exactly that ballot.
+    /// End of the sender's channel, and a decision ([told-2]) about values of exactly that ballot.
     Told {
-        /// Who says so.
         from: NodeId,
         /// What.
         tail: Tail,
@@ -113,9 +110,9 @@ pub enum Event {
     Answered {
         /// Who.
         node: NodeId,
-        /// How long that took.
+        /// Round trip.
         rtt_us: u64,
-        /// It was a probe to the group: the node hears this node there.
+        /// The probe went to the group: the node receives this node's group traffic.
         by_group: bool,
     },
     /// A receiver of this node's channel lost something.
@@ -143,10 +140,10 @@ pub struct Endpoint {
     channels: BTreeMap<u8, Channel>,
     /// The next numbers of channels that were closed.
     closed: BTreeMap<u8, u64>,
-    /// What is heard of others.
+    /// State of received channels, by node.
     heard: BTreeMap<NodeId, Heard>,
     kept: Kept,
-    /// Who is asked for repairs before the owner.
+    /// Nodes asked for repairs before the owner.
     acceptors: Vec<NodeId>,
     rtt_us: u64,
     /// [pkt-7] Repairs have their own rate: of own datagrams, and of others'.
@@ -155,7 +152,7 @@ pub struct Endpoint {
     answers: Bucket,
     /// Probes that wait for an answer.
     probes: BTreeMap<NodeId, Probes>,
-    /// Those to the group.
+    /// Probes sent to the group.
     group_probes: Probes,
     dice: Dice,
     events: Vec<Event>,
@@ -163,7 +160,7 @@ pub struct Endpoint {
     chaining: chaining::Chaining,
 }
 
-/// How often something was missing.
+/// Counts of losses and repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Ranges that this node asked for, again ones too.
@@ -205,7 +202,7 @@ impl Probes {
     }
 }
 
-/// What is heard of one node.
+/// Received channels of one node.
 struct Heard {
     boot: u32,
     quota: Quota,
@@ -214,7 +211,7 @@ struct Heard {
     joins: Joins,
     /// The last original of its own ([gap-4]).
     alive: Option<Time>,
-    /// Where this node is in its chain.
+    /// This node's place in the other node's chain.
     place: Option<chaining::Place>,
 }
 
@@ -260,7 +257,7 @@ impl Endpoint {
         }
     }
 
-    /// What a handshake says of this node to that one: which of its channels it may listen to.
+    /// Returns the introduction for one peer: the channels that it may listen to.
     pub fn introduction(&self, to: NodeId) -> Introduction {
         let control = Opening { channel: CONTROL, to_one: false, from: self.control.next() };
         let mut channels = vec![control];
@@ -277,14 +274,14 @@ impl Endpoint {
         Introduction { member: self.me, boot: self.boot, channels }
     }
 
-    /// What a handshake said of another node.
+    /// Takes a peer's introduction from a handshake.
     pub fn introduce(&mut self, introduction: &Introduction) -> Introduced {
         let outcome = self.gate.introduce(introduction);
         let node = introduction.member.node;
         match outcome {
             Introduced::Older | Introduced::Full => return outcome,
             Introduced::Known => {}
-            // What is held of an older boot is void: its partials are nobody's ([pkt-1]).
+            // State of an older boot is void, its partial messages included ([pkt-1]).
             Introduced::New => {
                 self.kept.forget(node);
                 let heard = Heard {
@@ -322,12 +319,12 @@ impl Endpoint {
         self.probes.remove(&node);
     }
 
-    /// Who may ask for an introduction: the members of the group, and its learners.
+    /// Sets the nodes that may ask for an introduction: the members of the group, and its learners.
     pub fn allow(&mut self, members: &[Member]) {
         self.gate.allow(members);
     }
 
-    /// Whether datagrams that are heard are kept for others from now on; what was kept goes if not.
+    /// Sets whether received datagrams are kept for others; drops those kept so far if not.
     pub fn set_keeps(&mut self, keeps: bool) {
         if self.keeps && !keeps {
             self.kept = Kept::new(&self.limits);
@@ -335,7 +332,7 @@ impl Endpoint {
         self.keeps = keeps;
     }
 
-    /// Who keeps datagrams, and is asked for them before their owner.
+    /// Sets the nodes that keep datagrams, and are asked for them before their owner.
     pub fn set_acceptors(&mut self, acceptors: &[NodeId]) {
         self.acceptors = acceptors.to_vec();
     }
@@ -370,7 +367,7 @@ impl Endpoint {
         self.gate.refusals()
     }
 
-    /// How often something was missing.
+    /// Returns the counts of losses and repairs.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -395,13 +392,12 @@ impl Endpoint {
         self.heard.get(&node)?.alive
     }
 
-    /// What a sender has here of messages that lack parts or wait for their turn.
+    /// Returns the memory held for a sender's incomplete or waiting messages.
     pub fn quota(&self, node: NodeId) -> Option<&Quota> {
         self.heard.get(&node).map(|heard| &heard.quota)
     }
 
-    /// What became known since the last call. To be taken after each [`Self::handle`] and
-    /// [`Self::poll`].
+    /// Takes the events since the last call; due after each [`Self::handle`] and [`Self::poll`].
     pub fn take_events(&mut self) -> Vec<Event> {
         mem::take(&mut self.events)
     }
@@ -432,7 +428,7 @@ impl Endpoint {
         self.poll_tails(now);
     }
 
-    /// What happened on a channel, for the caller and for those who wait for its packets.
+    /// Reports events of a channel to the caller, and to nodes that wait for its packets.
     fn publish(&mut self, of: ChannelName, happened: Vec<Happened>) {
         for one in happened {
             self.events.push(match one {

@@ -18,7 +18,7 @@ use crate::{
     trust::{Group, Keys, Place, Seal},
 };
 
-/// What leaves together while a channel waits for its pace, in microseconds of its rate.
+/// Microseconds of its rate that a paced channel sends together.
 const TOGETHER_US: u64 = 200;
 
 /// A channel of this node.
@@ -31,7 +31,7 @@ pub(super) struct Channel {
     pub(super) losses: Losses,
     pub(super) pacer: Pacer,
     pub(super) tail: TailTimer,
-    /// What a tail says of decisions.
+    /// The ballot and decision that tails announce.
     told: (Ballot, Slot),
     /// [rate-3] The higher ballot whose leader was heard on the group.
     stopped: Option<Ballot>,
@@ -45,8 +45,8 @@ impl Channel {
     }
 }
 
-/// How many bytes leave at once while a channel waits for its pace: all that wait, a moment's
-/// worth, or a datagram. To wake up for each datagram would cost more than to send it.
+/// Returns the bytes that make it worth sending from a paced channel: all that wait, a moment's
+/// worth, or a datagram. A wake-up for each datagram would cost more than sending it.
 fn enough(pacer: &Pacer, outbound: &Outbound) -> usize {
     let moment = pacer.bytes_in(TOGETHER_US);
     outbound.unsent_bytes_within(moment).max(outbound.datagram_bytes())
@@ -102,7 +102,7 @@ impl Endpoint {
         }
     }
 
-    /// Whose losses count for the rate of a channel ([rate-2]).
+    /// Sets the receivers whose losses count for the rate of a channel ([rate-2]).
     pub fn set_receivers(&mut self, channel: u8, receivers: &[NodeId]) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.losses.listen_to(receivers);
@@ -152,7 +152,7 @@ impl Endpoint {
         }
     }
 
-    /// What this node says to be decided, with the ballot whose values it is said of ([told-2]).
+    /// Announces a decision, with the ballot that its values belong to ([told-2]).
     pub fn tell(&mut self, channel: u8, ballot: Ballot, decided_to: Slot, now: Time) {
         let Some(channel) = self.channels.get_mut(&channel) else {
             return;
@@ -202,8 +202,8 @@ impl Endpoint {
         Some((to, run))
     }
 
-    /// Of what [`Self::take_data`] gave last, the datagrams from this number on, of so many bytes,
-    /// did not leave: the socket was full. They are given out again.
+    /// Returns datagrams of the last [`Self::take_data`] to the channel, from this number on,
+    /// because the socket was full. The channel sends them again.
     pub fn take_back(&mut self, channel: u8, number: u64, bytes: usize) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             channel.outbound.take_back(number);
@@ -226,7 +226,7 @@ impl Endpoint {
         }
     }
 
-    /// What the link of the group's channels carries.
+    /// Sets the speed of the link under the group's channels.
     pub(super) fn set_group_link(&mut self, bytes_s: u64) {
         for channel in self.channels.values_mut() {
             if channel.outbound.to().is_none() {
@@ -235,7 +235,7 @@ impl Endpoint {
         }
     }
 
-    /// What receivers of a channel lose lately, in millionths: the mean.
+    /// Returns the recent mean loss of a channel's receivers, in millionths.
     pub fn loss_ppm(&self, channel: u8) -> Option<u64> {
         self.channels.get(&channel).map(|channel| channel.pacer.loss_ppm())
     }

@@ -1,4 +1,4 @@
-//! How much the kernel keeps for a socket.
+//! Size of a socket's receive buffer in the kernel.
 
 use std::fmt;
 
@@ -14,8 +14,8 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// Whether it is less than half of what was wanted: a ring has whole blocks, so it is rarely
-    /// just that.
+    /// Returns whether it is less than half of the request: a ring has whole blocks, so it is
+    /// rarely exact.
     pub const fn is_short(self) -> bool {
         self.bytes < self.wanted / 2
     }

@@ -38,7 +38,7 @@ pub struct Ethernet {
     lost: u64,
     /// The way past the network stack, if there is one.
     xdp: Option<Xdp>,
-    /// How often in a row nothing was found.
+    /// Consecutive looks that found nothing.
     quiet: u32,
 }
 
@@ -92,13 +92,13 @@ impl Ethernet {
         Ok(mode)
     }
 
-    /// How frames get here now.
+    /// Returns the way frames arrive now.
     pub fn mode(&self) -> Mode {
         self.xdp.as_ref().map(Xdp::mode).unwrap_or_default()
     }
 
-    /// The sockets beside this one that are ready when a frame waits; [`Ethernet::receive`] takes
-    /// from all.
+    /// Returns the further sockets that become ready when a frame waits; [`Ethernet::receive`]
+    /// reads all of them.
     pub fn more_sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.xdp.iter().flat_map(Xdp::sockets)
     }
@@ -124,7 +124,7 @@ impl Ethernet {
         longest.min(usize::from(u16::MAX))
     }
 
-    /// What the kernel keeps for it.
+    /// Returns the size of the kernel's buffer.
     pub const fn buffered(&self) -> Buffered {
         self.buffered
     }
@@ -134,7 +134,7 @@ impl Ethernet {
         &self.refusals
     }
 
-    /// How many frames found no room in the ring until now.
+    /// Returns the number of frames that found no space in the ring so far.
     pub fn lost(&mut self) -> Result<u64, Failed> {
         let taken = system::take_lost(self.socket.as_fd());
         let option = "PACKET_STATISTICS";
@@ -219,9 +219,9 @@ impl Ethernet {
                 Err(refusal) => self.refusals.count(refusal),
             }
         }
-        // What comes the usual way did not pass the program, or passed it by a queue without a
-        // socket. Whoever is woken by nothing finds nothing twice; who never sleeps does so all the
-        // time, and need not ask the kernel each time.
+        // Frames on the packet socket did not pass the program, or passed it by a queue without a
+        // socket. A process that sleeps until woken finds nothing here twice in a row; one that
+        // never sleeps does so all the time, and need not ask the kernel each time.
         self.quiet = match frames {
             0 => self.quiet.wrapping_add(1),
             _ => 0,
@@ -243,7 +243,7 @@ impl Ethernet {
         xdp.receive(BATCH, |bytes| {
             let frame = bytes.ok_or(Refusal::Slot);
             let frame = frame.and_then(|bytes| frame::read(bytes, hears.ether_type));
-            // Nobody has looked yet whom it is for.
+            // The destination has not been checked yet.
             let is_for_me = |to: Mac| to == interface.mac || hears.group == Some(to);
             match frame {
                 Ok(frame) if is_for_me(frame.to) => take(frame.from, frame.datagram),
@@ -253,7 +253,7 @@ impl Ethernet {
         })
     }
 
-    /// What became of the interface; until it is asked, the socket is always ready.
+    /// Checks the state of the interface; until this is called, the socket is always ready.
     fn check(&self) -> Result<(), Failed> {
         let failed = |error| self.interface.failed(error, self.socket.as_fd());
         sockopt::socket_error(&self.socket).and_then(|error| error).map_err(failed)

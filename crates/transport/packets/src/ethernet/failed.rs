@@ -4,7 +4,7 @@ use std::io;
 
 use crate::ethernet::Mac;
 
-/// What went wrong.
+/// An error of a raw socket.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The process may not have such a socket.
@@ -12,16 +12,12 @@ pub enum Failed {
         "raw Ethernet needs the right CAP_NET_RAW ({source}): `setcap cap_net_raw+ep` on the program, or \
          AmbientCapabilities=CAP_NET_RAW in its unit"
     )]
-    Rights {
-        /// What the system said.
-        source: io::Error,
-    },
+    Rights { source: io::Error },
     /// No such interface.
     #[error("there is no interface {name}: {source}; `ip link` lists them")]
     Interface {
         /// As it was given.
         name: String,
-        /// What the system said.
         source: io::Error,
     },
     /// The interface has frames of another kind.
@@ -49,7 +45,6 @@ pub enum Failed {
         group: Mac,
         /// On which interface.
         interface: String,
-        /// What the system said.
         source: io::Error,
     },
     /// The kernel lacks packet sockets, or a part of them.
@@ -57,7 +52,6 @@ pub enum Failed {
     Option {
         /// Which part.
         option: &'static str,
-        /// What it said.
         source: io::Error,
     },
     /// There is no memory for the smallest receive ring.
@@ -65,7 +59,6 @@ pub enum Failed {
     Ring {
         /// Bytes of the smallest ring.
         bytes: usize,
-        /// What the system said.
         source: io::Error,
     },
     /// The interface is down. What is sent meanwhile is lost; the socket goes on when it is up
@@ -86,13 +79,12 @@ pub enum Failed {
     Io {
         /// Its name.
         interface: String,
-        /// What the system said.
         source: io::Error,
     },
 }
 
 impl Failed {
-    /// Whether the socket goes on by itself when the interface is up again.
+    /// Returns whether the socket recovers by itself when the interface is up again.
     pub const fn passes(&self) -> bool {
         matches!(self, Self::Down { .. })
     }

@@ -12,21 +12,21 @@ pub const ETHER_TYPE_MIN: u16 = 0x0600;
 pub const ETHERNET_BYTES: usize = 14;
 /// Bytes of the length, which are.
 pub const LENGTH_BYTES: usize = 2;
-/// What is before the datagram.
+/// Bytes before the datagram.
 pub const HEADER_BYTES: usize = ETHERNET_BYTES + LENGTH_BYTES;
 
-/// What a frame holds.
+/// A parsed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Whom it is for.
+    /// Destination.
     pub to: Mac,
-    /// Whom it claims to be from.
+    /// Claimed source.
     pub from: Mac,
     /// At least one byte.
     pub datagram: &'a [u8],
 }
 
-/// What is before a datagram of this length, which must fit.
+/// Returns the bytes before a datagram of this length, which must fit.
 pub const fn header(
     to: Mac,
     from: Mac,
@@ -46,7 +46,7 @@ pub fn read(bytes: &[u8], ether_type: u16) -> Result<Frame<'_>, Refusal> {
         return Err(Refusal::EtherType);
     }
     let length = usize::from(u16::from_le_bytes([o, p]));
-    // Nobody sends an empty datagram, and a frame of zeros is somebody else's.
+    // No node sends an empty datagram, and a frame of zeros is foreign.
     let datagram = rest.get(..length).filter(|datagram| !datagram.is_empty());
     Ok(Frame {
         to: Mac([a, b, c, d, e, f]),

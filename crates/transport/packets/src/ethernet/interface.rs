@@ -18,7 +18,7 @@ const ETHERNET: u16 = 1;
 /// `ARPHRD_LOOPBACK`: has Ethernet's header, too.
 const LOOPBACK: u16 = 772;
 
-/// What a socket needs to know of it.
+/// Properties of the interface that a socket needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
@@ -43,7 +43,7 @@ impl Interface {
         Ok(Self { name: name.to_owned(), index, mac, mtu })
     }
 
-    /// What an error of its socket means.
+    /// Explains an error of its socket.
     pub(crate) fn failed(&self, error: Errno, socket: BorrowedFd<'_>) -> Failed {
         let interface = self.name.clone();
         match error {

@@ -10,8 +10,8 @@ impl Mac {
     /// Every interface of a segment.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it is the address of a group that can be joined: a group address that is not all
-    /// ones.
+    /// Returns whether it is the address of a group that can be joined: a group address that is not
+    /// all ones.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 == 1 && self != Self::BROADCAST
     }

@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::ethernet::{shape::Shape, system};
 
-/// Who has a slot, in the first word of it: the kernel, or, with this bit, this process.
+/// Owner of a slot, in its first word: the kernel, or, with this bit, this process.
 const OURS: u32 = libc::TP_STATUS_USER;
 const KERNELS: u32 = libc::TP_STATUS_KERNEL;
 
@@ -44,7 +44,7 @@ impl Ring {
         system::set_receive_ring(socket, shape)?;
         Self::map_whole(socket, shape).inspect_err(|_| {
             let none = Shape { blocks: 0, ..shape };
-            // If it keeps its ring, whoever tries a smaller one is told.
+            // If it keeps its ring, the attempt with a smaller one reports that.
             let _ = system::set_receive_ring(socket, none);
         })
     }
@@ -73,7 +73,7 @@ impl Ring {
         Some(Slot { ring: self })
     }
 
-    /// Where the next slot begins: all of its bytes are within the mapping.
+    /// Returns the start of the next slot: all of its bytes are within the mapping.
     fn begin(&self) -> NonNull<u8> {
         let offset = self.shape.offset(self.next);
         assert!(offset + self.shape.slot_bytes <= self.shape.bytes());
@@ -96,8 +96,8 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: this is the mapping of `map`, whole, unmapped once; every borrow of it borrowed
-        // this ring, which nobody has any more. An error would mean that it is not mapped: there is
-        // nothing to do about it.
+        // this ring, and none is left. An error would mean that it is not mapped: nothing can be
+        // done about it.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.shape.bytes()) };
     }
 }
@@ -108,7 +108,8 @@ pub(crate) struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// What the kernel says of the frame, and the frame: [`crate::ethernet::slot`] reads it.
+    /// Returns the kernel's header of the frame, and the frame; [`crate::ethernet::slot`] parses
+    /// it.
     pub(crate) fn bytes(&self) -> &[u8] {
         let (first, length) = (self.ring.begin(), self.ring.shape.slot_bytes);
         // SAFETY: `length` bytes from there are within the mapping (`begin`) and were initialised

@@ -25,12 +25,12 @@ use crate::ethernet::{
 
 pub use crate::ethernet::system::Bits;
 
-/// What a socket hears.
+/// Frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hears {
     /// Nothing: it only sends.
     Nothing,
-    /// Frames of this EtherType that others sent, whoever they are for.
+    /// Frames of this EtherType sent by others, whatever their destination.
     EtherType(u16),
 }
 
@@ -82,7 +82,7 @@ impl Raw {
         self.hear(None)
     }
 
-    /// The same, and of these only frames with such bits: others wake nobody up.
+    /// Receives only frames with these bits; others wake no one up.
     pub fn hear_only(&self, only: Bits) -> Result<(), Failed> {
         self.hear(Some(only))
     }
@@ -93,8 +93,8 @@ impl Raw {
             .map_err(|source| Failed::Option { option, source })
     }
 
-    /// Whether the interface takes tags of VLANs out of frames before anybody sees them; not every
-    /// one tells.
+    /// Returns whether the interface strips VLAN tags before frames reach a socket; not every one
+    /// reports it.
     pub fn takes_tags(&self) -> Option<bool> {
         let name = Name::new(&self.interface.name)?;
         system::takes_tags(self.socket.as_fd(), name).ok()
@@ -105,7 +105,7 @@ impl Raw {
         self.interface.index
     }
 
-    /// What the interface is called now; `None`: it is gone.
+    /// Returns the current name of the interface; `None`: it is gone.
     pub fn name(&self) -> Option<String> {
         index_to_name(&self.socket, self.interface.index).ok()
     }
@@ -124,7 +124,7 @@ impl Raw {
         }
     }
 
-    /// How long [`Raw::receive`] waits for a frame; not at all: for ever.
+    /// Sets how long [`Raw::receive`] waits for a frame; `None`: without limit.
     pub fn set_patience(&self, patience: Option<Duration>) -> Result<(), Failed> {
         let option = "SO_RCVTIMEO";
         let set = sockopt::set_socket_timeout(&self.socket, Timeout::Recv, patience);
@@ -165,7 +165,7 @@ impl Raw {
         system::driver(self.socket.as_fd(), name).ok()
     }
 
-    /// Whether the interface that this was opened on is up; `None`: it is gone.
+    /// Returns whether the interface that this was opened on is up; `None`: it is gone.
     pub fn is_up(&self) -> Option<bool> {
         let name = index_to_name(&self.socket, self.interface.index).ok()?;
         let name = Name::new(&name)?;

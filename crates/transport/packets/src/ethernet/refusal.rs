@@ -6,18 +6,18 @@ use crate::counted::{Counted, Reason};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Refusal {
-    /// What the kernel says of the frame cannot be; never in health.
+    /// The kernel's header of the frame is impossible; never in health.
     Slot,
-    /// It was longer than a slot: somebody's MTU is larger than this interface's was at
+    /// Longer than a slot: a sender's MTU is larger than this interface's was at
     /// [`bind`](crate::ethernet::Ethernet::bind).
     Cut,
-    /// It is for another VLAN.
+    /// Of another VLAN.
     Vlan,
-    /// It is for somebody else, for everybody, or for a group that was not joined.
+    /// For another node, for all, or for a group that was not joined.
     Elsewhere,
-    /// It is of another EtherType.
+    /// Of another EtherType.
     EtherType,
-    /// It is too short for its header.
+    /// Too short for its header.
     Short,
     /// The length that it names is none, or more than it has.
     Length,
@@ -61,7 +61,7 @@ impl Reason for Refusal {
     }
 }
 
-/// How many frames were not taken, by reason.
+/// Counts of refused frames, by reason.
 pub type Refusals = Counted<Refusal>;
 
 #[cfg(test)]

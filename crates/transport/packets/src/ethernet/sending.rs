@@ -21,7 +21,7 @@ pub(crate) struct Run<'a> {
     pub(crate) bytes: &'a [u8],
     /// At least one.
     pub(crate) segment_bytes: usize,
-    /// Of all datagrams but the last.
+    /// Header of all datagrams but the last.
     pub(crate) header: [u8; HEADER_BYTES],
     pub(crate) last_header: [u8; HEADER_BYTES],
 }

@@ -51,7 +51,7 @@ impl Shape {
         self.block_bytes / self.slot_bytes
     }
 
-    /// Where a slot begins; it ends within the ring.
+    /// Returns the start of a slot; it ends within the ring.
     pub(crate) fn offset(self, slot: usize) -> usize {
         assert!(slot < self.slots(), "slot {slot} of {}", self.slots());
         let per_block = self.slots_per_block();

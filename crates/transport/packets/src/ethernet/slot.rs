@@ -20,10 +20,10 @@ const WIRE_BYTES: usize = 4;
 const HELD_BYTES: usize = 8;
 const FRAME_AT: usize = 12;
 const VLAN_TAG: usize = 24;
-/// Of `sll_pkttype` in the `struct sockaddr_ll` behind it.
+/// Offset of `sll_pkttype` in the `struct sockaddr_ll` that follows.
 const AUDIENCE: usize = 32 + 10;
 
-/// Of the status: the frame had a VLAN tag, which is in the header now (`TP_STATUS_VLAN_VALID`).
+/// Status bit: the frame had a VLAN tag, which is in the header now (`TP_STATUS_VLAN_VALID`).
 const HAS_VLAN: u32 = 1 << 4;
 /// The bits of a tag that name the VLAN; none of them: a priority only.
 const VLAN_ID: u16 = 0x0fff;
@@ -35,9 +35,9 @@ const FOR_A_GROUP: u8 = 2;
 /// Which frames are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hears {
-    /// Of frames.
+    /// EtherType of accepted frames.
     pub ether_type: u16,
-    /// Beside what is for this interface alone.
+    /// Multicast group to accept, besides frames addressed to this interface.
     pub group: Option<Mac>,
 }
 

@@ -70,7 +70,7 @@ struct Request {
 
 const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
 
-/// What the system says of an interface.
+/// Queries a property of an interface.
 fn ask<const WHAT: Opcode>(socket: BorrowedFd<'_>, name: Name) -> io::Result<[u8; 24]> {
     const { assert!(WHAT == GET_MTU || WHAT == GET_HARDWARE || WHAT == GET_FLAGS) };
     let mut request = Request { name: name.0, said: [0; 24] };
@@ -87,7 +87,7 @@ pub(crate) fn mtu(socket: BorrowedFd<'_>, name: Name) -> io::Result<usize> {
     usize::try_from(c_int::from_ne_bytes([a, b, c, d])).map_err(io::Error::other)
 }
 
-/// Whether it is switched on; a cable may lack all the same.
+/// Returns whether it is switched on; a cable may lack all the same.
 pub(crate) fn is_up(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
     let [low, ..] = ask::<GET_FLAGS>(socket, name)?;
     Ok(c_int::from(low) & libc::IFF_UP != 0)
@@ -138,7 +138,7 @@ pub(crate) fn driver(socket: BorrowedFd<'_>, name: Name) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name.unwrap_or_default()).into_owned())
 }
 
-/// Whether an interface takes tags of VLANs out of the frames that it receives.
+/// Returns whether an interface strips VLAN tags from the frames that it receives.
 pub(crate) fn takes_tags(socket: BorrowedFd<'_>, name: Name) -> io::Result<bool> {
     let mut offloads = Offloads { command: GET_OFFLOADS, flags: 0 };
     let mut question = Question { name: name.0, about: &raw mut offloads, rest: [0; 16] };
@@ -156,19 +156,19 @@ pub struct Bits {
     pub at: u32,
     /// Which bits.
     pub mask: u8,
-    /// What they are.
+    /// Accepted values.
     pub either: [u8; 2],
 }
 
-/// The socket hears what arrived at this interface for it or a group, and nothing that the kernel
-/// sorted to another one or to nobody: those are frames of VLANs, whose tags it took off. Of these,
-/// only frames with such bits, if any are named.
+/// Restricts the socket to frames that arrived at this interface for it or a group, without those
+/// that the kernel sorted to another interface or to none: these are VLAN frames whose tags it
+/// stripped. Of the rest, accepts only frames with `only`, if given.
 pub(crate) fn hear_no_vlan(
     socket: BorrowedFd<'_>,
     index: u32,
     only: Option<Bits>,
 ) -> io::Result<()> {
-    // Words beside the frame, `SKF_AD_OFF` and what is from there.
+    // Ancillary words next to the frame, from `SKF_AD_OFF` on.
     let word = |at: u32| (-0x1000_i32).cast_unsigned() + at;
     let (audience, interface) = (word(4), word(8));
     let step = |code: u32, when: u8, otherwise: u8, k| sock_filter {
@@ -215,7 +215,7 @@ pub(crate) fn hear_no_vlan(
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Where a packet socket is bound: an interface and an EtherType.
+/// Address that a packet socket is bound to: an interface and an EtherType.
 pub(crate) struct Place(sockaddr_ll);
 
 impl Place {
@@ -297,7 +297,7 @@ fn set<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &T) -> io::Result<
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How many frames found no room in the ring since this was asked last.
+/// Returns the number of frames that found no space in the ring since the last call.
 pub(crate) fn take_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut statistics = tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = length_of::<tpacket_stats>();

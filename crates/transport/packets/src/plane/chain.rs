@@ -10,7 +10,8 @@ use crate::plane::link::PROBE_US;
 /// Until a new chain was probed as often as a way takes to be down, nothing is said of who does not
 /// hand on.
 const SETTLES_US: u64 = 4 * PROBE_US;
-/// Who did not hand on is last for this long the first time, and twice as long each further time.
+/// A node that did not forward goes to the end for this long the first time, and twice as long each
+/// further time.
 const LAST_US_MIN: u64 = 10_000_000;
 const LAST_US_MAX: u64 = 600_000_000;
 
@@ -26,7 +27,7 @@ pub(crate) struct Chain {
 #[derive(Clone, Copy, Debug)]
 struct Late {
     until: Time,
-    /// How long it was sent to the end the last time.
+    /// Last duration at the end.
     for_us: u64,
 }
 
@@ -81,7 +82,7 @@ impl Chain {
         true
     }
 
-    /// It is another one when it comes back.
+    /// Forgets a node: it starts afresh when it comes back.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.late.remove(&node);
     }
@@ -117,7 +118,8 @@ mod tests {
         assert_eq!(laid, Some(vec![4, 5, 1, 10, 11]));
     }
 
-    /// Who did not hand on, and who it did not hand on to, go to the end; for longer each time.
+    /// Both the node that did not forward and the one that it did not forward to go to the end; for
+    /// longer each time.
     #[test]
     fn where_it_broke_both_ends_go_last() {
         let mut chain = Chain::default();
@@ -127,7 +129,7 @@ mod tests {
         // 4 hands nothing on: 5 and all behind it hear nothing.
         assert!(chain.blame(|node| node == NodeId(4), Time(SETTLES_US)));
         assert_eq!(laid(&mut chain, &[1, 2, 4, 5], SETTLES_US), Some(vec![1, 2, 5, 4]));
-        // The last one burdens nobody.
+        // The last node delays no other.
         let now = 3 * SETTLES_US;
         assert!(!chain.blame(|node| node != NodeId(4), Time(now)));
         // Time heals, until it happens again.

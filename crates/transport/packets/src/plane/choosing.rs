@@ -1,8 +1,8 @@
-//! What the way of frames for several nodes is chosen from: what was sent lately, who is reached,
-//! and how ([plane-3]).
+//! Chooses the path of frames for several nodes from recent traffic, reachability, and cost
+//! ([plane-3]).
 //!
-//! A group that most nodes do not hear is left for a chain, and tried again later, when nothing
-//! goes along the chain.
+//! A group that most nodes do not receive is left for a chain, and tried again later, when the
+//! chain is idle.
 
 use crate::limits::Limits;
 use quorate_core::{node_id::NodeId, time::Time};
@@ -13,7 +13,7 @@ use crate::plane::{
     predict::{Carrier, Demand, latency_ns},
 };
 
-/// What a look counts for, beside all before it.
+/// Weight of a sample relative to all earlier ones.
 const NEWEST: f64 = 0.3;
 /// A loss is remembered: so much of it is left a look later.
 const LOSS_KEPT: f64 = 0.99;
@@ -40,7 +40,7 @@ pub(crate) struct Choosing {
     receivers: usize,
     looked_at: Time,
     demand: Demand,
-    /// What each way would cost, as of the last look, in nanoseconds.
+    /// Cost of each path as of the last look, in nanoseconds.
     costs: Vec<(Carrier, u64)>,
     deaf_since: Option<Time>,
     again_at: Time,
@@ -190,7 +190,7 @@ impl Packets {
 }
 
 impl Choosing {
-    /// How what is for all should travel from now on, if not as it does.
+    /// Returns the path for frames to all, if it should change.
     fn next_reach(
         &mut self,
         reach: Reach,

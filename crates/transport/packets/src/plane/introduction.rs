@@ -1,4 +1,4 @@
-//! What a plane says of itself by a connection, as a frame ([pkt-2]).
+//! A plane's introduction over a connection, as a frame ([pkt-2]).
 
 use crate::{body::Opening, trust::Introduction};
 use quorate_core::node_id::Member;
@@ -16,8 +16,8 @@ pub fn said<'a>(introduction: &Introduction, address: &'a str, key: u8) -> Datag
     Datagrams { boot: introduction.boot, address, key, channels: channels.map(channel).collect() }
 }
 
-/// What a peer said, if it is of the process that the connection's greeting named: a frame of
-/// another one is a mistake or a lie.
+/// Returns a peer's introduction, if it is of the process that the connection's hello named: one of
+/// another process is a mistake or a lie.
 pub fn heard(from: Member, boot: u32, said: &Datagrams<'_>) -> Option<Introduction> {
     let opening = |channel: &DatagramChannel| Opening {
         channel: channel.channel,

@@ -3,12 +3,12 @@
 
 use quorate_core::{node_id::Member, time::Time};
 
-/// How often a peer is probed.
+/// Interval of probes to a peer.
 pub const PROBE_US: u64 = 100_000;
-/// So many probes in a row stay unanswered before a way is down.
+/// Consecutive unanswered probes before a path is down.
 const UNANSWERED_MAX: u64 = 3;
 
-/// What is known of one way to a peer: its own address, or the group's.
+/// State of one path to a peer: its own address, or the group's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Way {
     /// The last answer, and the round trip that it took; `None`: down.
@@ -16,7 +16,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// Whether packets go this way.
+    /// Returns whether packets use this path.
     pub const fn is_up(&self) -> bool {
         self.answered.is_some()
     }
@@ -51,7 +51,7 @@ pub struct Link {
     pub member: Member,
     /// This node's channel to it.
     pub(crate) channel: u8,
-    /// What the peer said of itself has come.
+    /// The peer's introduction has arrived.
     pub(crate) introduced: bool,
     /// To its own address.
     pub one: Way,
@@ -60,7 +60,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether the peer has said that it takes datagrams, and how.
+    /// Returns whether the peer has announced that, and how, it takes datagrams.
     pub const fn is_introduced(&self) -> bool {
         self.introduced
     }

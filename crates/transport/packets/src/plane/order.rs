@@ -21,14 +21,14 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Which datagrams to the group are before a message to one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
-    /// Those below this number.
+    /// Numbers below this one precede the frame.
     pub(crate) next: u64,
-    /// Those below this number had left.
+    /// Numbers below this one had been sent.
     pub(crate) sent_to: u64,
 }
 
 impl Behind {
-    /// What comes before the frame.
+    /// Encodes the prefix of the frame.
     pub(crate) fn bytes(self) -> [u8; BEHIND_BYTES] {
         // More than that do not fit a channel's window.
         let unsent = u32::try_from(self.next.saturating_sub(self.sent_to)).unwrap_or(u32::MAX);
@@ -39,7 +39,7 @@ impl Behind {
     }
 }
 
-/// What a message to one node is behind of, and its frame.
+/// Splits a message to one node into the numbers that precede it, and its frame.
 pub(crate) fn split(message: &[u8]) -> Option<(Behind, &[u8])> {
     let (next, rest) = message.split_first_chunk()?;
     let (unsent, frame) = rest.split_first_chunk()?;
@@ -73,7 +73,8 @@ impl Order {
         waiting.messages.push_back((behind, message));
     }
 
-    /// What may be given out: everything to the group below this number was delivered or given up.
+    /// Takes the messages that are due: everything to the group below this number was delivered or
+    /// given up.
     pub(crate) fn release(&mut self, from: NodeId, done_to: u64) -> Vec<Vec<u8>> {
         let waiting = self.0.get_mut(&from);
         waiting.map_or_else(Vec::new, |waiting| waiting.release(done_to))

@@ -32,12 +32,12 @@ use crate::plane::{
 
 /// Datagrams that are handed on in one call of the kernel.
 const RELAYED_AT_ONCE: usize = 40;
-/// Those that wait to be handed on; older ones are lost.
+/// Datagrams waiting to be forwarded; older ones are lost.
 const RELAYED_MAX: usize = 2048;
 /// The channel to the group, if there is one; those to single nodes are behind it.
 pub(crate) const GROUP: u8 = 1;
 
-/// How what is for all travels.
+/// Path of frames to all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// To each alone.
@@ -48,20 +48,20 @@ pub enum Reach {
     Chain,
 }
 
-/// What a plane of packets is made of.
+/// Configuration of a plane of packets.
 pub struct Settings {
     /// The endpoint under it.
     pub endpoint: endpoint::Settings,
-    /// How what is for all travels.
+    /// Path of frames to all.
     pub reach: Reach,
-    /// Whether that may change with what is sent, and frames go by connections while these are as
-    /// good ([plane-3]).
+    /// Lets the path change with the traffic; frames use connections while these are as good
+    /// ([plane-3]).
     pub chooses: bool,
     /// Nonces of probes; strangers must not be able to guess them ([pkt-2]).
     pub nonces: Box<dyn FnMut() -> u64 + Send>,
 }
 
-/// Something for whoever drives the plane.
+/// Event for the driver of the plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A frame came, header and body.
@@ -77,10 +77,10 @@ pub enum Event {
         node: NodeId,
         /// By the group, and not only by its own address.
         by_group: bool,
-        /// What a probe and its answer took.
+        /// Round trip of a probe.
         rtt_us: u64,
     },
-    /// They do not any more.
+    /// Packets reach the peer no more.
     Down {
         /// Which one.
         node: NodeId,
@@ -92,7 +92,6 @@ pub enum Event {
 /// Datagrams for one call of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing<'a> {
-    /// Where to.
     pub to: To,
     /// One behind the other, all of one length but for the last.
     pub bytes: &'a [u8],
@@ -100,10 +99,10 @@ pub struct Outgoing<'a> {
     pub segment_bytes: usize,
 }
 
-/// What became of [`Outgoing`].
+/// Outcome of sending an [`Outgoing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// They left.
+    /// All left.
     All,
     /// Some had no room: as good as lost, and a sign to slow down ([rate-2]).
     Dropped,
@@ -111,7 +110,7 @@ pub enum Left {
     Blocked(usize),
 }
 
-/// How often things happened.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames that went to the group, once for all who hear it.
@@ -126,7 +125,7 @@ pub struct Counters {
     pub given_up: u64,
     /// Datagrams of others that left along their chains.
     pub relayed: u64,
-    /// How often frames for several nodes took another way than before ([plane-3]).
+    /// Changes of the path of frames for several nodes ([plane-3]).
     pub changes: u64,
 }
 
@@ -137,21 +136,21 @@ pub struct Packets {
     nonces: Box<dyn FnMut() -> u64 + Send>,
     pub(crate) links: BTreeMap<NodeId, Link>,
     pub(crate) reach: Reach,
-    /// Who chooses how frames for several nodes travel, if anybody does.
+    /// The choice of path for frames to several nodes, if it is not fixed.
     pub(crate) choosing: Option<Choosing>,
     chain: Chain,
-    /// What came for others and has not left.
+    /// Datagrams for others that have not left.
     relayed: VecDeque<endpoint::Outgoing>,
     /// The chain may have to be laid anew.
     chain_changed: bool,
-    /// Of the group's channel, and of those to single nodes.
+    /// Undecided messages of the group's channel, and of those to single nodes.
     undecided: BTreeMap<u8, Undecided>,
     told: (Ballot, Slot),
     /// The header of the last frame to the group, until datagrams leave: what goes to more nodes
     /// than a set has is sent in several parts, and the group has all of them.
     said_to_group: Vec<u8>,
     order: Order,
-    /// Who votes, once that is known.
+    /// Voters, once known.
     voters: Option<Vec<NodeId>>,
     probe_at: Time,
     events: VecDeque<Event>,
@@ -159,7 +158,7 @@ pub struct Packets {
 }
 
 impl Packets {
-    /// At this moment, with nobody.
+    /// Creates a plane without peers.
     pub fn new(settings: Settings, now: Time) -> Self {
         let me = settings.endpoint.me;
         let link = (&settings.endpoint.limits, settings.reach);
@@ -211,7 +210,7 @@ impl Packets {
         Some(self.endpoint.introduction(peer.node))
     }
 
-    /// What a peer said of itself by a connection. Whether it is taken.
+    /// Takes a peer's introduction from a connection. Returns whether it was accepted.
     pub fn introduce(&mut self, introduction: &Introduction, now: Time) -> bool {
         let Some(link) = self.links.get_mut(&introduction.member.node) else {
             return false;
@@ -264,7 +263,7 @@ impl Packets {
 
     // Frames.
 
-    /// Whether a frame of this length could be sent to a peer now.
+    /// Returns whether a frame of this length could be sent to a peer now.
     pub fn has_room(&self, node: NodeId, bytes: usize) -> bool {
         if self.carrier() == Carrier::Connections {
             return false;
@@ -277,12 +276,11 @@ impl Packets {
         })
     }
 
-    /// Sends one whole frame to those of these nodes that packets reach. Who took it comes back;
-    /// the others may get it in another way.
+    /// Sends one whole frame to those of these nodes that packets reach. Returns the nodes it was
+    /// accepted for; the caller reaches the others in another way.
     ///
-    /// Who hears the group gets it there, if at least two do: whoever else hears it there hears
-    /// nothing that it could not have got as well, as no plane promises to keep anything from
-    /// anybody.
+    /// Nodes that receive the group get it there, if at least two do. Further listeners of the
+    /// group learn nothing that they could not have got anyway: no plane promises secrecy.
     pub fn send(&mut self, to: NodeSet, header: &[u8], body: &[u8]) -> NodeSet {
         if let Some(choosing) = &mut self.choosing {
             choosing.sent(to.len(), header.len() + body.len());
@@ -428,12 +426,12 @@ impl Packets {
         }
     }
 
-    /// How what is for all travels, if it goes by datagrams.
+    /// Returns the path of frames to all, if they go by datagrams.
     pub const fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// How frames for several nodes leave now.
+    /// Returns how frames for several nodes leave now.
     pub fn carrier(&self) -> Carrier {
         match (&self.choosing, self.reach) {
             (Some(choosing), _) => choosing.chosen(),
@@ -443,7 +441,7 @@ impl Packets {
         }
     }
 
-    /// What is for all goes another way from now on: who hears it there is asked anew.
+    /// Switches the path of frames to all, and probes again which nodes it reaches.
     pub(crate) fn reach_by(&mut self, reach: Reach, now: Time) {
         self.reach = reach;
         for link in self.links.values_mut() {
@@ -461,22 +459,22 @@ impl Packets {
         self.listen_to_receivers();
     }
 
-    /// What happened since.
+    /// Takes the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// How often things happened.
+    /// Returns the counts of events.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How often datagrams were missing.
+    /// Returns the counts of missing datagrams.
     pub const fn repairs(&self) -> &endpoint::Counters {
         self.endpoint.counters()
     }
 
-    /// What may leave to the group, in bytes per second, if there is one ([rate-2]).
+    /// Returns the rate of the group's channel, in bytes per second, if there is one ([rate-2]).
     pub fn group_bytes_s(&self) -> Option<u64> {
         self.endpoint.rate_bytes_s(GROUP)
     }
@@ -525,7 +523,7 @@ impl Packets {
         ControlFlow::Continue(())
     }
 
-    /// Where what is for all goes; `None`: to nobody.
+    /// Returns the destination of frames to all; `None`: there is none.
     fn to_all(&self) -> Option<To> {
         match self.reach {
             Reach::Each => None,
@@ -726,7 +724,7 @@ impl Packets {
     }
 }
 
-/// Where a datagram goes, if what is for all goes there.
+/// Returns the destination of a datagram, given that of frames to all.
 fn resolve(to: To, all: Option<To>) -> Option<To> {
     match to {
         To::Group => all,

@@ -1,13 +1,13 @@
-//! What a way would cost a proposal: the time from its sender to the last of those it is for, by a
+//! Predicts the cost of a path: the time of a proposal from its sender to its last receiver, by a
 //! model of a link and of a processor that both have a queue.
 //!
 //! The constants are measured on the reference machine (`docs/performance.md`); they decide between
-//! ways, and promise nothing.
+//! paths, and promise nothing.
 
-/// Longer than this nobody waits.
+/// Upper bound of a prediction.
 const LONGEST_NS: f64 = 3.6e12;
 
-/// How what is for several nodes leaves.
+/// Carrier of frames for several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Carrier {
     /// By each node's connection.
@@ -32,7 +32,7 @@ impl Carrier {
     }
 }
 
-/// What is sent to several nodes lately, and over what.
+/// Recent traffic to several nodes, and the link under it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
     /// Frames for several nodes, each second.
@@ -41,15 +41,15 @@ pub struct Demand {
     pub frame_bytes: f64,
     /// To so many nodes.
     pub receivers: u32,
-    /// Of those, hear what is sent once for all.
+    /// Those of them that receive one datagram sent to all.
     pub hearing: u32,
-    /// What the own link carries, in bytes per second.
+    /// Speed of the own link, in bytes per second.
     pub link_bytes_s: f64,
     /// Payload of a datagram.
     pub payload_bytes: f64,
     /// The longest round trip to one of them, in microseconds.
     pub rtt_us: f64,
-    /// Of the datagrams that a receiver should get, so much is lost, from 0 to 1.
+    /// Share of datagrams lost at a receiver, from 0 to 1.
     pub loss: f64,
 }
 
@@ -66,9 +66,9 @@ const CALL_US: f64 = 5.0;
 const BYTE_US: f64 = 0.0005;
 /// A datagram in a run, as its sender has it.
 const DATAGRAM_US: f64 = 1.1;
-/// What of its rate a chain keeps for votes and repairs of those who hand on.
+/// Share of its rate that a chain leaves for votes and repairs of the forwarding nodes.
 const CHAIN_SHARE: f64 = 0.93;
-/// How late a lost packet of TCP comes, beside a round trip.
+/// Delay of a lost TCP packet, besides a round trip.
 const TCP_REPAIR_US: f64 = 3_000.0;
 /// And a datagram: the grace before it is asked for.
 const REPAIR_US: f64 = 400.0;
@@ -142,7 +142,7 @@ mod tests {
         ALL.into_iter().min_by_key(cost).unwrap()
     }
 
-    /// Whether [plane-3] would leave the one for the other.
+    /// Returns whether [plane-3] would switch from one to the other.
     fn is_worth_it(from: Carrier, to: Carrier, demand: &Demand) -> bool {
         latency_ns(from, demand) * 100 >= latency_ns(to, demand) * 120
     }
@@ -176,11 +176,11 @@ mod tests {
                 assert!(!is_worth_it(from, to, &idle), "{from:?} to {to:?}");
             }
         }
-        // But nobody wants every hop of a chain for that.
+        // A chain's hops are not worth it for that.
         assert!(is_worth_it(Carrier::Chain, Carrier::Connections, &idle));
     }
 
-    /// A group that reaches nobody is no better than datagrams to each.
+    /// A group that reaches no node is no better than datagrams to each.
     #[test]
     fn a_group_that_nobody_hears_wins_nothing() {
         let deaf = Demand { hearing: 0, ..SEGMENT };

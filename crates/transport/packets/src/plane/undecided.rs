@@ -37,7 +37,7 @@ impl Undecided {
         self.0.front().map_or(next, |front| front.first)
     }
 
-    /// Whoever proposed leads no more: nothing waits.
+    /// Drops everything: the proposer leads no more.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

@@ -9,18 +9,18 @@ use quorate_core::{node_id::NodeId, time::Time};
 
 /// Receivers that are told apart.
 const RECEIVERS_MAX: u32 = u128::BITS;
-/// Packets that are remembered as lost by somebody.
+/// Bound on remembered lost packets.
 const LOST_MAX: usize = 8192;
 /// Moments at which the next number was noted.
 const MOMENTS_MAX: usize = 1024;
 /// Loss is counted in millionths.
 pub(crate) const MILLION: u64 = 1_000_000;
 
-/// What was lost on one channel, as receivers report it.
+/// Losses on one channel, as receivers report them.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     receivers: BTreeMap<NodeId, Receiver>,
-    /// Who lost a packet: a bit per receiver.
+    /// Receivers that lost a packet: a bit per receiver.
     lost: BTreeMap<u64, u128>,
     /// At each moment, the next number: packets below were sent before.
     moments: VecDeque<(Time, u64)>,
@@ -40,19 +40,19 @@ struct Receiver {
     lost_now: u64,
 }
 
-/// What a period of observation says.
+/// Observations of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
     /// Packets of which the loss was common.
     pub common: u64,
     /// Packets that were sent, counted once for each receiver.
     pub judged: u64,
-    /// Those of them that were reported as lost at first. Who says nothing lost nothing.
+    /// Those of them that were reported as lost at first. A silent receiver lost nothing.
     pub lost: u64,
 }
 
 impl Losses {
-    /// Who is listened to: losses of others do not count. Who stays keeps its counts.
+    /// Sets the receivers whose losses count. Those that stay keep their counts.
     pub fn listen_to(&mut self, receivers: &[NodeId]) {
         self.receivers.retain(|node, _| receivers.contains(node));
         for &node in receivers.iter().take(RECEIVERS_MAX as usize) {
@@ -94,8 +94,8 @@ impl Losses {
         self.moments.iter().take_while(old).last().map_or(0, |(_, next)| *next)
     }
 
-    /// How many receivers make a loss common: max(2, n/4, 3·n·p̂ + 1), and 1 if there is one
-    /// receiver.
+    /// Returns the number of receivers that make a loss common: max(2, n/4, 3·n·p̂ + 1), and 1 if
+    /// there is one receiver.
     fn threshold(&self) -> u64 {
         let n = self.receivers.len() as u64;
         if n <= 1 {
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!((period.lost, period.judged), (25_000, 25_000));
     }
 
-    /// What found no room is not judged, and its moment is that of its sending.
+    /// Datagrams returned by a full socket are not judged, and count from their later sending.
     #[test]
     fn what_was_taken_back_was_not_sent() {
         let mut losses = heard(2);

@@ -8,17 +8,17 @@ use crate::rate::{
     trial::{Next, Recent, Trial},
 };
 
-/// How often the rate moves.
+/// Period of the rate control.
 const PERIOD_US: u64 = 10_000;
 /// Each period without common loss adds 2 %.
 const UP_PERCENT: u64 = 102;
 /// Common loss takes 15 %.
 const DOWN_PERCENT: u64 = 85;
-/// Nobody is paced below this part of the link.
+/// No channel is paced below this part of the link.
 const FLOOR_DIVISOR: u64 = 100;
 /// Never more than 97 % of the link.
 const CAP_PERCENT: u64 = 97;
-/// What may leave at once, in microseconds of the rate.
+/// Burst that may leave at once, in microseconds of the rate.
 const BURST_US: u64 = 500;
 /// And at least this, so that a kernel gets more than one datagram in a call.
 const BURST_BYTES_MIN: u64 = 64 << 10;
@@ -27,7 +27,7 @@ const BASELINE_PPM_MAX: u64 = 400_000;
 /// A baseline that is not reached falls by this part of the difference in a period.
 const BASELINE_FADE: u64 = 64;
 
-/// How fast datagrams of a channel leave.
+/// Rate control of a channel.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     link_bytes_s: u64,
@@ -64,7 +64,7 @@ impl Pacer {
         self.link_bytes_s = bytes_s;
     }
 
-    /// What a receiver loses lately, in millionths.
+    /// Returns the recent loss of a receiver, in millionths.
     pub fn loss_ppm(&self) -> u64 {
         self.recent.ppm()
     }
@@ -180,9 +180,9 @@ mod tests {
     const PACKET: u64 = 1_500;
     const YOUNG: u64 = 800;
 
-    /// What the receivers of a link lose.
+    /// A link and the losses of its receivers.
     struct World {
-        /// What the common link carries.
+        /// Capacity of the common link.
         bottleneck_bytes_s: u64,
         /// Lost by chance at each receiver, in millionths.
         chance_ppm: Vec<u64>,

@@ -1,4 +1,5 @@
-//! Whether a lower rate made losses fewer: the link was too full, or it just loses ([rate-2]).
+//! Tries whether a lower rate reduces losses: is the link too full, or does it just lose packets
+//! ([rate-2])?
 
 use crate::rate::losses::{MILLION, Period};
 
@@ -17,7 +18,7 @@ const SCALE: u64 = 256;
 /// A sum fades by this part in a period.
 const FADE: u64 = 16;
 
-/// What was lost lately; older periods fade.
+/// Recent losses; older periods fade.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recent {
     lost: u64,
@@ -41,8 +42,8 @@ impl Recent {
         u64::try_from(ppm).unwrap_or(MILLION).min(MILLION)
     }
 
-    /// Whether more is lost than this, by more than chance does: three standard deviations, and a
-    /// quarter.
+    /// Returns whether the loss exceeds `baseline_ppm` by more than chance: three standard
+    /// deviations, and a quarter.
     pub(crate) fn is_above(self, baseline_ppm: u64) -> bool {
         let expected = u128::from(self.judged) * u128::from(baseline_ppm) / u128::from(MILLION);
         let lost = u128::from(self.lost);
@@ -61,19 +62,19 @@ pub(crate) struct Trial {
     steps: u32,
     /// Periods since the last step.
     waited: u32,
-    /// What came since, once it shows.
+    /// Losses since the effect can show.
     lost: u64,
     judged: u64,
 }
 
-/// What to do in this period.
+/// Action for this period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Lower,
     Wait,
     /// Losses fell by a third: the link was too full.
     Helped,
-    /// They did not: this much is lost at any rate.
+    /// No effect: this much is lost at any rate.
     InVain(u64),
 }
 

@@ -1,4 +1,4 @@
-//! How numbers of a channel end: delivered, or given up with the message that they are a part of.
+//! Ends numbers of a channel: delivered, or given up with the message that they are part of.
 
 use std::ops::Range;
 
@@ -76,7 +76,7 @@ impl Inbound {
         }
     }
 
-    /// What has these numbers does not come, and with it all of a message that it is a part of.
+    /// Gives up these numbers, and all of a message that they are part of.
     pub(super) fn give_up(
         &mut self,
         range: Range<u64>,

@@ -1,11 +1,11 @@
-//! What is missing, and when to ask for it: grace, one request per range, doubling, then no more
+//! Missing numbers, and when to ask for them: grace, one request per range, doubling, then no more
 //! ([pkt-7]).
 
 use std::{collections::BTreeMap, ops::Range};
 
 use quorate_core::time::Time;
 
-/// How long to wait for what is missing.
+/// Waiting times for missing numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// Before the first request.
@@ -28,7 +28,7 @@ struct Gap {
     tries: u32,
 }
 
-/// What to do about a range that is due.
+/// Action for a range that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Ask; these are requests so far.
@@ -67,7 +67,7 @@ impl Gaps {
         }
     }
 
-    /// Whether this number is missing.
+    /// Returns whether this number is missing.
     pub fn has(&self, number: u64) -> bool {
         let before = self.0.range(..=number).next_back();
         before.is_some_and(|(_, gap)| number < gap.end)
@@ -82,9 +82,8 @@ impl Gaps {
         cut.filter(|cut| !cut.is_empty()).collect()
     }
 
-    /// Asks at once for what is missing of these, if so many requests as were made are too few to
-    /// wait for: somebody said that the last one asked does not have it, or needs it too. At least
-    /// one counts as made.
+    /// Makes ranges due at once if `too_few` says so of the requests made: a node replied that it
+    /// does not have them, or another node needs them too. At least one request counts as made.
     pub fn hurry(&mut self, range: &Range<u64>, too_few: impl Fn(u32) -> bool, now: Time) {
         for part in self.within(range) {
             let gap = self.0.range(..=part.start).next_back();
@@ -98,7 +97,8 @@ impl Gaps {
         }
     }
 
-    /// What is due, and the time of the next request of each. What is given up is missing no more.
+    /// Returns the ranges that are due, and schedules their next requests. Ranges that are given up
+    /// are no longer missing.
     pub fn due(&mut self, now: Time, patience: &Patience) -> Vec<Due> {
         let mut due = Vec::new();
         for (&start, gap) in &mut self.0 {
@@ -133,12 +133,10 @@ impl Gaps {
         first.map(|(&start, gap)| start..gap.end)
     }
 
-    /// How many ranges there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is missing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -184,7 +182,7 @@ mod tests {
         );
     }
 
-    /// What came within the grace is never asked for; the rest keeps its time.
+    /// Numbers that arrive within the grace are never asked for; the rest keeps its time.
     #[test]
     fn what_was_overtaken_only_is_not_asked_for() {
         let mut gaps = Gaps::default();

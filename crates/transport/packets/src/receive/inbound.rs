@@ -21,13 +21,13 @@ use crate::{
 /// When a message is given to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Behind all messages with smaller numbers, but for those that were given up.
+    /// After all messages with smaller numbers, except those given up.
     InOrder,
     /// As soon as it is whole.
     AsCompleted,
 }
 
-/// What becomes known.
+/// Event of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// A message, once.
@@ -37,7 +37,7 @@ pub enum Happened {
         /// The bytes that were sent.
         bytes: Vec<u8>,
     },
-    /// What had these numbers does not come any more; catch-up knows it ([told-2]).
+    /// Messages with these numbers will not arrive; catch-up fetches them ([told-2]).
     GivenUp(Range<u64>),
 }
 
@@ -47,7 +47,7 @@ pub struct Inbound {
     pub(super) delivery: Delivery,
     /// All numbers below are delivered or given up.
     pub(super) floor: u64,
-    /// What was sent so far has numbers below, as far as this node knows.
+    /// One past the highest number known to be sent.
     pub(super) top: u64,
     /// Delivered or given up, from `floor` on.
     pub(super) finished: Spans,
@@ -100,7 +100,7 @@ impl Inbound {
         self.patience.first_us = share.max(rtt_us.saturating_mul(5) / 4).max(1);
     }
 
-    /// What is overtaken by no more than this is not asked for.
+    /// Sets the grace for overtaken packets, which are not asked for.
     pub const fn set_grace(&mut self, grace_us: u64) {
         self.patience.grace_us = grace_us;
     }
@@ -110,12 +110,12 @@ impl Inbound {
         self.floor
     }
 
-    /// What was sent has numbers below, as far as is known here.
+    /// Returns one past the highest number known to be sent.
     pub const fn top(&self) -> u64 {
         self.top
     }
 
-    /// Whether a datagram with this number would be of use.
+    /// Returns whether a datagram with this number is new.
     pub fn wants(&self, number: u64) -> bool {
         number >= self.top || self.gaps.has(number)
     }
@@ -135,12 +135,12 @@ impl Inbound {
         self.misfits
     }
 
-    /// Whether a report has something to tell.
+    /// Returns whether there are losses to report.
     pub const fn has_missed(&self) -> bool {
         !self.missed.is_empty()
     }
 
-    /// Those that no report told yet; the first [`RANGES_MAX`] ranges.
+    /// Takes unreported losses; the first [`RANGES_MAX`] ranges.
     pub fn take_missed(&mut self) -> Vec<Range<u64>> {
         mem::take(&mut self.missed)
     }
@@ -192,8 +192,8 @@ impl Inbound {
         self.bound_gaps(quota, happened);
     }
 
-    /// The owner of the channel says that it does not have these any more, or it is somebody else
-    /// who does not: then the next one is asked.
+    /// Handles a node's reply that it does not have these any more. If that was the owner, they are
+    /// given up; otherwise the next node is asked.
     pub fn on_gone(
         &mut self,
         range: &Range<u64>,
@@ -213,8 +213,8 @@ impl Inbound {
         }
     }
 
-    /// Somebody else wants these of this node: asks the owner for them at once, unless that was
-    /// done.
+    /// Asks the owner for these at once, unless that was done, because another node wants them from
+    /// this one.
     pub fn hurry(
         &mut self,
         range: &Range<u64>,
@@ -231,7 +231,7 @@ impl Inbound {
         self.gaps.next_due()
     }
 
-    /// What is to be asked for now, with the number of requests so far.
+    /// Returns the ranges to ask for now, with the number of requests made.
     pub fn poll(
         &mut self,
         now: Time,
@@ -295,7 +295,7 @@ impl Inbound {
         message.start < self.floor || self.finished.meets(message.clone())
     }
 
-    /// It overlaps another one: somebody cut it in two ways.
+    /// Returns whether it overlaps a message that was cut differently.
     fn collides(&self, message: &Range<u64>, count: u16) -> bool {
         let partial = self.partials.range(..message.end).next_back();
         let partial = partial.is_some_and(|(&first, partial)| {
@@ -339,7 +339,7 @@ impl Inbound {
         self.complete(message, partial.finish(), quota, happened);
     }
 
-    /// What must hold between any two calls.
+    /// Checks the invariants that hold between any two calls.
     #[cfg(test)]
     pub(crate) fn check(&self, quota: &Quota) {
         let mut all = self.finished.clone();

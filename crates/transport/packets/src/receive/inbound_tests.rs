@@ -123,7 +123,7 @@ fn the_rest_of_what_is_given_up_is_given_up() {
     assert_eq!(channel.take(), [message(1..2, b""), Happened::GivenUp(2..3)]);
 }
 
-/// [told-2] The last packets have nobody behind them to show the gap.
+/// [told-2] The last packets have no successor to reveal the gap.
 #[test]
 fn a_tail_shows_what_nothing_follows() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -136,8 +136,8 @@ fn a_tail_shows_what_nothing_follows() {
     assert_eq!(asks[..2], [(1..2, 0), (3..4, 0)]);
 }
 
-/// [pkt-7] Whoever else wants it, the owner is asked once out of turn; who said *gone* is waited
-/// for no more, and what it says twice changes nothing.
+/// [pkt-7] Whichever other node wants it, the owner is asked once out of turn; a node that replied
+/// *gone* is not waited for, and its repeated reply changes nothing.
 #[test]
 fn others_hurry_a_request_once() {
     let mut channel = Channel::new(Delivery::InOrder, &limits());
@@ -158,7 +158,7 @@ fn others_hurry_a_request_once() {
         inbound.on_gone(&(1..2), false, Time(now), quota, happened);
         inbound.poll(Time(now), quota, happened)
     };
-    // Within the grace nobody was asked.
+    // Within the grace no node was asked.
     assert_eq!(gone_elsewhere(10), []);
     assert_eq!(gone_elsewhere(400), [(1..2, 0)]);
     assert_eq!(gone_elsewhere(401), [(1..2, 1)]);

@@ -24,7 +24,7 @@ pub(crate) struct Partial {
 pub(crate) struct Misfit;
 
 impl Partial {
-    /// Of this many parts, at least 2.
+    /// Creates a message of this many parts, at least 2.
     pub(crate) fn new(count: u16) -> Self {
         Self {
             count,
@@ -41,8 +41,7 @@ impl Partial {
         self.count
     }
 
-    /// The bytes that this part would make it hold, on top of what it holds; nothing is allocated
-    /// before somebody agreed to that.
+    /// Returns the bytes that this part would add; nothing is allocated before the quota allows it.
     pub(crate) fn needs(&self, index: u16, part: &[u8]) -> Result<usize, Misfit> {
         let is_last = index + 1 == self.count;
         if part.is_empty() || index >= self.count || self.has(index) {

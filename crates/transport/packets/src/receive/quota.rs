@@ -1,4 +1,4 @@
-//! What one sender may fill: nobody can evict what another sent ([pkt-4]).
+//! The memory that one sender may fill: it cannot evict another's messages ([pkt-4]).
 
 use crate::limits::Limits;
 

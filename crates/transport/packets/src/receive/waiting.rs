@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use crate::receive::quota::Quota;
 
-/// Bytes that a message costs beside its own, while it waits.
+/// Overhead of a waiting message, in bytes.
 const PRICE_BYTES: usize = 128;
 
 /// By their first number.
@@ -12,7 +12,7 @@ const PRICE_BYTES: usize = 128;
 pub(crate) struct Waiting(BTreeMap<u64, (u64, Vec<u8>)>);
 
 impl Waiting {
-    /// What a message costs while it waits.
+    /// Returns the cost of a waiting message.
     pub(crate) const fn price(bytes: &[u8]) -> usize {
         bytes.len() + PRICE_BYTES
     }
@@ -40,7 +40,7 @@ impl Waiting {
         self.0.last_key_value().map(|(first, _)| *first)
     }
 
-    /// What all of them cost.
+    /// Returns the cost of all of them.
     pub(crate) fn cost(&self) -> usize {
         self.0.values().map(|(_, bytes)| Self::price(bytes)).sum()
     }

@@ -1,4 +1,4 @@
-//! Who asked the owner of a channel for a packet: one gets a repair, several get it by the group
+//! Requests to the owner of a channel: one asker gets a repair, several get it by the group
 //! ([pkt-7]).
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use quorate_core::{node_id::NodeId, time::Time};
 /// Packets that are remembered as asked for; the oldest makes room.
 const ASKED_MAX: usize = 4096;
 
-/// What is done about a NAK for one packet.
+/// Answer to a NAK for one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// A repair, to the node that asks.

@@ -16,7 +16,7 @@ pub struct Outbound {
     to: Option<Member>,
     payload_bytes: usize,
     buffer: Buffer,
-    /// Of the next datagram.
+    /// Number of the next datagram.
     next: u64,
     /// Datagrams below were given to the caller.
     sent_to: u64,
@@ -43,7 +43,7 @@ pub enum Cannot {
     /// Longer than [`MESSAGE_BYTES_MAX`], of more parts than can be numbered, or more than the
     /// buffer holds.
     TooLong,
-    /// What is not decided yet fills the window ([rate-1]): whoever has more waits.
+    /// Undecided messages fill the window ([rate-1]): the caller has to wait.
     Full,
     /// The channel is no more: a higher ballot's leader was heard ([rate-3]).
     Stopped,
@@ -92,7 +92,7 @@ impl Outbound {
         self.to
     }
 
-    /// Whether anything waits to be sent.
+    /// Returns whether datagrams wait to be sent.
     pub const fn has_unsent(&self) -> bool {
         self.sent_to < self.next
     }
@@ -177,8 +177,8 @@ impl Outbound {
         self.sent_to = number;
     }
 
-    /// [pkt-8] All messages below this number are decided and announced: their datagrams may go
-    /// when room is needed, whoever lacks them. What was not sent yet stays.
+    /// [pkt-8] Releases all messages below this number, which are decided and announced: their
+    /// datagrams may be dropped when space is needed. Unsent ones stay.
     pub fn release_to(&mut self, number: u64) {
         let to = number.min(self.sent_to);
         while self.released_to < to {
@@ -194,9 +194,9 @@ impl Outbound {
         sent.then(|| self.buffer.datagram(number)).flatten()
     }
 
-    /// [rate-3] Takes back what was not sent: nobody has seen these numbers. Of a message of which
-    /// a part has left the rest counts as sent, and is there for who asks: who has the part waits
-    /// for all of it, and with it for whatever is behind.
+    /// [rate-3] Withdraws unsent messages: no node has seen their numbers. The rest of a message
+    /// that was sent in part counts as sent, and is available for repairs: a node with a part waits
+    /// for all of it, and for everything after it.
     pub fn take_back_unsent(&mut self) {
         self.sent_to = self.end_of_begun();
         for number in (self.sent_to..self.next).rev() {
@@ -207,7 +207,7 @@ impl Outbound {
         self.next = self.sent_to;
     }
 
-    /// Behind the message of which a part has left, or what was sent if there is none.
+    /// Returns the end of the message that was sent in part, or of what was sent if there is none.
     fn end_of_begun(&self) -> u64 {
         let next = self.buffer.datagram(self.sent_to).map(Header::read);
         match next {
@@ -225,7 +225,7 @@ impl Outbound {
     }
 }
 
-/// What is left of a message that is given in pieces.
+/// Unread rest of a message given in pieces.
 struct Pieces<'a> {
     rest: &'a [u8],
     later: std::slice::Iter<'a, &'a [u8]>,
@@ -299,8 +299,8 @@ mod tests {
         }
     }
 
-    /// [rate-1] [pkt-8] What is not decided fills the window, however much was sent; what is
-    /// released makes room, and stays for repairs as long as nobody needs it.
+    /// [rate-1] [pkt-8] Undecided messages fill the window, however much was sent; released ones
+    /// make space, and stay for repairs as long as it is not needed.
     #[test]
     fn what_is_undecided_fills_the_window() {
         let mut sender = Sender::new(100_000);
@@ -363,8 +363,8 @@ mod tests {
         assert!(sender.outbound.has_unsent());
     }
 
-    /// [rate-3] What somebody has a part of is whole for who asks; of the rest the numbers are free
-    /// again.
+    /// [rate-3] A message that was sent in part stays whole for repairs; the numbers of the rest
+    /// are free again.
     #[test]
     fn whole_messages_are_taken_back() {
         let mut sender = Sender::new(100_000);

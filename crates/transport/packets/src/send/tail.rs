@@ -12,7 +12,7 @@ pub struct TailTimer {
 }
 
 impl TailTimer {
-    /// That waits `first_us` at first, and never `heartbeat_us` or longer.
+    /// Creates one that waits `first_us` at first, and never `heartbeat_us` or longer.
     pub const fn new(first_us: u64, heartbeat_us: u64) -> Self {
         Self { first_us, last_us: heartbeat_us, wait: None }
     }
@@ -27,7 +27,7 @@ impl TailTimer {
         self.wait.map(|(_, due)| due)
     }
 
-    /// Whether a tail goes out now; the next one then waits twice as long.
+    /// Returns whether a tail goes out now; the next one then waits twice as long.
     pub fn poll(&mut self, now: Time) -> bool {
         let Some((wait, due)) = self.wait else {
             return false;

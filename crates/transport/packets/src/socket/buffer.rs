@@ -1,10 +1,10 @@
-//! How much the kernel keeps for a socket: as much as is wanted, or a line that says what to do.
+//! Size of a socket's buffer in the kernel: as requested, or with a line that says what to do.
 
 use std::{fmt, io};
 
 use rustix::{fd::AsFd, net::sockopt};
 
-/// What a socket got.
+/// Size granted by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffered {
     /// Bytes that it keeps.
@@ -26,7 +26,7 @@ impl Buffered {
         Ok(Self { bytes, wanted })
     }
 
-    /// Whether it is less than what was wanted.
+    /// Returns whether it is smaller than requested.
     pub const fn is_short(self) -> bool {
         self.bytes < self.wanted
     }

@@ -13,7 +13,7 @@ use crate::socket::Failed;
 /// Longest name: IFNAMSIZ without its zero.
 const NAME_BYTES_MAX: usize = 15;
 
-/// Where a group is joined, and from where it is sent to.
+/// Interface on which a group is joined and sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// As the system calls it.
@@ -65,8 +65,8 @@ pub fn having(address: Ipv6Addr, addresses: &str) -> Option<&str> {
     line.split_ascii_whitespace().nth(5)
 }
 
-/// Where packets to this address leave, or come in if it is this machine's own: `routes` is what
-/// the kernel says in `/proc/net/route`. The narrowest route counts.
+/// Returns the interface by which packets to this address leave, or arrive if it is this machine's
+/// own. `routes` is the contents of `/proc/net/route`. The narrowest route counts.
 pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
     if address.is_loopback() {
         return Some("lo");
@@ -85,7 +85,7 @@ pub fn towards(address: Ipv4Addr, routes: &str) -> Option<&str> {
     found.max_by_key(|(bits, _)| *bits).map(|(_, name)| name)
 }
 
-/// What the system says of an interface whose name was looked at, if it is a number that fits.
+/// Reads a numeric property of an interface whose name was validated.
 fn said<N: FromStr>(name: &str, what: &str) -> Option<N> {
     let text = fs::read_to_string(format!("/sys/class/net/{name}/{what}")).ok()?;
     text.trim().parse().ok()

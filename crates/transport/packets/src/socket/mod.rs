@@ -29,7 +29,6 @@ pub enum Failed {
     Interface {
         /// As it was given.
         name: String,
-        /// What the system said.
         source: io::Error,
     },
     /// The address is in use, or not this machine's.
@@ -37,7 +36,6 @@ pub enum Failed {
     Bind {
         /// Where.
         address: SocketAddr,
-        /// What the system said.
         source: io::Error,
     },
     /// The address is no group.
@@ -54,7 +52,6 @@ pub enum Failed {
         group: SocketAddr,
         /// On which interface.
         interface: String,
-        /// What the system said.
         source: io::Error,
     },
     /// Nothing can be sent there.
@@ -64,7 +61,6 @@ pub enum Failed {
         group: SocketAddr,
         /// From which interface.
         interface: String,
-        /// What the system said.
         source: io::Error,
     },
     /// An option is missing.
@@ -72,7 +68,6 @@ pub enum Failed {
     Option {
         /// Which.
         option: &'static str,
-        /// What it said.
         source: io::Error,
     },
 }

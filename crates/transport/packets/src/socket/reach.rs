@@ -1,8 +1,8 @@
-//! Whether a group reaches somebody: numbered datagrams, sent and counted.
+//! Tests whether a group reaches its members: numbered datagrams, sent and counted.
 //!
-//! Not a plane, and no part of one: what is counted here says whether switches and firewalls let a
-//! group through. All sizes are fixed: a listener holds [`SENDERS_MAX`] senders, and a bit for each
-//! of their datagrams. The clock is the caller's.
+//! Not a plane, and no part of one: the counts show whether switches and firewalls let a group
+//! through. All sizes are fixed: a listener holds [`SENDERS_MAX`] senders, and a bit for each of
+//! their datagrams. The clock is the caller's.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,7 @@ pub enum BadGroup {
     /// Routers and hosts speak of their own affairs there.
     #[error("224.0.0.0 to 224.0.0.255 belong to routing protocols")]
     Reserved,
-    /// Nobody can be reached there.
+    /// Port 0 reaches no one.
     #[error("port 0 is no port")]
     NoPort,
 }
@@ -59,7 +59,7 @@ pub fn group(text: &str) -> Result<SocketAddrV4, BadGroup> {
     }
 }
 
-/// Of one sender.
+/// Counts of one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// As it called itself.
@@ -97,7 +97,7 @@ impl Listener {
         Ok(Self { socket, interface: interface.name, counts: Counts::new(token) })
     }
 
-    /// Where it listens.
+    /// Returns the interface that it listens on.
     pub fn interface(&self) -> &str {
         &self.interface
     }
@@ -125,12 +125,12 @@ impl Listener {
         }
     }
 
-    /// What was counted, by sender.
+    /// Returns the counts, by sender.
     pub fn heard(&self) -> Vec<Heard> {
         self.counts.heard()
     }
 
-    /// Datagrams of somebody else.
+    /// Returns the number of foreign datagrams.
     pub fn foreign(&self) -> u64 {
         self.counts.foreign()
     }
@@ -284,7 +284,7 @@ impl Counts {
         self.senders.iter().map(of).collect()
     }
 
-    /// Datagrams of somebody else.
+    /// Returns the number of foreign datagrams.
     pub const fn foreign(&self) -> u64 {
         self.foreign
     }
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(counts.heard(), [heard(1, 1, 0), heard(2, 5, 1)]);
     }
 
-    /// Whoever knows the token cannot make it grow.
+    /// A sender that knows the token cannot make it grow.
     #[test]
     fn senders_beyond_the_bound_are_not_kept() {
         let mut counts = Counts::new(7);

@@ -20,7 +20,7 @@ use crate::{
 /// Buffers of one call that receives; each takes what the kernel joined of one sender. A call that
 /// gives fewer datagrams left none behind.
 pub const BATCH: usize = 8;
-/// Where a machine reaches itself.
+/// Loopback interface.
 const LOOPBACK: &str = "lo";
 /// Longest of these.
 const JOINED_BYTES_MAX: usize = 65_536;
@@ -34,7 +34,7 @@ pub struct Udp {
     arrivals: Vec<u8>,
 }
 
-/// What became of a run of datagrams.
+/// Outcome of sending a run of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// The kernel has all of them.
@@ -43,7 +43,7 @@ pub enum Sent {
     Dropped(usize),
     /// The socket is full behind this many: the others did not leave, and may when it has room.
     Blocked(usize),
-    /// They are longer than the path takes: nothing is cut ([pkt-4]). Smaller ones are needed.
+    /// Longer than the path takes: nothing is cut ([pkt-4]). Smaller ones are needed.
     TooLong,
 }
 
@@ -125,12 +125,12 @@ impl Udp {
         Ok(Self { socket, state, local, buffered, arrivals: vec![0; BATCH * JOINED_BYTES_MAX] })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// What the kernel keeps for it.
+    /// Returns the size of the kernel's buffer.
     pub const fn buffered(&self) -> Buffered {
         self.buffered
     }

@@ -18,21 +18,21 @@ use crate::{
 /// Numbers of a data channel that are remembered: more than a buffer of 64 MiB has in full
 /// datagrams.
 pub const WINDOW_NUMBERS: u64 = 1 << 16;
-/// The same of the control channel, which nobody repairs.
+/// The same for the control channel, which has no repairs.
 const CONTROL_NUMBERS: u64 = 1 << 12;
 
-/// What a handshake says of a peer.
+/// A peer's introduction by a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introduction {
     /// Who.
     pub member: Member,
     /// In which boot.
     pub boot: u32,
-    /// What may be listened to; at most [`CHANNELS_MAX`] are heard.
+    /// Channels that this node may listen to; at most [`CHANNELS_MAX`] count.
     pub channels: Vec<Opening>,
 }
 
-/// What became of an introduction.
+/// Outcome of an introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Introduced {
     /// The peer, or this boot of it, is new: whatever was held of an older one is void.
@@ -50,9 +50,8 @@ pub enum Introduced {
 pub struct Admitted<'a> {
     /// Its header.
     pub header: Header,
-    /// What it says.
     pub body: Body<'a>,
-    /// It answers a challenge: its sender is introduced by it.
+    /// It answers a challenge, which introduces its sender.
     pub introduced: Option<Introduction>,
 }
 
@@ -84,7 +83,7 @@ struct Heard {
 }
 
 impl Gate {
-    /// Of this member of a group.
+    /// Creates the gate of this member of a group.
     pub fn new(me: Member, group: Group, keys: Keys) -> Self {
         Self {
             me,
@@ -98,7 +97,7 @@ impl Gate {
         }
     }
 
-    /// How many datagrams were not taken, by reason.
+    /// Returns the counts of refused datagrams, by reason.
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
     }
@@ -125,12 +124,12 @@ impl Gate {
         self.peers.get(&node).map(|peer| peer.boot)
     }
 
-    /// Who was introduced.
+    /// Returns the introduced member of this id.
     pub fn peer(&self, node: NodeId) -> Option<Member> {
         self.peers.get(&node).map(|peer| peer.member)
     }
 
-    /// Whether a channel of this node is listened to.
+    /// Returns whether a peer listens to a channel of this node.
     pub fn hears(&self, node: NodeId, channel: u8) -> bool {
         let peer = self.peers.get(&node);
         peer.is_some_and(|peer| peer.channels.contains_key(&channel))
@@ -142,7 +141,7 @@ impl Gate {
         Some(Member { node, incarnation })
     }
 
-    /// Who may ask for an introduction: those of the configuration, and learners.
+    /// Sets the nodes that may ask for an introduction: those of the configuration, and learners.
     pub fn allow(&mut self, members: &[Member]) {
         let pairs = members.iter().map(|member| (member.node, member.incarnation));
         self.members = pairs.take(PEERS_MAX).collect();
@@ -253,7 +252,7 @@ impl Gate {
         Ok(Admitted { header, body: Body::Fragment(payload), introduced: None })
     }
 
-    /// What is the same for all: of this group, and not from here.
+    /// Parses a datagram and checks what applies to all: of this group, and not from this node.
     fn read<'a>(&self, datagram: &'a [u8]) -> Result<(Header, [u8; TAG_BYTES], &'a [u8]), Refusal> {
         let (header, tag, payload) = Header::read(datagram)?;
         if header.group != self.hint {

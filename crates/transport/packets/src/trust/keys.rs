@@ -12,7 +12,7 @@ pub const PEERS_MAX: usize = 256;
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// Of these bytes.
+    /// Creates a key from these bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -120,7 +120,7 @@ impl Keys {
         changed
     }
 
-    /// What this node names.
+    /// Returns the newest key, which this node announces.
     pub fn newest(&self) -> KeyId {
         self.held.last().map_or(0, |(id, _)| *id)
     }
@@ -147,7 +147,7 @@ mod tests {
         Key::new([byte; 32])
     }
 
-    /// [pkt-3] Nobody sends with a key that a member has not named.
+    /// [pkt-3] No node sends with a key that a member has not announced.
     #[test]
     fn a_new_key_is_sent_with_when_all_have_named_it() {
         let mut keys = Keys::one(1, key(1)).unwrap();

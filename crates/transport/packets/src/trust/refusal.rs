@@ -17,19 +17,19 @@ pub enum Refusal {
     Version,
     /// Of another group, or another generation of this one.
     Group,
-    /// This node's own, come back: by the group's loop, or by somebody who repeats it.
+    /// This node's own, returned by the group's loop or replayed.
     Own,
-    /// Of a node that no handshake has named.
+    /// From a node that no handshake has introduced.
     Stranger,
     /// Of an older boot of its sender.
     OldBoot,
-    /// Of another boot than the handshake named; nothing is believed of it.
+    /// Of another boot than the handshake named; nothing in it is believed.
     Boot,
     /// On a channel that the handshake did not name, or for the wrong audience.
     Channel,
     /// Made with a key that this node does not have, or with none where keys are used.
     Key,
-    /// The tag is wrong: changed on its way, forged, or for somebody else.
+    /// The tag is wrong: changed in transit, forged, or for another node.
     Tag,
     /// Its number is below that of the handshake.
     Before,
@@ -116,7 +116,7 @@ impl Reason for Refusal {
     }
 }
 
-/// How many datagrams were not taken, by reason.
+/// Counts of refused datagrams, by reason.
 pub type Refusals = Counted<Refusal>;
 
 #[cfg(test)]

@@ -13,16 +13,16 @@ const SUBKEY: &[u8] = b"quorate datagram subkey 1";
 /// Which group, in which of its generations: one that was forced or restored is another ([pkt-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Of the cluster.
+    /// Cluster id.
     pub cluster: u128,
     /// Within the cluster.
     pub group: u64,
-    /// How often it began anew.
+    /// Generation of the group.
     pub generation: u32,
 }
 
 impl Group {
-    /// What headers carry of it.
+    /// Returns the part of the group's id that headers carry.
     pub fn hint(&self) -> u32 {
         let digest = blake3::hash(&self.bytes());
         let [a, b, c, d, ..] = *digest.as_bytes();
@@ -38,13 +38,13 @@ impl Group {
     }
 }
 
-/// Whose datagrams a seal is for: all that has no field in the header goes into the tag by it, and
-/// so no two channels share a sequence of tags, whatever a restored disk repeats.
+/// Context of a seal: everything without a field in the header goes into the tag by it, so no two
+/// channels share a sequence of tags, whatever a restored disk repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Which group.
     pub group: Group,
-    /// Who sends, incarnation included.
+    /// The sender, incarnation included.
     pub sender: Member,
     /// In which boot.
     pub boot: u32,
@@ -118,7 +118,7 @@ impl Seal {
         datagram[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&tag);
     }
 
-    /// Whether the tag is right; takes equally long wherever it is wrong.
+    /// Returns whether the tag is right; takes equally long wherever it is wrong.
     pub fn holds(&self, datagram: &[u8], tag: [u8; TAG_BYTES], to: Option<Member>) -> bool {
         let right = self.tag(datagram, to);
         u128::from_le_bytes(right) ^ u128::from_le_bytes(tag) == 0

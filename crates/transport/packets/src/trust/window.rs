@@ -16,14 +16,15 @@ pub struct Window {
 pub enum NotNew {
     /// Below what the handshake named.
     Before,
-    /// So far behind the newest that nobody remembers whether it was seen.
+    /// Too old to know whether it was seen.
     Old,
     /// Seen.
     Seen,
 }
 
 impl Window {
-    /// Of this many numbers, a multiple of 64, from the number of the handshake on.
+    /// Creates a window of this many numbers, a multiple of 64, from the number of the handshake
+    /// on.
     pub fn new(numbers: u64, floor: u64) -> Self {
         let words = usize::try_from(numbers / 64).expect("a window fits memory");
         Self { seen: vec![0; words.max(1)], floor, top: floor }
@@ -39,7 +40,7 @@ impl Window {
         (word, 1 << (bit % 64))
     }
 
-    /// Whether this number may be taken. Changes nothing: the tag comes first.
+    /// Checks whether this number may be taken. Changes nothing: the tag is verified first.
     pub fn check(&self, number: u64) -> Result<(), NotNew> {
         if number < self.floor {
             return Err(NotNew::Before);

@@ -28,7 +28,7 @@ const BY_KERNEL: u32 = 1 << 1;
 /// Neither helper needs another one.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
 
-/// Where a program looks at frames.
+/// Hook of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     /// The driver calls it.
@@ -104,7 +104,7 @@ impl Map {
         self.0.as_raw_fd()
     }
 
-    /// What comes by this queue is for this socket.
+    /// Delivers frames of this queue to this socket.
     pub(crate) fn put(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let socket = socket.as_raw_fd();
         let ([a, b], [c, d]) = (pointer(&raw const queue), pointer(&raw const socket));
@@ -136,8 +136,8 @@ pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, at: At) -> io::Res
     unsafe { made(LINK_CREATE, &mut argument) }
 }
 
-/// Whether a program is still where [`attach`] put it: its interface may be gone, and an operator
-/// may have taken it away.
+/// Returns whether a program is still where [`attach`] put it: its interface may be gone, and an
+/// operator may have detached it.
 pub(crate) fn is_attached(link: &OwnedFd) -> bool {
     // `struct bpf_link_info`: kind, id, id of the program, padding, and the interface's number.
     let mut info = [0_u32; 32];

@@ -1,9 +1,9 @@
 //! AF_XDP: frames of our EtherType past the kernel's network stack, into memory of this process.
 //!
-//! It stands beside a packet socket, which hears what comes by no queue of these, and everything
-//! once the program at the interface is gone. Reading order: `program` (what the kernel runs for
-//! each frame), `queue` (a socket and its rings), `shared` (the memory), `bpf` and `system` (calls
-//! of the system).
+//! It complements a packet socket, which receives frames of other queues, and all frames once the
+//! program at the interface is gone. Reading order: `program` (run by the kernel for each frame),
+//! `queue` (a socket and its rings), `shared` (the memory), `bpf` and `system` (calls of the
+//! system).
 
 mod bpf;
 mod program;
@@ -28,7 +28,7 @@ use crate::ethernet::interface::Interface;
 
 /// Sockets at most, one for each queue of the interface; what comes by others takes the usual way.
 const QUEUES_MAX: u32 = 8;
-/// How frames get from the interface into this process.
+/// Path of frames from the interface into this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// By a packet socket.
@@ -60,7 +60,7 @@ impl fmt::Display for Mode {
 /// Which ways are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ways {
-    /// Where the device itself writes the frames.
+    /// The device itself writes the frames.
     #[default]
     ZeroCopy,
     /// Also where the kernel copies them.
@@ -75,9 +75,8 @@ pub enum NoXdp {
         "AF_XDP needs the rights CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF ({what}: {source}): AmbientCapabilities= in the unit"
     )]
     Rights {
-        /// What was refused.
+        /// The refused operation.
         what: &'static str,
-        /// What the system said.
         source: io::Error,
     },
     /// Frames would not fit.
@@ -85,7 +84,7 @@ pub enum NoXdp {
         "frames of an MTU of {mtu} do not fit: AF_XDP takes one page each, an MTU of 3826 at most"
     )]
     Mtu {
-        /// Of the interface.
+        /// MTU of the interface.
         mtu: usize,
     },
     /// Some other program has the place.
@@ -95,16 +94,14 @@ pub enum NoXdp {
     Taken {
         /// Its name.
         interface: String,
-        /// What the system said.
         source: io::Error,
     },
-    /// Somebody has a queue; or had it just now, as a socket that is closed keeps its queue for a
-    /// third of a second.
+    /// A queue is taken; or was just now, as a closed socket keeps its queue for a third of a
+    /// second.
     #[error("a queue of {interface} belongs to another socket of AF_XDP: {source}")]
     Busy {
         /// Its name.
         interface: String,
-        /// What the system said.
         source: io::Error,
     },
     /// The driver hands no memory to the device.
@@ -115,7 +112,6 @@ pub enum NoXdp {
     Copies {
         /// Its name.
         interface: String,
-        /// What the system said.
         source: io::Error,
     },
     /// The kernel or the driver lacks it, or there is no memory.
@@ -125,13 +121,12 @@ pub enum NoXdp {
         interface: String,
         /// Which part.
         what: &'static str,
-        /// What the system said.
         source: io::Error,
     },
 }
 
 impl NoXdp {
-    /// Whether it may be otherwise in a moment.
+    /// Returns whether a retry may succeed.
     pub const fn passes(&self) -> bool {
         matches!(self, Self::Busy { .. })
     }
@@ -141,7 +136,7 @@ impl NoXdp {
 /// program is gone, and frames take the usual way.
 pub(crate) struct Xdp {
     queues: Vec<Queue>,
-    /// What comes first from, so that none waits for ever.
+    /// Queue read first in the next turn, so that none starves.
     turn: usize,
     mode: Mode,
     link: OwnedFd,
@@ -223,7 +218,7 @@ impl Xdp {
         self.queues.iter().map(Queue::as_fd)
     }
 
-    /// Whether the program is still there.
+    /// Returns whether the program is still attached.
     pub(crate) fn is_attached(&self) -> bool {
         bpf::is_attached(&self.link)
     }
@@ -258,7 +253,7 @@ impl Xdp {
         self.queues.iter().map(Queue::lost).sum()
     }
 
-    /// Whether a socket has no interface any more; until it is asked, it is always ready.
+    /// Returns whether a socket has lost its interface; until this is called, it is always ready.
     pub(crate) fn is_broken(&self) -> bool {
         let error = |queue: &Queue| sockopt::socket_error(queue);
         let mut errors = self.queues.iter().map(error);

@@ -40,7 +40,7 @@ const PASS: i32 = 2;
 const DATA: i16 = 0;
 const DATA_END: i16 = 4;
 const QUEUE: i16 = 16;
-/// Where the EtherType is in a frame.
+/// Offset of the EtherType in a frame.
 const ETHER_TYPE_AT: i16 = 12;
 
 const fn with(operation: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::ethernet::frame::ETHER_TYPE;
 
-    /// What a frame of this EtherType comes to, played by hand: `None`: at the socket.
+    /// Interprets the program for a frame of this EtherType; `None`: at the socket.
     fn play(frame: &[u8]) -> Option<i32> {
         let program = redirect(ETHER_TYPE, 7);
         let mut registers = [0_i64; 6];

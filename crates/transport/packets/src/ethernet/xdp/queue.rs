@@ -18,7 +18,7 @@ use super::{
 };
 use crate::ethernet::frame::ETHERNET_BYTES;
 
-/// What the kernel keeps for itself before each frame that arrives.
+/// Bytes that the kernel reserves before each arriving frame.
 const HEADROOM_BYTES: usize = 256;
 /// The shortest chunk that the kernel takes, and the longest, a page.
 const CHUNK_BYTES_MIN: usize = 2048;
@@ -28,10 +28,10 @@ const SENDING: u32 = 1024;
 /// Frames that wait, at least and at most.
 const WAITING_MIN: usize = 64;
 const WAITING_MAX: usize = 4096;
-/// What one call of the kernel sends in copy mode.
+/// Frames that one call sends in copy mode.
 const SENT_AT_ONCE: usize = 32;
 
-/// Whether a frame of this MTU fits a chunk.
+/// Returns whether a frame of this MTU fits a chunk.
 pub(crate) const fn fits(mtu: usize) -> bool {
     ETHERNET_BYTES + mtu <= CHUNK_BYTES_MAX - HEADROOM_BYTES
 }
@@ -53,7 +53,7 @@ pub(crate) struct Queue {
     arrived: Ring<libc::xdp_desc>,
     sending: Ring<libc::xdp_desc>,
     sent: Ring<u64>,
-    /// Chunks to send with that nobody else has.
+    /// Free chunks for sending.
     free: Vec<u64>,
     /// The kernel took less than all that was written.
     rest: bool,
@@ -191,7 +191,7 @@ impl Queue {
         Ok(count)
     }
 
-    /// What the kernel had no room for leaves now, if it has.
+    /// Sends frames that the kernel had no space for earlier.
     pub(crate) fn send_rest(&mut self) {
         if self.rest {
             // An interface that is down tells who sends.
@@ -199,7 +199,7 @@ impl Queue {
         }
     }
 
-    /// What was written is to leave now.
+    /// Hands written frames to the kernel.
     fn wake(&mut self) -> Result<(), Errno> {
         self.sending.publish();
         self.rest = false;

@@ -51,7 +51,7 @@ impl Mapping {
         Ok(Self { memory, bytes })
     }
 
-    /// Where `length` bytes from here lie, all of them within.
+    /// Returns the address of `length` bytes at `offset`, all of them within.
     fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.bytes), "{offset}");
@@ -64,13 +64,13 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: this is the whole mapping, unmapped once; every borrow of it borrowed this value,
-        // which nobody has any more. An error would mean that it is not mapped: there is nothing to
-        // do about it.
+        // and none is left. An error would mean that it is not mapped: nothing can be done about
+        // it.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// What a ring has places for: a chunk, or a frame in one.
+/// Entry of a ring: a chunk, or a frame in one.
 pub(crate) trait Entry: Copy + sealed::Plain {}
 
 mod sealed {
@@ -83,7 +83,7 @@ mod sealed {
 impl Entry for u64 {}
 impl Entry for libc::xdp_desc {}
 
-/// Where the parts of a ring are in its mapping, as the kernel says.
+/// Offsets of the parts of a ring in its mapping, from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offsets {
     pub(crate) producer: usize,
@@ -98,7 +98,7 @@ pub(crate) struct Ring<T> {
     offsets: Offsets,
     /// A power of two.
     places: u32,
-    /// How many this side has written, or read.
+    /// Entries that this side has written, or read.
     mine: u32,
     entries: PhantomData<T>,
 }
@@ -139,7 +139,7 @@ impl<T: Entry> Ring<T> {
         self.memory.at(offset, size_of::<T>()).cast()
     }
 
-    /// Whether the kernel wants to be woken for what this side has written.
+    /// Returns whether the kernel wants a wake-up for written entries.
     pub(crate) fn wants_a_call(&self) -> bool {
         let flags = self.word(self.offsets.flags).load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0
@@ -162,7 +162,7 @@ impl<T: Entry> Ring<T> {
         self.mine = self.mine.wrapping_add(1);
     }
 
-    /// What was written is the kernel's.
+    /// Publishes written entries to the kernel.
     pub(crate) fn publish(&self) {
         let word = self.word(self.offsets.producer);
         word.store(self.mine, Ordering::Release);
@@ -201,7 +201,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// So many of this length, a power of two.
+    /// Allocates `count` chunks of this length, a power of two.
     pub(crate) fn new(count: usize, chunk_bytes: usize) -> io::Result<Self> {
         assert!(chunk_bytes.is_power_of_two());
         let memory = Mapping::anonymous(count * chunk_bytes)?;

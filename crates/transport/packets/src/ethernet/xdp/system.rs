@@ -18,7 +18,7 @@ use super::shared::{Chunks, Offsets};
 const FAMILY: u16 = 44;
 const _: () = assert!(FAMILY as c_int == libc::AF_XDP);
 
-/// Whether the device itself reads and writes the chunks.
+/// Mode of copying: by the kernel, or by the device itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copies {
     /// The kernel copies each frame.
@@ -46,7 +46,7 @@ impl Which {
         }
     }
 
-    /// Where it is in what the socket shares.
+    /// Returns its offset in the socket's shared memory.
     pub(crate) const fn at(self) -> u64 {
         match self {
             Self::Receive => libc::XDP_PGOFF_RX_RING.cast_unsigned(),
@@ -148,7 +148,7 @@ pub(crate) fn set_ring(socket: BorrowedFd<'_>, which: Which, places: u32) -> io:
     })
 }
 
-/// Where the parts of its rings are.
+/// Queries the offsets of the parts of its rings.
 pub(crate) fn offsets(socket: BorrowedFd<'_>) -> io::Result<impl Fn(Which) -> Offsets + use<>> {
     let all: xdp_mmap_offsets = get(socket, libc::XDP_MMAP_OFFSETS)?;
     // More than a page is no offset of a ring's words: the sum of it and a ring does not run over.
