@@ -29,10 +29,10 @@ use quorate_cli::{
     signals,
 };
 
-/// Where skipping is a failure.
+/// Turns skipped steps into failures.
 const NO_SKIPS: &str = "QUORATE_NO_SKIPS";
 
-/// What is measured.
+/// A benchmark.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Benchmark the key-value service over the Redis protocol

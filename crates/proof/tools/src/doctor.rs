@@ -71,7 +71,7 @@ pub(crate) struct DoctorArgs {
     /// logs, and facts about the machine
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     bundle: Option<PathBuf>,
-    /// Log files to add to the bundle (the last 8 MiB of each), beside the systemd journal
+    /// Log files to add to the bundle (the last 8 MiB of each), in addition to the systemd journal
     #[arg(long, value_name = "FILE[,…]", value_delimiter = ',', requires = "bundle")]
     log: Vec<PathBuf>,
 }
@@ -89,7 +89,7 @@ fn interface_argument(text: &str) -> Result<String, String> {
 }
 
 impl DoctorArgs {
-    /// Whether a cluster is looked at, too.
+    /// Returns whether a cluster is examined, too.
     fn asks_nodes(&self) -> bool {
         !self.admin.is_empty()
     }
@@ -156,7 +156,7 @@ fn report(args: &DoctorArgs, tls: Option<&Path>) -> Result<Report, Problem> {
             let proved = tls.map_or(Ok(()), quorate_cli::prove_by);
             match proved.and_then(|()| Ok(look(admin)?)) {
                 Ok(cluster) => Ok(cluster),
-                // What can be had is wanted most when nobody answers.
+                // A bundle is wanted most when no node answers.
                 Err(problem) if args.bundle.is_some() => Err(problem.message),
                 Err(problem) => return Err(problem),
             }

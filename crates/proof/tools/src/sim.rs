@@ -23,7 +23,7 @@ pub(crate) struct SimArgs {
     page: Option<PathBuf>,
 }
 
-/// What a run found.
+/// Result of a run.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     seed: u64,

@@ -64,7 +64,7 @@ struct Document {
     node: u32,
     #[serde(flatten)]
     tuning: TuningView,
-    /// How frames to several nodes travel and votes come, if that is chosen, and why.
+    /// The chosen paths of frames to several nodes and of votes, and the reasons.
     choices: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sweep: Option<SweepView>,
@@ -119,8 +119,8 @@ fn view_of(cluster: &ClusterView, node: u32) -> Result<&NodeView, Problem> {
     })
 }
 
-/// Where the node listens for operators; a node that does not know its own place is asked where it
-/// was asked before.
+/// Returns the admin address of a node; one that does not know its own is reached where it was
+/// reached before.
 fn admin_address(cluster: &ClusterView, node: u32, given: &[String]) -> Result<String, Problem> {
     let view = view_of(cluster, node)?;
     let own = view.members.iter().find(|member| member.node == node);
@@ -147,7 +147,7 @@ impl TuneArgs {
     }
 }
 
-/// A sweep slows down everybody else: they are asked for, if there are any.
+/// Asks for consent if clients are connected, since a sweep slows them down.
 fn consent(clients: u64, seconds: u64, yes: bool) -> Result<(), Problem> {
     let what =
         format!("{clients} clients are connected; a sweep loads the cluster for about {seconds} s");

@@ -38,16 +38,15 @@ use crate::{
     value::value_from_bytes,
 };
 
-/// What the bytes so far are.
+/// Result of decoding the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// A frame.
     Frame {
-        /// Who says it.
         from: Member,
         /// What.
         frame: Frame<'a>,
-        /// How many bytes it took.
+        /// Bytes used.
         used: usize,
     },
     /// The beginning of a frame: at least this many bytes are missing.
@@ -145,8 +144,8 @@ pub fn decode_checked<'a>(
     Ok((header.sender, frame(&header, body)?))
 }
 
-/// Of a header that was decoded, before its body is here: the position of the bytes of a stream
-/// that follow.
+/// Returns the position of the stream bytes that follow a decoded header, before its body has
+/// arrived.
 pub fn stream_position(header: &[u8; HEADER_BYTES]) -> Option<u64> {
     let header = Header::read(header).ok()?;
     (header.kind == kind::STREAM_BYTES).then_some(header.number)

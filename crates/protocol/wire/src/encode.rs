@@ -158,7 +158,7 @@ pub(crate) const DATAGRAM_CHANNEL_BYTES: usize = 16;
 pub struct Encoded<'a> {
     /// The header, its checksum and that of the body included.
     pub header: [u8; HEADER_BYTES],
-    /// What follows it. The bytes of a value are borrowed from the frame.
+    /// Bytes after the header. Those of a value are borrowed from the frame.
     pub body: Cow<'a, [u8]>,
 }
 
@@ -229,13 +229,13 @@ pub fn encode(from: Member, frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// What follows the header.
+/// Body of a frame.
 enum Carried<'a> {
     /// Bytes whose checksum their name says.
     Named(&'a [u8], u32),
     /// Other bytes.
     Bytes(&'a [u8]),
-    /// What `body` appends; often nothing.
+    /// Output of `body`; often nothing.
     Body,
 }
 
@@ -409,8 +409,8 @@ fn carry<'a>(
     }
 }
 
-/// Of the text about byte streams, which is left out by whoever has none: then those understand the
-/// hello who do not know the text.
+/// Length of the text about byte streams, which a node without streams omits: then older releases
+/// understand the hello, too.
 const fn stream_len(hello: &Hello<'_>) -> usize {
     match hello.stream.len() {
         0 => 0,
@@ -424,7 +424,7 @@ fn fill_hello<'a>(
     hello: &Hello<'_>,
 ) -> Result<Carried<'a>, Unencodable> {
     header.kind = kind;
-    // Whoever knows one version says nothing more; a release before levels ignores the field.
+    // A node that knows one version leaves the field zero; a release before levels ignores it.
     if hello.levels.newest > hello.levels.lowest {
         header.number = hello.levels.newest.0.into();
     }

@@ -117,11 +117,11 @@ impl RefusalCode {
     }
 }
 
-/// How a connection begins, from either side. Who speaks is the frame's sender.
+/// First frame of a connection, from either side. Its sender is the frame's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hello<'a> {
-    /// What the speaker supports ([level-3]). The lowest is the version that the hello names, and
-    /// all that a release before levels reads of it.
+    /// Levels that the sender supports ([level-3]). The lowest is the version that the hello names,
+    /// and all that a release before levels reads of it.
     pub levels: Levels,
     /// The group, or [`NO_CLUSTER`].
     pub cluster: u128,
@@ -129,15 +129,15 @@ pub struct Hello<'a> {
     pub from: Member,
     /// The speaker's process start.
     pub boot: u32,
-    /// Whom the speaker believes to talk to.
+    /// The node that the sender expects at the other end.
     pub to: NodeId,
-    /// What the connection is for.
+    /// Purpose of the connection.
     pub lane: Lane,
-    /// Where the speaker listens for clients.
+    /// The sender's address for clients.
     pub client: &'a str,
-    /// Where the speaker listens for operators.
+    /// The sender's address for operators.
     pub admin: &'a str,
-    /// Where the speaker listens for clients of byte streams; empty if it does not.
+    /// The sender's address for clients of byte streams; empty if it has none.
     pub stream: &'a str,
 }
 
@@ -152,7 +152,7 @@ pub struct Join {
     pub list_hash: u64,
 }
 
-/// What the founder wrote down ([era-11]).
+/// The founding record ([era-11]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Founding<'a> {
     /// The group's id.
@@ -165,16 +165,16 @@ pub struct Founding<'a> {
     pub members: Vec<(NodeId, &'a str)>,
 }
 
-/// What a node says of its datagrams to one peer.
+/// A node's introduction of its datagrams to one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Datagrams<'a> {
     /// Its process start, which its datagrams name.
     pub boot: u32,
-    /// Where it takes datagrams, `HOST:PORT`; empty: it takes none any more.
+    /// Its address for datagrams, `HOST:PORT`; empty: it takes none any more.
     pub address: &'a str,
     /// Number of the newest key that it holds; 0: it has none ([pkt-3]).
     pub key: u8,
-    /// What the peer may listen to; at most [`DATAGRAM_CHANNELS_MAX`].
+    /// Channels that the peer may listen to; at most [`DATAGRAM_CHANNELS_MAX`].
     pub channels: Vec<DatagramChannel>,
 }
 
@@ -206,20 +206,20 @@ pub enum Frame<'a> {
     Recall {
         /// The cluster.
         cluster: u128,
-        /// Who asks.
+        /// The node that asks.
         node: NodeId,
     },
-    /// What the receiver said of its log, as the sender remembers it. The answer to that question;
-    /// and unasked, to who has less ([lie-5]).
+    /// Position of the receiver's log as the sender remembers it: the answer to that question, also
+    /// sent unasked to a node that has less ([lie-5]).
     Recalled {
         /// Number 0: nothing is remembered.
         written: Written,
     },
-    /// Where and how a peer is heard by datagrams, said by its connection ([pkt-2]).
+    /// A peer's introduction of its datagrams, over its connection ([pkt-2]).
     Datagrams(Datagrams<'a>),
     /// A message of the protocol.
     Protocol {
-        /// What the core says.
+        /// The core's message.
         message: Message,
         /// Bytes of the value that the message speaks of (`Phase2a`, `Learn`), if they travel
         /// along.
@@ -238,24 +238,22 @@ pub enum Frame<'a> {
         value: Value,
         /// Why.
         why: Refusal,
-        /// Who leads instead, as far as the refuser knows.
+        /// The leader, as far as the refuser knows.
         leader: Option<NodeId>,
     },
     /// Please send the bytes of this value.
     FetchRequest {
-        /// Whose bytes.
         value: Value,
         /// A slot that it was proposed in.
         slot: Slot,
     },
     /// Here they are, or not.
     FetchReply {
-        /// Whose bytes.
         value: Value,
         /// `None`: not here.
         bytes: Option<&'a [u8]>,
     },
-    /// What the sender has applied, to be compared.
+    /// Applied state of the sender, for comparison.
     Applied {
         /// The sender has applied everything below this slot.
         to: Slot,
@@ -266,7 +264,7 @@ pub enum Frame<'a> {
     SnapshotAsk {
         /// The first slot that it does not cover; slot 0: which one is there?
         at: Slot,
-        /// Of its whole stream of bytes.
+        /// Digest of its whole stream of bytes.
         digest: u128,
         /// Bytes below are there already.
         offset: u64,
@@ -275,22 +273,22 @@ pub enum Frame<'a> {
     SnapshotOffer {
         /// The first slot that it does not cover; slot 0: there is none yet, one is being made.
         at: Slot,
-        /// Of its whole stream of bytes.
+        /// Digest of its whole stream of bytes.
         digest: u128,
-        /// How long that is.
+        /// Length of the stream.
         bytes: u64,
-        /// Where the log of the sender starts.
+        /// Start of the sender's log.
         log_start: Slot,
-        /// It is sent to others at the moment: ask again later.
+        /// It is being sent to another node: ask again later.
         busy: bool,
     },
     /// A part of a snapshot. Parts of two are never mixed.
     SnapshotPiece {
         /// The first slot that the snapshot does not cover.
         at: Slot,
-        /// Of its whole stream of bytes.
+        /// Digest of its whole stream of bytes.
         digest: u128,
-        /// Where in it these bytes are.
+        /// Offset of these bytes in the stream.
         offset: u64,
         /// At most [`SNAPSHOT_PIECE_BYTES_MAX`].
         bytes: &'a [u8],
@@ -299,13 +297,13 @@ pub enum Frame<'a> {
     StreamBytes {
         /// Whose.
         stream: StreamName,
-        /// Where in it the first of them is.
+        /// Position of the first byte.
         position: u64,
         /// At most [`STREAM_PIECE_BYTES_MAX`], at least one.
         bytes: &'a [u8],
     },
-    /// Content of this stream below a position is a no-op in all slots from one on: nobody needs
-    /// its bytes ([aux-5]).
+    /// Content of this stream below a position is a no-op in all slots from one on: its bytes are
+    /// not needed ([aux-5]).
     Needless {
         /// Whose.
         stream: StreamName,

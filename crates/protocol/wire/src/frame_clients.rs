@@ -1,22 +1,22 @@
-//! What a client of devices and a node say to each other by a connection ([offload-22]): a name is
-//! lent, a value is offered, and how far the node has applied the log is asked.
+//! Requests of clients of devices to a node, over a connection ([offload-22]): for a name, to
+//! propose a value, and for the applied position.
 //!
 //! A request stands where the log service expects the length of a command, and begins with four
 //! bytes that no length has. All numbers are little-endian.
 //!
 //! ```text
 //! request: "FRMS" | length u32 of what follows | kind u8 | body
-//!   0 lend      –                                    answered by a Name
-//!   1 stand     name                                 answered by a Stand
-//!   2 register  name                                 answered when it was taken
-//!   3 offer     name | counter u64 | batch           answered when it was taken
+//! 0 lend      –                                    answered by a Name
+//! 1 stand     name                                 answered by a Stand
+//! 2 register  name                                 answered when it was taken
+//! 3 offer     name | counter u64 | batch           answered when it was taken
 //! name:  origin u32 | boot u32
 //! stand: cluster u128 | flags u8 | group u32 | room u16 | station 6 | era u32 | applied u64 | session u64 | next u64
 //! ```
 
 use alloc::vec::Vec;
 
-/// Where a length would stand: more bytes than any command has.
+/// Takes the place of a length: more bytes than any command has.
 pub const MAGIC: [u8; 4] = *b"FRMS";
 /// Set in the origin of a name that was lent: no node has such an id.
 pub const LENT: u32 = 1 << 31;
@@ -33,12 +33,12 @@ pub const STAND_BYTES: usize = 57;
 /// Format of a batch, its session and its number, as replicas have them.
 const BATCH_FORMAT: u8 = 1;
 const PLAIN: u8 = 0;
-/// What a batch has beside its commands, and a command beside its bytes.
+/// Overhead of a batch in addition to its commands.
 pub const BATCH_BYTES: usize = 17;
 /// The same of a command.
 pub const COMMAND_BYTES: usize = 5;
 
-/// Who made a value: an origin, and which of its starts.
+/// Source of a value: an origin, and one of its starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Name {
     /// As an id of a node.
@@ -76,18 +76,17 @@ impl Name {
     }
 }
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// For a name.
     Lend,
-    /// How the log stands, and the session of this name in it.
+    /// Asks for the position of the log, and the session of this name in it.
     Stand(Name),
-    /// That this name's session be registered.
+    /// Asks to register the session of this name.
     Register(Name),
-    /// That this batch be proposed.
+    /// Asks to propose this batch.
     Offer {
-        /// Whose it is.
         name: Name,
         /// Which of its batches.
         counter: u64,
@@ -96,7 +95,7 @@ pub enum Request<'a> {
     },
 }
 
-/// What stands at the beginning of some bytes.
+/// Result of decoding some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     /// More bytes are needed.
@@ -187,12 +186,12 @@ pub struct Place {
     pub station: [u8; 6],
 }
 
-/// How far a node is, and what stands in the log there.
+/// Position of a node and its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stand {
     /// The group that it belongs to.
     pub cluster: u128,
-    /// Whether it leads: nobody else takes offers.
+    /// The node leads: no other node takes offers.
     pub leads: bool,
     /// Its device, if that gives out slots and counts for a volatile group.
     pub place: Option<Place>,

@@ -82,7 +82,7 @@ pub(crate) struct Header {
     pub(crate) group: u64,
 }
 
-/// What a header must show before any of its fields is believed.
+/// Reason not to believe any field of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Distrust {
     Magic,
@@ -90,9 +90,9 @@ pub(crate) enum Distrust {
     Check,
 }
 
-/// Where a frame of this kind says how far its sender's log is ([lie-1]): in a field that the kind
-/// has no other use for. Those are the kinds that rest on records of the log, and one that all
-/// nodes send each other.
+/// Returns the offset at which a frame of this kind carries the position of its sender's log
+/// ([lie-1]): in a field that the kind has no other use for. These are the kinds that rest on
+/// records of the log, and one that all nodes send each other.
 pub(crate) const fn logged_at(kind: u8) -> Option<usize> {
     match kind {
         kind::PHASE1A

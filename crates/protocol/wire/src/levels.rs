@@ -1,9 +1,8 @@
-//! The level that a frame needs: whoever supports less cannot read it ([level-2]).
+//! The level that a frame needs: a node that supports less cannot read it ([level-2]).
 //!
-//! Both matches are exhaustive: a kind of frame or of message does not compile before somebody says
-//! which level brought it. The layout of no frame differs between levels; one kind of value and two
-//! kinds of frames came with 9, four more with 10, and a number in fields that were zero before
-//! ([`crate::logged`]).
+//! Both matches are exhaustive: a new kind of frame or message does not compile without its level.
+//! The layout of no frame differs between levels; one kind of value and two kinds of frames came
+//! with 9, four more with 10, and a number in fields that were zero before ([`crate::logged`]).
 
 use quorate_core::{
     level::Level,

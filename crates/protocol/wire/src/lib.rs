@@ -48,7 +48,7 @@ pub use frame::{
 /// [`decode`](fn@decode) once a peer is known.
 pub const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// Bound for the body of a frame from somebody not known yet.
+/// Bound for the body of a frame from an unauthenticated peer.
 pub const HANDSHAKE_BODY_BYTES_MAX: usize = 32 << 10;
 
 /// CRC-32C, as every frame, batch name and log record uses it.

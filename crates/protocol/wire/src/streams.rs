@@ -24,7 +24,7 @@ use quorate_core::{node_id::NodeId, value::StreamName};
 pub use decode::{Found, Head, Malformed, decode_answer, decode_ask, head};
 pub use encode::{bytes_head, data_head};
 
-/// What is spoken; said by the client first.
+/// Protocol version; the client names it first.
 pub const VERSION: u32 = 1;
 /// Bytes before the body of a frame: its kind, three zeros, and the length of the body.
 pub const HEAD_BYTES: usize = 8;
@@ -41,11 +41,11 @@ pub const PASSWORD_BYTES_MAX: usize = 512;
 /// Longest text in a frame, in bytes: what is longer is cut.
 pub const TEXT_BYTES_MAX: usize = 400;
 
-/// Of a position.
+/// Bytes of a position.
 const POSITION_BYTES: usize = 8;
 /// Said of what has no bound.
 const UNBOUNDED: u64 = u64::MAX;
-/// What a hello begins with.
+/// First bytes of a hello.
 const MAGIC: [u8; 4] = *b"QRTS";
 
 /// The kind of each frame, its first byte.
@@ -76,26 +76,26 @@ mod kind {
     pub(super) const KNOWN: u8 = 0x8c;
 }
 
-/// How a stream is opened for writing.
+/// Mode of opening a stream for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum How {
     /// There is none of this name. (Or there is, by this very writer, who never heard that.)
     Create = 0,
-    /// There is one, and nobody writes to it.
+    /// It exists, without a writer.
     Append = 1,
-    /// There is one; whoever writes to it never will again ([stream-10]).
+    /// It exists; its writer, if any, is fenced ([stream-10]).
     Takeover = 2,
     /// This writer was the last to write to it, and goes on.
     Continue = 3,
 }
 
-/// What a client says.
+/// A client's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
     /// The first frame.
     Hello {
-        /// What the client speaks: [`VERSION`].
+        /// The client's protocol: [`VERSION`].
         version: u32,
     },
     /// Open a stream for writing: [`Answer::Opened`].
@@ -114,7 +114,7 @@ pub enum Ask<'a> {
         /// The stream ends here for good.
         finish: bool,
     },
-    /// What a stream is: [`Answer::Info`].
+    /// Asks for a description: [`Answer::Info`].
     Stat {
         /// Which.
         name: &'a str,
@@ -152,12 +152,11 @@ pub enum Ask<'a> {
     /// Keep so much of a stream from now on: [`Answer::Done`] with the position where it starts
     /// now.
     Retain {
-        /// How much.
         keep: Keep,
         /// Which stream.
         name: &'a str,
     },
-    /// Who the client is from now on: [`Answer::Known`].
+    /// Logs in: [`Answer::Known`].
     Login {
         /// A user; not longer than a name.
         name: &'a str,
@@ -176,31 +175,29 @@ impl fmt::Debug for Password<'_> {
     }
 }
 
-/// How much of a stream is kept. What is beyond either bound may be forgotten; without any, all is
-/// kept.
+/// Retention of a stream. Bytes beyond either bound may be forgotten; without bounds, all is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
     /// At most so many bytes, of those that came last. `u64::MAX` is said as no bound.
     pub bytes: Option<u64>,
-    /// What was appended at most so many milliseconds ago. `u64::MAX` is said as no bound.
+    /// Longest age in milliseconds. `u64::MAX` means no bound.
     pub age_ms: Option<u64>,
 }
 
-/// What a node says.
+/// A node's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// To a hello.
     Welcome {
-        /// What the node speaks: [`VERSION`].
+        /// The node's protocol: [`VERSION`].
         version: u32,
-        /// Who it is.
         node: NodeId,
-        /// Where the leader listens for streams, if that is another node and known; else empty.
+        /// The leader's address for streams, if that is another node and known; else empty.
         leader: &'a str,
     },
     /// The connection is a writer's.
     Opened {
-        /// Of the next byte; all before are decided, and will not change.
+        /// Position of the next byte; all before are decided, and final.
         position: u64,
     },
     /// All bytes below are decided, at the class of the group.
@@ -213,8 +210,7 @@ pub enum Answer<'a> {
         /// All bytes below are decided.
         position: u64,
     },
-    /// Somebody else ended what this connection writes, at this position. What was sent beyond is
-    /// void.
+    /// Another client ended this connection's stream at this position. Bytes sent beyond are void.
     Ended {
         /// All bytes below are decided.
         position: u64,
@@ -225,32 +221,32 @@ pub enum Answer<'a> {
     ListEnd,
     /// Bytes of a stream; not empty.
     Bytes {
-        /// Of the first.
+        /// Position of the first byte.
         position: u64,
         /// From there on.
         bytes: &'a [u8],
     },
     /// A read is done.
     End {
-        /// Behind the last byte that was sent.
+        /// End of the bytes sent.
         position: u64,
         /// The stream ends there for good.
         finished: bool,
     },
     /// To a trim, a bound or a removal.
     Done {
-        /// Where the stream starts now; 0 if it is gone.
+        /// Start of the stream now; 0 if it is gone.
         position: u64,
     },
     /// Not done, or not known to be.
     Error {
         /// A [`Code`], if this version knows it.
         code: u16,
-        /// What the code says that it is; else 0.
+        /// Meaning given by the code; else 0.
         position: u64,
-        /// What happened, for people.
+        /// Description, for people.
         detail: &'a str,
-        /// What can be done, for people.
+        /// Advice, for people.
         hint: &'a str,
     },
     /// To a login: the password fits.
@@ -270,13 +266,12 @@ pub struct Info<'a> {
     pub start: u64,
     /// The next position.
     pub end: u64,
-    /// How many pieces it has.
+    /// Number of pieces.
     pub pieces: u32,
     /// Unix time in milliseconds of its creation.
     pub created_ms: u64,
-    /// How much of it is kept.
     pub keep: Keep,
-    /// What users call it.
+    /// Name given by users.
     pub name: &'a str,
 }
 
@@ -296,9 +291,9 @@ pub enum Code {
     Unknown = 10,
     /// There is one of this name already.
     Exists = 11,
-    /// It is closed for good.
+    /// Permanently closed.
     Finished = 12,
-    /// Somebody else writes to it.
+    /// Another client writes to it.
     InUse = 13,
     /// Another writer took it over.
     Fenced = 14,
@@ -308,7 +303,7 @@ pub enum Code {
     TooManyPieces = 16,
     /// The stream ends before; `position` says where.
     BehindEnd = 17,
-    /// What was asked for is forgotten; the stream starts at `position`.
+    /// The requested bytes are forgotten; the stream starts at `position`.
     Trimmed = 18,
     /// The client may not do this: it has no role for it.
     Forbidden = 19,
@@ -322,7 +317,7 @@ pub enum Code {
     Stopping = 32,
     /// This node cannot do it at the moment; another may.
     Unavailable = 33,
-    /// It may have been done, or may yet be.
+    /// The request may have been executed, or may yet be.
     Uncertain = 34,
 }
 
@@ -361,7 +356,7 @@ impl Code {
         Self::ALL.into_iter().find(|code| code.number() == number)
     }
 
-    /// Whether the node closes the connection behind it.
+    /// Returns whether the node closes the connection after it.
     pub const fn ends_connection(self) -> bool {
         matches!(self, Self::Malformed | Self::Version | Self::OutOfOrder | Self::WrongPassword)
     }

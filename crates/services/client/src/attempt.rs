@@ -1,19 +1,19 @@
-//! What one answer to one attempt means for the command.
+//! Consequences of one answer to one attempt.
 
 use crate::{error::Error, reply::Reply};
 
-/// What to do with the command now.
+/// Next step for the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It has its outcome.
+    /// The command has its outcome.
     Done(Result<Reply, Error>),
     /// Try again under the same number.
     Again {
-        /// It may have been executed.
+        /// The command may have been executed.
         doubt: bool,
         /// Another node may do better.
         elsewhere: bool,
-        /// What the node said.
+        /// The node's words.
         text: String,
     },
     /// The session is gone; this attempt was not executed.

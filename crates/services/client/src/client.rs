@@ -19,7 +19,7 @@ use crate::{
 /// Most commands that may be open: what a session stores replies for ([session-2]).
 pub const OPEN_MAX: usize = 64;
 
-/// How patient a client is.
+/// Time-outs, identity and trust of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// From sending a command to giving it up.
@@ -34,9 +34,9 @@ pub struct Options {
     pub reply_bytes_max: usize,
     /// Reads are answered from the node's own state, which may be behind (`READONLY`).
     pub stale_reads: bool,
-    /// How this client proves who it is, to nodes that ask for it.
+    /// Certificate and authorities, for nodes that ask for TLS.
     pub tls: Option<ClientTrust>,
-    /// Who it says to be.
+    /// User name and password.
     pub login: Option<Login>,
 }
 
@@ -352,7 +352,7 @@ impl Client {
         }
     }
 
-    /// What was sent and not answered may have been executed, and has to be sent again.
+    /// Drops the connection. Unanswered commands may have been executed, and have to be sent again.
     fn disconnect(&mut self) {
         self.link = None;
         self.in_flight.clear();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How a command failed.
+/// Failure of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The service executed nothing and says why: a wrong type, a wrong number of arguments, too
@@ -15,10 +15,10 @@ pub enum Error {
     /// The session expired. `may_have_run`: this command was sent in it before, without an answer,
     /// so it must not be repeated under a new session ([session-4]). The next command gets one.
     SessionLost {
-        /// Whether it was sent before.
+        /// The command was sent before.
         may_have_run: bool,
     },
-    /// It was executed, but its reply is not kept any more.
+    /// The command was executed, but its reply is not kept any more.
     ReplyForgotten,
     /// As many commands are open as a session may have: receive first.
     Full,

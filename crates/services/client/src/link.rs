@@ -74,7 +74,7 @@ impl Link {
         }
     }
 
-    /// Whether more came than was received.
+    /// Returns whether more bytes arrived than were received by the caller.
     pub(crate) const fn has_surplus(&self) -> bool {
         !self.input.is_empty()
     }

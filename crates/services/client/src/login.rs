@@ -1,4 +1,4 @@
-//! Who a client says to be, beside or instead of its certificate.
+//! A client's user name and password, in addition to its certificate or instead of one.
 
 use std::fmt;
 

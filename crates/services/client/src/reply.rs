@@ -7,7 +7,7 @@ const DEPTH_MAX: usize = 8;
 /// Longest line (a length, a number, an error).
 const LINE_MAX: usize = 64 << 10;
 
-/// What a server answered.
+/// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// `+OK`

@@ -43,7 +43,7 @@ pub use reader::{End, StreamReader};
 pub use requests::{Info, Streams};
 pub use writer::{How, Progress, StreamWriter, Watch};
 
-/// How patient a client is, and how much it keeps.
+/// Time-outs and buffers of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Most bytes that are written and not known to be durable; a writer waits when there are so
@@ -64,9 +64,9 @@ pub struct Options {
     pub backoff_min: Duration,
     /// The longest wait between two attempts.
     pub backoff_max: Duration,
-    /// How this client proves who it is, to nodes that ask for it.
+    /// Certificate and authorities, for nodes that ask for TLS.
     pub tls: Option<ClientTrust>,
-    /// Who it says to be.
+    /// User name and password.
     pub login: Option<Login>,
 }
 

@@ -1,8 +1,7 @@
-//! A small authority for those who have none: two, to be exact, one that nodes are certified by and
-//! one for clients.
+//! A small authority for clusters that have none: one that certifies nodes and one for clients.
 //!
-//! Its folder holds the keys of both, and stays with whoever runs the cluster. What nodes and
-//! clients need is made in folders of their own, to be copied there.
+//! Its folder holds the keys of both, and stays with the operator. Files for nodes and clients are
+//! made in folders of their own, to be copied there.
 
 use std::{
     fs,
@@ -25,11 +24,11 @@ use crate::names::{ClientName, NodeName, is_label};
 /// Clocks may differ by this much.
 const BACKDATED: Duration = Duration::from_secs(3600);
 const DAY_S: u64 = 24 * 3600;
-/// What an authority of ours is called; the name of its cluster follows.
+/// Name of an authority; the name of its cluster follows.
 const NODES: &str = "Quorate nodes of ";
 const CLIENTS: &str = "Quorate clients of ";
 
-/// What went wrong.
+/// Errors of an authority.
 #[derive(Debug, Error)]
 pub enum AuthorityError {
     /// A file is there, which must not be lost.
@@ -37,12 +36,7 @@ pub enum AuthorityError {
     Exists(PathBuf),
     /// There is no authority, or none of ours.
     #[error("{path} holds no authority that 'quorate cert init' made: {why}", path = folder.display())]
-    NoAuthority {
-        /// Where it was looked for.
-        folder: PathBuf,
-        /// What is missing.
-        why: String,
-    },
+    NoAuthority { folder: PathBuf, why: String },
     /// A name that no certificate can have.
     #[error("'{0}' cannot be a name: small letters, digits and dashes, at most 63")]
     BadName(String),
@@ -54,7 +48,6 @@ pub enum AuthorityError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// A certificate could not be made.
@@ -68,9 +61,9 @@ impl From<rcgen::Error> for AuthorityError {
     }
 }
 
-/// Makes both authorities of a cluster in an empty folder. With `renew`, new ones beside those that
-/// are there: the files have both certificates, so that old and new are trusted together, and the
-/// new ones sign from now on.
+/// Makes both authorities of a cluster in an empty folder. With `renew`, adds new ones: the files
+/// have both certificates, so that old and new are trusted together, and the new ones sign from now
+/// on.
 pub fn init(folder: &Path, cluster: &str, days: u32, renew: bool) -> Result<(), AuthorityError> {
     if !is_label(cluster) {
         return Err(AuthorityError::BadName(cluster.to_owned()));

@@ -15,7 +15,7 @@ use thiserror::Error;
 /// Longer than any bundle of authorities in use.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a node finds who it is, and whom it trusts.
+/// Paths of a node's certificates, keys and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     /// This node's certificate, for peers, with what is between it and the authority.
@@ -24,7 +24,7 @@ pub struct Files {
     pub key: PathBuf,
     /// The authorities of nodes: one, or the old and the new one.
     pub ca: PathBuf,
-    /// What clients and operators are shown: names the hosts at which they dial.
+    /// The certificate for clients and operators; it names the hosts at which they dial.
     pub server_cert: PathBuf,
     /// Its key.
     pub server_key: PathBuf,
@@ -52,7 +52,7 @@ impl Files {
     }
 }
 
-/// Where a client finds who it is, and whom it trusts.
+/// Paths of a client's certificate, key and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFiles {
     /// Its certificate.
@@ -79,20 +79,18 @@ impl ClientFiles {
 /// Why a file cannot be used.
 #[derive(Debug, Error)]
 pub enum BadFiles {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path}: {source}", path = path.display())]
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
-    /// It has other contents than it should have.
+    /// The contents are not what they should be.
     #[error("{path}: {what}", path = path.display())]
     Contents {
         /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
         what: String,
     },
 }
@@ -102,7 +100,7 @@ impl BadFiles {
         Self::Contents { path: path.to_owned(), what: what.to_string() }
     }
 
-    /// What to do about it.
+    /// Returns advice for the operator.
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Io { .. } => {

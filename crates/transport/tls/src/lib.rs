@@ -1,14 +1,13 @@
-//! Who nodes, clients and operators are: certificates that name them, and sessions of TLS without
+//! Identity of nodes, clients and operators: certificates that name them, and TLS sessions without
 //! sockets.
 //!
-//! Peers and clients have authorities of their own. A node's certificate names its cluster and its
-//! id ([`names`]), and a handshake with a peer ends before a word is said if it names another
-//! cluster, or another node than was dialled (`verify`). What is in the files ([`files`]) is read
-//! again while the node runs ([`Trust`]); connections that stand are left alone. A [`session`] maps
-//! bytes to bytes and owns no descriptor, so the reactor reads and writes as ever.
+//! Peers and clients have separate authorities. A node's certificate names its cluster and its id
+//! ([`names`]), and a handshake with a peer fails if it names another cluster, or another node than
+//! was dialled (`verify`). Files ([`files`]) are read again while the node runs ([`Trust`]);
+//! established connections are left alone. A [`session`] maps bytes to bytes and owns no
+//! descriptor, so the reactor reads and writes as ever.
 //!
-//! TLS 1.3 alone: no renegotiation, no weaker version to be talked into, and no early data that
-//! could be replayed.
+//! TLS 1.3 alone: no renegotiation, no downgrade, and no early data that could be replayed.
 
 #[cfg(feature = "authority")]
 pub mod authority;

@@ -1,8 +1,8 @@
 //! Names in certificates: `node-3.orders.quorate.internal` is node 3 of the cluster `orders`, and
 //! `ann.client.orders.quorate.internal` its client `ann`.
 //!
-//! They are DNS names so that every authority can issue them. Nobody looks them up: nodes and
-//! clients are dialled by whatever address they have.
+//! They are DNS names so that every authority can issue them. They are never resolved: nodes and
+//! clients are dialled by their addresses.
 
 use std::fmt;
 
@@ -65,8 +65,8 @@ impl ClientName {
     }
 }
 
-/// Whether this can be the name of a cluster or of a client: small letters, digits and dashes, as
-/// DNS has it. Users have the same names.
+/// Returns whether this can be the name of a cluster or of a client: small letters, digits and
+/// dashes, as in DNS. Users have the same names.
 pub fn is_label(text: &str) -> bool {
     Name::new(text).is_some()
 }

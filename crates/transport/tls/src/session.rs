@@ -27,16 +27,16 @@ const HANDSHAKE_READ_BYTES: usize = 8 << 10;
 /// Most bytes that are encrypted ahead of what the network takes.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What there is for the connection.
+/// Result of taking decrypted bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// So many bytes.
+    /// This many bytes.
     Some(usize),
     /// Nothing before more comes of the network.
     NeedsMore,
     /// The other side has sent its last byte.
     Ended,
-    /// It is over: see [`Session::failure`].
+    /// The session is over: see [`Session::failure`].
     Failed,
 }
 
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// Whether both sides have proved who they are.
+    /// Returns whether both sides have proved their identity.
     pub const fn is_established(&self) -> bool {
         self.established
     }
@@ -119,7 +119,7 @@ impl Session {
         node_of(self.certificate()?, &self.cluster)
     }
 
-    /// Who the other side has proved to be.
+    /// Returns the proven identity of the other side.
     pub fn who(&self) -> Who {
         let certificate = self.certificate();
         certificate.map_or(Who::Nobody, |certificate| who(certificate, &self.cluster))
@@ -148,7 +148,7 @@ impl Session {
         }
     }
 
-    /// Whether [`Self::take`] has something to do without more of the network.
+    /// Returns whether [`Self::take`] can continue without more input from the network.
     pub const fn holds_more(&self) -> bool {
         self.readable > 0 || self.used < self.incoming.len()
     }
@@ -227,7 +227,7 @@ impl Session {
         }
     }
 
-    /// Whether something waits for the network.
+    /// Returns whether output waits for the network.
     pub fn has_unsent(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.wants_write())
     }

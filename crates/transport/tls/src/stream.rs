@@ -20,7 +20,7 @@ pub struct Stream(Arc<Shared>);
 struct Shared {
     socket: TcpStream,
     session: Option<Mutex<Session>>,
-    /// Whoever holds it puts what the session has for the network there, in order.
+    /// The holder sends the session's output to the network, in order.
     wire: Mutex<()>,
 }
 
@@ -47,7 +47,7 @@ impl Stream {
         &self.0.socket
     }
 
-    /// Both directions end, whoever waits.
+    /// Ends both directions, and the waiting threads.
     pub fn shutdown(&self) -> io::Result<()> {
         self.0.socket.shutdown(Shutdown::Both)
     }
@@ -120,7 +120,7 @@ impl Read for &Stream {
                 Taken::Failed => return Err(failed(&lock(session))),
                 Taken::NeedsMore => {}
             }
-            // An answer of the protocol itself; if somebody writes, it goes with that.
+            // A reply of the protocol itself; a thread that is writing sends it, too.
             if lock(session).has_unsent() && self.0.wire.try_lock().is_ok() {
                 self.send_sealed(session)?;
             }

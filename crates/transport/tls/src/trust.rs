@@ -1,4 +1,4 @@
-//! Whom a node trusts now, and who it is: read from files, and read again while it runs.
+//! A node's identity and trust, read from files, and read again while it runs.
 
 use std::{
     path::Path,
@@ -35,7 +35,7 @@ pub struct Validity {
 /// When a certificate begins and ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// What it is: `node`, `peers authority`, and so on.
+    /// The kind of certificate: `node`, `peers authority`, and so on.
     pub what: &'static str,
     /// The file that has it.
     pub file: String,
@@ -43,13 +43,13 @@ pub struct Expiry {
     pub valid: Validity,
 }
 
-/// What keeps strangers from a node.
+/// A node's protection from strangers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Protection {
-    /// Nobody but this machine reaches it.
+    /// Only this machine can reach it.
     #[default]
     Loopback,
-    /// Nothing: whoever reaches it is trusted. Somebody said so.
+    /// None, by the operator's choice: anyone who can reach it is trusted.
     Insecure,
     /// Certificates.
     Tls(Trust),
@@ -65,7 +65,7 @@ impl Protection {
     }
 }
 
-/// Who this node is and whom it trusts. Copies share what is in force.
+/// A node's identity and trust. Clones share the certificates in force.
 #[derive(Clone, Debug)]
 pub struct Trust {
     files: Arc<Files>,
@@ -75,7 +75,7 @@ pub struct Trust {
 
 #[derive(Debug)]
 struct InForce {
-    /// What it was made of: certificates, the node's own last. Keys belong to them.
+    /// Certificates read from the files, the node's own last. Keys belong to them.
     made_of: Vec<CertificateDer<'static>>,
     expiries: Vec<Expiry>,
     peers_in: Arc<ServerConfig>,
@@ -83,7 +83,7 @@ struct InForce {
     clients_in: Arc<ServerConfig>,
 }
 
-/// What does the arithmetic.
+/// Returns the cryptographic provider.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
@@ -141,13 +141,13 @@ impl Trust {
         self.in_force().clients_in.clone()
     }
 
-    /// Who showed these certificates, which were found to be good.
+    /// Returns the identity in these certificates, which were found valid.
     pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Who {
         let first = certificates.and_then(<[_]>::first);
         first.map_or(Who::Nobody, |first| who(first, &self.own.cluster))
     }
 
-    /// The session of somebody who came to where peers connect.
+    /// Creates the session of an incoming peer connection.
     pub fn peer_in(&self) -> Session {
         Session::server(self.in_force().peers_in.clone(), self.own.cluster.clone())
     }
@@ -172,7 +172,7 @@ impl Trust {
     }
 }
 
-/// Whom a client trusts, and who it is.
+/// A client's identity and trust.
 #[derive(Clone, Debug)]
 pub struct ClientTrust(Arc<ClientConfig>);
 

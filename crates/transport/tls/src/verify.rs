@@ -1,4 +1,4 @@
-//! Who may shake hands: a chain to an authority, and the name of a node of this cluster.
+//! Verification of a handshake: a chain to an authority, and the name of a node of this cluster.
 
 use std::sync::Arc;
 
@@ -37,16 +37,16 @@ pub(crate) fn any_node_of(certificate: &CertificateDer<'_>) -> Option<NodeName> 
     nodes.next().is_none().then_some(first)
 }
 
-/// Who a certificate names, of this cluster. A node and a client cannot both be in one: it would be
-/// a node.
+/// Returns the identity that a certificate names in this cluster. A node and a client cannot both
+/// be in one: it would be a node.
 pub(crate) fn who(certificate: &CertificateDer<'_>, cluster: &str) -> Who {
     let node = node_of(certificate, cluster).map(Who::Node);
     let client = || client_of(certificate, cluster).map(Who::Client);
     node.or_else(client).unwrap_or(Who::Unnamed)
 }
 
-/// The common name in the first of these certificates, as programs know users whose certificates
-/// are of somebody else's authority.
+/// Returns the common name in the first of these certificates, as programs know users certified by
+/// another authority.
 pub fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<String> {
     let first = certificates?.first()?;
     let (_, parsed) = x509_parser::parse_x509_certificate(first).ok()?;
@@ -194,7 +194,7 @@ impl ServerCertVerifier for PeersOut {
     signatures_by!(signatures);
 }
 
-/// Whoever has a certificate of these authorities.
+/// Accepts any certificate of these authorities.
 pub(crate) fn chain_in(
     roots: RootCertStore,
     provider: &Arc<CryptoProvider>,

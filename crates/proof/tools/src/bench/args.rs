@@ -37,7 +37,7 @@ const BYTE_RATE_MAX: u64 = 1_000_000_000_000;
 const NODES_MAX: u64 = 7;
 /// The same without streams, which take more of a machine.
 const VOTERS_MAX: u64 = 9;
-/// Beside them.
+/// Most learners, in addition to the members.
 const LEARNERS_MAX: u64 = 32;
 /// Commands per second at most.
 const RATE_MAX: u64 = 10_000_000;
@@ -152,7 +152,7 @@ impl StreamArgs {
     }
 }
 
-/// What is asked, of whom.
+/// Load, and the nodes it goes to.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
     /// Client addresses of a running cluster [default: start three nodes on this machine, without
@@ -246,7 +246,7 @@ pub(crate) struct LoadArgs {
     pub(crate) disk_flush_ms: Duration,
 }
 
-/// What clients ask for ([class-2]).
+/// The durability that clients ask for ([class-2]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AskedClass {
     /// As the cluster decides.
@@ -300,7 +300,7 @@ impl LoadArgs {
     }
 }
 
-/// How nodes speak, and what they vote by if nobody says another.
+/// A plane, and the device that nodes vote with unless another is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spoken(Way, Option<Device>);
 
@@ -336,7 +336,7 @@ fn loss(text: &str) -> Result<f64, String> {
     known.ok_or_else(|| must_be("between 0 and 90 percent", text))
 }
 
-/// How long.
+/// Durations.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimeArgs {
     /// Measured time of each repetition
@@ -357,7 +357,7 @@ impl TimeArgs {
     }
 }
 
-/// How long an experiment takes; each kind has its own defaults.
+/// Durations of an experiment; each kind has its own defaults.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PaperTimeArgs {
     /// Measured time of each repetition [default: 10s; with a fixed batch 4s or longer]
@@ -382,7 +382,7 @@ pub(crate) struct WanArgs {
     pub(crate) files: FileArgs,
 }
 
-/// Where results go.
+/// Output files.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct FileArgs {
     /// Write the results as JSON to this file, or to standard output

@@ -1,4 +1,4 @@
-//! Other systems beside ours: the source tree builds and runs them.
+//! Comparison with other systems: the source tree builds and runs them.
 
 use std::{
     path::{self, Path, PathBuf},

@@ -1,4 +1,5 @@
-//! `quorate bench paper`: experiments of others on our planes, their figures beside ours.
+//! `quorate bench paper`: published experiments on our planes, with the published figures next to
+//! ours.
 
 use quorate_bench::{
     papers::{self, Paper},

@@ -1,4 +1,4 @@
-//! Where results go: a table, and the files that were asked for.
+//! Output of results: a table, and the requested files.
 
 use std::{
     env, fs, io,
@@ -34,7 +34,7 @@ fn json_file(files: &FileArgs) -> Option<&Path> {
     (!is_on(given) && !is_off(given)).then(|| Path::new(given))
 }
 
-/// Whether the document goes to standard output.
+/// Returns whether the document goes to standard output.
 fn json_to_stdout(files: &FileArgs) -> bool {
     files.json.as_deref().is_some_and(is_on)
 }
@@ -54,7 +54,7 @@ pub(super) fn check_file(path: &Path) -> Result<(), Problem> {
 fn try_writing(path: &Path) -> io::Result<()> {
     let is_new = !path.try_exists()?;
     let file = fs::File::options().create(true).append(true).open(path)?;
-    // Somebody else may have made it in between, and written into it.
+    // Another process may have created it in between, and written into it.
     if is_new && file.metadata()?.len() == 0 {
         // A link to a file that was not there stays.
         fs::remove_file(path.canonicalize()?)?;
@@ -62,7 +62,7 @@ fn try_writing(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What was measured before something failed is not thrown away.
+/// Publishes rows measured before a failure.
 pub(super) fn rescue(mut document: Document, files: &FileArgs, problem: &Problem) {
     if document.rows.is_empty() {
         return;
@@ -84,7 +84,7 @@ pub(super) fn publish(document: &Document, files: &FileArgs) -> Result<Exit, Pro
     Ok(if document.rows.iter().all(|row| row.valid) { Exit::Done } else { Exit::Failed })
 }
 
-/// What cannot be done here is skipped, in print; nothing was measured, and nothing failed.
+/// Reports a measurement as skipped; nothing was measured, and nothing failed.
 pub(super) fn skip(why: &str, files: &FileArgs) -> Result<Exit, Problem> {
     let mut document = document();
     document.notes.push(format!("skipped: {why}"));
@@ -279,7 +279,7 @@ fn of_streams(rows: &[&Row]) -> String {
     table(&lines)
 }
 
-/// How a row begins in every table: whether it is a result, and what it is of.
+/// Returns the first cells of a row in every table: its validity, and its system.
 pub(super) fn begin(row: &Row) -> [String; 2] {
     let mark = if row.valid { "" } else { "✗" };
     let ours = row.system == "quorate";

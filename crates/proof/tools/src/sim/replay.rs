@@ -12,12 +12,12 @@ use serde::Serialize;
 
 use quorate_cli::output::{Exit, Output, Problem};
 
-/// What the animation shows without `--seed`: the run of `docs/stories/`.
+/// Seed of the animation without `--seed`: the run of `docs/stories/`.
 const SEED: u64 = 2;
 /// The document, in which two comments stand for what is put in.
 const HTML: &str = include_str!("replay.html");
 
-/// What the page reads.
+/// Input of the page.
 #[derive(Serialize)]
 struct Recorded {
     seed: u64,
@@ -27,7 +27,7 @@ struct Recorded {
     lines: Vec<String>,
 }
 
-/// What was written.
+/// Files written.
 #[derive(Serialize)]
 struct Written {
     page: String,

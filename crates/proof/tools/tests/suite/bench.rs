@@ -160,7 +160,7 @@ fn a_running_cluster_is_measured_from_outside() {
     assert!(row["foreign_cpu"].is_number(), "{row}");
     assert_eq!(row["commit"], env!("CARGO_PKG_VERSION"), "as the nodes say");
     assert_ne!(document["environment"]["commit"], row["commit"]);
-    // It is on loopback: a bare program with the same window stands beside it.
+    // It is on loopback: a bare program with the same window runs as well.
     assert!(row["ceiling"].as_f64().unwrap() > 0.0, "{row}");
     let [bare] = of_system(&document, "bare program")[..] else { panic!("{document}") };
     assert_eq!(bare["outstanding"], row["outstanding"]);
@@ -286,8 +286,7 @@ fn rows_at_a_share_of_the_maximum_stand_beside_its_ceiling() {
 fn writers_of_byte_streams_are_measured() {
     let more: [(&[&str], Option<&str>); 4] = [
         (&["--streams", "3", "--write-size", "1000", "--rate", "1000000"], None),
-        // Writes as fast as they are taken have a bare program beside them, small volatile ones a
-        // sink.
+        // Writes at full speed are compared with a bare program, small volatile ones with a sink.
         (&["--raw", "--durability", "volatile", "--nodes", "1"], Some("bare program")),
         (
             &["--gather", "--durability", "volatile", "--write-size", "64", "--streams", "2"],
@@ -479,7 +478,7 @@ fn the_probe_finds_every_ceiling() {
     assert!(modelled.unwrap()["achieved_per_s"].as_f64().unwrap() <= 1000.0);
 }
 
-/// Where there is only one CPU, it says so.
+/// On a single CPU the bench says that it cannot.
 #[test]
 fn a_writer_may_have_a_cpu_of_its_own() {
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -559,7 +558,7 @@ fn an_interrupt_leaves_nothing_behind() {
     for folder in [&folder, &reports] {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
-    // Whoever was killed may take a moment to be gone.
+    // A killed process may take a moment to be gone.
     crate::common::wait_for("the end of all nodes", || {
         let left = processes_in(folder.path());
         nodes.iter().all(|node| !left.contains(node)).then_some(())

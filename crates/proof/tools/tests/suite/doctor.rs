@@ -1,4 +1,4 @@
-//! `quorate doctor` on this machine and beside real nodes. Names, states and counts; no times.
+//! `quorate doctor` on this machine, and with real nodes. Names, states and counts; no times.
 
 use std::fs;
 
@@ -170,7 +170,7 @@ fn certificates_are_looked_at() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("QUORATE CRITICAL - certificate node.crt: "), "{text}");
     assert_eq!(output.status.code(), Some(2));
-    // Nobody can be asked with such a certificate.
+    // No node answers such a certificate.
     let nobody = format!("127.0.0.1:{}", free_port());
     let output = quorate(&["doctor", "--check", "--tls", &own, "--admin", &nobody]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -243,11 +243,11 @@ fn members_hear_each_other() {
     assert_eq!(reach["matrix"], json!([row(1), row(2), row(3)]));
     assert_eq!(finding(&json, "reach")["state"], "ok", "{json}");
     assert_eq!(plane(&json, "tcp")["predicted"]["nodes"], 3);
-    // Nobody listens on: the next one begins at once.
+    // No node listens any more: the next test begins at once.
     let (_, json) = quorate_json(&arguments);
     assert_eq!(json["reach"]["problems"], json!([]), "{json}");
 
-    // An interface that no member has: each says so, and nobody fell over.
+    // An interface that no member has: each says so, and none fails.
     let elsewhere = ["doctor", "--admin", &admin, "--interface", "no-such-if", "--json"];
     let (code, json) = quorate_json(&elsewhere);
     assert_eq!(code, 1, "{json}");
@@ -256,8 +256,8 @@ fn members_hear_each_other() {
     cluster.wait_until_all_serve();
 }
 
-/// What helpers get of a running node: every page of it, and the log that was named; no byte of
-/// what was planted.
+/// A bundle of a running node has every page of it, and the named log; no byte of the planted
+/// secrets.
 #[test]
 fn a_bundle_has_everything_but_secrets() {
     let cluster = Cluster::start(1, &[]);

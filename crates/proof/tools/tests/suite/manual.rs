@@ -1,4 +1,5 @@
-//! What shells and `man` are given: scripts that shells take, pages that name what the help names.
+//! Completion scripts and manual pages: scripts that shells accept, pages that name what the help
+//! names.
 
 use std::{fs, process::Command};
 

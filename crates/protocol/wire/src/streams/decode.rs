@@ -9,7 +9,7 @@ use super::{
     PASSWORD_BYTES_MAX, Password, SMALL_BYTES_MAX, TEXT_BYTES_MAX, UNBOUNDED, kind,
 };
 
-/// What the bytes so far are.
+/// Result of decoding the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<T> {
     /// A frame, and how many bytes it took.
@@ -55,12 +55,12 @@ impl core::error::Error for Malformed {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     kind: u8,
-    /// Of the body.
+    /// Length of the body.
     pub length: usize,
 }
 
 impl Head {
-    /// Whether an [`Ask::Data`] follows, whose body may be used as it comes.
+    /// Returns whether an [`Ask::Data`] follows, whose body may be used as it arrives.
     pub const fn is_data(self) -> bool {
         self.kind == kind::DATA
     }

@@ -104,7 +104,7 @@ impl Answer<'_> {
     }
 }
 
-/// What stands before this many bytes of [`Ask::Data`], for a sender that does not copy them.
+/// Returns the bytes before this many bytes of [`Ask::Data`], for a sender that does not copy them.
 ///
 /// # Panics
 ///
@@ -113,7 +113,8 @@ pub fn data_head(bytes: usize) -> [u8; HEAD_BYTES] {
     head(kind::DATA, bytes)
 }
 
-/// What stands before this many bytes of [`Answer::Bytes`], for a sender that does not copy them.
+/// Returns the bytes before this many bytes of [`Answer::Bytes`], for a sender that does not copy
+/// them.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! What goes in comes out; what was damaged on the way does not.
+//! Round trips of frames; damaged frames are refused.
 
 use std::collections::BTreeSet;
 
@@ -112,7 +112,7 @@ fn a_hello_says_what_its_sender_supports() {
     }
 }
 
-/// What names channels is bounded, and has one form.
+/// Introductions of channels are bounded, and have one form.
 #[test]
 fn what_is_said_of_datagrams_is_looked_at_closely() {
     let channel = |channel| DatagramChannel { channel, to_one: true, next: 9 };
@@ -400,7 +400,7 @@ fn a_piece_of_a_snapshot_is_bounded() {
     assert_eq!((refused, out.len()), (Err(Unencodable::TooLong), 0));
     let whole = bytes_of(from, &piece(0, &bytes[1..]));
     assert!(decode(&whole, BODY_BYTES_MAX).is_ok());
-    // One byte more, by somebody who does not ask the encoder.
+    // One byte more, from a sender that bypasses the encoder.
     let mut longer = whole[..HEADER_BYTES].to_vec();
     let length = u32::try_from(bytes.len()).expect("a small number");
     longer[12..16].copy_from_slice(&length.to_le_bytes());
@@ -430,7 +430,7 @@ fn a_piece_of_a_stream_is_bounded() {
     assert_eq!(beyond, Err(Malformed::Field("position")));
 }
 
-/// What nobody needs is of a stream, and has no body.
+/// Unneeded content belongs to a stream, and has no body.
 #[test]
 fn needless_content_is_of_a_stream_and_brings_no_bytes() {
     let frame = Frame::Needless { stream: StreamName::default(), below: u64::MAX, from: Slot(7) };

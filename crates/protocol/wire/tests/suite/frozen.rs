@@ -10,10 +10,10 @@ use quorate_wire::{
     value::{VALUE_BYTES, value_from_bytes, value_to_bytes},
 };
 
-/// What was released with a level.
+/// Vectors released with a level.
 struct Released {
     level: u16,
-    /// What the file of frames sums up to, and how many it has.
+    /// Checksum and number of frames.
     frames: (u32, usize),
     /// The same of values.
     values: (u32, usize),

@@ -16,12 +16,12 @@ use super::{
     station::Station,
 };
 
-/// What a client is told once.
+/// Options of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Batches that are on their way at most.
     pub window: usize,
-    /// How long to look for a leader whose device takes frames.
+    /// Time to look for a leader whose device takes frames.
     pub patience: Duration,
 }
 
@@ -123,7 +123,7 @@ impl FrameClient {
         Err(Error::NoDevice(last))
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub const fn counts(&self) -> Counts {
         self.machine.counts()
     }
@@ -133,7 +133,7 @@ impl FrameClient {
         self.name
     }
 
-    /// Whether its session is gone: what was open is unknown, and a new client is needed.
+    /// Returns whether its session is gone: open batches are unknown, and a new client is needed.
     pub const fn is_over(&self) -> bool {
         self.machine.is_over()
     }

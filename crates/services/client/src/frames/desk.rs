@@ -11,7 +11,7 @@ use std::{
 
 use quorate_wire::frame_clients::{Name, Request, Stand};
 
-/// How long a node may take to accept a connection, or to answer.
+/// Longest time for a node to accept a connection, or to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Longest answer; those that are asked for here are far shorter.
 const ANSWER_BYTES_MAX: usize = 1 << 10;
@@ -20,7 +20,7 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 const LENGTH_BYTES: usize = 4;
 const DONE: u8 = 0;
 
-/// What was asked.
+/// A pending request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Lend,
@@ -28,12 +28,12 @@ enum Asked {
     Taken,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Name(Name),
     Stand(Stand),
-    /// Whether a value was taken.
+    /// The value was taken, or not.
     Taken(bool),
 }
 
@@ -68,12 +68,12 @@ impl Desk {
         self.flush()
     }
 
-    /// Whether an answer is waited for: nothing else comes.
+    /// Returns whether an answer is expected: nothing else arrives.
     pub(super) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// Whether there is something to be sent as soon as there is room.
+    /// Returns whether output waits for space in the socket.
     pub(super) fn is_blocked(&self) -> bool {
         !self.output.is_empty()
     }

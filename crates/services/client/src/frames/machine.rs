@@ -35,12 +35,12 @@ const NUMBER_MAX: u64 = 1 << 62;
 /// second.
 const REST_US: (Micros, Micros) = (20_000, 1_000_000);
 
-/// What came of a batch.
+/// Outcome of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Executed once: in this slot, if that was heard.
     Executed(Option<u64>),
-    /// Its session is gone, so nobody can say; it is not executed any more.
+    /// Its session is gone, so the outcome is unknown; the batch will not be executed any more.
     Unknown,
 }
 
@@ -49,14 +49,13 @@ pub enum Outcome {
 pub struct Done {
     /// As it was submitted.
     pub tag: u64,
-    /// What came of it.
     pub outcome: Outcome,
 }
 
 /// Why a batch was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// It does not fit into a frame.
+    /// Too long for a frame.
     TooLong,
     /// Too many wait.
     Full,
@@ -64,7 +63,7 @@ pub enum NotTaken {
     Over,
 }
 
-/// What is to be done now.
+/// Action for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act<'a> {
     /// Send this frame.
@@ -75,7 +74,7 @@ pub enum Act<'a> {
     Offer(u64, &'a [u8]),
 }
 
-/// What happened since the start.
+/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames sent.
@@ -108,7 +107,7 @@ struct Batch {
     sent: Option<(Micros, Micros)>,
 }
 
-/// How batches travel.
+/// Path of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Frames,
@@ -143,7 +142,7 @@ pub struct Machine {
     back: Option<u64>,
     back_at: Micros,
     stuck_since: Option<Micros>,
-    /// Whether there is a connection, and an answer is waited for there.
+    /// The connection state, and whether an answer is expected.
     is_connected: bool,
     asks: bool,
     asked_at: Micros,
@@ -194,7 +193,7 @@ impl Machine {
         machine
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub const fn counts(&self) -> Counts {
         self.counts
     }
@@ -204,12 +203,12 @@ impl Machine {
         self.open.len()
     }
 
-    /// Whether its session is gone.
+    /// Returns whether its session is gone.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Whether batches leave by frames at the moment.
+    /// Returns whether batches leave by frames at the moment.
     pub const fn uses_frames(&self) -> bool {
         matches!(self.way, Way::Frames)
     }
@@ -248,7 +247,7 @@ impl Machine {
         self.done.pop_front()
     }
 
-    /// A frame arrived, whoever sent it and whatever it is.
+    /// Handles an arriving frame, whatever its sender and contents.
     pub fn on_frame(&mut self, now: Micros, frame: &[u8]) {
         let Some(place) = self.place.filter(|_| self.trusts_frames) else {
             return;
@@ -312,7 +311,7 @@ impl Machine {
             (batch.crc, batch.bytes.len()) == (heard.value.crc, heard.value.length.into())
         });
         if heard.is_whole && !is_ours {
-            // Somebody else made a batch of this name: what the session has executed is not known
+            // Another client made a batch of this name: what the session has executed is not known
             // any more.
             self.end();
         } else if ahead == 0 && heard.is_whole {
@@ -366,8 +365,8 @@ impl Machine {
         if stand.applied_to > self.walk.next() {
             let next = self.first + self.open.len() as u64;
             if !(self.first..=next).contains(&stand.next) {
-                // It executed what was never submitted, or not what was: the group lost its memory,
-                // or somebody lied.
+                // The session executed a batch that was never submitted, or other bytes: the group
+                // lost its memory, or a frame was forged.
                 self.counts.conflicts += 1;
                 return self.end();
             }
@@ -457,7 +456,7 @@ impl Machine {
     }
 }
 
-/// Whether a log may stand like that.
+/// Returns whether a log may be in this state.
 const fn is_possible(stand: &Stand) -> bool {
     stand.applied_to < NUMBER_MAX && stand.next < NUMBER_MAX
 }

@@ -12,7 +12,7 @@ use quorate_packets::ethernet::{
     raw::{Bits, Hears},
 };
 
-/// Where a raw frame has its type, in the upper half of a byte.
+/// Offset of a raw frame's type, in the upper half of a byte.
 const TYPE_AT: u32 = 19;
 
 /// A socket of an interface.
@@ -40,7 +40,7 @@ impl Station {
         self.socket.local().0
     }
 
-    /// What finds no room is lost, as on any wire.
+    /// Sends a frame. One that finds no space is lost, as on any wire.
     pub(super) fn send(&self, frame: &[u8]) -> Result<(), Failed> {
         self.socket.send(frame).map(drop)
     }

@@ -16,12 +16,12 @@ pub(super) const AHEAD: u64 = 1 << 12;
 const REGISTRATION: u8 = 5;
 const EXPIRY: u8 = 6;
 
-/// What a slot was heard to hold.
+/// A decision received for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) value: Descriptor,
-    /// Whether the bytes are those that the value names; only looked at where it matters. If not,
-    /// it is a no-op ([offload-21]).
+    /// The bytes match the value; only checked where it matters. If not, it is a no-op
+    /// ([offload-21]).
     pub(super) is_whole: bool,
     sum: u16,
 }
@@ -31,15 +31,15 @@ pub(super) struct Heard {
 pub(super) enum Unheard {
     /// Its slot was walked past, or was heard before.
     Stale,
-    /// It is too far ahead.
+    /// Too far ahead.
     Far,
-    /// It counts votes that may be forgotten, or a quorum of another configuration.
+    /// Counted from votes that may be forgotten, or by a quorum of another configuration.
     Foreign,
     /// Another value was heard for this slot ([count-1]).
     Conflict,
 }
 
-/// How far it is.
+/// Position of the walk.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     era: u32,
@@ -91,7 +91,8 @@ impl Walk {
         Some((self.next - 1, heard))
     }
 
-    /// Whether something waits that no frame will release: only a node knows what lies before it.
+    /// Returns whether a slot waits that no frame will release: only a node knows what lies before
+    /// it.
     pub(super) fn is_stuck(&self) -> bool {
         !self.heard.is_empty()
     }

@@ -4,7 +4,7 @@ use std::{error, fmt, io};
 
 use quorate_wire::streams::Code;
 
-/// What went wrong, for good: what another attempt or another node could mend is not told.
+/// A permanent failure: one that another attempt or another node could mend is not reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A node says no.
@@ -15,21 +15,21 @@ pub enum Error {
     Lost {
         /// All bytes below were acknowledged.
         acknowledged: u64,
-        /// Where a node says that the stream goes on.
+        /// Position at which a node continues the stream.
         position: u64,
     },
     /// A node has more of this writer's bytes than were ever sent.
     Ahead {
         /// Nothing from here on was sent.
         sent: u64,
-        /// Where a node says that they end.
+        /// End of the stream, according to a node.
         position: u64,
     },
     /// A node closed the stream before the last byte that was written.
     Short {
-        /// Behind the last byte that was written.
+        /// End of the bytes written.
         written: u64,
-        /// Where the stream ends.
+        /// End of the stream.
         position: u64,
     },
     /// A node sent other bytes than those that were asked for.
@@ -50,11 +50,11 @@ pub enum Error {
 pub struct Refusal {
     /// The number of a [`Code`], if this version knows it.
     pub code: u16,
-    /// What the code says that it is; else 0.
+    /// Meaning given by the code; else 0.
     pub position: u64,
-    /// What happened, for people.
+    /// Description, for people.
     pub detail: String,
-    /// What can be done, for people.
+    /// Advice, for people.
     pub hint: String,
 }
 
@@ -144,7 +144,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// What an error of a node means for who asked.
+    /// Converts a node's error for the caller.
     pub(super) fn of(code: u16, position: u64, detail: &str, hint: &str) -> Self {
         match Code::of(code) {
             Some(

@@ -17,7 +17,7 @@ use quorate_tls::{ClientTrust, stream::Stream};
 use super::error::{Error, Trouble};
 use crate::{Login, link::secured};
 
-/// What is kept of input at first; it grows to the frames that come.
+/// Initial size of the input buffer; it grows to the frames that arrive.
 const INPUT_BYTES_MIN: usize = 4 << 10;
 /// The shortest wait that a socket's time-out can express.
 const WAIT_MIN: Duration = Duration::from_millis(1);
@@ -29,7 +29,7 @@ pub(super) struct Link {
     pub(super) frames: Frames,
     /// As it was dialled.
     pub(super) address: String,
-    /// Where the leader listens, if the node is not it and knows; else empty.
+    /// The leader's address, if the node is not the leader and knows it; else empty.
     pub(super) leader: String,
 }
 
@@ -119,7 +119,7 @@ pub(super) fn connect(name: &str, tls: Option<&ClientTrust>, wait: Duration) -> 
     Err(last)
 }
 
-/// What has come of frames, one after the other.
+/// Splits input into frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     input: Vec<u8>,

@@ -18,7 +18,7 @@ pub(super) struct Nodes {
     failures: u32,
     /// When the first of them failed.
     since: Option<Instant>,
-    /// Somebody listens at one of the addresses.
+    /// A node listens at one of the addresses.
     met: bool,
     /// An attempt did what it was for.
     served: bool,
@@ -82,9 +82,8 @@ impl Nodes {
         Ok(self.dial_to(&link.leader).unwrap_or(link))
     }
 
-    /// An attempt failed, and the next one goes to the next node after this time; or none is made
-    /// any more, and this is the error. Where nobody has ever listened, each address gets one
-    /// attempt.
+    /// Notes a failed attempt. Returns the time until the next one, at the next node, or the error
+    /// if there is none. Where no node has ever listened, each address gets one attempt.
     pub(super) fn failed(&mut self, why: String) -> Result<Duration, Error> {
         let all = self.addresses.len();
         self.at = (self.at + 1) % all;

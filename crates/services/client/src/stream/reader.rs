@@ -15,10 +15,10 @@ use super::{
     requests::{self, Info},
 };
 
-/// Where a reader stopped.
+/// The place where a reader stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Behind the last byte that was read.
+    /// End of the bytes read.
     pub position: u64,
     /// The stream ends there for good.
     pub finished: bool,
@@ -34,7 +34,7 @@ pub struct End {
 pub struct StreamReader {
     nodes: Nodes,
     name: String,
-    /// Of the next byte that the caller gets.
+    /// Position of the next byte for the caller.
     position: u64,
     to: u64,
     follow: bool,
@@ -42,7 +42,7 @@ pub struct StreamReader {
     link: Option<Link>,
     /// Bytes that came and that the caller did not get: the last ones of the frame before.
     left: usize,
-    /// What the node said of the stream at last.
+    /// Last description by the node.
     info: Option<Info>,
     end: Option<End>,
 }
@@ -88,12 +88,12 @@ impl StreamReader {
         self
     }
 
-    /// Of the next byte.
+    /// Returns the position of the next byte.
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// Where it ended, once it has.
+    /// Returns the end, once reached.
     pub const fn end(&self) -> Option<End> {
         self.end
     }

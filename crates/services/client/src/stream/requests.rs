@@ -14,7 +14,7 @@ use super::{
 /// One stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// What users call it.
+    /// Name given by users.
     pub name: String,
     /// Tells it from another of the same name.
     pub id: u64,
@@ -26,11 +26,11 @@ pub struct Info {
     pub start: u64,
     /// The next position: all bytes below are durable.
     pub end: u64,
-    /// How many pieces it has.
+    /// Number of pieces.
     pub pieces: u32,
     /// Unix time in milliseconds of its creation.
     pub created_ms: u64,
-    /// How much of it is kept.
+    /// Retention.
     pub keep: Keep,
 }
 
@@ -65,7 +65,7 @@ impl Streams {
         Self { nodes }
     }
 
-    /// What a stream is.
+    /// Describes a stream.
     pub fn stat(&mut self, name: &str) -> Result<Info, Error> {
         stat(&mut self.nodes, name)
     }

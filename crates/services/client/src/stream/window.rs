@@ -1,4 +1,4 @@
-//! What was written and is not known to be durable, and which positions a node may name.
+//! Written bytes that are not known to be durable, and the positions that a node may name.
 
 use std::collections::VecDeque;
 
@@ -35,22 +35,22 @@ impl Window {
         self.durable
     }
 
-    /// Behind the last byte that was written.
+    /// Returns the end of the bytes written.
     pub(super) fn written(&self) -> u64 {
         self.durable + self.bytes.len() as u64
     }
 
-    /// How many bytes may be written now.
+    /// Returns the number of bytes that may be written now.
     pub(super) fn room(&self) -> usize {
         self.bytes_max - self.bytes.len()
     }
 
-    /// Whether the present connection has bytes that it was not heard of.
+    /// Returns whether the present connection has unacknowledged bytes.
     pub(super) const fn is_unanswered(&self) -> bool {
         self.next > self.durable
     }
 
-    /// Whether the present connection has all that was written.
+    /// Returns whether the present connection has all bytes written.
     pub(super) fn is_sent(&self) -> bool {
         self.next == self.written()
     }

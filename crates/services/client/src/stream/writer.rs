@@ -16,14 +16,14 @@ use quorate_wire::streams::{self, NAME_BYTES_MAX};
 use self::driver::Driver;
 use super::{Options, error::Error, nodes::Nodes, window::Window};
 
-/// How a stream is opened.
+/// Mode of opening a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// There is none of this name.
     Create,
-    /// There is one, and nobody writes to it.
+    /// It exists, without a writer.
     Append,
-    /// There is one; whoever writes to it never will again.
+    /// It exists; its writer, if any, is fenced.
     Takeover,
 }
 
@@ -41,10 +41,10 @@ pub struct StreamWriter {
     first: u64,
 }
 
-/// How far a writer is.
+/// Position of a writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Behind the last byte that was written, in the stream.
+    /// End of the bytes written, in the stream.
     pub written: u64,
     /// All bytes below are durable.
     pub durable: u64,
@@ -59,7 +59,7 @@ pub struct Progress {
 pub struct Watch(Arc<Shared>);
 
 impl Watch {
-    /// How far it is now.
+    /// Returns its position now.
     pub fn progress(&self) -> Progress {
         let state = self.0.lock();
         Progress {
@@ -93,12 +93,12 @@ impl StreamWriter {
         Ok(Self { shared, first })
     }
 
-    /// Where the first byte of this writer is in the stream.
+    /// Returns the position of this writer's first byte in the stream.
     pub const fn first_position(&self) -> u64 {
         self.first
     }
 
-    /// Behind the last byte that was written.
+    /// Returns the end of the bytes written.
     pub fn position(&self) -> u64 {
         self.shared.lock().window.written()
     }
@@ -174,7 +174,7 @@ impl Drop for StreamWriter {
     }
 }
 
-/// What the writer's caller, the thread that sends and the one that hears share.
+/// State shared by the writer's caller, the sending thread and the receiving thread.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
@@ -189,7 +189,7 @@ struct State {
     window: Window,
     /// The caller wants no more; `true`: the stream is to end for good.
     closing: Option<bool>,
-    /// Where the stream was closed, or why nothing more can be done.
+    /// Position at which the stream was closed, or the reason why nothing more can be done.
     over: Option<Result<u64, Error>>,
     /// The present connection.
     socket: Option<Stream>,
@@ -199,9 +199,9 @@ struct State {
     moved: Instant,
     reconnects: u64,
     address: String,
-    /// Somebody waits for `work`.
+    /// The sending thread waits for `work`.
     driver_waits: bool,
-    /// How many wait for `news`.
+    /// Callers waiting for `news`.
     callers_wait: usize,
     /// The caller is gone.
     dropped: bool,
@@ -255,7 +255,7 @@ impl Shared {
 }
 
 impl State {
-    /// Nobody reads from the present connection any more, or writes to it.
+    /// Ends the present connection in both directions.
     fn hang_up(&self) {
         if let Some(socket) = &self.socket {
             // It may be gone already.
@@ -282,7 +282,7 @@ impl How {
     }
 }
 
-/// Who this writer is: nobody else draws the same.
+/// Draws the writer's id; no other draws the same.
 fn draw() -> Result<u128, Error> {
     let mut bytes = [0; 16];
     let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));

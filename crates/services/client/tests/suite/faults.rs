@@ -11,7 +11,7 @@ use std::{
 
 use quorate_client::{Client, Error, Options, Reply};
 
-/// What the fake does with the next numbered command; without a word it behaves.
+/// Behaviour of the fake at the next numbered commands; without a fault it behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Closes the connection; nothing was executed.
@@ -31,7 +31,7 @@ enum Fault {
 #[derive(Default)]
 struct World {
     faults: VecDeque<Fault>,
-    /// What ran, in order.
+    /// Executed commands, in order.
     executed: Vec<(String, u64, Vec<u8>)>,
     replies: BTreeMap<(String, u64), i64>,
     sessions: u64,

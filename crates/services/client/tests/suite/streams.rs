@@ -42,7 +42,7 @@ fn create(played: &Played, options: Options) -> Result<StreamWriter, Error> {
     StreamWriter::open(played.addresses(), "s", How::Create, options)
 }
 
-/// What came of a close that ends at all.
+/// Returns the result of a close that ends at all.
 #[track_caller]
 fn finish(writer: StreamWriter) -> Result<u64, Error> {
     let (sender, finished) = channel();
@@ -117,7 +117,7 @@ fn a_connection_cut_anywhere_loses_and_repeats_nothing() {
         let (stream, finished) = played.stream(&name).unwrap();
         assert!(stream == data && finished, "{faults:?}");
 
-        // Faults that nobody met are left to the reader.
+        // Remaining faults are left to the reader.
         let cuts: Vec<Fault> = (0..dice.index(6)).map(|_| Fault::CutOut(dice.index(20))).collect();
         played.play(&cuts);
         let mut read = Vec::new();
@@ -230,7 +230,7 @@ fn a_fenced_writer_never_writes_again() {
     assert!(bytes(1000).starts_with(&stream));
 }
 
-/// What a node says must fit what was sent and what was acknowledged.
+/// A node's positions must fit the bytes sent and acknowledged.
 #[test]
 fn positions_that_cannot_be_are_errors() {
     // The first connection is cut with all of it acknowledged but the last byte.

@@ -1,5 +1,4 @@
-//! Who may shake hands with whom, and that bytes arrive as they were given, however the network
-//! cuts them.
+//! Which handshakes succeed; and bytes arrive intact, however the network cuts them.
 
 use std::{
     fs,
@@ -294,8 +293,7 @@ fn what_was_changed_on_its_way_is_not_taken() {
     }
 }
 
-/// Bytes of strangers, near and far from what they should be: nobody is let in by them, and nothing
-/// breaks.
+/// Bytes of strangers, near and far from valid: none gets in by them, and nothing breaks.
 #[test]
 fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -351,7 +349,7 @@ fn hostile_bytes_at_any_point_of_a_handshake_break_nothing() {
     assert!(met > 50 && refused > 300, "{met} met, {refused} did not");
 }
 
-/// Files that somebody has damaged are refused with a reason, or are as good as before.
+/// Damaged files are refused with a reason, or are as good as before.
 #[test]
 fn damaged_files_break_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that a peer may send.
+//! Properties that hold for any bytes from a peer.
 
 use quorate_wire::{BODY_BYTES_MAX, Decoded, checksum, decode, encode, header::HEADER_BYTES};
 

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that a client of streams, or who claims to be a node, may send.
+//! Properties that hold for any bytes from a client of streams, or from a supposed node.
 
 use quorate_wire::streams::{
     BODY_BYTES_MAX, Found, HEAD_BYTES, Malformed, decode_answer, decode_ask, head,

@@ -1,4 +1,4 @@
-//! What leaves, and when: frames, offers and questions, and when to look again.
+//! Sending: frames, offers and questions, and the time of the next look.
 
 use quorate_offload::{Address, Descriptor, Form, Header};
 
@@ -8,12 +8,12 @@ use super::{Act, Machine, Micros, Way};
 /// after so long.
 pub(super) const RETRY_US: Micros = 2_000;
 const LATE_US: Micros = 6_000;
-/// What was sent behind something lost is sent again at most so often.
+/// Shortest interval between resends of everything after a loss.
 const BACK_US: Micros = 100;
 /// A gap lasts so long before a node is asked what was in it.
 const GAP_US: Micros = 500;
-/// How often a node is asked while something waits for its answer, or nothing does; and how often
-/// what is not executed is offered again.
+/// Interval of questions to a node while an answer matters, and while none does; and of repeated
+/// offers of unexecuted batches.
 const ASK_US: Micros = 1_000;
 const IDLE_US: Micros = 50_000;
 const OFFER_US: Micros = 50_000;
@@ -21,7 +21,7 @@ const OFFER_US: Micros = 50_000;
 const OFFERS: u64 = 64;
 
 impl Machine {
-    /// What is to be done now, until it is nothing.
+    /// Returns the next action; `None` when there is none left.
     pub fn next_act(&mut self, now: Micros) -> Option<Act<'_>> {
         if self.is_over {
             return None;

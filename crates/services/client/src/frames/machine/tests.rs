@@ -1,5 +1,5 @@
-//! The client beside a group that loses, repeats and reorders: what it says is executed is, once,
-//! in that slot.
+//! The client with a group that loses, repeats and reorders frames: batches reported as executed
+//! are, once, in that slot.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -21,7 +21,7 @@ const NAME: Name = Name { origin: 1 << 31 | 5, boot: 3 };
 /// The slot of the client's registration.
 const SESSION: u64 = 4;
 
-/// What a slot of the log holds.
+/// Contents of a slot.
 #[derive(Clone, Debug)]
 struct Entry {
     value: Descriptor,
@@ -40,7 +40,7 @@ struct Group {
     station: u8,
     gives: bool,
     limit: usize,
-    /// Of 100 frames, each way.
+    /// Frames in 100, each way.
     lost: u64,
     repeated: u64,
     damaged: u64,
@@ -97,7 +97,7 @@ impl Group {
         })
     }
 
-    /// What all nodes execute of the client's: the rule of `sessions/nodes.rs`.
+    /// Applies the client's batch as all nodes do: the rule of `sessions/nodes.rs`.
     fn apply(&mut self, entry: &Entry) {
         let Descriptor { kind, origin, .. } = entry.value;
         let own = kind == 2 && (origin, entry.value.origin_boot) == (NAME.origin, NAME.boot);
@@ -279,7 +279,7 @@ impl Group {
         self.now += 10;
     }
 
-    /// What the client was told is true.
+    /// Checks that every report to the client is true.
     fn check(&self, client: &mut Machine, told: &mut u64) {
         while let Some(done) = client.take_done() {
             let Outcome::Executed(slot) = done.outcome else {
@@ -307,8 +307,8 @@ fn submit(client: &mut Machine, tag: u64) {
     client.submit(tag, commands.into_iter()).unwrap();
 }
 
-/// Batches until so many are told to be executed, some under way at a time; what happens beside is
-/// the test's.
+/// Runs until `count` batches are reported as executed, with some in flight; `beside` is the test's
+/// interference.
 fn run(group: &mut Group, count: u64, mut beside: impl FnMut(&mut Group)) -> Counts {
     let mut client = client(group);
     let (mut submitted, mut told) = (0, 0);
@@ -501,7 +501,7 @@ fn a_session_that_ended_leaves_all_unknown() {
         submit(&mut client, tag);
     }
     group.ended_at = Some(group.log.len());
-    // Somebody's registration took its place in the table: the walk stops there.
+    // Another client's registration took its place in the table: the walk stops there.
     let other = group.other(5);
     group.give(other, true);
     for _ in 0..10_000 {
@@ -533,7 +533,7 @@ fn what_nodes_say_is_weighed() {
     assert_eq!(client.counts().conflicts, 1);
 }
 
-/// Nothing that is added to such numbers overflows: nobody reckons with them.
+/// Such numbers cause no overflow: no arithmetic uses them.
 #[test]
 fn a_stand_that_no_log_reaches_is_not_believed() {
     let group = Group::new(3);
@@ -548,7 +548,7 @@ fn a_stand_that_no_log_reaches_is_not_believed() {
     }
 }
 
-/// [offload-24] What lies behind the lost one is heard, so nobody waits for a time to be over.
+/// [offload-24] The client receives the decision after the lost one, so it waits for no time-out.
 #[test]
 fn one_that_is_lost_is_sent_again_with_all_behind_it_at_once() {
     let mut group = Group::new(8);

@@ -31,14 +31,14 @@ pub(super) struct Driver {
     durable: u64,
 }
 
-/// What came of an attempt to open the stream again.
+/// Result of an attempt to reopen the stream.
 enum Reopened {
     Open(Link),
-    /// It is closed for good, as the caller wants it, with all bytes.
+    /// Permanently closed, as the caller wants it, with all bytes.
     Finished(u64),
 }
 
-/// What the thread that sends does next.
+/// Next step of the sending thread.
 enum Step {
     Data,
     Close(bool),
@@ -120,7 +120,7 @@ impl Driver {
                 break;
             }
         }
-        // Whatever the reason, nobody may wait for what does not come.
+        // Whatever the reason, no caller may wait for what does not come.
         self.shared.news.notify_all();
     }
 

@@ -1,4 +1,4 @@
-//! What a client of devices reads, as a stream of events: frames of a segment, answers of a node,
+//! Input of a client of devices as a stream of events: frames of a segment, answers of a node,
 //! time.
 
 use quorate_client::frames::machine::{Act, Machine, Micros, NotTaken, OPEN_MAX, Outcome};

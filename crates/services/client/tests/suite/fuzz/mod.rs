@@ -90,7 +90,7 @@ fn refused(number: u64, reason: Reason) -> Vec<u8> {
     frame(CLIENT, &header, &room)
 }
 
-/// Somebody else's.
+/// Returns another client's value.
 fn other() -> (Descriptor, Vec<u8>) {
     let (mut value, room) = value(1);
     value.origin = 2;
