@@ -1,4 +1,4 @@
-//! Wakes whoever waits: threads on a condition, and loops on a descriptor.
+//! Wakes waiting threads by a condition, and loops by a descriptor.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-/// Rings for everybody who listens; counts how often it rang.
+/// Rings for all listeners; counts the rings.
 #[derive(Debug)]
 pub struct Bell {
     state: Mutex<State>,
@@ -53,7 +53,7 @@ impl Bell {
             let written = !std::mem::replace(&mut state.readable, true);
             (state.waiting > 0, written)
         };
-        // Without the lock, for which whoever is woken would wait at once.
+        // Without the lock, which a woken thread would wait for at once.
         if waited_for {
             self.changed.notify_all();
         }
@@ -62,8 +62,8 @@ impl Bell {
         }
     }
 
-    /// The descriptor is not readable from here to the next ring, or soon, for one that is under
-    /// way. What rang before is to be looked at behind this call, which one thread makes at a time.
+    /// Makes the descriptor unreadable until the next ring, or soon, for one in progress. The
+    /// caller looks for earlier events after this call; one thread makes it at a time.
     pub fn hush(&self) {
         if !self.state().readable {
             return;
@@ -75,7 +75,7 @@ impl Bell {
         }
     }
 
-    /// How often it rang.
+    /// Returns the number of rings.
     pub fn rung(&self) -> u64 {
         self.state().rung
     }

@@ -22,13 +22,13 @@ pub enum Code {
     Timeout = 6,
     /// It may have been done, or may yet be.
     Unknown = 7,
-    /// Nobody serves it now; not done.
+    /// No node serves it now; not done.
     Unavailable = 8,
     /// The node has stopped, or is stopping; not done.
     Stopped = 9,
-    /// Another call is under way that excludes this one.
+    /// Another call that excludes this one is in progress.
     InUse = 10,
-    /// What is there does not allow it: a folder, a port, another cluster, a setting.
+    /// The environment does not allow it: a folder, a port, another cluster, a setting.
     Refused = 11,
     /// The library found itself wrong.
     Panicked = 12,
@@ -83,16 +83,16 @@ impl Code {
 pub struct Failed {
     /// For programs.
     pub code: Code,
-    /// What went wrong.
+    /// Description of the failure.
     pub what: String,
     /// With which values.
     pub detail: String,
-    /// What to do about it; may be empty.
+    /// Advice; may be empty.
     pub hint: String,
 }
 
 impl Failed {
-    /// Of this code, and its usual words.
+    /// Creates a failure with the usual words of its code.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, what: code.text().to_owned(), detail: detail.into(), hint: String::new() }
     }

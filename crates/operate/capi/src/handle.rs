@@ -21,13 +21,13 @@ use crate::{
     submits::{Ended, Submits, Teller},
 };
 
-/// What a program submits within its callbacks waits so long for more of that, at most.
+/// Longest wait of values submitted within callbacks for more of them.
 const GATHER: Duration = Duration::from_micros(100);
 
-/// Where values are delivered from; `None`: nowhere.
+/// Position of delivery; `None`: no delivery.
 type Delivery = Option<Cursor>;
 
-/// What the thread that takes events has of them: it needs no lock for each.
+/// State of the thread that takes events, free of locks.
 #[derive(Default)]
 struct Hand {
     ended: Option<Ended>,
@@ -38,7 +38,7 @@ struct Hand {
     delivered: Option<u64>,
 }
 
-/// What happens next.
+/// Next event.
 pub enum Event {
     /// A request ended.
     Completed(Done, Outcome),
@@ -144,7 +144,7 @@ impl Handle {
         ask: impl FnOnce(Done) -> Result<(), Failed>,
     ) -> Outcome {
         let (tell, told) = sync_channel(1);
-        // Whoever asked may have gone.
+        // The caller may be gone.
         ask(Box::new(move |outcome| drop(tell.try_send(outcome))))?;
         // What waits for the end of a callback waits for this otherwise.
         self.send_gathered();
@@ -260,7 +260,7 @@ impl Handle {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether values are delivered.
+    /// Returns whether values are delivered.
     pub fn delivers(&self) -> bool {
         self.delivery().is_some()
     }
@@ -282,12 +282,12 @@ impl Handle {
         Ok(Turn { handle: self, hand: RefCell::new((self.hand(), None)) })
     }
 
-    /// Whether this thread is within a callback of this handle.
+    /// Returns whether this thread is within a callback of this handle.
     pub fn is_in_turn(&self) -> bool {
         self.dispatcher.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// What its source is.
+    /// Returns the status of its source.
     pub fn status(&self, wait: Duration) -> Result<String, Failed> {
         self.source.status(wait)
     }
@@ -342,7 +342,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Handle {
-    /// Says how far values were delivered; those of an earlier wish are nobody's.
+    /// Reports the position of delivery; values of an earlier wish are dropped.
     fn settle(&self, hand: &mut Hand) {
         let Some(slot) = hand.delivered.take() else {
             return;
@@ -392,8 +392,8 @@ impl Turn<'_> {
         if values { self.next_value() } else { Event::Nothing }
     }
 
-    /// What callbacks have submitted leaves when there is nothing more to gather, or has waited
-    /// long enough.
+    /// Sends values submitted by callbacks when there is nothing more to gather, or after the
+    /// longest wait.
     fn gather(&self) {
         if !self.handle.gathers.load(Ordering::Relaxed) {
             return;

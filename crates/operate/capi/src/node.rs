@@ -27,11 +27,11 @@ use crate::{
     },
 };
 
-/// How far a node is.
+/// State of a node.
 enum State {
     Starting,
     Up(Embedded),
-    /// It did not start, or was closed.
+    /// The start failed, or the node was closed.
     Down(Failed),
 }
 
@@ -40,7 +40,7 @@ pub struct Node {
     options: Arc<Options>,
     shared: Arc<Shared>,
     state: RwLock<State>,
-    /// Rings when the state changes, and for whoever reads values.
+    /// Rings when the state changes, and for readers of values.
     changed: Arc<Bell>,
     submits: Arc<Submits>,
     give_up: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Begins to start a node; `bell` rings for whoever reads values. It takes what is gathered in
+    /// Begins to start a node; `bell` rings for readers of values. It takes the values gathered in
     /// `submits`.
     pub fn start(
         options: Options,
@@ -123,7 +123,7 @@ impl Node {
         self.changed.ring();
     }
 
-    /// What this node was started with.
+    /// Returns the options of this node.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -210,7 +210,7 @@ impl Node {
         }
     }
 
-    /// Where programs attach.
+    /// Returns the address for attaching programs.
     pub fn attach_address(&self) -> Option<String> {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         server.as_ref().map(|server| server.address().to_string())
@@ -239,7 +239,7 @@ fn not_understood() -> Failed {
     Failed::new(Code::Refused, "the cluster does not know this command: another version?")
 }
 
-/// What the reply to a bundle says of its values.
+/// Decodes the reply to a bundle.
 fn ends(reply: &[u8]) -> Ends {
     match Reply::decode(reply) {
         Some(Reply::Bundled { slot, count, first, held }) => Ends {
@@ -251,7 +251,7 @@ fn ends(reply: &[u8]) -> Ends {
     }
 }
 
-/// What the reply to a trim says.
+/// Decodes the reply to a trim.
 fn outcome(reply: &[u8]) -> Outcome {
     match Reply::decode(reply) {
         Some(Reply::Trimmed { first }) => Ok(first),
@@ -324,7 +324,7 @@ impl Source for Arc<Node> {
     fn ready(&self, wait: Duration) -> Result<(), Failed> {
         let until = Instant::now() + wait;
         loop {
-            // It is not hushed: whoever polls the descriptor is to see the change, too.
+            // The bell stays readable: a program polling the descriptor must see the change, too.
             let seen = self.changed.rung();
             match self.with(|_| Ok(())) {
                 Err(failed) if failed.code == Code::Unavailable => {}

@@ -1,4 +1,4 @@
-//! What a handle is opened with: names and values, both text, as `quorate.h` lists them.
+//! Options of a handle: names and values, both text, as `quorate.h` lists them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,17 +25,17 @@ pub struct Options {
     pub node: Option<u32>,
     /// Nodes, and where each listens for its peers.
     pub cluster: BTreeMap<u32, String>,
-    /// Where to listen for peers, if not as the cluster says.
+    /// Listening address for peers, if it differs from the cluster's entry.
     pub peer: Option<String>,
-    /// What votes for the node while it can.
+    /// Device that votes for the node.
     pub device: Device,
     /// The interface of that.
     pub device_interface: Option<String>,
-    /// Everybody who reaches that interface may speak for members.
+    /// Trust every sender on that interface.
     pub device_trusted: bool,
     /// The node forgets what its folder holds.
     pub start_empty: bool,
-    /// Where a node listens for programs that attach.
+    /// Listening address for attaching programs.
     pub listen: Option<String>,
     /// Nodes to attach to.
     pub attach: Vec<String>,
@@ -45,11 +45,11 @@ pub struct Options {
     pub value_bytes_max: usize,
     /// Most bytes that may be held.
     pub held_bytes_max: u64,
-    /// What to do otherwise.
+    /// Behaviour when full.
     pub when_full: WhenFull,
-    /// How long a request may take.
+    /// Longest time of a request.
     pub request: Duration,
-    /// How long opening may wait until it serves; zero does not wait.
+    /// Longest wait for the node to serve while opening; zero does not wait.
     pub start_wait: Duration,
     /// A leader speaks at least this often.
     pub heartbeat_ms: Option<u64>,
@@ -210,7 +210,7 @@ impl Options {
         BUNDLE_BYTES.max(self.largest_value() + LENGTH_BYTES)
     }
 
-    /// What starts the node.
+    /// Returns the builder of the node.
     pub fn builder(&self) -> Result<Builder, Failed> {
         let missing =
             || Failed::new(Code::Invalid, "a node needs a folder").hint("set the option data");

@@ -1,16 +1,16 @@
-//! Where a handle's values come from and go to: a node in this process, or a node elsewhere.
+//! Source and destination of a handle's values: a node in this process, or a remote node.
 
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use crate::error::Failed;
 
-/// How a request ended: the slot that it is about, or why it was not done.
+/// Outcome of a request: its slot, or the reason why it was not done.
 pub type Outcome = Result<u64, Failed>;
 
 /// Hears how a request ended: once, on a thread of the library, which it must not keep waiting.
 pub type Done = Box<dyn FnOnce(Outcome) + Send>;
 
-/// Where somebody reads.
+/// Position of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cursor {
     /// At the oldest value that is held when there is one.
@@ -21,14 +21,14 @@ pub enum Cursor {
     End,
 }
 
-/// What is at a cursor.
+/// Result of reading at a cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// This value, in this slot.
     Value(u64, Arc<[u8]>),
     /// Nothing yet.
     Ahead,
-    /// It was forgotten; the first slot that is held.
+    /// Forgotten; the first slot that is held.
     Forgotten(u64),
     /// There will be nothing more.
     Ended(Failed),
@@ -40,10 +40,10 @@ pub type Values = VecDeque<(u64, Arc<[u8]>)>;
 /// A node, here or elsewhere. All calls return at once, but [`Source::status`] and
 /// [`Source::close`].
 pub trait Source: Send + Sync {
-    /// Values were gathered ([`crate::submits`]) and nobody was told yet.
+    /// Announces the first of newly gathered values ([`crate::submits`]).
     fn gathered(&self);
 
-    /// Somebody waits for an answer, and takes no events meanwhile.
+    /// Announces a caller that waits for an answer, and takes no events meanwhile.
     fn attend(&self) {}
 
     /// Forgets all slots below; `done` hears the first slot that is held.
@@ -80,7 +80,7 @@ pub trait Source: Send + Sync {
     /// Waits until it serves, or will not.
     fn ready(&self, wait: Duration) -> Result<(), Failed>;
 
-    /// What the node is, as JSON.
+    /// Returns the node's status, as JSON.
     fn status(&self, wait: Duration) -> Result<String, Failed>;
 
     /// Ends it; whatever was asked is answered first, with what is known.

@@ -1,8 +1,8 @@
-//! What a program submits: gathered where it does that, taken from there in bundles, and told of in
+//! Submitted values: gathered on the caller's thread, taken from there in bundles, and answered in
 //! bundles.
 //!
-//! A value costs one lock that is hardly ever contended, and no wake: whoever carries values is
-//! woken by the first of a bundle, and the program once for all that a bundle became.
+//! A value costs one lock that is hardly ever contended, and no wake-up: the carrier of values is
+//! woken by the first of a bundle, and the program once for the outcome of a whole bundle.
 
 use std::{
     collections::VecDeque,
@@ -20,18 +20,18 @@ use crate::{
     values::command::{LENGTH_BYTES, Values},
 };
 
-/// Requests that may be open, their completions included that nobody has taken.
+/// Most open requests, including completions that were not taken.
 pub const OPEN_MAX: usize = 4096;
 /// Bytes of values that may be open; one larger value may be open alone.
 pub const OPEN_BYTES_MAX: usize = 64 << 20;
 /// Bytes of a bundle, or it is one value.
 pub const BUNDLE_BYTES: usize = 128 << 10;
 
-/// Who hears how a request ended.
+/// Recipient of an outcome.
 pub enum Teller {
     /// The program, when it takes events.
     Event(Done),
-    /// Somebody who waits: at once, by the thread that knows.
+    /// A blocked caller: notified at once, by the thread that knows.
     Now(Done),
 }
 
@@ -46,7 +46,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// How many values it has.
+    /// Returns the number of values.
     pub fn count(&self) -> usize {
         self.tellers.len()
     }
@@ -56,15 +56,15 @@ impl Bundle {
     }
 }
 
-/// What became of a bundle: the first so many values are in slots from this one on, the others
-/// ended otherwise.
+/// Outcome of a bundle: the first `count` values are in slots from this one on, the others ended
+/// otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {
     /// The slot of the first value.
     pub slot: u64,
-    /// How many have one.
+    /// Number of values with a slot.
     pub count: usize,
-    /// Of the others.
+    /// Outcome of the others.
     pub otherwise: Option<Failed>,
 }
 
@@ -108,7 +108,7 @@ impl Iterator for Ended {
     }
 }
 
-/// What is open of a handle.
+/// Open requests of a handle.
 pub struct Submits {
     state: Mutex<State>,
     value_bytes_max: AtomicUsize,
@@ -118,7 +118,7 @@ pub struct Submits {
 struct State {
     open: usize,
     open_bytes: usize,
-    /// Bundles that nobody has taken; the last one grows.
+    /// Bundles that were not taken; the last one grows.
     gathered: VecDeque<Bundle>,
     completed: VecDeque<Ended>,
     /// Why nothing is taken at the moment.
@@ -173,12 +173,12 @@ impl Submits {
         self.value_bytes_max.load(Ordering::Relaxed)
     }
 
-    /// It is this one from now on.
+    /// Sets the largest value size.
     pub fn take_values_of(&self, bytes_max: usize) {
         self.value_bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Gathers a value. `true`: whoever takes bundles does not know that there is one.
+    /// Gathers a value. Returns true if the carrier has to be woken.
     pub fn push(&self, value: &[u8], teller: Teller) -> Result<bool, Failed> {
         let most = self.value_bytes_max();
         if value.len() > most {
@@ -209,7 +209,7 @@ impl Submits {
         let (mut for_program, mut at_once) = (Vec::with_capacity(bundle.count()), Vec::new());
         let waits = |teller: &Teller| matches!(teller, Teller::Now(_));
         if bundle.tellers.iter().any(waits) {
-            // Somebody waits among others: each gets what is its own.
+            // A blocked caller is among them: each gets its own outcome.
             for (number, teller) in bundle.tellers.into_iter().enumerate() {
                 let outcome = ends.of(number);
                 match teller {
@@ -240,7 +240,7 @@ impl Submits {
         self.state().open(0)
     }
 
-    /// Gives it back: the request was not taken, or whoever waited was told.
+    /// Frees a request that was not taken, or whose caller was notified.
     pub fn free(&self) {
         self.state().open -= 1;
     }
@@ -250,7 +250,7 @@ impl Submits {
         self.state().completed.push_back(one(done, outcome));
     }
 
-    /// What the program has not taken yet.
+    /// Takes the next completion for the program.
     pub fn next_ended(&self) -> Option<Ended> {
         let mut state = self.state();
         let ended = state.completed.pop_front()?;
@@ -258,7 +258,7 @@ impl Submits {
         Some(ended)
     }
 
-    /// Whether there is any of that.
+    /// Returns whether completions wait.
     pub fn has_ended(&self) -> bool {
         !self.state().completed.is_empty()
     }

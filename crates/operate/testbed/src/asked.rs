@@ -6,7 +6,7 @@ use quorate_replica::{
     status::Status,
 };
 
-/// What a front has asked for so far. A test ends requests itself, by the tags.
+/// Requests of a front. A test ends them itself, by their tags.
 #[derive(Debug, Default)]
 pub struct Asked {
     /// Commands, in the order in which they came.
@@ -17,7 +17,7 @@ pub struct Asked {
     pub early: Vec<(Tag, Vec<u8>)>,
     /// Requests that the front waits for no more.
     pub forgotten: Vec<Tag>,
-    /// Whether commands are refused.
+    /// Refuse commands.
     pub busy: bool,
     /// Its wall clock.
     pub wall_ms: u64,

@@ -16,7 +16,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Of this machine; on a single CPU all share it.
+    /// Divides this machine's CPUs; a single CPU is shared by all.
     pub fn divided() -> io::Result<Self> {
         let all = sched_getaffinity(None).map_err(refused)?;
         let (mut generator, mut nodes) = (CpuSet::new(), CpuSet::new());
@@ -33,7 +33,7 @@ impl Cpus {
         Ok(Self { all, generator, nodes })
     }
 
-    /// What this starts runs where nodes do.
+    /// Starts something on the CPUs of nodes.
     pub fn of_nodes<T, E: From<io::Error>>(
         &self,
         start: impl FnOnce() -> Result<T, E>,
@@ -41,7 +41,7 @@ impl Cpus {
         self.on(&self.nodes, start)
     }
 
-    /// What this starts runs where the generator does.
+    /// Starts something on the CPUs of the generator.
     pub fn of_generator<T, E: From<io::Error>>(
         &self,
         start: impl FnOnce() -> Result<T, E>,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Longer than a node lets a command wait.
 const WAIT: Duration = Duration::from_millis(2500);
 
-/// What a node answers to this, if it is a success.
+/// Sends a request to a node; returns the answer of a success.
 fn ask(address: &str, path: &str, body: &Value) -> io::Result<Value> {
     let answer = client::post(address, path, &body.to_string(), WAIT).map_err(io::Error::other)?;
     if answer.status != 200 {
@@ -26,14 +26,14 @@ pub fn put(address: &str, key: &str, value: &str) -> io::Result<()> {
     ask(address, "/v3/kv/put", &body).map(drop)
 }
 
-/// The same for a key that lives as long as a lease of these seconds, which nobody keeps alive.
+/// The same for a key with a lease of these seconds, which is not kept alive.
 pub fn put_for(address: &str, key: &str, value: &str, seconds: u32) -> io::Result<()> {
     let lease = ask(address, "/v3/lease/grant", &json!({ "TTL": seconds }))?;
     let body = json!({ "key": encoded(key), "value": encoded(value), "lease": lease["ID"] });
     ask(address, "/v3/kv/put", &body).map(drop)
 }
 
-/// What this node itself has of a key.
+/// Returns this node's own value of a key.
 pub fn value(address: &str, key: &str) -> io::Result<Option<String>> {
     let body = json!({ "key": encoded(key), "serializable": true });
     let answer = ask(address, "/v3/kv/range", &body)?;
@@ -44,7 +44,7 @@ pub fn value(address: &str, key: &str) -> io::Result<Option<String>> {
     String::from_utf8(bytes).map(Some).map_err(io::Error::other)
 }
 
-/// Whether a linearizable read is answered.
+/// Returns whether a linearizable read is answered.
 pub fn serves(address: &str) -> bool {
     ask(address, "/v3/kv/range", &json!({ "key": encoded("x") })).is_ok()
 }

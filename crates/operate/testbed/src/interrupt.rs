@@ -1,4 +1,4 @@
-//! What an interrupted task leaves behind: nothing.
+//! Cleans up after an interrupted task.
 
 use std::{
     fs, io,
@@ -17,7 +17,7 @@ use signal_hook::{
 /// Exit code of an interrupted command.
 const INTERRUPTED: i32 = 130;
 
-/// What there is to end and to remove of one cluster.
+/// Processes and folder of one cluster.
 #[derive(Debug)]
 struct Leftovers {
     pids: Vec<u32>,
@@ -26,20 +26,21 @@ struct Leftovers {
 
 static LEFTOVERS: Mutex<Vec<Leftovers>> = Mutex::new(Vec::new());
 
-/// What an interrupt ends and removes with this folder; replaces what was said of it before.
+/// Registers what an interrupt ends and removes with this folder, replacing an earlier
+/// registration.
 pub fn register(pids: Vec<u32>, folder: &Path) {
     let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     leftovers.retain(|one| one.folder != folder);
     leftovers.push(Leftovers { pids, folder: folder.to_owned() });
 }
 
-/// Its processes have ended, and the folder is gone or somebody else's.
+/// Forgets a folder whose processes have ended.
 pub fn forget(folder: &Path) {
     let mut leftovers = LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner);
     leftovers.retain(|one| one.folder != folder);
 }
 
-/// What an interrupt would clean up: while this is held, it waits.
+/// Delays the clean-up of an interrupt while the guard is held.
 pub fn hold() -> MutexGuard<'static, impl Sized> {
     LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,17 +1,16 @@
-//! What tests and measurements share: node processes, network namespaces, small clients, what
-//! processes use of the machine.
+//! Parts shared by tests and measurements: node processes, network namespaces, small clients,
+//! resource usage of processes.
 //!
 //! It knows the command line and the first line of `quorate start`, and nothing of how a node
-//! works. Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (what is left
-//! behind: nothing), [`namespace`], [`network`] and [`segment`] (machines of their own, cut and
-//! slow links), [`resp`] and [`etcd`] (clients that never repeat anything), [`trust`] (their
-//! certificate), [`trial`] (recording clients under faults), [`writers`] (whose writes are compared
-//! afterwards), [`queues`] (lists whose elements are taken once, in order), [`replace`] (newcomers
-//! take the places of old nodes), [`played`] (nodes of byte streams that are played in memory),
-//! [`stream_bytes`], [`stream_load`] and [`stream_history`] (clients of byte streams that note what
-//! they saw, and what is wrong with it), [`asked`] (a replica for fronts that are tested alone),
-//! [`page`] (the commands of a page for operators), [`wait`], [`run`], [`usage`], [`cpus`],
-//! [`machine`].
+//! works. Reading order: [`process`] (one node), [`nodes`] (a cluster), [`interrupt`] (clean-up),
+//! [`namespace`], [`network`] and [`segment`] (machines of their own, cut and slow links), [`resp`]
+//! and [`etcd`] (clients that never repeat anything), [`trust`] (their certificate), [`trial`]
+//! (recording clients under faults), [`writers`] (whose writes are compared afterwards), [`queues`]
+//! (lists whose elements are taken once, in order), [`replace`] (newcomers replace old nodes),
+//! [`played`] (simulated nodes of byte streams), [`stream_bytes`], [`stream_load`] and
+//! [`stream_history`] (clients of byte streams that record what they saw, and a judge of it),
+//! [`asked`] (a replica for fronts that are tested alone), [`page`] (the commands of a page for
+//! operators), [`wait`], [`run`], [`usage`], [`cpus`], [`machine`].
 #![deny(unsafe_code)] // One exception: `relay::device` says why.
 
 pub mod asked;

@@ -1,4 +1,4 @@
-//! What figures name of the machine that they come from, and the day.
+//! The machine and the day that figures name.
 
 use std::fs;
 

@@ -28,7 +28,7 @@ pub fn missing(trial: &str) -> Option<io::Error> {
     read(unshare().args(["sh", "-c", &trial])).err()
 }
 
-/// What a command in a network and a mount namespace of its own begins with: a program follows.
+/// Returns the start of a command in a network and a mount namespace of its own: a program follows.
 /// Without root it pretends to be root, where that is allowed.
 pub fn unshare() -> Command {
     let mut command = Command::new("unshare");
@@ -39,7 +39,7 @@ pub fn unshare() -> Command {
     command
 }
 
-/// Whether this process was started by [`enter`] with this variable.
+/// Returns whether this process was started by [`enter`] with this variable.
 pub fn is_inside(variable: &str) -> bool {
     env::var_os(variable).is_some()
 }
@@ -61,8 +61,8 @@ pub fn prepare() -> io::Result<()> {
     ip("link set lo up")
 }
 
-/// A place for pins of programs in the kernel that nobody outside sees, and that is gone with this
-/// process's namespaces. Where no such place can be made there are no such programs.
+/// Mounts a place for pins of kernel programs that is invisible outside, and disappears with this
+/// process's namespaces. Fails where there cannot be such programs.
 pub fn pins() -> io::Result<()> {
     const PLACE: &str = "/sys/fs/bpf";
     if Path::new(PLACE).is_dir() {
@@ -84,7 +84,7 @@ pub(crate) fn join(switch: &str, interface: &str) -> io::Result<()> {
     ip(&format!("link set {interface} up"))
 }
 
-/// What a command of a node's namespace begins with: words follow.
+/// Returns the start of a command in a node's namespace: words follow.
 pub fn inside(node: u32) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/n{node}"));

@@ -1,11 +1,11 @@
-//! One network namespace per node, all links of which can be cut in either direction.
+//! One network namespace per node; each link can be cut in either direction.
 //!
 //! The whole task runs in a network and a mount namespace of its own. They, and everything in them,
-//! are gone with its last process, however it ends: nothing outside is ever touched.
+//! disappear with its last process, however it ends: nothing outside is ever touched.
 //!
-//! Frames are lost by an address that nobody has: each node knows the others' hardware addresses
-//! from a table, and a wrong entry makes what it sends to one of them vanish, silently, as on a
-//! real network. This needs nothing of the kernel but `veth` and `bridge`.
+//! Frames are lost by an address without an owner: each node knows the others' hardware addresses
+//! from a table, and a wrong entry makes its frames to one of them vanish, silently, as on a real
+//! network. This needs nothing of the kernel but `veth` and `bridge`.
 
 use std::{
     io::{self, Write as _},
@@ -40,7 +40,7 @@ pub fn missing() -> Option<String> {
     Some(format!("network namespaces cannot be made here: {why}"))
 }
 
-/// Whether this process runs in namespaces of its own.
+/// Returns whether this process runs in namespaces of its own.
 pub fn is_inside() -> bool {
     namespace::is_inside(INSIDE)
 }
@@ -68,7 +68,7 @@ impl Network {
         Ok(network)
     }
 
-    /// What the first of each pair sends to the second is lost from now on.
+    /// Drops all frames from the first to the second of each pair from now on.
     pub fn cut(&self, pairs: &[(u32, u32)]) -> io::Result<()> {
         self.send(|from, to| pairs.contains(&(from, to)).then(|| NOBODY.to_owned()))
     }
@@ -102,7 +102,7 @@ impl Network {
         namespace::join("br0", interface)
     }
 
-    /// Where one node's frames for another go from now on; unchanged for `None`.
+    /// Sets the destination of each node's frames to each other; `None` leaves it.
     fn send(&self, place: impl Fn(u32, u32) -> Option<String>) -> io::Result<()> {
         for from in 1..=self.nodes {
             let line = |to| {
@@ -118,14 +118,14 @@ impl Network {
         Ok(())
     }
 
-    /// Where a node listens in its namespace.
+    /// Returns the addresses of a node in its namespace.
     pub fn places(node: u32) -> Places {
         let [client, peer, admin, stream] = PORTS;
         let at = |port| format!("{}:{port}", address(node));
         Places { client: at(client), peer: at(peer), admin: at(admin), stream: at(stream) }
     }
 
-    /// How the first nodes are started as one cluster, each in its namespace.
+    /// Returns the specs of the first nodes as one cluster, each in its namespace.
     pub fn specs(
         &self,
         program: &Path,

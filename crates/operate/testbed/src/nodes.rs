@@ -27,7 +27,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const SLOW: Duration = Duration::from_secs(4);
 /// One question to an operator's address; a paused node does not answer.
 pub(crate) const QUESTION: Duration = Duration::from_millis(300);
-/// Whether a node is ready takes a read that is tried.
+/// Longest wait for the readiness probe, which tries a read.
 const READY_QUESTION: Duration = Duration::from_secs(5);
 
 /// Nodes and their folder.
@@ -36,7 +36,7 @@ pub struct Nodes {
     nodes: Vec<NodeProcess>,
     /// Ids of those that have left the cluster for good; the others belong to it.
     left: BTreeSet<u32>,
-    /// `None` once it is somebody else's.
+    /// `None` once another owns it.
     folder: Option<tempfile::TempDir>,
 }
 
@@ -93,7 +93,7 @@ impl Nodes {
         u32::try_from(self.nodes.len()).map_err(io::Error::other)
     }
 
-    /// What an interrupt has to end and to remove.
+    /// Registers the clean-up of an interrupt.
     fn register(&mut self) {
         let running = self.nodes.iter_mut().filter_map(|node| {
             let ended = node.child.try_wait().is_ok_and(|status| status.is_some());
@@ -121,7 +121,7 @@ impl Nodes {
         node.ok_or_else(|| io::Error::other(format!("there is no node {id}")))
     }
 
-    /// Those that belong to the cluster, in the order of ids.
+    /// Returns the members of the cluster, in the order of ids.
     fn members(&self) -> impl Iterator<Item = (u32, &NodeProcess)> {
         let all = (1..).zip(&self.nodes);
         all.filter(|(id, _)| !self.left.contains(id))
@@ -137,37 +137,37 @@ impl Nodes {
         self.members().map(|(_, node)| node.id()).collect()
     }
 
-    /// It is no member any more, and not running: nobody waits for it from here on.
+    /// Notes that a node is no member any more, and not running: it is not waited for.
     pub fn leave(&mut self, id: u32) {
         self.left.insert(id);
     }
 
-    /// What a node logged so far.
+    /// Returns a node's log.
     pub fn log(&self, id: u32) -> String {
         let node = self.nodes.get(place(id));
         let read = node.map(|node| fs::read_to_string(&node.spec.stderr));
         read.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Where operators ask, per node.
+    /// Returns the admin addresses, per node.
     pub fn admin_addresses(&self) -> Vec<String> {
         let admin = |(_, node): (u32, &NodeProcess)| node.ready.admin.clone();
         self.members().map(admin).collect()
     }
 
-    /// Where clients connect, per node.
+    /// Returns the client addresses, per node.
     pub fn client_addresses(&self) -> Vec<String> {
         let client = |(_, node): (u32, &NodeProcess)| node.ready.client.clone();
         self.members().map(client).collect()
     }
 
-    /// Where clients of byte streams connect, per node.
+    /// Returns the stream addresses, per node.
     pub fn stream_addresses(&self) -> Vec<String> {
         let stream = |(_, node): (u32, &NodeProcess)| node.ready.stream.clone();
         self.members().map(stream).collect()
     }
 
-    /// Where clients connect, for programs that want ports of loopback.
+    /// Returns the client ports, for programs that want ports of loopback.
     pub fn client_ports(&self) -> Vec<u16> {
         let port = |(_, node): (u32, &NodeProcess)| {
             let (_, port) = node.ready.client.rsplit_once(':')?;
@@ -243,7 +243,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Nobody ended unasked.
+    /// Fails if a node ended unasked.
     pub fn check_alive(&mut self) -> io::Result<()> {
         for id in self.ids() {
             let node = self.node(id)?;
@@ -287,7 +287,7 @@ impl Nodes {
         self.check_alive()
     }
 
-    /// Whether they were started with `--service etcd`.
+    /// Returns whether they were started with `--service etcd`.
     pub fn speak_etcd(&self) -> bool {
         let flag = |node: &NodeProcess| node.spec.flag("--service") == Some("etcd");
         self.nodes.first().is_some_and(flag)
@@ -310,13 +310,13 @@ impl Nodes {
             .map_err(|error| self.explained(&error))
     }
 
-    /// What a node says of itself, if it answers.
+    /// Returns a node's status, if it answers.
     pub fn view(&self, id: u32) -> Option<NodeView> {
         let node = self.nodes.get(place(id))?;
         view(&node.ready.admin)
     }
 
-    /// What a node says of its tuner; null if it does not answer.
+    /// Returns a node's tuner status; null if it does not answer.
     pub fn tuning(&self, id: u32) -> Value {
         let answer = || {
             let node = self.nodes.get(place(id))?;
@@ -379,7 +379,7 @@ impl Nodes {
         io::Error::new(error.kind(), format!("{error}\n{}", self.views()))
     }
 
-    /// Who leads, how far everybody is, and who reaches whom, a line for each node.
+    /// Returns a line for each node with leader, progress and reachable peers.
     fn in_brief(&self) -> String {
         let brief = |(id, node): (u32, &NodeProcess)| {
             let Some(view) = view(&node.ready.admin) else {
@@ -400,7 +400,7 @@ impl Nodes {
         self.members().map(brief).collect::<Vec<_>>().join("\n")
     }
 
-    /// What the nodes say about themselves, for a message.
+    /// Returns the nodes' status documents, for a message.
     fn views(&self) -> String {
         let say = |at: &String| answer(at, "/status", QUESTION);
         let views = self.admin_addresses();
@@ -408,7 +408,7 @@ impl Nodes {
         views.collect::<Vec<_>>().join("\n")
     }
 
-    /// Where their data are; it goes with them.
+    /// Returns the folder of their data; removed with this value.
     pub fn folder(&self) -> &Path {
         self.folder.as_ref().map_or(Path::new("."), tempfile::TempDir::path)
     }
@@ -421,8 +421,8 @@ impl Nodes {
         Some(folder.keep())
     }
 
-    /// Ends the nodes; their logs and data go where somebody can look at them, and stay where they
-    /// are if that is another file system. Says where that is.
+    /// Ends the nodes and moves their logs and data to `place` for inspection, or leaves them if
+    /// that is another file system. Returns their folder.
     pub fn keep_for_inspection(mut self, place: &Path) -> PathBuf {
         self.end();
         let Some(folder) = self.folder.take() else {
@@ -485,7 +485,7 @@ pub fn answer(address: &str, path: &str, wait: Duration) -> Option<String> {
     (response.status == 200).then_some(response.body)
 }
 
-/// What a node counts, in the text format of Prometheus.
+/// Returns a node's metrics, in the text format of Prometheus.
 pub fn metrics(address: &str) -> Option<String> {
     answer(address, "/metrics", QUESTION)
 }

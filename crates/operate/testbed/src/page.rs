@@ -1,6 +1,6 @@
-//! What a reader of a page for operators is told to type: the lines of its `sh` blocks, in order.
+//! Commands of a page for operators: the lines of its `sh` blocks, in order.
 //!
-//! Comments that begin with `<!-- test` have further lines, which only tests do.
+//! Comments that begin with `<!-- test` have further lines, which only tests run.
 
 /// One line to do; those that end in a backslash are joined with the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,12 +9,12 @@ pub struct Step {
     pub line: usize,
     /// The heading above it; empty at the top of the page.
     pub heading: String,
-    /// What is to be done.
+    /// The line.
     pub text: String,
 }
 
-/// What a shell does for the text of a step: `run` is for tests, and who only looks presses `q` at
-/// once.
+/// Returns the shell's version of a step: `run` is for tests, and an interactive screen is left by
+/// `q` at once.
 #[must_use]
 pub fn typed(text: &str) -> String {
     match text.strip_prefix("run ") {

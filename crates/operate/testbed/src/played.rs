@@ -19,14 +19,14 @@ use std::{
 use quorate_core::dice::Dice;
 use quorate_wire::streams::{Code, How, Keep};
 
-/// What happens to one connection.
+/// Fate of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
     None,
-    /// It is cut behind so many bytes from the client, wherever in a frame that is.
+    /// Cut after this many bytes from the client, wherever in a frame that is.
     CutIn(usize),
-    /// It is cut in place of the frame of this number to the client: 0 is the welcome.
+    /// Cut in place of the frame of this number to the client: 0 is the welcome.
     CutOut(usize),
     /// The node stays silent from the frame of this number on, and the connection stands.
     Mute(usize),
@@ -62,7 +62,7 @@ struct Shared {
 #[derive(Debug)]
 struct World {
     streams: BTreeMap<String, Stream>,
-    /// Of streams, pieces and connections.
+    /// Last id of streams, pieces and connections.
     last_id: u64,
     dice: Dice,
     /// For the next connections.
@@ -70,7 +70,7 @@ struct World {
     /// Nothing from here on is decided.
     held: u64,
     leader: Option<usize>,
-    /// Where the nodes listen.
+    /// Addresses of the nodes.
     addresses: Vec<String>,
     /// Pieces that were ended by others than their writers' connections, and where.
     ended: BTreeMap<u64, u64>,
@@ -78,7 +78,7 @@ struct World {
     down: Vec<bool>,
     /// Connections: to which node.
     met: Vec<usize>,
-    /// Those that stand: number, node, and a hold on the socket.
+    /// Live connections: number, node, and a hold on the socket.
     live: BTreeMap<u64, (usize, TcpStream)>,
 }
 
@@ -95,7 +95,7 @@ struct Stream {
     keep: Keep,
 }
 
-/// What one connection writes.
+/// Writes of one connection.
 #[derive(Debug)]
 struct Piece {
     id: u64,
@@ -138,17 +138,17 @@ impl Played {
         Ok(Self { shared, addresses })
     }
 
-    /// Where the nodes listen.
+    /// Returns the addresses of the nodes.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// What happens to the next connections, each in its turn; those after them are sound.
+    /// Sets the fates of the next connections, in order; later ones are sound.
     pub fn play(&self, faults: &[Fault]) {
         self.shared.lock().faults.extend(faults);
     }
 
-    /// What was to happen to connections that did not come does not happen.
+    /// Drops fates that have not been used.
     pub fn sound(&self) {
         self.shared.lock().faults.clear();
     }
@@ -185,7 +185,7 @@ impl Played {
         stream.decide_at_end = true;
     }
 
-    /// A stream that is there from the start, and that nobody writes to.
+    /// Adds a stream without a writer.
     pub fn put(&self, name: &str, bytes: &[u8], finished: bool) {
         let mut world = self.shared.lock();
         let id = world.id();
@@ -203,7 +203,7 @@ impl Played {
         world.streams.insert(name.to_owned(), stream);
     }
 
-    /// Appends to a stream that nobody writes to, or closes it for good.
+    /// Appends to a stream without a writer, or closes it permanently.
     pub fn append(&self, name: &str, bytes: &[u8], finish: bool) {
         let mut world = self.shared.lock();
         let stream = world.streams.get_mut(name).expect("a stream of a test");
@@ -220,7 +220,7 @@ impl Played {
         stream.start = before;
     }
 
-    /// What was decided of a stream, from its first byte on, and whether it is closed for good.
+    /// Returns the decided bytes of a stream, and whether it is permanently closed.
     pub fn stream(&self, name: &str) -> Option<(Vec<u8>, bool)> {
         let world = self.shared.lock();
         let stream = world.streams.get(name)?;
@@ -328,7 +328,7 @@ impl World {
         Ok((id, stream.bytes.len() as u64))
     }
 
-    /// Whoever writes to a stream has given up: some of what was offered is decided still.
+    /// Ends the piece of a writer that has given up: some offered bytes are still decided.
     fn end_piece(&mut self, name: &str) {
         let Some(stream) = self.streams.get_mut(name) else {
             return;

@@ -30,10 +30,10 @@ const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 22_000;
 /// Lines of a log that a message shows.
 const LAST_LINES: usize = 5;
-/// How long a node may take until it listens.
+/// Longest wait for a node to listen.
 const READY_WAIT: Duration = Duration::from_secs(30);
 
-/// How a node is started.
+/// Command line of a node.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// The `quorate` binary.
@@ -44,26 +44,23 @@ pub struct Spec {
     pub flags: Vec<String>,
     /// Environment variables of its own.
     pub variables: Vec<(String, String)>,
-    /// Where its log lines go.
+    /// File for its log lines.
     pub stderr: PathBuf,
     /// It dies with the thread that started it.
     pub tied: bool,
 }
 
-/// Where a node listens, as its first line says.
+/// Addresses of a node, from its first line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
     /// Its id.
     pub node: u32,
-    /// Where clients connect.
     pub client: String,
-    /// Where peers connect.
     pub peer: String,
-    /// Where operators connect.
     pub admin: String,
-    /// Where clients of byte streams connect; empty if they cannot.
+    /// Empty if it serves no byte streams.
     pub stream: String,
-    /// Where each connection is a stream; empty if there is no such place.
+    /// Address where each connection is a stream; empty if there is none.
     pub stream_raw: String,
 }
 
@@ -72,9 +69,8 @@ pub struct Ready {
 pub struct NodeProcess {
     /// The process.
     pub child: Child,
-    /// How it was started.
     pub spec: Spec,
-    /// Where it listens; empty before [`Self::wait_ready`].
+    /// Its addresses; empty before [`Self::wait_ready`].
     pub ready: Ready,
     kept: bool,
 }
@@ -186,12 +182,12 @@ impl NodeProcess {
         self.wait_ready()
     }
 
-    /// Whether it goes on when this process ends.
+    /// Returns whether it outlives this process.
     pub const fn is_kept(&self) -> bool {
         self.kept
     }
 
-    /// It goes on when this process ends.
+    /// Lets it outlive this process.
     pub fn keep(&mut self) {
         self.kept = true;
     }
@@ -239,10 +235,10 @@ fn parse_ready(line: &str) -> Option<Ready> {
     })
 }
 
-/// A port that nobody listens on, and that the kernel gives to no outgoing connection: those come
-/// from 32768 up, and one of them would be in the way of a node that comes back to its port.
+/// Returns a free port below 32768, so that the kernel gives it to no outgoing connection, which
+/// would block a node that returns to its port.
 pub fn free_port() -> io::Result<u16> {
-    /// Where the search begins differs between processes that search at the same time.
+    /// Start of the search; differs between processes that search at the same time.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(7919);
     for _ in 0..PORTS {
@@ -256,7 +252,7 @@ pub fn free_port() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no free port on 127.0.0.1"))
 }
 
-/// Where one node listens, as it is told.
+/// Addresses of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     /// For clients.
@@ -278,7 +274,7 @@ impl Places {
 }
 
 impl Spec {
-    /// What it is told with this flag.
+    /// Returns the value of a flag.
     pub fn flag(&self, name: &str) -> Option<&str> {
         let mut flags = self.flags.iter().skip_while(|flag| *flag != name);
         flags.nth(1).map(String::as_str)
@@ -292,9 +288,9 @@ impl Spec {
         }
     }
 
-    /// How the members of a cluster are started, node 1 first; each has its data and its log in the
-    /// folder. `flags` are for all of them. They die with the caller unless [`Self::tied`] is
-    /// unset.
+    /// Returns the specs of the members of a cluster, node 1 first; each has its data and its log
+    /// in the folder. `flags` are for all of them. They die with the caller unless [`Self::tied`]
+    /// is unset.
     pub fn members(
         program: &Path,
         folder: &Path,
@@ -335,15 +331,16 @@ impl Spec {
     }
 }
 
-/// What a node is told that listens beyond loopback: here nobody else is there.
+/// Returns the flag for a node that listens beyond loopback: no stranger is there in these
+/// networks.
 pub(crate) fn trusting(peer: &str, flags: &[&str]) -> Option<&'static str> {
     let alone = peer.starts_with("127.") || peer.starts_with("[::1]");
     let proves = flags.iter().any(|flag| flag.starts_with("--tls"));
     (!alone && !proves).then_some("--insecure")
 }
 
-/// How the nodes of a cluster on loopback are started: node 1 first. `flags` are for all of them.
-/// Addresses are fixed, so that a node comes back where it was.
+/// Returns the specs of a cluster on loopback, node 1 first. `flags` are for all of them. Addresses
+/// are fixed, so that a node comes back where it was.
 pub fn cluster(program: &Path, folder: &Path, nodes: u32, flags: &[&str]) -> io::Result<Vec<Spec>> {
     // All are chosen before one is used: two equal ones are impossible only while none is taken.
     let places: Vec<Places> = (0..nodes).map(|_| Places::free()).collect::<io::Result<_>>()?;

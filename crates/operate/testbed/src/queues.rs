@@ -32,10 +32,11 @@ pub const QUEUES: [[&str; 2]; 2] = [["queue", "queue"], ["queue:new", "queue:mov
 const RETRY: Duration = Duration::from_millis(20);
 /// Longest pause of a client between two commands, microseconds.
 const THINKING_US: u64 = 4000;
-/// How long clients wait, in seconds: less than the silence after which a connection is given up.
+/// Time-outs of waiting clients, in seconds: less than the silence after which a connection is
+/// given up.
 const WAITS: [&str; 3] = ["0.05", "0.4", "1"];
 
-/// What a client does.
+/// Role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Push,
@@ -45,8 +46,7 @@ enum Work {
     Take(usize),
 }
 
-/// Of each node's clients. Those that wait are many more than those that push: most of the time
-/// they do wait.
+/// Roles of each node's clients. There are many more takers than pushers, so takers mostly wait.
 const WORKS: [Work; 6] =
     [Work::Push, Work::Take(0), Work::Take(0), Work::Move, Work::Take(1), Work::Take(1)];
 
@@ -137,7 +137,7 @@ impl Load {
         Ok(all)
     }
 
-    /// What is in each queue at one moment, the oldest first.
+    /// Returns the contents of each queue at one moment, the oldest first.
     fn left(&self) -> io::Result<Vec<Vec<String>>> {
         let address = self.shared.addresses.first().map_or("", String::as_str);
         let mut link = Link::connect(address)?;
@@ -199,10 +199,10 @@ struct Client {
     shared: Arc<Shared>,
 }
 
-/// What came of a command.
+/// Outcome of a command.
 enum Outcome {
     Done(Reply),
-    /// It was certainly not executed.
+    /// Certainly not executed.
     Refused,
     Unknown,
 }
@@ -273,7 +273,7 @@ impl Client {
         let [from, to] = QUEUES[1];
         let wait = self.dice.pick(&WAITS);
         match self.ask(&["BLMOVE", from, to, "RIGHT", "LEFT", wait]) {
-            // Whoever moved it, it is in one of both lists.
+            // Whichever client moved it, it is in one of both lists.
             Outcome::Done(Reply::Bulk(_) | Reply::Nothing)
             | Outcome::Refused
             | Outcome::Unknown => {}

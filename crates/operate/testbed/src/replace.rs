@@ -1,7 +1,7 @@
-//! Replacing the nodes of a cluster as an operator does it: a newcomer joins, takes the place of an
-//! old node, and the old one is switched off.
+//! Replaces the nodes of a cluster as an operator does: a newcomer joins, takes the place of an old
+//! node, and the old one is switched off.
 //!
-//! [`kill`] kills somebody half way.
+//! [`kill`] kills a node half way.
 
 pub mod kill;
 
@@ -20,17 +20,17 @@ use crate::{
     wait,
 };
 
-/// What a newcomer says when it has what the others have.
+/// Log line of a newcomer that is caught up.
 const LEVEL: &str = "is caught up: it learns";
 
-/// What has been done.
+/// A completed step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A newcomer runs, with this id.
     Joined(u32),
-    /// It has what the others have.
+    /// The newcomer is caught up.
     Level(u32),
-    /// It has the place of the old one.
+    /// The newcomer has replaced the old node.
     Replaced(Replaced),
     /// The old one has ended.
     Off(u32),
@@ -39,9 +39,9 @@ pub enum Step {
 /// An old node and its successor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// Who left.
+    /// The replaced node.
     pub old: u32,
-    /// Who came.
+    /// The newcomer.
     pub new: u32,
     /// Eras that it took.
     pub eras: usize,
@@ -60,8 +60,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// How nodes are started that join later, by way of whoever belongs to the cluster then. Their own
-/// addresses are chosen here, so that clients can know them before.
+/// Returns the specs of nodes that join later by way of any member. Their addresses are chosen
+/// here, so that clients can know them before.
 pub fn newcomers(
     nodes: &Nodes,
     program: &Path,
@@ -105,7 +105,7 @@ pub fn newcomer(
     }
 }
 
-/// They join as learners, one after the other, and are level when this returns.
+/// Joins newcomers as learners, one after the other, and waits until they are caught up.
 pub fn learners(nodes: &mut Nodes, newcomers: Vec<Spec>) -> io::Result<()> {
     for spec in newcomers {
         let new = join(nodes, spec)?;
@@ -116,7 +116,7 @@ pub fn learners(nodes: &mut Nodes, newcomers: Vec<Spec>) -> io::Result<()> {
     Ok(())
 }
 
-/// Where clients of a cluster connect, now and after these have come.
+/// Returns the client addresses of a cluster, with those of newcomers.
 pub fn client_addresses(nodes: &Nodes, newcomers: &[Spec]) -> Vec<String> {
     let later = newcomers.iter().filter_map(|spec| spec.flag("--client"));
     let mut addresses = nodes.client_addresses();
@@ -164,14 +164,14 @@ pub fn one(
     Ok(())
 }
 
-/// It begins to join, and is to get this id, the next one.
+/// Starts a newcomer, which is to get the next id; returns the id.
 fn join(nodes: &mut Nodes, mut spec: Spec) -> io::Result<u32> {
     let admins = admins(nodes);
     spec.flags.extend(["--join".to_owned(), admins]);
     nodes.spawn(spec)
 }
 
-/// The id that it took is the next one: nobody ever takes two.
+/// Checks that a newcomer took the next id: no id is used twice.
 fn check_id(nodes: &mut Nodes, new: u32) -> io::Result<()> {
     match nodes.node(new)?.ready.node {
         id if id == new => Ok(()),
@@ -204,7 +204,7 @@ fn command(nodes: &Nodes, program: &Path, old: u32, new: u32) -> Command {
     command
 }
 
-/// Where operators ask, of all nodes that listen.
+/// Returns the admin addresses of all listening nodes.
 fn admins(nodes: &Nodes) -> String {
     let mut admins = nodes.admin_addresses();
     admins.retain(|admin| !admin.is_empty());
@@ -217,10 +217,10 @@ fn admins(nodes: &Nodes) -> String {
 struct Ended {
     #[serde(default)]
     result: String,
-    /// What it was to do.
+    /// Planned steps.
     #[serde(default)]
     steps: Vec<serde_json::Value>,
-    /// What came into force meanwhile.
+    /// Eras that came into force meanwhile.
     #[serde(default)]
     eras: Vec<serde_json::Value>,
     #[serde(default)]
@@ -237,7 +237,8 @@ impl Ended {
         })
     }
 
-    /// It was reached, now or before, and the old node may be switched off. Says in how many eras.
+    /// Returns the number of eras if the plan was reached, now or before, and the old node may be
+    /// switched off.
     fn reached(&self) -> io::Result<usize> {
         let done = matches!(self.result.as_str(), "reached" | "nothing_to_do");
         match done && self.settled == Some(true) {
@@ -247,7 +248,7 @@ impl Ended {
     }
 }
 
-/// Who belongs to the cluster, as the node with this operators' address knows it.
+/// Returns the members known to the node with this admin address.
 fn members(admin: &str) -> Option<MembersView> {
     client::get(admin, "/members", QUESTION).ok()?.json().ok()
 }

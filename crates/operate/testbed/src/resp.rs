@@ -17,7 +17,7 @@ const SILENCE: Duration = Duration::from_millis(2500);
 /// The largest reply of the commands that are sent here.
 const REPLY_BYTES_MAX: usize = 16 << 20;
 
-/// What a node answered.
+/// A node's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// `+OK` and the like.
@@ -136,7 +136,7 @@ impl Link {
     }
 }
 
-/// Whether a server of this protocol answers there.
+/// Returns whether a server of this protocol answers there.
 pub fn answers(address: &str) -> bool {
     let ask = || Link::connect(address)?.ask(&["PING"]);
     ask().is_ok_and(|reply| reply == Reply::Simple("PONG".to_owned()))

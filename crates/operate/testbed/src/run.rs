@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What a program prints; an error has its line, its status and all that it said.
+/// Returns a program's output; an error has its line, its status and all output.
 pub fn read(command: &mut Command) -> io::Result<String> {
     let line = format!("{command:?}");
     let output = command
@@ -21,7 +21,7 @@ pub fn read(command: &mut Command) -> io::Result<String> {
     Err(io::Error::other(why))
 }
 
-/// Whether there is a program of this name.
+/// Returns whether there is a program of this name.
 pub fn has(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())

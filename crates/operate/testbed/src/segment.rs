@@ -10,7 +10,7 @@ use crate::{
 
 const SWITCH: &str = "switch";
 const MEGABIT: u64 = 1_000_000;
-/// What waits for a link.
+/// Bytes that may wait for a link.
 const QUEUE_BYTES: u64 = 4 << 20;
 /// The device of a node by which it reaches its peers.
 pub const PEERS: &str = "peers";
@@ -42,18 +42,18 @@ impl Lan {
         }
     }
 
-    /// Of each link, in both directions.
+    /// Returns the speed of each link, in both directions.
     pub const fn megabits(&self) -> u64 {
         self.megabits
     }
 
-    /// So many percent of it.
+    /// Returns the link at this percentage of its speed.
     fn share(self, percent: u64) -> Self {
         let megabits = (self.megabits * percent / 100).max(1);
         Self { megabits }
     }
 
-    /// What `tc` is told of a link: bytes that may leave at once, and those that wait.
+    /// Returns `tc`'s parameters of a link: bytes that may leave at once, and those that wait.
     fn bucket(&self) -> String {
         self.bucket_of(QUEUE_BYTES)
     }
@@ -77,8 +77,8 @@ impl fmt::Display for Lan {
     }
 }
 
-/// Gives each of the namespaces 1, 2, 3 … a link to a switch that passes groups to everybody, and
-/// the address that it is to have there.
+/// Connects each of the namespaces 1, 2, 3 … to a switch that floods groups, with the given
+/// address.
 pub fn lay(lan: Lan, nodes: u32, address: impl Fn(u32) -> Ipv4Addr) -> io::Result<()> {
     ip(&format!("link add {SWITCH} type bridge mcast_snooping 0"))?;
     ip(&format!("link set {SWITCH} up"))?;
@@ -102,21 +102,20 @@ pub fn join(interface: &str) -> io::Result<()> {
     namespace::join(SWITCH, interface)
 }
 
-/// What is left of a node's link, both ways, in percent of its speed; 100 is all of it.
+/// Limits a node's link, both ways, to this percentage of its speed; 100 is all of it.
 pub fn narrow(lan: Lan, node: u32, percent: u64) -> io::Result<()> {
     let tbf = format!("root tbf {}", lan.share(percent).bucket());
     tc(&format!("qdisc change dev p{node} {tbf}"))?;
     tc(&format!("-n n{node} qdisc change dev {PEERS} {tbf}"))
 }
 
-/// Whether the switch passes groups to a node, as one that watches who joined them; at first to
-/// all.
+/// Sets whether the switch passes groups to a node, as one with snooping; at first to all.
 pub fn pass_groups(node: u32, passes: bool) -> io::Result<()> {
     let state = if passes { "on" } else { "off" };
     ip(&format!("link set dev p{node} type bridge_slave mcast_flood {state}"))
 }
 
-/// How many bytes the switch keeps for a node whose link is full; more are dropped.
+/// Sets the bytes that the switch queues for a node whose link is full; more are dropped.
 pub fn hold(lan: Lan, node: u32, queue_bytes: u64) -> io::Result<()> {
     let tbf = lan.bucket_of(queue_bytes);
     tc(&format!("qdisc change dev p{node} root tbf {tbf}"))

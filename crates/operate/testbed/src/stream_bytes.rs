@@ -1,5 +1,5 @@
-//! What writers of byte streams write in a test: every byte follows from its writer and its
-//! position, and where bytes turn up, they say whose they are and where they belong.
+//! Bytes of test streams: every byte follows from its writer and its position, so that bytes reveal
+//! their writer and their place wherever they turn up.
 
 use quorate_core::dice::mix;
 
@@ -47,8 +47,8 @@ pub fn first_other(writer: u16, position: u64, bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Whose these bytes are, and where the first of them belongs, if they are anybody's and enough to
-/// tell.
+/// Returns the writer of these bytes and the position of the first, if they are enough to
+/// recognise.
 pub fn origin(bytes: &[u8]) -> Option<(u16, u64)> {
     let word = WORD as usize;
     (0..word).find_map(|lead| {

@@ -1,9 +1,8 @@
-//! What clients of one byte stream sent, were told and read, in the order in which it happened; and
-//! what no such order allows.
+//! History of the clients of one byte stream, in order, and a judge of it.
 //!
-//! Writers write what [`crate::stream_bytes`] gives them, so what is read says whose it is and
-//! where it belongs. A note is taken *before* what may take effect (bytes that are written, a
-//! question of a reader) and *behind* what is heard: then an order of notes that breaks a rule is
+//! Writers write the bytes of [`crate::stream_bytes`], so read bytes reveal their writer and their
+//! place. A note is taken *before* an action that may take effect (bytes that are written, a
+//! question of a reader) and *after* a notification: then an order of notes that breaks a rule is
 //! one that no cluster may show.
 
 use std::{collections::BTreeMap, fmt};
@@ -17,28 +16,28 @@ pub enum Note {
     Opened {
         /// Who.
         writer: u16,
-        /// Of its first byte.
+        /// Position of its first byte.
         position: u64,
     },
-    /// It is about to write so many bytes more.
+    /// A writer is about to write more bytes.
     Sends {
         /// Who.
         writer: u16,
-        /// How many.
+        /// Number of bytes.
         count: u64,
     },
-    /// It was told that all bytes below are durable.
+    /// A writer was notified that all bytes below are durable.
     Durable {
         /// Who.
         writer: u16,
-        /// Behind the last of them.
+        /// End of the durable bytes.
         position: u64,
     },
-    /// It was told that the stream is closed behind its last byte.
+    /// A writer was notified that the stream is closed after its last byte.
     Closed {
         /// Who.
         writer: u16,
-        /// Behind that byte.
+        /// End of the stream.
         position: u64,
         /// For good.
         finished: bool,
@@ -47,23 +46,22 @@ pub enum Note {
     Asks {
         /// Which; one reads once.
         reader: u32,
-        /// Of the first byte that it wants.
+        /// Position of the first byte that it wants.
         position: u64,
     },
-    /// It got bytes.
+    /// A reader got bytes.
     Read {
         /// Which.
         reader: u32,
-        /// Of the first of them.
+        /// Position of the first byte.
         position: u64,
-        /// Whose they are.
         parts: Vec<Part>,
     },
-    /// It was told that there are no more.
+    /// A reader was notified that there are no more bytes.
     End {
         /// Which.
         reader: u32,
-        /// Behind the last byte.
+        /// End of the bytes.
         position: u64,
         /// For good.
         finished: bool,
@@ -73,16 +71,16 @@ pub enum Note {
 /// Bytes that follow one another, as they were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What this writer has from a position on.
+    /// Bytes of this writer from a position on.
     Of {
         /// Whose.
         writer: u16,
-        /// Where the first of them belongs.
+        /// Position of the first byte.
         position: u64,
-        /// How many.
+        /// Number of bytes.
         count: u64,
     },
-    /// Nobody's, or too few to tell.
+    /// Foreign bytes, or too few to recognise.
     Raw(Vec<u8>),
 }
 
@@ -94,7 +92,7 @@ impl Part {
         }
     }
 
-    /// What bytes say of themselves. `like` is where they are expected, which is looked at first.
+    /// Splits bytes by writer and position. `like` is the expected origin, which is tried first.
     pub fn all(like: (u16, u64), bytes: &[u8]) -> Vec<Self> {
         let (mut parts, mut like, mut rest): (Vec<Self>, _, _) = (Vec::new(), like, bytes);
         while !rest.is_empty() {
@@ -121,10 +119,10 @@ impl Part {
     }
 }
 
-/// What must not happen to a stream.
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// What was acknowledged, or comes before what is there, is missing.
+    /// Bytes that were acknowledged, or precede existing ones, are missing.
     Lost,
     /// Bytes are there once more.
     Repeated,
@@ -138,7 +136,7 @@ pub enum Wrong {
     AfterFence,
     /// Two writers were acknowledged for one position.
     TwoWriters,
-    /// Nobody had written what is there, or was acknowledged, at that time.
+    /// Bytes that were not written yet are there, or acknowledged.
     Unwritten,
     /// Something follows the end for good, or that is somewhere else.
     AfterEnd,
@@ -147,9 +145,8 @@ pub enum Wrong {
 /// Something wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind.
     pub wrong: Wrong,
-    /// What was seen, for people.
+    /// Description, for people.
     pub text: String,
 }
 
@@ -159,7 +156,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is wrong with a history of one stream; nothing is if it is empty.
+/// Returns the faults of a history of one stream.
 pub fn judge(notes: &[Note]) -> Vec<Finding> {
     let mut judge = Judge::default();
     notes.iter().for_each(|note| judge.hear(note));
@@ -171,17 +168,17 @@ pub fn judge(notes: &[Note]) -> Vec<Finding> {
 #[derive(Debug)]
 struct Writer {
     opened: u64,
-    /// Behind the last byte that it may have written.
+    /// End of the bytes that it may have written.
     written: u64,
     durable: u64,
-    /// Where another one took over.
+    /// Position at which another writer took over.
     fence: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Reading {
     due: u64,
-    /// What was acknowledged when it asked.
+    /// Acknowledged bytes when it asked.
     acknowledged: u64,
     got: Vec<(u64, Part)>,
 }
@@ -336,8 +333,8 @@ impl Judge {
         }
     }
 
-    /// Behind the last byte that anybody may have written. Whoever took over and was not heard yet
-    /// may have.
+    /// Returns the end of the bytes that any writer may have written. One that took over without an
+    /// answer may have, too.
     fn written(&self) -> u64 {
         self.writers.values().map(|one| one.written).max().unwrap_or(0)
     }
@@ -356,7 +353,7 @@ impl Judge {
         }
     }
 
-    /// Who wrote what is at a position, and behind the last byte that is this one's.
+    /// Returns the writer of the byte at a position, and the end of its bytes.
     fn owner(&self, position: u64) -> Option<(u16, u64)> {
         // Of two that begin at one position the former wrote nothing.
         let number =
@@ -366,7 +363,7 @@ impl Judge {
         (position < end).then_some((*number, end))
     }
 
-    /// Of each reading the first byte that is not what belongs there.
+    /// Finds the first wrong byte of each reading.
     fn contents(&mut self) {
         for (number, reading) in &self.readings {
             let other =
@@ -499,7 +496,7 @@ mod tests {
         judge(notes).iter().map(|found| found.wrong).collect()
     }
 
-    /// What is found in the bytes of a reading.
+    /// Returns the kinds of faults in the bytes of a reading.
     fn read_kinds(read: &[u8]) -> Vec<Wrong> {
         kinds(&history(read))
     }

@@ -30,17 +30,17 @@ use crate::{
 
 /// Most bytes that a writer writes at a time now and then.
 const BURST: u64 = 200 << 10;
-/// Between two writes: nodes share their processors with whoever tests them.
+/// Pause between two writes: nodes share their processors with the tests.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Between two takeovers, and two trims, in writes.
 const TAKEOVER: (u64, u64) = (50, 400);
 const TRIM: Duration = Duration::from_millis(200);
-/// What a trimmed stream keeps at least.
+/// Bytes that a trimmed stream keeps at least.
 const KEPT: u64 = 256 << 10;
 /// Bytes that show that a writer goes on.
 const GOING_ON: u64 = 32 << 10;
 
-/// How patient clients are: longer than any fault, so that an error is a finding.
+/// Returns time-outs longer than any fault, so that an error is a finding.
 pub fn options() -> Options {
     Options {
         buffer: 512 << 10,
@@ -65,7 +65,7 @@ pub struct Load {
 /// One stream.
 #[derive(Debug)]
 pub struct Lane {
-    /// What it is called.
+    /// Name of the stream.
     pub name: String,
     addresses: Vec<String>,
     part: u64,
@@ -77,20 +77,20 @@ pub struct Lane {
     stop: Arc<AtomicBool>,
 }
 
-/// What all lanes came to.
+/// Totals of all lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Streams.
     pub streams: u64,
     /// Bytes that were acknowledged.
     pub bytes: u64,
-    /// Of all streams.
+    /// Takeovers of all streams.
     pub takeovers: u64,
     /// Bytes that were forgotten.
     pub trimmed: u64,
 }
 
-/// What happens to the stream of a lane.
+/// Scenario of a lane's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Steady,
@@ -99,8 +99,8 @@ enum Kind {
 }
 
 impl Load {
-    /// Clients of these nodes, who write at most so many bytes at a time, usually. `pinned`: each
-    /// node has also a lane whose writer knows nobody else.
+    /// Starts clients of these nodes, which usually write at most `part` bytes at a time. `pinned`:
+    /// each node has also a lane whose writer knows no other node.
     pub fn start(addresses: &[String], pinned: bool, part: u64, seed: u64) -> io::Result<Self> {
         let mut load = Self {
             lanes: Vec::new(),
@@ -182,7 +182,7 @@ impl Load {
         self.threads.push((name, thread::spawn(work)));
     }
 
-    /// Nobody has given up.
+    /// Fails if a client has given up.
     fn check(&mut self) -> io::Result<()> {
         let ended = self.threads.iter().position(|(_, one)| one.is_finished());
         let Some(at) = ended.filter(|_| !self.stop.load(Ordering::Relaxed)) else {
@@ -291,7 +291,7 @@ pub fn compare(lanes: &[Arc<Lane>], addresses: &[String]) -> io::Result<Sum> {
 }
 
 impl Lane {
-    /// What was noted so far.
+    /// Returns the notes so far.
     pub fn notes(&self) -> MutexGuard<'_, Vec<Note>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -329,7 +329,7 @@ impl Lane {
         let mut stream = insist(open)?;
         let mut durable = stream.first_position();
         self.note(Note::Opened { writer, position: durable });
-        // Whoever does not care has gone on.
+        // The receiver may have moved on.
         let _ = opened.send(());
         let mut part = vec![0; usize::try_from(BURST).unwrap_or(0)];
         let taken = |error: &io::Error| Error::of(error).cloned();

@@ -1,5 +1,4 @@
-//! How this process proves to nodes with certificates who it is, if it does: it talks to one
-//! cluster at a time.
+//! This process's certificate, if it has one: it talks to one cluster at a time.
 
 use std::{io, net::TcpStream, path::Path, sync::OnceLock, time::Duration};
 
@@ -16,7 +15,7 @@ pub fn use_certificate(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What this process proves it with, for clients of the library.
+/// Returns the certificate, for clients of the library.
 pub(crate) fn certificate() -> Option<ClientTrust> {
     TRUST.get().cloned()
 }

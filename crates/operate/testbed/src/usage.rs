@@ -1,4 +1,4 @@
-//! What processes and the machine used so far, from /proc.
+//! Resource usage of processes and of the machine, from /proc.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ fn ticks_per_second() -> f64 {
     ticks.max(1.0)
 }
 
-/// What processes used since their start.
+/// Usage of processes since their start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// CPU seconds in user mode.
@@ -21,7 +21,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of one process; `None` if it is gone.
+    /// Returns the usage of one process; `None` if it is gone.
     pub fn of_process(id: u32) -> Option<Self> {
         let folder = Path::new("/proc").join(id.to_string());
         let (user_s, system_s) = cpu_seconds(&fs::read_to_string(folder.join("stat")).ok()?)?;
@@ -57,7 +57,7 @@ impl Usage {
         sum.or_else(|| Some(Self::of_process(id)?.cpu_s()))
     }
 
-    /// Of all of them; those that are gone used nothing.
+    /// Returns the sum over all of them; those that are gone used nothing.
     pub fn of_processes(ids: &[u32]) -> Self {
         let usages = ids.iter().filter_map(|id| Self::of_process(*id));
         usages.fold(Self::default(), Self::plus)
@@ -73,7 +73,7 @@ impl Usage {
         }
     }
 
-    /// What was used since then.
+    /// Returns the usage since then.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {

@@ -31,7 +31,7 @@ const GROWING_TURNS: u64 = 4096;
 /// Keys of a writer that are written over.
 const PLACES: u64 = 4;
 
-/// How much a writer writes.
+/// Pace of a writer.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     /// Bytes of a value that is written once, in the first turns and later.
@@ -39,14 +39,14 @@ struct Pace {
     once_later: usize,
     /// Bytes of a value that is written over.
     over: usize,
-    /// Between two turns: nodes share their processors with whoever tests them.
+    /// Pause between two turns: nodes share their processors with the tests.
     pause: Duration,
 }
 
 /// Logs are trimmed, and snapshots are large enough to be seen on their way.
 const BUSY: Pace =
     Pace { once: 4 << 10, once_later: 64, over: 64 << 10, pause: Duration::from_millis(4) };
-/// It can go on for days.
+/// Sustainable for days.
 const CALM: Pace =
     Pace { once: 256, once_later: 256, over: 4 << 10, pause: Duration::from_millis(10) };
 
@@ -61,12 +61,12 @@ pub struct Writers {
     acknowledged: Arc<AtomicU64>,
 }
 
-/// What became of the writes to one key.
+/// State of one key's writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Key {
     /// The last one that was acknowledged.
     acknowledged: Option<u64>,
-    /// Those that may have been done at any time, or never.
+    /// Writes that may take effect at any time, or never.
     unknown: BTreeSet<u64>,
 }
 
@@ -90,7 +90,8 @@ impl Writers {
         Self::few(addresses.len(), addresses)
     }
 
-    /// So many writers at any of these addresses, the first ones at first. None repeats anything.
+    /// Starts `count` writers at any of these addresses, the first ones at first. None repeats
+    /// anything.
     pub fn few(count: usize, addresses: &[String]) -> Self {
         Self::of(count, addresses, BUSY, |addresses| Once { link: None, addresses, next: 0 })
     }
@@ -105,7 +106,7 @@ impl Writers {
         Self::of(addresses.len(), addresses, CALM, repeating)
     }
 
-    /// The same over etcd's JSON, at which nobody repeats anything.
+    /// The same over etcd's JSON, without repetitions.
     pub fn calm_etcd(addresses: &[String]) -> Self {
         Self::etcd(addresses, CALM)
     }
@@ -225,18 +226,18 @@ fn number(name: &str, text: &str) -> io::Result<u64> {
     whole.ok_or_else(|| io::Error::other(format!("{name} is of no write: {} bytes", text.len())))
 }
 
-/// What came of a write.
+/// Outcome of a write.
 enum Fate {
     Done,
-    /// It may be done, at any time, or never.
+    /// It may take effect at any time, or never.
     Unknown,
     /// No rule allows this answer.
     Strange(String),
 }
 
-/// Where a writer sends its writes.
+/// Destination of writes.
 trait Target {
-    /// `None`: nobody is there, and nothing was sent.
+    /// Writes a value; `None`: no node is there, and nothing was sent.
     fn set(&mut self, name: &str, value: &str) -> Option<Fate>;
 }
 

@@ -1,12 +1,12 @@
-//! The program's side: one connection at a time to one of several nodes.
+//! The program's side of an attachment: one connection at a time to one of several nodes.
 //!
-//! Whoever has something to say says it on its own thread, and the thread that takes events reads
-//! the connection: no value passes a thread of the library. That one, the *keeper*, makes
-//! connections, looks after time limits, sends what the connection did not take, and reads while
-//! the program does not.
+//! Requests are sent on the caller's thread, and the thread that takes events reads the connection:
+//! no value passes through a thread of the library. That thread, the *keeper*, makes connections,
+//! enforces time limits, sends the rest of partial writes, and reads while the program does not.
 //!
-//! What has no answer when a connection ends is asked for again on the next, under its number in
-//! the program's session, so that it is done once. Delivery goes on behind what was received.
+//! Requests without an answer when a connection ends are repeated on the next, under their number
+//! in the program's session, so that each is executed once. Delivery continues after the last value
+//! received.
 
 use std::{
     io::{self, Write as _},
@@ -40,7 +40,7 @@ use crate::{
     submits::Submits,
 };
 
-/// How long a connection may take to be made, and then a greeting.
+/// Longest time to connect, and then to be greeted.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
 /// A node that says nothing, or takes nothing, for so long is gone; it says that it lives each
 /// second.
@@ -94,7 +94,7 @@ struct State {
     node: u32,
     /// Why the last connection ended, or was not made.
     obstacle: String,
-    /// It cannot go on.
+    /// Permanent failure.
     fatal: Option<Failed>,
     closed: bool,
     /// When the keeper looks next.
@@ -112,7 +112,7 @@ struct Link {
     stuck_since: Option<Instant>,
 }
 
-/// What is to be told once the state is let go.
+/// Notifications to send once the state is unlocked.
 #[derive(Default)]
 struct Told {
     ends: Vec<End>,
@@ -126,7 +126,7 @@ impl Told {
 }
 
 impl Client {
-    /// Begins to attach; `news` rings for whoever reads values. It takes what is gathered in
+    /// Starts attaching; `news` rings for readers of values. It takes the values gathered in
     /// `submits`.
     pub fn start(
         options: Options,
@@ -214,7 +214,8 @@ impl Inner {
         };
         let now = Instant::now();
         loop {
-            // What was gathered waits while enough is under way, and is more then.
+            // Gathered values wait while enough bundles are in flight, and make a larger bundle
+            // then.
             while pending.has_room()
                 && let Some((bundle, _)) = self.submits.take()
             {

@@ -27,7 +27,7 @@ pub(super) struct Delivery {
     received: VecDeque<(u64, Arc<[u8]>)>,
     /// Values are wanted from the end on, which is being asked for.
     pub(super) ending: bool,
-    /// What was forgotten, and the first slot that is held instead.
+    /// The forgotten position, and the first slot held instead.
     pub(super) forgotten: Option<(Option<u64>, u64)>,
     taken: Option<u64>,
     /// Bytes that were taken and not reported.
@@ -47,7 +47,7 @@ impl Delivery {
         };
     }
 
-    /// What is to be said on this connection.
+    /// Appends the frames to send on this connection.
     pub(super) fn frames(&mut self, link: u64, to: &mut Vec<u8>) {
         if self.ending && self.asked_on != link {
             self.asked_on = link;
@@ -76,7 +76,7 @@ impl Delivery {
         }
     }
 
-    /// Of the question where the end is: none that a request has.
+    /// Returns the id of the question for the end: no request has it.
     fn end_id(&self) -> u64 {
         1 << 63 | u64::from(self.epoch)
     }
@@ -128,7 +128,7 @@ impl Delivery {
         self.unreported >= WINDOW_BYTES / 4
     }
 
-    /// What is wanted next was forgotten. `false`: it is not wanted any more.
+    /// Notes that the next wanted value was forgotten. Returns false if it is not wanted any more.
     pub(super) fn forget(&mut self, epoch: u32, first: u64) -> bool {
         if epoch != self.epoch {
             return false;

@@ -1,7 +1,7 @@
-//! Frames between a node and a program that is attached to it: `docs/spec/values-client.md`.
+//! Frames between a node and an attached program: `docs/spec/values-client.md`.
 //!
-//! A frame is its length (4 bytes, of what follows), a kind, and a body; numbers are little-endian.
-//! Whoever gets one that makes no sense ends the connection.
+//! A frame is its length (4 bytes, of the rest), a kind, and a body; numbers are little-endian. The
+//! receiver of an invalid frame closes the connection.
 
 use std::io::{self, Read};
 
@@ -13,7 +13,7 @@ use crate::{source::Cursor, values::command::Values};
 const MAGIC: [u8; 8] = *b"qrtvalue";
 /// The version of what is spoken here.
 pub const VERSION: u8 = 2;
-/// Most bytes of a frame beside its value, or its values.
+/// Most bytes of a frame in addition to its value, or its values.
 pub const FRAME_OVERHEAD: usize = 96;
 /// Most bytes of a text.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -28,7 +28,7 @@ pub const NO_SESSION: u8 = 255;
 pub enum Ask<'a> {
     /// First of all.
     Hello {
-        /// Of the protocol.
+        /// Protocol version.
         version: u8,
     },
     /// A session is wanted.
@@ -56,12 +56,12 @@ pub enum Ask<'a> {
         /// The first slot to be kept.
         below: u64,
     },
-    /// Where the cluster's log ends.
+    /// Asks for the end of the cluster's log.
     Sync {
         /// Comes back.
         id: u64,
     },
-    /// What the node is.
+    /// Asks for the node's status.
     Status {
         /// Comes back.
         id: u64,
@@ -87,7 +87,7 @@ pub enum Ask<'a> {
 pub enum Answer<'a> {
     /// Answers the greeting.
     Welcome {
-        /// Of the protocol.
+        /// Protocol version.
         version: u8,
         /// Which cluster this is.
         cluster: u128,
@@ -98,14 +98,14 @@ pub enum Answer<'a> {
     },
     /// A session.
     Registered {
-        /// Of the question.
+        /// Id of the question.
         id: u64,
         /// The session.
         session: SessionId,
     },
     /// A request ended.
     Done {
-        /// Of the question.
+        /// Id of the question.
         id: u64,
         /// A code of `quorate.h`, or [`NO_SESSION`].
         code: u8,
@@ -123,7 +123,7 @@ pub enum Answer<'a> {
         /// Its bytes.
         value: &'a [u8],
     },
-    /// What is wanted next was forgotten.
+    /// The next wanted value was forgotten.
     Forgotten {
         /// The wish.
         epoch: u32,
@@ -134,11 +134,11 @@ pub enum Answer<'a> {
     Alive,
     /// The values of an append, up to some number of them, are in slots one behind the other.
     Appended {
-        /// Of the question.
+        /// Id of the question.
         id: u64,
         /// The slot of the first.
         slot: u64,
-        /// How many are in one; for the others there was no room.
+        /// Number of appended values; there was no space for the others.
         count: u32,
         /// Detail for people, if there was not.
         text: &'a str,
@@ -198,7 +198,7 @@ impl<'a> Ask<'a> {
             Self::Deliver { epoch, from } => Frame::new(to, 6).half(epoch).word(match from {
                 Cursor::Oldest => 0,
                 Cursor::At(slot) => slot,
-                // Nobody asks for it: a program asks for the slot first.
+                // Not sent: a program asks for the slot first.
                 Cursor::End => u64::MAX,
             }),
             Self::Taken { epoch, slot } => Frame::new(to, 7).half(epoch).word(slot),
@@ -206,7 +206,7 @@ impl<'a> Ask<'a> {
         .end();
     }
 
-    /// Of a frame's kind and body; `None`: it makes no sense.
+    /// Decodes a frame's kind and body; `None`: invalid.
     pub fn decode(frame: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = frame.split_first()?;
         let ask = match kind {
@@ -275,7 +275,7 @@ impl<'a> Answer<'a> {
         .end();
     }
 
-    /// Of a frame's kind and body; `None`: it makes no sense.
+    /// Decodes a frame's kind and body; `None`: invalid.
     pub fn decode(frame: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = frame.split_first()?;
         let answer = match kind {

@@ -11,10 +11,10 @@ use std::{
 const READ_BYTES: usize = 64 << 10;
 /// More is not read at once: others have their turn.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// What a large frame needed is not kept for the small ones that follow.
+/// Capacity kept after a large frame.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// How much was sent.
+/// Result of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moved {
     /// Everything.
@@ -23,7 +23,7 @@ pub(super) enum Moved {
     Some,
 }
 
-/// What came, in a buffer with room behind it.
+/// Received bytes, in a buffer with free space at its end.
 pub(super) struct Input {
     bytes: Vec<u8>,
     filled: usize,
@@ -48,7 +48,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Of a socket that does not wait.
+    /// Wraps a non-blocking socket.
     pub(super) const fn new(socket: TcpStream) -> Self {
         Self { socket, input: Input::new(), output: Vec::new(), sent: 0 }
     }
@@ -57,7 +57,7 @@ impl Line {
         &self.socket
     }
 
-    /// What is to be sent next: more can be put to its end.
+    /// Returns the output buffer; bytes may be appended to it.
     pub(super) const fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -108,7 +108,7 @@ impl Line {
         }
     }
 
-    /// What was received.
+    /// Takes the received bytes.
     pub(super) const fn take_input(&mut self) -> Input {
         mem::replace(&mut self.input, Input::new())
     }
@@ -123,7 +123,7 @@ impl Line {
         self.input = input;
     }
 
-    /// Nobody sends or receives any more.
+    /// Ends both directions.
     pub(super) fn shut(&self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }

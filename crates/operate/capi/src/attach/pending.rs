@@ -1,5 +1,4 @@
-//! What an attached program has asked for and has no answer to: numbers in a session, repetitions,
-//! time limits.
+//! Unanswered requests of an attached program: numbers in a session, repetitions, time limits.
 
 use std::{
     collections::BTreeMap,
@@ -17,21 +16,21 @@ use crate::{
     values::command::Values,
 };
 
-/// Bundles that are under way at a time, fewer than a session has numbers ([session-2]): while they
-/// are, the next one grows.
+/// Bundles in flight at a time, fewer than a session has numbers ([session-2]): meanwhile the next
+/// one grows.
 const BUNDLES_MAX: usize = 4;
-/// What was refused for a moment is asked again after this.
+/// Delay before a temporarily refused request is repeated.
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// What is wanted.
+/// Kind of a request.
 pub(super) enum Wanted {
     /// Values are appended, once.
     Append(Bundle),
     /// Slots are forgotten.
     Trim(u64),
-    /// Where the log ends.
+    /// Ask for the end of the log.
     Sync,
-    /// What the node is.
+    /// Ask for the node's status.
     Status(SyncSender<Result<String, Failed>>),
 }
 
@@ -43,20 +42,20 @@ struct Open {
     not_before: Instant,
     /// Its place in a session, once it was sent.
     number: Option<(SessionId, u64)>,
-    /// How often it was sent, and on which connection last.
+    /// Number of times it was sent, and the last connection.
     attempts: u32,
     sent_on: u64,
     sent_at: Instant,
     obstacle: String,
 }
 
-/// Who is told of an end, and what.
+/// Recipients of an outcome.
 pub(super) enum End {
-    /// Those whose values these are.
+    /// Submitters of these values.
     Bundle(Bundle, Ends),
-    /// Who asked.
+    /// The caller of a request.
     Ask(Done, Outcome),
-    /// Who asked what the node is.
+    /// The caller of a status request.
     Status(SyncSender<Result<String, Failed>>, Result<String, Failed>),
 }
 
@@ -78,13 +77,13 @@ impl End {
 pub(super) struct Pending {
     open: BTreeMap<u64, Open>,
     last: u64,
-    /// Of those that are open: bundles.
+    /// Bundles among the open requests.
     bundles: usize,
     session: Option<SessionId>,
     next_number: u64,
     /// On which connection a session was asked for.
     registering_on: u64,
-    /// It was refused: not again before.
+    /// Registration was refused: not again before this time.
     register_at: Option<Instant>,
 }
 
@@ -114,7 +113,7 @@ impl Pending {
         self.open.insert(self.last, open);
     }
 
-    /// Whether another bundle may be under way.
+    /// Returns whether another bundle may be in flight.
     pub(super) const fn has_room(&self) -> bool {
         self.bundles < BUNDLES_MAX
     }
@@ -219,8 +218,8 @@ impl Pending {
         }
     }
 
-    /// The session is unknown. What was sent once was not executed, and is asked for in another; of
-    /// what was sent before nobody knows ([session-4]).
+    /// Handles an unknown session. A request sent once was not executed, and is repeated in a new
+    /// one; the outcome of earlier ones is unknown ([session-4]).
     pub(super) fn no_session(&mut self, id: u64) -> Option<End> {
         let open = self.open.get_mut(&id)?;
         let number = open.number.take();
@@ -349,7 +348,7 @@ mod tests {
         now: Instant,
     }
 
-    /// Who is told of one value.
+    /// Receives the outcome of one value.
     type Told = Receiver<Outcome>;
 
     impl Program {

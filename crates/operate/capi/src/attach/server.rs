@@ -1,9 +1,9 @@
-//! The node's side: two threads for each program that is attached, which wait where a loop would
-//! queue.
+//! The node's side of attachments: two threads for each attached program, which block where a loop
+//! would queue.
 //!
-//! A reader takes requests as long as there is room for them; a writer sends outcomes, and values
-//! from the log of values itself, so that nothing is queued for a program that is slow. What it
-//! does not take is held for it by nobody: once it is trimmed, the program is told.
+//! A reader takes requests as long as there is space for them; a writer sends outcomes, and values
+//! from the log of values itself, so that nothing is queued for a slow program. Unread values are
+//! not held for it: once they are trimmed, the program is notified.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -41,7 +41,7 @@ const WRITE_WAIT: Duration = Duration::from_secs(10);
 const HELLO_WAIT: Duration = Duration::from_secs(5);
 /// About so many bytes are sent at a time.
 const BATCH_BYTES: usize = 256 << 10;
-/// How long a question about the node may take.
+/// Longest wait for the node's status.
 const STATUS_WAIT: Duration = Duration::from_secs(2);
 
 /// Listens for programs.
@@ -51,7 +51,7 @@ pub struct Server {
     listening: Option<JoinHandle<()>>,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Around {
     node: Arc<Node>,
     cluster: u128,
@@ -91,7 +91,7 @@ impl Server {
         Ok(Self { address, around, listening: Some(listening) })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -257,7 +257,7 @@ impl Around {
                     return Some(Room { open_bytes, bytes });
                 }
             }
-            // Room that another program leaves rings nobody here.
+            // Space freed by another program rings no bell here.
             line.bell.wait(seen, Some(Instant::now() + Duration::from_millis(20)));
         }
     }
@@ -467,7 +467,7 @@ impl Line {
         self.send(&Answer::Done { id, code, slot, text }, 1);
     }
 
-    /// Of so many values, what became of them.
+    /// Sends the outcomes of `values` values.
     fn appended(&self, id: u64, values: usize, ends: &Ends) {
         let Ends { slot, count, otherwise } = ends;
         let why = otherwise.as_ref().filter(|_| *count < values);

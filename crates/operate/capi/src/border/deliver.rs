@@ -1,4 +1,4 @@
-//! Where values go in a program in C: its function, and the pointer that it gets back.
+//! Delivery of values to a C program: its function, and the pointer that it gets back.
 
 use std::ffi::{c_int, c_void};
 
@@ -17,7 +17,7 @@ pub(super) struct Argument(pub(super) *mut c_void);
 // SAFETY: it is a number to the library; the header says on which threads the program gets it back.
 unsafe impl Send for Argument {}
 
-/// Where values go.
+/// The C function that receives values.
 #[derive(Clone, Copy)]
 pub(super) struct Deliver {
     pub(super) function: DeliverFunction,

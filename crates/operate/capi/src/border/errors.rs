@@ -50,12 +50,13 @@ impl Kept {
 /// Keeps the error for the thread, and gives its code.
 pub(super) fn tell(failed: &Failed) -> c_int {
     let kept = Kept::new(failed.code, &failed.what, &failed.detail, &failed.hint);
-    // A thread that ends has no place for it any more, and nobody who asks.
+    // A thread that is ending has no storage for it any more, and no caller.
     let _ = LAST.try_with(|last| *last.borrow_mut() = kept);
     failed.code as c_int
 }
 
-/// Where the calling thread's last error is: until the next call of the library on this thread.
+/// Returns the calling thread's last error, valid until the next call of the library on this
+/// thread.
 pub(super) fn last() -> *const QuorateError {
     LAST.try_with(|last| &raw const last.borrow().view).unwrap_or(std::ptr::null())
 }

@@ -1,4 +1,4 @@
-//! What a handle in C stands for.
+//! Objects behind handles in C.
 
 use std::{
     collections::HashMap,
@@ -94,8 +94,8 @@ pub(super) fn options<T>(
     }
 }
 
-/// Does something with what is open behind a handle; it stays there until then, whoever closes it
-/// meanwhile.
+/// Runs a function on the object behind a handle; it lives until then, even if another thread
+/// closes it meanwhile.
 pub(super) fn open<T>(
     handle: *const Opaque,
     with: impl FnOnce(&Open) -> Result<T, Failed>,

@@ -9,10 +9,10 @@ fn null(name: &str) -> Failed {
     Failed::new(Code::Invalid, format!("{name} is null"))
 }
 
-/// A text that ends with zero.
+/// Reads a text that ends with zero.
 ///
 /// # Safety
-/// `text` is null, or points to such a text, which nobody changes as long as the result is used.
+/// `text` is null, or points to such a text, which does not change as long as the result is used.
 pub(super) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Failed> {
     if text.is_null() {
         return Err(null(name));
@@ -23,10 +23,10 @@ pub(super) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str
     text.to_str().map_err(wrong)
 }
 
-/// Bytes of C; none may be null.
+/// Reads bytes of C; none may be null.
 ///
 /// # Safety
-/// `length` bytes can be read at `bytes`, and nobody changes them as long as the result is used.
+/// `length` bytes can be read at `bytes`, and do not change as long as the result is used.
 pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'a [u8], Failed> {
     if length == 0 {
         return Ok(&[]);
@@ -42,7 +42,7 @@ pub(super) unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> Result<&'
     Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), length) })
 }
 
-/// Where a result goes.
+/// Place for a result.
 pub(super) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
@@ -57,7 +57,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// A place that may be null: then nobody wants it.
+    /// Wraps a place that may be null: then the result is not wanted.
     ///
     /// # Safety
     /// As [`Out::required`].
@@ -102,7 +102,7 @@ pub(super) unsafe fn copy(
     Ok(())
 }
 
-/// How long to wait: a negative number is for ever.
+/// Returns the end of a wait; a negative time-out waits without limit.
 pub(super) fn until(timeout_ms: c_int) -> Option<Instant> {
     let ms = u64::try_from(timeout_ms).ok()?;
     Some(Instant::now() + Duration::from_millis(ms))

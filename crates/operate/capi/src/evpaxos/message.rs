@@ -82,7 +82,7 @@ pub enum Message<'a> {
         /// Last instance to be forgotten.
         iid: u32,
     },
-    /// How far an acceptor has forgotten.
+    /// Trim position of an acceptor.
     AcceptorState {
         /// Acceptor.
         aid: u32,
@@ -96,7 +96,7 @@ pub enum Message<'a> {
     },
 }
 
-/// What is at the beginning of some bytes.
+/// Result of decoding some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     /// A message, and how many bytes it has.
@@ -146,7 +146,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// How many items follow.
+    /// Returns the number of items that follow.
     fn array(&mut self) -> Result<u64, Stop> {
         match self.byte()? {
             small @ 0x90..=0x9f => Ok(u64::from(small & 0x0f)),
@@ -190,7 +190,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Most bytes of a message beside its value.
+/// Most bytes of a message in addition to its value.
 pub const OVERHEAD: usize = 64;
 
 impl<'a> Message<'a> {

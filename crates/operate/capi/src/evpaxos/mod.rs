@@ -1,3 +1,3 @@
-//! What LibPaxos3's messages are: read and written, without a socket.
+//! Messages of LibPaxos3, encoded and decoded without a socket.
 
 pub mod message;

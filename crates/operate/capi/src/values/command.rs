@@ -1,18 +1,18 @@
-//! What is ordered, and what every node replies to it.
+//! Commands of the values service, and every node's reply.
 //!
 //! | command | bytes |
 //! |---|---|
 //! | append | 1, what to do when full (0 refuse, 1 forget the oldest), most bytes held (8), the value |
 //! | trim | 2, the first slot to be kept (8) |
-//! | bundle | 3, what to do when full, most bytes held (8), then one value or more, each behind its length (4) |
+//! | bundle | 3, what to do when full, most bytes held (8), then one value or more, each after its length (4) |
 //!
-//! Values that a program submits travel in bundles, each of which is appended as far as there is
-//! room. A single append was written by earlier versions, and is still read from their logs.
+//! Submitted values travel in bundles, each of which is appended as far as there is space. A single
+//! append was written by earlier versions, and is still read from their logs.
 //!
-//! Numbers are little-endian. The bound of what is held travels with each value, so that every node
-//! applies the same one, whatever its own settings are.
+//! Numbers are little-endian. The bound travels with each value, so that every node applies the
+//! same one, whatever its own settings are.
 
-/// What a value costs beside its bytes: so a flood of empty values is bounded, too.
+/// Overhead of a value, so that a flood of empty values is bounded, too.
 pub const VALUE_OVERHEAD: u64 = 64;
 /// Bytes of a bundle before its values.
 pub const BUNDLE_HEAD: usize = 10;
@@ -23,13 +23,13 @@ const APPEND: u8 = 1;
 const TRIM: u8 = 2;
 const BUNDLE: u8 = 3;
 
-/// What happens to a value that would make what is held exceed the bound.
+/// Behaviour for a value that would exceed the bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It is refused until something is trimmed.
+    /// Refuse it until something is trimmed.
     #[default]
     Refuse,
-    /// As many of the oldest values as need be are forgotten, whoever still wants them.
+    /// Forget as many of the oldest values as needed, even if a reader still wants them.
     ForgetOldest,
 }
 
@@ -38,7 +38,7 @@ pub enum WhenFull {
 pub struct Values<'a>(&'a [u8]);
 
 impl<'a> Values<'a> {
-    /// Of any bytes; `None`: they are no values, or one of them is longer than may be.
+    /// Parses any bytes; `None`: they are no values, or one of them is too long.
     pub fn parse(bytes: &'a [u8], value_bytes_max: usize) -> Option<Self> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -99,7 +99,7 @@ pub enum Command<'a> {
     Append {
         /// Most bytes that may be held with it.
         held_max: u64,
-        /// What to do otherwise.
+        /// Behaviour when full.
         when_full: WhenFull,
         /// Any bytes.
         value: &'a [u8],
@@ -113,7 +113,7 @@ pub enum Command<'a> {
     Bundle {
         /// Most bytes that may be held with each.
         held_max: u64,
-        /// What to do otherwise.
+        /// Behaviour when full.
         when_full: WhenFull,
         /// Any bytes each.
         values: Values<'a>,
@@ -157,7 +157,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Of any bytes; `None`: they are no command.
+    /// Decodes any bytes; `None`: they are no command.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&APPEND, rest) => {
@@ -179,7 +179,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// What a command did.
+/// Effect of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The value is in this slot.
@@ -196,20 +196,20 @@ pub enum Reply {
     Full {
         /// The first slot that is held.
         first: u64,
-        /// What is held, with its overhead.
+        /// Bytes held, with overhead.
         held: u64,
     },
-    /// That was no command.
+    /// The bytes were no command.
     Malformed,
     /// The first so many values of a bundle are in slots from this one on.
     Bundled {
         /// The slot of the first of them; the next one if there is none.
         slot: u64,
-        /// How many; for those behind them there was no room.
+        /// Number of appended values; there was no space for the others.
         count: u64,
         /// The first slot that is held.
         first: u64,
-        /// What is held, with its overhead.
+        /// Bytes held, with overhead.
         held: u64,
     },
 }
@@ -236,7 +236,7 @@ impl Reply {
         }
     }
 
-    /// Of any bytes; `None`: they are no reply.
+    /// Decodes any bytes; `None`: they are no reply.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         if *kind == 4 {
@@ -275,7 +275,7 @@ impl Held {
         }
     }
 
-    /// Of any bytes; `None`: they are no answer.
+    /// Decodes any bytes; `None`: they are no answer.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let words: [u8; 24] = bytes.try_into().ok()?;
         Some(Self { first: word(&words, 0)?, next: word(&words, 8)?, bytes: word(&words, 16)? })

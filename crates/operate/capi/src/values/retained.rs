@@ -43,14 +43,14 @@ struct Loading {
     bytes: u64,
 }
 
-/// What is in a slot.
+/// Contents of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     /// This.
     Value(Arc<[u8]>),
     /// Nothing yet.
     Ahead,
-    /// It was forgotten; the first slot that is held, or the next one.
+    /// Forgotten; the first slot that is held, or the next one.
     Forgotten(u64),
 }
 
@@ -77,7 +77,7 @@ impl Retained {
         Held { first: self.first, next: self.next(), bytes: self.bytes }
     }
 
-    /// What is in this slot. While an image comes in, nothing can be said of any.
+    /// Returns the contents of this slot; unknown while an image is being loaded.
     pub fn at(&self, slot: u64) -> At {
         if self.loading.is_some() {
             return At::Ahead;
@@ -89,7 +89,7 @@ impl Retained {
         value.map_or(At::Ahead, |value| At::Value(Arc::clone(value)))
     }
 
-    /// Those from this slot on that are there, at most so many and about so many bytes, into `to`.
+    /// Appends values from this slot on to `to`, at most `count` and about `bytes` bytes.
     pub fn from(&self, slot: u64, count: usize, bytes: usize, to: &mut VecDeque<(u64, Arc<[u8]>)>) {
         let index = slot.checked_sub(self.first).map(usize::try_from);
         let Some(Ok(index)) = index else { return };
@@ -231,7 +231,7 @@ impl Retained {
         Some(loaded)
     }
 
-    /// That was the last. `None`: nothing is coming in.
+    /// Ends the loading of an image. `None`: none is being loaded.
     pub fn finish_load(&mut self) -> Option<Result<(), Malformed>> {
         let loading = self.loading.take()?;
         let (first, next) = loading.range.unwrap_or((FIRST, FIRST));

@@ -20,12 +20,12 @@ use crate::{
 const SOME_VALUES: usize = 256;
 const SOME_BYTES: usize = 256 << 10;
 
-/// Values that are held, and whoever is told of new ones.
+/// Held values, and the listeners for new ones.
 #[derive(Debug)]
 pub struct Shared {
     values: Mutex<Retained>,
     listeners: Mutex<Vec<Weak<Bell>>>,
-    /// Of the log of the node: everything below is applied.
+    /// Everything below this slot of the node's log is applied.
     applied_to: AtomicU64,
     /// Nothing is read before that is applied: what the node had decided before it started. While
     /// that is read back, values are seen that were trimmed long ago.
@@ -55,18 +55,18 @@ impl Shared {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What may be read is what follows from everything below this slot of the node's log.
+    /// Lets readers read once everything below this slot of the node's log is applied.
     pub fn read_from(&self, slot: u64) {
         self.read_from.store(slot, Ordering::Release);
         self.ring();
     }
 
-    /// Whether what was decided before the start is here again.
+    /// Returns whether everything decided before the start is applied again.
     pub fn is_replayed(&self) -> bool {
         self.applied_to.load(Ordering::Acquire) >= self.read_from.load(Ordering::Acquire)
     }
 
-    /// Where reading begins: an end is the slot that it is, if that is known yet.
+    /// Returns the first position to read: an end becomes its slot, once that is known.
     pub fn seek(&self, cursor: Cursor) -> Cursor {
         if cursor == Cursor::End && self.is_replayed() {
             return Cursor::At(self.held().next);
@@ -74,8 +74,8 @@ impl Shared {
         cursor
     }
 
-    /// What is at the cursor. An end that was asked for before the node had read back what it knew
-    /// is behind that: it becomes the slot that it is once that is known.
+    /// Reads at the cursor. An end requested before the replay was through lies after the replay:
+    /// it becomes its slot once that is known.
     pub fn read(&self, cursor: &mut Cursor) -> Read {
         if !self.is_replayed() {
             return Read::Ahead;
@@ -115,7 +115,7 @@ impl Shared {
         self.values().held()
     }
 
-    /// This bell rings from now on when there is something new, for as long as somebody holds it.
+    /// Rings this bell for new values as long as it exists.
     pub fn listen(&self, bell: &Arc<Bell>) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
@@ -124,7 +124,7 @@ impl Shared {
 
     /// Every slot of the node's log below is applied.
     pub fn applied(&self, to: u64) {
-        // What is applied at once with more than that may be somebody's who began behind the end.
+        // Values applied together beyond that may belong to a reader that began after the end.
         if to <= self.read_from.load(Ordering::Acquire) {
             self.known_to.store(self.held().next, Ordering::Release);
         }
@@ -138,7 +138,7 @@ impl Shared {
         self.ring();
     }
 
-    /// Whether the node is gone.
+    /// Returns whether the node is gone.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }

@@ -87,7 +87,7 @@ fn the_codes_are_equal() {
     assert_eq!(codes, ours);
 }
 
-/// What the comment about options lists is known, and what is known is listed.
+/// The options listed in the header are those of the code.
 #[test]
 fn the_options_are_listed() {
     let header = file("include/quorate.h");

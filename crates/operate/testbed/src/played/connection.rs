@@ -15,10 +15,10 @@ use quorate_wire::streams::{
 
 use super::{Fault, Shared, Stream, World};
 
-/// How often it is looked whether somebody who waits for more has gone.
+/// Interval of checks whether a waiting client has gone.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Where answers go: to the client, to nobody, or nowhere any more.
+/// Output of a connection: open, muted, or closed.
 struct Out {
     socket: TcpStream,
     fault: Fault,
@@ -231,7 +231,7 @@ impl Connection {
             (Ask::Read { from, to, follow, name }, None) => {
                 self.read(name, from, to, follow, fault)
             }
-            // What was sent before the client heard that somebody else ended it.
+            // Sent before the client learned that its piece was ended.
             (Ask::Data(_) | Ask::Close { .. }, None) => Ok(()),
             _ => {
                 self.refuse(Code::OutOfOrder, 0)?;
@@ -240,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// Whether the client of a read has gone.
+    /// Returns whether the client of a read has gone.
     fn is_gone(&self) -> bool {
         let out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let peeked = out.socket.set_nonblocking(true).and_then(|()| out.socket.peek(&mut [0]));

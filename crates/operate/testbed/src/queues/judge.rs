@@ -1,9 +1,9 @@
-//! What is wrong with what clients of queues saw.
+//! Judges the history of clients of queues.
 //!
-//! Each element is taken once, and never one that nobody pushed; an element whose push was
-//! acknowledged is taken or left, unless a command to take one had no answer, which may have taken
-//! one along; and of two elements, one of which was pushed before the other was begun to be, the
-//! later one is not taken before the earlier one was asked for.
+//! Each element is taken once, and never one that was not pushed; an element whose push was
+//! acknowledged is taken or left, unless a take without an answer may have taken it; and of two
+//! elements, one of which was pushed before the push of the other began, the later one is not taken
+//! before the earlier one was asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Push {
     /// To which queue.
     pub queue: usize,
-    /// Nobody else pushes this one.
+    /// Unique among all pushes.
     pub element: String,
     /// When it was asked for, in nanoseconds.
     pub call: u64,
@@ -42,11 +42,11 @@ pub struct History {
     pub takes: Vec<Take>,
     /// Commands to take an element that had no answer, of each queue.
     pub unanswered: Vec<u64>,
-    /// What is in each queue at the end, the oldest first.
+    /// Contents of each queue at the end, the oldest first.
     pub left: Vec<Vec<String>>,
 }
 
-/// What was judged.
+/// Totals of a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// Acknowledged pushes.
@@ -59,7 +59,7 @@ pub struct Sum {
     pub gone: usize,
 }
 
-/// How a history could lie: the judge must refuse it.
+/// A lie in a history: the judge must refuse it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// An element is taken twice.
@@ -68,7 +68,7 @@ pub enum Lie {
     Lost,
     /// The first element is taken last.
     Late,
-    /// One is taken that nobody pushed.
+    /// An element that was never pushed is taken.
     Invented,
 }
 
@@ -109,7 +109,7 @@ impl Lie {
 }
 
 impl History {
-    /// Of nothing, in so many queues.
+    /// Creates an empty history of some queues.
     pub fn new(queues: usize) -> Self {
         Self { unanswered: vec![0; queues], left: vec![Vec::new(); queues], ..Self::default() }
     }
@@ -232,7 +232,7 @@ mod tests {
         Take { queue: 0, element: element.to_owned(), call, end }
     }
 
-    /// a before b before d; of c nobody knows.
+    /// a before b before d; c is unordered.
     fn history() -> History {
         History {
             pushes: vec![

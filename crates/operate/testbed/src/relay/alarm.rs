@@ -18,7 +18,7 @@ use rustix::{
 
 use crate::relay::link::{Nanos, SECOND};
 
-/// The token of the timer among those of an epoll; nobody else's.
+/// The timer's token among those of an epoll; unique.
 const TOKEN: u64 = u64::MAX;
 const NOTHING: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 

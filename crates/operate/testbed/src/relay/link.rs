@@ -10,7 +10,7 @@ pub type Nanos = u64;
 /// A second.
 pub const SECOND: Nanos = 1_000_000_000;
 
-/// What a link is like.
+/// Properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Law {
     /// Bits of IP packets, headers included, that it sends per second; at least 1.
@@ -22,7 +22,7 @@ pub struct Law {
 }
 
 impl Law {
-    /// How long a packet keeps the link busy; rounded up to a nanosecond.
+    /// Returns the time that a packet keeps the link busy; rounded up to a nanosecond.
     pub fn sending(&self, bytes: u64) -> Nanos {
         let bits = u128::from(bytes) * 8;
         let time = (bits * u128::from(SECOND)).div_ceil(u128::from(self.bits_per_second.max(1)));

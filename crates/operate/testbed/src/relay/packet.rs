@@ -1,10 +1,10 @@
-//! Whom an IP packet is for.
+//! Destination of an IP packet.
 
 use std::net::Ipv4Addr;
 
 /// The shortest IPv4 header.
 const HEADER_BYTES: usize = 20;
-/// Where the destination stands in it.
+/// Offset of the destination.
 const DESTINATION: std::ops::Range<usize> = 16..20;
 
 /// The destination; `None` if it is not a packet of IPv4.

@@ -38,9 +38,9 @@ const PRIORITY: i32 = -15;
 /// A node of the network: its device, and the address that it has there.
 #[derive(Debug)]
 pub struct Node {
-    /// What it sends comes from here.
+    /// Source of its packets.
     pub device: Device,
-    /// What is for this address goes there.
+    /// Packets for this address go there.
     pub address: Ipv4Addr,
 }
 
@@ -78,7 +78,7 @@ impl Relay {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What all links took and dropped so far.
+    /// Returns the packets taken and dropped by all links.
     pub fn counts(&self) -> Counts {
         Counts {
             packets: self.shared.packets.load(Ordering::Relaxed),
@@ -155,7 +155,7 @@ impl Running {
         self.alarm.wait(&self.epoll, events, left)
     }
 
-    /// What a node sent. The time of each packet is that of its reading.
+    /// Reads a node's packets. The time of each is that of its reading.
     fn read(&mut self, from: usize) -> io::Result<()> {
         for _ in 0..READS_MAX {
             let now = self.now();

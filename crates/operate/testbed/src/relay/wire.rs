@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::relay::link::{Law, Link, Nanos};
 
-/// What happened on a link so far.
+/// Counts of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets taken.

@@ -1,4 +1,4 @@
-//! SIGKILL at a step of a replacement: whoever dies, and comes back, the plan goes on by itself.
+//! SIGKILL at a step of a replacement: whichever process dies and comes back, the plan completes.
 
 use std::{fmt, fs, io, path::Path, process::Child, time::Instant};
 
@@ -11,16 +11,16 @@ use crate::{
     wait,
 };
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Who leads; it stays in the cluster.
+    /// The leader; it stays in the cluster.
     Leader,
-    /// Who is replaced, and follows.
+    /// The replaced node, a follower.
     Old,
-    /// Who is replaced, and leads at first.
+    /// The replaced node, the leader at first.
     OldLeader,
-    /// Who takes its place.
+    /// The newcomer.
     Newcomer,
     /// A follower that stays.
     Other,
@@ -29,7 +29,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// Everybody.
     pub const ALL: [Self; 6] =
         [Self::Leader, Self::Old, Self::OldLeader, Self::Newcomer, Self::Other, Self::Command];
 }
@@ -39,35 +38,35 @@ impl Role {
 pub enum Moment {
     /// The newcomer asks for an id.
     Asked,
-    /// It is in the table of nodes.
+    /// The newcomer is in the table of nodes.
     Listed,
-    /// It runs as a node, and catches up.
+    /// The newcomer runs as a node, and catches up.
     CatchingUp,
-    /// It has what the others have.
+    /// The newcomer is caught up.
     Level,
-    /// So many eras of the plan are in force, or all if it has fewer.
+    /// This many eras of the plan are in force, or all if it has fewer.
     Era(u64),
     /// The old node is removed.
     Removed,
 }
 
 impl Moment {
-    /// Those before `quorate member replace`.
+    /// Moments before `quorate member replace`.
     pub const JOINING: [Self; 4] = [Self::Asked, Self::Listed, Self::CatchingUp, Self::Level];
 }
 
-/// How it went.
+/// Outcome of a replacement with a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Killed {
-    /// Who left.
+    /// The replaced node.
     pub old: u32,
-    /// Who came.
+    /// The newcomer.
     pub new: u32,
     /// Eras of the plan.
     pub eras: u64,
-    /// How many of them were in force when somebody was killed.
+    /// Eras in force at the kill.
     pub seen: u64,
-    /// Whether the command came to its end without being repeated.
+    /// The command came to its end without being repeated.
     pub outlived: bool,
 }
 
@@ -95,9 +94,9 @@ struct Trial<'a> {
     from: u64,
 }
 
-/// Replaces a node of a cluster of three; somebody is killed on the way and started again. Whoever
-/// was replaced is out afterwards: it has applied its own removal, and does not start any more; or
-/// it came back too late for that, and the others tell it, and do not let it in.
+/// Replaces a node of a cluster of three; a process is killed on the way and started again. The
+/// replaced node is out afterwards: it has applied its own removal, and does not start any more; or
+/// it came back too late for that, and the others refuse it with that reason.
 pub fn one(
     nodes: &mut Nodes,
     program: &Path,
@@ -164,7 +163,7 @@ pub fn one(
 }
 
 impl Trial<'_> {
-    /// As somebody knows them who stays; the leader knows most.
+    /// Returns the members known to a node that stays; the leader knows most.
     fn members(&self) -> Option<MembersView> {
         let who = match self.role {
             Role::OldLeader => self.other,
@@ -228,7 +227,7 @@ impl Trial<'_> {
         command(self.nodes, self.program, self.old, self.new).spawn()
     }
 
-    /// Nobody asks any more.
+    /// Waits for the end of the plan without repeating the command.
     fn wait_until_reached(&self) -> io::Result<()> {
         wait::at_most(PATIENCE, "the end of the plan", || {
             let members = self.members()?;
@@ -242,8 +241,8 @@ impl Trial<'_> {
         Ended::of(&ended.stdout)?.reached().map(|_| ())
     }
 
-    /// Those who stay vote with equal weight, and every id belongs to a node or to one that was
-    /// removed.
+    /// Checks that remaining nodes vote with equal weight, and every id belongs to a node or to one
+    /// that was removed.
     fn check_members(&self) -> io::Result<()> {
         let mut staying = self.nodes.ids();
         staying.retain(|id| *id != self.old);
@@ -263,7 +262,8 @@ impl Trial<'_> {
         found.map_err(|error| io::Error::other(format!("{error}: {last:?}")))
     }
 
-    /// It learns that it was removed, from the log or from its peers, and does not start again.
+    /// Checks that it learns of its removal, from the log or from its peers, and does not start
+    /// again.
     fn check_old_is_out(&mut self) -> io::Result<()> {
         let old = self.old;
         let identity = self.nodes.node(old)?.spec.data.join("identity");

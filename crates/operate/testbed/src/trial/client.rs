@@ -13,7 +13,7 @@ use super::{
 /// Before a node that does not take connections is asked again.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What a reply says about its command.
+/// Meaning of a reply for its command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Known(Reply),
@@ -44,7 +44,7 @@ pub struct Client {
     written: u64,
     link: Option<Link>,
     pub(crate) shared: Arc<Shared>,
-    /// What it saw so far.
+    /// Observations so far.
     pub seen: Seen,
 }
 
@@ -54,7 +54,7 @@ impl Client {
         Self { number, node, written: 0, link: None, shared, seen: Seen::default() }
     }
 
-    /// A value that nobody else ever writes.
+    /// Returns a unique value.
     fn value(&mut self) -> String {
         self.written += 1;
         format!("{}.{}", self.number, self.written)
@@ -132,7 +132,7 @@ impl Client {
         self.try_read(key);
     }
 
-    /// Whether it was answered.
+    /// Reads a key; returns whether it was answered.
     pub fn try_read(&mut self, key: &str) -> bool {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["GET", key]]);
@@ -196,7 +196,7 @@ impl Client {
         });
     }
 
-    /// WATCH and GET, then a transaction that happens only if nobody changed the key.
+    /// WATCH and GET, then a transaction that takes effect only if the key is unchanged.
     pub(crate) fn compare_and_set(&mut self, key: &str, dice: &mut Dice) {
         let call = self.shared.clock.now();
         let outcomes = self.ask_all(&[&["WATCH", key], &["GET", key]]);
@@ -259,7 +259,8 @@ impl Client {
         self.try_read_pair(pair);
     }
 
-    /// Whether it was answered. A torn pair is a value that nobody wrote.
+    /// Reads a pair; returns whether it was answered. A torn pair is a value that was never
+    /// written.
     pub fn try_read_pair(&mut self, pair: &str) -> bool {
         let call = self.shared.clock.now();
         let outcome = self.ask(&[&["MGET", &format!("{pair}a"), &format!("{pair}b")]]);
@@ -310,12 +311,12 @@ impl Client {
     }
 }
 
-/// Whether it is `+OK`.
+/// Returns whether it is `+OK`.
 pub fn is_ok(reply: &Reply) -> bool {
     *reply == Reply::Simple("OK".to_owned())
 }
 
-/// What a key holds, by the reply to a read; `None` if it is no such reply.
+/// Returns the contents of a key from the reply to a read; `None` if it is no such reply.
 #[allow(clippy::option_option, reason = "no reply of this kind is not an absent key")]
 pub(crate) fn held(reply: Reply) -> Option<Held> {
     match reply {

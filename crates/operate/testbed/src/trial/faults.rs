@@ -1,4 +1,4 @@
-//! What goes wrong while clients work: processes that die or sleep, links that lose everything.
+//! Faults while clients work: processes that die or pause, links that lose everything.
 
 use std::{
     fmt, io,
@@ -46,9 +46,9 @@ pub enum Rupture {
     IsolateLeader,
     /// The same of a follower.
     IsolateFollower,
-    /// Nobody hears the leader.
+    /// The leader's messages are lost.
     MuteLeader,
-    /// The leader hears nobody.
+    /// Messages to the leader are lost.
     DeafenLeader,
     /// The leader and one follower do not reach each other; the third reaches both.
     OneLink,
@@ -95,13 +95,13 @@ const RUPTURES: [Rupture; 8] = [
     Rupture::DownFollower,
 ];
 
-/// Where phase 2 runs in devices, which are at interfaces.
+/// Faults of devices, which are at interfaces.
 const RUPTURES_OF_DEVICES: [Rupture; 2] = [Rupture::UnplugLeader, Rupture::UnplugFollower];
 
-/// Where these devices are processes; not in a volatile cluster, where that is a vote forgotten.
+/// Faults of devices that are processes; not in a volatile cluster, where they are forgotten votes.
 const RUPTURES_OF_BOXES: [Rupture; 2] = [Rupture::ResetLeader, Rupture::ResetFollower];
 
-/// What happens together.
+/// Simultaneous faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     harm: Option<Harm>,
@@ -120,7 +120,7 @@ impl fmt::Display for Step {
 }
 
 impl Step {
-    /// Whether it leaves votes alone that are only in memory.
+    /// Returns whether it spares votes that are only in memory.
     pub fn spares_memory(self) -> bool {
         self.harm.is_none_or(|harm| VOLATILE.contains(&harm))
     }
@@ -171,7 +171,7 @@ impl Plan {
         Self { harms, ruptures, only: None, voters: u32::MAX, steps: 0, dice }
     }
 
-    /// What else may happen where there are devices, first; or not.
+    /// Adds or removes the faults of devices.
     pub fn with_devices(&mut self, devices: bool) {
         self.with(devices, &RUPTURES_OF_DEVICES);
     }
@@ -325,7 +325,7 @@ impl Roles {
         }
     }
 
-    /// Whose interface is down.
+    /// Returns the nodes whose interface is down.
     fn down(&self, rupture: Rupture) -> Vec<u32> {
         match rupture {
             Rupture::DownLeader => vec![self.leader],
@@ -334,7 +334,7 @@ impl Roles {
         }
     }
 
-    /// Whose interface is removed.
+    /// Returns the nodes whose interface is removed.
     fn unplugged(&self, rupture: Rupture) -> Vec<u32> {
         match rupture {
             Rupture::UnplugLeader => vec![self.leader],
@@ -343,7 +343,7 @@ impl Roles {
         }
     }
 
-    /// Whose box loses its memory.
+    /// Returns the nodes whose box loses its memory.
     fn reset(&self, rupture: Rupture) -> Vec<u32> {
         match rupture {
             Rupture::ResetLeader => vec![self.leader],

@@ -1,4 +1,4 @@
-//! What clients asked, when, what they were told: one JSON object a line, for the checker.
+//! History of clients' operations: one JSON object a line, for the checker.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Serialize, Serializer};
 
-/// What a key holds; `None` if it is absent.
+/// Contents of a key; `None` if it is absent.
 pub type Held = Option<String>;
 
 /// One operation of a client. What it found or gave means something only if it returned.
@@ -18,39 +18,39 @@ pub type Held = Option<String>;
 pub enum What {
     /// Gives what is there.
     Read {
-        /// What was there.
+        /// The value found.
         #[serde(serialize_with = "held")]
         found: Held,
     },
     /// Sets or deletes.
     Write {
-        /// What is there then.
+        /// The new value.
         #[serde(serialize_with = "held")]
         value: Held,
     },
     /// Writes, and gives what was there.
     Swap {
-        /// What is there then.
+        /// The new value.
         #[serde(serialize_with = "held")]
         value: Held,
-        /// What was there.
+        /// The value found.
         #[serde(serialize_with = "held")]
         found: Held,
     },
     /// Writes if the expected value is there.
     Cas {
-        /// What has to be there.
+        /// The expected value.
         #[serde(serialize_with = "held")]
         expected: Held,
-        /// What is there then, if it was.
+        /// The new value, if it succeeds.
         #[serde(serialize_with = "held")]
         value: Held,
-        /// Whether it was.
+        /// It succeeded.
         done: bool,
     },
     /// Counts, and gives the sum.
     Add {
-        /// How much.
+        /// Amount.
         by: i64,
         /// The sum.
         result: i64,
@@ -60,11 +60,10 @@ pub enum What {
 /// An operation on one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Operation {
-    /// Who asked.
     pub client: usize,
     /// For what.
     pub key: String,
-    /// What was asked and found.
+    /// The operation and its result.
     #[serde(flatten)]
     pub what: What,
     /// When, in nanoseconds on the clock of the history.
@@ -102,7 +101,7 @@ pub fn save(operations: &[Operation], place: &Path) -> io::Result<()> {
 pub struct Clock(Instant);
 
 impl Clock {
-    /// It begins now.
+    /// Starts the clock.
     pub fn start() -> Self {
         Self(Instant::now())
     }

@@ -27,7 +27,7 @@ const COUNTERS: u64 = 2;
 /// Running clients.
 #[derive(Debug)]
 pub struct Load {
-    /// What the clients share.
+    /// State shared by the clients.
     pub shared: Arc<Shared>,
     clients: Vec<JoinHandle<Seen>>,
 }
@@ -122,7 +122,7 @@ fn reading(mut client: Client) -> Seen {
     client.seen
 }
 
-/// Keys that nobody else writes, each once: the plain question whether anything is lost.
+/// Inserts keys of its own, each once: the plain question whether anything is lost.
 fn inserting(mut client: Client, mut dice: Dice) -> Seen {
     while !client.shared.stopping() {
         client.insert();

@@ -1,4 +1,4 @@
-//! What all clients of a load share, and what each of them saw.
+//! State shared by all clients of a load, and the observations of each.
 
 use std::{
     sync::{
@@ -13,17 +13,17 @@ use quorate_core::dice::Dice;
 
 use super::history::{Clock, Operation};
 
-/// How long keys are in use: short histories are cheap to check.
+/// Lifetime of a set of keys: short histories are cheap to check.
 const GENERATION: Duration = Duration::from_millis(2500);
 /// Longest pause of a client between two operations, microseconds.
 const THINKING_US: u64 = 3000;
 /// The counter of all sessions, for the whole run.
 pub const TOTAL: &str = "total";
 
-/// What clients share.
+/// State shared by clients.
 #[derive(Debug)]
 pub struct Shared {
-    /// Where clients connect, per node.
+    /// Client addresses, per node.
     pub addresses: Vec<String>,
     pub(crate) clock: Clock,
     stop: AtomicBool,
@@ -82,14 +82,12 @@ impl Shared {
 pub struct Insert {
     /// The key.
     pub key: String,
-    /// What became of it.
     pub fate: Fate,
 }
 
-/// What is known of a command.
+/// Knowledge about a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was executed.
     Acknowledged,
     /// Certainly not executed, now or ever.
     Refused,
@@ -100,9 +98,9 @@ pub enum Fate {
 /// Increments of the counter of all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
-    /// That were executed.
+    /// Executed.
     pub acknowledged: u64,
-    /// That may have been.
+    /// Possibly executed.
     pub unknown: u64,
 }
 
@@ -111,9 +109,9 @@ pub struct Total {
 pub struct Seen {
     /// On keys that clients share.
     pub operations: Vec<Operation>,
-    /// Of keys that are written once.
+    /// Inserts of keys that are written once.
     pub inserts: Vec<Insert>,
-    /// Of the sessions.
+    /// Operations of sessions.
     pub total: Total,
     /// Requests that were certainly not executed.
     pub refused: u64,

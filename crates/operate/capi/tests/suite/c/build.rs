@@ -26,7 +26,7 @@ fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Where the library was built for this test.
+/// Returns the folder of the library built for this test.
 fn libraries() -> PathBuf {
     let own = env::current_exe().expect("a program");
     own.parent().expect("a folder").to_owned()
@@ -54,7 +54,7 @@ fn installed() -> Option<&'static Path> {
     installed.as_deref()
 }
 
-/// Whether programs for libevent can be compiled.
+/// Returns whether programs for libevent can be compiled.
 fn has_libevent() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {
@@ -71,7 +71,7 @@ fn has_libevent() -> bool {
     })
 }
 
-/// Whether C++ takes a header, alone and twice; `true` where there is no C++.
+/// Returns whether C++ accepts a header, alone and twice; true without a C++ compiler.
 pub(crate) fn is_cxx(header: &str) -> bool {
     let folder = tempfile::tempdir().expect("a folder");
     let source = folder.path().join("header.cc");

@@ -25,13 +25,13 @@ pub(crate) fn number(answer: &str) -> u64 {
     number.unwrap_or_else(|| panic!("not ok: {answer}"))
 }
 
-/// Addresses at which nobody listens.
+/// Returns free addresses.
 pub(crate) fn ports(count: usize) -> Vec<String> {
     (0..count).map(|_| format!("127.0.0.1:{}", free_port().expect("a port"))).collect()
 }
 
 impl<'a> Cluster<'a> {
-    /// So many nodes that nobody attaches to.
+    /// Starts nodes without attached programs.
     pub(crate) fn start(built: &'a Built, count: usize) -> Self {
         Self::new(built, count, Vec::new())
     }
@@ -61,7 +61,7 @@ impl<'a> Cluster<'a> {
         self.folder.path().join((node + 1).to_string())
     }
 
-    /// Where programs attach.
+    /// Returns the addresses for attaching programs.
     pub(crate) fn listen_addresses(&self) -> Vec<String> {
         self.listen.clone()
     }
@@ -70,8 +70,8 @@ impl<'a> Cluster<'a> {
         self.nodes[node].as_mut().expect("runs")
     }
 
-    /// Says a line to a node; its answer. What was not done since nobody serves it now, as around
-    /// an election or a start, is asked for again.
+    /// Sends a line to a node; returns its answer. A request that no node serves right now, as
+    /// around an election or a start, is repeated.
     pub(crate) fn ask(&mut self, node: usize, line: &str) -> String {
         let node = self.node(node);
         let until = Instant::now() + Duration::from_secs(60);

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PEERS: u16 = 1000;
 const ATTACHED: u16 = 2000;
 
-/// A folder with a configuration whose ports nobody has.
+/// A folder with a configuration whose ports are free.
 struct Group {
     folder: TempDir,
     acceptors: Vec<u16>,
@@ -380,7 +380,7 @@ impl Foreign {
         heard[0]
     }
 
-    /// Whether the other side ends it.
+    /// Returns whether the other side closes the connection.
     fn is_ended(&mut self) -> bool {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -423,8 +423,8 @@ fn learn(acceptors: &mut [Foreign], wanted: u32) -> Vec<Vec<u8>> {
     learned
 }
 
-/// What an unmodified client and learner of LibPaxos3 send and get, by hand: MessagePack of old and
-/// new versions, in pieces, of all lengths.
+/// Frames of an unmodified client and learner of LibPaxos3, by hand: MessagePack of old and new
+/// versions, in fragments, of all lengths.
 #[test]
 fn the_wire_of_libpaxos_is_understood() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -518,8 +518,7 @@ fn a_learner_that_reads_nothing_holds_up_nobody() {
     assert!(learned.iter().all(|learned| *learned == value));
 }
 
-/// Values for which there is no room wait until somebody trims, in their order, and each comes
-/// once.
+/// Values without space wait for a trim, in their order, and each arrives once.
 #[test]
 fn values_wait_for_room() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {
@@ -594,7 +593,7 @@ fn acceptors_in_memory_come_back() {
     submit(&mut replicas, 0);
 }
 
-/// What cannot be done safely, or makes no sense, is refused with the line and the reason.
+/// Unsafe or meaningless options are refused with the line and the reason.
 #[test]
 fn options_that_are_not_safe_are_refused() {
     let Some(built) = Built::of_libpaxos("paxos_roles") else {

@@ -143,8 +143,8 @@ fn an_attached_program_loses_and_repeats_nothing_when_nodes_die() {
     cluster.quit();
 }
 
-/// What a program in C does wrong is an error, and no crash: `misuse.c` does it, and says where it
-/// was let down.
+/// Misuse by a C program is an error, and no crash: `misuse.c` does it, and reports where the
+/// library failed it.
 #[test]
 fn misuse_is_an_error() {
     let Some(built) = Built::of("misuse") else {

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that are taken for frames, commands, replies and images of values.
+//! Properties that hold for any bytes taken for frames, commands, replies and images of values.
 
 use std::collections::BTreeSet;
 

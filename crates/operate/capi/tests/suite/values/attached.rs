@@ -6,7 +6,7 @@ use quorate_capi::{error::Code, handle::Handle, options::Options, source::Cursor
 
 use super::{PATIENCE, is_quiet, next, start, submit};
 
-/// Where a node listens.
+/// Returns the address that a node listens on.
 pub(crate) fn address(node: &Handle) -> String {
     let status = node.status(PATIENCE).expect("answers");
     let (_, rest) = status.split_once("\"listen\":\"").expect("it listens");
@@ -107,8 +107,8 @@ fn delivery_can_begin_at_the_end() {
     node.deliver_from(Cursor::End).expect("the end");
     program.deliver_from(Cursor::End).expect("the end");
     assert!(is_quiet(&node));
-    // The program asks the cluster; nobody is told when that was answered, so what comes first is
-    // one of these.
+    // The time of the cluster's answer is not visible, so the first value delivered is one of
+    // these.
     let mut last = submit(&node, b"after").expect("in a slot");
     let until = Instant::now() + PATIENCE;
     while is_quiet(&program) {
@@ -123,7 +123,7 @@ fn delivery_can_begin_at_the_end() {
     }
 }
 
-/// A program that reads nothing for long holds up nobody, and gets all in order when it does.
+/// A program that reads nothing for long delays no other, and gets all in order when it reads.
 #[test]
 fn a_slow_program_holds_up_nobody() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -135,7 +135,7 @@ fn a_slow_program_holds_up_nobody() {
         assert_eq!(submit(&other, &vec![1; 100_000]), Ok(slot));
         assert_eq!(next(&other).expect("held").0, slot);
     }
-    // Its own requests are answered beside what it does not read.
+    // Its own requests are answered in addition to the unread values.
     assert_eq!(submit(&slow, b"mine"), Ok(201));
     for slot in 1..=201 {
         assert_eq!(next(&slow).expect("held").0, slot);

@@ -56,7 +56,7 @@ fn next(handle: &Handle) -> Result<(u64, Arc<[u8]>), Failed> {
     }
 }
 
-/// Whether there is no value now; whoever waits for a completion hears of it.
+/// Returns whether there is no value now; a thread that waits for a completion is woken.
 fn is_quiet(handle: &Handle) -> bool {
     let turn = handle.turn().expect("nobody else");
     turn.hush();
@@ -169,7 +169,7 @@ fn who_forgets_the_oldest_never_waits_and_tells_who_is_slow() {
     assert_eq!(failed.code, Code::Size);
 }
 
-/// Completions that nobody takes are bounded, and all come.
+/// Untaken completions are bounded, and all arrive.
 #[test]
 fn open_submits_are_bounded() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -203,8 +203,7 @@ fn open_submits_are_bounded() {
     assert_eq!(slots, (1..=taken as u64).collect::<Vec<_>>());
 }
 
-/// What is submitted before anybody could have sent it: the values of one bundle are in slots one
-/// behind the other.
+/// Values submitted before any could be sent: those of one bundle are in consecutive slots.
 #[test]
 fn values_of_one_bundle_stand_one_behind_the_other() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -244,7 +243,7 @@ fn values_of_one_bundle_stand_one_behind_the_other() {
     assert_eq!(submit(&node, b"again"), Ok(4));
 }
 
-/// A look at what is held, beside delivery.
+/// Held values can be inspected during delivery.
 #[test]
 fn a_node_shows_what_it_holds() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -257,7 +256,7 @@ fn a_node_shows_what_it_holds() {
     assert_eq!(node.peek(3).expect_err("not yet").code, Code::Timeout);
 }
 
-/// Where a program goes while it is delivered a value is where delivery goes on.
+/// A program may move the cursor within a delivery; delivery continues there.
 #[test]
 fn a_program_goes_elsewhere_while_it_is_delivered_a_value() {
     let folder = tempfile::tempdir().expect("a folder");

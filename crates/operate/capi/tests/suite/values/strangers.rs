@@ -1,4 +1,4 @@
-//! Whoever comes to the port for programs, and whatever answers where a node was expected.
+//! Strangers at the port for programs, and strange servers in place of a node.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -82,7 +82,7 @@ fn strangers_are_shown_out_and_nobody_else_notices() {
     let mut stranger = TcpStream::connect(&at).expect("listens");
     stranger.write_all(&after_hello(&[50, 0, 0, 0, 2, 1])).expect("sent");
     stranger.shutdown(Shutdown::Both).expect("gone");
-    // A session that is nobody's.
+    // An unknown session.
     let mut stranger = TcpStream::connect(&at).expect("listens");
     let mut bytes = hello();
     Ask::Append {

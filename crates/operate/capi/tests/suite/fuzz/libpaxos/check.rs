@@ -1,4 +1,4 @@
-//! What must hold for any bytes that a program of LibPaxos3 may send.
+//! Properties that hold for any bytes from a program of LibPaxos3.
 
 use quorate_capi::evpaxos::message::{Found, Message, OVERHEAD};
 
