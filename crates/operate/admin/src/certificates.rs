@@ -8,23 +8,22 @@ use crate::units;
 /// Less than this is said to people.
 pub const SOON_DAYS: i64 = 30;
 const DAY_S: i64 = 24 * 3600;
-/// What ends the name of an authority.
+/// Suffix of an authority's name.
 const AUTHORITY: &str = "authority";
 
-/// How a certificate stands, the worst last.
+/// State of a certificate, the worst last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nobody has to hear of it.
+    /// Nothing to report.
     #[default]
     Valid,
     /// It has less than [`SOON_DAYS`] left.
     ExpiresSoon,
-    /// An authority that has expired, beside one that has not.
+    /// An expired authority, next to a valid one.
     Superseded,
-    /// It begins later.
+    /// Its validity begins later.
     NotYetValid,
-    /// It has ended.
     Expired,
 }
 
@@ -40,7 +39,6 @@ pub struct CertificateView {
     pub ends_unix_s: i64,
     /// Whole days until then; negative afterwards.
     pub days_left: i64,
-    /// How it stands.
     #[serde(default)]
     pub state: State,
 }
@@ -103,7 +101,7 @@ impl CertificateView {
         self.what.ends_with(AUTHORITY)
     }
 
-    /// What people should hear of it while it works.
+    /// Returns a warning for people while it still works.
     pub fn warning(&self) -> Option<String> {
         let Self { what, days_left, .. } = self;
         match self.state {
@@ -145,7 +143,7 @@ impl CertificateView {
         }
     }
 
-    /// What does not work without it.
+    /// Describes what fails without it.
     pub fn breaks(&self) -> &'static str {
         match &*self.what {
             "node" => "running connections continue, but other nodes refuse new ones",

@@ -28,7 +28,7 @@ use crate::view::ProgressView;
 /// Far more than a status has.
 const RESPONSE_BYTES_MAX: u64 = 4 << 20;
 
-/// How this process proves who it is, if it does: it talks to one cluster.
+/// This process's certificate, if it has one: it talks to one cluster.
 static TLS: OnceLock<TlsConfig> = OnceLock::new();
 
 /// From now on nodes are asked by TLS, with this certificate. Once in a process; whatever is said
@@ -85,7 +85,7 @@ pub enum Error {
     /// The time is over.
     #[error("no answer in time")]
     TimedOut,
-    /// A name that nobody knows.
+    /// An unknown host name.
     #[error("the name has no address")]
     NoAddress,
     /// Something else answers there.
@@ -115,7 +115,7 @@ impl From<ureq::Error> for Error {
     }
 }
 
-/// What came back.
+/// An HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The code of HTTP.
@@ -147,11 +147,11 @@ pub struct Refusal {
     pub code: String,
     /// For people.
     pub message: String,
-    /// What to do; may be empty.
+    /// Advice; may be empty.
     pub hint: String,
     /// Which node, if it says so.
     pub node: Option<u32>,
-    /// How far it is with what keeps it from serving.
+    /// Progress of the activity that keeps it from serving.
     pub progress: Option<Box<ProgressView>>,
 }
 
@@ -255,7 +255,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(20);
 
-    /// Somebody who answers so to the first client, and then hangs up.
+    /// Serves this answer to the first client, and hangs up.
     fn answering(bytes: Vec<u8>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

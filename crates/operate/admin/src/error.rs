@@ -4,15 +4,14 @@ use serde::Serialize;
 
 use crate::view::ProgressView;
 
-/// An error as JSON: `{"error":{"code","message","hint"}}`. A node that cannot serve says beside it
-/// who it is, and how far it is with what keeps it from serving.
+/// An error as JSON: `{"error":{"code","message","hint"}}`. A node that cannot serve adds its id,
+/// and the progress of the activity that keeps it from serving.
 #[derive(Debug, Serialize)]
 pub struct ErrorDocument<'a> {
     error: ErrorBody<'a>,
     /// Which node says so, where nothing else of it can be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// How far it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<&'a ProgressView>,
 }

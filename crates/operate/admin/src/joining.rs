@@ -1,4 +1,4 @@
-//! What a folder says that wants to join a cluster, and what it hears.
+//! Request of a folder that wants to join a cluster, and the answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct JoinRequest {
     /// Tells the folder from others: 16 hexadecimal digits, the same each time it asks.
     pub nonce: String,
-    /// Where it listens for peers, `HOST:PORT`. It is dialled there before it gets an id.
+    /// Its address for peers, `HOST:PORT`. It is dialled there before it gets an id.
     pub peer: String,
     /// `voter`, `learner` or `auxiliary`.
     #[serde(rename = "as")]
@@ -35,13 +35,13 @@ pub struct JoinAnswer {
     pub store: String,
     /// The members at the founding, as every node was told then.
     pub founding: Vec<Place>,
-    /// Those of them that were auxiliaries.
+    /// Auxiliaries among them.
     pub auxiliaries: Vec<u32>,
-    /// What a quorum was: `majority` or `flexible:Q1,Q2`.
+    /// The quorum rule: `majority` or `flexible:Q1,Q2`.
     pub quorum: String,
     /// Every slot below is applied where the lists that follow were made.
     pub at: u64,
-    /// Who has an id now, and where they listen for peers.
+    /// Nodes with an id now, and their addresses for peers.
     pub peers: Vec<Place>,
     /// Ids that were removed.
     pub removed: Vec<u32>,
@@ -50,7 +50,7 @@ pub struct JoinAnswer {
     pub learns: bool,
 }
 
-/// Where a node listens for peers.
+/// Address of a node for peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The node.

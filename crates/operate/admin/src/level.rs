@@ -9,20 +9,20 @@ use crate::units::span;
 /// Feature levels, as one node tells of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LevelView {
-    /// What the cluster uses; 0 in what a release before levels says.
+    /// The level in use; 0 from a release before levels.
     pub level: u16,
     /// The newest that this node's release supports.
     pub supports: u16,
     /// Every node of the cluster, in order.
     pub nodes: Vec<LevelOfView>,
-    /// What keeps the cluster from using the next level; only a leader says so.
+    /// Reasons why the cluster cannot use the next level; given by a leader only.
     pub held_back: Vec<String>,
     /// When the leader raises it by itself; null: not at all, or not before what holds it back is
     /// gone.
     pub raise_in_s: Option<u64>,
 }
 
-/// What a node's release supports.
+/// Levels that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LevelOfView {
     /// Its id.
@@ -45,12 +45,12 @@ impl LevelView {
         }
     }
 
-    /// Whether the release could do more than the cluster uses.
+    /// Returns whether the release could do more than the cluster uses.
     pub const fn may_rise(&self) -> bool {
         self.level > 0 && self.supports > self.level
     }
 
-    /// What comes of it, as its leader tells, for people.
+    /// Describes the next raise, as the leader knows it, for people.
     pub fn prospect(&self) -> String {
         let next = u32::from(self.level) + 1;
         match (self.may_rise(), self.raise_in_s) {

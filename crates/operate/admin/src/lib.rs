@@ -1,12 +1,11 @@
-//! What operators ask of a node, and what it answers: the server behind `--admin`, the documents,
-//! and the client of the commands.
+//! The admin interface of a node: the server behind `--admin`, its documents, and the client of the
+//! commands.
 //!
-//! Reading order: [`view`], [`traffic`] and [`tuning`] (what a node and its tuner say of
-//! themselves), [`error`] (what is said instead), [`joining`] (what nodes say that join),
-//! [`reaching`] (what `quorate doctor` asks), [`client`] and [`look`] (asking one node, or all of
-//! them), [`units`] and [`progress`] (how figures look, and how far a command is); `server`
-//! answers, and has `server::page` for pages in a browser. It is a feature: what only asks needs no
-//! runtime.
+//! Reading order: [`view`], [`traffic`] and [`tuning`] (status of a node and its tuner), [`error`]
+//! (refusals), [`joining`] (requests to join), [`reaching`] (tests of `quorate doctor`), [`client`]
+//! and [`look`] (requests to one node, or to all), [`units`] and [`progress`] (figures, and the
+//! progress of a command); `server` answers, and has `server::page` for pages in a browser. It is a
+//! feature: clients need no runtime.
 #![forbid(unsafe_code)]
 
 pub mod certificates;

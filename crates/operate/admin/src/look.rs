@@ -1,4 +1,4 @@
-//! What every node of a cluster says, asked at once.
+//! Requests the status of every node of a cluster at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,8 +46,7 @@ pub fn look(addresses: &[String]) -> Result<ClusterView, Silent> {
     Ok(ClusterView::new(answers))
 }
 
-/// Who does not answer at an address that was given is known by those who answer, as long as they
-/// know where it is.
+/// Names the nodes that did not answer, by the addresses that others know them under.
 fn name_silent(asked: &[(Option<u32>, String)], answers: &mut [Answer]) {
     let views = answers.iter().filter_map(Answer::view);
     let members = views.flat_map(|view| &view.members);

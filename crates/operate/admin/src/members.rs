@@ -1,5 +1,4 @@
-//! What `GET /members` shows and `POST /members` takes: the fixed JSON forms of who belongs to the
-//! group.
+//! JSON forms of `GET /members` and `POST /members`: the membership of the group.
 
 use quorate_core::{node_id::NodeId, quorum::QuorumRule};
 use quorate_replica::{
@@ -18,9 +17,9 @@ use crate::view::BallotView;
 pub struct MembersView {
     /// 32 hexadecimal digits.
     pub cluster: String,
-    /// Who says this.
+    /// The answering node.
     pub node: u32,
-    /// Who leads, as far as that one knows.
+    /// The leader, as far as that node knows.
     pub leader: Option<u32>,
     /// The highest that it knows.
     pub ballot: BallotView,
@@ -30,7 +29,7 @@ pub struct MembersView {
     pub era: u64,
     /// Nodes that have an id, in order.
     pub nodes: Vec<ListedView>,
-    /// The plan under way.
+    /// The plan in progress.
     pub plan: Option<UnderwayView>,
     /// The plan that ended last.
     pub last: Option<LastPlanView>,
@@ -43,26 +42,26 @@ pub struct MembersView {
 pub struct ListedView {
     /// Its id.
     pub node: u32,
-    /// Where peers connect.
+    /// Address for peers.
     pub peer: Option<String>,
-    /// Where clients connect.
+    /// Address for clients.
     pub client: Option<String>,
-    /// Where operators connect.
+    /// Address for operators.
     pub admin: Option<String>,
-    /// What it is: `voter`, `learner` or `auxiliary`.
+    /// Role: `voter`, `learner` or `auxiliary`.
     pub role: String,
-    /// What it is to become: the same words.
+    /// Requested role: the same words.
     #[serde(rename = "as")]
     pub asked: String,
-    /// Of its vote; 0 if it has none.
+    /// Weight of its vote; 0 if it has none.
     pub weight: u32,
-    /// Who leads, if several could: the highest.
+    /// Preference as leader: the highest leads if several could.
     pub priority: u32,
-    /// How often it began anew without its votes.
+    /// Number of restarts without its votes.
     pub incarnation: u32,
-    /// Whether a folder has this id, or it is kept for one that comes later.
+    /// A folder has this id; otherwise it is reserved.
     pub joined: bool,
-    /// Whether the node that says this is connected to it.
+    /// The answering node is connected to it.
     pub connected: bool,
     /// Slots that it is behind; known to the leader only.
     pub lag: Option<u64>,
@@ -71,13 +70,13 @@ pub struct ListedView {
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepView {
-    /// What changes, for people.
+    /// The change, for people.
     pub change: String,
     /// The weights behind it.
     pub weights: Vec<WeightView>,
 }
 
-/// What a vote weighs.
+/// Weight of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightView {
     /// Whose.
@@ -88,16 +87,16 @@ pub struct WeightView {
     pub weight: u32,
 }
 
-/// A plan under way.
+/// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderwayView {
     /// Its number.
     pub id: u64,
-    /// What was asked for.
+    /// The requested change.
     pub what: String,
-    /// What is left of it, as the node that says this would go.
+    /// Remaining steps, as the answering node would take them.
     pub steps: Vec<StepView>,
-    /// What it waits for; known to the leader only.
+    /// The condition that it waits for; known to the leader only.
     pub waits: Option<String>,
 }
 
@@ -106,7 +105,7 @@ pub struct UnderwayView {
 pub struct LastPlanView {
     /// Its number.
     pub id: u64,
-    /// Whether it reached what was wanted; else it was cancelled.
+    /// The goal was reached; otherwise the plan was cancelled.
     pub reached: bool,
     /// The slot of what ended it.
     pub slot: u64,
@@ -122,28 +121,28 @@ pub struct MembersRequest {
     /// An id for a node that comes later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add: Option<AddRequest>,
-    /// It gets a vote.
+    /// Give it a vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promote: Option<u32>,
-    /// It has no vote any more.
+    /// Take its vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demote: Option<u32>,
-    /// It leaves for good.
+    /// Remove it permanently.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<u32>,
     /// A node, and what its vote is to weigh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<(u32, u32)>,
-    /// Whether this voter is to be an auxiliary: its id, true or false.
+    /// Make this voter an auxiliary, or not: its id, true or false.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub auxiliary: Option<(u32, bool)>,
-    /// What a quorum is to be: `majority` or `flexible:Q1,Q2`.
+    /// The new quorum rule: `majority` or `flexible:Q1,Q2`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub quorum: Option<String>,
     /// A node, and its priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<(u32, u32)>,
-    /// Who leaves, and who takes its place.
+    /// The node that leaves, and the one that takes its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replace: Option<(u32, u32)>,
     /// A node, and where it listens for peers.
@@ -152,7 +151,7 @@ pub struct MembersRequest {
     /// The cluster uses the next feature level.
     #[serde(skip_serializing_if = "is_false")]
     pub raise: bool,
-    /// The plan under way ends where it is.
+    /// End the plan in progress where it is.
     #[serde(skip_serializing_if = "is_false")]
     pub cancel: bool,
     /// Nothing is done.
@@ -169,9 +168,9 @@ const fn is_false(flag: &bool) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddRequest {
-    /// Where it will listen for peers.
+    /// Its future address for peers.
     pub peer: String,
-    /// What it is to become.
+    /// Its role.
     #[serde(rename = "as", default = "voter")]
     pub asked: String,
 }
@@ -180,7 +179,7 @@ fn voter() -> String {
     As::Voter.name().to_owned()
 }
 
-/// Code of the error that says that nobody knows whether it was done.
+/// Code of the error for an unknown outcome.
 pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 
 /// Answer of `POST /members`.
@@ -192,11 +191,11 @@ pub enum Asked {
         /// The id.
         node: u32,
     },
-    /// It is done.
+    /// Done.
     Done,
-    /// It was so already.
+    /// Already the case.
     NothingToDo,
-    /// These steps are under way, or would be.
+    /// These steps are in progress, or would be.
     Planned {
         /// The number of the plan; null: it was only asked for.
         plan: Option<u64>,
@@ -206,7 +205,7 @@ pub enum Asked {
 }
 
 impl MembersRequest {
-    /// What is wanted, and whether nothing is to be done; or why that is no wish.
+    /// Converts it to a request, and whether it is a dry run; or explains why it is invalid.
     pub fn ask(self) -> Result<(Ask, bool), String> {
         let Self {
             add,
@@ -266,7 +265,7 @@ impl AddRequest {
     }
 }
 
-/// `HOST:PORT` that somebody can dial.
+/// Checks that `HOST:PORT` can be dialled.
 fn checked(peer: String) -> Result<String, String> {
     let parts = peer.rsplit_once(':');
     let host_and_port = parts.filter(|(host, port)| {
@@ -280,7 +279,7 @@ fn checked(peer: String) -> Result<String, String> {
 }
 
 impl MembersView {
-    /// Of the node with this status.
+    /// Creates the view of the node with this status.
     pub fn new(members: &Members, status: &Status) -> Self {
         Self {
             cluster: format!("{:032x}", status.cluster),
@@ -309,7 +308,7 @@ impl MembersView {
         self.nodes.iter().find(|listed| listed.node == node)
     }
 
-    /// Whose votes weigh how much.
+    /// Returns the weights of all voters.
     pub fn weights(&self) -> Vec<WeightView> {
         let voters = self.nodes.iter().filter(|listed| listed.weight > 0);
         let weight = |listed: &ListedView| WeightView {
@@ -385,7 +384,7 @@ impl StepView {
 }
 
 impl Asked {
-    /// Of what the group answered.
+    /// Converts the group's answer.
     pub fn new(answer: &Answer) -> Self {
         match answer {
             Answer::Node(node) => Self::Node { node: node.0 },

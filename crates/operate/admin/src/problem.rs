@@ -2,27 +2,26 @@
 
 use std::{fmt, io};
 
-/// Whose turn it is.
+/// Kind of a problem, by who has to act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What was asked for makes no sense.
+    /// The request makes no sense.
     Usage,
     /// Refused, or failed.
     Failed,
-    /// Nobody answers, or nobody leads.
+    /// No node answers, or none leads.
     Unreachable,
 }
 
 /// One error: what happened, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Whose turn it is.
     pub kind: Kind,
     /// For programs: lower-case words joined by `_`.
     pub code: &'static str,
     /// For people.
     pub message: String,
-    /// What to do; may be empty.
+    /// Advice; may be empty.
     pub hint: String,
 }
 
@@ -32,7 +31,7 @@ impl Problem {
         Self { kind, code, message: message.to_string(), hint: String::new() }
     }
 
-    /// What was asked for makes no sense.
+    /// Creates a problem for a request that makes no sense.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(Kind::Usage, "bad_configuration", message)
     }

@@ -14,21 +14,20 @@ use crate::units;
 const REDRAWN: Duration = Duration::from_millis(200);
 /// Between two lines elsewhere.
 const EVERY: Duration = Duration::from_secs(5);
-/// What ends sooner leaves no line elsewhere.
+/// A shorter activity leaves no line outside of a terminal.
 const QUIET: Duration = Duration::from_secs(1);
 /// Characters of a bar.
 const WIDTH: u64 = 24;
 /// Clears the line of a terminal.
 const CLEAR: &str = "\r\x1b[K";
-/// What is drawn between these is cut at the edge of a terminal: a line that wraps could not be
-/// redrawn.
+/// Sequences around a drawn line, which cut it at the edge of a terminal: a line that wraps could
+/// not be redrawn.
 const CUT: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
 
-/// Whether a line is drawn on the terminal that somebody has to clear. It is written under the lock
-/// of standard error.
+/// A line is drawn on the terminal and has to be cleared. Written under the lock of standard error.
 static DRAWN: AtomicBool = AtomicBool::new(false);
 
-/// A line on standard error; nobody has to read it.
+/// Prints a line on standard error, ignoring failures.
 pub fn line(text: &str) {
     let mut out = io::stderr().lock();
     let _ = clear_in(&mut out).and_then(|()| writeln!(out, "{text}"));
@@ -48,7 +47,7 @@ fn clear_in(out: &mut io::StderrLock<'_>) -> io::Result<()> {
     }
 }
 
-/// How far something is.
+/// Progress of an activity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HowFar {
     /// `backup: `
@@ -60,12 +59,12 @@ pub struct HowFar {
 }
 
 impl HowFar {
-    /// Of something whose end is unknown, or is in the text.
+    /// Creates progress with an unknown end, or with one in the text.
     pub fn text(text: impl fmt::Display) -> Self {
         Self { before: String::new(), share: None, after: text.to_string() }
     }
 
-    /// So much of all is done.
+    /// Creates progress from a share.
     pub fn share(
         before: impl fmt::Display,
         (done, all): (u64, u64),
@@ -74,7 +73,7 @@ impl HowFar {
         Self { before: before.to_string(), share: Some((done, all)), after: after.to_string() }
     }
 
-    /// So many bytes of all are done.
+    /// Creates progress from bytes.
     pub fn bytes(what: &str, done: u64, all: u64) -> Self {
         let done = done.min(all);
         let sizes = format!("{} of {}", units::bytes(done), units::bytes(all));
@@ -114,7 +113,7 @@ impl Pace {
         Self { terminal, began, told: None, last: None }
     }
 
-    /// What is to be written now, if anything.
+    /// Returns the text to write now, if any.
     fn tell(&mut self, now: Instant, report: impl FnOnce() -> HowFar) -> Option<String> {
         let (first, every) = match self.terminal {
             true => (REDRAWN, REDRAWN),
@@ -145,7 +144,7 @@ impl Pace {
 pub struct Progress(Pace);
 
 impl Progress {
-    /// Of something that begins now.
+    /// Starts reporting now.
     pub fn start() -> Self {
         Self(Pace::new(io::stderr().is_terminal(), Instant::now()))
     }
@@ -156,7 +155,7 @@ impl Progress {
         Self(Pace::new(false, Instant::now()))
     }
 
-    /// Whether it is redrawn.
+    /// Returns whether the line is redrawn.
     pub fn is_drawn(&self) -> bool {
         self.0.terminal
     }
@@ -187,8 +186,8 @@ impl Drop for Progress {
 mod tests {
     use super::*;
 
-    /// What a terminal of so many columns shows after these bytes: its lines, the last one without
-    /// its end.
+    /// Returns the lines on a terminal of this width after these bytes, the last one without its
+    /// end.
     fn screen(columns: usize, written: &str) -> Vec<String> {
         let (mut rows, mut column, mut wraps) = (vec![String::new()], 0, true);
         let mut rest = written;
@@ -232,7 +231,7 @@ mod tests {
         rows
     }
 
-    /// All that is written while somebody tells of another share every so often.
+    /// Returns all output while the share grows by a step every so often.
     fn written(terminal: bool, step: Duration, steps: u64) -> Vec<(Duration, String)> {
         let began = Instant::now();
         let mut pace = Pace::new(terminal, began);

@@ -1,5 +1,4 @@
-//! What `quorate doctor` asks of members to see whether a multicast group reaches them: who
-//! listens, who sends, who heard what.
+//! Requests of `quorate doctor` to members that test multicast: listen, send, count.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,10 +13,10 @@ pub const COUNT_MAX: u32 = 1000;
 pub struct ListenRequest {
     /// `ADDRESS:PORT`
     pub group: String,
-    /// Where it is joined; `None`: where the node listens for peers.
+    /// Interface to join on; `None`: that of the node's address for peers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<String>,
-    /// It ends by itself after this long.
+    /// Duration, after which it ends by itself.
     pub listen_ms: u64,
     /// Tells its datagrams from others: 16 hexadecimal digits.
     pub token: String,
@@ -26,7 +25,7 @@ pub struct ListenRequest {
 /// Its answer: datagrams that come from now on are counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
-    /// Where the group was joined.
+    /// Interface on which the group was joined.
     pub interface: String,
     /// When it ends by itself.
     pub listen_ms: u64,
@@ -41,11 +40,11 @@ pub struct SendRequest {
     /// From where; `None`: where the node listens for peers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<String>,
-    /// That of the listeners.
+    /// Token of the listeners.
     pub token: String,
-    /// What the sender is called in their counts.
+    /// Id of the sender in their counts.
     pub sender: u32,
-    /// How many, at most [`COUNT_MAX`].
+    /// Number of datagrams, at most [`COUNT_MAX`].
     pub count: u32,
 }
 
@@ -54,7 +53,7 @@ pub struct SendRequest {
 pub struct Sent {
     /// From where.
     pub interface: String,
-    /// How many the kernel took.
+    /// Datagrams that the kernel took.
     pub sent: u32,
 }
 
@@ -62,20 +61,20 @@ pub struct Sent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeardRequest {
-    /// That of the listening.
+    /// Token of the listening.
     pub token: String,
 }
 
 /// Its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeardView {
-    /// Of each sender of whom anything was heard.
+    /// Counts of each sender with datagrams.
     pub heard: Vec<OfSender>,
     /// Datagrams with another token, or of another kind.
     pub foreign: u64,
 }
 
-/// What was heard of one sender.
+/// Count of one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfSender {
     /// As it was called.

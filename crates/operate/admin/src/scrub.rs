@@ -1,4 +1,4 @@
-//! What a scrub has read and found, as `POST /scrub` and the status say it.
+//! Progress and findings of a scrub, as `POST /scrub` and the status show them.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -22,7 +22,7 @@ pub struct ScrubRequest {
 /// The scrub that goes on, or the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubView {
-    /// What is being read: `log`, `streams`, `snapshot`, `store`, `files`; null: nothing.
+    /// The kind being read: `log`, `streams`, `snapshot`, `store`, `files`; null: none.
     pub reading: Option<String>,
     /// When it began, Unix time in milliseconds; null: this process has begun none.
     pub begun_unix_ms: Option<u64>,
@@ -40,14 +40,14 @@ pub struct ScrubView {
     pub kinds: BTreeMap<String, u64>,
     /// Damaged places, the first of them.
     pub found: Vec<FoundView>,
-    /// How many there are beyond those.
+    /// Number of further findings.
     pub more: u64,
 }
 
 /// A damaged place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundView {
-    /// Of what: `log`, `streams`, `snapshot`, `store`, `files`.
+    /// Kind: `log`, `streams`, `snapshot`, `store`, `files`.
     pub kind: String,
     /// `repairing`, `repaired`, `superseded` or `stays`.
     pub fate: String,
@@ -56,7 +56,7 @@ pub struct FoundView {
 }
 
 impl ScrubView {
-    /// Of the node that says this.
+    /// Creates the view of the answering node.
     pub fn new(status: &ScrubStatus) -> Self {
         let kinds = Kind::ALL.into_iter();
         let found = |found: &Found| FoundView {
@@ -80,18 +80,18 @@ impl ScrubView {
         }
     }
 
-    /// How many places have this fate.
+    /// Returns the number of places with this fate.
     pub fn count(&self, fate: Fate) -> usize {
         let found = self.found.iter();
         found.filter(|found| found.fate == fate.name()).count()
     }
 
-    /// Whether there is damage that nobody has repaired.
+    /// Returns whether unrepaired damage is left.
     pub fn is_damaged(&self) -> bool {
         self.count(Fate::Stays) + self.count(Fate::Repairing) > 0
     }
 
-    /// What somebody should look at, if anything: damage that only a person can end.
+    /// Returns a notice if a person has to act: damage that only a person can end.
     pub fn notice(&self) -> Option<String> {
         let stays = self.count(Fate::Stays);
         (stays > 0).then(|| {
@@ -123,7 +123,7 @@ impl FoundView {
     }
 }
 
-/// What was read, for people: `1.2 GiB of log, 300 MiB of streams`.
+/// Describes the bytes read, for people: `1.2 GiB of log, 300 MiB of streams`.
 pub fn kinds(view: &ScrubView) -> String {
     let read = view.kinds.iter().filter(|(_, count)| **count > 0);
     let read: Vec<String> =

@@ -82,7 +82,7 @@ const UNKNOWN_USERS: &str = "this node has not loaded the users yet";
 /// Longest time that batch and window are held: the client that asked may be gone.
 const HOLD_MS_MAX: u64 = 600_000;
 
-/// How far the node has come.
+/// Phase of the node's start.
 #[derive(Clone, Debug)]
 enum Phase {
     /// There is no reactor yet.
@@ -90,7 +90,7 @@ enum Phase {
     Running(Handle, &'static str),
 }
 
-/// What the requests look at, and the start of the node writes.
+/// State read by requests and written by the start of the node.
 #[derive(Clone, Debug)]
 pub struct Admin {
     phase: Arc<Mutex<Phase>>,
@@ -98,11 +98,11 @@ pub struct Admin {
     /// 0 while it waits for an id.
     node: Arc<AtomicU32>,
     backups: Turn,
-    /// Of a backup with streams whose snapshot is still being taken: it is asked for again.
+    /// Hold on the streams of a backup whose snapshot is still being taken: the client asks again.
     held: Arc<Mutex<Option<StreamHold>>>,
     ears: reaching::Ears,
     protection: Protection,
-    /// What the node was started with; once in a process.
+    /// Settings at the start; set once in a process.
     settings: Arc<OnceLock<BTreeMap<String, String>>>,
     audience: Audience,
     acts: Acts,
@@ -159,13 +159,12 @@ impl Admin {
         Ok(admin)
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the node was started with, of what nodes should have in common: it is shown, and holds
-    /// no secrets.
+    /// Sets the settings that nodes should have in common; they are shown, and hold no secrets.
     pub fn started_with(&self, settings: BTreeMap<String, String>) {
         let _ = self.settings.set(settings);
     }
@@ -229,7 +228,7 @@ impl Admin {
         &self.history
     }
 
-    /// What operators do is written down in this folder.
+    /// Records operators' actions in this folder.
     pub fn keep_audit_in(&self, folder: &Path) {
         self.audit.keep_in(folder);
     }
@@ -256,7 +255,7 @@ impl Admin {
         asked.await.map_err(|_| Failure::unavailable("failed", "the node did not take the request"))
     }
 
-    /// What is shown of the node, with what the server knows itself.
+    /// Returns the node's status, with the server's own additions.
     fn view(&self, status: &Status, store: &'static str) -> NodeView {
         let mut view = NodeView::new(status, store);
         view.certificates = self.certificates();
@@ -318,7 +317,6 @@ pub enum StartError {
     Listen {
         /// As it was given.
         address: String,
-        /// What the system says.
         source: io::Error,
     },
     /// Strangers would reach it.
@@ -345,8 +343,8 @@ thread_local! {
     static SERVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the thread that calls this is the server's. A node lives on without it, so whoever ends
-/// the process at a panic spares this one.
+/// Returns whether the calling thread is the server's. A node survives without it, so the handler
+/// that ends the process at a panic spares this thread.
 pub fn is_this_thread() -> bool {
     SERVES.get()
 }
@@ -532,8 +530,7 @@ async fn members(State(admin): State<Admin>) -> Result<Json<MembersView>, Failur
     Ok(Json(MembersView::new(&members, &status)))
 }
 
-/// Who leads, if several could, is an operator's affair, and so is looking at what would be done;
-/// who belongs to the group is an admin's.
+/// Returns the role needed: priorities and dry runs are an operator's, membership is an admin's.
 fn members_need(request: &MembersRequest) -> Role {
     match request.clone().ask() {
         Ok((Ask::Priority(..), _) | (_, true)) => Role::Operator,
@@ -687,7 +684,7 @@ mod tests {
         drop(idle);
     }
 
-    /// How far it is, in words and in numbers.
+    /// A node that reads its log reports its progress, in words and in numbers.
     #[test]
     fn a_node_that_reads_its_log_says_how_far_it_is() {
         let (admin, address) = starting();
@@ -846,7 +843,7 @@ mod tests {
         assert_eq!(why, "no leader with a quorum is known; votes are forgotten");
     }
 
-    /// What is odd explains why it does not serve, and does not keep it from serving.
+    /// A notice explains why it does not serve, and does not keep it from serving.
     #[test]
     fn a_notice_is_part_of_the_reason_and_no_reason_itself() {
         let with = |leader| Status {

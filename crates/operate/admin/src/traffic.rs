@@ -1,5 +1,4 @@
-//! How many commands a node executed and answered, and how long they took: since it started, and
-//! second by second.
+//! Commands executed and answered, and their latencies: since the start, and second by second.
 
 use quorate_replica::{latencies::Latencies, status::Traffic};
 use serde::{Deserialize, Serialize};
@@ -10,14 +9,14 @@ pub const SAMPLES_MAX: usize = 300;
 /// Commands, counted since the process started, or between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrafficView {
-    /// Executed here, whoever's they were.
+    /// Executed here, from clients of any node.
     pub applied: u64,
-    /// Of this node's clients: executed and answered.
+    /// Answered to this node's own clients.
     pub answered: u64,
     /// The time from acceptance to the answer of all of those together.
     pub answered_us: u64,
-    /// How many of those took less than so many microseconds, and not less than those before them;
-    /// classes with none are left out, and the last of all has whatever took longer, too.
+    /// Number of those that took less than this many microseconds, and not less than the preceding
+    /// class; empty classes are left out, and the last one includes all longer times.
     #[serde(default)]
     pub latencies: Vec<(u64, u64)>,
 }
@@ -32,7 +31,7 @@ impl TrafficView {
         }
     }
 
-    /// What was added; `None`: a counter went back, so these are of two processes.
+    /// Returns the increase; `None`: a counter went back, so the samples are of two processes.
     pub fn since(&self, before: &Self) -> Option<Self> {
         let mut latencies = Vec::new();
         let mut old = before.latencies.iter().peekable();
@@ -68,8 +67,8 @@ impl TrafficView {
         }
     }
 
-    /// The microseconds in which this part of the commands was answered, 0.5 for the median; within
-    /// a quarter. `None`: nobody was answered.
+    /// Returns the microseconds in which this part of the commands was answered, 0.5 for the
+    /// median; within a quarter. `None`: no command was answered.
     pub fn percentile_us(&self, part: f64) -> Option<f64> {
         let counts = self.latencies.iter().map(|(_, count)| *count as f64);
         let total: f64 = counts.sum();
@@ -91,21 +90,21 @@ fn some(latencies: &Latencies) -> Vec<(u64, u64)> {
     latencies.iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// What a node did in about a second.
+/// Sample of about a second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleView {
     /// When that ended, in milliseconds since 1970, by the node's clock.
     pub at_ms: u64,
-    /// How long it was.
+    /// Its length.
     pub span_ms: u64,
-    /// Who led, as the node knew it then.
+    /// The leader, as the node knew it then.
     pub leader: Option<u32>,
-    /// What was added.
+    /// The increase.
     #[serde(flatten)]
     pub traffic: TrafficView,
 }
 
-/// What a node did in the last minutes.
+/// A node's last minutes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryView {
     /// Who.

@@ -1,4 +1,4 @@
-//! What `GET /tuning` and `quorate tune` show: the JSON form of a tuner's report.
+//! JSON form of a tuner's report, for `GET /tuning` and `quorate tune`.
 
 use quorate_replica::{TuningReport, tuner};
 use serde::{Deserialize, Serialize};
@@ -10,15 +10,15 @@ use crate::units::{exact_bytes, thousands, time};
 pub struct TuningView {
     /// Everything that is estimated, known or not.
     pub parameters: Vec<ParameterView>,
-    /// What the model predicts; empty while too little is known.
+    /// Predictions of the model; empty while too little is known.
     pub grid: Vec<PointView>,
-    /// What the model holds for the limit of what was chosen.
+    /// Predicted bottleneck of the choice.
     pub bottleneck: Option<String>,
-    /// What is in force.
+    /// The setting in force.
     pub chosen: SettingView,
-    /// Whether that was set from outside, for a while.
+    /// The setting was imposed from outside, for a while.
     pub held: bool,
-    /// What was measured of it.
+    /// Measurements of it.
     pub measured: Option<MeasuredView>,
     /// Why it was chosen, in one sentence.
     pub reason: String,
@@ -36,9 +36,9 @@ pub struct SettingView {
 /// A quantity; `value` is null while it is not known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParameterView {
-    /// What it is, in words joined by `_`.
+    /// Name, in words joined by `_`.
     pub name: String,
-    /// Of value and error.
+    /// Unit of value and error.
     pub unit: String,
     /// Null while it is not known.
     pub value: Option<f64>,
@@ -61,7 +61,7 @@ pub struct PointView {
     pub latency_us: f64,
 }
 
-/// What was measured under a setting.
+/// Measurements under a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredView {
     /// Commands per second.
@@ -78,7 +78,7 @@ pub struct HoldRequest {
     pub hold: Option<HoldView>,
 }
 
-/// What is to be in force, and for how long at most.
+/// A setting to impose, and for how long at most.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HoldView {
@@ -106,7 +106,7 @@ impl From<tuner::Setting> for SettingView {
 }
 
 impl TuningView {
-    /// Of what a tuner reports.
+    /// Converts a tuner's report.
     pub fn new(report: &TuningReport) -> Self {
         let TuningReport { report, setting, held } = report;
         let point = |point: &tuner::choice::Point| PointView {
@@ -133,7 +133,7 @@ impl TuningView {
         }
     }
 
-    /// What the model predicts there.
+    /// Returns the model's prediction for a setting.
     pub fn predicted(&self, setting: SettingView) -> Option<f64> {
         let mut grid = self.grid.iter();
         let found = grid.find(|point| point.setting() == setting)?;
@@ -142,7 +142,7 @@ impl TuningView {
 }
 
 impl PointView {
-    /// Where in the grid it is.
+    /// Returns its setting.
     pub const fn setting(&self) -> SettingView {
         SettingView { batch_bytes: self.batch_bytes, window: self.window }
     }

@@ -1,4 +1,4 @@
-//! What `GET /users` shows and `POST /users` takes: who may do what.
+//! JSON forms of `GET /users` and `POST /users`.
 
 use quorate_access::{Command, Password, Role, Users, password};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// All users, as one node has applied them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsersView {
-    /// Everybody who was let in may do everything: there are no users.
+    /// There are no users: every client that is let in may do everything.
     pub open: bool,
     /// In the order of their names.
     pub users: Vec<UserView>,
@@ -19,12 +19,12 @@ pub struct UserView {
     pub name: String,
     /// `reader`, `writer`, `operator` or `admin`.
     pub role: String,
-    /// Whether a password lets them in; a certificate of that name always does.
+    /// A password lets them in; a certificate of that name always does.
     pub password: bool,
 }
 
 impl UsersView {
-    /// What is shown.
+    /// Converts the users' table.
     pub fn new(users: &Users) -> Self {
         let users: Vec<UserView> = users
             .iter()
@@ -49,17 +49,17 @@ pub enum UsersRequest {
         /// Who.
         name: String,
     },
-    /// There are no users any more: everybody who is let in may do everything.
+    /// Remove all users: every client that is let in may do everything.
     Open {},
 }
 
-/// A user, as somebody wants it.
+/// A user to create or change.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetUser {
     /// Who.
     pub name: String,
-    /// What they may do; without it as before.
+    /// The new role; unchanged without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Their password from now on; without it as before.
@@ -68,14 +68,14 @@ pub struct SetUser {
     /// No password lets them in from now on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_password: bool,
-    /// Also if it is the first and nodes are away, which would let everybody in for a while when
-    /// they come back.
+    /// Proceed even if it is the first and nodes are away, which would let every client in for a
+    /// while when they return.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anyway: bool,
 }
 
 impl UsersRequest {
-    /// Whether nodes that are away do not matter.
+    /// Returns whether absent nodes do not matter.
     pub const fn is_wanted_anyway(&self) -> bool {
         matches!(self, Self::Set(SetUser { anyway: true, .. }))
     }
@@ -109,18 +109,18 @@ pub struct AuditRecord {
     pub at_ms: u64,
     /// The node that was asked.
     pub node: u32,
-    /// Who asked: a user, `node N`, or `-` for somebody who has not said so.
+    /// A user, `node N`, or `-` for an unknown caller.
     pub who: String,
-    /// How that was proved: `certificate`, `password`, or `nothing`.
+    /// Proof of the name: `certificate`, `password`, or `nothing`.
     pub by: String,
     /// From where.
     pub from: String,
-    /// What was asked for, such as `POST /transfer`.
+    /// The request, such as `POST /transfer`.
     pub action: String,
     /// With what, passwords taken out; empty if with nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub body: String,
-    /// What came of it: the status of HTTP. Below 400 it was done.
+    /// The outcome: the status of HTTP. Below 400 it was done.
     pub status: u16,
     /// Refused attempts since the last record that were not written down.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -1,4 +1,4 @@
-//! What `GET /status` and `quorate status` show: the fixed JSON form of a node.
+//! JSON form of a node's status, for `GET /status` and `quorate status`.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -27,20 +27,20 @@ pub struct NodeView {
     pub node: u32,
     /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
     pub role: String,
-    /// Who leads, as far as is known.
+    /// The leader, as far as known.
     pub leader: Option<u32>,
     /// The era of the configuration.
     pub era: u64,
-    /// What a quorum is: `majority` or `flexible:Q1,Q2`.
+    /// The quorum rule: `majority` or `flexible:Q1,Q2`.
     #[serde(default)]
     pub quorum: String,
     /// The feature level that the cluster uses, and what holds the next one back.
     #[serde(default)]
     pub level: LevelView,
-    /// The change of the members that is under way.
+    /// The change of members in progress.
     #[serde(default)]
     pub plan: Option<PlanView>,
-    /// It was removed from the cluster, for good.
+    /// It was removed from the cluster, permanently.
     #[serde(default)]
     pub removed: bool,
     /// The highest that it knows.
@@ -78,22 +78,22 @@ pub struct NodeView {
     /// Commands, since the process started.
     #[serde(default)]
     pub traffic: TrafficView,
-    /// Who led, as this node saw it: the last changes, the oldest first.
+    /// Changes of leadership that this node saw, the oldest first.
     #[serde(default)]
     pub reigns: Vec<ReignView>,
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
     /// Why it does not serve, if it knows.
     pub error: Option<String>,
-    /// How far it is with what keeps it from serving.
+    /// Progress of the activity that keeps it from serving.
     #[serde(default)]
     pub progress: Option<ProgressView>,
-    /// What is odd and keeps nobody from being served.
+    /// Oddities that keep it from nothing.
     pub notices: Vec<String>,
     /// While it leads: the nodes that votes come through, itself last; empty if they come straight.
     #[serde(default)]
     pub ring: Vec<u32>,
-    /// What it chose by itself, and why: how frames to several nodes travel, how votes come.
+    /// Its own choices, and the reasons: the path of frames to several nodes, the path of votes.
     #[serde(default)]
     pub choices: Vec<String>,
     /// Its device, if it has one.
@@ -102,7 +102,7 @@ pub struct NodeView {
     /// When its certificates end; empty if it has none.
     #[serde(default)]
     pub certificates: Vec<CertificateView>,
-    /// What it was started with of what nodes should have in common; empty if it does not say.
+    /// Settings that nodes should have in common; empty if it does not report them.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
     /// The members of the configuration.
@@ -115,15 +115,14 @@ pub struct DeviceView {
     /// Which kind: `kernel`, `packet`, `udp`; empty where there is none.
     #[serde(default)]
     pub kind: String,
-    /// What it is.
     pub name: String,
-    /// Whether it is used now.
+    /// It is used now.
     pub used: bool,
     /// The ballot that it votes in.
     pub armed: Option<String>,
     /// The first slot that it gave out, while it gives out slots.
     pub gives_from: Option<u64>,
-    /// How many slots it holds.
+    /// Number of slots that it holds.
     pub cells: u32,
     /// Most bytes of a value that it carries.
     pub room: usize,
@@ -149,7 +148,7 @@ pub struct DeviceView {
     /// Frames that it did not obey, by reason; those that there are.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
-    /// What is remarkable about it.
+    /// Remarks.
     #[serde(default)]
     pub note: Option<String>,
     /// Why it is not used any more.
@@ -200,14 +199,14 @@ impl fmt::Display for DeviceView {
     }
 }
 
-/// A plan under way, in short; `GET /members` has its steps.
+/// A plan in progress, in short; `GET /members` has its steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanView {
     /// Its number.
     pub id: u64,
-    /// What was asked for.
+    /// The requested change.
     pub what: String,
-    /// What it waits for; known to the leader only.
+    /// The condition that it waits for; known to the leader only.
     pub waits: Option<String>,
 }
 
@@ -234,7 +233,7 @@ impl BallotView {
 pub struct DiskView {
     /// Bytes that are free.
     pub free_bytes: Option<u64>,
-    /// How fast the log grows.
+    /// Growth of the log.
     pub log_bytes_per_second: Option<u64>,
     /// When it is full at that rate.
     pub full_in_seconds: Option<u64>,
@@ -253,9 +252,9 @@ impl DiskView {
 /// Byte streams, as a node has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamsView {
-    /// How many there are.
+    /// Number of streams.
     pub count: u64,
-    /// Of those: how many are written to.
+    /// Streams with a writer.
     pub open: u64,
     /// Bytes of the disk that hold bytes of streams; what was trimmed counts for a while.
     pub bytes: u64,
@@ -290,12 +289,12 @@ impl StreamsView {
     }
 }
 
-/// Somebody began to lead, or nobody leads any more.
+/// A change of leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReignView {
-    /// Who; null: nobody.
+    /// The leader; null: none.
     pub leader: Option<u32>,
-    /// In which ballot; the last one, if nobody leads.
+    /// Its ballot; the last one, if there is no leader.
     pub ballot: BallotView,
     /// Milliseconds since then.
     pub ago_ms: u64,
@@ -314,14 +313,14 @@ impl ReignView {
 /// A snapshot; also the answer of `POST /snapshot`, and the result of `quorate snapshot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotView {
-    /// It is the state behind all slots below.
+    /// It covers all slots below.
     pub slot: u64,
     /// Its size.
     pub bytes: u64,
 }
 
 impl SnapshotView {
-    /// Of a snapshot of the node that says this.
+    /// Converts a snapshot of the answering node.
     pub fn new(snapshot: Snapshot) -> Self {
         Self { slot: snapshot.at.0, bytes: snapshot.bytes }
     }
@@ -341,7 +340,7 @@ pub const STILL_TAKING: &str = "still_taking";
 /// Code of the error with which a node answers that does not run yet.
 pub const STARTING: &str = "starting";
 
-/// How far a node is with what keeps it from serving.
+/// Progress of the activity that keeps a node from serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressView {
     /// `reading_log`, `reading_votes`, `receiving_snapshot`, `repairing`, `replaying` or
@@ -349,11 +348,9 @@ pub struct ProgressView {
     pub doing: String,
     /// `bytes` or `slots`.
     pub unit: String,
-    /// Where it began.
     pub from: u64,
-    /// Where it is.
     pub at: u64,
-    /// Where it ends, as far as that is known.
+    /// End, as far as known.
     pub to: u64,
     /// 0 to 100.
     pub percent: u64,
@@ -368,7 +365,7 @@ const SLOTS: &str = "slots";
 const BYTES: &str = "bytes";
 
 impl ProgressView {
-    /// Of a node that runs.
+    /// Converts the progress of a running node.
     pub fn of_node(progress: &Progress) -> Self {
         let unit = match progress.activity.counts_bytes() {
             true => BYTES,
@@ -377,7 +374,7 @@ impl ProgressView {
         Self::new(progress.activity.name(), unit, progress)
     }
 
-    /// Of a node that has read its log as far as `reading` says, within `took`.
+    /// Converts the progress of reading the log, which began `took` ago.
     pub fn of_log(reading: Reading, took: Duration) -> Self {
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let rate = reading.read.saturating_mul(1000).checked_div(ms);
@@ -438,40 +435,39 @@ impl fmt::Display for ProgressView {
 pub struct MemberView {
     /// Its id.
     pub node: u32,
-    /// Where peers connect.
+    /// Address for peers.
     pub peer: Option<String>,
-    /// Where clients connect.
+    /// Address for clients.
     pub client: Option<String>,
-    /// Where operators connect.
+    /// Address for operators.
     pub admin: Option<String>,
-    /// Where clients of byte streams connect.
+    /// Address for clients of byte streams.
     #[serde(default)]
     pub stream: Option<String>,
     /// `leader`, `follower`, `candidate`, `learner` or `auxiliary`.
     pub role: String,
-    /// Of its vote; 0 if it has none.
+    /// Weight of its vote; 0 if it has none.
     pub weight: u32,
-    /// Whether the node that says this is connected to it.
+    /// The answering node is connected to it.
     pub connected: bool,
     /// Slots that it is behind, as its leader knows.
     pub lag: Option<u64>,
     /// Bytes of values that the node that says this sent it since it started.
     pub payload_bytes_sent: u64,
-    /// Whether it is sent what is proposed, as its leader knows.
+    /// It is sent proposals, as its leader knows.
     pub engaged: Option<bool>,
-    /// How the node that says this sends it frames of the protocol; null if it is that node itself,
-    /// or not connected.
+    /// Path of frames from the answering node; null if it is that node itself, or not connected.
     #[serde(default)]
     pub plane: Option<PlaneView>,
 }
 
-/// How frames travel to a node.
+/// Path of frames to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaneView {
     /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`.
     pub way: String,
-    /// How raw Ethernet's frames get from the interface: `packet`, `xdp, copied` or `xdp, zero
-    /// copy`; null for other ways.
+    /// Source of raw Ethernet frames: `packet`, `xdp, copied` or `xdp, zero copy`; null for other
+    /// planes.
     #[serde(default)]
     pub frames: Option<String>,
     /// Round trip of the last probe, in microseconds; null if there are no probes.
@@ -485,28 +481,26 @@ pub struct PlaneView {
 pub struct ClusterView {
     /// The id that most nodes name.
     pub cluster: Option<String>,
-    /// Who leads, as far as is known.
+    /// The leader, as far as known.
     pub leader: Option<u32>,
     /// Sorted by id.
     pub nodes: Vec<Answer>,
 }
 
-/// What became of asking one node.
+/// Answer of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
-    /// It answered.
     Node(Box<NodeView>),
-    /// It does not run yet, and says what it does.
+    /// It does not run yet, and reports its activity.
     Starting {
         /// Its id, if that is known.
         node: Option<u32>,
-        /// What it does, for people.
+        /// Its activity, for people.
         error: String,
-        /// How far it is.
         progress: Option<ProgressView>,
     },
-    /// It did not.
+    /// It did not answer.
     Unreachable {
         /// Its id, if that is known.
         node: Option<u32>,
@@ -524,7 +518,7 @@ impl Answer {
         }
     }
 
-    /// What it says of itself, if it runs.
+    /// Returns its status, if it runs.
     pub fn view(&self) -> Option<&NodeView> {
         match self {
             Self::Node(view) => Some(view),
@@ -544,7 +538,7 @@ pub struct TransferRequest {
 /// Answer of `POST /transfer`, and result of `quorate transfer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transferred {
-    /// Who leads now.
+    /// The new leader.
     pub leader: u32,
 }
 
@@ -559,7 +553,7 @@ const fn role_name(role: Role) -> &'static str {
 }
 
 impl NodeView {
-    /// Of a running node.
+    /// Converts the status of a running node.
     pub fn new(status: &Status, store: &str) -> Self {
         Self {
             cluster: format!("{:032x}", status.cluster),

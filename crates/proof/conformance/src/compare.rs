@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use crate::{Device, Event, vectors::Sent};
 
-/// Where two devices first differ.
+/// First difference between two devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Number of the event, from 0.
     pub at: usize,
-    /// What happened, what was expected, what came.
+    /// The event, the expected answer, and the actual one.
     pub what: String,
 }
 

@@ -13,7 +13,7 @@ use crate::{
 
 /// Takes events one by one.
 pub trait Device {
-    /// What it sends for one event, or what is wrong with its program.
+    /// Processes one event; returns the frames sent, or the fault of its program.
     fn step(&mut self, event: &Event) -> Result<Vec<Sent>, String>;
 }
 
@@ -74,7 +74,7 @@ impl Reference {
         }
     }
 
-    /// How one of its programs stands; the makers of frames look at it.
+    /// Returns the state of one of its programs, for the makers of frames.
     ///
     /// # Panics
     /// If it has no such program.
@@ -95,7 +95,7 @@ impl Reference {
         counters.iter().flatten().map(|all| all.of(reason)).sum()
     }
 
-    /// What a cell holds of a slot, of the coordinator if it has one.
+    /// Returns the cell of a slot, the coordinator's if it has one.
     pub fn held(&self, slot: u64) -> Option<Cell> {
         let held = match self.coordinator() {
             Some(coordinator) => coordinator.proposal(slot),

@@ -101,7 +101,7 @@ fn vote(slot: u64, number: u64) -> Event {
     network(&phase2a(BALLOT, slot, number), number)
 }
 
-/// What others say on the same wire, byte for byte as if it were ours.
+/// Returns a foreign frame on the same wire, byte for byte in our format.
 fn other(number: u64) -> Event {
     let mut bytes = frame(Form::Udp, &phase2a(BALLOT, FIRST, number + 10), &room(number + 10));
     bytes[36..38].copy_from_slice(&53_u16.to_be_bytes());

@@ -14,7 +14,7 @@ pub const GROUP: u32 = 0x0a0b_0c0d;
 pub const ROOM: usize = 32;
 /// Cells of a ring: few, so that slots meet in them.
 pub const CELLS: usize = 64;
-/// What a device is built for.
+/// Dimensions of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// Bytes of a room, a multiple of 8.
@@ -23,17 +23,17 @@ pub struct Size {
     pub cells: usize,
 }
 
-/// What the owner calls the device.
+/// Boot number used by the owner.
 pub const BOOT: u32 = 0x0000_b007;
 /// The device.
 pub const OWN: u8 = 1;
 /// Its owner.
 pub const OWNER: u8 = 2;
-/// Where votes and proposals go.
+/// Route of votes and proposals.
 pub const FIRST_ROUTE: u8 = 3;
-/// Where decisions go.
+/// Route of decisions.
 pub const SECOND_ROUTE: u8 = 4;
-/// Who sends, in most frames.
+/// Sender of most frames.
 pub const CLIENT: u8 = 9;
 /// The group of stations that is listened to.
 pub const HEARD: [u8; 6] = [3, 0, 0, 0, 0, 0x55];
@@ -54,13 +54,13 @@ pub fn route(last: u8) -> Routes {
     Routes::of(&[multicast(last)]).expect("one is not too many")
 }
 
-/// Where a program's frames go.
+/// Routes of a program's frames.
 pub struct Ways {
-    /// Of an acceptor.
+    /// Votes of an acceptor.
     pub votes: Routes,
-    /// Of a coordinator.
+    /// Proposals of a coordinator.
     pub proposals: Routes,
-    /// Of a coordinator.
+    /// Decisions of a coordinator.
     pub decisions: Routes,
 }
 
@@ -81,7 +81,7 @@ pub const fn setup() -> Setup {
 }
 
 impl Size {
-    /// That of the vectors.
+    /// Dimensions of the vectors.
     pub const VECTORS: Self = Self { room: ROOM, cells: CELLS };
 
     /// As all targets are told, with this room.
@@ -202,12 +202,12 @@ pub fn frame_from(from: &Address, form: Form, header: &Header, room: &[u8]) -> V
     frame.expect("a room of whole words").to_vec()
 }
 
-/// What arrives from the network.
+/// Returns a frame from the network.
 pub fn network(header: &Header, number: u64) -> Event {
     Event::Frame(Port::Network, frame(Form::Udp, header, &room(number)))
 }
 
-/// What arrives from the owner.
+/// Returns a frame from the owner.
 pub fn owner(header: &Header) -> Event {
     Event::Frame(Port::Owner, frame(Form::Udp, header, &room(0)))
 }

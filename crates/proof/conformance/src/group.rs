@@ -36,7 +36,7 @@ const LATE_MAX: usize = 40;
 type Slot = u64;
 type Ballot = u64;
 
-/// Where a frame flies to.
+/// Destination of a frame.
 #[derive(Clone, Copy, Debug)]
 enum Station {
     Acceptor(usize),
@@ -53,7 +53,7 @@ pub struct Group {
     proposers: Vec<Proposer>,
     lead: Lead,
     flying: Vec<(Station, Vec<u8>)>,
-    /// Whose frames are lost, or late.
+    /// The node whose frames are lost, or late.
     cut: Option<usize>,
     /// Calls of control that were made.
     late: Vec<(Station, Vec<u8>)>,
@@ -114,7 +114,7 @@ impl Group {
         Self::new(seed, acceptors, coordinators, omitted)
     }
 
-    /// So many events in any order.
+    /// Runs this many events in any order.
     pub fn run(&mut self, events: usize) -> Result<(), String> {
         for _ in 0..events {
             let leaders = if self.calm && self.lead.is_leading() { 2 } else { 20 };
@@ -136,7 +136,7 @@ impl Group {
         Ok(())
     }
 
-    /// What happens to leaders.
+    /// Changes leadership.
     fn leaders(&mut self) -> Result<(), String> {
         match self.dice.below(10) {
             0..3 => self.begin_ballot(),
@@ -273,12 +273,12 @@ impl Group {
         self.arrive(Station::Coordinator(to), &Event::Frame(Port::Owner, bytes))
     }
 
-    /// Who led before may think that it still does.
+    /// Returns the leader, mostly: an earlier one may think that it still leads.
     fn mostly_the_leader(&mut self) -> usize {
         if self.dice.chance(3, 4) { self.lead.node } else { self.dice.index(COORDINATORS) }
     }
 
-    /// [offload-17] A call of before comes again; whoever made it does not wait for the answer.
+    /// [offload-17] Repeats an earlier control call; its caller does not wait for the answer.
     fn late_call(&mut self) -> Result<(), String> {
         if self.late.is_empty() {
             return Ok(());
@@ -309,7 +309,7 @@ fn read(bytes: &[u8]) -> Result<Header, String> {
     header.and_then(Header::read).ok_or_else(|| "a frame without a header".to_owned())
 }
 
-/// Whether a frame has the bytes of the value that it names.
+/// Checks that a frame has the bytes of the value that it names.
 fn same_bytes(bytes: &[u8], header: &Header) -> Result<(), String> {
     let (slot, number) = (header.slot, header.value.counter);
     if bytes[Form::Udp.room_at()..] == room(number) {

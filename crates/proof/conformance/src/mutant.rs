@@ -25,7 +25,7 @@ use crate::{
     xdp::{self, Kernel},
 };
 
-/// Where a fault is planted.
+/// Place of a planted fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Where {
@@ -44,19 +44,19 @@ pub enum Where {
 pub struct Edit {
     /// The file, in the folder of the target.
     pub file: String,
-    /// What stands there once.
+    /// The text, which occurs once.
     pub find: String,
-    /// What stands there instead.
+    /// Its replacement.
     pub replace: String,
 }
 
 /// A fault.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Mutant {
-    /// Of its file.
+    /// Name of its file.
     #[serde(skip)]
     pub name: String,
-    /// What is wrong then.
+    /// Description of the fault.
     pub about: String,
     /// The rules that it takes out.
     pub rules: Vec<String>,
@@ -67,7 +67,7 @@ pub struct Mutant {
     /// For cores: of 512 bits; else of 64.
     #[serde(default)]
     pub wide: bool,
-    /// What is changed.
+    /// Edits.
     #[serde(rename = "edit")]
     pub edits: Vec<Edit>,
 }
@@ -130,7 +130,7 @@ impl Mutant {
         Ok(texts)
     }
 
-    /// Where it was found; `None` if it was not.
+    /// Plants it; returns where it was found, `None` if it was not.
     pub fn judge(&self, folder: &Path, check: bool) -> Result<Option<String>, String> {
         match self.target {
             Where::P4 => self.judge_p4(check),
@@ -252,8 +252,8 @@ impl Mutant {
     }
 }
 
-/// Where a device first differs from the reference: in the directed set, or in a fresh one, in the
-/// random set.
+/// Returns where a device first differs from the reference: in the directed set, or in a fresh one,
+/// in the random set.
 fn find<D: crate::Device>(
     program: Program,
     device: impl Fn() -> Result<D, String>,
@@ -308,9 +308,9 @@ fn put(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     fs::write(path, bytes)
 }
 
-/// Whether the tests pass, and what they say.
+/// Runs cargo; returns whether it succeeded, and its output.
 fn cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
-    // The compiler beside this cargo, whatever a dependency's folder asks for.
+    // The compiler next to this cargo, whatever a dependency's folder asks for.
     let cargo = Path::new(env!("CARGO"));
     let output = Command::new(cargo)
         .args([
@@ -340,7 +340,7 @@ fn cargo(folder: &Path, words: &[&str]) -> Result<(bool, String), String> {
 mod tests {
     use super::*;
 
-    /// That every one finds its place; whether each is found takes `cargo xtask mutants`.
+    /// Every mutant applies; whether each is found takes `cargo xtask mutants`.
     #[test]
     fn every_mutant_has_its_place() {
         let mutants = all().unwrap();
@@ -368,7 +368,7 @@ mod tests {
         }
     }
 
-    /// Those in P4 take no compiler, so they are all looked for, here too.
+    /// Mutants of the P4 programs take no compiler, so all of them are looked for here, too.
     #[test]
     fn every_mutant_of_a_switch_is_found() {
         for mutant in all().unwrap().iter().filter(|mutant| mutant.target == Where::P4) {

@@ -14,7 +14,7 @@ pub enum Program {
 impl Program {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Acceptor, Self::Coordinator, Self::Host];
-    /// Those that every device has.
+    /// Programs of every device.
     pub const APART: [Self; 2] = [Self::Acceptor, Self::Coordinator];
 
     /// As commands and files have it.

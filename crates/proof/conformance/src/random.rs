@@ -175,7 +175,7 @@ impl Maker {
         (network, header)
     }
 
-    /// What arrives at a host is often about the slots that it gives out itself, and mostly for the
+    /// Returns a slot and a value for a host: often a slot that it assigned itself, and mostly the
     /// same values.
     fn meet(&mut self, slot: u64, number: u64) -> (u64, u64) {
         let state = self.reference.state(Program::Coordinator);
@@ -266,7 +266,7 @@ impl Maker {
     }
 }
 
-/// So many events, and what must come of them.
+/// Returns `count` events, and the expected frames.
 pub fn events(program: Program, seed: u64, count: usize) -> (Vec<Event>, Vec<Vec<Sent>>) {
     events_of(program, Size::VECTORS, seed, count)
 }

@@ -12,10 +12,10 @@ use crate::{
     vectors::{Sent, read_answer, write_event},
 };
 
-/// What makes a program of a core.
+/// Tools that turn a core into a program.
 const TOOLS: [&str; 3] = ["verilator", "make", "g++"];
 
-/// How wide a core's bus is.
+/// Width of a core's bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bus {
     /// 64 bits: a frame of UDP with 32 bytes of value is 17 words.
@@ -28,7 +28,7 @@ impl Bus {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Narrow, Self::Wide];
 
-    /// Of a word.
+    /// Returns the bits of a word.
     pub const fn bits(self) -> usize {
         match self {
             Self::Narrow => 64,
@@ -36,7 +36,7 @@ impl Bus {
         }
     }
 
-    /// Of the target.
+    /// Returns the name of the target.
     pub fn target(self) -> String {
         format!("rtl-{}", self.bits())
     }
@@ -46,7 +46,7 @@ impl Bus {
         format!("{}{}", program.name(), self.bits())
     }
 
-    /// What the core is made of, in the order in which it builds on itself.
+    /// Returns the files of the core, in the order of their dependencies.
     pub fn files(self, program: Program) -> Vec<String> {
         let bits = self.bits();
         let names: &[&str] = match self {
@@ -149,7 +149,7 @@ impl Drop for Core {
     }
 }
 
-/// What a simulator makes of events, one frame close behind the other; `None` if it gives up.
+/// Runs a simulator on events, one frame right after the other; `None` if it gives up.
 pub fn run(simulator: &Path, events: &[Event]) -> Result<Option<Vec<Vec<Sent>>>, String> {
     let text = |error: std::io::Error| error.to_string();
     let input = simulator.with_extension("in");

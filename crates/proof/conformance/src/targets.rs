@@ -25,7 +25,7 @@ pub enum Set {
     Random {
         /// Another one makes other frames.
         seed: u64,
-        /// How many.
+        /// Number of events.
         count: usize,
     },
 }
@@ -60,7 +60,7 @@ pub struct Target {
     pub programs: &'static [Program],
 }
 
-/// What came of one target, program and set.
+/// Outcome of one target, program and set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Equal, byte for byte.
@@ -77,7 +77,7 @@ pub struct Vectors {
     pub program: Program,
     /// Which set.
     pub set: Set,
-    /// How many events.
+    /// Number of events.
     pub count: usize,
     input: PathBuf,
     expected: PathBuf,

@@ -1,8 +1,8 @@
-//! Who asks, and whether they may: before any page of the admin address is served.
+//! Authentication and authorisation of a request, before any page of the admin address is served.
 //!
-//! A certificate says who somebody is, or name and password (HTTP's Basic, which browsers ask for).
-//! What may be done is in the users' table of the log. Actions are written down, whether they were
-//! done or refused ([`super::audit`]).
+//! The caller is known by certificate, or by name and password (HTTP's Basic, which browsers ask
+//! for). Permissions are in the users' table of the log. Actions are audited, done or refused
+//! ([`super::audit`]).
 
 use std::{
     net::SocketAddr,
@@ -32,19 +32,19 @@ use super::{Admin, BODY_BYTES_MAX, Phase, UNKNOWN_USERS, failure::Failure};
 /// Passwords that are checked at a time; more are told to come again.
 const CHECKED_MAX: usize = 2;
 
-/// So long an action waits until it is known who may do what, and is looked for it so often.
+/// Longest wait of an action for the users' table, and the interval of checks.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    /// Who it proved to be when it connected.
+    /// Identity proved when connecting.
     pub(super) who: Who,
     pub(super) from: SocketAddr,
 }
 
-/// Who asks for one thing, and what they may do.
+/// Identity and role behind one request.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     pub(super) name: String,
@@ -63,10 +63,10 @@ impl Default for Checks {
     }
 }
 
-/// The least role that may ask for this; `None`: whoever was let in.
+/// Returns the least role for this request; `None`: any authenticated caller.
 fn needs(method: &Method, path: &str) -> Option<Role> {
     match (method.as_str(), path) {
-        // Whoever looks after processes asks this, and learns one word.
+        // Process supervisors ask this, and learn one word.
         ("GET" | "HEAD", "/health" | "/ready") => None,
         ("GET" | "HEAD", "/users" | "/audit") => Some(Role::Admin),
         // All data.
@@ -83,12 +83,12 @@ fn needs(method: &Method, path: &str) -> Option<Role> {
     }
 }
 
-/// Whether it is written down that somebody asked.
+/// Returns whether a request is audited.
 fn is_action(needs: Option<Role>, method: &Method, path: &str) -> bool {
     (needs >= Some(Role::Operator) && !method.is_safe()) || path == "/backup"
 }
 
-/// Whether this role, beyond that of the page, is there.
+/// Checks for a role beyond that of the page.
 pub(super) fn check(asker: &Asker, needs: Role) -> Result<(), Failure> {
     match asker.role {
         Some(role) if role >= needs => Ok(()),
@@ -177,7 +177,7 @@ fn forbidden(asker: &Asker, needs: Role) -> Failure {
     Failure::new(StatusCode::FORBIDDEN, code, &what, hint)
 }
 
-/// Who asks, by password or else by certificate, and what they may do now.
+/// Identifies the caller by password or else by certificate, and looks up the role.
 async fn ask_who(
     admin: &Admin,
     caller: Option<&Caller>,
@@ -201,8 +201,8 @@ async fn ask_who(
     }
     let users = match known_users(admin, needs).await? {
         Some(users) => users,
-        // [access-4] Looking is for everybody who was let in, or nobody could help a node that has
-        // no leader.
+        // [access-4] Every authenticated caller may read, or it would be impossible to help a node
+        // without a leader.
         None if needs == Role::Reader => return Ok(certified(Some(Role::Reader))),
         None => return Err(Failure::unavailable("unknown_users", UNKNOWN_USERS)),
     };
@@ -223,7 +223,7 @@ async fn ask_who(
     let fits = known && fits.unwrap_or(false);
     Ok(Asker {
         role: user.filter(|_| fits).map(|user| user.role),
-        // What somebody types as a name may be a password.
+        // A name typed by a person may be a password.
         name: if known { name } else { "-".to_owned() },
         by: "password",
     })
@@ -257,7 +257,7 @@ fn login(headers: &HeaderMap) -> Option<(String, Vec<u8>)> {
 mod tests {
     use super::*;
 
-    /// A page that is new needs an admin until somebody says otherwise.
+    /// A new page needs an admin until it is listed otherwise.
     #[test]
     fn what_changes_something_takes_an_operator_at_least() {
         let get = |path| needs(&Method::GET, path);

@@ -1,8 +1,8 @@
-//! What operators did, and what somebody tried: one line of JSON each in a file of the node's
-//! folder.
+//! Audit log of operators' actions and refused attempts: one line of JSON each in a file of the
+//! node's folder.
 //!
-//! The file is bounded: a full one becomes the one before. Refused attempts are written down at
-//! most once a second, so that whoever tries much cannot push out what was done.
+//! The file is bounded: a full one becomes the previous one. Refused attempts are recorded at most
+//! once a second, so that repeated attempts cannot push out real actions.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -26,7 +26,7 @@ const BEFORE: &str = "audit.1.jsonl";
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Between two records of refused attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// What is shown of the end of the file.
+/// Part of the file's end that is shown.
 const SHOWN_BYTES: u64 = 1 << 20;
 const SHOWN_MAX: usize = 500;
 
@@ -53,8 +53,8 @@ impl Audit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down what was asked and what came of it. A disk that is full keeps nobody from
-    /// acting: the node says so.
+    /// Records a request and its outcome. A full disk keeps no operator from acting: the node
+    /// reports it.
     #[expect(clippy::too_many_arguments, reason = "a record has that many parts")]
     pub(super) async fn write(
         &self,
@@ -187,7 +187,7 @@ fn hide(json: &mut Value) {
 
 /// `GET /audit`
 pub(super) async fn audit(State(admin): State<Admin>) -> Result<Json<Vec<AuditRecord>>, Failure> {
-    // While the node starts, nobody knows who may read it.
+    // While the node starts, the users allowed to read it are not known.
     admin.ask(|_, _| ()).await?;
     let audit = admin.audit().clone();
     let read = spawn_blocking(move || audit.book().read()).await;

@@ -104,7 +104,7 @@ async fn hold(admin: &Admin) -> Result<StreamHold, Failure> {
     })
 }
 
-/// What is asked for.
+/// A requested backup.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     /// A snapshot at this slot or behind it.
@@ -230,7 +230,7 @@ fn unreadable(why: Unreadable) -> io::Error {
     }
 }
 
-/// Whom the pieces are for.
+/// Receiver of the pieces.
 struct Reader {
     sender: Sender<io::Result<Bytes>>,
 }

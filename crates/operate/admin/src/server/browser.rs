@@ -17,11 +17,10 @@ use axum::{
     response::Response,
 };
 
-/// What newer browsers say of the relation between the page and the address.
+/// Header of newer browsers about the relation between the page and the address.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What a browser is told of every answer for a page, beside the page's own policy: nobody frames
-/// it, nothing of it is kept, and where it leads to does not hear of it.
+/// Security headers: no framing, no caching, no referrer.
 const HEADERS: [(HeaderName, &str); 4] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (X_FRAME_OPTIONS, "DENY"),
@@ -37,7 +36,7 @@ pub(super) fn confine(response: &mut Response, policy: &'static str) {
     }
 }
 
-/// Whether a page that is not this node's own sends this.
+/// Returns whether another site's page sends this.
 pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;
@@ -53,22 +52,22 @@ pub(super) fn is_foreign(method: &Method, headers: &HeaderMap) -> bool {
     is_foreign_site(headers) || foreign_page
 }
 
-/// Whether a browser says that a page of another site asks for this. It could not read the answer,
-/// but would keep its connection busy.
+/// Returns whether a browser says that another site's page sends this. It could not read the
+/// answer, but would keep its connection busy.
 pub(super) fn is_foreign_site(headers: &HeaderMap) -> bool {
     let site = headers.get(SITE).map(|value| value.to_str().unwrap_or(""));
     site.is_some_and(|site| !["same-origin", "none"].contains(&site))
 }
 
-/// Whether a page that this address itself served sends this: its name is an address, and what
-/// changes something says where it comes from.
+/// Returns whether a page served by this address sends this: its name is an address, and a change
+/// names its origin.
 pub(super) fn is_own(method: &Method, headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let is_said = method.is_safe() || text(ORIGIN).is_some();
     text(HOST).is_some_and(is_address) && is_said && !is_foreign(method, headers)
 }
 
-/// Whether this is `ADDRESS[:PORT]`, or `localhost`.
+/// Returns whether this is `ADDRESS[:PORT]`, or `localhost`.
 fn is_address(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),

@@ -33,7 +33,7 @@ use tokio_rustls::TlsAcceptor;
 /// Accepting pauses for this long when descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What connections may take.
+/// Limits on connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// At a time.
@@ -79,7 +79,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Who has to prove who it is does so first, in the time that a request may take to begin.
+/// Receives a connection; a TLS handshake has the time that a request may take to begin.
 async fn receive(
     stream: TcpStream,
     from: SocketAddr,
@@ -133,7 +133,7 @@ async fn serve_one(
     while timeout(limits.lifetime, served.as_mut()).await.is_err() && place.lasts() {}
 }
 
-/// Who is connected; the oldest has the lowest number.
+/// Open connections; the oldest has the lowest number.
 #[derive(Clone, Debug, Default)]
 struct Places(Arc<Mutex<Table>>);
 
@@ -153,7 +153,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Whether an answer is on its way that bounds itself.
+    /// Returns whether an answer with a bound of its own is in flight.
     fn lasts(&self) -> bool {
         let lasting = self.lasting.as_ref();
         lasting.is_some_and(|lasting| lasting.0.strong_count() > 0)
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// What comes until the other side closes.
+    /// Reads until the other side closes.
     fn rest(mut stream: &TcpStream) -> Vec<u8> {
         let mut bytes = Vec::new();
         // A reset says the same as an end.

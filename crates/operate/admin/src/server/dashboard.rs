@@ -1,11 +1,10 @@
-//! The page for people at the admin address: `GET /`, what it shows at `/events`, and what its
-//! buttons ask for at `/act`.
+//! The page for people at the admin address: `GET /`, its data at `/events`, and its buttons'
+//! requests at `/act`.
 //!
-//! It is files of this crate, [`files`], and nothing else: no build step, nothing from elsewhere.
-//! What it shows is gathered by this node from all of them, once a second for everybody who
-//! watches, and not at all while nobody does: [`audience`] knows who watches, [`gather`] asks.
-//! Whatever is changed is asked for at the same pages as by programs, here or at another node
-//! ([`act`]), whose refusal is shown.
+//! It is files of this crate, [`files`], and nothing else: no build step, no other origin. This
+//! node gathers the data from all nodes, once a second for all watching pages, and not at all
+//! without one: [`audience`] counts them, [`gather`] asks the nodes. Changes use the same requests
+//! as programs, here or at another node ([`act`]), whose refusal is shown.
 
 mod act;
 mod audience;
@@ -41,7 +40,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// Proxies that gather an answer before they hand it on would show nothing.
 const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 
-/// What the page needs beside the pages for programs.
+/// Returns the routes of the page, in addition to those for programs.
 pub(super) fn routes() -> Router<Admin> {
     let mut router = Router::new().route("/events", get(events)).route("/act", post(act::act));
     for file in files::ALL {
@@ -103,7 +102,7 @@ mod tests {
         (admin, address)
     }
 
-    /// What answers a page that begins to watch: its head, and what follows.
+    /// Starts watching; returns the head of the answer, and the rest.
     fn watch(address: &str) -> (String, BufReader<TcpStream>) {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(WAIT)).unwrap();
@@ -144,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Also while it starts: that is what somebody wants to see.
+    /// Also while it starts: that is what an operator wants to see.
     #[test]
     fn a_document_a_second_says_what_the_node_does() {
         let (admin, address) = admin();

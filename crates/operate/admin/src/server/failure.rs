@@ -51,7 +51,7 @@ impl Failure {
         )
     }
 
-    /// How far the node is with what keeps it from answering.
+    /// Adds the progress of the activity that keeps the node from answering.
     pub(super) fn progress(mut self, progress: Option<ProgressView>) -> Self {
         self.progress = progress.map(Box::new);
         self
@@ -62,12 +62,12 @@ impl Failure {
         &self.message
     }
 
-    /// How far the node is, if it says so.
+    /// Returns the node's progress, if known.
     pub(super) fn how_far(&self) -> Option<&ProgressView> {
         self.progress.as_deref()
     }
 
-    /// Who says so, where nothing else of it can be told.
+    /// Adds the answering node, where nothing else is known of it.
     pub(super) fn of(mut self, node: Option<NodeId>) -> Self {
         self.node = node.map(|node| node.0);
         self
@@ -193,8 +193,8 @@ mod tests {
 
     use super::*;
 
-    /// 409: it is refused as things stand; 503: nothing was done, ask later or elsewhere; 504:
-    /// nobody knows.
+    /// 409: refused as things stand; 503: nothing was done, ask later or elsewhere; 504: the
+    /// outcome is unknown.
     #[test]
     fn what_the_group_refuses_has_a_fitting_status() {
         let status =

@@ -1,5 +1,5 @@
-//! What this node did in the last minutes: looked at once a second, whether or not somebody
-//! watches, for whoever comes after something has happened.
+//! This node's last minutes, sampled once a second, watched or not, for operators who come after
+//! the event.
 
 use std::{
     collections::VecDeque,
@@ -72,7 +72,7 @@ fn in_ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What this node did.
+/// Returns this node's history.
 pub(super) async fn own(State(admin): State<Admin>) -> Json<HistoryView> {
     Json(view(&admin))
 }
@@ -84,7 +84,7 @@ fn view(admin: &Admin) -> HistoryView {
     }
 }
 
-/// What this node did, and what the others say that they did; whoever does not answer is left out.
+/// Returns the history of this node and of the others that answer.
 pub(super) async fn all(
     State(admin): State<Admin>,
     headers: HeaderMap,
@@ -93,7 +93,7 @@ pub(super) async fn all(
         return Err(Failure::foreign_page());
     }
     let own = view(&admin);
-    // While it starts it knows nobody.
+    // While it starts it knows no peer.
     let peers = admin.status().await.map_or_else(
         |_| Vec::new(),
         |(status, _)| status.peers.into_iter().take(NODES_MAX).collect(),

@@ -26,7 +26,7 @@ pub(super) fn join(
     let charter = handle.charter().map_err(Failure::unanswered)?;
     let via = request.via.as_deref().and_then(|text| text.parse().ok());
     make_reachable(handle, &charter, via)?;
-    // Who cannot be dialled now would be a member that nobody reaches.
+    // A node that cannot be dialled now would be an unreachable member.
     waits_at(&request.peer, nonce, trust).map_err(|why| {
         let node = charter.node;
         let what = format!("node {node} cannot connect to it at {}: {why}", request.peer);
@@ -98,7 +98,7 @@ fn make_reachable(handle: &Handle, charter: &Charter, via: Option<IpAddr>) -> Re
     Ok(())
 }
 
-/// Where a node is dialled that listens here, and was reached under this address.
+/// Returns the address of this node as a peer dials it, given that it was reached under `via`.
 fn reached(own: NodeId, listens: SocketAddr, via: IpAddr) -> Result<SocketAddr, Failure> {
     match listens.ip() {
         ip if ip.is_unspecified() => Ok(SocketAddr::new(via, listens.port())),

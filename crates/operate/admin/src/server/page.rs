@@ -27,20 +27,20 @@ use super::{
 /// A page asks several times a second on one connection; that it ends now and then is no news for
 /// anybody.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// Nothing is fetched from elsewhere, nobody frames the page, and no form leaves it.
+/// Nothing is fetched from elsewhere, no site frames the page, and no form leaves it.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What a page shows, and what it can ask for.
+/// Contents and actions of a page.
 pub trait Board: Send + Sync + 'static {
     /// All that the page shows.
     type Shown: Serialize + Send;
-    /// What a button asks for; anything else is refused before the board sees it.
+    /// A button's request; anything else is refused before the board sees it.
     type Ask: DeserializeOwned + Send + 'static;
-    /// What came of it.
+    /// Its outcome.
     type Told: Serialize + Send + 'static;
 
-    /// What there is to show now. Does not wait.
+    /// Returns the data to show now. Does not wait.
     fn show(&self) -> Self::Shown;
 
     /// Does what a button asks for, or says why not. May wait: it has a thread of its own.

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 #[derive(Clone, Debug)]
 pub(super) struct Lasting(pub(super) Weak<()>);
 
-/// What is sent, until nobody sends any more.
+/// A body that ends when all senders are gone.
 pub(super) struct Pieces {
     pieces: Receiver<io::Result<Bytes>>,
     _lasts: Option<Arc<()>>,

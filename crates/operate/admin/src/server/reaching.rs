@@ -35,11 +35,11 @@ use crate::reaching::{
 const _: () = assert!(COUNT_MAX == reach::COUNT_MAX);
 /// The kernel's table of routes.
 const ROUTES: &str = "/proc/net/route";
-/// What to do about an interface.
+/// Advice about interfaces.
 const INTERFACE: &str =
     "name one with \"interface\" (quorate doctor --interface); `ip link` lists them";
 
-/// Who listens, and whether somebody sends.
+/// The current listening, and whether a sender is active.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ears {
     current: Arc<Mutex<Option<Current>>>,
@@ -47,7 +47,7 @@ pub(super) struct Ears {
     sends: Turn,
 }
 
-/// A listening, until somebody asks what it heard, or another one takes its place.
+/// A listening, until its counts are taken, or another one replaces it.
 #[derive(Debug)]
 struct Current {
     token: u64,
@@ -138,7 +138,7 @@ fn failed(why: Failed) -> Failure {
     Failure::new(status, "no_multicast", &why.to_string(), hint)
 }
 
-/// What both kinds of requests have, checked.
+/// Checked parameters of both kinds of requests.
 struct Wish {
     group: SocketAddrV4,
     interface: String,
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!((status, &json["heard"]), (200, &heard), "{json}");
         assert_eq!(post(&address, "/heard", &json!({"token": TOKEN})).0, 409, "once");
 
-        // The next one may listen, and ends by itself if nobody asks.
+        // The next one may listen, and ends by itself without a request.
         let mut short = wish(&group);
         short["listen_ms"] = json!(1);
         assert_eq!(post(&address, "", &short).0, 200);

@@ -1,4 +1,4 @@
-//! What a node does before it runs, and how far it is.
+//! Activity of a node before it runs, and its progress.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use crate::view::{ProgressView, STARTING};
 /// A start in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
-    /// What it waits for, or does.
+    /// Current activity.
     doing: String,
-    /// How far the log is read, and since when.
+    /// Progress in reading the log, and since when.
     reading: Option<(Reading, Instant)>,
 }
 

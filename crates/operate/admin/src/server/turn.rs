@@ -5,12 +5,12 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Whose turn it is: nobody's, or somebody's.
+/// A turn that one task has at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn(Arc<AtomicBool>);
 
 impl Turn {
-    /// `None`: somebody has it.
+    /// Takes the turn; `None`: it is taken.
     pub(super) fn take(&self) -> Option<Taken> {
         let before = self.0.swap(true, Ordering::AcqRel);
         (!before).then(|| Taken(Arc::clone(&self.0)))

@@ -1,4 +1,4 @@
-//! Who may do what, shown and changed.
+//! Users and roles, shown and changed.
 
 use axum::{Json, extract::State, http::StatusCode};
 use quorate_replica::{group::asking::Ask, status::Peer};
@@ -52,8 +52,8 @@ pub(super) async fn change(
     changed.await?.map(Json)
 }
 
-/// [access-4] A node that is away when the first user is made does not know that there are any when
-/// it comes back: until it has caught up it lets everybody in. An auxiliary lets nobody do
+/// [access-4] A node that is away when the first user is made does not know about users when it
+/// returns: until it has caught up it lets every client in. An auxiliary lets no client do
 /// anything.
 fn everybody_is_there(peers: &[Peer]) -> Result<(), Failure> {
     let away = |peer: &&Peer| !peer.connected && !peer.auxiliary;

@@ -41,7 +41,7 @@ const HELP: &str = "conformance
                    are for programs: name, seconds and finder, with tabs between";
 
 const COUNT: usize = 200_000;
-/// What is in this repository; the last one needs tools that a machine may lack.
+/// Targets in this repository; the last one needs tools that a machine may lack.
 const OURS: [&str; 6] = ["reference", "p4", "rtl-64", "rtl-512", "xdp", "tc"];
 
 fn main() -> ExitCode {
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything that `./setup` installs must be there.
+/// Returns whether everything that `./setup` installs must be there.
 fn no_skips() -> bool {
     env::var("QUORATE_NO_SKIPS").is_ok_and(|value| value == "true")
 }
@@ -115,14 +115,14 @@ fn generate(name: &str, set: &str, folder: &str) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Where everything goes that is made on the way.
+/// Returns the folder for intermediate files.
 fn workplace(name: &str) -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target");
     target.unwrap_or(root).join("offload").join(name)
 }
 
-/// Those that this machine can have. Of others nobody may think that they passed.
+/// Returns the targets that this machine can have. Others must not seem to have passed.
 fn targets() -> Result<Vec<Target>, String> {
     let own = env::current_exe().map_err(text)?;
     let own = own.to_string_lossy().into_owned();

@@ -1,9 +1,9 @@
-//! What every program must do alike: frames that are not ours, or not whole; fields; counters.
+//! Cases that every program must handle alike: foreign or partial frames; fields; counters.
 
 use super::*;
 
-/// What every program must do alike: frames that are not ours, or not whole; control; counters at
-/// the end.
+/// Returns cases that every program must handle alike: foreign or partial frames; control; counters
+/// at the end.
 pub(super) fn strangers(program: Program) -> Vec<Case> {
     let read = |slot| owner(&of(program, about(Type::Read, slot)));
     let good = match program {

@@ -11,7 +11,7 @@ use crate::{
     frames::{ROOM, call, frame, of_coordinator, plain},
 };
 
-/// What fills holes: no client submits it.
+/// Fills holes: no client submits it.
 const NO_OP: u64 = u64::MAX;
 
 /// A rule of owners that is left out, to see that it is noticed.
@@ -51,7 +51,7 @@ pub(super) struct Member {
     pub(super) device: Box<dyn Device>,
     calls: u64,
     promised: Ballot,
-    /// What its device voted for and was read out, and what it voted for itself.
+    /// Votes read out of its device, and its own.
     votes: BTreeMap<Slot, (Ballot, u64)>,
     floor: Slot,
 }
@@ -82,11 +82,11 @@ impl Proposer {
 pub(super) struct Lead {
     pub(super) node: usize,
     ballot: Ballot,
-    /// Who promised and is armed; none: it died before it could propose, or stepped down.
+    /// Members that promised and are armed; none: it died before it could propose, or stepped down.
     armed: Vec<usize>,
     /// One past its own last proposal.
     next: Slot,
-    /// Whether its coordinator gives out slots.
+    /// Its coordinator assigns slots.
     started: bool,
 }
 
@@ -182,9 +182,9 @@ impl Group {
         self.note(member, ballot, slot, number)
     }
 
-    /// Somebody leads: phase 1 with a quorum, what was found is proposed again, then devices are
-    /// armed and started. The leader before need not know: its coordinator goes on, unless it is
-    /// the same node. Some die on the way.
+    /// Begins a ballot: phase 1 with a quorum, votes found are proposed again, then devices are
+    /// armed and started. The previous leader need not know: its coordinator continues, unless it
+    /// is the same node. Some die on the way.
     pub(super) fn begin_ballot(&mut self) -> Result<(), String> {
         self.ballots += 1;
         let ballot = self.lead.ballot + 1 + self.dice.below(3);

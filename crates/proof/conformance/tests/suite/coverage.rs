@@ -25,7 +25,7 @@ fn answers(program: Program) -> &'static [Type] {
     }
 }
 
-/// How often each answer came, and each reason.
+/// Checks the counts of each answer, and of each reason.
 fn check(program: Program, set: &str, events: &[Event], least: u64) {
     let mut reference = Reference::new(program);
     let mut types: BTreeMap<Type, u64> = BTreeMap::new();
@@ -79,7 +79,8 @@ fn both_sets_reach_every_reason_and_every_answer() {
     }
 }
 
-/// What a host says for one frame: its own votes and decisions beside what leaves.
+/// Both sets reach a host's internal frames: its own votes and decisions, in addition to those that
+/// leave.
 #[test]
 fn both_sets_reach_what_a_host_hears_inside() {
     let directed = directed::events(Program::Host);

@@ -39,9 +39,9 @@ fn the_switch_does_what_the_reference_does() {
     }
 }
 
-/// What the reference makes of each case, in a few digits: a line that changed is a behaviour that
-/// changed, for every device. `REWRITE=1 cargo test -p quorate-conformance` writes them again; the
-/// difference is the review.
+/// The reference's answer to each case, in a few digits: a changed line is changed behaviour, for
+/// every device. `REWRITE=1 cargo test -p quorate-conformance` writes them again; the difference is
+/// the review.
 #[test]
 fn cases_have_their_digests() {
     let mut text =

@@ -41,8 +41,7 @@ fn what_is_chosen_stays_chosen() {
     assert!(slots > 100 * RUNS && decisions > 50 * RUNS && ballots > 10 * RUNS);
 }
 
-/// Those that a group can notice: what they break is seen in what is chosen, not in the bytes of
-/// one answer.
+/// Mutants that a group can notice: the fault shows in the choice, not in the bytes of one answer.
 #[test]
 fn a_device_that_breaks_a_rule_is_seen() {
     let mutants = mutant::all().unwrap();

@@ -36,7 +36,7 @@ const HANDED_ON_MAX: usize = 4;
 /// Longer than any of them takes there.
 const WAIT: Duration = Duration::from_secs(15);
 
-/// What is with other nodes.
+/// Requests in flight to other nodes.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Acts(Arc<Semaphore>);
 
@@ -50,12 +50,12 @@ impl Default for Acts {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ActRequest {
-    /// Who is to do it.
+    /// The node that executes it.
     node: u32,
     act: Act,
 }
 
-/// What can be asked for.
+/// An action.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Act {

@@ -1,4 +1,4 @@
-//! Who watches: a bounded number of pages, each of which gets every document that it has room for.
+//! Watching pages: a bounded number, each of which gets every document that it has space for.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ const LIFE: Duration = Duration::from_secs(600);
 /// Documents that wait for a page; it misses those for which there is no room.
 const WAITING_MAX: usize = 2;
 
-/// The pages that watch, and whether somebody gathers for them.
+/// The watching pages, and whether data is gathered for them.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Audience(Arc<Mutex<Table>>);
 
@@ -41,7 +41,7 @@ struct Watcher {
 pub(super) struct Joined {
     pub(super) documents: Receiver<io::Result<Bytes>>,
     pub(super) lasts: Weak<()>,
-    /// Nobody gathers yet.
+    /// No task gathers yet.
     pub(super) is_first: bool,
 }
 
@@ -75,8 +75,8 @@ impl Audience {
         Some(Joined { documents, lasts: weak, is_first })
     }
 
-    /// How many watch; with nobody, whoever gathers for them is to end: the next who joins is the
-    /// first again.
+    /// Returns the number of watching pages. Without any, the gathering task is to end: the next
+    /// page starts another.
     pub(super) fn count_or_end(&self) -> Option<usize> {
         let mut table = self.table();
         table.forget_who_is_gone();
@@ -92,7 +92,7 @@ impl Audience {
         }
     }
 
-    /// Whether somebody gathers.
+    /// Returns whether a task gathers.
     #[cfg(test)]
     pub(super) fn is_gathered_for(&self) -> bool {
         self.table().gathered_for

@@ -3,9 +3,8 @@
 /// One of them.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct File {
-    /// Where it is asked for.
     pub(super) path: &'static str,
-    /// What it is.
+    /// Content type.
     pub(in super::super) kind: &'static str,
     pub(in super::super) text: &'static str,
 }

@@ -1,8 +1,8 @@
-//! What the page shows, gathered once a second for everybody who watches: what this node says of
-//! itself, and what it hears from the others at their admin addresses.
+//! Data of the page, gathered once a second for all watching pages: this node's status, and the
+//! others' from their admin addresses.
 //!
-//! A node that does not answer holds up nobody: it is asked again when the last question is over,
-//! and what it said last is shown with its age.
+//! A node that does not answer delays no other: it is asked again when the last request is over,
+//! and its last answer is shown with its age.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,17 +36,17 @@ const WAIT: Duration = Duration::from_millis(2500);
 /// Nodes that are asked at the same time.
 pub(in super::super) const ASKED_MAX: usize = 16;
 
-/// What was heard of a node.
+/// State of a node.
 #[derive(Clone, Debug, Default)]
 struct Heard {
-    /// What it said last, and when.
+    /// Its last answer, and when.
     said: Option<(Instant, Box<NodeView>)>,
     /// Why there is nothing newer.
     trouble: Option<String>,
-    /// It is there, and does not run yet.
+    /// It answers, and does not run yet.
     is_starting: bool,
     progress: Option<ProgressView>,
-    /// It has not answered yet.
+    /// A request is in flight.
     is_asked: bool,
 }
 
@@ -68,7 +68,7 @@ impl Heard {
     }
 }
 
-/// What was heard of all of them.
+/// State of all nodes.
 #[derive(Clone, Debug, Default)]
 struct Ears(Arc<Mutex<BTreeMap<u32, Heard>>>);
 
@@ -83,13 +83,13 @@ impl Ears {
 struct Document<'a> {
     /// Milliseconds since 1970, by this node's clock.
     at_ms: u64,
-    /// Who says this.
+    /// The answering node.
     here: u32,
     /// Pages that watch this node.
     watchers: usize,
     /// In order of ids.
     nodes: Vec<NodeDocument<'a>>,
-    /// How the leader batches, and why; null if it has not said so.
+    /// The leader's tuner; null if unknown.
     tuning: Option<&'a TuningView>,
 }
 
@@ -97,15 +97,15 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct NodeDocument<'a> {
     node: u32,
-    /// Where its own page is, if that is known.
+    /// Address of its own page, if known.
     admin: Option<&'a str>,
     /// Since it said what follows.
     age_ms: Option<u64>,
-    /// What it said last.
+    /// Its last answer.
     view: Option<&'a NodeView>,
     /// Why there is nothing newer.
     trouble: Option<&'a str>,
-    /// It is there, and does not run yet.
+    /// It answers, and does not run yet.
     is_starting: bool,
     progress: Option<&'a ProgressView>,
 }
@@ -130,7 +130,7 @@ fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Gathers until nobody watches any more.
+/// Gathers as long as a page watches.
 pub(super) async fn gather(admin: Admin) {
     let ears = Ears::default();
     let places = Arc::new(Semaphore::new(ASKED_MAX));
@@ -155,7 +155,7 @@ pub(super) async fn gather(admin: Admin) {
     }
 }
 
-/// What this node says of itself; gives the members that it knows.
+/// Records this node's own status; returns the members that it knows.
 async fn hear_own(admin: &Admin, ears: &Ears) -> Vec<MemberView> {
     let here = admin.node().map_or(0, |node| node.0);
     let answer = match admin.status().await {
@@ -176,7 +176,7 @@ async fn hear_own(admin: &Admin, ears: &Ears) -> Vec<MemberView> {
     members
 }
 
-/// Asks everybody who has answered the last question.
+/// Asks the nodes that have answered the last request.
 fn ask_others(
     admin: &Admin,
     members: &[MemberView],
@@ -219,7 +219,7 @@ fn ask_others(
     asked
 }
 
-/// Whom the highest ballot names.
+/// Returns the leader of the highest ballot.
 fn leader(ears: &Ears) -> Option<u32> {
     let heard = ears.lock();
     let views = heard.values().filter_map(|heard| heard.said.as_ref());
@@ -227,7 +227,7 @@ fn leader(ears: &Ears) -> Option<u32> {
     claims.max().map(|(_, leader)| leader)
 }
 
-/// How the leader batches. What it predicts of other settings is for `quorate tune`.
+/// Returns the leader's tuner status. Predictions of other settings are left to `quorate tune`.
 async fn tuning_of(
     admin: &Admin,
     leader: Option<u32>,

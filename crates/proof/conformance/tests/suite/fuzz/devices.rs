@@ -1,5 +1,5 @@
-//! What must hold for any bytes that are taken for vectors: reference and switch stay equal,
-//! whatever arrives.
+//! Properties that hold for any bytes taken for vectors: reference and switch stay equal, whatever
+//! arrives.
 
 use std::cell::RefCell;
 
