@@ -11,9 +11,9 @@ use crate::{
     schedule::Nanos,
 };
 
-/// It has one connection, so to say.
+/// Index of the only connection.
 const ONLY: usize = 0;
-/// The longest wait: somebody may want the load to stop.
+/// Longest wait, since the load may be stopped.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// Starts it: a client at this interface, of the log service of these nodes.

@@ -50,17 +50,17 @@ impl Connection {
         })
     }
 
-    /// Where a request is appended.
+    /// Returns the buffer for requests.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// Whether another request may be appended.
+    /// Returns whether another request may be appended.
     pub fn has_room(&self) -> bool {
         self.output.len() - self.sent < OUTPUT_BYTES_MAX
     }
 
-    /// Whether something waits for the socket to have room.
+    /// Returns whether output waits for space in the socket.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -129,7 +129,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What came and was not taken.
+    /// Returns the unread input.
     pub fn input(&self) -> &[u8] {
         &self.input[self.used..]
     }
@@ -168,7 +168,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Where reads go first; shared by all connections.
+/// Buffer for reads, shared by all connections.
 #[derive(Debug)]
 pub struct Scratch(Vec<u8>);
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::figure::{median, round};
 
-/// Of the slots of a repetition, devices gave out at least this share, or it was no measurement of
+/// Least share of a repetition's slots that devices must assign to count as a measurement of
 /// devices.
 const SHARE_MIN: f64 = 0.9;
 
@@ -16,9 +16,9 @@ const SHARE_MIN: f64 = 0.9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Device {
-    /// A thread beside the node, by datagrams.
+    /// A thread next to the node, over datagrams.
     Udp,
-    /// A thread beside the node, by raw frames.
+    /// A thread next to the node, over raw frames.
     Packet,
     /// In the kernel, by tc.
     Tc,
@@ -48,18 +48,17 @@ impl Device {
         }
     }
 
-    /// Whether it needs an interface that is its node's alone, with Ethernet behind it.
+    /// Returns whether it needs an Ethernet interface of its node's own.
     pub const fn needs_segment(self) -> bool {
         !matches!(self, Self::Udp | Self::P4)
     }
 
-    /// Whether it needs a port that nodes with this plane have for themselves.
+    /// Returns whether it needs a port that nodes with this plane use themselves.
     pub fn excludes(self, plane: Option<&str>) -> bool {
         matches!(self, Self::Udp | Self::P4) && !matches!(plane, None | Some("tcp" | "ethernet"))
     }
 
-    /// Whether a node that says this of its device has one of this kind, and not what it took
-    /// instead.
+    /// Returns whether a node's description names a device of this kind, rather than a fallback.
     fn is(self, kind: &str) -> bool {
         kind == match self {
             Self::Udp | Self::Packet | Self::P4 => self.name(),
@@ -67,8 +66,8 @@ impl Device {
         }
     }
 
-    /// What keeps a group from working with devices of this kind now; `None` if all votes go by
-    /// them, and the leader's gives out the slots.
+    /// Explains why a group does not work with devices of this kind now; `None` if all votes go by
+    /// them, and the leader's assigns the slots.
     pub fn missing<'a>(self, nodes: impl Iterator<Item = &'a NodeView>) -> Option<String> {
         for node in nodes {
             let number = node.node;
@@ -96,15 +95,15 @@ impl fmt::Display for Device {
     }
 }
 
-/// How nodes speak, and what they vote by, as rows have it.
+/// Returns plane and device, as rows name them.
 pub fn plane_and_device(plane: &str, device: Option<Device>) -> String {
     device.map_or_else(|| plane.to_owned(), |device| format!("{plane} + {device}"))
 }
 
-/// What rows add to [`plane_and_device`] where clients speak frames to the devices.
+/// Suffix of [`plane_and_device`] where clients speak frames to the devices.
 pub const BY_FRAMES: &str = ", clients by frames";
 
-/// What the leader and its device had done at some moment.
+/// Counters of the leader and its device at some moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     name: String,
@@ -115,7 +114,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Of a node that leads; `None` if it has no device.
+    /// Reads the counters of a leader; `None` if it has no device.
     pub fn of(node: &NodeView) -> Option<Self> {
         let device = node.device.as_ref()?;
         Some(Self {
@@ -127,7 +126,7 @@ impl Reading {
         })
     }
 
-    /// What was done since an earlier one.
+    /// Returns the difference to an earlier reading.
     pub fn since(&self, before: &Self) -> Used {
         Used {
             name: self.name.clone(),
@@ -139,10 +138,10 @@ impl Reading {
     }
 }
 
-/// What the leader and its device did in a repetition, warm-up included.
+/// Work of the leader and its device in a repetition, warm-up included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// What the device is, in its node's words.
+    /// Device, in its node's words.
     pub name: String,
     /// Slots that were decided.
     pub decided: u64,
@@ -176,10 +175,10 @@ impl Used {
     }
 }
 
-/// What a row says of them.
+/// Figures of devices in a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// What the leader's device is, in its words.
+    /// The leader's device, in its words.
     pub name: String,
     /// The share of the slots that it gave out, 0 to 1.
     pub slots_share: f64,

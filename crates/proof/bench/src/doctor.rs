@@ -1,16 +1,16 @@
-//! What a machine can carry: probes, a verdict for each plane, and what the model expects of it.
+//! Examines a machine: probes, a verdict for each plane, and the model's predictions.
 //!
-//! A library without output; `quorate doctor` shows what it finds. One file per probe ([`kernel`],
+//! A library without output; `quorate doctor` shows the results. One file per probe ([`kernel`],
 //! [`rights`], [`files`], [`cgroups`], [`memory`], [`interfaces`], [`buffers`], [`clock`],
 //! [`load`], [`disk`] with [`flushes`] and [`honesty`], [`certificates`], [`uring`], [`multicast`],
-//! [`peers`], [`nodes`]), each of which gives [`finding::Finding`]s; what they read of `/proc` and
-//! `/sys` comes through [`system::System`], so that tests can bring their own. [`verdict`] judges
-//! each [`plane`] by them, [`figures`] are the numbers that predictions rest on, [`predict`] asks
-//! the model, [`measure`] compares them, [`reach`] asks members about multicast, [`trips`] are the
-//! ways between them, [`monitoring`] makes one line of all of it, [`bundle`] one file without
-//! secrets ([`redact`]), and [`examination`] is all of it in order.
+//! [`peers`], [`nodes`]), each of which gives [`finding::Finding`]s; they read `/proc` and `/sys`
+//! through [`system::System`], so that tests can bring their own. [`verdict`] judges each [`plane`]
+//! by them, [`figures`] are the numbers behind predictions, [`predict`] asks the model, [`measure`]
+//! compares them, [`reach`] asks members about multicast, [`trips`] are the paths between them,
+//! [`monitoring`] makes one line of all of it, [`bundle`] one file without secrets ([`redact`]),
+//! and [`examination`] is all of it in order.
 //!
-//! What is not known is said to be so, with the reason: nothing is guessed.
+//! Unknowns are reported as such, with the reason: nothing is guessed.
 
 pub mod buffers;
 pub mod bundle;

@@ -1,4 +1,4 @@
-//! Where clients connect, and by what both sides prove who they are, if they do.
+//! Address for clients, and the proofs of identity of both sides.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -21,11 +21,11 @@ const ANSWER_BYTES_MAX: usize = 512;
 #[derive(Clone, Debug)]
 pub struct Door {
     address: SocketAddr,
-    /// As somebody said it, HOST:PORT; a certificate has to name that host.
+    /// `HOST:PORT` as given; a certificate has to name that host.
     name: String,
     trust: Option<ClientTrust>,
     login: Option<Login>,
-    /// What class is asked for, and how.
+    /// Requested durability class, and the protocol for it.
     class: (Asked, Speaks),
 }
 
@@ -36,7 +36,7 @@ impl From<SocketAddr> for Door {
 }
 
 impl Door {
-    /// A door that somebody named so; with `trust` both sides prove who they are.
+    /// Creates a door of this name; with `trust` both sides prove their identity.
     pub fn named(address: SocketAddr, name: &str, trust: Option<&ClientTrust>) -> Self {
         Self {
             address,
@@ -47,25 +47,23 @@ impl Door {
         }
     }
 
-    /// The same, for somebody who wants replies at this class, and says so in this protocol.
+    /// Requests replies at this class, in this protocol.
     #[must_use]
     pub fn class(self, asked: Asked, speaks: Speaks) -> Self {
         let class = (asked, speaks);
         Self { class, ..self }
     }
 
-    /// The same, for somebody who says to be this user, in the Redis protocol.
+    /// Logs in as this user, in the Redis protocol.
     #[must_use]
     pub fn login(self, login: Option<Login>) -> Self {
         Self { login, ..self }
     }
 
-    /// What it was named.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it is.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

@@ -21,12 +21,12 @@ use crate::samples::Samples;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The header of Ethernet.
 const HEADER_BYTES: usize = 14;
-/// The longest message: what fits into a packet beside the headers of IP and UDP.
+/// Longest message that fits into a packet after the headers of IP and UDP.
 pub const BYTES_MAX: usize = 1472;
 /// The shortest: when it was sent.
 pub const BYTES_MIN: usize = 8;
 
-/// How messages travel, and who sends them back.
+/// Path of messages, and the echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     /// In raw frames, without IP and UDP.
@@ -117,12 +117,12 @@ fn turn(frame: &mut [u8]) {
     to.swap_with_slice(&mut rest[..6]);
 }
 
-/// What a client is told.
+/// Parameters of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
-    /// How messages travel.
+    /// Path of messages.
     pub way: Way,
-    /// Where the server is.
+    /// Address of the server.
     pub server: (Ipv4Addr, Mac),
     /// Bytes of a message, headers not counted.
     pub bytes: usize,
@@ -173,7 +173,7 @@ impl Socket {
         }
     }
 
-    /// Whether something came in time.
+    /// Returns whether a message arrived in time.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<bool> {
         match self {
             Self::Udp(socket) => match socket.recv(buffer) {

@@ -9,7 +9,7 @@ use crate::{lan::Lan, wan::Profile};
 pub enum Emulated {
     /// Long and narrow links between each two nodes.
     Wan(Profile),
-    /// One segment, on which everybody hears everybody.
+    /// One segment, on which every node receives every other's frames.
     Lan(Lan),
 }
 

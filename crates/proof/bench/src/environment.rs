@@ -1,15 +1,14 @@
-//! Where a figure comes from: program, kernel, machine.
+//! Origin of a figure: program, kernel, machine.
 
 use std::{fmt, sync::OnceLock};
 
 use quorate_testbed::machine::Machine;
 use serde::Serialize;
 
-/// What [`built_from`] was told.
+/// Argument of [`built_from`].
 static BUILT_FROM: OnceLock<Commit> = OnceLock::new();
 
-/// The commit that a program is made of, with `+changes` if its files were not those of the commit;
-/// `None` if nobody noted it.
+/// The commit of a program, with `+changes` if its files differed; `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Commit(pub Option<String>);
 
@@ -25,7 +24,7 @@ pub fn built_from(commit: Option<&str>) {
     let _ = BUILT_FROM.set(Commit(commit.map(str::to_owned)));
 }
 
-/// What every report names.
+/// Environment named by every report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Environment {
     /// The commit that the program is made of.
@@ -39,7 +38,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Of this process.
+    /// Returns the environment of this process.
     pub fn now() -> Self {
         let Machine { kernel, cpus, cpu_model } = Machine::now();
         Self { commit: BUILT_FROM.get().cloned().unwrap_or_default(), kernel, cpus, cpu_model }

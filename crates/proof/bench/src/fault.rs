@@ -1,12 +1,12 @@
-//! What is done to one member of a group while it is measured.
+//! Faults of one member of a group during a measurement.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
 /// Longest and shortest stop, in milliseconds.
 const STOP_MS: RangeInclusive<u64> = 10..=60_000;
-/// What is left of a link, in percent.
+/// Remaining speed of a link, in percent.
 const LEFT_PERCENT: RangeInclusive<u64> = 1..=99;
-/// What a flush of a slow disk may take, in milliseconds.
+/// Flush time of a slow disk, in milliseconds.
 const FLUSH_MS: RangeInclusive<u64> = 1..=1000;
 
 /// A fault of one node.
@@ -16,7 +16,7 @@ pub enum Fault {
     Stop(Duration),
     /// Its link carries so many percent of what it did, both ways.
     Narrow(u64),
-    /// It comes back from a kill with a disk whose flushes take so long.
+    /// It comes back from a kill with a disk whose flushes take this long.
     SlowDisk(Duration),
 }
 

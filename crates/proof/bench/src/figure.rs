@@ -26,7 +26,7 @@ pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// Of the repetitions, each with four digits.
+/// Returns the spread of the repetitions, each with four digits.
 pub fn spread(figures: impl Iterator<Item = f64>) -> Spread {
     let figures: Vec<f64> = figures.map(round).collect();
     let least = figures.iter().copied().reduce(f64::min);

@@ -42,7 +42,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// Of a row, if it is a result and everything was counted.
+    /// Returns the point of a row, if it is a result and everything was counted.
     pub fn of(row: &Row) -> Option<Self> {
         let leader = row.roles.iter().find(|role| role.role == "leader")?;
         #[expect(clippy::cast_precision_loss, reason = "a size")]
@@ -58,7 +58,7 @@ impl Point {
     }
 }
 
-/// What the model needs to know of this system on this machine and network.
+/// Parameters of the model for this system, machine and network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     model: Model,
@@ -68,16 +68,15 @@ pub struct Parameters {
     batch_header: f64,
 }
 
-/// A number of the model beside what was measured.
+/// A prediction compared with a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {
-    /// Of what.
     pub what: String,
     /// Commands per second, by the model with the parameters measured here.
     pub predicted: f64,
     /// Commands per second.
     pub measured: f64,
-    /// How far the model is off, as a share of what was measured.
+    /// Error of the model, as a share of the measurement.
     pub error: f64,
     /// Instances in parallel that keep the leader's processor busy, by the model.
     pub window_cpu: f64,

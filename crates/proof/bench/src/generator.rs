@@ -36,7 +36,7 @@ pub struct Running<T = Samples> {
     thread: JoinHandle<io::Result<T>>,
 }
 
-/// What a repetition tells while it runs, and is told.
+/// State of a running repetition, and requests to it.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     started: OnceLock<Instant>,
@@ -108,7 +108,7 @@ impl<T: Send + 'static> Running<T> {
         self.shared.completed.load(Ordering::Relaxed)
     }
 
-    /// Whether it is over.
+    /// Returns whether it is over.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }

@@ -15,18 +15,18 @@ use serde::Deserialize;
 
 pub use quorate_testbed::segment::Lan;
 
-/// What fits into a packet of Ethernet beside the headers of IP and UDP.
+/// Payload of an Ethernet packet after the headers of IP and UDP.
 pub const DATAGRAM_BYTES: usize = 1472;
-/// What a link counts of it: those headers, and that of Ethernet.
+/// Bytes that a link counts for it: those headers, and that of Ethernet.
 pub const FRAME_BYTES: usize = 1514;
-/// Where the bare programs meet.
+/// Group of the bare programs.
 const GROUP: ([u8; 4], u16) = ([239, 81, 84, 70], 7461);
 /// From the first datagrams on, until queues are as they stay.
 pub const WARMUP: Duration = Duration::from_millis(500);
-/// Who sent a datagram, and its number.
+/// Sender and number of a datagram.
 const HEAD_BYTES: usize = 12;
 
-/// How datagrams come to receivers.
+/// Path of datagrams to receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
@@ -46,17 +46,17 @@ impl Way {
     }
 }
 
-/// Where all who take part hear what is for all.
+/// Returns the group that all participants join.
 pub fn group() -> SocketAddr {
     SocketAddr::from(GROUP)
 }
 
-/// Where a receiver hears what is for it alone.
+/// Returns the port of a receiver's own datagrams.
 pub const fn port() -> u16 {
     GROUP.1
 }
 
-/// What a datagram begins with.
+/// Returns the head of a datagram.
 fn head(sender: u32, number: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[..4].copy_from_slice(&sender.to_le_bytes());
@@ -64,7 +64,7 @@ fn head(sender: u32, number: u64) -> [u8; HEAD_BYTES] {
     head
 }
 
-/// Whose datagram this is, and its number; `None` of a stranger's.
+/// Returns sender and number of a datagram; `None` of a stranger's.
 fn read_head(datagram: &[u8]) -> Option<(u32, u64)> {
     let (sender, rest) = datagram.split_first_chunk()?;
     let number = rest.first_chunk()?;

@@ -1,15 +1,15 @@
-//! Our own measurements: load, ceilings, reports.
+//! Measurements: load, ceilings, reports.
 //!
-//! `quorate bench` is the way to use it; docs/bench.md tells how. Reading order: [`schedule`] and
-//! [`load`] (what is sent when, in virtual time as well), [`samples`] (what was seen), [`protocol`]
+//! `quorate bench` is the command; docs/bench.md explains it. Reading order: [`schedule`] and
+//! [`load`] (what is sent when, in virtual time as well), [`samples`] (observations), [`protocol`]
 //! and [`generator`] (the same over sockets, through a [`door`]), [`stream`] (the same for byte
-//! streams), [`quorate_testbed::usage`] and [`environment`] (what it cost, and where),
+//! streams), [`quorate_testbed::usage`] and [`environment`] (costs, and their place),
 //! [`repetition`] and [`row`] (repetitions become a row of [`figure`]s), [`report`] (rows become
-//! JSON, CSV and HTML). Beside it: [`life`] (the hops of one command), [`probe`] (what the machine
-//! can do at most), [`wan`] and [`lan`] (what [`emulated`] networks carry), [`papers`] (what others
-//! published), [`fit`] (their model with our parameters), and `quorate_node::log_service` with its
-//! frames (the service without state that `quorate bench log` runs), and [`introduction`] (what a
-//! running service says of itself). [`run`] starts nodes and puts it all together.
+//! JSON, CSV and HTML). Further: [`life`] (the hops of one command), [`probe`] (limits of the
+//! machine), [`wan`] and [`lan`] (capacity of [`emulated`] networks), [`papers`] (published
+//! figures), [`fit`] (their model with our parameters), and `quorate_node::log_service` with its
+//! frames (the service without state that `quorate bench log` runs), and [`introduction`] (status
+//! of a running service). [`run`] starts nodes and puts it all together.
 #![forbid(unsafe_code)]
 
 mod by_frames;

@@ -1,10 +1,9 @@
-//! The life of one command: the hops of many commands, one under way at a time, laid over each
-//! other.
+//! The life of one command: the hops of many commands, one in flight at a time, overlaid.
 //!
-//! Client and nodes stamp by one clock of one machine. Of a node's stamps those belong to a command
-//! that name its slot, and those of the same turns of its thread while the client waited: what a
-//! turn read before it voted for the slot, and what it sent after. Turns that did nothing for the
-//! command, such as those for votes that nobody waited for, are left out.
+//! Client and nodes use one clock of one machine. The stamps of a command are those that name its
+//! slot, and those of the same turns of its thread while the client waited: reads before the vote
+//! for the slot, and sends after it. Turns without work for the command, such as those for votes
+//! that were not awaited, are left out.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +28,7 @@ pub struct Command {
 pub struct Life {
     /// The class of the cluster.
     pub durability: String,
-    /// What nodes spoke and voted by, if not as they do by default.
+    /// Plane and device of the nodes, if not the default.
     pub plane: Option<String>,
     /// Bytes of a command.
     pub value_bytes: usize,
@@ -39,13 +38,13 @@ pub struct Life {
     pub p50_us: f64,
     /// The same of 99 in 100.
     pub p99_us: f64,
-    /// Of the command that is drawn as an example: the one in the middle.
+    /// Latency of the command drawn as an example: the median one.
     pub typical_us: f64,
     /// The client, the leader, and the followers.
     pub lanes: Vec<Lane>,
 }
 
-/// What one process did.
+/// Hops of one process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lane {
     /// Which process.
@@ -57,7 +56,6 @@ pub struct Lane {
 /// When commands reached a hop, in microseconds from the client's send.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reached {
-    /// What happened.
     pub hop: &'static str,
     /// The median.
     pub p50_us: f64,

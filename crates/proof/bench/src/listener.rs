@@ -10,18 +10,18 @@ use std::{
 /// State of a socket that listens, in the kernel's tables.
 const LISTENS: &str = "0A";
 
-/// Where an address leads to.
+/// Destination of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// To another machine.
     Elsewhere,
     /// To this process.
     Process(u32),
-    /// To this machine, to nobody that may be looked at.
+    /// This machine, a process that may not be inspected.
     Unknown,
 }
 
-/// Who listens there.
+/// Returns the listener at an address.
 pub fn place(address: SocketAddr) -> Place {
     // Only an address of this machine can be bound; port 0 is free.
     if UdpSocket::bind((address.ip(), 0)).is_err() {
@@ -48,8 +48,8 @@ fn inode(table: &str, address: SocketAddr) -> Option<u64> {
     listening?.parse().ok()
 }
 
-/// Whether this entry, in hexadecimal and the machine's byte order, takes connections to the
-/// address. Of the longer ones only "all addresses" are understood.
+/// Returns whether this entry, in hexadecimal and the machine's byte order, takes connections to
+/// the address. Of the longer ones only "all addresses" are understood.
 fn is_for(entry: &str, ip: IpAddr) -> bool {
     let everywhere = entry.bytes().all(|digit| digit == b'0');
     let here = u32::from_str_radix(entry, 16).map(|word| Ipv4Addr::from(word.to_ne_bytes()));
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// 192.0.2.0/24 is nobody's.
+    /// 192.0.2.0/24 is reserved for documentation.
     #[test]
     fn another_machine_is_elsewhere() {
         let address = SocketAddr::from(([192, 0, 2, 1], 7450));

@@ -22,7 +22,7 @@ pub const LATE_SHARE_MAX: f64 = 0.01;
 /// Most commands outstanding in an open loop; further ones wait, and are late.
 const OUTSTANDING_MAX: usize = 1 << 20;
 
-/// How much is asked of the system.
+/// Offered load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     /// A number of commands per second, whatever becomes of them.
@@ -40,7 +40,6 @@ pub enum Offer {
 /// One repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How much is asked.
     pub offer: Offer,
     /// Connections that it is spread over; at least one.
     pub connections: u32,
@@ -48,7 +47,7 @@ pub struct Plan {
     pub warmup: Nanos,
     /// Measured, after it.
     pub measure: Nanos,
-    /// How long after the last sending a reply is waited for.
+    /// Time after the last sending to wait for replies.
     pub patience: Nanos,
 }
 
@@ -62,7 +61,7 @@ impl Plan {
         usize::try_from(wanted.max(1)).expect("a count of sockets fits")
     }
 
-    /// How long after the start sending ends.
+    /// Returns the time of sending, from the start.
     pub fn sending(&self) -> Nanos {
         self.warmup.saturating_add(self.measure)
     }
@@ -77,7 +76,7 @@ pub struct Issue {
     pub number: u64,
 }
 
-/// What a reply says.
+/// Meaning of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// Executed.
@@ -86,7 +85,7 @@ pub enum Answer<'a> {
     Error(&'a [u8]),
 }
 
-/// Where commands come from.
+/// Source of commands.
 #[derive(Clone, Debug)]
 enum Source {
     Rate {
@@ -247,7 +246,7 @@ impl Load {
         self.stopped = true;
     }
 
-    /// Whether nothing more will be sent or is waited for.
+    /// Returns whether nothing more will be sent or is awaited.
     pub fn is_over(&self, now: Nanos) -> bool {
         let ends = self.start.saturating_add(self.plan.sending());
         if self.gone.iter().all(|gone| *gone) {
@@ -266,7 +265,7 @@ impl Load {
         self.samples.completed
     }
 
-    /// What was seen. What is still outstanding is lost.
+    /// Returns the samples. Outstanding commands count as lost.
     pub fn finish(mut self) -> Samples {
         self.samples.lost += self.outstanding_total as u64;
         // Silence to the end of the sending is one, too.
@@ -274,7 +273,7 @@ impl Load {
         self.samples
     }
 
-    /// Whether that moment belongs to the measured time.
+    /// Returns whether that moment belongs to the measured time.
     pub fn is_measured(&self, at: Nanos) -> bool {
         let from = self.start.saturating_add(self.plan.warmup);
         (from..from.saturating_add(self.plan.measure)).contains(&at)

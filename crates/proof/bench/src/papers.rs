@@ -1,4 +1,4 @@
-//! What others published: their figures, and the experiments that led to them, by name.
+//! Published figures, and the experiments behind them, by name.
 //!
 //! The data lies in `papers/*.toml`, one file per paper, with the table, figure or section of each
 //! number. A number that the source calls approximate, or that was read off a plot, is marked.
@@ -47,12 +47,12 @@ pub struct Scenario {
     pub name: String,
     /// Which figure or table.
     pub source: String,
-    /// What it shows.
+    /// Description of the experiment.
     pub about: String,
-    /// What has to exist before it can run here; empty if it can.
+    /// Prerequisites missing here; empty if none.
     #[serde(default)]
     pub waits_for: String,
-    /// How it runs; absent while it waits.
+    /// Parameters here; absent while prerequisites are missing.
     pub run: Option<Run>,
     /// Numbers of the paper.
     #[serde(default)]
@@ -65,13 +65,13 @@ pub struct Scenario {
     pub point: Vec<Point>,
 }
 
-/// How an experiment runs here.
+/// Parameters of an experiment here.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
     /// Which kind of experiment.
     pub kind: Kind,
-    /// Whose commands.
+    /// The service that executes commands.
     pub service: Service,
     /// `durable` or `volatile`.
     pub durability: String,
@@ -91,11 +91,10 @@ pub struct Run {
     /// Nodes that vote, each of these numbers.
     #[serde(default)]
     pub voters: Vec<u32>,
-    /// Learners beside them, each of these numbers.
+    /// Numbers of additional learners.
     #[serde(default)]
     pub learners: Vec<u32>,
-    /// What the kernel keeps of datagrams for each socket, in KiB, each of these; empty: as nodes
-    /// choose.
+    /// Receive buffers of each socket, in KiB; empty: as nodes choose.
     #[serde(default)]
     pub buffers_kib: Vec<u32>,
     /// Bytes of values in a batch at most, each of these.
@@ -112,9 +111,9 @@ pub struct Run {
     pub short_bytes: Vec<usize>,
     /// Bare programs instead of nodes.
     pub bare: Option<Bare>,
-    /// How nodes speak and vote, each in turn.
+    /// Planes and devices of the nodes, in turn.
     pub ways: Option<Ways>,
-    /// What all nodes vote by, where one of them is killed.
+    /// Device of all nodes, where one of them is killed.
     pub device: Option<Device>,
 }
 
@@ -128,7 +127,7 @@ pub struct Point {
     pub batch_bytes: u64,
     /// Instances in parallel that keep the processor busy, by their model.
     pub w_cpu: f64,
-    /// Those that keep the link busy.
+    /// Instances that keep the link busy.
     pub w_net: f64,
     /// Commands per second, by their model.
     pub model: f64,
@@ -189,7 +188,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether batch and window are fixed.
+    /// Returns whether batch and window are fixed.
     pub const fn fixes_batches(self) -> bool {
         matches!(self, Self::Grid | Self::BestWindow)
     }
@@ -217,14 +216,13 @@ pub enum Service {
 pub struct Figure {
     /// Whose.
     pub system: String,
-    /// What was measured.
+    /// The measured quantity.
     pub metric: Metric,
-    /// How much.
     pub value: f64,
-    /// Whether the source says "about", or it was read off a plot, or derived.
+    /// The source says "about", or the number was read off a plot, or derived.
     #[serde(default)]
     pub approximate: bool,
-    /// Where it stands, if not where the scenario says.
+    /// Place in the paper, if it differs from the scenario's.
     #[serde(default)]
     pub place: String,
     /// At this size.
@@ -237,13 +235,13 @@ pub struct Figure {
     pub senders: Option<u32>,
     /// To so many bare receivers.
     pub receivers: Option<u32>,
-    /// Where nodes speak in several ways: the one that it stands beside, as rows have it.
+    /// Plane of the row to compare with, where nodes use several.
     pub beside: Option<String>,
-    /// Where links have several speeds: theirs.
+    /// Speed of the link, where there are several.
     pub link: Option<String>,
 }
 
-/// What a number says.
+/// Quantity of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
@@ -273,13 +271,13 @@ pub enum Metric {
     WindowTwoBatch,
     /// Throughput with the greatest window and batch, as a share of the greatest of all.
     LargestShare,
-    /// What each receiver gets by multicast, in times of what it gets by unicast.
+    /// Multicast rate of each receiver, in multiples of its unicast rate.
     TimesUnicast,
     /// The greatest loss of all loads.
     LossMax,
 }
 
-/// A published number with ours beside it.
+/// A published number with ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Beside {
     /// Paper, and place in it.
@@ -288,7 +286,6 @@ pub struct Beside {
     pub what: String,
     /// Theirs.
     pub published: f64,
-    /// Of what.
     pub unit: String,
     /// As [`Figure::approximate`].
     pub approximate: bool,
@@ -378,12 +375,12 @@ fn check(paper: &Paper) -> Result<(), String> {
 }
 
 impl Scenario {
-    /// Whether it has this name, or this one without `paxos`.
+    /// Returns whether it has this name, or this one without `paxos`.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.replacen("-paxos-", "-", 1) == name
     }
 
-    /// How rows at a share of the greatest throughput are called.
+    /// Returns the name of rows at a share of the greatest throughput.
     pub fn at_share(&self, percent: u32) -> String {
         format!("{} at {percent} %", self.name)
     }
@@ -463,7 +460,7 @@ impl Figure {
 }
 
 impl Metric {
-    /// Whether it is told of bare senders and receivers only.
+    /// Returns whether it applies to bare senders and receivers only.
     const fn is_of_bare(self) -> bool {
         matches!(self, Self::TimesUnicast | Self::LossMax)
     }
@@ -525,7 +522,7 @@ impl Metric {
         })
     }
 
-    /// What only all rows of a grid together say.
+    /// Returns a figure that takes all rows of a grid.
     #[expect(clippy::cast_precision_loss, reason = "a size")]
     fn of_grid(self, rows: &[&Row]) -> Option<f64> {
         let greatest_of = |rows: &mut dyn Iterator<Item = &&Row>| {

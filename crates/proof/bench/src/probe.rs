@@ -19,9 +19,7 @@ use serde::Serialize;
 pub struct Ceiling {
     /// What.
     pub name: String,
-    /// How much.
     pub value: f64,
-    /// Of what.
     pub unit: String,
     /// Time of one, where that makes sense.
     pub p50_us: Option<f64>,

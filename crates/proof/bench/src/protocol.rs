@@ -1,4 +1,4 @@
-//! What a client of a system says and hears, as bytes.
+//! Requests and replies of a system, as bytes.
 
 pub mod framed;
 pub mod resp;

@@ -1,4 +1,4 @@
-//! One repetition: what the generator saw, what was counted beside it, and what each role used.
+//! One repetition: the generator's samples, counters, and usage of each role.
 
 use quorate_testbed::usage::Usage;
 use serde::Serialize;
@@ -15,7 +15,7 @@ pub const GENERATOR: &str = "generator";
 /// One repetition.
 #[derive(Clone, Debug, Default)]
 pub struct Repetition {
-    /// What the generator saw.
+    /// The generator's samples.
     pub samples: Samples,
     /// Replies between the two looks at the counters.
     pub counted: u64,
@@ -36,16 +36,15 @@ pub struct Repetition {
     /// Commands per second that the slowest node executed; `None` if the nodes are not ours, or one
     /// was killed.
     pub delivered_per_s: Option<f64>,
-    /// What devices did, if they were to be used.
+    /// Work of devices, if they were to be used.
     pub device: Option<Used>,
 }
 
-/// What a part of the system used in the measured time.
+/// Usage of one role in the measured time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoleUsage {
     /// `leader`, `followers`, `generator`.
     pub role: String,
-    /// What it used.
     pub usage: Usage,
 }
 

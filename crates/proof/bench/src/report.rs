@@ -21,20 +21,18 @@ pub struct Document {
     pub command: String,
     /// Seconds since 1970 when it began.
     pub unix_time: u64,
-    /// Where it ran.
     pub environment: Environment,
-    /// What the machine can do at most, as far as it was asked.
+    /// Limits of the machine, as far as measured.
     pub ceilings: Vec<Ceiling>,
-    /// What was measured.
     pub rows: Vec<Row>,
-    /// What was published, beside ours.
+    /// Published figures, with ours.
     pub published: Vec<Beside>,
-    /// What a model says with parameters that were measured here, beside ours.
+    /// Predictions of a model with parameters measured here, with our figures.
     pub predictions: Vec<Predicted>,
     /// The hops of one command, where they were looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lives: Vec<Life>,
-    /// What a reader has to know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 

@@ -16,12 +16,12 @@ use crate::{
     },
 };
 
-/// What was asked, of whom.
+/// Parameters of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     /// Which experiment, such as `kv` or `kernel-paxos-fig5`.
     pub scenario: String,
-    /// Whose figures these are.
+    /// The measured system.
     pub system: String,
     /// `durable`, `volatile` or `unknown`; every row says it ([class-5]).
     pub durability: String,
@@ -41,12 +41,13 @@ pub struct Setting {
     pub batching: Option<Batching>,
     /// The emulated network between the nodes, if there was one.
     pub wan: Option<String>,
-    /// How the nodes spoke, if they were told.
+    /// Plane of the nodes, if set.
     pub plane: Option<String>,
 }
 
 impl Setting {
-    /// Of this system: one connection that only writes, and nothing modelled, emulated or fixed.
+    /// Creates the parameters of this system: one connection that only writes, and nothing
+    /// modelled, emulated or fixed.
     pub fn new(
         scenario: &str,
         durability: &str,
@@ -71,7 +72,7 @@ impl Setting {
     }
 }
 
-/// What a node was told instead of choosing itself.
+/// Fixed batch and window of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
     /// Bytes of values in a batch at most.
@@ -85,7 +86,7 @@ pub struct Batching {
 pub struct Row {
     /// Which experiment.
     pub scenario: String,
-    /// Whose figures.
+    /// The measured system.
     pub system: String,
     /// The class.
     pub durability: String,
@@ -119,11 +120,11 @@ pub struct Row {
     pub repeats: usize,
     /// Share of the CPU that others took, 0 to 1; the worst repetition.
     pub foreign_cpu: Option<f64>,
-    /// What a bare program reaches at the same size, window and class, per second.
+    /// Rate of a bare program at the same size, window and class, per second.
     pub ceiling: Option<f64>,
     /// Achieved, of that.
     pub ratio_to_ceiling: Option<f64>,
-    /// Whether this is a result; `why_not` says what speaks against it.
+    /// This is a result; `why_not` has the objections.
     pub valid: bool,
     /// Why this row is no result; empty if it is one.
     pub why_not: Vec<String>,
@@ -147,7 +148,7 @@ pub struct Row {
     pub p50_spread: Spread,
     /// Least and greatest `p99_us`.
     pub p99_spread: Spread,
-    /// What each role cost.
+    /// Costs of each role.
     pub roles: Vec<RoleCost>,
     /// Context switches of all nodes per command.
     pub switches_per_op: Option<f64>,
@@ -167,7 +168,7 @@ pub struct Row {
     pub peer_bytes_per_op: Option<f64>,
     /// The emulated network between the nodes.
     pub wan: Option<String>,
-    /// How the nodes spoke with each other, if they were told.
+    /// Plane of the nodes, if set.
     pub plane: Option<String>,
     /// The devices by which they voted, if they were told to.
     pub device: Option<OfDevice>,
@@ -191,9 +192,9 @@ pub struct Row {
     pub gap_ms: Option<f64>,
     /// The same of each repetition.
     pub gaps_ms: Vec<f64>,
-    /// Where commands are writes to byte streams, what is special about those.
+    /// Figures of byte streams, where commands are writes to these.
     pub stream: Option<Figures>,
-    /// Where commands are datagrams of bare programs on a segment, what is special about those.
+    /// Figures of a segment, where commands are datagrams of bare programs.
     pub segment: Option<OfSegment>,
 }
 
@@ -334,7 +335,7 @@ impl Row {
         self.segment = Some(figures);
     }
 
-    /// Puts it beside what a bare program reaches.
+    /// Sets the rate of a bare program.
     pub fn set_ceiling(&mut self, per_second: f64) {
         self.ceiling = Some(round(per_second));
         self.ratio_to_ceiling = (per_second > 0.0).then(|| round(self.achieved_per_s / per_second));
@@ -357,9 +358,8 @@ impl Row {
         self.gaps_ms = gaps_ms.iter().copied().map(round).collect();
     }
 
-    /// Whether latencies from the intended moment mean something: where less is delivered than is
-    /// asked for, they grow for as long as that lasts, and nobody answers a bare program's
-    /// datagrams.
+    /// Returns whether latencies from the intended moment mean something: under overload they grow
+    /// as long as it lasts, and a bare program's datagrams have no replies.
     pub fn has_latency(&self) -> bool {
         self.segment.is_none() && self.stream.as_ref().is_none_or(Figures::is_delivered)
     }
@@ -394,7 +394,7 @@ impl Row {
     }
 }
 
-/// What speaks against taking these repetitions for a result.
+/// Returns the objections to taking these repetitions for a result.
 fn objections(all: &[Repetition]) -> Vec<String> {
     let samples = || all.iter().map(|repetition| &repetition.samples);
     let sum = |count: fn(&Samples) -> u64| samples().map(count).sum::<u64>();

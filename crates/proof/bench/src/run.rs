@@ -38,7 +38,7 @@ use std::time::Duration;
 pub use program::launcher;
 pub use session::resolve;
 
-/// How long a row takes.
+/// Duration of a row.
 #[derive(Clone, Debug)]
 pub struct Time {
     /// Measured time of a repetition.

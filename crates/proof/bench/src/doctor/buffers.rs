@@ -1,5 +1,4 @@
-//! How much the kernel really keeps for a socket of datagrams: as it may be asked, and as it may be
-//! forced.
+//! Size of a datagram socket's buffer in the kernel: as requested, and as forced.
 
 use std::io;
 
@@ -8,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::doctor::{finding::Finding, kernel::BUFFER_BYTES, plane::Plane};
 
-/// What was found.
+/// Sizes found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Got {
     /// Bytes by SO_RCVBUF alone.

@@ -29,7 +29,7 @@ use crate::doctor::{
 
 /// The folder that an archive unpacks to.
 const FOLDER: &str = "quorate-bundle";
-/// Of each log, its end.
+/// Bytes taken from the end of each log.
 const LOG_BYTES_MAX: u64 = 8 << 20;
 /// Logs that are taken.
 const LOGS_MAX: usize = 32;
@@ -39,7 +39,7 @@ const JOURNAL_LINES: &str = "50000";
 const JOURNAL_WAIT: Duration = Duration::from_secs(15);
 /// A node has this long for each page.
 const WAIT: Duration = Duration::from_secs(3);
-/// Of each node.
+/// Pages of each node.
 const PAGES: [(&str, &str); 5] = [
     ("/status", "status.json"),
     ("/metrics", "metrics.txt"),
@@ -47,7 +47,7 @@ const PAGES: [(&str, &str); 5] = [
     ("/tuning", "tuning.json"),
     ("/ready", "ready.txt"),
 ];
-/// Of the machine. Not its command line: that may hold anything.
+/// Files of the machine. Not its command line: that may hold anything.
 const MACHINE: [&str; 29] = [
     "proc/version",
     "proc/loadavg",
@@ -80,7 +80,7 @@ const MACHINE: [&str; 29] = [
     "sys/kernel/mm/transparent_hugepage/enabled",
 ];
 
-/// What is put together.
+/// Contents of a bundle.
 #[derive(Clone, Debug)]
 pub struct Wish<'a> {
     /// The report as a document.
@@ -93,16 +93,16 @@ pub struct Wish<'a> {
     pub logs: &'a [PathBuf],
 }
 
-/// What came of it.
+/// Description of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Manifest {
     /// When, in seconds since 1970.
     pub made_unix_s: u64,
-    /// Of the program that made it.
+    /// Version of the program that made it.
     pub version: String,
-    /// What is in it, but for the manifest itself.
+    /// Files in it, except for the manifest itself.
     pub files: Vec<Entry>,
-    /// What is not.
+    /// Files that are missing.
     pub missing: Vec<Missing>,
 }
 
@@ -111,7 +111,7 @@ pub struct Manifest {
 pub struct Entry {
     /// Within the archive's folder.
     pub file: String,
-    /// Where it comes from.
+    /// Source of the file.
     pub source: String,
     /// As it is in the archive.
     pub bytes: usize,
@@ -119,7 +119,7 @@ pub struct Entry {
     pub redacted_lines: Option<usize>,
 }
 
-/// What is not in it.
+/// A missing file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// Which.
@@ -128,7 +128,7 @@ pub struct Missing {
     pub why: String,
 }
 
-/// Whether a bundle can be made there; asked before anything takes time.
+/// Returns whether a bundle can be written there; asked before anything takes time.
 pub fn is_free(to: &Path) -> io::Result<()> {
     match fs::symlink_metadata(to) {
         Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -143,8 +143,7 @@ pub fn is_free(to: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes it: nobody else may read it, and it is there as a whole or not at all. Nothing is written
-/// over.
+/// Writes the bundle: readable by its owner alone, complete or not at all. Never overwrites a file.
 pub fn write(to: &Path, system: &System, wish: &Wish<'_>) -> io::Result<Manifest> {
     let mut bundle = Bundle::of(system, wish);
     let manifest = bundle.manifest.clone();
@@ -244,7 +243,7 @@ impl Bundle {
         self.manifest.missing.push(Missing { what: plain(what), why: plain(why) });
     }
 
-    /// Ours alone: others have secrets of which nobody here knows.
+    /// Adds our own environment variables: others may have secrets.
     fn variables(&mut self) {
         let ours = env::vars_os().filter_map(|(name, value)| {
             let name = name.to_string_lossy().into_owned();
@@ -342,8 +341,8 @@ fn end_of(log: &Path) -> Result<String, String> {
     readable(bytes, is_cut)
 }
 
-/// Text, without the first line if that may have lost its beginning. In what is packed nobody sees
-/// a secret.
+/// Returns text, without the first line if that may be cut. Secrets in packed data cannot be
+/// recognised.
 fn readable(mut bytes: Vec<u8>, is_cut: bool) -> Result<String, String> {
     if is_cut {
         let first = bytes.iter().position(|byte| *byte == b'\n');

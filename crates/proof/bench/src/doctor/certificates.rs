@@ -21,7 +21,7 @@ use crate::doctor::finding::Finding;
 const HINT: &str = "create a new one with 'quorate cert': the node reloads it while running";
 const NOT_YET_HINT: &str = "check the clock of this machine, or create a new one with 'quorate cert': the node reloads \
                             it while running";
-/// Whoever has an account on this machine may read it.
+/// Readable by every account on this machine.
 const OTHERS_READ: u32 = 0o004;
 
 /// One that was looked at.
@@ -35,7 +35,7 @@ pub struct Certificate {
     pub days_left: i64,
 }
 
-/// What was found.
+/// Results of the examination.
 #[derive(Clone, Debug, Default)]
 pub struct Examined {
     /// One for each file, and one for each node.
@@ -101,7 +101,7 @@ pub fn of_nodes(cluster: &ClusterView) -> Examined {
     examined
 }
 
-/// What a node says that a file has.
+/// Returns the name that a node uses for a file.
 fn shown_as(file: &str) -> &str {
     match file {
         "node.crt" => "node",
@@ -112,7 +112,7 @@ fn shown_as(file: &str) -> &str {
     }
 }
 
-/// The one that somebody has to look after first.
+/// Returns the most urgent certificate.
 fn worst(all: &[CertificateView]) -> Option<&CertificateView> {
     all.iter().min_by_key(|one| (Reverse(one.state), one.ends_unix_s))
 }
@@ -140,7 +140,7 @@ fn judge(name: &str, which: &str, view: &CertificateView) -> Finding {
     }
 }
 
-/// Whether others may read a key. Its contents are looked at together with its certificate.
+/// Checks whether others may read a key. Its contents are examined together with its certificate.
 fn key(folder: &Path, file: &str) -> Finding {
     let name = format!("key {file}");
     let path = folder.join(file);
@@ -168,7 +168,8 @@ fn key(folder: &Path, file: &str) -> Finding {
     }
 }
 
-/// Whether certificates, keys and names fit together, as a node or client would see when it starts.
+/// Checks whether certificates, keys and names fit together, as a node or client would at its
+/// start.
 fn together(folder: &Path) -> Finding {
     let name = "certificates";
     let loaded = if folder.join("node.crt").exists() {

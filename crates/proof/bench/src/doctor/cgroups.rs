@@ -1,5 +1,5 @@
-//! What the control group of this process may use: memory, processors, processes, the disk. The
-//! tightest bound of it and of those above it counts.
+//! Limits of this process's control group: memory, processors, processes, the disk. The tightest
+//! limit of it and of its parents counts.
 //!
 //! It is the group of `quorate doctor`; a node that a service manager starts is in another.
 

@@ -1,8 +1,7 @@
-//! The clock: what it is read from, how fine it is, whether it jumps, whether somebody keeps it
-//! right.
+//! The clock: its source, its resolution, jumps, and whether a daemon keeps it right.
 //!
-//! Nothing of the protocol depends on wall time. Timeouts and leases count on a clock that goes at
-//! a steady pace, and a slow clock source costs at every turn.
+//! Safety never depends on wall time. Timeouts and leases use a monotonic clock, and a slow clock
+//! source costs at every turn.
 
 use std::{thread, time::Duration};
 
@@ -20,7 +19,7 @@ use crate::doctor::{
 const SOURCE: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
 /// Read without a system call, in some tens of nanoseconds.
 const FAST: [&str; 4] = ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
-/// What a daemon that keeps the clock leaves behind.
+/// Files left by time daemons.
 const KEEPERS: [(&str, &str); 4] = [
     ("run/systemd/timesync/synchronized", "systemd-timesyncd"),
     ("run/chrony/chronyd.pid", "chrony"),
@@ -70,7 +69,7 @@ fn resolution(nanos: i64) -> Finding {
     }
 }
 
-/// How far wall time went more than monotonic time.
+/// Checks by how much wall time advanced more than monotonic time.
 fn jumps(nanos: i64) -> Finding {
     let name = "jumps";
     if nanos.abs() < JUMP_NS {

@@ -28,14 +28,14 @@ use crate::doctor::{
 const FREE_BYTES_LEAST: u64 = 2 << 30;
 /// Files of a log, a store and their snapshots, and more.
 const FREE_INODES_LEAST: u64 = 4096;
-/// What was found.
+/// Results of the examination.
 #[derive(Debug)]
 pub struct Examined {
     /// One for each thing.
     pub findings: Vec<Finding>,
-    /// How long flushes took, if anything could be flushed.
+    /// Times of flushes, if the disk could be flushed.
     pub flushes: Option<Flushes>,
-    /// How much room there is, if that is known.
+    /// Free space, if known.
     pub room: Option<Room>,
     /// To write to, gone when this is dropped.
     pub scratch: Option<TempDir>,
@@ -119,7 +119,7 @@ fn file_system(system: &System, folder: &Path) -> Finding {
     found.detail(detail)
 }
 
-/// How much room there is for who is not root.
+/// Space available to unprivileged users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
     /// Bytes.

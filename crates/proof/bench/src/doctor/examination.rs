@@ -37,10 +37,10 @@ use crate::doctor::{
 
 /// A node has this long to say what it knows.
 const WAIT: Duration = Duration::from_secs(3);
-/// Nodes of a group that nobody described.
+/// Nodes of a group that was not described.
 const NODES: u32 = 3;
 
-/// What is looked at.
+/// Subject of an examination.
 #[derive(Clone, Debug)]
 pub struct Wish<'a> {
     /// The data folder of a node.
@@ -53,17 +53,17 @@ pub struct Wish<'a> {
     pub cluster: Option<(&'a ClusterView, &'a [String])>,
     /// The group that is tried.
     pub group: SocketAddrV4,
-    /// Whether somebody named it, and expects it to work.
+    /// The group was named, and is expected to work.
     pub group_wanted: bool,
     /// The interface of planes, of this machine and of each member.
     pub interface: Option<&'a str>,
     /// Datagrams of each member.
     pub count: u32,
-    /// Whether predictions are compared with what is measured.
+    /// Compare predictions with measurements.
     pub measure: bool,
     /// Only what is known within a few seconds: no bare programs run, and members send nothing.
     pub quick: bool,
-    /// How bare programs are started.
+    /// Starts bare programs.
     pub launcher: Option<&'a Launcher>,
 }
 
@@ -76,23 +76,23 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// One for each plane.
     pub planes: Vec<Verdict>,
-    /// What predictions rest on.
+    /// Figures behind the predictions.
     pub figures: Figures,
-    /// How long flushes took, if a data folder was looked at.
+    /// Times of flushes, if a data folder was examined.
     pub flushes: Option<Flushes>,
-    /// How much room that folder has.
+    /// Space of that folder.
     pub room: Option<Room>,
-    /// Those of a folder, and those that running nodes show.
+    /// Certificates of a folder, and those that running nodes show.
     pub certificates: Vec<Certificate>,
-    /// Who hears whom, if members were asked.
+    /// Multicast between members, if they were asked.
     pub reach: Option<Reach>,
-    /// How members reach each other, if they were asked.
+    /// Paths between members, if they were asked.
     pub trips: Option<Vec<Trip>>,
-    /// Predictions beside measurements, if that was asked for.
+    /// Predictions compared with measurements, if requested.
     pub measured: Option<Vec<Compared>>,
-    /// What went into a bundle, if one was made.
+    /// Contents of a bundle, if one was made.
     pub bundle: Option<Manifest>,
-    /// Whether tcp works and nothing is failing.
+    /// TCP works and no check fails.
     pub healthy: bool,
 }
 
@@ -224,7 +224,7 @@ fn count(wish: &Wish<'_>) -> u32 {
     }
 }
 
-/// What the leader knows of its load.
+/// Returns the leader's tuner status.
 fn tuning(wish: &Wish<'_>) -> Result<TuningView, String> {
     let (cluster, given) = wish.cluster.ok_or("give --admin")?;
     let (members, _) = reach::members(cluster, given);
@@ -242,7 +242,7 @@ fn tuning(wish: &Wish<'_>) -> Result<TuningView, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Of a machine that nobody looked at.
+    /// Returns the report of an unexamined machine.
     pub(crate) fn report() -> Report {
         Report {
             machine: MachineView {

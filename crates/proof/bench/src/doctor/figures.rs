@@ -43,20 +43,20 @@ pub mod name {
     pub const TRIP_ETHERNET: &str = "round_trip_ethernet";
     /// A flush as that leader knows it.
     pub const FLUSH_LEADER: &str = "flush_leader";
-    /// That leader's processor time for a command.
+    /// Processor time of that leader for a command.
     pub const CPU_COMMAND: &str = "cpu_per_command_leader";
-    /// That leader's processor time for a batch.
+    /// Processor time of that leader for a batch.
     pub const CPU_BATCH: &str = "cpu_per_batch_leader";
 }
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// What it is; see [`name`].
+    /// Name; see [`name`].
     pub name: &'static str,
     /// In microseconds; null if it is not known.
     pub value_us: Option<f64>,
-    /// Where it comes from, or why there is none.
+    /// Source, or the reason why there is no value.
     pub source: String,
 }
 
@@ -129,7 +129,7 @@ impl Figures {
         }
     }
 
-    /// Whether messages come back at all on this machine; nothing if nobody was there to answer.
+    /// Checks whether messages return at all on this machine; no findings without a launcher.
     pub fn loopback(&self, launcher: Option<&Launcher>) -> Vec<Finding> {
         if launcher.is_none() {
             return Vec::new();
@@ -155,7 +155,7 @@ impl Figures {
         vec![tcp, udp]
     }
 
-    /// What the disk took.
+    /// Sets the time of a flush.
     pub fn flush(&mut self, asked: bool, flush_us: Option<f64>) {
         match flush_us {
             Some(us) => self.put(
@@ -168,7 +168,7 @@ impl Figures {
         }
     }
 
-    /// What dialling took.
+    /// Sets the round trip from dialling peers.
     pub fn peers(&mut self, dialled: &[Dialled]) {
         match peers::round_trip_us(dialled) {
             Some(us) => self.put(
@@ -181,7 +181,7 @@ impl Figures {
         }
     }
 
-    /// What members know of the ways between them.
+    /// Sets the round trip that members know.
     pub fn members(&mut self, trips: Option<&[Trip]>) {
         let known = trips.and_then(|trips| trips::median_us(trips, Plane::Ethernet));
         match (known, trips) {
@@ -198,7 +198,7 @@ impl Figures {
         }
     }
 
-    /// What the leader of a running cluster knows.
+    /// Sets the costs that the leader of a running cluster knows.
     pub fn leader(&mut self, tuning: Result<&TuningView, String>) {
         for (own, its) in [
             (name::TRIP_LEADER, "round_trip"),

@@ -4,17 +4,17 @@ use serde::Serialize;
 
 use crate::doctor::plane::Plane;
 
-/// How it is.
+/// State of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Nothing is to be done.
     Ok,
-    /// It works, or is not needed by everybody, and could be better.
+    /// It works, or not every node needs it, and could be better.
     Warning,
-    /// It has to be changed.
+    /// Action is needed.
     Failing,
-    /// It could not be found out.
+    /// It could not be determined.
     Unknown,
 }
 
@@ -35,17 +35,16 @@ impl State {
 pub struct Finding {
     /// For programs; the same on each machine, but for the names of interfaces and addresses in it.
     pub name: String,
-    /// How it is.
     pub state: State,
-    /// What was found, in a few words.
+    /// Description, in a few words.
     pub what: String,
     /// More about it; may be empty.
     pub detail: String,
-    /// What to do; empty if nothing.
+    /// Advice; empty if none.
     pub hint: String,
     /// Planes that it matters to.
     pub about: Vec<Plane>,
-    /// Whether those planes cannot work because of it.
+    /// Those planes cannot work because of it.
     pub blocks: bool,
 }
 
@@ -67,17 +66,17 @@ impl Finding {
         Self::new(name, State::Ok, what, "")
     }
 
-    /// It could be better.
+    /// Creates a finding of something that could be better.
     pub fn warning(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Warning, what, hint)
     }
 
-    /// It has to be changed.
+    /// Creates a finding that needs action.
     pub fn failing(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Failing, what, hint)
     }
 
-    /// Nobody knows.
+    /// Creates a finding of something unknown.
     pub fn unknown(name: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(name, State::Unknown, what, hint)
     }
@@ -89,7 +88,7 @@ impl Finding {
         self
     }
 
-    /// Whom it matters to.
+    /// Sets the planes that it matters to.
     #[must_use]
     pub fn about(mut self, planes: &[Plane]) -> Self {
         self.about = planes.to_vec();

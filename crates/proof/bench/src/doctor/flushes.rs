@@ -1,5 +1,4 @@
-//! How long flushes take: the quietest round, the spread of all, and whether the slowest are too
-//! slow.
+//! Times of flushes: the quietest round, the spread of all, and whether the slowest are too slow.
 
 use std::{io, path::Path, time::Duration};
 
@@ -16,25 +15,25 @@ const ROUNDS: usize = 5;
 const ROUND_WAIT: Duration = Duration::from_millis(500);
 /// A heartbeat's time: slower flushes are felt in every command.
 pub const SLOW_US: f64 = 20_000.0;
-/// The least silence after which others take over, if nobody said otherwise.
+/// Default of the shortest election timeout.
 const ELECTION_US: f64 = 100_000.0;
 /// The slowest are so much slower than most.
 const TAIL_TIMES: f64 = 10.0;
-/// Nobody feels a tail below this.
+/// A tail below this does not matter.
 const TAIL_US_LEAST: f64 = 1_000.0;
 /// The first bound of the histogram; each is twice the one before.
 const FIRST_BOUND_US: u64 = 16;
 
-/// How long flushes took, in microseconds.
+/// Times of flushes, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Flushes {
-    /// How many.
+    /// Number of flushes.
     pub count: u64,
     /// Median of the quietest round.
     pub quietest_us: f64,
     /// Median of the slowest round.
     pub slowest_us: f64,
-    /// Of all: the median.
+    /// Median of all.
     pub p50_us: f64,
     /// Nine of ten took no longer.
     pub p90_us: f64,
@@ -42,7 +41,7 @@ pub struct Flushes {
     pub p99_us: f64,
     /// The slowest.
     pub max_us: f64,
-    /// How many took how long; none is left out between the first and the last that is not empty.
+    /// Histogram without gaps between the first and the last bar that is not empty.
     pub histogram: Vec<Bar>,
 }
 
@@ -51,7 +50,7 @@ pub struct Flushes {
 pub struct Bar {
     /// Longer than the bar before, and not longer than this.
     pub to_us: u64,
-    /// How many.
+    /// Number of flushes.
     pub count: u64,
 }
 
@@ -85,7 +84,7 @@ impl Flushes {
         }
     }
 
-    /// Whether a flush is fast enough, and whether the slowest are.
+    /// Judges whether a flush is fast enough, and whether the slowest are.
     pub fn judge(&self) -> [Finding; 2] {
         let Self { quietest_us: median, slowest_us: worst, p99_us: high, count, .. } = self;
         let what = format!("writing and flushing 4 KiB takes {median:.0} µs");

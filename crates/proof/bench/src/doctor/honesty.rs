@@ -1,8 +1,7 @@
-//! Whether a flush means what it says, as far as that can be told from outside: what the block
-//! device says of its cache, how the file system was mounted, and whether the disk answers sooner
-//! than a disk can.
+//! Plausibility of flushes, as far as visible from outside: the block device's cache, the mount
+//! options, and answers that are faster than a disk can be.
 //!
-//! Only cutting the power proves it. What is found here can make it unlikely, never certain.
+//! Only a power cut proves it. These findings can make durability unlikely, never certain.
 
 use std::path::Path;
 
@@ -20,7 +19,7 @@ const SOONEST_US: f64 = 15.0;
 const SOONEST_TURNING_US: f64 = 500.0;
 /// Options with which the file system does not empty the disk's cache.
 const WITHOUT_BARRIERS: [&str; 2] = ["nobarrier", "barrier=0"];
-/// Devices whose flush somebody else carries out, by the beginning of their names.
+/// Devices whose flush is carried out elsewhere, by the beginning of their names.
 const OF_OTHERS: [(&str, &str); 9] = [
     ("vd", "a virtual disk: the host"),
     ("xvd", "a virtual disk: the host"),
@@ -34,7 +33,7 @@ const OF_OTHERS: [(&str, &str); 9] = [
 ];
 /// Devices in memory.
 const OF_MEMORY: [&str; 2] = ["ram", "zram"];
-/// Who makes disks that are none.
+/// Vendors of virtual disks.
 const HOSTS: [&str; 7] = ["QEMU", "VMware", "Msft", "Google", "Amazon", "Xen", "VBOX"];
 
 /// Judges the disk under a folder, by how long its flushes took if that is known.
@@ -64,7 +63,7 @@ pub fn examine(system: &System, folder: &Path, flushes: Option<&Flushes>) -> Fin
     device.judge(flushes.map(|flushes| flushes.quietest_us))
 }
 
-/// What a block device says of itself.
+/// Properties of a block device.
 #[derive(Clone, Debug)]
 struct Device {
     name: String,
@@ -72,7 +71,7 @@ struct Device {
     cache: String,
     fua: bool,
     turning: bool,
-    /// Who answers for it, if it is not the disk itself.
+    /// The party that answers for it, if not the disk itself.
     other: Option<String>,
 }
 
@@ -186,7 +185,7 @@ mod tests {
         for (name, whose) in
             [("vda", "the host"), ("loop3", "below"), ("dm-0", "those"), ("nbd1", "machine")]
         {
-            // A virtual disk says that it turns because nobody told it otherwise.
+            // A virtual disk claims to rotate by default.
             let found = of(PLAIN, name, "write back", "1", 200.0);
             assert!(found.state == State::Unknown && found.what.contains(whose), "{found:?}");
             let soon = of(PLAIN, name, "write back", "1", 3.0);

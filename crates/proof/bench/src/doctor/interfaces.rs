@@ -33,17 +33,17 @@ const SHOWN_MAX: usize = 32;
 pub struct Seen {
     /// As the system calls it.
     pub name: String,
-    /// Whether it is switched on and has a carrier.
+    /// It is switched on and has a carrier.
     pub up: bool,
-    /// Whether it only leads back to this machine.
+    /// It only leads back to this machine.
     pub loopback: bool,
-    /// Whether it takes groups.
+    /// It takes groups.
     pub multicast: bool,
     /// Longest packet.
     pub mtu: Option<u64>,
     /// Megabits per second, if it tells.
     pub mbit: Option<u64>,
-    /// Who drives it; a virtual one has nobody.
+    /// Its driver; a virtual one has none.
     pub driver: Option<String>,
     /// Queues in each direction that it has.
     pub queues: (usize, usize),
@@ -52,7 +52,7 @@ pub struct Seen {
 /// All of them.
 pub fn seen(system: &System) -> Result<Vec<Seen>, Unread> {
     let names = system.names(CLASS)?;
-    // Some drivers put files beside the folders of interfaces.
+    // Some drivers put files next to the folders of interfaces.
     let named = names.into_iter().filter(|name| system.has(&format!("{CLASS}/{name}/flags")));
     Ok(named.map(|name| of(system, name)).collect())
 }
@@ -137,7 +137,7 @@ fn judge(seen: &Seen, wanted: bool) -> Finding {
     let what = format!("{}, MTU {}", if seen.up { "up" } else { "down" }, known(seen.mtu));
     let datagrams = [Plane::Udp, Plane::Multicast, Plane::Chain];
     let found = match seen {
-        // Nobody asked for it: it is as it is.
+        // The interface was not requested: it is as it is.
         _ if !wanted && !seen.up => Finding::ok(&name, what),
         Seen { up: false, .. } => {
             let hint = format!("ip link set {} up; check the cable", seen.name);
@@ -162,7 +162,7 @@ fn judge(seen: &Seen, wanted: bool) -> Finding {
     found.detail(detail)
 }
 
-/// Whether one call can carry many datagrams (UDP_SEGMENT), and none is cut by IP.
+/// Checks whether one call can carry many datagrams (UDP_SEGMENT), and none is fragmented by IP.
 pub fn datagrams() -> Finding {
     let name = "datagrams";
     let planes = &[Plane::Udp, Plane::Multicast, Plane::Chain];

@@ -6,11 +6,11 @@ use crate::doctor::{
     system::{System, Unread},
 };
 
-/// Older ones lack UDP_SEGMENT (4.18), RWF_DSYNC and pidfds: nobody tests there.
+/// Older ones lack UDP_SEGMENT (4.18), RWF_DSYNC and pidfds, and are untested.
 const OLDEST: (u64, u64) = (4, 18);
 /// io_uring with a single issuer and deferred work.
 const WANTED: (u64, u64) = (6, 1);
-/// What an endpoint of datagrams wants to keep.
+/// Receive buffer that an endpoint of datagrams requests.
 pub const BUFFER_BYTES: usize = 4 << 20;
 
 /// Looks at all of it. `forced`: whether this process may take larger buffers than the settings

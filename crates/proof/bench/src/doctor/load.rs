@@ -1,4 +1,4 @@
-//! Other work on this machine: beside it, what is measured is what is left.
+//! Other work on this machine, which distorts measurements.
 
 use crate::doctor::{
     finding::Finding,

@@ -1,5 +1,4 @@
-//! Measuring what was predicted: the bare commit is measured on this machine, and stands beside
-//! what the model expected of it.
+//! Measures the bare commit on this machine, and compares it with the model's prediction.
 
 use std::{io, path::Path, time::Duration};
 
@@ -24,10 +23,9 @@ const MEASURE: Duration = Duration::from_secs(1);
 /// The bare program's group.
 const NODES: u32 = 3;
 
-/// A number of the model beside what was measured.
+/// A prediction compared with a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// Of which plane.
     pub plane: Plane,
     /// `latency` or `throughput` of a bare program on this machine; `latency of the leader` or
     /// `throughput of the leader` between the members of a cluster.
@@ -38,7 +36,7 @@ pub struct Compared {
     pub predicted: Option<f64>,
     /// Null if it could not be.
     pub measured: Option<f64>,
-    /// How far the model is off, in percent of what was measured.
+    /// Error of the model, in percent of the measurement.
     pub error_percent: Option<f64>,
     /// Why something is not known; empty if everything is.
     pub why: String,
@@ -102,8 +100,7 @@ pub fn beside(
     all
 }
 
-/// What the leader of a running cluster expects of the setting in force, beside what it measures:
-/// by this plane.
+/// Compares the leader's prediction for the setting in force with its measurements, on this plane.
 pub fn of_leader(plane: Plane, tuning: &Result<TuningView, String>) -> [Compared; 2] {
     let expected = |tuning: &TuningView| {
         let SettingView { batch_bytes, window } = tuning.chosen;

@@ -1,8 +1,7 @@
-//! One line for monitoring, as Nagios and its kin read it: a word, what it is about, and figures.
+//! One line for monitoring, in the format of Nagios plugins: a word, its subject, and figures.
 //!
-//! The worst finding counts. One that matters only to planes that nobody uses does not, nor does
-//! one that somebody named to be left out; what could not be found out counts only if nothing else
-//! was.
+//! The worst finding counts. One that matters only to unused planes does not, nor does one that was
+//! excluded by name; unknowns count only if nothing else does.
 
 use crate::doctor::{
     examination::Report,
@@ -17,7 +16,7 @@ const NAMED_MAX: usize = 5;
 /// Certificates that have a figure.
 const CERTIFICATES_MAX: usize = 32;
 
-/// What monitoring is told.
+/// Result for monitoring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// Ok, warning, failing or unknown.
@@ -101,7 +100,7 @@ pub fn tell(report: &Report, ignored: &[String]) -> Told {
     Told { line: format!("{} | {}", told.line, figures.join(" ")), ..told }
 }
 
-/// Planes that somebody uses, as far as members say; connections are always needed.
+/// Returns the planes in use, as far as members know; connections are always needed.
 fn used(report: &Report) -> Vec<Plane> {
     let trips = report.trips.as_deref().unwrap_or_default();
     let has = |plane: &Plane| trips.iter().any(|trip| trip.way == plane.name());

@@ -1,5 +1,4 @@
-//! Where the file system of a folder is mounted, on what, and how: one line of
-//! `/proc/self/mountinfo`.
+//! Mount point, device and options of a folder's file system: one line of `/proc/self/mountinfo`.
 
 use std::path::Path;
 
@@ -10,7 +9,7 @@ pub(crate) const VOLATILE: [&str; 3] = ["tmpfs", "ramfs", "overlay"];
 /// Locks and flushes there are another machine's word.
 pub(crate) const REMOTE: [&str; 6] = ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"];
 
-/// What the line says.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// Where.
@@ -20,11 +19,11 @@ pub struct Mount {
     pub device: String,
     /// `ext4`, and so on.
     pub kind: String,
-    /// What it was told: of this mount, and of the file system.
+    /// Options of this mount, and of the file system.
     pub options: Vec<String>,
 }
 
-/// Of the file system that a folder is in.
+/// Returns the mount that a folder is in.
 pub fn mount_of(system: &System, folder: &Path) -> Result<Mount, Unread> {
     let path = "proc/self/mountinfo";
     let mounts = system.read(path)?;

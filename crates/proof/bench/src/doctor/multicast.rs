@@ -20,7 +20,7 @@ use crate::doctor::{finding::Finding, plane::Plane};
 const COUNT: u32 = 50;
 /// However busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Where nothing else is named.
+/// Default interface.
 const LOOPBACK: &str = "lo";
 
 /// Sends and counts, on loopback or the given interface.

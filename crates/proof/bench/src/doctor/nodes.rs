@@ -1,6 +1,5 @@
-//! What the nodes of a running cluster should have in common and do not: versions, and settings;
-//! and whether each has room for what its log may become; and what stands between a node and its
-//! work, by its own word.
+//! Differences between the nodes of a running cluster: versions, and settings; the space of each
+//! for its log; and each node's own report of its health.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +15,7 @@ const NAMED_MAX: usize = 8;
 /// Characters of a value that are shown: it comes from elsewhere.
 const VALUE_MAX: usize = 60;
 
-/// A disk that is full within so many seconds is somebody's work today.
+/// A disk that is full within this many seconds needs action today.
 const SOON_S: u64 = 24 * 3600;
 
 /// Versions, settings, room, trouble.
@@ -44,7 +43,7 @@ pub fn examine(cluster: &ClusterView) -> Vec<Finding> {
         .collect()
 }
 
-/// Who has which value.
+/// Nodes by value.
 type Values = BTreeMap<String, BTreeSet<u32>>;
 
 fn versions(views: &[&NodeView]) -> Finding {
@@ -65,7 +64,7 @@ fn versions(views: &[&NodeView]) -> Finding {
             }
         }
         _ => {
-            // Nobody sorts 0.9 after 0.10.
+            // Numeric order: 0.9 before 0.10.
             let mut order: Vec<(&String, &BTreeSet<u32>)> = all.iter().collect();
             order.sort_by_key(|(version, _)| numbers(version));
             let what: Vec<String> = order
@@ -147,7 +146,7 @@ fn settings(views: &[&NodeView]) -> Finding {
     }
 }
 
-/// Whether logs have room to grow to the size above which they are not kept for others.
+/// Checks whether logs have space to grow to their limit.
 fn room(views: &[&NodeView]) -> Finding {
     let name = "room of nodes";
     let hint = "free disk space on those machines, or lower --log-max";
@@ -184,7 +183,7 @@ fn room(views: &[&NodeView]) -> Finding {
     }
 }
 
-/// Whether every node votes and serves, as far as it knows.
+/// Checks whether every node votes and serves, by its own report.
 fn health(views: &[&NodeView]) -> Finding {
     let name = "health of nodes";
     let troubled = views.iter().filter_map(|view| {
@@ -203,7 +202,7 @@ fn health(views: &[&NodeView]) -> Finding {
     }
 }
 
-/// Whether what nodes keep was sound when they read it last.
+/// Checks whether stored data was sound at the last scrub.
 fn scrubs(views: &[&NodeView]) -> Finding {
     let name = "scrubs";
     let damaged = views.iter().filter(|view| view.scrub.is_damaged());

@@ -22,18 +22,17 @@ pub const PEERS_MAX: usize = 64;
 pub struct Dialled {
     /// As it was given.
     pub address: String,
-    /// Where that is.
+    /// Resolved address.
     pub place: Option<IpAddr>,
-    /// What came of it.
     pub outcome: Outcome,
 }
 
-/// What came of dialling.
+/// Outcome of dialling.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It listens; microseconds until the connection stood.
+    /// It listens; microseconds until the connection was established.
     Listens(f64),
-    /// The machine is there, and nobody listens.
+    /// The machine is there, and no process listens.
     Refused,
     /// Nothing came back, or the name has no address.
     Unreachable(String),

@@ -33,7 +33,7 @@ impl Plane {
         }
     }
 
-    /// Whether nodes of this version can be told to use it.
+    /// Returns whether nodes of this version can use it.
     pub const fn is_spoken(self) -> bool {
         match self {
             Self::Tcp | Self::Udp | Self::Multicast | Self::Ethernet | Self::Chain => true,

@@ -1,10 +1,10 @@
-//! What the model expects of a plane: the analytical model of `quorate-tuner`, with the figures of
-//! this machine.
+//! Predicts the performance of a plane: the analytical model of `quorate-tuner`, with the figures
+//! of this machine.
 //!
-//! It is asked about the bare commit that [`crate::doctor::measure`] can measure: a leader takes
-//! commands of 64 bytes from a client beside it, sends them to all followers, writes and flushes as
-//! they do, and answers when all have; one batch at a time. That is what a protocol has to come
-//! near, not what a node reaches.
+//! The prediction is for the bare commit that [`crate::doctor::measure`] can measure: a leader
+//! takes commands of 64 bytes from a client on its machine, sends them to all followers, writes and
+//! flushes as they do, and answers when all have; one batch at a time. A protocol has to come near
+//! that; a node does not reach it.
 
 use quorate_tuner::model::{Bandwidth, Bytes, Disk, Linear, Micros, Model, Network, Workload};
 use serde::Serialize;
@@ -23,7 +23,7 @@ const SMALL_BYTES: f64 = 8.0;
 /// Most bytes of a batch.
 const BATCH_BYTES: f64 = (1 << 20) as f64;
 
-/// What is expected, or why nothing can be.
+/// A prediction, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {
     /// Commands per second, [`OUTSTANDING`] at a time.
@@ -34,7 +34,7 @@ pub struct Predicted {
     pub class: Option<&'static str>,
     /// Nodes of the group.
     pub nodes: Option<u32>,
-    /// What it rests on; or why nothing is known.
+    /// Its basis, or the reason why nothing is known.
     pub why: String,
 }
 
@@ -45,7 +45,7 @@ impl Predicted {
     }
 }
 
-/// Where the nodes are.
+/// Location of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Where {
     /// All on this machine, over loopback.
@@ -54,24 +54,24 @@ pub enum Where {
     Apart,
 }
 
-/// What a group of so many nodes would give on this plane.
+/// Predicts the performance of a group of this size on this plane.
 pub fn predict(plane: Plane, nodes: u32, place: Where, figures: &Figures) -> Predicted {
     Ground::of(plane, nodes, place, figures)
         .map_or_else(Predicted::unknown, |ground| ground.predict(plane))
 }
 
-/// What the model is told.
+/// Inputs of the model.
 #[derive(Clone, Debug, PartialEq)]
 struct Ground {
     nodes: u32,
     /// Between nodes.
     trip_us: f64,
-    /// Between the leader and the client beside it.
+    /// Round trip between the leader and its client.
     client_us: f64,
     flush_us: Option<f64>,
-    /// Of the leader, for one message there and one back.
+    /// The leader's cost of one message there and one back.
     exchange_us: f64,
-    /// Of a node that serves: for a command, and for a batch.
+    /// Costs of a serving node, for a command and for a batch.
     node_us: Option<(f64, f64)>,
     why: String,
 }

@@ -1,5 +1,5 @@
-//! Whether a multicast group reaches the members of a running cluster: all listen, each sends in
-//! turn, all tell.
+//! Tests whether a multicast group reaches the members of a running cluster: all listen, each sends
+//! in turn, all report.
 
 use std::{net::SocketAddrV4, thread, time::Duration};
 
@@ -26,11 +26,11 @@ const NAMED_MAX: usize = 6;
 pub struct Member {
     /// Its id.
     pub node: u32,
-    /// Where it listens for operators.
+    /// Admin address.
     pub admin: String,
 }
 
-/// What is tried.
+/// Parameters of the test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// Which group.
@@ -41,18 +41,18 @@ pub struct Wish {
     pub count: u32,
 }
 
-/// Who heard how much of whom.
+/// Datagrams that each member received from each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reach {
     /// `ADDRESS:PORT`
     pub group: String,
     /// Datagrams of each sender.
     pub count: u32,
-    /// Everybody, in the order of rows and columns.
+    /// Members, in the order of rows and columns.
     pub members: Vec<Placed>,
     /// A row for each sender.
     pub matrix: Vec<Row>,
-    /// What could not be asked, and why.
+    /// Failed requests, with reasons.
     pub problems: Vec<String>,
 }
 
@@ -65,18 +65,18 @@ pub struct Placed {
     pub interface: Option<String>,
 }
 
-/// What one sent, and who heard how much of it.
+/// Datagrams of one sender, and their receivers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// Who sent.
+    /// The sender.
     pub sender: u32,
-    /// How many; null if it could not.
+    /// Number of datagrams; null if it could not send.
     pub sent: Option<u32>,
     /// By member; null if it was not asked, or does not tell.
     pub heard: Vec<Option<u32>>,
 }
 
-/// Something that nobody else uses.
+/// Draws a unique token.
 pub fn token() -> u64 {
     let mut bytes = [0; 8];
     let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -215,7 +215,7 @@ fn post<T: DeserializeOwned>(
 }
 
 impl Reach {
-    /// What is to be thought of it. `wanted`: this group was named, and is expected to work.
+    /// Judges the result. `wanted`: this group was named, and is expected to work.
     pub fn judge(&self, wanted: bool) -> Finding {
         let name = "reach";
         let planes = &[Plane::Multicast];

@@ -3,7 +3,7 @@
 
 use serde_json::Value as Json;
 
-/// What stands in its place.
+/// Replacement of a secret.
 const GONE: &str = "[redacted]";
 /// After one of these, whatever their case, the rest of a line goes.
 const WORDS: [&str; 25] = [
@@ -39,15 +39,15 @@ const HEX_LEAST: usize = 64;
 const RUN_LEAST: usize = 40;
 /// Lines of a private key that never ends.
 const BLOCK_LINES_MAX: usize = 1024;
-/// Of names of variables, also those that say it more briefly.
+/// Parts of variables' names, including abbreviations.
 const NAMES: [&str; 5] = ["key", "pass", "pwd", "auth", "cert"];
 
 /// A text, and how many lines of it lost something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redacted {
-    /// What is left.
+    /// The remaining text.
     pub text: String,
-    /// How many lines.
+    /// Number of redacted lines.
     pub lines: usize,
 }
 
@@ -117,14 +117,14 @@ fn is_end(line: &str) -> bool {
     line.contains("-----END") && line.contains("PRIVATE KEY")
 }
 
-/// Where the first of the words ends.
+/// Returns the end of the first such word.
 fn word(line: &str) -> Option<usize> {
     let lower = line.to_ascii_lowercase();
     let ends = WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len()));
     ends.min()
 }
 
-/// What the lines before tell of the next one.
+/// State from earlier lines.
 #[derive(Debug, Default)]
 struct Lines {
     /// Lines of a private key so far.
@@ -134,7 +134,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// What is left of a line; nothing if it is within a private key.
+    /// Returns the rest of a line; `None` if it is within a private key.
     fn line(&mut self, line: &str) -> Option<String> {
         if let Some(count) = self.block {
             self.block = (!is_end(line) && count < BLOCK_LINES_MAX).then_some(count + 1);

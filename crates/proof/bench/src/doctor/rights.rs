@@ -1,4 +1,4 @@
-//! What this process may do: capabilities, raw sockets, limits on locked memory and open files.
+//! Rights of this process: capabilities, raw sockets, limits on locked memory and open files.
 //!
 //! They are those of `quorate doctor`; a node that runs as another user, or under a service
 //! manager, may have others.
@@ -11,19 +11,19 @@ use rustix::{
 
 use crate::doctor::{finding::Finding, plane::Plane};
 
-/// What a node registers with io_uring: the log's buffers.
+/// Bytes that a node registers with io_uring: the log's buffers.
 const LOCKED_BYTES: u64 = 4 << 20;
 /// The least with which one of three nodes starts.
 const FILES_LEAST: u64 = 248;
 /// Enough for some hundred clients.
 const FILES_WANTED: u64 = 1024;
 
-/// What the system says.
+/// Rights as reported by the system.
 #[derive(Clone, Debug)]
 pub struct Rights {
     /// In force; `None` if the kernel does not report it.
     pub capabilities: Option<CapabilitySet>,
-    /// Whether a packet socket could be opened, or why not.
+    /// Result of opening a packet socket.
     pub packets: Result<(), String>,
     /// Hard limit on locked memory; `None` is no limit.
     pub locked_bytes: Option<u64>,
@@ -32,7 +32,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Of this process.
+    /// Returns the rights of this process.
     pub fn now() -> Self {
         let flags = SocketFlags::CLOEXEC;
         // Without a protocol it hears nothing.
@@ -45,7 +45,7 @@ impl Rights {
         }
     }
 
-    /// Whether the kernel lets it take larger buffers than the settings say.
+    /// Returns whether the kernel grants it larger buffers than the settings allow.
     pub fn forces_buffers(&self) -> bool {
         self.has(CapabilitySet::NET_ADMIN) == Some(true)
     }

@@ -12,7 +12,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Most entries of a folder.
 const NAMES_MAX: usize = 1024;
 
-/// Where those trees begin.
+/// Root of those trees.
 #[derive(Clone, Debug)]
 pub struct System {
     root: PathBuf,
@@ -28,7 +28,7 @@ impl System {
         Self::at("/")
     }
 
-    /// What lies below a folder.
+    /// Creates the system below a folder.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -51,12 +51,12 @@ impl System {
         text.parse().map_err(|_| Unread(format!("/{path}: {:?} is no number", short(&text))))
     }
 
-    /// Whether there is such a file or folder.
+    /// Returns whether there is such a file or folder.
     pub fn has(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
-    /// What a folder holds, in order.
+    /// Returns the names in a folder, in order.
     pub fn names(&self, path: &str) -> Result<Vec<String>, Unread> {
         let read = || -> io::Result<Vec<String>> {
             let entries = fs::read_dir(self.path(path))?.take(NAMES_MAX);

@@ -1,5 +1,4 @@
-//! How the members of a running cluster reach each other, as they probe it themselves: the way of
-//! each, and its round trip.
+//! Paths between the members of a running cluster, as they probe them: plane and round trip.
 
 use quorate_admin::view::{Answer, ClusterView};
 use serde::Serialize;
@@ -12,16 +11,15 @@ const NAMED_MAX: usize = 6;
 /// From one member to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trip {
-    /// Who says it.
+    /// The member that reports it.
     pub from: u32,
-    /// Of whom.
+    /// The other member.
     pub to: u32,
-    /// Whether there is a connection.
+    /// They are connected.
     pub connected: bool,
     /// `tcp`, `udp`, `chain`, `multicast` or `ethernet`; empty if it is not connected.
     pub way: String,
-    /// How raw frames get from its interface: `packet`, `xdp, copied` or `xdp, zero copy`; null for
-    /// other ways.
+    /// Source of raw frames: `packet`, `xdp, copied` or `xdp, zero copy`; null for other planes.
     pub frames: Option<String>,
     /// There and back, in microseconds; null where nothing is probed.
     pub rtt_us: Option<u64>,
@@ -29,7 +27,7 @@ pub struct Trip {
     pub why: String,
 }
 
-/// Of every pair that a member speaks of.
+/// Returns the trips of every pair that a member reports.
 pub fn of(cluster: &ClusterView) -> Vec<Trip> {
     let views = cluster.nodes.iter().filter_map(Answer::view);
     let trips = views.flat_map(|view| {
@@ -58,14 +56,14 @@ pub fn median_us(trips: &[Trip], plane: Plane) -> Option<u64> {
     all.get(all.len() / 2).copied()
 }
 
-/// The plane that most pairs have; `None` if nobody is connected.
+/// Returns the plane of most pairs; `None` if none is connected.
 pub fn usual(trips: &[Trip]) -> Option<Plane> {
     let pairs = |plane: &Plane| trips.iter().filter(|trip| trip.way == plane.name()).count();
     let most = Plane::ALL.into_iter().max_by_key(pairs);
     most.filter(|plane| pairs(plane) > 0)
 }
 
-/// What an operator should know of it.
+/// Judges the paths, for operators.
 pub fn judge(trips: &[Trip]) -> Finding {
     let named = |trips: &[&Trip], what: &dyn Fn(&Trip) -> String| {
         let mut named: Vec<String> = trips.iter().take(NAMED_MAX).map(|trip| what(trip)).collect();

@@ -8,25 +8,25 @@ use crate::doctor::{
     predict::Predicted,
 };
 
-/// What is to be thought of a plane on this machine.
+/// Verdict on a plane on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// Which.
     pub plane: Plane,
-    /// Whether this machine can carry it, as far as was found.
+    /// This machine can carry it, as far as known.
     pub works: bool,
-    /// Whether nodes of this version can be told to use it.
+    /// Nodes of this version can use it.
     pub spoken: bool,
     /// Names of the findings that keep it from working; else of those by which it could be better.
     pub because: Vec<String>,
-    /// What to do about them; empty if nothing.
+    /// Advice about them; empty if none.
     pub what_to_do: Vec<String>,
-    /// What the model expects of it.
+    /// Prediction of the model.
     pub predicted: Predicted,
 }
 
 impl Verdict {
-    /// Of what was found.
+    /// Judges a plane by the findings.
     pub fn new(
         plane: Plane,
         findings: &[Finding],

@@ -1,4 +1,4 @@
-//! What a row says of bare senders and receivers on a segment.
+//! Figures of bare senders and receivers on a segment.
 
 use serde::Serialize;
 
@@ -14,33 +14,34 @@ const LINK_FULL: f64 = 0.95;
 /// With this share of their time processors are full.
 const CPUS_FULL: f64 = 0.95;
 
-/// Who sends to whom, and how much.
+/// Senders, receivers and load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// How.
     pub way: Way,
-    /// So many send at the same time.
+    /// Simultaneous senders.
     pub senders: u32,
     /// To each of so many.
     pub receivers: u32,
-    /// Of the link, headers included, all senders together; without it as much as it takes.
+    /// Load in percent of the link, headers included, all senders together; without it as much as
+    /// the link takes.
     pub load_percent: Option<u32>,
     /// Datagrams that leave a sender at once.
     pub burst: u32,
-    /// What the switch keeps for each of its links, in KiB; without it as for nodes.
+    /// Queue of the switch for each of its links, in KiB; without it as for nodes.
     pub queue_kib: Option<u32>,
 }
 
 /// One repetition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
-    /// What each receiver heard.
+    /// Receptions of each receiver.
     pub heard: Vec<Heard>,
     /// CPU seconds of the senders between two looks, in which all receivers counted.
     pub senders_cpu_s: f64,
     /// Time between these looks.
     pub seconds: f64,
-    /// The share of the machine's processors that was busy then, whoever it was.
+    /// Busy share of the machine's processors, all processes together.
     pub cpus_busy: Option<f64>,
     /// The share that neither senders nor receivers had.
     pub foreign_cpu: Option<f64>,
@@ -51,23 +52,23 @@ pub struct Found {
 pub struct Figures {
     /// `multicast` or `unicast`.
     pub way: String,
-    /// So many sent.
+    /// Number of senders.
     pub senders: u32,
     /// To so many.
     pub receivers: u32,
-    /// Of the link, all senders together; `None` for as much as it takes.
+    /// Load in percent of the link, all senders together; `None` for as much as the link takes.
     pub load_percent: Option<u32>,
     /// Datagrams that left a sender at once.
     pub burst: u32,
-    /// What the switch kept for each of its links, in KiB; `None` for as much as with nodes.
+    /// Queue of the switch for each of its links, in KiB; `None` for as much as with nodes.
     pub queue_kib: Option<u32>,
-    /// What was to be sent.
+    /// Offered load.
     pub offered_mbit: Option<f64>,
-    /// What was sent, to all together.
+    /// Load sent, all senders together.
     pub sent_mbit: f64,
-    /// What the slowest receiver heard.
+    /// Rate of the slowest receiver.
     pub slowest_mbit: f64,
-    /// What receivers heard in the mean.
+    /// Mean rate of the receivers.
     pub mean_mbit: f64,
     /// The share of what was sent to receivers that they did not hear.
     pub loss: f64,
@@ -77,10 +78,9 @@ pub struct Figures {
     pub sender_cpus: f64,
     /// Their CPU seconds for 10⁹ bytes at each receiver.
     pub sender_s_per_gb: f64,
-    /// The share of the machine's processors that was busy, whoever it was; the greatest of the
-    /// repetitions.
+    /// Greatest busy share of the machine's processors in a repetition, all processes together.
     pub cpus_busy: Option<f64>,
-    /// What held the senders up.
+    /// Limit of the senders.
     pub limit: String,
 }
 
@@ -92,7 +92,7 @@ impl Asked {
         Some((frames / u64::from(self.senders.max(1))).max(1))
     }
 
-    /// Who took part, as rows have it.
+    /// Returns the participants, as rows name them.
     pub fn said(&self) -> String {
         let (s, z) = (plural(self.senders), plural(self.receivers));
         let burst = self.burst;
@@ -195,8 +195,8 @@ impl Figures {
     }
 }
 
-/// What held the senders up: `sent` is a share of what was to be sent, `link` of what the link
-/// takes.
+/// Returns the limit of the senders: `sent` is a share of the offered load, `link` of the link's
+/// capacity.
 const fn limit(sent: Option<f64>, link: f64, cpus_full: bool) -> &'static str {
     let done = matches!(sent, Some(share) if share >= SENT_MIN);
     match (done, link >= LINK_FULL, cpus_full) {

@@ -14,30 +14,30 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{Way, group, port, read_head, timeout};
 
-/// What its kernel keeps.
+/// Receive buffer in the kernel.
 const RECEIVE_BYTES: usize = 16 << 20;
-/// A receiver that hears nothing for so long, or not everybody, hears nobody.
+/// A receiver gives up after this long without datagrams from all senders.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// What it is told.
+/// Parameters of a receiver.
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// At which device.
     pub interface: String,
-    /// Whether it hears the group, or what is for it alone.
+    /// Receive the group, or datagrams for this receiver alone.
     pub way: Way,
-    /// So many send; all of them are heard before it counts.
+    /// Number of senders; all of them are received before it counts.
     pub senders: u32,
     /// Time between that and the first datagram that counts.
     pub warmup: Duration,
-    /// It counts for so long.
+    /// Time of counting.
     pub time: Duration,
 }
 
-/// What a receiver heard in its time: `BYTES NANOSECONDS DATAGRAMS NUMBERS`.
+/// Receptions in its time: `BYTES NANOSECONDS DATAGRAMS NUMBERS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// Of datagrams, in all.
+    /// Bytes of all datagrams.
     pub bytes: u64,
     /// The time.
     pub nanos: u64,

@@ -15,21 +15,21 @@ use super::{DATAGRAM_BYTES, group, head, timeout};
 
 /// Datagrams of one call at most.
 pub const AT_ONCE: u32 = 44;
-/// What the kernel keeps for a socket that hears nothing.
+/// Receive buffer of a socket that only sends.
 const RECEIVE_BYTES: usize = 4096;
 
-/// What it is told.
+/// Parameters of a sender.
 #[derive(Clone, Debug)]
 pub struct Sending {
     /// By which device.
     pub interface: String,
-    /// Who it is among all senders, from 0.
+    /// Its index among all senders, from 0.
     pub sender: u32,
     /// To each of these in turn; to the group if there are none.
     pub to: Vec<SocketAddr>,
     /// Datagrams per second; without it as many as the link takes.
     pub per_second: Option<u64>,
-    /// So many of them leave at each moment, in one call; [`AT_ONCE`] at most.
+    /// Datagrams that leave at each moment, in one call; [`AT_ONCE`] at most.
     pub burst: u32,
     /// For so long.
     pub time: Duration,

@@ -20,19 +20,20 @@ const QUEUE_KIB: std::ops::RangeInclusive<u32> = 32..=16_384;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bare {
-    /// How datagrams come to receivers.
+    /// Paths of datagrams to receivers.
     pub ways: Vec<Way>,
-    /// How many send at the same time.
+    /// Numbers of simultaneous senders.
     pub senders: Vec<u32>,
-    /// How many hear them.
+    /// Numbers of receivers.
     pub receivers: Vec<u32>,
-    /// Of the link, headers included, all senders together; empty: as much as it takes.
+    /// Loads in percent of the link, headers included, all senders together; empty: as much as it
+    /// takes.
     #[serde(default)]
     pub loads_percent: Vec<u32>,
     /// Datagrams that leave a sender at once; empty: as many as one call takes.
     #[serde(default)]
     pub bursts: Vec<u32>,
-    /// What the switch keeps for each of its links, in KiB; empty: as for nodes.
+    /// Queues of the switch for each of its links, in KiB; empty: as for nodes.
     #[serde(default)]
     pub queues_kib: Vec<u32>,
 }
@@ -102,7 +103,7 @@ fn ends<T: Copy>(all: &[T], quick: bool) -> Vec<T> {
     }
 }
 
-/// Whether the run has groups exactly if it is of this kind, and they can be on one machine.
+/// Returns whether the run has groups exactly if it is of this kind, and they fit on one machine.
 pub(super) fn fits(run: &Run) -> bool {
     let is_bare = run.kind == Kind::Bare;
     let bounded = run.bare.as_ref().is_some_and(Bare::is_bounded);
@@ -112,7 +113,7 @@ pub(super) fn fits(run: &Run) -> bool {
         && (!is_bare || (bounded && sized))
 }
 
-/// Whether the run has the groups that the figure is of, if it is of any.
+/// Returns whether the run has the groups of the figure, if it names any.
 pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     let Some(bare) = &run.bare else {
         return !figure.metric.is_of_bare()
@@ -138,7 +139,7 @@ pub(super) fn what(figure: &Figure) -> String {
     what
 }
 
-/// Ours beside it.
+/// Returns our number for a figure.
 pub(super) fn ours<'a>(figure: &Figure, rows: impl Iterator<Item = &'a Row>) -> Option<f64> {
     let all = rows.filter_map(|row| row.segment.as_ref()).filter(|one| {
         figure.senders.is_none_or(|count| count == one.senders)
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// So many datagrams of 8000 a second, at each of ten.
+    /// Returns a row with this many datagrams of 8000 a second, at each of ten.
     fn row(way: Way, senders: u32, datagrams: u64) -> Row {
         let asked = Asked {
             way,

@@ -1,4 +1,4 @@
-//! Whole tables of a paper; of those with a metric every number stands beside one of ours.
+//! Whole tables of a paper; with a metric, every number is compared with one of ours.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::row::Row;
 pub struct Table {
     /// Which, and of what.
     pub title: String,
-    /// What its numbers say, if they are compared with ours. Its rows are target rates in MB/s
+    /// Quantity of its numbers, if they are compared with ours. Its rows are target rates in MB/s
     /// then, and its columns sizes of a write.
     pub metric: Option<CellMetric>,
     /// Names of the columns, the first included.
@@ -21,7 +21,7 @@ pub struct Table {
     pub rows: Vec<Vec<f64>>,
 }
 
-/// What a number of a table of rates and sizes says.
+/// Quantity of a number in a table of rates and sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CellMetric {
@@ -65,7 +65,7 @@ impl Table {
         self.rows.iter().flat_map(of_row)
     }
 
-    /// Whether every row is complete, and the columns are what the run writes, if they are
+    /// Returns whether every row is complete, and the columns are the run's writes, if they are
     /// compared.
     pub(super) fn fits(&self, sizes: Option<&[usize]>) -> bool {
         let complete = self.rows.iter().all(|row| row.len() == self.columns.len());
@@ -113,7 +113,7 @@ impl Cell {
         u64::from(self.rate_mb) * 1_000_000
     }
 
-    /// Whether the row is of this rate, in whole writes, and this size.
+    /// Returns whether the row is of this rate, in whole writes, and this size.
     fn is_of(&self, row: &Row) -> bool {
         let target = row.stream.as_ref().and_then(|one| one.target_bytes_per_s);
         let close = |target: u64| self.rate().abs_diff(target) < self.write_bytes as u64;

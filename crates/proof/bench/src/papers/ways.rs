@@ -13,17 +13,17 @@ use crate::{
 /// Planes that a run may name: those that need nothing but a segment.
 const PLANES: [&str; 4] = ["tcp", "udp", "multicast", "ethernet"];
 
-/// What is compared: one of each of these lists, all combinations.
+/// Combinations to compare: one of each of these lists.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ways {
-    /// How nodes speak, and what they vote by.
+    /// Planes and devices of the nodes.
     pub nodes: Vec<Spoken>,
     /// Speeds of the links, such as `1gbit`, each at most that of the run.
     pub links: Vec<String>,
 }
 
-/// How nodes speak, and what they vote by.
+/// Plane and device of the nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spoken {
@@ -44,7 +44,7 @@ impl Spoken {
     }
 }
 
-/// Whether the run has them exactly if it is of this kind, and they can be.
+/// Returns whether the run has combinations exactly if it is of this kind, and they are possible.
 pub(super) fn fits(run: &Run) -> bool {
     let is_ways = run.kind == Kind::Ways;
     let possible = run.ways.as_ref().is_some_and(|ways| {
@@ -66,7 +66,7 @@ pub(super) fn fits(run: &Run) -> bool {
     is_ways == run.ways.is_some() && (!is_ways || possible) && (!is_echo || possible_echo)
 }
 
-/// Whether the run has the row that the figure is to stand beside, and the figure says which.
+/// Returns whether the run has the row that the figure is compared with, and the figure names it.
 pub(super) fn has(run: &Run, figure: &Figure) -> bool {
     if run.kind == Kind::Echo {
         let beside = figure.beside.as_deref();

@@ -28,7 +28,7 @@ use crate::{
     schedule::Nanos,
 };
 
-/// What its rows are called.
+/// Name of its rows.
 pub const SYSTEM: &str = "bare program";
 /// Followers, as in a cluster of three.
 const FOLLOWERS: usize = 2;
@@ -43,23 +43,23 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 const WINDOW_MAX: u32 = 1 << 16;
 const WINDOW_BYTES_MAX: usize = 64 << 20;
 
-/// What is committed.
+/// Parameters of a bare commit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Bytes of a command.
     pub value_bytes: usize,
     /// Commands outstanding.
     pub window: u32,
-    /// Whether every batch is written and flushed on all three.
+    /// Write and flush every batch on all three.
     pub durable: bool,
     /// The modelled time of a flush; zero is this disk, unmodelled.
     pub flush: Duration,
-    /// What leader and followers speak over; the client has a connection.
+    /// Transport of leader and followers; the client has a connection.
     pub over: Over,
 }
 
 impl Shape {
-    /// Whether the bare program can do that: a command has its limit, and so has a window.
+    /// Returns whether the bare program can do that: commands and windows are limited.
     pub fn is_possible(&self) -> bool {
         let window = usize::try_from(self.window).unwrap_or(usize::MAX);
         (1..=batch_bytes_max(self.over)).contains(&self.value_bytes)

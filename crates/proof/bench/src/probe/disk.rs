@@ -1,4 +1,4 @@
-//! How fast the disk takes small flushed writes, and large ones.
+//! Speed of the disk for small flushed writes, and for large ones.
 
 use std::{
     fs::File,
@@ -98,8 +98,8 @@ pub fn append_and_flush(folder: &Path, flush: Duration, time: Duration) -> io::R
     })
 }
 
-/// So many writes of 4 KiB into a small file, one after the other, each flushed; fewer if that
-/// takes longer than `time`.
+/// Measures `count` writes of 4 KiB into a small file, one after the other, each flushed; fewer if
+/// that takes longer than `time`.
 pub fn flushes(folder: &Path, count: usize, time: Duration) -> io::Result<Latencies> {
     let mut file = LogFile::of_size(&folder.join("flushes"), SMALL_FILE_BYTES, Duration::ZERO)?;
     let block = vec![7; BLOCK];

@@ -1,4 +1,4 @@
-//! How fast one thread copies memory.
+//! Speed of one thread copying memory.
 
 use std::{hint::black_box, time::Instant};
 

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// How parts are started: a program, and what comes before their own arguments.
+/// Command line of parts: a program, and the words before their own arguments.
 #[derive(Clone, Debug)]
 pub struct Launcher {
     /// The program.
@@ -20,7 +20,7 @@ pub struct Launcher {
 #[derive(Debug)]
 pub struct Part {
     child: Child,
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
 }
 
@@ -76,7 +76,7 @@ pub fn serve_one() -> io::Result<TcpStream> {
     Ok(client)
 }
 
-/// The same over datagrams: its client is whoever sends the first one.
+/// The same over datagrams: its client is the sender of the first one.
 pub fn serve_datagrams() -> io::Result<UdpSocket> {
     end_with_parent()?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;

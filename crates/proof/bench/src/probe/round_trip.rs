@@ -1,4 +1,4 @@
-//! How long a small message takes to another process and back, over loopback.
+//! Round trip of a small message to another process, over loopback.
 
 use std::{
     io::{self, ErrorKind},

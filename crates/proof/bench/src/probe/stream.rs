@@ -1,10 +1,10 @@
 //! The bulk path as a bare program: client, leader, one follower, and no protocol.
 //!
-//! The leader takes what its client writes, sends it on as it comes, and writes it past the page
-//! cache over a file that was written before; when a unit of that is on the disk, so that the data
-//! is there before the record, it writes a record into another file; and says how many bytes are
-//! durable here and at the follower. So does the follower, which has nobody to send to. There are
-//! no ballots, no checksums, no elections, and nothing can fail.
+//! The leader takes the client's bytes, forwards them as they arrive, and writes them past the page
+//! cache over a file that was written before; when a unit is on the disk, so that data precedes its
+//! record, it writes a record into another file; and reports how many bytes are durable here and at
+//! the follower. The follower does the same, and forwards nothing. There are no ballots, no
+//! checksums, no elections, and nothing can fail.
 
 pub mod node;
 
@@ -22,13 +22,13 @@ use crate::row::Setting;
 /// Bytes that get a record of their own, at most: all of a write past the page cache.
 pub const UNIT_BYTES: usize = 256 << 10;
 
-/// What a sink's rows are called.
+/// Name of a sink's rows.
 pub const SINK: &str = "sink";
 
 /// On which disk, and how many nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Whether both write and flush; else nothing is written.
+    /// Both write and flush; otherwise nothing is written.
     pub durable: bool,
     /// The modelled time of a flush; zero is this disk, unmodelled.
     pub flush: Duration,
@@ -40,7 +40,7 @@ impl Shape {
     /// Takes bytes and forgets them.
     pub const SINK: Self = Self { durable: false, flush: Duration::ZERO, follower: false };
 
-    /// What its rows are called.
+    /// Returns the name of its rows.
     pub const fn system(&self) -> &'static str {
         if self.follower { SYSTEM } else { SINK }
     }
@@ -90,12 +90,12 @@ impl Bare {
         Ok(Self { leader, follower })
     }
 
-    /// Where the client connects: bytes in, counts out, as at the raw port of a node.
+    /// Returns the client's address: bytes in, counts out, as at the raw port of a node.
     pub fn address(&self) -> std::net::SocketAddr {
         self.leader.address
     }
 
-    /// What they, and this process, have used so far.
+    /// Returns the usage so far of its processes, and of this one.
     pub fn usages(&self) -> Vec<RoleUsage> {
         let role = |role: &str, process| RoleUsage {
             role: role.to_owned(),

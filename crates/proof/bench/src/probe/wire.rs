@@ -1,4 +1,4 @@
-//! What two parts of a probe speak over: a connection, or datagrams.
+//! Transport between two parts of a probe: a connection, or datagrams.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -49,7 +49,6 @@ impl Over {
 /// One end.
 #[derive(Debug)]
 pub enum Wire {
-    /// Of a connection.
     Tcp(TcpStream),
     /// A socket that knows its other end.
     Udp(UdpSocket),
@@ -69,7 +68,7 @@ impl Wire {
         }
     }
 
-    /// Whether a call that would wait returns instead.
+    /// Sets non-blocking mode.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(nonblocking),

@@ -60,7 +60,7 @@ fn head(document: &Document, page: &mut String) {
     }
 }
 
-/// What rows have in common when they form a line.
+/// Returns the common properties of rows that form a line.
 fn family(row: &Row) -> String {
     let modelled = if row.disk_flush_ms > 0.0 {
         format!(", flush {} ms", row.disk_flush_ms)
@@ -263,7 +263,7 @@ fn rows(document: &Document, page: &mut String) {
     page.push_str("</table></div>\n");
 }
 
-/// What is special about rows of byte streams.
+/// Appends the columns of byte streams.
 fn streams(document: &Document, page: &mut String) {
     if document.rows.iter().all(|row| row.stream.is_none()) {
         return;

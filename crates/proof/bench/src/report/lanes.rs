@@ -18,7 +18,7 @@ const LABEL: f64 = 15.0;
 const ROW: f64 = 13.0;
 /// Above a lane's line, where the example is.
 const ABOVE: f64 = 20.0;
-/// Of a letter of a label.
+/// Width of a label's letter.
 const LETTER: f64 = 6.3;
 const FOOT: f64 = 22.0;
 

@@ -27,11 +27,11 @@ use crate::{
 
 /// A bare program on a segment is steady at once.
 const MEASURE: Duration = Duration::from_secs(2);
-/// Nobody needs longer, and senders end by themselves some time later.
+/// Longer runs add nothing, and senders end by themselves some time later.
 const TIME_MAX: Duration = Duration::from_secs(60);
 const REPEAT: u32 = 3;
 
-/// Whether the times are those of such an experiment.
+/// Checks the durations of such an experiment.
 pub(super) fn check(time: &PaperTime) -> Result<(), Problem> {
     let times = [time.duration, time.warmup].into_iter().flatten();
     if times.into_iter().any(|time| time > TIME_MAX) {
@@ -101,7 +101,7 @@ fn setting(experiment: &Experiment<'_>, asked: &Asked, lan: lan::Lan) -> Setting
     }
 }
 
-/// What the slowest receiver heard, as if it had replied.
+/// Converts the receptions of the slowest receiver to a repetition.
 fn repetition(found: &Found) -> Repetition {
     let mut repetition = Repetition { foreign_cpu: found.foreign_cpu, ..Repetition::default() };
     if let Some(slowest) = found.slowest() {

@@ -1,5 +1,5 @@
-//! What the bare program of byte streams reaches: under the load of a row, and for
-//! `quorate bench probe --stream` alone.
+//! Rate of the bare program of byte streams: under the load of a row, and for `quorate bench probe
+//! --stream` alone.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a bare program reaches at the size, window and class of each row.
+//! Rate of a bare program at the size, window and class of each row.
 
 use std::{path::PathBuf, time::Duration};
 

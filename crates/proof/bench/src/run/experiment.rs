@@ -21,7 +21,7 @@ use crate::{
     wan::Profile,
 };
 
-/// How long an experiment takes, as far as it was said; each kind has its own defaults.
+/// Durations of an experiment, as far as given; each kind has its own defaults.
 #[derive(Clone, Debug, Default)]
 pub struct PaperTime {
     /// Measured time of a repetition.
@@ -43,7 +43,7 @@ impl PaperTime {
     }
 }
 
-/// What is asked for besides the experiment itself.
+/// Parameters in addition to the experiment itself.
 #[derive(Clone, Debug)]
 pub struct Wish {
     /// A flush takes at least this long.
@@ -54,7 +54,6 @@ pub struct Wish {
     pub quick: bool,
     /// All rates and sizes, for as long as in the paper, where there is a short form.
     pub full: bool,
-    /// How long.
     pub time: PaperTime,
 }
 
@@ -143,7 +142,7 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Whether something counts as done when it is on disks.
+    /// Returns whether commands count when they are on disks.
     pub(super) fn is_durable(&self) -> bool {
         self.run.durability == Class::Durable.name()
     }

@@ -33,7 +33,7 @@ const SETTLING: Duration = Duration::from_secs(1);
 /// The rate after it is that of half a second at least.
 const DURATION_MIN: Duration = Duration::from_secs(3);
 
-/// Who is killed.
+/// The node that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Follower,
@@ -43,7 +43,7 @@ enum Victim {
 }
 
 impl Victim {
-    /// What can be killed of nodes with such devices.
+    /// Returns the victims among nodes with such devices.
     const fn all(device: Option<Device>) -> &'static [Self] {
         match device {
             Some(Device::P4) => &[Self::Follower, Self::Box, Self::Leader],
@@ -60,7 +60,7 @@ impl Victim {
     }
 }
 
-/// Whether the time is long enough for the rates before and after.
+/// Checks that the time is long enough for the rates before and after.
 pub(super) fn check(time: &Time) -> Result<(), Problem> {
     if time.duration >= DURATION_MIN {
         return Ok(());
@@ -170,7 +170,7 @@ fn repetition(
         let what = "three nodes were started, and there are others";
         return Err(Problem::new(Kind::Failed, "node_failed", what));
     };
-    // Clients are connected to a follower that lives, whoever is killed.
+    // Clients are connected to a follower that survives.
     let killed = match victim {
         Victim::Follower => Some(other.node),
         Victim::Leader => Some(leader),
@@ -225,7 +225,7 @@ impl Moments {
     }
 }
 
-/// What the rate did: before, after, and how long there was none.
+/// Course of the rate: before, after, and the length of the gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Story {
     before: f64,

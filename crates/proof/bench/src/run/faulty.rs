@@ -32,10 +32,10 @@ const SETTLING: Duration = Duration::from_secs(1);
 const QUIET_MIN: Duration = Duration::from_secs(2);
 /// The share of the healthy rate that counts as good again.
 const GOOD: f64 = 0.9;
-/// So many bars long, on the mean.
+/// Mean length of a good stretch, in bars.
 const GOOD_BARS: usize = 5;
 
-/// Whether the time is long enough for the rates before and after.
+/// Checks that the time is long enough for the rates before and after.
 pub(super) fn check_time(fault: Fault, time: &Time) -> Result<(), Problem> {
     let wanted = QUIET_MIN * 2 + fault.lasts().unwrap_or_default();
     if time.duration >= wanted {
@@ -48,7 +48,7 @@ pub(super) fn check_time(fault: Fault, time: &Time) -> Result<(), Problem> {
     Err(Problem::usage(what).hint(format!("at least {wanted:?} for a node that is {fault}")))
 }
 
-/// Whether such a load can go on with the fault, and would feel it.
+/// Checks whether such a load can continue with the fault, and would feel it.
 pub(super) fn check(
     fault: Fault,
     is_series: bool,
@@ -171,7 +171,7 @@ fn strike(session: &mut Session, node: u32, fault: Fault) -> Result<(), Problem>
     done.map_err(|error| Problem::io("make a fault", &error))
 }
 
-/// What would stay when the nodes are gone.
+/// Undoes faults that would outlive the nodes.
 fn heal(session: &Session, node: u32, fault: Fault) -> Result<(), Problem> {
     if let Fault::Narrow(_) = fault {
         let healed = session.narrow(node, 100);
@@ -202,7 +202,7 @@ fn victim(ring: &[u32], cluster: &Cluster, leader: u32) -> Result<u32, Problem> 
     })
 }
 
-/// What happened in a repetition.
+/// Events of a repetition.
 #[derive(Clone, Debug, PartialEq)]
 struct Story {
     at: Duration,
@@ -232,7 +232,7 @@ impl fmt::Display for Story {
     }
 }
 
-/// What the rate did.
+/// Course of the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
     before: f64,

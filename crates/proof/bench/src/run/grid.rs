@@ -39,7 +39,7 @@ const WARMUP: Duration = Duration::from_secs(3);
 const WAIT: Duration = Duration::from_secs(20);
 /// Windows that give this share of the greatest throughput are as good.
 const AS_GOOD: f64 = 0.97;
-/// What the comparison with the model should reach: median and worst.
+/// Goal of the comparison with the model: median and worst error.
 const TARGET: (f64, f64) = (0.15, 0.30);
 
 /// One setting of batch and window.
@@ -203,7 +203,7 @@ fn time(given: &PaperTime, batch_bytes: u64, link: Measured) -> Time {
     }
 }
 
-/// The model with our parameters beside what we measured, at the best window of each point.
+/// Compares the model with our parameters with our measurements, at the best window of each point.
 #[expect(clippy::cast_precision_loss, reason = "a count")]
 fn compare(experiment: &Experiment<'_>, link: Measured, document: &mut Document) {
     let seen: Vec<Seen> = document.rows.iter().filter_map(Seen::of).collect();

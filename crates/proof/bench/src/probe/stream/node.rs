@@ -46,7 +46,7 @@ struct Node {
     client: TcpStream,
     follower: Option<Follower>,
     files: Option<Files>,
-    /// What is being taken.
+    /// The unit being filled.
     unit: Option<Unit>,
     units: Units,
     /// Bytes that the client was told of.
@@ -258,7 +258,7 @@ impl Units {
 /// The next node.
 struct Follower {
     socket: TcpStream,
-    /// Of a count that came in part.
+    /// Part of a count.
     partial: Vec<u8>,
     /// All bytes below are durable there.
     durable: u64,
