@@ -183,6 +183,7 @@ impl Clocks {
             return Vec::new();
         }
         self.look_at = now.plus_ms(LOOK_MS);
+        self.answered.retain(|_, answers| answers.wall.within(now, HEARD_FOR_MS).is_some());
         if leads != self.reign.is_some() {
             // Nothing from before counts: words of another reign may be long over.
             self.answered.clear();
@@ -245,8 +246,7 @@ impl Clocks {
             return Vec::new();
         };
         let others = self.answered.iter().filter(|_| leads);
-        let others = others
-            .filter_map(|(node, answers)| Some((*node, answers.wall.within(now, HEARD_FOR_MS)?)));
+        let others = others.filter_map(|(node, answers)| Some((*node, answers.wall.offset()?)));
         let seen: Vec<_> = others.chain([(own, self.own)]).collect();
         self.off.retain(|node, _| seen.iter().any(|(seen, _)| seen == node));
         let mut news = Vec::new();

@@ -161,7 +161,7 @@ fn clocks_that_jump_together_end_nothing_early_or_late() -> Outcome {
     Ok(())
 }
 
-/// A clock is wrong, and set right where nobody sees it, while another one is set wrong: two clocks
+/// A clock is wrong, and set right unseen, while another one is set wrong: two clocks
 /// seem to agree that never were wrong at the same time.
 #[test]
 fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outcome {
@@ -198,7 +198,7 @@ fn words_of_clocks_that_were_wrong_one_after_the_other_are_no_majority() -> Outc
     lives(&mut world)
 }
 
-/// [time-4] A process that has just started, and reaches nobody, has only its wall clock.
+/// [time-4] A process that has just started, and is cut off, has only its wall clock.
 #[test]
 fn a_deadline_waits_until_the_groups_clock_is_known() -> Outcome {
     let mut world = World::calm(9, NODES, Class::Durable)?;
