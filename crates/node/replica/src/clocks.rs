@@ -28,8 +28,12 @@ const WORDS: usize = 8;
 const LOOK_MS: u64 = 100;
 /// The group's clock begins once all members' are known, or those of a quorum after this long.
 const BEGIN_MS: u64 = 500;
-/// The group's clock follows the median of the members' by one millisecond in so many.
+/// The group's clock follows the median of the members' once in so many milliseconds,
 const SLEW_MS: u64 = 1_000;
+/// by this many ahead, since lives are shortened,
+const AHEAD_MS: i64 = 1;
+/// or back.
+const BACK_MS: i64 = 10;
 
 /// A wall clock that is off, or right again, by as much as the group can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +220,7 @@ impl Clocks {
         } else if now >= reign.slew_at {
             reign.slew_at = now.plus_ms(SLEW_MS);
             self.group = self.group.map(|group| {
-                let step = walls.saturating_sub(group).clamp(-1, 1);
+                let step = walls.saturating_sub(group).clamp(-BACK_MS, AHEAD_MS);
                 group.saturating_add(step)
             });
         }
@@ -413,10 +417,10 @@ mod tests {
         assert_eq!(one.reading(), Some(11));
         one.own = -HOURS;
         one.lead(4_000, &[(2, -HOURS, None), (3, -HOURS, None)]);
-        assert_eq!(one.reading(), Some(7));
+        assert_eq!(one.reading(), Some(-29));
         // Words of long ago move nothing.
         one.lead(10_000, &[]);
-        assert_eq!(one.reading(), Some(5));
+        assert_eq!(one.reading(), Some(-49));
     }
 
     #[test]
