@@ -14,11 +14,11 @@ use quorate_core::{
 };
 
 /// A wall clock that is further off the group's than this is reported.
-const TOLD_MS: u64 = 1_000;
+const REPORT_MS: u64 = 1_000;
 /// After it was for this long; a process that stood still has old answers to read first.
-const TOLD_AFTER_MS: u64 = 2_000;
+const REPORT_AFTER_MS: u64 = 2_000;
 /// A clock whose last word is older than this is reported no more.
-const HEARD_FOR_MS: u64 = 60_000;
+const KNOWN_FOR_MS: u64 = 60_000;
 /// A clock whose last word is older than this has no say in what time it is.
 const FRESH_MS: u64 = 2_000;
 /// A word arrives late, never early: of so many of a clock's last words, the one that was the
@@ -53,7 +53,7 @@ struct Words {
 
 impl Words {
     /// Takes a word; 0 is none.
-    fn hear(&mut self, now: Time, shown_ms: u64) {
+    fn take(&mut self, now: Time, shown_ms: u64) {
         if shown_ms > 0 {
             self.offsets.truncate(WORDS - 1);
             self.offsets.push_front(offset(now, shown_ms));
@@ -134,13 +134,13 @@ impl Clocks {
     /// group's to show; 0: it does not say.
     pub(crate) fn on_answer(&mut self, now: Time, from: NodeId, wall_ms: u64, group_ms: u64) {
         let answers = self.answered.entry(from).or_default();
-        answers.wall.hear(now, wall_ms);
-        answers.group.hear(now, group_ms);
+        answers.wall.take(now, wall_ms);
+        answers.group.take(now, group_ms);
     }
 
     /// Takes what the leader says of the group's clock; 0: it does not know yet.
     pub(crate) fn on_leader(&mut self, now: Time, group_ms: u64) {
-        self.said.hear(now, group_ms);
+        self.said.take(now, group_ms);
         self.group = self.said.offset().or(self.group);
     }
 
@@ -187,7 +187,7 @@ impl Clocks {
             return Vec::new();
         }
         self.look_at = now.plus_ms(LOOK_MS);
-        self.answered.retain(|_, answers| answers.wall.within(now, HEARD_FOR_MS).is_some());
+        self.answered.retain(|_, answers| answers.wall.within(now, KNOWN_FOR_MS).is_some());
         if leads != self.reign.is_some() {
             // Nothing from before counts: words of another reign may be long over.
             self.answered.clear();
@@ -256,10 +256,10 @@ impl Clocks {
         let mut news = Vec::new();
         for (node, offset) in seen {
             let off = Off { node, ms: offset.saturating_sub(group) };
-            if off.ms.unsigned_abs() > TOLD_MS {
+            if off.ms.unsigned_abs() > REPORT_MS {
                 let (since, ms, told) = self.off.entry(node).or_insert((now, off.ms, false));
                 *ms = off.ms;
-                if !*told && now >= since.plus_ms(TOLD_AFTER_MS) {
+                if !*told && now >= since.plus_ms(REPORT_AFTER_MS) {
                     *told = true;
                     news.push(off);
                 }
@@ -270,7 +270,7 @@ impl Clocks {
         news
     }
 
-    /// Returns the clocks that are off, as far as this node can tell: all to a leader, to others
+    /// Returns the clocks that are off, as far as this node knows: all to a leader, to others
     /// their own.
     pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
         let told = self.off.iter().filter(|(_, (_, _, told))| *told);
@@ -295,7 +295,7 @@ fn middle(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
 impl Off {
     /// Says whether that is worth a warning.
     pub const fn is_off(&self) -> bool {
-        self.ms.unsigned_abs() > TOLD_MS
+        self.ms.unsigned_abs() > REPORT_MS
     }
 
     /// Returns "2.5 s ahead of the group's clock", for people.
@@ -344,7 +344,7 @@ mod tests {
             self.clocks.look(now, self.time_ms, Member::first(1), self.leads, &configuration)
         }
 
-        /// It leads for so long, and hears of others their wall clock and their reading.
+        /// It leads for so long, and receives the wall clocks and readings of others.
         fn lead(&mut self, ms: u64, others: &[(u32, i64, Option<i64>)]) -> Vec<Off> {
             self.leads = true;
             let mut news = self.look();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_off_is_told_once_and_again_when_it_is_right() {
+    fn who_is_off_is_reported_once_and_again_when_it_is_right() {
         let mut one = One::new(3, 0);
         let told = one.lead(4_000, &[(2, 20, None), (3, -90_000, None)]);
         let [off] = told[..] else { panic!("{told:?}") };
