@@ -1,9 +1,8 @@
 //! Makes wall clocks jump: a library preloaded into each node adds an offset from a file to the
 //! kernel's time.
 //!
-//! Meanwhile clients set keys with a deadline through each node. The group's time ([time-1] to
-//! [time-3]) is off by seconds at most when one clock is off by a day: no key may expire early, and
-//! none may outlive its deadline for long.
+//! Meanwhile clients set keys with a deadline through each node. No wall clock sets the group's
+//! ([time-3]): no key may expire early, and none may outlive its deadline for long.
 
 use std::{
     fs::{self, File},

@@ -196,14 +196,14 @@ impl Journal {
             Event::ClockOff(off) if off.is_off() => line(
                 Level::WARN,
                 format!(
-                    "clock: node {} is {}; keys and locks end by what most clocks say; \
+                    "clock: node {} is {}, by which keys and locks end; \
                      check its time synchronisation",
                     off.node,
                     off.text()
                 ),
             ),
             Event::ClockOff(off) => {
-                line(Level::INFO, format!("clock: node {} agrees with the others again", off.node))
+                line(Level::INFO, format!("clock: node {} agrees with the group's again", off.node))
             }
             Event::ServiceBack { why } => line(Level::WARN, format!("service restarted: {why}")),
             Event::SnapshotTaken { at, bytes } => {

@@ -10,7 +10,8 @@ use std::{
 use quorate_access::{Role, Users, Who};
 use quorate_net::{Asked, Asks, NotPut, Wake, asks};
 use quorate_replica::front::{
-    Completion, ConnectionId, Endpoints, Failure, Front, Requests, Sequenced, SessionId, Tag,
+    Completion, ConnectionId, Endpoints, Failure, Front, Patience, Requests, Sequenced, SessionId,
+    Tag,
 };
 
 use crate::error::Error;
@@ -151,9 +152,9 @@ impl Local {
     }
 
     /// The same of a command with a deadline: `make` gets this node's time, Unix time in
-    /// milliseconds, and makes it. That is the clock from which the group's time comes, held
-    /// against those of the other members ([time-3]) and never before the group's time, which the
-    /// program's own clock is not. `make` runs on the node's thread, as `done` does.
+    /// milliseconds, and makes it. That is the group's clock ([time-3]), which the program's own
+    /// is not; until the node knows it, the command waits, and those behind it ([time-4]). `make`
+    /// runs on the node's thread, as `done` does.
     pub fn submit_at(
         &self,
         make: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
@@ -300,6 +301,9 @@ pub struct LocalFront {
     shared: Arc<Shared>,
     /// The version of the users that are in there.
     users_version: Option<u64>,
+    /// A command with a deadline that waits for the group's clock.
+    held: Option<Ask>,
+    patience: Patience,
 }
 
 impl fmt::Debug for LocalFront {
@@ -310,7 +314,16 @@ impl fmt::Debug for LocalFront {
 
 impl LocalFront {
     fn new(asks: Asked<Ask>, shared: Arc<Shared>) -> Self {
-        Self { asks, open: BTreeMap::new(), last: 0, has_more: false, shared, users_version: None }
+        Self {
+            asks,
+            open: BTreeMap::new(),
+            last: 0,
+            has_more: false,
+            shared,
+            users_version: None,
+            held: None,
+            patience: Patience::default(),
+        }
     }
 
     /// Readable while requests may wait: the node has to look after it.
@@ -374,7 +387,15 @@ impl Front for LocalFront {
         self.asks.begin();
         let mut queries = 0;
         self.has_more = false;
-        while let Some(ask) = self.asks.next() {
+        while let Some(ask) = self.held.take().or_else(|| self.asks.next()) {
+            if matches!(ask.wanted, Wanted::ExecuteAt(_)) && !requests.knows_clock() {
+                if self.patience.is_over(requests.wall_ms()) {
+                    ask.answer.tell(Err(Failure::NoQuorum));
+                    continue;
+                }
+                self.held = Some(ask);
+                return;
+            }
             queries += usize::from(matches!(ask.wanted, Wanted::QueryLocal(_)));
             self.ask(ask, requests);
             if queries == LOCAL_QUERIES_MAX {

@@ -1,10 +1,10 @@
-//! Wall clocks, compared through heartbeats ([time-3]): the group's time, and whose clock is off.
+//! The group's clock, and the members' wall clocks that it follows ([time-3], [time-4]).
 //!
-//! Everything is kept as an offset: a wall clock's time minus that of this node's steady clock. An
-//! offset does not go stale as time passes, so two of them can be compared although they were heard
+//! Everything is kept as an offset: what a clock shows minus this node's steady clock. An offset
+//! does not go stale as time passes, so two of them can be compared although their words arrived
 //! at different times.
 
-use std::{collections::BTreeMap, collections::VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use quorate_core::{
     configuration::Configuration,
@@ -13,93 +13,115 @@ use quorate_core::{
     time::Time,
 };
 
-/// A clock that is further off than this is not gone by.
-pub const CLOCK_BOUND_MS: u64 = 5_000;
-/// A clock that is further off than this is told of.
-const TOLD_MS: u64 = 1_000;
+/// A wall clock that is further off the group's than this is reported.
+const REPORT_MS: u64 = 1_000;
 /// After it was for this long; a process that stood still has old answers to read first.
-const TOLD_AFTER_MS: u64 = 2_000;
-/// What was last heard of a clock so long ago says nothing.
-const HEARD_FOR_MS: u64 = 60_000;
-/// What a clock showed arrives late, never early: of so many of its last words, the one that was
-/// the least late counts.
+const REPORT_AFTER_MS: u64 = 2_000;
+/// A clock whose last word is older than this is reported no more.
+const KNOWN_FOR_MS: u64 = 60_000;
+/// A clock whose last word is older than this has no say in what time it is.
+const FRESH_MS: u64 = 2_000;
+/// A word arrives late, never early: of so many of a clock's last words, the one that was the
+/// least late counts.
 const WORDS: usize = 8;
-/// No word is so late; one that seems to be is of a clock that was set back.
-const LATE_MS: i64 = 60_000;
 /// The clocks are compared at least this often.
 const LOOK_MS: u64 = 100;
+/// The group's clock begins once all members' are known, or those of a quorum after this long.
+const BEGIN_MS: u64 = 500;
+/// The group's clock follows the median of the members' once in so many milliseconds,
+const SLEW_MS: u64 = 1_000;
+/// by this many ahead, since lives are shortened,
+const AHEAD_MS: i64 = 1;
+/// or back.
+const BACK_MS: i64 = 10;
 
-/// A clock is off, or right again, by as much as the group can tell.
+/// A wall clock that is off, or right again, by as much as the group can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Off {
-    /// Whose.
+    /// The clock's node.
     pub node: NodeId,
     /// How far it is ahead, in milliseconds; below 0: behind.
     pub ms: i64,
 }
 
-/// The last words of another clock.
+/// The last words of another node about one clock.
 #[derive(Debug, Default)]
-struct Heard {
+struct Words {
     offsets: VecDeque<i64>,
     at: Time,
 }
 
-impl Heard {
-    fn hear(&mut self, now: Time, clock_ms: u64) {
-        let offset = offset(now, clock_ms);
-        self.offsets.retain(|before| before.saturating_sub(offset) <= LATE_MS);
-        if self.offsets.len() == WORDS {
-            self.offsets.pop_front();
+impl Words {
+    /// Takes a word; 0 is none.
+    fn take(&mut self, now: Time, shown_ms: u64) {
+        if shown_ms > 0 {
+            self.offsets.truncate(WORDS - 1);
+            self.offsets.push_front(offset(now, shown_ms));
+            self.at = now;
         }
-        self.offsets.push_back(offset);
-        self.at = now;
     }
 
-    fn offset(&self, now: Time) -> Option<i64> {
-        let fresh = now < self.at.plus_ms(HEARD_FOR_MS);
-        self.offsets.iter().copied().max().filter(|_| fresh)
+    fn offset(&self) -> Option<i64> {
+        self.offsets.iter().copied().max()
     }
 
-    /// The same, if it was heard since then.
-    fn offset_since(&self, now: Time, since: Time) -> Option<i64> {
-        self.offset(now).filter(|_| self.at >= since)
+    /// Returns the offset unless the last word is older than this.
+    fn within(&self, now: Time, ms: u64) -> Option<i64> {
+        self.offset().filter(|_| now < self.at.plus_ms(ms))
     }
 }
 
-fn offset(now: Time, clock_ms: u64) -> i64 {
-    let clock_ms = i64::try_from(clock_ms).unwrap_or(i64::MAX);
-    clock_ms.saturating_sub_unsigned(now.0 / 1000)
+fn offset(now: Time, shown_ms: u64) -> i64 {
+    let shown_ms = i64::try_from(shown_ms).unwrap_or(i64::MAX);
+    shown_ms.saturating_sub_unsigned(now.0 / 1000)
 }
 
 fn shown(now: Time, offset: i64) -> u64 {
     (now.0 / 1000).saturating_add_signed(offset)
 }
 
+/// The words of a node that answers heartbeats.
+#[derive(Debug, Default)]
+struct Answers {
+    wall: Words,
+    group: Words,
+}
+
+/// A member's clock, and the group's as far as that member knows it.
+struct Voice {
+    weight: u64,
+    wall: i64,
+    group: Option<i64>,
+}
+
+/// The time for which this node leads.
+#[derive(Debug)]
+struct Reign {
+    since: Time,
+    /// A quorum has confirmed what the group's clock is.
+    settled: bool,
+    slew_at: Time,
+}
+
 /// The part.
 #[derive(Debug, Default)]
 pub(crate) struct Clocks {
-    /// This node's.
+    /// This node's wall clock.
     own: i64,
-    /// Of those that answer this node's heartbeats.
-    answered: BTreeMap<NodeId, Heard>,
-    /// What a leader said, and which one.
-    told: Option<(NodeId, Heard)>,
-    /// What the group's clock is, if that is known.
+    /// The group's clock; `None`: not known yet.
     group: Option<i64>,
-    /// How many clocks it is the median of, at a leader.
-    voices: usize,
-    /// Since when most clocks show something else.
-    jumped_at: Option<Time>,
-    /// It is known from a quorum, by a leader.
-    by_quorum: bool,
+    /// What leaders said that the group's clock shows.
+    said: Words,
+    reign: Option<Reign>,
+    /// Those that answer this node's heartbeats.
+    answered: BTreeMap<NodeId, Answers>,
     look_at: Time,
-    /// Whose clock is off, since when, by how much, and whether that was told.
+    /// Clocks that are off: since when, by how much, and whether that was reported.
     off: BTreeMap<NodeId, (Time, i64, bool)>,
 }
 
 impl Clocks {
-    /// What this node's wall clock shows.
+    /// Takes what this node's wall clock shows.
     pub(crate) fn turn(&mut self, now: Time, wall_ms: u64) {
         let own = offset(now, wall_ms);
         if own.abs_diff(self.own) > LOOK_MS {
@@ -108,140 +130,119 @@ impl Clocks {
         self.own = own;
     }
 
-    /// A node answered a heartbeat; 0: it does not say what its clock shows.
-    pub(crate) fn on_answer(&mut self, now: Time, from: NodeId, clock_ms: u64) {
-        if clock_ms > 0 {
-            self.answered.entry(from).or_default().hear(now, clock_ms);
-        }
+    /// Takes an answer to a heartbeat: what the node's wall clock shows, and what it takes the
+    /// group's to show; 0: it does not say.
+    pub(crate) fn on_answer(&mut self, now: Time, from: NodeId, wall_ms: u64, group_ms: u64) {
+        let answers = self.answered.entry(from).or_default();
+        answers.wall.take(now, wall_ms);
+        answers.group.take(now, group_ms);
     }
 
-    /// The leader said what the group's clock shows; 0: it does not know yet.
-    pub(crate) fn on_leader(&mut self, now: Time, leader: NodeId, clock_ms: u64) {
-        if clock_ms == 0 {
-            return;
-        }
-        match &mut self.told {
-            Some((of, heard)) if *of == leader => heard.hear(now, clock_ms),
-            told => {
-                let (_, heard) = told.insert((leader, Heard::default()));
-                heard.hear(now, clock_ms);
-            }
-        }
+    /// Takes what the leader says of the group's clock; 0: it does not know yet.
+    pub(crate) fn on_leader(&mut self, now: Time, group_ms: u64) {
+        self.said.take(now, group_ms);
+        self.group = self.said.offset().or(self.group);
     }
 
-    /// What to say of this node's clock.
+    /// Returns what this node's wall clock shows.
     pub(crate) fn own_ms(&self, now: Time) -> u64 {
         shown(now, self.own)
     }
 
-    /// What a leader says of the group's clock: 0 while it does not know it.
+    /// Returns what the group's clock shows; 0 while that is not known.
     pub(crate) fn group_ms(&self, now: Time) -> u64 {
-        self.group.map_or(0, |_| self.now_ms(now))
+        self.group.map_or(0, |group| shown(now, group))
     }
 
-    /// What time it is: this node's clock, unless that is too far off.
+    /// [time-4] Says whether deadlines can be made.
+    pub(crate) fn is_known(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// Returns what time it is; by this node's own clock while the group's is not known.
     pub(crate) fn now_ms(&self, now: Time) -> u64 {
-        let right = |group: &i64| group.abs_diff(self.own) > CLOCK_BOUND_MS;
-        shown(now, self.group.filter(right).unwrap_or(self.own))
+        shown(now, self.group.unwrap_or(self.own))
     }
 
-    /// The same, of a leader that knows from a quorum what time it is.
+    /// Returns what a leader says that the group's clock shows, once a quorum has confirmed it.
     pub(crate) fn stamp_ms(&self, now: Time) -> Option<u64> {
-        self.by_quorum.then(|| self.now_ms(now))
+        self.group.filter(|_| self.is_settled()).map(|group| shown(now, group))
     }
 
-    /// Compares the clocks, if it is time to; gives what there is to tell.
+    fn is_settled(&self) -> bool {
+        self.reign.as_ref().is_some_and(|reign| reign.settled)
+    }
+
+    /// Compares the clocks, if it is time to, and returns what there is to report. The group's
+    /// time is `time_ms`.
     pub(crate) fn look(
         &mut self,
         now: Time,
+        time_ms: u64,
         member: Member,
         leads: bool,
         configuration: &Configuration,
     ) -> Vec<Off> {
-        if now < self.look_at && leads == self.by_quorum {
+        if now < self.look_at && leads == self.is_settled() {
             return Vec::new();
         }
         self.look_at = now.plus_ms(LOOK_MS);
-        self.answered.retain(|_, heard| now < heard.at.plus_ms(HEARD_FOR_MS));
-        let median = match leads {
-            true => self.median(now, Time(0), member, configuration),
-            false => None,
-        };
-        self.by_quorum = median.is_some();
-        if let Some((median, voices)) = median {
-            let all = voices == configuration.members().len();
-            let completed = all && voices > self.voices;
-            self.group = Some(self.believed(now, median, completed, (member, configuration)));
-            self.voices = voices;
-        } else {
-            let told = self.told.as_ref();
-            self.group = told.and_then(|(_, heard)| heard.offset(now));
-            (self.voices, self.jumped_at) = (0, None);
+        self.answered.retain(|_, answers| answers.wall.within(now, KNOWN_FOR_MS).is_some());
+        if leads != self.reign.is_some() {
+            // Nothing from before counts: words of another reign may be long over.
+            self.answered.clear();
+            self.said.offsets = self.group.into_iter().collect();
+            self.reign = leads.then_some(Reign { since: now, settled: false, slew_at: now });
         }
+        if leads {
+            self.lead(now, member, configuration);
+        }
+        // The group's clock has shown its time already.
+        self.group = self.group.map(|group| group.max(offset(now, time_ms)));
         self.judge(now, member.node, leads)
     }
 
-    /// What most clocks show moves by little. When it jumps, clocks were set a moment ago, and not
-    /// all have said so yet: the jump is believed once it has lasted, and a quorum that has spoken
-    /// since shows it: what is remembered of a clock may be long over. `completed`: the last member
-    /// was heard just now, so this is the first median of all.
-    fn believed(
-        &mut self,
-        now: Time,
-        seen: i64,
-        completed: bool,
-        (own, configuration): (Member, &Configuration),
-    ) -> i64 {
-        let before = self.group.filter(|_| !completed);
-        let Some(group) = before.filter(|group| group.abs_diff(seen) > CLOCK_BOUND_MS) else {
-            self.jumped_at = None;
-            return seen;
+    /// [time-3] Begins the group's clock, or lets it follow the members'.
+    fn lead(&mut self, now: Time, own: Member, configuration: &Configuration) {
+        let Some(voices) = self.voices(now, own, configuration) else {
+            return;
         };
-        let since = *self.jumped_at.get_or_insert(now);
-        if now < since.plus_ms(TOLD_AFTER_MS) {
-            return group;
-        }
-        match self.median(now, since, own, configuration) {
-            Some((spoken, _)) if spoken.abs_diff(group) > CLOCK_BOUND_MS => spoken,
-            _ => group,
+        let walls = middle(voices.iter().map(|voice| (voice.wall, voice.weight)));
+        let (Some(walls), Some(reign)) = (walls, &mut self.reign) else {
+            return;
+        };
+        if !reign.settled {
+            let known = voices.iter().filter_map(|voice| Some((voice.group?, voice.weight)));
+            let all = voices.len() == configuration.members().len();
+            let begins = all || now >= reign.since.plus_ms(BEGIN_MS);
+            self.group = middle(known).or(begins.then_some(walls));
+            reign.settled = self.group.is_some();
+        } else if now >= reign.slew_at {
+            reign.slew_at = now.plus_ms(SLEW_MS);
+            self.group = self.group.map(|group| {
+                let step = walls.saturating_sub(group).clamp(-BACK_MS, AHEAD_MS);
+                group.saturating_add(step)
+            });
         }
     }
 
-    /// The median of the clocks of a quorum at least that were heard since then, by weight: of two
-    /// the one that is behind, so that nothing ends early because of the other. With how many there
-    /// are.
-    fn median(
-        &self,
-        now: Time,
-        since: Time,
-        own: Member,
-        configuration: &Configuration,
-    ) -> Option<(i64, usize)> {
-        let (mut readings, mut heard) = (Vec::new(), MemberSet::default());
+    /// Returns the voices of the members with a fresh word, if they are a phase-2 quorum.
+    fn voices(&self, now: Time, own: Member, configuration: &Configuration) -> Option<Vec<Voice>> {
+        let (mut voices, mut heard) = (Vec::new(), MemberSet::default());
         for (at, voter) in configuration.members().iter().enumerate() {
-            let offset = match voter.member == own {
-                true => Some(self.own),
-                false => self
-                    .answered
-                    .get(&voter.member.node)
-                    .and_then(|heard| heard.offset_since(now, since)),
+            let clocks = match voter.member == own {
+                true => Some((self.own, self.group)),
+                false => self.answered.get(&voter.member.node).and_then(|answers| {
+                    let wall = answers.wall.within(now, FRESH_MS)?;
+                    Some((wall, answers.group.within(now, FRESH_MS)))
+                }),
             };
-            if let Some(offset) = offset {
-                readings.push((offset, u64::from(voter.weight)));
+            if let Some((wall, group)) = clocks {
+                voices.push(Voice { weight: u64::from(voter.weight), wall, group });
                 heard = heard.with(at);
             }
         }
-        if !configuration.is_quorum(Phase::Two, heard) {
-            return None;
-        }
-        readings.sort_unstable();
-        let total: u64 = readings.iter().map(|(_, weight)| weight).sum();
-        let mut passed = 0;
-        let middle = readings.iter().find(|(_, weight)| {
-            passed += weight;
-            2 * passed >= total
-        });
-        middle.map(|(offset, _)| (*offset, readings.len()))
+        configuration.is_quorum(Phase::Two, heard).then_some(voices)
     }
 
     fn judge(&mut self, now: Time, own: NodeId, leads: bool) -> Vec<Off> {
@@ -249,16 +250,16 @@ impl Clocks {
             return Vec::new();
         };
         let others = self.answered.iter().filter(|_| leads);
-        let others = others.filter_map(|(node, heard)| Some((*node, heard.offset(now)?)));
+        let others = others.filter_map(|(node, answers)| Some((*node, answers.wall.offset()?)));
         let seen: Vec<_> = others.chain([(own, self.own)]).collect();
         self.off.retain(|node, _| seen.iter().any(|(seen, _)| seen == node));
         let mut news = Vec::new();
         for (node, offset) in seen {
             let off = Off { node, ms: offset.saturating_sub(group) };
-            if off.ms.unsigned_abs() > TOLD_MS {
+            if off.ms.unsigned_abs() > REPORT_MS {
                 let (since, ms, told) = self.off.entry(node).or_insert((now, off.ms, false));
                 *ms = off.ms;
-                if !*told && now >= since.plus_ms(TOLD_AFTER_MS) {
+                if !*told && now >= since.plus_ms(REPORT_AFTER_MS) {
                     *told = true;
                     news.push(off);
                 }
@@ -269,192 +270,207 @@ impl Clocks {
         news
     }
 
-    /// Whose clock is off, as far as this node can tell: a leader of everybody, others of
-    /// themselves.
+    /// Returns the clocks that are off, as far as this node knows: all to a leader, to others
+    /// their own.
     pub(crate) fn off(&self) -> impl Iterator<Item = Off> + '_ {
         let told = self.off.iter().filter(|(_, (_, _, told))| *told);
         told.map(|(node, (_, ms, _))| Off { node: *node, ms: *ms })
     }
 }
 
+/// Returns the median of these offsets by weight: of two the one that is behind, so that nothing
+/// ends early because of the other.
+fn middle(offsets: impl Iterator<Item = (i64, u64)>) -> Option<i64> {
+    let mut offsets: Vec<_> = offsets.collect();
+    offsets.sort_unstable();
+    let total: u64 = offsets.iter().map(|(_, weight)| weight).sum();
+    let mut passed = 0;
+    let middle = offsets.iter().find(|(_, weight)| {
+        passed += weight;
+        2 * passed >= total
+    });
+    middle.map(|(offset, _)| *offset)
+}
+
 impl Off {
-    /// Whether that is worth a warning.
+    /// Says whether that is worth a warning.
     pub const fn is_off(&self) -> bool {
-        self.ms.unsigned_abs() > TOLD_MS
+        self.ms.unsigned_abs() > REPORT_MS
     }
 
-    /// "2.5 s ahead of the others", for people.
+    /// Returns "2.5 s ahead of the group's clock", for people.
     pub fn text(&self) -> String {
         let tenths = self.ms.unsigned_abs().saturating_add(50) / 100;
         let (seconds, tenths) = (tenths / 10, tenths % 10);
         let way = if self.ms < 0 { "behind" } else { "ahead of" };
-        format!("{seconds}.{tenths} s {way} the others")
+        format!("{seconds}.{tenths} s {way} the group's clock")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use quorate_core::record::Class;
 
     use super::*;
 
     const UNIX_MS: u64 = 1_700_000_000_000;
+    const HOURS: i64 = 7_200_000;
 
-    fn of(nodes: u32) -> Configuration {
-        Configuration::simple((1..=nodes).map(Member::first), Class::Durable).unwrap()
+    /// Node 1 of so many, at a moment of its steady clock; readings are how far a clock is off.
+    struct One {
+        clocks: Clocks,
+        nodes: u32,
+        leads: bool,
+        ms: u64,
+        /// Its wall clock's, and the group's time.
+        own: i64,
+        time_ms: u64,
     }
 
-    /// A leader, node 1, whose clock and those of others show this much more than the right time.
-    fn leader(nodes: u32, own: i64, others: &[(u32, i64)]) -> (Clocks, Vec<Off>) {
-        let (mut clocks, mut told) = (Clocks::default(), Vec::new());
-        let at = |ms: u64, off: i64| (UNIX_MS + ms).saturating_add_signed(off);
-        for ms in (0..4_000).step_by(20) {
-            let now = Time(0).plus_ms(ms);
-            clocks.turn(now, at(ms, own));
-            for (node, off) in others {
-                clocks.on_answer(now, NodeId(*node), at(ms, *off));
-            }
-            told.extend(clocks.look(now, Member::first(1), true, &of(nodes)));
+    fn shows(ms: u64, off: i64) -> u64 {
+        (UNIX_MS + ms).saturating_add_signed(off)
+    }
+
+    impl One {
+        fn new(nodes: u32, own: i64) -> Self {
+            Self { clocks: Clocks::default(), nodes, leads: false, ms: 0, own, time_ms: 0 }
         }
-        (clocks, told)
-    }
 
-    fn stamp(clocks: &Clocks) -> Option<i64> {
-        let now = Time(0).plus_ms(4_000);
-        let right = i64::try_from(UNIX_MS + 4_000).unwrap();
-        Some(i64::try_from(clocks.stamp_ms(now)?).unwrap() - right)
-    }
-
-    /// [time-3]
-    #[test]
-    fn one_wrong_clock_moves_no_stamp_by_more_than_the_bound() {
-        const HOURS: i64 = 7_200_000;
-        for (own, others, expected) in [
-            (0, &[(2, 0), (3, 0)], Some(0)),
-            (HOURS, &[(2, 0), (3, 10)], Some(10)),
-            (-HOURS, &[(2, 0), (3, 10)], Some(0)),
-            (0, &[(2, HOURS), (3, 0)], Some(0)),
-            (0, &[(2, -HOURS), (3, 0)], Some(0)),
-            (4_000, &[(2, 0), (3, 0)], Some(4_000)),
-            (-4_000, &[(2, 0), (3, 0)], Some(-4_000)),
-        ] {
-            let (clocks, _) = leader(3, own, others);
-            assert_eq!(stamp(&clocks), expected, "{own} {others:?}");
+        fn look(&mut self) -> Vec<Off> {
+            let members = (1..=self.nodes).map(Member::first);
+            let configuration = Configuration::simple(members, Class::Durable).unwrap();
+            let now = Time(0).plus_ms(self.ms);
+            self.clocks.turn(now, shows(self.ms, self.own));
+            self.clocks.look(now, self.time_ms, Member::first(1), self.leads, &configuration)
         }
-    }
 
-    #[test]
-    fn of_two_clocks_the_one_behind_counts_and_of_fewer_than_a_quorum_none() {
-        let (ahead, _) = leader(3, 7_200_000, &[(2, 0)]);
-        assert_eq!(stamp(&ahead), Some(0));
-        let (behind, _) = leader(3, 0, &[(2, -7_200_000)]);
-        assert_eq!(stamp(&behind), Some(-7_200_000), "late, never early");
-        let (alone, _) = leader(3, 0, &[]);
-        assert_eq!(stamp(&alone), None);
-        let (single, _) = leader(1, 9_000, &[]);
-        assert_eq!(stamp(&single), Some(9_000));
-        // Strangers and learners have no say.
-        let (learner, _) = leader(3, 0, &[(2, 0), (8, 90_000), (9, 90_000)]);
-        assert_eq!(stamp(&learner), Some(0));
-    }
-
-    /// Node 3's clock was ahead; it is set right while the leader's is set ahead. Until the leader
-    /// has heard of the former, two of three seem to agree on what never was.
-    #[test]
-    fn a_jump_of_most_clocks_is_believed_once_it_has_lasted() {
-        const HOURS: i64 = 7_200_000;
-        let (mut clocks, _) = leader(3, 0, &[(2, 0), (3, HOURS)]);
-        // `third`: `None` while it is not heard.
-        let mut stamps = |from: u64, to: u64, own: i64, third: Option<i64>| {
-            let mut seen = BTreeSet::new();
-            for ms in (from..to).step_by(20) {
-                let (now, right) = (Time(0).plus_ms(ms), UNIX_MS + ms);
-                clocks.turn(now, right.saturating_add_signed(own));
-                clocks.on_answer(now, NodeId(2), right);
-                if let Some(third) = third {
-                    clocks.on_answer(now, NodeId(3), right.saturating_add_signed(third));
+        /// It leads for so long, and receives the wall clocks and readings of others.
+        fn lead(&mut self, ms: u64, others: &[(u32, i64, Option<i64>)]) -> Vec<Off> {
+            self.leads = true;
+            let mut news = self.look();
+            for _ in 0..ms / 20 {
+                self.ms += 20;
+                let now = Time(0).plus_ms(self.ms);
+                for (node, wall, group) in others {
+                    let group_ms = group.map_or(0, |off| shows(self.ms, off));
+                    let wall_ms = shows(self.ms, *wall);
+                    self.clocks.on_answer(now, NodeId(*node), wall_ms, group_ms);
                 }
-                clocks.look(now, Member::first(1), true, &of(3));
-                let shown = i64::try_from(clocks.stamp_ms(now).unwrap()).unwrap();
-                seen.insert(shown - i64::try_from(right).unwrap());
+                news.extend(self.look());
             }
-            seen
-        };
-        let (right, wrong) = (BTreeSet::from([0]), BTreeSet::from([HOURS]));
-        let ahead = Some(HOURS);
-        assert_eq!(stamps(4_000, 5_900, HOURS, ahead), right, "passed over");
-        assert_eq!(stamps(5_900, 7_900, HOURS, Some(0)), right, "one of three");
-        assert_eq!(stamps(7_900, 9_800, 0, ahead), right, "another of three");
-        // It was set right where nobody heard of it. What it showed before is no voice for the
-        // leader's clock.
-        assert_eq!(stamps(9_800, 20_000, HOURS, None), right, "of long ago");
-        // A group whose clocks were really set: all of them are what it goes by.
-        stamps(20_000, 20_100, HOURS, ahead);
-        assert_eq!(stamps(20_100, 22_000, HOURS, ahead), wrong);
-    }
-
-    #[test]
-    fn who_is_off_is_told_once_and_again_when_it_is_right() {
-        let (mut clocks, told) = leader(3, 0, &[(2, 20), (3, -90_000)]);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(
-            (told[0].node, told[0].text()),
-            (NodeId(3), "90.0 s behind the others".to_owned())
-        );
-        assert_eq!(clocks.off().count(), 1);
-        let mut told = Vec::new();
-        for ms in (4_000..5_000).step_by(20) {
-            let now = Time(0).plus_ms(ms);
-            clocks.turn(now, UNIX_MS + ms);
-            for node in [2, 3] {
-                clocks.on_answer(now, NodeId(node), UNIX_MS + ms);
-            }
-            told.extend(clocks.look(now, Member::first(1), true, &of(3)));
+            news
         }
-        assert_eq!(told.len(), 1);
-        assert!(!told[0].is_off() && clocks.off().count() == 0, "{told:?}");
+
+        /// The leader says what it shows, so much later.
+        fn follow(&mut self, off: i64, late_ms: u64) {
+            (self.leads, self.ms) = (false, self.ms + 20);
+            self.look();
+            let said_ms = shows(self.ms, off) - late_ms;
+            self.clocks.on_leader(Time(0).plus_ms(self.ms), said_ms);
+        }
+
+        fn reading(&self) -> Option<i64> {
+            let shown = self.clocks.group_ms(Time(0).plus_ms(self.ms));
+            let off = i64::try_from(shown).unwrap() - i64::try_from(UNIX_MS + self.ms).unwrap();
+            (shown > 0).then_some(off)
+        }
+
+        fn stamps(&self) -> bool {
+            self.clocks.stamp_ms(Time(0).plus_ms(self.ms)).is_some()
+        }
     }
 
-    /// What it takes deadlines from is right although its own clock is not.
+    /// [time-3] Of two clocks the one behind counts: late, never early.
     #[test]
-    fn a_follower_goes_by_what_the_leader_says_if_its_own_clock_is_too_far_off() {
-        let mut clocks = Clocks::default();
-        for (ms, own, said, expected) in [
-            (0, 9_000, 0, 9_000),
-            (1_000, 9_000, 0, 9_000),
-            (2_000, 9_000, 1, 0),
-            // By its own steady clock.
-            (3_000, 9_000, 0, 0),
-            (4_000, 4_000, 1, 4_000),
-            (5_000, -6_000, 1, 0),
-            // Nothing was heard for a long time.
-            (99_000, -6_000, 0, -6_000),
+    fn the_groups_clock_begins_with_the_median_of_all_or_in_the_end_of_a_quorum() {
+        for (own, others, expected) in [
+            (0, &[(2, 0, None), (3, 10, None)][..], Some(0)),
+            (HOURS, &[(2, 0, None), (3, 10, None)], Some(10)),
+            (-HOURS, &[(2, 0, None), (3, 10, None)], Some(0)),
+            (0, &[(2, HOURS, None), (3, 0, None)], Some(0)),
+            (HOURS, &[(2, 0, None)], None),
+            (0, &[], None),
+            // Strangers and learners have no say.
+            (0, &[(2, 0, None), (8, HOURS, None), (9, HOURS, None)], None),
         ] {
-            let (now, right) = (Time(0).plus_ms(ms), UNIX_MS + ms);
-            clocks.turn(now, right.saturating_add_signed(own));
-            clocks.on_leader(now, NodeId(2), right * said);
-            clocks.look(now, Member::first(1), false, &of(3));
-            let shown = i64::try_from(clocks.now_ms(now)).unwrap();
-            assert_eq!(shown - i64::try_from(right).unwrap(), expected, "{ms}");
-            assert_eq!(clocks.stamp_ms(now), None, "it does not lead");
+            let mut one = One::new(3, own);
+            one.lead(100, others);
+            assert_eq!(one.reading(), expected, "{own} {others:?}");
+            one.lead(BEGIN_MS, others);
+            assert_eq!(one.reading().is_some(), !others.is_empty(), "{own} {others:?}");
+            assert_eq!(one.stamps(), one.reading().is_some());
+        }
+        let mut two = One::new(3, HOURS);
+        two.lead(1_000, &[(2, 0, None)]);
+        assert_eq!(two.reading(), Some(0));
+        let mut single = One::new(1, 9_000);
+        single.lead(0, &[]);
+        assert_eq!(single.reading(), Some(9_000));
+    }
+
+    #[test]
+    fn no_wall_clock_moves_the_groups_by_more_than_its_slew() {
+        let mut one = One::new(3, 0);
+        one.lead(100, &[(2, 0, None), (3, HOURS, None)]);
+        one.own = HOURS;
+        one.lead(10_000, &[(2, HOURS, None), (3, HOURS, None)]);
+        assert_eq!(one.reading(), Some(11));
+        one.own = -HOURS;
+        one.lead(4_000, &[(2, -HOURS, None), (3, -HOURS, None)]);
+        assert_eq!(one.reading(), Some(-29));
+        // Words of long ago move nothing.
+        one.lead(10_000, &[]);
+        assert_eq!(one.reading(), Some(-49));
+    }
+
+    #[test]
+    fn a_new_leader_continues_what_a_quorum_knows() {
+        for (own, others, expected) in [
+            (Some(500), &[(2, 0, Some(490)), (3, 0, Some(495))][..], 495),
+            (Some(500), &[(2, 0, Some(490))], 490),
+            (Some(500), &[(2, 0, None)], 500),
+            (None, &[(2, HOURS, Some(490))], 490),
+        ] {
+            let mut one = One::new(3, -HOURS);
+            own.into_iter().for_each(|off| one.follow(off, 0));
+            one.lead(0, others);
+            assert_eq!((one.reading(), one.stamps()), (own, false), "no quorum has answered");
+            one.lead(20, others);
+            assert_eq!((one.reading(), one.stamps()), (Some(expected), true), "{others:?}");
         }
     }
 
-    /// Behind a pause lies a queue of what clocks showed long ago.
     #[test]
-    fn what_arrives_late_makes_no_clock_look_late() {
-        let (mut clocks, _) = leader(3, 0, &[(2, 0), (3, 0)]);
-        let now = Time(0).plus_ms(20_000);
-        clocks.turn(now, UNIX_MS + 20_000);
-        for ms in (4_000..=20_000).step_by(20) {
-            for node in [2, 3] {
-                clocks.on_answer(now, NodeId(node), UNIX_MS + ms);
-            }
+    fn a_follower_keeps_what_arrived_least_late_and_ages_it() {
+        let mut one = One::new(3, HOURS);
+        one.look();
+        one.clocks.on_leader(Time(0), 0);
+        assert_eq!(one.reading(), None, "the leader does not know");
+        assert_eq!((one.clocks.is_known(), one.clocks.now_ms(Time(0))), (false, shows(0, HOURS)));
+        for (late_ms, expected) in [(30, -30), (900, -30), (2, -2), (40, -2)] {
+            one.follow(0, late_ms);
+            assert_eq!(one.reading(), Some(expected));
         }
-        clocks.look(now, Member::first(1), true, &of(3));
-        assert_eq!(clocks.now_ms(now), UNIX_MS + 20_000);
-        assert_eq!(clocks.off().count(), 0);
+        one.ms += 100_000;
+        one.look();
+        assert_eq!(one.reading(), Some(-2));
+        // It is never behind what the group has applied.
+        one.ms += 100;
+        one.time_ms = shows(one.ms, 7);
+        one.look();
+        assert_eq!(one.reading(), Some(7));
+    }
+
+    #[test]
+    fn who_is_off_is_reported_once_and_again_when_it_is_right() {
+        let mut one = One::new(3, 0);
+        let told = one.lead(4_000, &[(2, 20, None), (3, -90_000, None)]);
+        let [off] = told[..] else { panic!("{told:?}") };
+        assert_eq!(off.node, NodeId(3));
+        assert_eq!(off.text(), "90.0 s behind the group's clock");
+        assert_eq!(one.clocks.off().count(), 1);
+        let told = one.lead(1_000, &[(2, 0, None), (3, 0, None)]);
+        assert_eq!(told.len(), 1);
+        assert!(!told[0].is_off() && one.clocks.off().count() == 0, "{told:?}");
     }
 }

@@ -201,8 +201,14 @@ pub trait Requests {
         0
     }
 
-    /// This node's clock, Unix time in milliseconds.
+    /// Returns what the group's clock shows ([time-3]), Unix time in milliseconds; by this node's
+    /// own while that is not known.
     fn wall_ms(&self) -> u64;
+
+    /// [time-4] Says whether the group's clock is known, so that deadlines can be made.
+    fn knows_clock(&self) -> bool {
+        true
+    }
 
     /// Largest command taken, in bytes.
     fn command_bytes_max(&self) -> usize;
@@ -224,8 +230,8 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
-/// [access-4] So long requests wait after the first of them came, until it is known who may do
-/// what: as long as for a leader.
+/// [access-4] [time-4] So long requests wait after the first of them came, until it is known who
+/// may do what, and what the group's clock shows: as long as for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
 /// How long that is from now on; once in a process.
@@ -238,7 +244,9 @@ pub struct Patience {
 impl Patience {
     /// Whether nobody waits any more.
     pub fn is_over(&mut self, now_ms: u64) -> bool {
-        now_ms >= *self.until_ms.get_or_insert(now_ms + PATIENCE_MS)
+        let until_ms = *self.until_ms.get_or_insert(now_ms + PATIENCE_MS);
+        // A clock that goes back makes nobody wait longer.
+        now_ms >= until_ms || until_ms - now_ms > PATIENCE_MS
     }
 }
 

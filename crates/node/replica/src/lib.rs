@@ -109,7 +109,7 @@ mod wake;
 
 pub use applying::sessions;
 pub use clock::Clock;
-pub use clocks::{CLOCK_BOUND_MS, Off};
+pub use clocks::Off;
 pub use completions::Ended;
 pub use devices::{DeviceStatus, Ladder, Lent, device_reasons};
 pub use front::{Front, Requests};

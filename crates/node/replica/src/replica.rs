@@ -529,16 +529,22 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [time-3] What time it is, as far as this node can tell: its clock, if that is not too far
-    /// off, and never before the group's time.
+    /// [time-3] Returns what time it is, as far as this node can tell.
     fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
         self.clocks.turn(now, wall_ms);
         let (leads, node) = (self.protocol.leads(), self.protocol.node());
-        let news = self.clocks.look(now, self.member, leads, node.configuration());
+        let (time_ms, configuration) = (self.applying.time().ms(), node.configuration());
+        let news = self.clocks.look(now, time_ms, self.member, leads, configuration);
         for off in news {
             self.observing.tell(Event::ClockOff(off));
         }
-        self.clocks.now_ms(now).max(self.applying.time().ms())
+        self.clocks.now_ms(self.read_clock(now)).max(time_ms)
+    }
+
+    /// Returns the time at this moment: the process may have stood still since its turn began, and
+    /// what it reads now was sent later.
+    fn read_clock(&self, now: Time) -> Time {
+        self.clock.as_ref().map_or(now, |clock| clock.now().max(now))
     }
 
     /// [session-3] Time reaches the service by the log, from the leader alone.

@@ -19,8 +19,10 @@ pub struct Asked {
     pub forgotten: Vec<Tag>,
     /// Refuse commands.
     pub busy: bool,
-    /// Its wall clock.
+    /// What time it is.
     pub wall_ms: u64,
+    /// It does not know the group's clock.
+    pub without_clock: bool,
     /// Most bytes of a command; it is for the front to look at that.
     pub command_bytes_max: usize,
 }
@@ -93,6 +95,10 @@ impl Requests for Asked {
 
     fn wall_ms(&self) -> u64 {
         self.wall_ms
+    }
+
+    fn knows_clock(&self) -> bool {
+        !self.without_clock
     }
 
     fn command_bytes_max(&self) -> usize {

@@ -201,7 +201,7 @@ pub struct Heartbeat {
     /// Whether the receiver is an auxiliary in the configuration in force, and is none of those who
     /// hold that.
     pub auxiliary: bool,
-    /// What the leader takes the time to be, Unix time in milliseconds ([time-3]); 0 while it does
+    /// What the group's clock shows, Unix time in milliseconds ([time-3]); 0 while the leader does
     /// not know. The host fills it in; the core has no clock, and does not look.
     pub clock_ms: u64,
     /// How late the leader's turns were lately at worst, in microseconds ([live-5]).
@@ -243,8 +243,10 @@ pub struct HeartbeatReply {
     pub lease: Lease,
     /// This node should not lead: it cannot write its log, or apply what is decided.
     pub unfit: bool,
-    /// The sender's wall clock, as [`Heartbeat::clock_ms`].
+    /// What the sender's wall clock shows, likewise.
     pub clock_ms: u64,
+    /// What the sender takes the group's clock to show, as [`Heartbeat::clock_ms`].
+    pub group_ms: u64,
     /// As [`Heartbeat::late_us`], of the sender.
     pub late_us: u32,
 }

@@ -333,7 +333,7 @@ fn protocol<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed>
                     held_by_quorum: Slot(header.durable_to),
                     lease: lease(header),
                     auxiliary: header.flags & FLAG_AUXILIARY != 0,
-                    clock_ms: clock(header),
+                    clock_ms: clock(header, 0),
                     late_us: late(header),
                 }),
                 kind::HEARTBEAT_REPLY => Message::HeartbeatReply(heartbeat_reply(header)),
@@ -414,14 +414,15 @@ fn heartbeat_reply(header: &Header) -> HeartbeatReply {
         read_round: header.number,
         lease: lease(header),
         unfit: header.flags & FLAG_UNFIT != 0,
-        clock_ms: clock(header),
+        clock_ms: clock(header, 0),
+        group_ms: clock(header, 12),
         late_us: late(header),
     }
 }
 
-fn clock(header: &Header) -> u64 {
-    let (clock, _) = header.value.split_first_chunk().expect("a value has more than eight bytes");
-    u64::from_le_bytes(*clock)
+fn clock(header: &Header, at: usize) -> u64 {
+    let clock = header.value[at..].first_chunk();
+    u64::from_le_bytes(*clock.expect("a value has more than twenty bytes"))
 }
 
 fn late(header: &Header) -> u32 {

@@ -606,6 +606,7 @@ fn fill_heartbeat_reply(header: &mut Header, reply: HeartbeatReply) {
     header.flags = if reply.unfit { FLAG_UNFIT } else { 0 };
     fill_lease(header, reply.lease);
     fill_clock(header, reply.clock_ms, reply.late_us);
+    header.value[12..20].copy_from_slice(&reply.group_ms.to_le_bytes());
 }
 
 /// [time-3], [live-5]: where a heartbeat has no value.

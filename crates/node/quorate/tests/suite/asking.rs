@@ -1,6 +1,6 @@
 //! Requests of a program, and what a replica is asked for them: no sockets, no threads, no clock.
 
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{TryRecvError, channel};
 
 use quorate::{Failure, NotDone, local};
 use quorate_replica::front::{Completion, Front as _};
@@ -19,7 +19,10 @@ fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     };
     submit(|now_ms| (now_ms + 5).to_be_bytes().to_vec());
     submit(|_| vec![7; 11]);
-    let mut asked = Asked { wall_ms: 77, ..Asked::taking(10) };
+    let mut asked = Asked { wall_ms: 66, without_clock: true, ..Asked::taking(10) };
+    front.poll(&mut asked);
+    assert!(asked.written.is_empty(), "[time-4] it waits for the group's clock");
+    (asked.wall_ms, asked.without_clock) = (77, false);
     front.poll(&mut asked);
     assert_eq!(told.try_recv(), Ok(Err(NotDone(Failure::TooBig))));
     let [(tag, command)] = &asked.written[..] else {
@@ -29,4 +32,13 @@ fn a_command_with_a_deadline_is_made_with_the_time_of_the_node() {
     let (tag, reply) = (*tag, &b"done"[..]);
     front.completed(Completion::Written(tag, reply), &mut asked);
     assert_eq!(told.try_recv(), Ok(Ok(reply.to_vec())));
+    asked.without_clock = true;
+    submit(|_| vec![7; 5]);
+    for (wall_ms, answer) in
+        [(100, Err(TryRecvError::Empty)), (9_000, Ok(Err(NotDone(Failure::NoQuorum))))]
+    {
+        asked.wall_ms = wall_ms;
+        front.poll(&mut asked);
+        assert_eq!(told.try_recv(), answer, "as long as for a leader");
+    }
 }

@@ -123,7 +123,7 @@ pub enum Event {
         /// What.
         why: String,
     },
-    /// [time-3] A wall clock is off by more than a second, or is right again.
+    /// [time-3] A wall clock is off the group's by more than a second, or is right again.
     ClockOff(Off),
     /// A snapshot of this node's state is whole.
     SnapshotTaken {

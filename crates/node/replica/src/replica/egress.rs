@@ -123,8 +123,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         match &mut message {
-            Message::Heartbeat(beat) => beat.clock_ms = self.clocks.group_ms(now),
-            Message::HeartbeatReply(reply) => reply.clock_ms = self.clocks.own_ms(now),
+            Message::Heartbeat(beat) => beat.clock_ms = self.clocks.stamp_ms(now).unwrap_or(0),
+            Message::HeartbeatReply(reply) => {
+                reply.clock_ms = self.clocks.own_ms(now);
+                // Releases before that of [lie-1] leave these bytes zero, too.
+                let all = self.rising.all_witness();
+                reply.group_ms = if all { self.clocks.group_ms(now) } else { 0 };
+            }
             Message::Phase2a(proposal) => self.stamp(Hop::Proposed, Some(proposal.range.from)),
             Message::Phase2b(vote) => {
                 let to = match self.protocol.node().configuration().class() {

@@ -145,7 +145,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let clock = match &message {
             Message::Heartbeat(beat) => Some(beat.clock_ms),
             Message::HeartbeatReply(reply) => {
-                self.clocks.on_answer(now, from.node, reply.clock_ms);
+                if reply.ballot == self.protocol.node().ballot() {
+                    let (wall_ms, group_ms) = (reply.clock_ms, reply.group_ms);
+                    self.clocks.on_answer(self.read_clock(now), from.node, wall_ms, group_ms);
+                }
                 None
             }
             _ => None,
@@ -155,7 +158,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(clock_ms) = clock
             && self.protocol.node().leader() == Some(from.node)
         {
-            self.clocks.on_leader(now, from.node, clock_ms);
+            self.clocks.on_leader(self.read_clock(now), clock_ms);
         }
     }
 

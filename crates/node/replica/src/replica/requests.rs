@@ -199,6 +199,10 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
         self.wall_ms
     }
 
+    fn knows_clock(&self) -> bool {
+        self.replica.clocks.is_known()
+    }
+
     fn command_bytes_max(&self) -> usize {
         self.replica.proposing.command_bytes_max()
     }

@@ -160,6 +160,7 @@ impl Stage {
             lease: Lease::default(),
             unfit: false,
             clock_ms: 0,
+            group_ms: 0,
             late_us: 0,
         };
         self.tell(from, Message::HeartbeatReply(reply));

@@ -135,6 +135,7 @@ impl Node {
             lease,
             unfit: self.fitness != Fitness::Fit,
             clock_ms: 0,
+            group_ms: 0,
             late_us: self.pauses.worst_us(now),
         };
         effects.send(from, Message::HeartbeatReply(reply));

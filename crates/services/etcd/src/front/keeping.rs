@@ -1,7 +1,10 @@
 //! Keeping leases alive: whatever is asked for while one command is under way goes into the next
 //! one.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -124,11 +127,26 @@ async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
         auth_revision: all.iter().map(|wanted| wanted.auth_revision).min().unwrap_or(0),
     };
     let ask = || {
-        let kept = kept.clone();
+        let (kept, begun) = (kept.clone(), Instant::now());
         let make = move |now_ms| Command::KeepAlive(KeptAlive { now_ms, ..kept.clone() });
-        asking.execute_at::<Lasting>(&Asker::Member, make)
+        async move {
+            let (lasting, _) = asking.execute_at::<Lasting>(&Asker::Member, make).await?;
+            Ok(lasting.left_after(begun.elapsed()))
+        }
     };
-    patiently(ask).await.map(|(lasting, _)| lasting)
+    patiently(ask).await
+}
+
+impl Lasting {
+    /// Returns what is left of the leases that began anew so long ago: they did when the command
+    /// was taken, which may have waited for a leader since.
+    fn left_after(mut self, passed: Duration) -> Self {
+        let passed = i64::try_from(passed.as_secs()).unwrap_or(i64::MAX);
+        for ttl in &mut self.ttls {
+            *ttl = ttl.saturating_sub(passed).max(0);
+        }
+        self
+    }
 }
 
 /// Users or roles changed: those who may not any more hear it, and are left out.
@@ -144,5 +162,20 @@ async fn look_again(asking: &Asking, all: &mut Vec<Wanted>) {
             }
             Err(status) => drop(wanted.tell.send(Err(status))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_took_long_says_what_is_left() {
+        let left = |ms| {
+            let lasting = Lasting { revision: 1, ttls: vec![10, 0, 2] };
+            lasting.left_after(Duration::from_millis(ms)).ttls
+        };
+        assert_eq!(left(999), [10, 0, 2]);
+        assert_eq!(left(2_100), [8, 0, 0]);
     }
 }

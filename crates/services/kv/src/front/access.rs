@@ -168,6 +168,15 @@ fn of_data(spec: &Spec) -> Role {
     }
 }
 
+/// [time-4] Says whether this may make a deadline: data that is written.
+pub(super) fn needs_clock(
+    spec: &Spec,
+    arguments: &Arguments<'_>,
+    lookup: impl Fn(&[u8]) -> Option<&'static Spec>,
+) -> bool {
+    needs(spec, arguments, None, lookup) == Some(Role::Writer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,7 +20,7 @@ use super::{
     channels::{self, Heard, Names, Published, SPACES, Subscriptions},
     monitor,
     order::{OUTPUT_BYTES_HARD, Order, Own},
-    refusals::{FULL, too_big},
+    refusals::{FULL, failure_text, too_big},
     roster::Seat,
     shared::{Shared, fresh},
     tally::Stamp,
@@ -166,21 +166,26 @@ impl Connection {
         self.ending && self.order.is_empty()
     }
 
-    /// [access-4] Whether this request is to come again: it is not known yet whether it may be
-    /// made.
+    /// [access-4] [time-4] Says whether this request is to come again: it is not known yet whether
+    /// it may be made, or what time it is.
     pub(super) fn must_wait(
         &mut self,
         arguments: &Arguments<'_>,
         shared: &mut Shared,
         requests: &dyn Requests,
     ) -> bool {
-        if self.login.standing(requests) != Standing::Unknown {
-            return false;
-        }
         let name = arguments.at(0);
         let greets = [&b"hello"[..], b"quit", b"reset", b"ping", b"client", b"info"];
-        let waits = !greets.iter().any(|one| name.eq_ignore_ascii_case(one))
-            && shared.has_patience(requests.wall_ms());
+        let lacks = match self.login.standing(requests) {
+            Standing::Unknown => !greets.iter().any(|one| name.eq_ignore_ascii_case(one)),
+            _ if requests.knows_clock() => false,
+            _ => {
+                let spec = shared.lookup(name);
+                let lookup = |name: &[u8]| shared.lookup(name);
+                spec.is_some_and(|spec| access::needs_clock(spec, arguments, lookup))
+            }
+        };
+        let waits = lacks && shared.has_patience(requests.wall_ms());
         if waits {
             self.patient = true;
             shared.waits(self.id);
@@ -603,6 +608,12 @@ impl Connection {
         if !self.permitted(spec, arguments, shared, requests) {
             shared.tally.rejects(number);
             return;
+        }
+        if !requests.knows_clock()
+            && access::needs_clock(spec, arguments, |name| shared.lookup(name))
+        {
+            shared.tally.rejects(number);
+            return self.refuse(failure_text(Failure::NoQuorum), shared);
         }
         self.order.stamp = shared.tally.calls(number);
         if shared.monitors.any() {

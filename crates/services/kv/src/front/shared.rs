@@ -130,8 +130,8 @@ impl Shared {
         std::mem::replace(&mut self.users_version, version) != version
     }
 
-    /// [access-4] Whether a request waits, as it would for a leader: this node does not know yet
-    /// who may do what, and has not been asked for long.
+    /// [access-4] [time-4] Says whether a request waits, as it would for a leader: this node does
+    /// not know yet who may do what, or what time it is, and has not been asked for long.
     pub(super) fn has_patience(&mut self, now_ms: u64) -> bool {
         !self.patience.is_over(now_ms)
     }
@@ -144,7 +144,8 @@ impl Shared {
     /// Those that need not wait any more.
     pub(super) fn take_patient(&mut self, requests: &dyn Requests) -> Vec<ConnectionId> {
         let over = !self.patient.is_empty()
-            && (requests.users().is_some() || !self.has_patience(requests.wall_ms()));
+            && (requests.users().is_some() && requests.knows_clock()
+                || !self.has_patience(requests.wall_ms()));
         if over { std::mem::take(&mut self.patient) } else { Vec::new() }
     }
 

@@ -334,6 +334,7 @@ impl Random {
                 lease: self.lease(),
                 unfit: self.below(2) == 0,
                 clock_ms: self.wide(),
+                group_ms: self.wide(),
                 late_us: self.wide() as u32,
             }),
             17 => Message::PreVote { ballot },
