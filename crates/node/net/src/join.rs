@@ -15,7 +15,7 @@ use std::{
 use quorate_core::{
     level::Levels,
     node_id::{Member, NodeId},
-    witness::Written,
+    witness::Memory,
 };
 use quorate_node::terms::Terms;
 use quorate_tls::{Trust, session::Session, stream::Stream};
@@ -148,28 +148,26 @@ pub fn waits_at(address: &str, nonce: u64, trust: Option<&Trust>) -> Result<(), 
 /// this is for machines that are gone without a word.
 pub const RECALL_PATIENCE: Duration = Duration::from_millis(500);
 
-/// [lie-3] Asks these nodes, all at once, what this one said of its log: the most that is more than
-/// its `own`, and who remembers it. Who is not there, does not answer in time, starts itself, or
-/// runs a release that remembers nothing, says nothing.
+/// [lie-3] Asks these nodes, all at once, what they remember of this one; returns the answers. A
+/// node that is not there, does not answer in time, starts itself, or runs a release that remembers
+/// nothing, gives none.
 pub fn recall(
     nodes: &[(NodeId, String)],
     cluster: u128,
     me: NodeId,
-    own: Written,
     trust: Option<&Trust>,
     patience: Duration,
-) -> Option<(NodeId, Written)> {
+) -> Vec<(NodeId, Memory)> {
     let trust = trust.cloned();
-    let answers = ask_all(nodes, patience, move |node, address| {
+    ask_all(nodes, patience, move |node, address| {
         let question = Frame::Recall { cluster, node: me };
         let session = trust.as_ref().map(|trust| trust.peer_out(Some(node.0)));
         let link = dial(address, session).ok()?;
         match exchange(link, me, &question, &|| false) {
-            Ok(Answer::Recalled(written)) if own.fell_behind(written) => Some((node, written)),
+            Ok(Answer::Recalled(memory)) => Some((node, memory)),
             _ => None,
         }
-    });
-    answers.into_iter().max_by_key(|(_, written)| *written)
+    })
 }
 
 /// Asks all of them at once; what comes within that time.
@@ -200,7 +198,7 @@ fn ask_all<T: Send + 'static>(
 
 enum Answer {
     Founded(Founded),
-    Recalled(Written),
+    Recalled(Memory),
     Refused(RefusalCode, String),
 }
 
@@ -292,9 +290,7 @@ fn read_answer(bytes: &[u8]) -> io::Result<Option<Answer>> {
                 terms: Terms::default(),
             })))
         }
-        Decoded::Frame { frame: Frame::Recalled { written }, .. } => {
-            Ok(Some(Answer::Recalled(written)))
-        }
+        Decoded::Frame { frame: Frame::Recalled(memory), .. } => Ok(Some(Answer::Recalled(memory))),
         Decoded::Frame { frame: Frame::Refused(code, reason), .. } => {
             Ok(Some(Answer::Refused(code, reason.to_owned())))
         }

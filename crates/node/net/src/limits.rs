@@ -2,6 +2,9 @@
 
 use crate::spin::Spin;
 
+/// A handshake that nothing is in the way of.
+const HANDSHAKE_USUAL_MS: u64 = 250;
+
 /// What connections may hold, and how long they may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -52,6 +55,14 @@ pub struct Limits {
     pub commands_max: usize,
     /// How long the reactor polls before it sleeps.
     pub spin: Spin,
+}
+
+impl Limits {
+    /// Returns after what time all nodes that run, can reach this one and dial it have connected: a
+    /// dial into nothing, the longest pause behind it, and the handshake.
+    pub const fn dialled_ms(&self) -> u64 {
+        self.handshake_ms + self.dial_retry_max_ms * 3 / 2 + HANDSHAKE_USUAL_MS
+    }
 }
 
 impl Default for Limits {

@@ -13,7 +13,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
     value::Value,
-    witness::Written,
+    witness::{Memory, STEPS_MAX, Written},
 };
 use quorate_log::{Log, LogError, LogOptions, Reading, Recovery};
 use quorate_replica::{
@@ -57,9 +57,9 @@ pub trait Starter {
     /// Hears of what happens.
     fn hear(&mut self, step: Step<'_>);
 
-    /// [lie-3] Asks the others what this node said of its log: the most that is more than it has,
-    /// and who remembers it. Who does not answer soon is not waited for.
-    fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)>;
+    /// [lie-3] Asks the others what they remember of this node. Those that do not answer soon are
+    /// not waited for.
+    fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)>;
 
     /// Room on the disk is missing, as the error says. Returns when it is worth another try; false
     /// if the start is to end instead.
@@ -73,8 +73,6 @@ pub struct Question<'a> {
     pub cluster: u128,
     /// Who asks.
     pub node: NodeId,
-    /// What is on its disk.
-    pub own: Written,
     /// Where the nodes of the cluster are, as far as is known.
     pub peers: &'a BTreeMap<NodeId, String>,
 }
@@ -103,6 +101,15 @@ pub enum BootError {
     Members(Invalid),
     /// What was recovered cannot be gone on with.
     Replica(OpenError),
+    /// Another node remembers more of this one than it may come to be above ([lie-4]).
+    FarBehind {
+        /// The other node.
+        by: NodeId,
+        /// What it remembers.
+        remembered: Memory,
+        /// What the folder has.
+        own: Memory,
+    },
     /// The starter did not wait for room on the disk.
     NoRoom,
 }
@@ -113,7 +120,7 @@ impl BootError {
         match self {
             Self::Identity(error) => error.is_full(),
             Self::Log(error) => error.is_full(),
-            Self::Members(_) | Self::Replica(_) | Self::NoRoom => false,
+            Self::Members(_) | Self::Replica(_) | Self::FarBehind { .. } | Self::NoRoom => false,
         }
     }
 }
@@ -127,6 +134,11 @@ impl fmt::Display for BootError {
                 write!(f, "the founding members do not form a valid configuration: {invalid:?}")
             }
             Self::Replica(error) => error.fmt(f),
+            Self::FarBehind { by, remembered, own } => write!(
+                f,
+                "node {by} remembers {remembered} of this node, and this folder ends with {own}: that is more than \
+                 {STEPS_MAX} starts or incarnations away, so one of the two is wrong"
+            ),
             Self::NoRoom => f.write_str("there is no space on the disk"),
         }
     }
@@ -168,6 +180,10 @@ pub fn boot<H: Home, S: StateMachine, F: Front>(
     let mut options = replica_options(&identity, starter)?;
     let leased_us = options.leases.map_or(0, |leases| leases.duration_us);
     options.silent_us = for_room(starter, |_| Ok(identity.may_grant(leased_us)?))?;
+    if identity.is_made_here() {
+        // [lie-6] No other node can know this group yet, or this node of it.
+        options.alone_us = 0;
+    }
     let replica =
         Replica::open(options, log, recovery, service, Time(0)).map_err(BootError::Replica)?;
     Ok(NodeHost::new(replica, front, identity, listener))
@@ -280,18 +296,23 @@ fn open_log<H: Home>(
     let (log, recovery) = for_room(starter, |starter| open_once(identity, options, starter))?;
     let damage = recovery.damage.as_ref().filter(|damage| damage.forgotten);
     let mut places = damage.map_or_else(Vec::new, |damage| damage.places.clone());
-    let own = Written { incarnation: identity.incarnation(), to: recovery.whole_to };
+    let written = Written { incarnation: identity.incarnation(), to: recovery.whole_to };
+    // Nothing was said in this start.
+    let own = Memory { written, boot: identity.boot() - 1 };
+    let mut heard = own;
     // [lie-3] A folder that says that it has never run may be a copy from before.
-    let recalled = recall(identity, own, starter);
-    let mut heard = own.incarnation;
-    // [lie-4] What is not on its disk any more it has forgotten, whatever it was.
-    if let Some((by, remembered)) = recalled {
-        heard = remembered.incarnation;
+    for (by, remembered) in recall(identity, starter) {
+        if !own.fell_behind(remembered) {
+            continue;
+        }
+        if !own.may_pass(remembered) {
+            return Err(BootError::FarBehind { by, remembered, own });
+        }
+        // [lie-4] What is not on its disk any more it has forgotten, whatever it was.
+        heard = heard.max(remembered);
         places.push(format!(
-            "node {by} remembers write {} of incarnation {heard}, and the log of incarnation {} ends with write {}: the \
-             disk lost writes that it had acknowledged, or the folder is an old copy",
-            remembered.to, own.incarnation.0, own.to,
-            heard = heard.0,
+            "node {by} remembers {remembered}, and this folder ends with {own}: the disk lost writes that it had \
+             acknowledged, or the folder is an old copy"
         ));
     }
     if places.is_empty() {
@@ -299,22 +320,17 @@ fn open_log<H: Home>(
     }
     starter.hear(Step::Lost(&places));
     drop(log);
-    options.incarnation = for_room(starter, |_| Ok(identity.new_incarnation_above(heard)?))?;
+    options.incarnation = for_room(starter, |_| Ok(identity.rise_above(heard)?))?;
     options.owns_up = true;
     starter.hear(Step::Replaced(options.incarnation));
     for_room(starter, |starter| open_once(identity, options, starter))
 }
 
-fn recall<H: Home>(
-    identity: &Identity<H>,
-    own: Written,
-    starter: &mut dyn Starter,
-) -> Option<(NodeId, Written)> {
+fn recall<H: Home>(identity: &Identity<H>, starter: &mut dyn Starter) -> Vec<(NodeId, Memory)> {
     let founding = identity.founding();
     starter.recall(&Question {
         cluster: founding.cluster,
         node: founding.node,
-        own,
         peers: &identity.book().peers,
     })
 }

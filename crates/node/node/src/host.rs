@@ -19,7 +19,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
     value::StreamName,
-    witness::Written,
+    witness::Memory,
 };
 use quorate_log::disk::{FileId, Position};
 use quorate_replica::{
@@ -119,8 +119,8 @@ pub trait PeerSide {
     /// A node without a cluster asks for the founding record.
     fn admit(&mut self, join: Join) -> Result<Founded, Refused>;
 
-    /// [lie-3] A node that starts asks what it said of its log before.
-    fn recall(&self, node: NodeId) -> Written;
+    /// [lie-3] Returns what is remembered of a node that starts.
+    fn recall(&self, node: NodeId) -> Memory;
 
     /// What this node may speak: nothing below the level that the group uses, as far as it has
     /// applied that ([level-7]). Asked in each turn.

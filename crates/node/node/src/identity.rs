@@ -13,6 +13,7 @@ use quorate_core::{
     level::Level,
     node_id::{Incarnation, Member, NodeId},
     record::Class,
+    witness::Memory,
 };
 use quorate_log::disk::{Family, FileId, SmallFiles, made, sealed};
 use quorate_replica::group::As;
@@ -89,8 +90,11 @@ impl LastStop {
 pub struct Identity<H> {
     home: H,
     state: State,
-    /// The incarnation of the next process, if this one has found out that it forgot votes.
-    owed: Option<Incarnation>,
+    /// Incarnation and start that the next process is above, if this one has found out that its
+    /// folder fell behind.
+    owed: Option<(Incarnation, u32)>,
+    /// This process made it.
+    made_here: bool,
     book: AddressBook,
     book_unsaved: bool,
     /// Why the book could not be read, if it could not.
@@ -175,6 +179,7 @@ impl<H: Home> Identity<H> {
                 level,
             },
             owed: None,
+            made_here: true,
             book,
             book_unsaved: false,
             book_lost: None,
@@ -206,6 +211,7 @@ impl<H: Home> Identity<H> {
             book_lost,
             state,
             owed: None,
+            made_here: false,
         };
         identity.compare(expected)?;
         if identity.state.removed {
@@ -248,6 +254,11 @@ impl<H: Home> Identity<H> {
     /// Who this node is, in its present incarnation.
     pub fn member(&self) -> Member {
         Member { node: self.state.founding.node, incarnation: self.state.incarnation }
+    }
+
+    /// Returns whether this process made the folder that of a node.
+    pub fn is_made_here(&self) -> bool {
+        self.made_here
     }
 
     /// Counts process starts ([volatile-1]).
@@ -357,18 +368,16 @@ impl<H: Home> Identity<H> {
 
     /// Votes or promises may be forgotten: from now on this is a new member ([volatile-1]).
     pub fn new_incarnation(&mut self) -> Result<Incarnation, IdentityError> {
-        self.new_incarnation_above(self.state.incarnation)
+        self.rise_above(Memory::default())
     }
 
-    /// The same where the folder may have forgotten incarnations, too: this one was heard of
-    /// ([lie-4]).
-    pub fn new_incarnation_above(
-        &mut self,
-        heard: Incarnation,
-    ) -> Result<Incarnation, IdentityError> {
-        let next = next_incarnation(self.state.incarnation.max(heard))?;
+    /// [lie-4] The same where the folder may have forgotten incarnations and starts, too, because
+    /// others remember these.
+    pub fn rise_above(&mut self, remembered: Memory) -> Result<Incarnation, IdentityError> {
+        let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
+        let boot = remembered.boot.checked_add(1).ok_or(IdentityError::Exhausted("boot"))?;
         self.change(|state| {
-            state.incarnation = next;
+            (state.incarnation, state.boot) = (next, state.boot.max(boot));
             Ok(())
         })?;
         Ok(next)
@@ -376,10 +385,11 @@ impl<H: Home> Identity<H> {
 
     /// [lie-5] The same of the next process: durable when this returns. This one goes on as what it
     /// is, without a vote.
-    pub fn owe_incarnation(&mut self, heard: Incarnation) -> Result<(), IdentityError> {
+    pub fn owe(&mut self, remembered: Memory) -> Result<(), IdentityError> {
         let before = self.owed;
-        let next = next_incarnation(self.state.incarnation.max(heard))?;
-        self.owed = before.max(Some(next));
+        let next = next_incarnation(self.state.incarnation.max(remembered.written.incarnation))?;
+        let (incarnation, boot) = before.unwrap_or_default();
+        self.owed = Some((incarnation.max(next), boot.max(remembered.boot)));
         let saved = self.save();
         if saved.is_err() {
             self.owed = before;
@@ -451,7 +461,9 @@ impl<H: Home> Identity<H> {
     /// Replaces the file as a whole, durably.
     fn save(&mut self) -> Result<(), IdentityError> {
         let mut state = self.state.clone();
-        state.incarnation = self.owed.unwrap_or(state.incarnation);
+        if let Some((incarnation, boot)) = self.owed {
+            (state.incarnation, state.boot) = (incarnation, state.boot.max(boot));
+        }
         let lines = encode(&state);
         Ok(self.home.replace(FILE, sealed::seal(&lines).as_bytes())?)
     }

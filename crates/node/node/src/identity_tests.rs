@@ -7,6 +7,7 @@ use quorate_core::{
     node_id::{Incarnation, NodeId},
     record::Class,
     slot::Slot,
+    witness::{Memory, Written},
 };
 use quorate_log::disk::SmallFiles as _;
 use quorate_replica::group::As;
@@ -41,6 +42,11 @@ fn reopen(folder: &Path) -> Identity<LockedFolder> {
     open(folder, &Expected::default()).unwrap()
 }
 
+fn memory(incarnation: u32, boot: u32) -> Memory {
+    let written = Written { incarnation: Incarnation(incarnation), to: 1 };
+    Memory { written, boot }
+}
+
 #[test]
 fn an_identity_survives_its_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,11 +67,12 @@ fn an_identity_survives_its_process() {
 fn a_new_incarnation_is_above_those_that_were_heard_of() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
-    let next = identity.new_incarnation_above(Incarnation(4)).unwrap();
+    let next = identity.rise_above(memory(4, 7)).unwrap();
     assert_eq!((next, identity.incarnation()), (Incarnation(5), next));
-    assert_eq!(identity.new_incarnation_above(Incarnation(2)), Ok(Incarnation(6)));
+    assert_eq!(identity.rise_above(memory(2, 3)), Ok(Incarnation(6)));
     drop(identity);
-    assert_eq!(reopen(folder.path()).incarnation(), Incarnation(6));
+    let identity = reopen(folder.path());
+    assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(6), 8));
 }
 
 /// [lie-5] The process goes on as who it was, whatever else it writes down, and the next one is
@@ -74,11 +81,13 @@ fn a_new_incarnation_is_above_those_that_were_heard_of() {
 fn an_incarnation_that_is_owed_is_that_of_the_next_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut identity = create(folder.path(), founding()).unwrap();
-    identity.owe_incarnation(Incarnation(0)).unwrap();
+    identity.owe(memory(0, 7)).unwrap();
     identity.mark_level(Level::NEWEST).unwrap();
-    assert_eq!(identity.incarnation(), Incarnation(0));
+    assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(0), 0));
     drop(identity);
-    assert_eq!(reopen(folder.path()).incarnation(), Incarnation(1));
+    let mut identity = reopen(folder.path());
+    identity.begin_boot().unwrap();
+    assert_eq!((identity.incarnation(), identity.boot()), (Incarnation(1), 8));
 }
 
 /// [volatile-4] A mark that were found twice would let a node vote that has forgotten.

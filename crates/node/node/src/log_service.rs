@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, VecDeque};
 use quorate_access::{Role, Who};
 use quorate_core::slot::Slot;
 use quorate_replica::{
-    front::{Completion, ConnectionId, Endpoints, Failure, Front, Refused, Requests, Tags},
+    front::{
+        Completion, ConnectionId, Endpoints, Failure, Front, Patience, Refused, Requests, Tags,
+    },
     service::{CommandId, Imaged, LoadError, MetaChange, StateMachine},
 };
 use quorate_wire::frame_clients as lent;
@@ -93,13 +95,16 @@ struct Connection {
     dirty: bool,
     /// It sent what cannot be understood.
     ending: bool,
+    /// Its next command waits until it is known who may do what ([access-4]).
+    waits: bool,
     /// When its commands are answered ([class-2]).
     class: Asked,
 }
 
 impl Connection {
     fn takes_input(&self) -> bool {
-        !self.ending && self.open.len() < OPEN_MAX && self.output.len() < OUTPUT_BYTES_MAX
+        let room = self.open.len() < OPEN_MAX && self.output.len() < OUTPUT_BYTES_MAX;
+        room && !self.ending && !self.waits
     }
 
     fn next_number(&self) -> u64 {
@@ -158,6 +163,9 @@ pub struct FrameFront {
     dirty: VecDeque<ConnectionId>,
     /// Commands that were refused for want of a role, since the start.
     forbidden: u64,
+    /// Connections that wait.
+    patient: Vec<ConnectionId>,
+    patience: Patience,
 }
 
 impl FrameFront {
@@ -169,6 +177,8 @@ impl FrameFront {
             tags: Tags::default(),
             dirty: VecDeque::new(),
             forbidden: 0,
+            patient: Vec::new(),
+            patience: Patience::default(),
         }
     }
 }
@@ -180,6 +190,7 @@ fn take_commands(
     input: &[u8],
     tags: &mut Tags<(ConnectionId, u64)>,
     forbidden: &mut u64,
+    patience: &mut Patience,
     requests: &mut dyn Requests,
 ) -> usize {
     let bytes_max = requests.command_bytes_max();
@@ -187,6 +198,7 @@ fn take_commands(
     let users = requests.users();
     let role = users.and_then(|users| users.role(&client.who, None));
     let may = role >= Some(Role::Writer);
+    let is_known = users.is_some();
     let mut used = 0;
     while client.takes_input() {
         match frames::find(&input[used..], bytes_max) {
@@ -223,6 +235,9 @@ fn take_commands(
             Found::TooLong => {
                 client.open.push_back(Some(Ended::Failed(Failure::TooBig)));
                 client.ending = true;
+            }
+            Found::Frame(_) if !is_known && !patience.is_over(requests.wall_ms()) => {
+                client.waits = true;
             }
             Found::Frame(command) => {
                 let tag = tags.give((id, client.next_number()));
@@ -273,8 +288,11 @@ impl Front for FrameFront {
         let Some(client) = self.connections.get_mut(&connection) else {
             return bytes.len();
         };
-        let (tags, forbidden) = (&mut self.tags, &mut self.forbidden);
-        let used = take_commands(connection, client, bytes, tags, forbidden, requests);
+        let (tags, forbidden, patience) = (&mut self.tags, &mut self.forbidden, &mut self.patience);
+        let used = take_commands(connection, client, bytes, tags, forbidden, patience, requests);
+        if client.waits {
+            self.patient.push(connection);
+        }
         client.answer(&self.introduction);
         mark(connection, client, &mut self.dirty);
         used
@@ -305,6 +323,21 @@ impl Front for FrameFront {
             client.end(number, ended);
             client.answer(&self.introduction);
             mark(connection, client, &mut self.dirty);
+        }
+    }
+
+    fn poll(&mut self, requests: &mut dyn Requests) {
+        let waits = !self.patient.is_empty()
+            && requests.users().is_none()
+            && !self.patience.is_over(requests.wall_ms());
+        if waits {
+            return;
+        }
+        for connection in std::mem::take(&mut self.patient) {
+            if let Some(client) = self.connections.get_mut(&connection) {
+                client.waits = false;
+                self.dirty.push_back(connection);
+            }
         }
     }
 

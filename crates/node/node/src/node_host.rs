@@ -12,7 +12,7 @@ use quorate_core::{
     quorum::{MemberSet, Phase},
     record::Class,
     time::Time,
-    witness::Written,
+    witness::Memory,
 };
 use quorate_replica::{
     Clock, Hops, Ladder, Replica, StreamHold,
@@ -66,19 +66,11 @@ pub struct NodeHost<H: Home, S: StateMachine, F> {
     told_removed: bool,
     /// The identity lags behind what was decided; when to write it.
     write_at: Option<Time>,
-    /// The folder knows that there were users.
-    had_users: bool,
-    /// When to write that down, if it could not be.
-    note_users_at: Time,
     /// A level that this release does not support, of which a peer spoke.
     too_old: Option<Level>,
-    /// A peer remembers that this log was longer, in this incarnation; the folder does not say so
-    /// yet.
-    fell_behind: Option<Incarnation>,
+    /// This node was once further than it is; the folder does not say so yet.
+    fell_behind: Option<Memory>,
 }
-
-/// The small file that says that there were users.
-const USERS: &str = "users";
 
 impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
     /// Joins the parts of a node that was booted.
@@ -88,12 +80,8 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         identity: Identity<H>,
         listener: Box<dyn Listener>,
     ) -> Self {
-        // [access-4] What cannot be read may be there. Who has joined, and has not applied that,
-        // knows nothing of before.
-        let had_users = !matches!(identity.home().read(USERS), Ok(None));
-        if !had_users && identity.joins().is_none() {
-            replica.never_had_users();
-        }
+        // [access-4] It will be asked as soon as there is a client.
+        let _ = replica.users();
         replica.has_identity();
         let own = identity.member();
         let incarnations = BTreeMap::from([(own.node, own.incarnation)]);
@@ -109,8 +97,6 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
             told: false,
             told_removed: false,
             write_at: None,
-            had_users,
-            note_users_at: Time(0),
             too_old: None,
             fell_behind: None,
         }
@@ -169,21 +155,6 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         true
     }
 
-    /// [access-4] From the first user on, this node goes by no table after a restart before it
-    /// knows that it is no older one.
-    fn note_users(&mut self, now: Time) {
-        if self.had_users || now < self.note_users_at || !self.replica.has_users() {
-            return;
-        }
-        match self.identity.home_mut().replace(USERS, b"1\n") {
-            Ok(()) => self.had_users = true,
-            Err(error) => {
-                self.note_users_at = now.plus_ms(WRITE_RETRY_MS);
-                self.listener.notice(&format!("cannot record that there are users: {error}"));
-            }
-        }
-    }
-
     /// Writes down what outlives this process of what was decided about this node. A full disk may
     /// have room later.
     fn note_group(&mut self, now: Time) -> Result<(), IdentityError> {
@@ -194,8 +165,6 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
         let own = self.identity.member().node;
         let configuration = self.replica.node().configuration();
         let votes = configuration.member_of(own).is_some();
-        // [access-4] What it applied before it came to that may be older than the users of the
-        // group.
         let has_joined = self.replica.group().known(own).is_some();
         let joins = self.identity.joins().filter(|_| has_joined);
         if votes && joins.is_some() || joins == Some(As::Learner) {
@@ -212,13 +181,13 @@ impl<H: Home, S: StateMachine, F: Front> NodeHost<H, S, F> {
     /// [lie-5] The next process is another incarnation, whatever peers can be asked then.
     fn note_fell_behind(&mut self, now: Time) -> Result<(), IdentityError> {
         if let Some(remembered) = self.replica.take_fell_behind() {
-            self.fell_behind = self.fell_behind.max(Some(remembered.incarnation));
+            self.fell_behind = Some(remembered.max(self.fell_behind.unwrap_or_default()));
             self.write_at = Some(now);
         }
         match self.fell_behind {
-            Some(incarnation) if self.write_at.is_none_or(|at| now >= at) => {
+            Some(remembered) if self.write_at.is_none_or(|at| now >= at) => {
                 self.write_at = Some(now.plus_ms(WRITE_RETRY_MS));
-                self.identity.owe_incarnation(incarnation)?;
+                self.identity.owe(remembered)?;
                 self.fell_behind = None;
                 Ok(())
             }
@@ -323,7 +292,7 @@ impl<H: Home, S: StateMachine, F: Front> PeerSide for NodeHost<H, S, F> {
         admit(&mut self.identity, join)
     }
 
-    fn recall(&self, node: NodeId) -> Written {
+    fn recall(&self, node: NodeId) -> Memory {
         self.replica.recall(node)
     }
 
@@ -490,7 +459,6 @@ impl<H: Home, S: StateMachine, F: Front> Host for NodeHost<H, S, F> {
         if let Err(error) = self.note_fell_behind(now) {
             self.listener.notice(&format!("cannot write the identity: {error}"));
         }
-        self.note_users(now);
         self.listener.end_turn(now);
         let eager = self.front.is_eager().then_some(now);
         let wait_ms = |at_ms: u64| at_ms.saturating_sub(self.wall_ms);

@@ -10,7 +10,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::Written,
+    witness::{Memory, Written},
 };
 use quorate_log::LogOptions;
 use quorate_log::disk::{MemoryDisk, SmallFiles as _};
@@ -89,8 +89,8 @@ impl Starter for Quiet {
     }
     fn choose_replica(&self, _: &mut ReplicaOptions) {}
     fn hear(&mut self, _: Step<'_>) {}
-    fn recall(&mut self, _: &Question<'_>) -> Option<(NodeId, Written)> {
-        None
+    fn recall(&mut self, _: &Question<'_>) -> Vec<(NodeId, Memory)> {
+        Vec::new()
     }
     fn wait_for_room(&mut self, _: &BootError) -> bool {
         false
@@ -146,7 +146,7 @@ fn host(disk: MemoryDisk, nodes: u32) -> NodeHost<MemoryDisk, Nothing, Eager> {
 }
 
 /// A start at which somebody remembers this of the node's log.
-struct Told(Option<Written>);
+struct Told(Option<Memory>);
 
 impl Starter for Told {
     fn choose_log(&self, options: &mut LogOptions, class: Class) {
@@ -154,47 +154,56 @@ impl Starter for Told {
     }
     fn choose_replica(&self, _: &mut ReplicaOptions) {}
     fn hear(&mut self, _: Step<'_>) {}
-    fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)> {
+    fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)> {
         assert_eq!((question.cluster, question.node), (1, NodeId(1)));
         assert_eq!(question.peers.len(), 3);
-        let remembered = self.0.take()?;
-        let behind = question.own.fell_behind(remembered);
-        behind.then_some((NodeId(2), remembered))
+        vec![(NodeId(2), self.0.take().unwrap()), (NodeId(3), Memory::default())]
     }
     fn wait_for_room(&mut self, _: &BootError) -> bool {
         false
     }
 }
 
-/// [lie-4] The log is whole, as far as its disk says, and peers remember more of it, of this
-/// incarnation or a later one: the node takes one above both; also if its folder says that it has
-/// never run. Incarnations that nobody can have come to are none.
+/// [lie-4] The log is whole, as far as its disk says, and peers remember more of it, a later
+/// incarnation or a later start: the node takes an incarnation and a start above all of them; also
+/// if its folder says that it has never run. It does not start where that would be too far.
 #[test]
 fn a_folder_that_went_back_starts_in_another_incarnation() {
     let disk = MemoryDisk::new();
-    let remembered = |incarnation, to| {
-        let incarnation = Incarnation(incarnation);
-        Told(Some(Written { incarnation, to }))
+    let remembered = |incarnation, to, boot| {
+        let written = Written { incarnation: Incarnation(incarnation), to };
+        Told(Some(Memory { written, boot }))
     };
     let mut starts = [
-        (remembered(0, 1_000), 1),
-        (remembered(0, 0), 1),
-        (remembered(1, 1_000), 2),
-        (remembered(1, 1_000), 2),
-        (remembered(4, 0), 5),
-        (remembered(5, 1_000), 6),
-        (remembered(u32::MAX, 1_000), 6),
+        (remembered(0, 1_000, 0), Some((1, 1))),
+        (remembered(0, 0, 1), Some((1, 2))),
+        (remembered(1, 1_000, 2), Some((2, 3))),
+        (remembered(1, 1_000, 3), Some((2, 4))),
+        (remembered(4, 0, 3), Some((5, 5))),
+        (remembered(5, 1_000, 3), Some((6, 6))),
+        // A later process than all that the folder knows of.
+        (remembered(6, 0, 9), Some((7, 10))),
+        (remembered(u32::MAX, 1_000, 10), None),
+        (remembered(7, 0, u32::MAX - 1), None),
+        (remembered(7, 0, 10), Some((7, 13))),
     ];
-    for (told, incarnation) in &mut starts {
+    for (told, begun) in &mut starts {
         let identity = match Identity::open(disk.attach(), &Expected::default()) {
             Ok(identity) => identity,
             Err(_) => Identity::create(disk.attach(), founding(3)).unwrap(),
         };
-        let host = boot(identity, parts(), told).unwrap();
-        let member = host.identity().member();
-        assert_eq!(member.incarnation, Incarnation(*incarnation));
+        let host = boot(identity, parts(), told);
         assert!(told.0.is_none(), "it asked");
-        drop(host);
+        match host {
+            Ok(host) => {
+                let identity = host.identity();
+                assert_eq!(Some((identity.incarnation().0, identity.boot())), *begun);
+            }
+            Err(error) => {
+                assert!(matches!(error, BootError::FarBehind { .. }), "{error}");
+                assert_eq!(*begun, None);
+            }
+        }
         disk.crash(7);
     }
 }

@@ -100,6 +100,9 @@ impl From<BootError> for Error {
             BootError::Replica(error) => {
                 Self::new("cannot_recover", error).hint("run `quorate log verify` on the folder")
             }
+            BootError::FarBehind { .. } => Self::new("far_behind", error).hint(
+                "if the other node is right, replace this one: `quorate member replace`, with an empty folder",
+            ),
             BootError::NoRoom => Self::new(STOPPED, "stopped while it waited for room on the disk"),
         }
     }

@@ -252,6 +252,14 @@ impl Journal {
                 self.unled = Some(why.clone());
                 line(Level::WARN, None, format!("leader lost: {why}"))
             }
+            Explanation::WaitsAlone { us } => {
+                let text = format!(
+                    "waiting {} for other nodes to connect: this node is a quorum by itself, and only they can tell \
+                     whether its folder is an old copy",
+                    time(us / 1_000)
+                );
+                line(Level::INFO, None, text)
+            }
             Explanation::Campaigns { ballot, why } => {
                 self.campaign = Some((ballot, now));
                 let cause = match self.unled.take() {
@@ -514,6 +522,7 @@ mod tests {
         let leadership = [
             Explanation::LeaderSilent { leader: NodeId(1), silent_us: 0 },
             Explanation::LeaderUnreachable { leader: NodeId(1) },
+            Explanation::WaitsAlone { us: 2_000_000 },
             Explanation::Campaigns { ballot, why: Campaign::Alone },
             Explanation::Leads { ballot },
             Explanation::NotElected { ballot, why: end },

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, thread, time::Duration};
 
-use quorate_core::{lease::Leases, node_id::NodeId, record::Class, slot::Slot, witness::Written};
+use quorate_core::{lease::Leases, node_id::NodeId, record::Class, slot::Slot, witness::Memory};
 use quorate_log::disk::Family;
 use quorate_log::{LINGER_BYTES, LogOptions, Reading, Recovery};
 use quorate_net::{
@@ -119,6 +119,7 @@ impl BootStarter for Production<'_, '_> {
         options.clock_drift_ppm = settings.clock_drift_ppm;
         let leases = Leases::below(settings.election_ms.0, settings.clock_drift_ppm);
         options.leases = settings.leases.then_some(leases);
+        options.alone_us = Limits::default().dialled_ms() * 1_000;
         let node = options.member.node;
         // The list of an earlier start may lack it.
         if let Some(own) = options.addresses.get_mut(&node) {
@@ -148,12 +149,12 @@ impl BootStarter for Production<'_, '_> {
         }
     }
 
-    fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)> {
-        let Question { cluster, node, own, peers } = *question;
+    fn recall(&mut self, question: &Question<'_>) -> Vec<(NodeId, Memory)> {
+        let Question { cluster, node, peers } = *question;
         let others = peers.iter().filter(|(other, _)| **other != node);
         let others: Vec<_> = others.map(|(other, at)| (*other, at.clone())).collect();
         let trust = self.settings.protection.trust();
-        recall(&others, cluster, node, own, trust, RECALL_PATIENCE)
+        recall(&others, cluster, node, trust, RECALL_PATIENCE)
     }
 
     fn wait_for_room(&mut self, error: &BootError) -> bool {

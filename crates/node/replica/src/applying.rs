@@ -194,11 +194,6 @@ impl<S: StateMachine> Applying<S> {
         self.applier.know_access();
     }
 
-    /// [access-4] This node never went by a table with users in it.
-    pub(crate) fn never_had_users(&mut self) {
-        self.applier.never_had_users();
-    }
-
     pub(crate) fn sessions(&self) -> &Sessions {
         self.applier.sessions()
     }

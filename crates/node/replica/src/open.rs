@@ -64,6 +64,9 @@ pub struct ReplicaOptions {
     pub leases: Option<Leases>,
     /// For how long a process of before may have granted a lease; 0 if it cannot have.
     pub silent_us: u64,
+    /// How long it waits for others to connect before it leads as a quorum by itself ([lie-6]); 0
+    /// if its process made the folder of a new group.
+    pub alone_us: u64,
     /// By how much a clock may be fast or slow, in parts per million.
     pub clock_drift_ppm: u64,
     /// Capacity of every queue.
@@ -113,6 +116,7 @@ impl ReplicaOptions {
             window_slots: 32 << 20,
             leases: None,
             silent_us: 0,
+            alone_us: 0,
             clock_drift_ppm: defaults::CLOCK_DRIFT_PPM,
             limits: Limits::default(),
             addresses: BTreeMap::new(),

@@ -34,7 +34,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::{Witness, Written},
+    witness::{Memory, Witness},
 };
 use quorate_log::disk::{Disk, DiskError};
 use quorate_tuner::Setting;
@@ -96,8 +96,12 @@ pub struct Replica<D: Disk, S: StateMachine> {
     peers: Peers,
     /// What other nodes said of their logs.
     witness: Witness,
+    /// What nodes that just connected are to be reminded of ([lie-3]).
+    reminders: Vec<(NodeId, Memory)>,
     /// What this node said of its own, and has not ([lie-5]).
-    fell_behind: Option<Written>,
+    fell_behind: Option<Memory>,
+    /// Names that a later process of this node gave were looked for below this slot ([lie-7]).
+    names_seen_to: Slot,
     // A command's way.
     proposing: Proposing,
     contents: Contents,
@@ -156,8 +160,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         self.peer_down(now, member.node);
         self.peers.connect(member, addresses);
-        self.witness.met(member.node);
         self.rising.met(now, member.node, newest);
+        self.meet(member, boot);
         self.tuning.on_peers_changed();
         self.protocol.later(Input::Connected(member));
         self.streaming.peer_up(member.node, boot);
@@ -184,6 +188,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
         let wall_ms = self.look_at_clocks(now, wall_ms);
+        self.remind(plane);
         self.begin_turn(now);
         self.catching_up.begin_turn();
         self.tuning.begin_turn(now);
@@ -448,6 +453,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Some slots were applied, or none.
     fn applied(&mut self, now: Time, front: &mut dyn Front) {
+        self.look_for_later_names();
         self.follow_streams(now);
         let node = self.protocol.node();
         let durable = node.configuration().class() == Class::Durable;

@@ -124,6 +124,12 @@ impl Rising {
         self.all_witness
     }
 
+    /// [lie-3] Returns whether this node, which is connected, knows what a reminder is, and this
+    /// release does.
+    pub(crate) fn may_remind(&self, node: NodeId) -> bool {
+        self.supports >= witness::SINCE && self.newest_of(node) >= Some(witness::SINCE)
+    }
+
     /// What the process of this node that is connected supports; `None`: there is none.
     pub(crate) fn newest_of(&self, node: NodeId) -> Option<Level> {
         let heard = self.heard.get(&node).filter(|heard| heard.connected)?;

@@ -12,7 +12,7 @@ use std::{
 use clap::Args;
 use quorate::{Class, Slot, StateMachine, Status};
 use quorate_admin::progress::{HowFar, Progress};
-use quorate_core::{node_set::NodeSet, time::Time, witness::Written};
+use quorate_core::{node_set::NodeSet, time::Time, witness::Memory};
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
     service::Service,
@@ -415,8 +415,8 @@ impl Starter for Quiet {
 
     fn hear(&mut self, _: Step<'_>) {}
 
-    fn recall(&mut self, _: &Question<'_>) -> Option<(quorate::NodeId, Written)> {
-        None
+    fn recall(&mut self, _: &Question<'_>) -> Vec<(quorate::NodeId, Memory)> {
+        Vec::new()
     }
 
     fn wait_for_room(&mut self, _: &BootError) -> bool {

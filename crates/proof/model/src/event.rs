@@ -134,6 +134,8 @@ pub enum Event {
         site: usize,
         /// How many records of those, and all behind them.
         lost: u64,
+        /// The sites in its address book, one bit each: only they are asked.
+        book: u32,
     },
     /// A snapshot of a node's own stands for everything below a slot, and its log starts there.
     Trim {

@@ -69,6 +69,8 @@ pub struct Seen {
     pub lasting: u64,
     /// A disk lost the end of a log that others had heard of.
     pub lies: u64,
+    /// A node that was not asked reminded it of that.
+    pub reminded: u64,
     /// A client heard of a slot that it is in memory at a quorum.
     pub early: u64,
 }
@@ -110,6 +112,7 @@ impl Seen {
             device_forgot: self.device_forgot + other.device_forgot,
             lasting: self.lasting + other.lasting,
             lies: self.lies + other.lies,
+            reminded: self.reminded + other.reminded,
             early: self.early + other.early,
         }
     }

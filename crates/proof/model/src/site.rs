@@ -13,7 +13,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::{StreamName, Value},
-    witness::{Witness, Written},
+    witness::{Memory, Witness, Written},
 };
 
 use crate::{
@@ -79,6 +79,8 @@ pub struct Site {
     pub witness: Witness,
     /// Its disk has lost what others heard of, and nobody has told it yet.
     pub lied: bool,
+    /// [lie-5] A process was reminded of more: the next one is another incarnation.
+    pub owes: bool,
 }
 
 impl Site {
@@ -113,6 +115,7 @@ impl Site {
             told_lack: false,
             witness: Witness::default(),
             lied: false,
+            owes: false,
         }
     }
 
@@ -129,9 +132,10 @@ impl Site {
         self.witness = Witness::default();
     }
 
-    /// [lie-1] How far its log is on stable storage.
-    pub(crate) fn written(&self) -> Written {
-        Written { incarnation: self.member.incarnation, to: self.disk.persisted() as u64 }
+    /// [lie-1] Returns how far its log is on stable storage.
+    pub(crate) fn memory(&self) -> Memory {
+        let to = self.disk.persisted() as u64;
+        Memory { written: Written { incarnation: self.member.incarnation, to }, boot: 0 }
     }
 
     /// A new process has what the log holds: the bytes there, and what is decided.

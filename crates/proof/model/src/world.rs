@@ -19,7 +19,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::Written,
+    witness::Memory,
 };
 
 use crate::{
@@ -148,6 +148,7 @@ impl World {
             window_slots: self.setup.window_slots,
             leases: self.setup.leases,
             silent_us: self.setup.leases.map_or(0, |leases| leases.duration_us),
+            alone_us: 0,
             thrifty: self.setup.thrifty,
             route: self.setup.route.clone(),
             seed: self
@@ -246,7 +247,7 @@ impl World {
                 self.sites[site].disk.rot(from, count);
                 Ok(())
             }
-            Event::Lie { site, lost } => self.lie(site, lost),
+            Event::Lie { site, lost, book } => self.lie(site, lost, book),
             Event::Transfer { site, to } => self.step(site, Input::Transfer { to }),
             Event::Route { site, ref wish } => self.step(site, Input::Route(wish.clone())),
             Event::Trim { site, to } => self.trim(site, to),
@@ -509,15 +510,16 @@ impl World {
     }
 
     fn start(&mut self, at: usize, forget: bool) -> Result<(), Violation> {
+        self.start_asking(at, forget, u32::MAX)
+    }
+
+    /// The same where only the sites of this address book are asked; the others remind it later.
+    fn start_asking(&mut self, at: usize, forget: bool, book: u32) -> Result<(), Violation> {
         self.processes += 1;
-        let recalled = self.recalled(at);
-        let recalled =
-            recalled.filter(|remembered| self.sites[at].written().fell_behind(*remembered));
-        let lied = std::mem::take(&mut self.sites[at].lied);
-        if recalled.is_some() && !lied {
-            let verdict = Err(format!("node {} lost nothing, and is told {recalled:?}", at + 1));
-            self.observer.judge(Property::Durable, verdict)?;
-        }
+        let recalled = self.recalled(at, book);
+        let recalled = Some(recalled).filter(|memory| self.sites[at].memory().fell_behind(*memory));
+        let lied = std::mem::take(&mut self.sites[at].lied) || self.sites[at].owes;
+        self.tell_behind(at, recalled, lied)?;
         let site = &mut self.sites[at];
         site.process = self.processes;
         let found = site.disk.recover(&self.setup.founding);
@@ -526,9 +528,10 @@ impl World {
             site.memory_from = site.disk.entries().len();
             recovered.votes.clear();
             recovered.hard.promised = Ballot::ZERO;
-        } else if found.forgotten || recalled.is_some() {
+        } else if found.forgotten || recalled.is_some() || site.owes {
             // [disk-8], [lie-4], [volatile-1] It owns up to it, under a new name.
-            let heard = recalled.map_or(0, |remembered| remembered.incarnation.0);
+            let heard = recalled.map_or(0, |memory| memory.written.incarnation.0);
+            site.owes = false;
             site.memory_from = site.disk.entries().len();
             site.member.incarnation.0 = site.member.incarnation.0.max(heard) + 1;
             site.disk.own_up();
@@ -560,21 +563,45 @@ impl World {
         self.use_device(at, true)?;
         for peer in 0..self.sites.len() {
             if peer != at && self.sites[peer].node.is_some() {
+                let (own, member) = (self.sites[at].memory(), self.sites[at].member);
+                let memory = self.sites[peer].witness.meet(member, 0);
+                let reminded = Some(memory).filter(|memory| own.fell_behind(*memory));
+                self.tell_behind(at, reminded, lied)?;
+                if reminded.is_some() && !self.sites[at].failed {
+                    // [lie-5] Before anything else is said over this connection.
+                    self.seen.reminded += 1;
+                    (self.sites[at].failed, self.sites[at].owes) = (true, true);
+                    self.step(at, Input::StorageFailed)?;
+                }
                 self.connect(at, peer)?;
                 self.disconnect(peer, at)?;
-                let node = self.sites[at].member.node;
-                self.sites[peer].witness.met(node);
                 self.connect(peer, at)?;
             }
         }
         Ok(())
     }
 
-    /// [lie-3] What those who run remember of this node's log.
-    fn recalled(&self, at: usize) -> Option<Written> {
+    /// [lie-3] Returns the most that those of this address book who run remember of a node's log.
+    fn recalled(&self, at: usize, book: u32) -> Memory {
         let node = self.sites[at].member.node;
-        let up = self.sites.iter().filter(|site| site.node.is_some());
-        up.filter_map(|site| site.witness.recall(node)).max()
+        let sites = self.sites.iter().enumerate();
+        let asked = sites.filter(|(at, site)| book & 1 << at != 0 && site.node.is_some());
+        let asked = asked.map(|(_, site)| site.witness.recall(node));
+        asked.fold(Memory::default(), Memory::max)
+    }
+
+    /// A node is told that it fell behind, if it is: it must have lost something.
+    fn tell_behind(
+        &mut self,
+        at: usize,
+        memory: Option<Memory>,
+        lied: bool,
+    ) -> Result<(), Violation> {
+        let told = memory.filter(|_| !lied);
+        let verdict = told.map_or(Ok(()), |memory| {
+            Err(format!("node {} lost nothing, and is told {memory:?}", at + 1))
+        });
+        self.observer.judge(Property::Durable, verdict)
     }
 
     /// [lie-2] [lie-5] Whether a message counts of a process whose log was that far. Those of its
@@ -592,7 +619,7 @@ impl World {
         match self.sites[at].witness.hear(from, to) {
             Ok(()) => Ok(true),
             Err(remembered) => {
-                // Nobody starts before all who run were asked.
+                // A node that has less was told so before it said anything.
                 let verdict = Err(format!(
                     "node {from} runs with write {to}, and said {remembered:?} before"
                 ));
@@ -604,14 +631,12 @@ impl World {
 
     /// The disk of a node that is down has lost the end of what others remember of its log; it
     /// starts.
-    fn lie(&mut self, at: usize, lost: u64) -> Result<(), Violation> {
-        let same =
-            |remembered: &Written| remembered.incarnation == self.sites[at].member.incarnation;
-        let down = self.sites[at].node.is_none();
-        let Some(remembered) = self.recalled(at).filter(|remembered| down && same(remembered))
-        else {
+    fn lie(&mut self, at: usize, lost: u64, book: u32) -> Result<(), Violation> {
+        let remembered = self.recalled(at, u32::MAX).written;
+        let same = remembered.to > 0 && remembered.incarnation == self.sites[at].member.incarnation;
+        if self.sites[at].node.is_some() || !same {
             return Ok(());
-        };
+        }
         let from = remembered.to.saturating_sub(lost.max(1));
         if from < remembered.to {
             let from = usize::try_from(from).unwrap_or(usize::MAX);
@@ -619,7 +644,7 @@ impl World {
             self.sites[at].lied = true;
             self.seen.lies += 1;
         }
-        self.start(at, false)
+        self.start_asking(at, false, book)
     }
 
     fn connect(&mut self, at: usize, peer: usize) -> Result<(), Violation> {

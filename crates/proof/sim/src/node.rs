@@ -13,11 +13,11 @@ use std::{
 use quorate_core::{
     ballot::Ballot,
     level::{Level, Levels},
-    node_id::{Member, NodeId},
+    node_id::{Incarnation, Member, NodeId},
     record::Class,
     slot::Slot,
     time::Time,
-    witness::Written,
+    witness::Memory,
 };
 use quorate_kv::{
     front::{RespFront, Settings as FrontSettings},
@@ -61,6 +61,10 @@ use crate::{
     side::Side,
     workload::frame_client::{Answer as DeskAnswer, Ask as DeskAsk},
 };
+
+/// A node waits so long for those that dial it before it leads by itself: longer than any pause
+/// between dials and a handshake.
+const DIALLED_US: u64 = 150_000;
 
 /// Largest command in the simulator: small, so that "too big" happens.
 pub const COMMAND_BYTES_MAX: usize = 2048;
@@ -432,8 +436,10 @@ pub struct Node {
     pub rotted: bool,
     /// Its disk loses the end of its log when it starts.
     pub lies: bool,
-    /// A test takes care that nobody can tell it what its disk lost.
-    pub unnoticed: bool,
+    /// Identity and address book as earlier starts of the same incarnation found them.
+    pub(crate) copies: Vec<FolderCopy>,
+    /// A test set its folder back where no node can tell it so when it starts.
+    pub set_back: bool,
     /// A small file that rotted.
     pub(crate) spoiled: Option<Spoiled>,
     /// Scrubs that have ended.
@@ -463,6 +469,14 @@ pub(crate) struct Spoiled {
     pub(crate) name: &'static str,
     pub(crate) sound: Vec<u8>,
     pub(crate) damaged: Vec<u8>,
+}
+
+/// Small files of a folder, as a copy of it has them.
+#[derive(Clone, Debug)]
+pub(crate) struct FolderCopy {
+    /// Incarnation and level of the folder.
+    pub(crate) of: (Incarnation, Level),
+    pub(crate) files: Vec<(&'static str, Option<Vec<u8>>)>,
 }
 
 /// How a start ended.
@@ -508,7 +522,8 @@ impl Node {
             disk_error: false,
             rotted: false,
             lies: false,
-            unnoticed: false,
+            copies: Vec::new(),
+            set_back: false,
             spoiled: None,
             scrubs: 0,
             scrubbed: ScrubStatus::default(),
@@ -582,7 +597,7 @@ impl Node {
         settings: &Settings,
         dice: &mut Dice,
         ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
-        recalled: Option<(NodeId, Written)>,
+        recalled: Vec<(NodeId, Memory)>,
     ) -> Result<Start, String> {
         self.life += 1;
         self.clock.restart(world);
@@ -613,7 +628,7 @@ impl Node {
         settings: &Settings,
         dice: &mut Dice,
         ask: &mut dyn FnMut(Join) -> Option<Result<Founded, Refused>>,
-        recalled: Option<(NodeId, Written)>,
+        recalled: Vec<(NodeId, Memory)>,
     ) -> Result<Start, String> {
         if self.is_too_old() {
             return Ok(Start::TooOld);
@@ -720,7 +735,7 @@ struct Simulated<'a> {
     settings: &'a Settings,
     release: Level,
     /// What others remember of this node's log.
-    recalled: Option<(NodeId, Written)>,
+    recalled: Vec<(NodeId, Memory)>,
     recovery: Option<Recovery>,
     lost: Vec<String>,
 }
@@ -755,6 +770,7 @@ impl Starter for Simulated<'_> {
         options.tuning = settings.tuning;
         options.snapshots = settings.snapshots;
         options.leases = settings.leases;
+        options.alone_us = DIALLED_US;
         if let Some(scrubs) = &settings.scrubs {
             options.scrub = ScrubOptions {
                 every_ms: scrubs.every_ms,
@@ -778,8 +794,8 @@ impl Starter for Simulated<'_> {
         }
     }
 
-    fn recall(&mut self, question: &Question<'_>) -> Option<(NodeId, Written)> {
-        self.recalled.filter(|(_, remembered)| question.own.fell_behind(*remembered))
+    fn recall(&mut self, _: &Question<'_>) -> Vec<(NodeId, Memory)> {
+        self.recalled.clone()
     }
 
     /// The world has time: the whole start is tried again later.

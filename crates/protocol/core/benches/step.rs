@@ -55,6 +55,7 @@ fn node(id: u32, class: Class) -> Node {
         window_slots: 1 << 40,
         leases: None,
         silent_us: 0,
+        alone_us: 0,
         thrifty: false,
         route: Route::Star,
         seed: 1,

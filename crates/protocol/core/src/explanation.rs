@@ -20,6 +20,11 @@ pub enum Explanation {
         /// Who led.
         leader: NodeId,
     },
+    /// This node is a quorum by itself, and waits for others to connect before it leads ([lie-6]).
+    WaitsAlone {
+        /// How long, in microseconds.
+        us: u64,
+    },
     /// Phase 1 of this ballot began.
     Campaigns {
         /// The ballot.

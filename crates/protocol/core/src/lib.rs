@@ -67,6 +67,7 @@
 //!     window_slots: 1 << 20,
 //!     leases: None,
 //!     silent_us: 0,
+//!     alone_us: 0,
 //!     thrifty: false,
 //!     route: Route::Star,
 //!     seed: 7,

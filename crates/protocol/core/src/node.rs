@@ -95,6 +95,9 @@ pub struct Options {
     pub leases: Option<Leases>,
     /// For how long a process of before may have granted a lease; 0 if it cannot have.
     pub silent_us: u64,
+    /// How long it waits for others to connect before it leads as a quorum by itself ([lie-6]); 0
+    /// if no other node can know its group yet.
+    pub alone_us: u64,
 }
 
 /// One node of the protocol.

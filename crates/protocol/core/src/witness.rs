@@ -1,11 +1,12 @@
-//! What other nodes said of their logs: who comes back with less than it said has lost what it
-//! promised ([lie-2]).
+//! What other nodes said of their logs and starts: a node that comes back with less than it said
+//! has lost what it promised ([lie-2]).
 //!
 //! A log counts its writes, in all processes of a folder, and never goes back: what a node said to
 //! be on stable storage up to a number is there after every crash, unless its disk lied. So one
-//! number tells, whatever is in the log.
+//! number tells, whatever is in the log. A folder counts its starts likewise.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::{
     flow::PEERS_MAX,
@@ -16,9 +17,9 @@ use crate::{
 /// Nodes of releases before this level say nothing of their logs, and are asked nothing ([lie-1]).
 pub const SINCE: Level = Level(10);
 
-/// Nodes rarely take a new incarnation, so a claim to remember one further above a node's own is
-/// false.
-const STEPS_MAX: u32 = 1_000;
+/// Most incarnations, and most starts, that a node takes over unseen at once: false claims must
+/// not use up all of them ([lie-4]).
+pub const STEPS_MAX: u32 = 1 << 20;
 
 /// How far a node's log is on stable storage: all its writes up to this number, as this
 /// incarnation. A later incarnation is further, whatever it has.
@@ -30,12 +31,40 @@ pub struct Written {
     pub to: u64,
 }
 
-impl Written {
-    /// [lie-4] Whether a node that has this on its disk said more before: it has forgotten votes or
-    /// promises. A false claim cannot use up all of a node's incarnations.
+/// A node's log and starts, as its folder has them or as another node remembers them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Memory {
+    /// How far its log was.
+    pub written: Written,
+    /// The number of its last start; 0 if none is known.
+    pub boot: u32,
+}
+
+impl Memory {
+    /// [lie-4] Returns whether a node whose folder has this was further before: it has forgotten
+    /// votes or promises, or names that it gave ([value-2]).
     pub fn fell_behind(self, remembered: Self) -> bool {
-        let steps = remembered.incarnation.0.saturating_sub(self.incarnation.0);
-        remembered > self && steps <= STEPS_MAX
+        remembered.written > self.written || remembered.boot > self.boot
+    }
+
+    /// [lie-4] Returns whether a node that has this may come to be above what is remembered.
+    pub fn may_pass(self, remembered: Self) -> bool {
+        let (own, other) = (self.written.incarnation.0, remembered.written.incarnation.0);
+        other.saturating_sub(own) <= STEPS_MAX
+            && remembered.boot.saturating_sub(self.boot) <= STEPS_MAX
+    }
+
+    /// Returns the later of each.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { written: self.written.max(other.written), boot: self.boot.max(other.boot) }
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { written: Written { incarnation, to }, boot } = self;
+        write!(f, "write {to} of incarnation {} and start {boot}", incarnation.0)
     }
 }
 
@@ -44,6 +73,8 @@ impl Written {
 struct Known {
     node: NodeId,
     incarnation: Incarnation,
+    /// Its last start.
+    boot: u32,
     /// What was said over earlier connections at most.
     before: u64,
     /// What is said over this one at most.
@@ -51,8 +82,9 @@ struct Known {
 }
 
 impl Known {
-    fn written(&self) -> Written {
-        Written { incarnation: self.incarnation, to: self.to.max(self.before) }
+    fn memory(&self) -> Memory {
+        let to = self.to.max(self.before);
+        Memory { written: Written { incarnation: self.incarnation, to }, boot: self.boot }
     }
 }
 
@@ -63,50 +95,58 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// A new connection to a node stands: whatever it says over it is at least what it said before
-    /// ([lie-5]). The number of its process does not tell: it may have gone back with the folder,
-    /// or with all of the machine's memory.
-    pub fn met(&mut self, node: NodeId) {
-        let mut known = self.known.iter_mut();
-        if let Some(known) = known.find(|known| known.node == node) {
-            known.before = known.written().to;
-        }
+    /// Notes a new connection to a member, which said the number of its start; returns what was
+    /// remembered of its node before. What it says over this connection is at least that
+    /// ([lie-5]), and the number of its start proves nothing: it may have gone back with the
+    /// folder, or with all of the machine's memory.
+    pub fn meet(&mut self, member: Member, boot: u32) -> Memory {
+        let Some(known) = self.known.iter_mut().find(|known| known.node == member.node) else {
+            self.learn(member, boot, 0);
+            return Memory::default();
+        };
+        let memory = known.memory();
+        known.before = memory.written.to;
+        known.boot = known.boot.max(boot);
+        memory
     }
 
-    /// This member says that its log is on stable storage up to this write. What was said before,
-    /// if that was more ([lie-5]).
+    /// Notes that this member says that its log is on stable storage up to this write; returns
+    /// what was said before if that was more ([lie-5]).
     ///
     /// Less than what was said over this very connection is no news: messages overtake each other.
-    pub fn hear(&mut self, from: Member, to: u64) -> Result<(), Written> {
-        let fresh = Known { node: from.node, incarnation: from.incarnation, before: 0, to };
-        let room = self.known.len() < PEERS_MAX;
+    pub fn hear(&mut self, from: Member, to: u64) -> Result<(), Memory> {
         let Some(known) = self.known.iter_mut().find(|one| one.node == from.node) else {
-            if room {
-                self.known.push(fresh);
-            }
+            self.learn(from, 0, to);
             return Ok(());
         };
         if from.incarnation > known.incarnation {
-            *known = fresh;
+            *known = Known { incarnation: from.incarnation, before: 0, to, ..*known };
             return Ok(());
         }
         if from.incarnation < known.incarnation {
-            return Err(known.written());
+            return Err(known.memory());
         }
         known.to = known.to.max(to);
         match to < known.before {
-            true => Err(known.written()),
+            true => Err(known.memory()),
             false => Ok(()),
         }
     }
 
-    /// The most that this node said ([lie-3]).
-    pub fn recall(&self, node: NodeId) -> Option<Written> {
-        let known = self.known.iter().find(|known| known.node == node)?;
-        Some(known.written())
+    fn learn(&mut self, member: Member, boot: u32, to: u64) {
+        let Member { node, incarnation } = member;
+        if self.known.len() < PEERS_MAX {
+            self.known.push(Known { node, incarnation, boot, before: 0, to });
+        }
     }
 
-    /// Forgets nodes that are none of these: whoever has the cluster's id may say any node's.
+    /// Returns the most that this node said ([lie-3]).
+    pub fn recall(&self, node: NodeId) -> Memory {
+        let known = self.known.iter().find(|known| known.node == node);
+        known.map_or(Memory::default(), Known::memory)
+    }
+
+    /// Forgets nodes that are none of these: any node may be named by who has the cluster's id.
     pub fn keep(&mut self, is_known: impl Fn(NodeId) -> bool) {
         if self.known.len() == PEERS_MAX {
             self.known.retain(|known| is_known(known.node));
@@ -124,19 +164,19 @@ mod tests {
         Member { node: NODE, incarnation: Incarnation(incarnation) }
     }
 
-    fn written(incarnation: u32, to: u64) -> Written {
-        Written { incarnation: Incarnation(incarnation), to }
+    fn memory(incarnation: u32, to: u64, boot: u32) -> Memory {
+        Memory { written: Written { incarnation: Incarnation(incarnation), to }, boot }
     }
 
     /// [lie-2] A process says more and more; what comes late says less, and takes nothing back.
     #[test]
     fn what_overtakes_is_no_loss() {
         let mut witness = Witness::default();
-        assert_eq!(witness.recall(NODE), None);
+        assert_eq!(witness.recall(NODE), Memory::default());
         for to in [4, 7, 5] {
             assert_eq!(witness.hear(member(0), to), Ok(()));
         }
-        assert_eq!(witness.recall(NODE), Some(written(0, 7)));
+        assert_eq!(witness.recall(NODE), memory(0, 7, 0));
     }
 
     /// [lie-5] Whoever connects begins with all that was said before; each message of one that does
@@ -144,45 +184,50 @@ mod tests {
     #[test]
     fn who_comes_back_with_less_is_found_out() {
         let mut witness = Witness::default();
-        witness.met(NODE);
+        assert_eq!(witness.meet(member(0), 5), Memory::default());
         assert_eq!(witness.hear(member(0), 7), Ok(()));
-        witness.met(NODE);
+        assert_eq!(witness.meet(member(0), 6), memory(0, 7, 5));
         assert_eq!(witness.hear(member(0), 7), Ok(()));
         assert_eq!(witness.hear(member(0), 9), Ok(()));
-        witness.met(NODE);
-        assert_eq!(witness.hear(member(0), 8), Err(written(0, 9)));
-        assert_eq!(witness.hear(member(0), 8), Err(written(0, 9)));
-        assert_eq!(witness.recall(NODE), Some(written(0, 9)));
+        assert_eq!(witness.meet(member(0), 4), memory(0, 9, 6));
+        assert_eq!(witness.hear(member(0), 8), Err(memory(0, 9, 6)));
+        assert_eq!(witness.hear(member(0), 8), Err(memory(0, 9, 6)));
+        assert_eq!(witness.recall(NODE), memory(0, 9, 6));
         assert_eq!(witness.hear(member(0), 9), Ok(()));
     }
 
-    /// [lie-2] A node that owned up is another member, and its log begins where it may.
+    /// [lie-2] A node that owned up is another member, and its log begins where it may; its starts
+    /// are counted on.
     #[test]
     fn a_new_incarnation_begins_anew() {
         let mut witness = Witness::default();
+        witness.meet(member(0), 3);
         assert_eq!(witness.hear(member(0), 9), Ok(()));
-        witness.met(NODE);
+        witness.meet(member(1), 4);
         assert_eq!(witness.hear(member(1), 4), Ok(()));
-        assert_eq!(witness.recall(NODE), Some(written(1, 4)));
+        assert_eq!(witness.recall(NODE), memory(1, 4, 4));
         // Its identity went back as well.
-        assert_eq!(witness.hear(member(0), 12), Err(written(1, 4)));
+        assert_eq!(witness.hear(member(0), 12), Err(memory(1, 4, 4)));
     }
 
     /// [lie-4]
     #[test]
     fn who_has_all_that_it_said_goes_on() {
-        for (own, remembered, behind) in [
-            (written(0, 9), written(0, 9), false),
-            (written(0, 12), written(0, 9), false),
-            (written(0, 8), written(0, 9), true),
-            (written(1, 2), written(0, 9), false),
-            (written(0, 12), written(1, 2), true),
-            (written(0, 0), Written::default(), false),
-            (written(2, 12), written(1_002, 1), true),
-            (written(2, 12), written(1_003, 1), false),
-            (written(2, 12), written(u32::MAX, u64::MAX), false),
+        for (own, remembered, behind, passes) in [
+            (memory(0, 9, 2), memory(0, 9, 2), false, true),
+            (memory(0, 12, 2), memory(0, 9, 1), false, true),
+            (memory(0, 8, 2), memory(0, 9, 2), true, true),
+            (memory(1, 2, 2), memory(0, 9, 2), false, true),
+            (memory(0, 12, 2), memory(1, 2, 2), true, true),
+            (memory(0, 12, 2), memory(0, 9, 3), true, true),
+            (memory(0, 0, 1), Memory::default(), false, true),
+            (memory(2, 12, 2), memory(STEPS_MAX + 2, 1, 2), true, true),
+            (memory(2, 12, 2), memory(STEPS_MAX + 3, 1, 2), true, false),
+            (memory(2, 12, 2), memory(2, 1, STEPS_MAX + 3), true, false),
+            (memory(2, 12, 2), memory(u32::MAX, u64::MAX, u32::MAX), true, false),
         ] {
             assert_eq!(own.fell_behind(remembered), behind, "{own:?} {remembered:?}");
+            assert_eq!(own.may_pass(remembered), passes, "{own:?} {remembered:?}");
         }
     }
 
@@ -194,6 +239,6 @@ mod tests {
             witness.keep(|node| node.0 <= 3);
         }
         assert!(witness.known.len() <= PEERS_MAX);
-        assert!((1..=3).all(|node| witness.recall(NodeId(node)).is_some()));
+        assert!((1..=3).all(|node| witness.recall(NodeId(node)).written.to == 5));
     }
 }

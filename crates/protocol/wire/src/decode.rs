@@ -17,7 +17,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::Value,
-    witness::Written,
+    witness::{Memory, Written},
 };
 
 use crate::{
@@ -207,9 +207,12 @@ fn frame<'a>(header: &Header, body: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         kind::DATAGRAMS => datagrams(header, body).map(Frame::Datagrams),
         kind::RECALL => no_body(body)
             .map(|()| Frame::Recall { cluster: halves(header), node: NodeId(header.code) }),
-        kind::RECALLED => no_body(body).map(|()| Frame::Recalled {
-            written: Written { incarnation: Incarnation(header.code), to: header.number },
-        }),
+        kind::RECALLED => {
+            no_body(body)?;
+            let boot = u32::try_from(header.check).map_err(|_| Malformed::Field("check"))?;
+            let written = Written { incarnation: Incarnation(header.code), to: header.number };
+            Ok(Frame::Recalled(Memory { written, boot }))
+        }
         kind::FORWARD => {
             let value = value(header)?;
             let bytes = carried(header, &value, body)?.unwrap_or(&[]);

@@ -13,6 +13,7 @@ use quorate_core::{
     ring::RING_MAX,
     slot::Slot,
     value::Value,
+    witness::Memory,
 };
 
 use crate::{
@@ -128,7 +129,7 @@ pub fn encoded_len(frame: &Frame<'_>) -> usize {
         | Frame::StreamBytes { bytes, .. } => bytes.len(),
         Frame::Join(_)
         | Frame::Recall { .. }
-        | Frame::Recalled { .. }
+        | Frame::Recalled(_)
         | Frame::NotTaken { .. }
         | Frame::FetchRequest { .. }
         | Frame::Applied { .. }
@@ -271,10 +272,11 @@ fn fill<'a>(header: &mut Header, frame: &Frame<'a>) -> Result<Carried<'a>, Unenc
             fill_halves(header, *cluster);
             Ok(Carried::Body)
         }
-        Frame::Recalled { written } => {
+        Frame::Recalled(Memory { written, boot }) => {
             header.kind = kind::RECALLED;
             header.code = written.incarnation.0;
             header.number = written.to;
+            header.check = u64::from(*boot);
             Ok(Carried::Body)
         }
         Frame::Datagrams(datagrams) => {
@@ -692,7 +694,7 @@ fn body(frame: &Frame<'_>, out: &mut Vec<u8>) {
         Frame::Protocol { .. }
         | Frame::Join(_)
         | Frame::Recall { .. }
-        | Frame::Recalled { .. }
+        | Frame::Recalled(_)
         | Frame::Forward { .. }
         | Frame::NotTaken { .. }
         | Frame::FetchRequest { .. }

@@ -10,7 +10,7 @@ use quorate_core::{
     record::Class,
     slot::Slot,
     value::{StreamName, Value},
-    witness::Written,
+    witness::Memory,
 };
 
 /// Longest address or reason, in bytes.
@@ -209,13 +209,11 @@ pub enum Frame<'a> {
         /// The node that asks.
         node: NodeId,
     },
-    /// Position of the receiver's log as the sender remembers it: the answer to that question, also
-    /// sent unasked to a node that has less ([lie-5]).
-    Recalled {
-        /// Number 0: nothing is remembered.
-        written: Written,
-    },
-    /// A peer's introduction of its datagrams, over its connection ([pkt-2]).
+    /// The receiver's log and starts, as the sender remembers them; zeros if it remembers nothing.
+    /// The answer to that question; and unasked, over a new connection and to a node that has less
+    /// ([lie-3], [lie-5]).
+    Recalled(Memory),
+    /// Where and how a peer is heard by datagrams, said by its connection ([pkt-2]).
     Datagrams(Datagrams<'a>),
     /// A message of the protocol.
     Protocol {

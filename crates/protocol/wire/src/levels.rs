@@ -33,7 +33,7 @@ pub fn level_of(frame: &Frame<'_>) -> Level {
         | Frame::SnapshotPiece { .. }
         | Frame::StreamBytes { .. }
         | Frame::Needless { .. } => Level(8),
-        Frame::Recall { .. } | Frame::Recalled { .. } => witness::SINCE,
+        Frame::Recall { .. } | Frame::Recalled(_) => witness::SINCE,
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use crate::common::{CLUSTER, DEADLINE, Event, Raw, Start, hello, lone, patient};
 use quorate_core::{
     node_id::{Member, NodeId},
-    witness::Written,
+    witness::Memory,
 };
 use quorate_net::{JoinError, Limits, Listeners, join, members_among, recall, waits_at};
 use quorate_tls::Protection;
@@ -163,8 +163,8 @@ fn a_founder_does_not_wait_for_who_does_not_answer() {
     server.join().unwrap();
 }
 
-/// [lie-3] Each node answers with what it remembers of who asks; the farthest counts. Who starts
-/// itself, is not there, or is of another cluster, says nothing, and is not waited for.
+/// [lie-3] Each node answers with what it remembers of the one that asks. One that starts itself,
+/// is not there, or is of another cluster, says nothing, and is not waited for.
 #[test]
 fn a_node_that_starts_is_told_what_it_said_of_its_log() {
     let running = lone(Limits::default(), &[2, 3]);
@@ -174,16 +174,14 @@ fn a_node_that_starts_is_told_what_it_said_of_its_log() {
     let (closed, nobody) = listen();
     drop(closed);
     let nodes = [listed(5, &nobody), listed(2, &starting), listed(1, &running.peer)];
-    let own = Written::default();
-    let (by, written) = recall(&nodes, CLUSTER, NodeId(7), own, None, DEADLINE).unwrap();
-    assert_eq!((by, written.to), (NodeId(1), 7));
-    assert_eq!(recall(&nodes, CLUSTER, NodeId(7), written, None, DEADLINE), None);
-    assert_eq!(recall(&nodes[..2], CLUSTER, NodeId(7), own, None, DEADLINE), None);
-    assert_eq!(recall(&nodes, CLUSTER + 1, NodeId(7), own, None, DEADLINE), None);
+    let memory = Memory { boot: 7, ..Memory::default() };
+    assert_eq!(recall(&nodes, CLUSTER, NodeId(7), None, DEADLINE), [(NodeId(1), memory)]);
+    assert_eq!(recall(&nodes[..2], CLUSTER, NodeId(7), None, DEADLINE), []);
+    assert_eq!(recall(&nodes, CLUSTER + 1, NodeId(7), None, DEADLINE), []);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = listed(3, &silent.local_addr().unwrap().to_string());
     let patience = Duration::from_millis(50);
-    assert_eq!(recall(&[silent], CLUSTER, NodeId(7), own, None, patience), None);
+    assert_eq!(recall(&[silent], CLUSTER, NodeId(7), None, patience), []);
     assert!(running.shared.lock().events.is_empty(), "nothing changed");
 }
 

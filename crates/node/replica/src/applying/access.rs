@@ -23,9 +23,6 @@ pub(crate) struct Access {
     unsaved: bool,
     /// [access-4] The table is no older than what this node went by before it was started.
     known: bool,
-    /// As far as this node's folder knows there were never any users, so that none is no older
-    /// table than before.
-    unguarded: bool,
     /// Somebody asked who may do what, and it was not known.
     wanted: Cell<bool>,
 }
@@ -41,7 +38,7 @@ impl Access {
         };
         self.version += 1;
         self.unsaved = false;
-        self.known = self.unguarded && self.users.is_open();
+        self.known = false;
         Ok(())
     }
 
@@ -50,17 +47,6 @@ impl Access {
     pub(crate) fn know(&mut self) {
         self.known = true;
         self.wanted.set(false);
-    }
-
-    /// This node never went by a table with users in it.
-    pub(crate) fn never_had_users(&mut self) {
-        self.unguarded = true;
-        self.known |= self.users.is_open();
-    }
-
-    /// Whether there are users, as far as is applied.
-    pub(crate) fn has_users(&self) -> bool {
-        !self.users.is_open()
     }
 
     /// Whether somebody waits for that.
@@ -90,7 +76,6 @@ impl Access {
     pub(crate) fn execute(&mut self, command: &[u8], reply: &mut Vec<u8>) -> Reply {
         let done = self.users.execute(command);
         if done.is_ok() {
-            self.unguarded = false;
             self.version += 1;
             self.unsaved = true;
         }
@@ -154,18 +139,7 @@ mod tests {
     fn who_begins_goes_by_no_table_until_a_read_has_shown_that_it_has_everything() {
         let mut access = Access::default();
         access.restore(&mut Metadata::new()).unwrap();
-        // One whose folder knows of no users has nothing to wait for, unless a snapshot brings
-        // some.
-        let mut fresh = Access::default();
-        fresh.restore(&mut Metadata::new()).unwrap();
-        fresh.never_had_users();
-        assert!(fresh.users().is_some());
-        fresh.execute(&set("ann", Role::Admin), &mut Vec::new()).unwrap();
-        assert!(fresh.users().is_some(), "it saw that itself");
-        let mut meta = vec![fresh.entry().unwrap()];
-        fresh.restore(&mut meta).unwrap();
-        assert_eq!(fresh.users(), None);
-        assert!(!access.is_wanted(), "nobody asked");
+        assert!(!access.is_wanted(), "nothing asked");
         assert_eq!(access.users(), None);
         assert!(access.is_wanted());
         access.know();

@@ -285,11 +285,6 @@ impl<S: StateMachine> Applier<S> {
         self.access.know();
     }
 
-    /// [access-4] This node never went by a table with users in it.
-    pub(crate) fn never_had_users(&mut self) {
-        self.access.never_had_users();
-    }
-
     /// The digest of everything that was applied.
     pub(crate) fn digest(&self) -> &Digest {
         &self.digest

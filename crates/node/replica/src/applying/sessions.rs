@@ -112,6 +112,12 @@ impl Sessions {
         self.clients.registered((origin, boot, number))
     }
 
+    /// Returns boot and number of this node's last registrations of which a session lives: for
+    /// itself, and for a client.
+    pub(crate) fn last_of(&self, origin: NodeId) -> [Option<(u32, u64)>; 2] {
+        [self.nodes.last(origin), self.clients.last(origin)]
+    }
+
     /// A client's numbered command was decided in `slot` ([session-2]).
     pub(crate) fn verdict(&mut self, slot: Slot, at: Sequenced) -> Verdict<'_> {
         self.clients.verdict(slot, at, &mut self.changed)

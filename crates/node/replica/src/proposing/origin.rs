@@ -355,6 +355,11 @@ impl Origin {
         self.in_flight.is_offered() || self.registrations.is_offered()
     }
 
+    /// Returns the numbers of this process's last registrations: its own, and a client's.
+    pub(crate) fn registered(&self) -> [u64; 2] {
+        self.registrations.given()
+    }
+
     /// A registration of this node and boot took effect, with this number.
     pub(crate) fn on_registered(
         &mut self,

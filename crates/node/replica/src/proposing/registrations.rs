@@ -95,6 +95,11 @@ impl Registrations {
         );
     }
 
+    /// Returns the last number that was given to an own session, and to a client's.
+    pub(super) fn given(&self) -> [u64; 2] {
+        [self.own_number(), self.clients_count]
+    }
+
     /// Clients' registrations that have not ended.
     pub(super) fn clients(&self) -> usize {
         self.clients.len()

@@ -39,10 +39,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         received: Received<'_>,
         plane: &mut dyn Plane,
     ) {
+        if let Frame::Recalled(memory) = received.frame {
+            // Not even a node that still reads its votes may miss that.
+            return self.on_recalled(received.from.node, memory);
+        }
         if received.from.node == self.member.node || self.is_silent() {
             self.counters.frames_overload += 1;
             return;
         }
+        self.remind(plane);
         self.clocks.turn(now, wall_ms);
         self.begin_turn(now);
         self.stamp(Hop::Frame, None);
@@ -90,7 +95,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Frame::SnapshotPiece { at, digest, offset, bytes } => {
                 self.on_snapshot_piece(now, from.node, (at, digest, offset), bytes, plane)
             }
-            Frame::Recalled { written } => self.on_recalled(from.node, written),
             // The reactor's own business; it does not hand these on.
             Frame::Hello(_)
             | Frame::Welcome(_)
@@ -98,6 +102,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             | Frame::Join(_)
             | Frame::Founding(_)
             | Frame::Recall { .. }
+            | Frame::Recalled(_)
             | Frame::Datagrams(_) => self.counters.frames_mismatched += 1,
         }
     }

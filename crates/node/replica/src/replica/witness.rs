@@ -1,9 +1,9 @@
-//! What nodes tell each other about their logs, and what a node does whose log has less than it
-//! said ([lie-1] to [lie-5]).
+//! What nodes tell each other about their logs and starts, and what a node does whose folder has
+//! less than it said ([lie-1] to [lie-5]).
 
 use quorate_core::{
     node_id::{Member, NodeId},
-    witness::Written,
+    witness::{Memory, Written},
 };
 use quorate_log::disk::Disk;
 use quorate_wire::{Frame, Lane};
@@ -12,8 +12,8 @@ use super::Replica;
 use crate::{outbox::Outbox, plane::Plane, service::StateMachine};
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [lie-1] What frames say of this node's log; 0, nothing, while somebody is connected who
-    /// would not understand.
+    /// [lie-1] Returns what frames say of this node's log; 0, nothing, while a node is connected
+    /// that would not understand.
     pub(super) fn says_of_log(&self) -> u64 {
         match self.rising.all_witness() {
             true => self.storing.log().whole_to(),
@@ -21,49 +21,104 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-2] A peer's log is that far. Whether what it says counts: not if it said before that it
-    /// has more, which it is told ([lie-5]).
+    /// [lie-3] Notes a new connection to a node, which is to be reminded of what it said over
+    /// earlier ones before it is sent anything else.
+    pub(super) fn meet(&mut self, member: Member, boot: u32) {
+        self.forget_strangers();
+        let memory = self.witness.meet(member, boot);
+        if self.rising.may_remind(member.node) && memory != Memory::default() {
+            self.reminders.push((member.node, memory));
+        }
+    }
+
+    /// Sends the reminders that are due.
+    pub(super) fn remind(&mut self, plane: &mut dyn Plane) {
+        for (node, memory) in std::mem::take(&mut self.reminders) {
+            let mut out = Outbox::new(self.member, plane, &mut self.counters);
+            out.send(node, Lane::Control, &Frame::Recalled(memory));
+        }
+    }
+
+    /// [lie-2] Notes that a peer's log is that far. Returns whether what it says counts: not if it
+    /// said before that it has more, of which it is reminded ([lie-5]).
     pub(super) fn believes(&mut self, from: Member, to: u64, plane: &mut dyn Plane) -> bool {
         if !self.peers.has_member(from) {
             return true;
         }
-        let (peers, table) = (&self.peers, self.applying.membership().table());
-        self.witness.keep(|node| peers.has(node) || table.known(node).is_some());
-        let Err(written) = self.witness.hear(from, to) else {
+        self.forget_strangers();
+        let Err(memory) = self.witness.hear(from, to) else {
             return true;
         };
         self.counters.frames_mismatched += 1;
-        let frame = Frame::Recalled { written };
-        let mut out = Outbox::new(self.member, plane, &mut self.counters);
-        out.send(from.node, Lane::Control, &frame);
+        self.reminders.push((from.node, memory));
+        self.remind(plane);
         false
     }
 
-    /// [lie-3] What this node said of its log, as far as this one remembers.
-    pub fn recall(&self, node: NodeId) -> Written {
-        self.witness.recall(node).unwrap_or_default()
+    fn forget_strangers(&mut self) {
+        let (peers, table) = (&self.peers, self.applying.membership().table());
+        self.witness.keep(|node| peers.has(node) || table.known(node).is_some());
     }
 
-    /// [lie-5] A peer remembers what this node said of its log over an earlier connection.
-    pub(super) fn on_recalled(&mut self, by: NodeId, remembered: Written) {
-        let own =
-            Written { incarnation: self.member.incarnation, to: self.storing.log().whole_to() };
-        let table = self.applying.membership().table();
-        // Guests have heard nothing of this node.
-        if !own.fell_behind(remembered) || table.known(by).is_none() {
+    /// [lie-3] Returns what this node remembers of another one's log and starts.
+    pub fn recall(&self, node: NodeId) -> Memory {
+        self.witness.recall(node)
+    }
+
+    /// Returns what this node's folder has, as far as this process knows.
+    fn own_memory(&self) -> Memory {
+        let to = self.storing.log().whole_to();
+        let written = Written { incarnation: self.member.incarnation, to };
+        Memory { written, boot: self.boot }
+    }
+
+    /// [lie-5] A node of this cluster, known here or not, remembers what this node said of its log
+    /// over an earlier connection, and its starts.
+    pub(super) fn on_recalled(&mut self, by: NodeId, remembered: Memory) {
+        let own = self.own_memory();
+        if own.fell_behind(remembered) {
+            let why = format!("node {by} remembers {remembered}, and this node has {own}");
+            self.fall_behind(remembered, &why);
+        }
+    }
+
+    /// [lie-7] Looks for names that a later process of this node gave: its folder is an old copy,
+    /// whether a node remembers its log or not.
+    pub(super) fn look_for_later_names(&mut self) {
+        let applied_to = self.applying.applied_to();
+        if std::mem::replace(&mut self.names_seen_to, applied_to) == applied_to {
             return;
         }
-        self.fell_behind = self.fell_behind.max(Some(remembered));
+        let node = self.member.node;
+        let given = self.proposing.own().registered();
+        let found = self.applying.sessions().last_of(node);
+        let later = found
+            .into_iter()
+            .zip(given)
+            .filter_map(|(found, given)| found.filter(|name| *name > (self.boot, given)));
+        if let Some((boot, _)) = later.max() {
+            let (own, remembered) = (self.boot, Memory { boot, ..self.own_memory() });
+            let why =
+                format!("start {boot} of this node registered sessions, and this is start {own}");
+            self.fall_behind(remembered, &why);
+        }
+    }
+
+    fn fall_behind(&mut self, remembered: Memory, why: &str) {
+        let own = self.own_memory();
+        // [lie-4] The next process asks again, and refuses to start if that is still remembered.
+        let passed = if own.may_pass(remembered) { remembered } else { own };
+        let before = self.fell_behind.unwrap_or(own);
+        self.fell_behind = Some(before.max(passed));
         self.fail_storage(format!(
-            "the disk lost the end of it: node {by} remembers write {} of incarnation {}, and the log of incarnation {} \
-             ends with write {}. Restart this node: it will learn without a vote",
-            remembered.to, remembered.incarnation.0, own.incarnation.0, own.to
+            "the disk lost the end of it, or the folder is an old copy: {why}. Restart this node: it \
+             will learn without a vote"
         ));
     }
 
-    /// What this node said of its log and has not: the next process is another incarnation, and the
-    /// folder has to say so, durably.
-    pub fn take_fell_behind(&mut self) -> Option<Written> {
+    /// Returns what this node said of its log and has not: the next process is another
+    /// incarnation, and the folder has to say so, durably.
+    pub fn take_fell_behind(&mut self) -> Option<Memory> {
         self.fell_behind.take()
     }
 }

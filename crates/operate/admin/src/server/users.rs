@@ -52,9 +52,9 @@ pub(super) async fn change(
     changed.await?.map(Json)
 }
 
-/// [access-4] A node that is away when the first user is made does not know about users when it
-/// returns: until it has caught up it lets every client in. An auxiliary lets no client do
-/// anything.
+/// [access-2] Refuses if a node is away: cut off when the first user is made, it goes by its empty
+/// table until it has caught up. A node that starts goes by none ([access-4]), an auxiliary lets no
+/// client do anything.
 fn everybody_is_there(peers: &[Peer]) -> Result<(), Failure> {
     let away = |peer: &&Peer| !peer.connected && !peer.auxiliary;
     let away = peers.iter().filter(away);
@@ -64,7 +64,7 @@ fn everybody_is_there(peers: &[Peer]) -> Result<(), Failure> {
     }
     let (noun, verb) = if away.len() == 1 { ("node", "is") } else { ("nodes", "are") };
     let what = format!(
-        "{noun} {} {verb} not connected, and would let everybody in after coming back, until level with the others",
+        "{noun} {} {verb} not connected, and would let everybody in until caught up, unless it is restarted",
         away.join(", ")
     );
     Err(Failure::new(

@@ -437,7 +437,10 @@ impl Run {
         let (site, kept) = (0, 0);
         self.apply(&Event::Crash { site, kept }, shared)?;
         let lost = 1 + self.dice.below(6) as u64;
-        self.apply(&Event::Lie { site, lost }, shared)
+        // In half of the cases it is as old as the folder may be.
+        let old = self.dice.percent(50).then(|| self.dice.below(1 << self.world.sites.len()));
+        let book = old.map_or(u32::MAX, |book| book as u32);
+        self.apply(&Event::Lie { site, lost, book }, shared)
     }
 
     fn tick(&mut self, site: usize) -> Option<Event> {

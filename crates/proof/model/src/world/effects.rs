@@ -334,7 +334,7 @@ impl World {
             bytes,
             said: self.setup.witness.then(|| {
                 let site = &self.sites[at];
-                (site.process, site.written().to)
+                (site.process, site.memory().written.to)
             }),
         };
         if self.setup.sorted {

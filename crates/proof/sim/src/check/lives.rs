@@ -27,6 +27,11 @@ impl Lives {
         self.last.get(&node).map_or(Incarnation(0), |life| life.incarnation)
     }
 
+    /// Returns the number of a node's last start, and in which incarnation it was.
+    pub fn last(&self, node: usize) -> Option<(u32, Incarnation)> {
+        self.last.get(&node).map(|life| (life.boot, life.incarnation))
+    }
+
     /// A process runs.
     ///
     /// # Errors

@@ -68,6 +68,11 @@ impl Chaos {
     pub(super) fn may_forget(&self, node: usize) -> bool {
         self.may_forget[node]
     }
+
+    /// A test sets its folder back, so it may.
+    pub(super) fn let_forget(&mut self, node: usize) {
+        self.may_forget[node] = true;
+    }
 }
 
 impl World {

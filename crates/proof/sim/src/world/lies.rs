@@ -1,14 +1,20 @@
 //! A disk that lies: it acknowledged the end of a log, and has it no more when the node starts.
-//! What is left is a sound, shorter log. It happens to one node of a run, and only as far as
-//! somebody who can be asked then remembers more: of anything else [lie-4] promises nothing.
+//! What is left is a sound, shorter log. Or a folder that goes back: identity and address book are
+//! those of an earlier start. It happens to one node of a run, and only as far as a node that is
+//! asked then remembers more: of anything else [lie-4] promises nothing.
 
-use quorate_core::{node_id::NodeId, record::Class, witness::Written};
+use quorate_core::{record::Class, slot::Slot, witness::Memory};
+use quorate_log::disk::{MemoryDisk, SmallFiles as _};
 
 use super::{Event, World, name};
-use crate::disk::writes_from;
+use crate::{disk::writes_from, node::FolderCopy};
 
 /// Log writes that are lost at most.
 const LOST_MAX: u64 = 20;
+/// Copies of small files that are kept.
+const COPIES_MAX: usize = 4;
+/// The small files that go back with a folder.
+const FILES: [&str; 2] = ["identity", "peers"];
 
 impl World {
     /// The next time that a disk loses what it acknowledged, if any does in this run.
@@ -41,23 +47,86 @@ impl World {
         (0..self.settings.nodes).find(|node| self.chaos.may_forget(*node))
     }
 
-    /// A node starts, whose disk may have lied, and others answer that of its log.
-    pub(super) fn lose_end(&mut self, node: usize, recalled: Option<(NodeId, Written)>) {
-        let process = &mut self.nodes[node];
+    /// A node starts whose disk may have lied. A copy of its small files is kept for later.
+    pub(super) fn fall_back(&mut self, node: usize) {
         // A start that does not come through is made again, when nobody may be there to be asked.
-        if !std::mem::take(&mut process.lies) || process.dies_after.is_some() {
+        let lies = std::mem::take(&mut self.nodes[node].lies);
+        if lies && self.nodes[node].dies_after.is_none() {
+            self.nodes[node].disk.set_capacity(None);
+            self.go_back(node);
+            self.lose_end(node);
+        }
+        let Some(identity) = self.nodes[node].identity() else {
+            return;
+        };
+        let process = &mut self.nodes[node];
+        let of = (identity.incarnation(), identity.level());
+        let disk = process.disk.attach();
+        let file = |name: &'static str| (name, disk.read(name).ok().flatten());
+        let copy = FolderCopy { of, files: FILES.map(file).to_vec() };
+        process.copies.retain(|copy| copy.of == of);
+        if process.copies.len() == COPIES_MAX {
+            process.copies.remove(0);
+        }
+        process.copies.push(copy);
+    }
+
+    /// Identity and address book are those of an earlier start, if a node that the old book has
+    /// remembers the last one.
+    fn go_back(&mut self, node: usize) {
+        let mut copies = std::mem::take(&mut self.nodes[node].copies);
+        if copies.is_empty() || self.nodes[node].spoiled.is_some() {
             return;
         }
-        process.disk.set_capacity(None);
-        let own = process.member().incarnation;
+        let copy = copies.swap_remove(self.chaos.lie_dice.index(copies.len()));
+        let now = self.put_back(node, &copy);
+        let last = self.watch.lives().last(node);
+        let knows = |memory: &Memory| Some((memory.boot, memory.written.incarnation)) == last;
+        if self.recalled_of(node).iter().any(|(_, memory)| knows(memory)) {
+            self.counts.lies += 1;
+            let what = format_args!("identity and address book are those of an earlier start");
+            self.line(&name(node), "disk", what);
+        } else {
+            self.put_back(node, &now);
+        }
+    }
+
+    /// Puts these files in place of those that are there, which it returns.
+    fn put_back(&mut self, node: usize, copy: &FolderCopy) -> FolderCopy {
+        let disk = self.nodes[node].disk.attach();
+        let before = |(name, _): &(&'static str, _)| (*name, disk.read(name).ok().flatten());
+        let files = copy.files.iter().map(before).collect();
+        for (name, bytes) in &copy.files {
+            match bytes {
+                Some(bytes) => self.nodes[node].disk.put_small(name, bytes),
+                None => self.nodes[node].disk.drop_small(name),
+            }
+        }
+        FolderCopy { of: copy.of, files }
+    }
+
+    /// The disk has lost the end of what a node that is asked remembers of its log.
+    fn lose_end(&mut self, node: usize) {
+        let own = self.nodes[node].member().incarnation;
+        let recalled = self.recalled_of(node);
         // Of what nobody remembers nothing is promised.
-        let heard = |remembered: &Written| remembered.incarnation == own && remembered.to > 0;
-        let Some((_, remembered)) = recalled.filter(|(_, remembered)| heard(remembered)) else {
+        let heard = recalled.iter().map(|(_, memory)| memory.written);
+        let heard = heard.filter(|written| written.incarnation == own && written.to > 0);
+        let Some(remembered) = heard.max() else {
             return;
         };
         let lost = self.chaos.lie_dice.between(1, LOST_MAX).min(remembered.to);
         let from = remembered.to - lost + 1;
         self.forget_from(node, from);
+    }
+
+    /// A test puts an old copy of its whole folder in place, while no process runs.
+    pub fn set_back(&mut self, node: usize, copy: &MemoryDisk) {
+        let process = &mut self.nodes[node];
+        process.disk = copy.copy();
+        process.kept_to.set(Slot(0));
+        process.set_back = true;
+        self.chaos.let_forget(node);
     }
 
     /// The disk of this node has no log write from this one on.

@@ -3,7 +3,7 @@
 use quorate_core::{
     level::Level,
     node_id::NodeId,
-    witness::{self, Written},
+    witness::{self, Memory},
 };
 use quorate_node::host::PeerSide as _;
 
@@ -45,8 +45,8 @@ impl World {
         }
         let spoiled = self.starts_spoiled(node);
         let dies = self.founder_dies();
+        self.fall_back(node);
         let recalled = self.recalled_of(node);
-        self.lose_end(node, recalled);
         let (founder, others) = self.nodes.split_at_mut(1);
         let (starting, mut founder) = match node.checked_sub(1) {
             None => (&mut founder[0], None),
@@ -93,10 +93,14 @@ impl World {
         }
     }
 
-    /// [lie-3] What others who can be asked now remember of this node's log.
-    fn recalled_of(&self, node: usize) -> Option<(NodeId, Written)> {
+    /// [lie-3] Returns what the nodes of its address book that can be asked now remember of it.
+    pub(super) fn recalled_of(&self, node: usize) -> Vec<(NodeId, Memory)> {
         let asks = self.nodes[node].release >= witness::SINCE;
-        let others = (0..self.nodes.len()).filter(|other| asks && *other != node);
+        let Some(identity) = self.nodes[node].identity().filter(|_| asks) else {
+            return Vec::new();
+        };
+        let listed = |other: &usize| identity.book().peers.contains_key(&self.nodes[*other].id());
+        let others = (0..self.nodes.len()).filter(|other| *other != node).filter(listed);
         let answers = others.filter_map(|other| {
             let process = &self.nodes[other];
             let there = !process.paused && self.network.can_connect(node, other);
@@ -104,7 +108,7 @@ impl World {
             let knows = process.release_running >= witness::SINCE;
             knows.then(|| (process.id(), running.host.recall(self.nodes[node].id())))
         });
-        answers.max_by_key(|(_, written)| *written)
+        answers.collect()
     }
 
     pub(crate) fn starts_within(&mut self, node: usize, us: u64) {
@@ -140,7 +144,8 @@ impl World {
             return Levels::cannot_read(node, release);
         }
         let next = recovery.next_seq;
-        let gone = match self.nodes[node].unnoticed {
+        let set_back = self.nodes[node].set_back;
+        let gone = match set_back {
             true => 0,
             false => before.saturating_sub(next),
         };
@@ -154,11 +159,11 @@ impl World {
                 return Err(Violation::new("durability", detail));
             }
         }
-        // Whose folder went back as a whole counts its starts anew.
-        if !self.nodes[node].unnoticed {
+        if !set_back {
+            // Behind one that was, too: its start has a number above all.
             self.watch.lives().started(node, boot, member.incarnation)?;
+            self.watch.promises().recovered(member, recovery.hard.promised)?;
         }
-        self.watch.promises().recovered(member, recovery.hard.promised)?;
         for batch in scan(&self.nodes[node].disk, before..next) {
             self.watch.released(node, self.nodes[node].id(), &batch)?;
         }

@@ -2,7 +2,8 @@
 //! as a learner. One that lost nothing never does.
 
 use quorate_core::{effect::Role, node_id::Incarnation, record::Class, slot::Slot};
-use quorate_log::disk::Source as _;
+use quorate_log::disk::MemoryDisk;
+use quorate_replica::group::{As, asking::Ask};
 use quorate_sim::{check::Violation, faults::Settings, resp::Reply, run, world::World};
 
 type Outcome = Result<(), Violation>;
@@ -48,7 +49,7 @@ fn group(seed: u64, leads: bool) -> Result<(World, usize, usize), Violation> {
 /// What the others remember of this node's log.
 fn remembered(world: &World, node: usize, by: usize) -> u64 {
     let running = world.nodes[by].running.as_ref().expect("it runs");
-    running.replica().recall(world.nodes[node].id()).to
+    running.replica().recall(world.nodes[node].id()).written.to
 }
 
 /// Its disk has lost this log write and all behind it, and what its store could tell of them.
@@ -59,17 +60,29 @@ fn forget(world: &mut World, node: usize, from: u64) {
 
 /// It starts where nobody can tell it what its disk lost.
 fn start_cut_off(world: &mut World, liar: usize) -> Outcome {
-    world.nodes[liar].unnoticed = true;
+    world.nodes[liar].set_back = true;
     world.isolate(liar, true);
     world.run_for(1_000)?;
     world.start_now(liar);
     world.run_for(300_000)
 }
 
-/// It is connected again, and somebody remembers more.
-fn is_told(world: &mut World, liar: usize) -> Outcome {
+/// It is connected again, and reminded; its next process is another one, and knows it without being
+/// told.
+fn is_reminded(world: &mut World, liar: usize) -> Outcome {
     world.isolate(liar, false);
-    world.run_until("it is told", |world| error(world, liar).contains("remembers"))
+    world.run_until("it is reminded", |world| error(world, liar).contains("remembers"))?;
+    let running = world.nodes[liar].running.as_ref().expect("it runs");
+    assert!(running.replica().error().expect("one").starts_with("the log failed: the disk lost"));
+    world.nodes[liar].set_back = false;
+    world.kill_now(liar);
+    world.isolate(liar, true);
+    world.run_for(1_000)?;
+    world.start_now(liar);
+    world.run_for(1_000)?;
+    assert_eq!(incarnation(world, liar), Incarnation(1));
+    world.isolate(liar, false);
+    world.settle()
 }
 
 /// [lie-1] [lie-3] [lie-4] Followers and leaders, one log write or many.
@@ -154,40 +167,140 @@ fn a_node_that_was_cut_off_when_it_started_is_told_later() -> Outcome {
     forget(&mut world, liar, to - 4);
     start_cut_off(&mut world, liar)?;
     assert_eq!(incarnation(&world, liar), Incarnation(0), "nobody told it");
-    is_told(&mut world, liar)?;
-    let running = world.nodes[liar].running.as_ref().expect("it runs");
-    assert!(running.replica().error().expect("one").starts_with("the log failed: the disk lost"));
-    world.kill_now(liar);
-    world.isolate(liar, true);
-    world.run_for(1_000)?;
-    world.start_now(liar);
-    world.run_for(1_000)?;
-    assert_eq!(incarnation(&world, liar), Incarnation(1));
-    Ok(())
+    is_reminded(&mut world, liar)
 }
 
-/// [lie-5] The whole folder went back, so its process has the number of one that was heard already.
+/// The starts that a node counted.
+fn boot(world: &World, node: usize) -> u32 {
+    let running = world.nodes[node].running.as_ref().expect("it runs");
+    running.host.identity().boot()
+}
+
+/// [lie-4] [lie-5] The whole folder went back, so its process has the number of one that was heard
+/// already, until it is reminded: the next one has a number above all.
 #[test]
 fn a_folder_that_went_back_as_a_whole_is_told_later() -> Outcome {
     let (mut world, liar, other) = group(32, false)?;
     world.kill_now(liar);
-    let mut files = world.nodes[liar].disk.attach();
-    let before = files.kept("identity").expect("readable").expect("there");
+    let copy = world.nodes[liar].disk.copy();
     world.run_for(1_000)?;
     world.start_now(liar);
     write(&mut world, other, 20)?;
     world.settle()?;
-    let boot = |world: &World| {
-        let running = world.nodes[liar].running.as_ref().expect("it runs");
-        running.host.identity().boot()
-    };
-    let (first, to) = (boot(&world), remembered(&world, liar, other));
+    let first = boot(&world, liar);
     world.kill_now(liar);
-    world.nodes[liar].disk.put_small("identity", &before);
-    forget(&mut world, liar, to - 4);
+    world.set_back(liar, &copy);
     start_cut_off(&mut world, liar)?;
-    assert_eq!(boot(&world), first);
-    is_told(&mut world, liar)
+    assert_eq!(boot(&world, liar), first);
+    is_reminded(&mut world, liar)?;
+    assert!(boot(&world, liar) > first);
+    Ok(())
+}
+
+/// [lie-7] The same, and the others have restarted since, so they remember nothing of it: what it
+/// registered in its forgotten life shows it what it is, before it lets a client in.
+#[test]
+fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
+    let (mut world, liar, other) = group(33, false)?;
+    world.kill_now(liar);
+    let copy = world.nodes[liar].disk.copy();
+    world.run_for(1_000)?;
+    world.start_now(liar);
+    write(&mut world, liar, 2)?;
+    world.settle()?;
+    let first = boot(&world, liar);
+    world.kill_now(liar);
+    for node in [other, (liar + 2) % NODES] {
+        world.kill_now(node);
+        world.start_now(node);
+    }
+    world.run_for(1_000_000)?;
+    world.set_back(liar, &copy);
+    world.start_now(liar);
+    let client = world.client(liar);
+    world.say(client, &[b"INCR", b"key"]);
+    world.run_until("it finds them", |world| error(world, liar).contains("registered sessions"))?;
+    assert_eq!(boot(&world, liar), first);
+    world.nodes[liar].set_back = false;
+    world.kill_now(liar);
+    world.start_now(liar);
+    world.run_for(1_000)?;
+    assert_eq!((incarnation(&world, liar), boot(&world, liar)), (Incarnation(1), first + 1));
+    world.settle()?;
+    write(&mut world, liar, 2)
+}
+
+/// A group that grew from one node, and a copy of its folder of when it was alone.
+fn grown(seed: u64) -> Result<(World, MemoryDisk), Violation> {
+    let mut settings = Settings::calm(seed, 1, Class::Durable);
+    settings.spares = 2;
+    let mut world = World::elected(settings)?;
+    write(&mut world, 0, 3)?;
+    world.kill_now(0);
+    let copy = world.nodes[0].disk.copy();
+    world.run_for(1_000)?;
+    world.start_now(0);
+    for nonce in [2, 3] {
+        let peer = format!("n{nonce}:1");
+        let join = Ask::Join { nonce, node: None, peer, role: As::Voter };
+        world.wait_for_leader()?;
+        while world.ask_group(0, join.clone())?.is_err() {}
+    }
+    let voters = |world: &World| world.configuration().map_or(0, |all| all.members().len());
+    world.run_until("it has grown", |world| voters(world) == NODES)?;
+    world.settle()?;
+    write(&mut world, 1, 5)?;
+    Ok((world, copy))
+}
+
+/// [lie-3] [lie-5] [lie-6] A founder's old folder knows no other node, and is a quorum by itself:
+/// it waits for those that dial it, and they remind it; or they remember nothing, and it learns
+/// from them.
+#[test]
+fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
+    for (seed, remembers) in [(41, true), (42, false)] {
+        let (mut world, copy) = grown(seed)?;
+        world.kill_now(0);
+        world.run_until("another leads", |world| world.leader().is_some_and(|node| node > 0))?;
+        write(&mut world, 1, 5)?;
+        if !remembers {
+            for node in [1, 2] {
+                world.kill_now(node);
+                world.start_now(node);
+            }
+        }
+        world.set_back(0, &copy);
+        world.start_now(0);
+        let client = world.client(0);
+        world.say(client, &[b"INCR", b"key"]);
+        let begun = world.now;
+        while world.now.since_us(begun) < 1_000_000 {
+            world.step()?;
+            let running = world.nodes[0].running.as_ref();
+            let leads = running.is_some_and(|node| node.replica().node().role() == Role::Leader);
+            assert!(!leads, "remembers {remembers}");
+        }
+        if remembers {
+            is_reminded(&mut world, 0)?;
+        }
+        write(&mut world, 1, 1)?;
+    }
+    Ok(())
+}
+
+/// [lie-6] A node that is alone indeed waits no longer than those that could dial it take.
+#[test]
+fn a_group_of_one_leads_again_soon() -> Outcome {
+    let mut world = World::calm(43, 1, Class::Durable)?;
+    let leads = |world: &World| world.leader() == Some(0);
+    let began = world.now;
+    assert!(began.0 < 150_000, "at its first start at once: {began:?}");
+    world.kill_now(0);
+    world.start_now(0);
+    world.run_until("it leads", leads)?;
+    let took_us = world.now.since_us(began);
+    assert!((150_000..300_000).contains(&took_us), "{took_us}");
+    Ok(())
 }
 
 /// [lie-4] Whatever else happens meanwhile, nothing that was acknowledged is lost, and the group

@@ -26,7 +26,13 @@ impl Node {
     pub(super) fn saw(&mut self, from: NodeId, ballot: Ballot) {
         if ballot.era <= self.learner.eras().era() {
             self.election.saw(ballot);
-        } else {
+        }
+        self.saw_era(from, ballot);
+    }
+
+    /// The same of its era alone: a ballot that was only asked about takes no round.
+    pub(super) fn saw_era(&mut self, from: NodeId, ballot: Ballot) {
+        if ballot.era > self.learner.eras().era() {
             self.catchup.note(self.learner.decided_to().next(), from);
         }
     }

@@ -88,6 +88,7 @@ mod tests {
             window_slots: 64,
             leases: Some(Leases::below(100, 10_000)),
             silent_us: 0,
+            alone_us: 0,
             thrifty: false,
             route: crate::laying::Route::Star,
             seed: 1,

@@ -176,6 +176,7 @@ mod tests {
             window_slots: 64,
             leases: None,
             silent_us: 0,
+            alone_us: 0,
             thrifty: false,
             route: Route::Star,
             seed: 1,

@@ -13,12 +13,26 @@ pub(super) struct Timers {
     /// When those who have not answered a 1A are asked again. Apart from `heartbeat`, which a
     /// leader that moves to another ballot of its own keeps pushing on ([cast-2]).
     phase1a: Time,
+    /// Before then it does not lead as a quorum by itself ([lie-6]).
+    alone: Time,
 }
 
 impl Timers {
     /// Whether this is the first time that the clock is told.
     pub(super) fn start(&mut self) -> bool {
         !core::mem::replace(&mut self.started, true)
+    }
+
+    /// The time of waiting for others begins, before this node leads by itself.
+    pub(super) fn wait_alone(&mut self, now: Time, us: u64) {
+        if us > 0 {
+            self.alone = now.plus_us(us);
+        }
+    }
+
+    /// Returns until when that lasts, if it does.
+    pub(super) fn waits_alone(&self, now: Time) -> Option<Time> {
+        (now < self.alone).then_some(self.alone)
     }
 
     /// When a leader speaks next.

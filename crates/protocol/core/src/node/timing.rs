@@ -22,10 +22,11 @@ impl Node {
         self.told.woken();
         if self.timers.start() {
             self.granter.start(now, self.options.silent_us);
-            if self.leads_alone() && self.granter.bound_until(now).is_none() {
-                self.campaign(Asked::Everybody, Campaign::Alone, effects);
-            }
             self.election.rearm(now);
+            self.timers.wait_alone(now, self.options.alone_us);
+            if self.is_quorum_alone() && self.granter.bound_until(now).is_none() {
+                self.lead_alone(now, effects);
+            }
             return;
         }
         self.end_overdue(now, effects);
@@ -59,11 +60,23 @@ impl Node {
         self.election.bear(us);
     }
 
-    /// Whether this node is a phase-1 quorum by itself.
-    fn leads_alone(&self) -> bool {
+    /// Returns whether this node is a phase-1 quorum by itself, as far as it knows.
+    fn is_quorum_alone(&self) -> bool {
         let configuration = self.learner.eras().current();
         let own = set_of(configuration, &[self.options.member]);
         self.may_lead() && configuration.is_quorum(Phase::One, own)
+    }
+
+    /// [lie-6] Campaigns as a quorum by itself, which asks nobody: not before nodes that know more
+    /// have had the time to connect, nor while one of them does know more.
+    fn lead_alone(&mut self, now: Time, effects: &mut Effects) {
+        if let Some(until) = self.timers.waits_alone(now) {
+            effects.explain(Explanation::WaitsAlone { us: until.since_us(now) });
+            return self.election.defer(until);
+        }
+        if !self.catchup.is_behind(self.learner.decided_to()) {
+            self.campaign(Asked::Everybody, Campaign::Alone, effects);
+        }
     }
 
     /// Ends what has waited too long.
@@ -146,8 +159,8 @@ impl Node {
             // said so is there, it says so again and again.
             return;
         }
-        if self.leads_alone() {
-            return self.campaign(Asked::Everybody, Campaign::Alone, effects);
+        if self.is_quorum_alone() {
+            return self.lead_alone(now, effects);
         }
         if self.fitness == Fitness::CannotWrite {
             return;
@@ -170,6 +183,7 @@ impl Node {
         if self.pending.failed() {
             return;
         }
+        self.saw_era(from, ballot);
         let promised = self.acceptor.promised();
         let content = self.leading.is_some() || self.election.leader_is_fresh(now);
         let bound = self.lease_refuses(now, ballot);

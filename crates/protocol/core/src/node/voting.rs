@@ -371,6 +371,7 @@ mod tests {
             window_slots: WINDOW,
             leases: None,
             silent_us: 0,
+            alone_us: 0,
             thrifty: false,
             route: crate::laying::Route::Star,
             seed: 1,

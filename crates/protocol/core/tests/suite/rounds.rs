@@ -1,18 +1,20 @@
 //! [ballot-2] A node never uses a ballot in two incarnations, even if its log lost the record.
 
 use quorate_core::{
+    ballot::{Ballot, Era},
     configuration::Configuration,
     effect::{Effect, Effects},
     input::Input,
     laying::Route,
+    message::Message,
     node::{Node, Options, Recovered},
     node_id::{Incarnation, Member, NodeId},
     record::{Class, Record},
     time::Time,
 };
 
-/// The round that a node alone starts with, having forgotten everything.
-fn first_round(incarnation: u32) -> Option<u32> {
+/// A node alone that has forgotten everything, and may have to wait for others so long.
+fn alone(incarnation: u32, alone_us: u64) -> Node {
     let member = Member { node: NodeId(1), incarnation: Incarnation(incarnation) };
     let configuration = Configuration::simple([member], Class::Durable).expect("one member");
     let options = Options {
@@ -24,13 +26,23 @@ fn first_round(incarnation: u32) -> Option<u32> {
         window_slots: 1 << 20,
         leases: None,
         silent_us: 0,
+        alone_us,
         thrifty: false,
         route: Route::Star,
         seed: 1,
     };
-    let mut node = Node::new(options, Recovered::founded(configuration));
+    Node::new(options, Recovered::founded(configuration))
+}
+
+/// The round that it begins with.
+fn first_round(incarnation: u32) -> Option<u32> {
+    round_of(&mut alone(incarnation, 0), Time(0), Input::Tick)
+}
+
+/// The round that a node begins in a step, if it does.
+fn round_of(node: &mut Node, now: Time, input: Input) -> Option<u32> {
     let mut effects = Effects::default();
-    node.step(Time(0), Input::Tick, &mut effects);
+    node.step(now, input, &mut effects);
     effects.drain().find_map(|effect| match effect {
         Effect::Persist { record: Record::Round { ballot }, .. } => Some(ballot.round),
         _ => None,
@@ -42,6 +54,34 @@ fn incarnations_do_not_share_rounds() {
     let rounds: Vec<u32> = (0..4).filter_map(first_round).collect();
     assert_eq!(rounds[0], 1);
     assert!(rounds.windows(2).all(|pair| pair[1] - pair[0] >= 1 << 20), "{rounds:?}");
+}
+
+/// [lie-6] In a folder that it found a node alone waits for those who may know more; and it does
+/// not lead while one of them has shown that it lacks something.
+#[test]
+fn a_node_alone_waits_for_who_may_know_more() {
+    let wait = Time(2_000_000);
+    let mut node = alone(0, wait.0);
+    for now in [Time(0), Time(300_000), Time(wait.0 - 1)] {
+        assert_eq!(round_of(&mut node, now, Input::Tick), None);
+    }
+    assert_eq!(round_of(&mut node, wait, Input::Tick), Some(1));
+
+    let mut node = alone(0, wait.0);
+    let other = Member::first(2);
+    let ballot = Ballot { era: Era(1), round: 1, node: other.node };
+    let message = Message::PreVote { ballot };
+    let inputs = [
+        Input::Tick,
+        Input::Connected(other),
+        Input::Message { from: other, message, held: false },
+    ];
+    for input in inputs {
+        assert_eq!(round_of(&mut node, Time(0), input), None);
+    }
+    for now in [wait, wait.plus_ms(1_000), wait.plus_ms(60_000)] {
+        assert_eq!(round_of(&mut node, now, Input::Tick), None);
+    }
 }
 
 /// [ballot-1] Overflow: the node stops campaigning instead of starting over.

@@ -70,6 +70,7 @@ impl Cluster {
                 window_slots: 1 << 30,
                 leases: None,
                 silent_us: 0,
+                alone_us: 0,
                 thrifty: false,
                 route: laying::Route::Star,
                 seed: 1,

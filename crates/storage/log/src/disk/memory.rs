@@ -320,6 +320,11 @@ impl MemoryDisk {
         self.lock().stored.write(at.into(), bytes);
     }
 
+    /// There is no small file of this name.
+    pub fn drop_small(&self, name: &str) {
+        self.lock().small_files.remove(name);
+    }
+
     /// The same of a small file.
     pub fn put_small(&self, name: &str, bytes: &[u8]) {
         self.lock().small_files.put(name, bytes);

@@ -252,8 +252,8 @@ impl Peers {
             let reason = format!("node {node} does not belong to the cluster of node {me}");
             return self.refuse(id, RefusalCode::ForeignCluster, &reason, cx.now);
         }
-        let written = cx.host.recall(node);
-        self.farewell(id, &Frame::Recalled { written }, cx.now);
+        let memory = cx.host.recall(node);
+        self.farewell(id, &Frame::Recalled(memory), cx.now);
     }
 
     fn on_welcome(

@@ -596,7 +596,7 @@ const fn is_for_the_host(frame: &Frame<'_>) -> bool {
         | Frame::SnapshotPiece { .. }
         | Frame::StreamBytes { .. }
         | Frame::Needless { .. }
-        | Frame::Recalled { .. } => true,
+        | Frame::Recalled(_) => true,
         Frame::Hello(_)
         | Frame::Welcome(_)
         | Frame::Refused(..)

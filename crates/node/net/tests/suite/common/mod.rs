@@ -26,7 +26,7 @@ use quorate_core::{
     slot::Slot,
     time::Time,
     value::{BatchName, Value},
-    witness::Written,
+    witness::Memory,
 };
 use quorate_net::{
     Backup, Charter, ClientSide, Founded, Handle, Host, Identity, Limits, Listeners, Now,
@@ -377,8 +377,8 @@ impl PeerSide for Fake {
         }
     }
 
-    fn recall(&self, node: NodeId) -> Written {
-        Written { to: u64::from(node.0), ..Written::default() }
+    fn recall(&self, node: NodeId) -> Memory {
+        Memory { boot: node.0, ..Memory::default() }
     }
 
     fn levels(&self) -> Levels {

@@ -82,6 +82,13 @@ impl ClientSessions {
         self.by_request.get(&request).copied()
     }
 
+    /// Returns boot and number of the last registration by this origin whose session lives.
+    pub(super) fn last(&self, origin: NodeId) -> Option<(u32, u64)> {
+        let all = (origin, 0, 0)..=(origin, u32::MAX, u64::MAX);
+        let ((_, boot, number), _) = self.by_request.range(all).next_back()?;
+        Some((*boot, *number))
+    }
+
     /// A client's numbered command was decided in `slot` ([session-2]).
     pub(super) fn verdict(
         &mut self,

@@ -120,6 +120,12 @@ impl NodeSessions {
         (session.boot == boot && session.number == number).then_some(session.slot)
     }
 
+    /// Returns boot and number of the newest session of this origin.
+    pub(super) fn last(&self, origin: NodeId) -> Option<(u32, u64)> {
+        let session = self.table.get(&origin)?;
+        Some((session.boot, session.number))
+    }
+
     /// The id of a start's session, and the number that is next in it.
     pub(super) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         let session = self.table.get(&origin)?;

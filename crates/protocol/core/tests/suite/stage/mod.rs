@@ -85,6 +85,7 @@ fn describe_explanation(explanation: Explanation) -> String {
     match explanation {
         Explanation::LeaderSilent { leader, .. } => format!("(leader {leader} is silent)"),
         Explanation::LeaderUnreachable { leader } => format!("(leader {leader} is unreachable)"),
+        Explanation::WaitsAlone { us } => format!("(waits {us} us for others)"),
         Explanation::Campaigns { ballot, why } => format!("(campaigns in {ballot}: {why})"),
         Explanation::Leads { ballot } => format!("(leads in {ballot})"),
         Explanation::NotElected { ballot, why } => format!("(not elected in {ballot}: {why})"),
@@ -327,6 +328,7 @@ impl Stage {
             window_slots: 1 << 20,
             leases: None,
             silent_us: 0,
+            alone_us: 0,
             thrifty: self.thrifty,
             route: self.route.clone(),
             seed: node,

@@ -18,7 +18,7 @@ use quorate_core::{
     slot::{Slot, SlotRange},
     time::Time,
     value::{BatchName, StreamName, Value},
-    witness::Written,
+    witness::{Memory, Written},
 };
 use quorate_wire::{
     DatagramChannel, Datagrams, Founding, Frame, Hello, Join, Lane, RefusalCode, checksum, encode,
@@ -240,9 +240,10 @@ impl Random {
             }),
             35 => Frame::Needless { stream: self.stream(), below: self.wide(), from: self.slot() },
             40 => Frame::Recall { cluster: self.digest(), node: NodeId(self.small()) },
-            41 => Frame::Recalled {
+            41 => Frame::Recalled(Memory {
                 written: Written { incarnation: Incarnation(self.small()), to: self.wide() },
-            },
+                boot: self.small(),
+            }),
             kind => return (from, self.protocol(kind, value, bytes)),
         };
         (from, frame)
