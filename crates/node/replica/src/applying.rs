@@ -35,7 +35,7 @@ use crate::{
     limits::Limits,
     observing::events::Event,
     payload::Payload,
-    service::{LoadError, Metadata, StateMachine},
+    service::{LoadError, Metadata, StateMachine, Weight},
 };
 
 /// A turn that has lasted for so long applies nothing more: peers wait for votes and heartbeats. A
@@ -177,6 +177,11 @@ impl<S: StateMachine> Applying<S> {
     /// Table and eras of the group, behind what was applied.
     pub(crate) fn membership(&self) -> &Membership {
         self.applier.membership()
+    }
+
+    /// Returns how long a command takes on the state as it stands.
+    pub(crate) fn weigh(&self, command: &[u8]) -> Weight {
+        self.applier.weigh(command)
     }
 
     /// [level-9] Whether the group uses what this command of the service needs.

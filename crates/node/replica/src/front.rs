@@ -4,7 +4,7 @@
 //! front calls [`Requests`]; the replica answers with [`Completion`]s, in any order.
 
 use quorate_access::{Users, Who};
-use quorate_core::slot::Slot;
+use quorate_core::{level::Level, slot::Slot};
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::{
@@ -189,6 +189,11 @@ pub trait Requests {
 
     /// What this node is.
     fn status(&self) -> Status;
+
+    /// Returns the level that the group uses ([level-5]).
+    fn level(&self) -> Level {
+        Level::BASE
+    }
 
     /// Who may do what, as this node has applied it ([access-2]); `None`: it does not know
     /// ([access-4]).

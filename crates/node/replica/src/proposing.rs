@@ -86,13 +86,17 @@ impl Proposing {
         now: Time,
         waiter: Waiter,
         at: Option<Sequenced>,
-        command: &[u8],
+        (command, heavy): (&[u8], bool),
     ) -> Result<(), Failure> {
         if command.len() > self.command_bytes_max {
             return Err(Failure::TooBig);
         }
         let kind = at.map_or(Kind::Plain, Kind::Sequenced);
-        self.origin.accept(now, waiter, &Entry { kind, command })
+        self.origin.accept(now, waiter, &Entry { kind, command })?;
+        if heavy {
+            self.origin.set_apart();
+        }
+        Ok(())
     }
 
     /// How full the queue of commands is.

@@ -26,6 +26,17 @@ pub struct CommandId {
     pub index: u32,
 }
 
+/// How long a command takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// A batch may have many of them.
+    Light,
+    /// Some milliseconds or more.
+    Heavy,
+    /// Longer than a leader may be silent.
+    TooHeavy,
+}
+
 /// How a service is, as it says itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
@@ -135,6 +146,13 @@ pub trait StateMachine {
     fn level_of(&self, command: &[u8]) -> Level {
         let _ = command;
         Level::BASE
+    }
+
+    /// Returns how long the command takes on the state as it stands. What is too heavy is not taken
+    /// from clients; what is heavy has a batch of its own, so that no turn is longer for it.
+    fn weigh(&self, command: &[u8]) -> Weight {
+        let _ = command;
+        Weight::Light
     }
 
     /// Executes one command and appends its reply.

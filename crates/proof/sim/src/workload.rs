@@ -33,7 +33,7 @@ pub enum Kind {
     Counter,
     /// INCR numbered in a session, repeated on any node until it is answered.
     Session,
-    /// WATCH, GET, MULTI, SET, EXEC.
+    /// WATCH, GET, MULTI, SET, EXEC on keys that come and go.
     Swap,
     /// SET and GET of a key of its own and of keys that others write too, without waiting for
     /// replies: each read of its own key sees the write before it and none behind it.
@@ -123,6 +123,8 @@ pub struct Client {
     waiting: VecDeque<Waiting>,
     /// A swap in progress: what GET saw.
     seen: Option<(String, Option<i64>)>,
+    /// The key of a swap that has been watched, and not read yet.
+    watched: Option<String>,
     own_generation: u64,
     own_value: Option<i64>,
     /// Its connections are READONLY: it looks at its own key alone.
@@ -158,6 +160,7 @@ impl Client {
             input: Vec::new(),
             waiting: VecDeque::new(),
             seen: None,
+            watched: None,
             own_generation: 0,
             own_value: None,
             session: None,
@@ -380,7 +383,7 @@ impl Client {
         self.connection = None;
         (self.patience_at, self.asks_at) = (None, None);
         self.ready = false;
-        self.seen = None;
+        (self.seen, self.watched) = (None, None);
         if self.stale {
             // The next node may not have heard of what this one was told.
             self.forsake_own_key();

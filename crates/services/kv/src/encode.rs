@@ -3,7 +3,10 @@
 //! Lengths and counts are LEB128, deadlines and slots eight bytes little-endian. These bytes live
 //! as long as the log does: a layout never changes under the same operation number.
 
-use crate::key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong};
+use crate::{
+    commands::visits::TOO_MANY,
+    key::{FIELD_BYTES_MAX, FIELD_TOO_LONG, KEY_TOO_LONG, Key, TooLong},
+};
 
 /// The bytes are not a command. Deterministic: every node says so of the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub enum Fault {
     FieldTooLong,
     /// The commands of its batch have copied as much as they may.
     Budget,
+    /// It, or the commands of its batch, would take longer than they may ([visit-2]).
+    Visits,
 }
 
 impl Fault {
@@ -30,6 +35,7 @@ impl Fault {
             Self::Malformed => "ERR malformed command",
             Self::KeyTooLong => KEY_TOO_LONG,
             Self::FieldTooLong => FIELD_TOO_LONG,
+            Self::Visits => TOO_MANY,
             Self::Budget => {
                 // Not BUSY: within a session this is the number's reply forever.
                 "TOOBIG not executed: commands that are under way together may copy 256 MiB within \

@@ -1,78 +1,219 @@
 //! Patterns of KEYS, SCAN and CONFIG GET: `*`, `?`, `[a-z]`, `[^a]`, `\x`, as in Redis.
+//!
+//! A pattern is read once, and a text is walked once: what stands between two stars is looked for
+//! in all places at the same time, 64 of its characters in one step.
 
-/// Whether `text` matches `pattern`. Time is at most the product of both lengths: a `*` that did
-/// not lead to a match is given up as soon as a later one is reached.
+use crate::key::KEY_BYTES_MAX;
+
+/// Bits of a word.
+const WORD: usize = 64;
+/// So few characters between two stars are looked for in one place after the other.
+const FEW: usize = 8;
+/// Most characters between the first and the last star of a pattern that a client asks for.
+const BETWEEN_STARS_MAX: usize = 256;
+/// The error for more of them.
+pub const TOO_LONG: &str =
+    "TOOBIG not executed: a pattern may have 256 characters between its first and its last '*'";
+
+/// Returns whether `text` matches `pattern`; one that is longer than any key matches nothing.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    loop {
-        if pattern.get(p) == Some(&b'*') {
-            p += 1;
-            star = Some((p, t));
-            continue;
-        }
-        match (pattern.get(p), text.get(t)) {
-            (None, None) => return true,
-            (Some(_), Some(&byte)) => {
-                if let Some(next) = one(pattern, p, byte) {
-                    (p, t) = (next, t + 1);
-                    continue;
-                }
-            }
-            (None, Some(_)) | (Some(_), None) => {}
-        }
-        match star {
-            Some((after, from)) if from < text.len() => {
-                star = Some((after, from + 1));
-                (p, t) = (after, from + 1);
-            }
-            _ => return false,
+    pattern.len() <= KEY_BYTES_MAX && Pattern::new(pattern).matches(text)
+}
+
+/// A pattern to be compared with many texts.
+#[derive(Debug)]
+pub struct Pattern {
+    /// Before the first star; the whole pattern if there is none.
+    first: Vec<Element>,
+    rest: Option<Rest>,
+}
+
+/// What comes behind the first star.
+#[derive(Debug)]
+struct Rest {
+    between: Vec<Segment>,
+    last: Vec<Element>,
+}
+
+/// What one byte is compared with.
+#[derive(Clone, Debug)]
+enum Element {
+    Byte(u8),
+    Any,
+    Class(Box<[bool; 256]>),
+}
+
+impl Element {
+    fn includes(&self, byte: u8) -> bool {
+        match self {
+            Self::Byte(literal) => *literal == byte,
+            Self::Any => true,
+            Self::Class(class) => class[usize::from(byte)],
         }
     }
 }
 
-/// Matches one byte against the pattern's element at `p`; returns the place behind the element.
-fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
-    match pattern[p] {
-        b'?' => Some(p + 1),
-        b'[' => class(pattern, p + 1, byte),
-        b'\\' if p + 1 < pattern.len() => (pattern[p + 1] == byte).then_some(p + 2),
-        literal => (literal == byte).then_some(p + 1),
+fn all_include(elements: &[Element], text: &[u8]) -> bool {
+    elements.iter().zip(text).all(|(element, byte)| element.includes(*byte))
+}
+
+/// What stands between two stars.
+#[derive(Debug)]
+struct Segment {
+    elements: Vec<Element>,
+    words: usize,
+    /// By each byte: its places among the elements, as bits, if they are not few. One byte's words
+    /// stand together.
+    places: Vec<u64>,
+}
+
+impl Segment {
+    fn new(elements: Vec<Element>) -> Self {
+        let words = elements.len().div_ceil(WORD);
+        if elements.len() <= FEW {
+            return Self { elements, words, places: Vec::new() };
+        }
+        let mut places = vec![0; 256 * words];
+        for (at, element) in elements.iter().enumerate() {
+            let mut add = |byte: u8| {
+                places[usize::from(byte) * words + at / WORD] |= 1 << (at % WORD);
+            };
+            match element {
+                Element::Byte(literal) => add(*literal),
+                _ => (0..=u8::MAX).filter(|byte| element.includes(*byte)).for_each(add),
+            }
+        }
+        Self { elements, words, places }
+    }
+
+    /// Finds the first place where it matches; returns how much of the text it takes with that.
+    fn find(&self, text: &[u8], reached: &mut Vec<u64>) -> Option<usize> {
+        let length = self.elements.len();
+        if self.places.is_empty() {
+            let at = text.windows(length).position(|part| all_include(&self.elements, part));
+            return at.map(|at| at + length);
+        }
+        reached.clear();
+        reached.resize(self.words, 0);
+        let (last, bit) = (self.words - 1, 1 << ((length - 1) % WORD));
+        for (at, byte) in text.iter().enumerate() {
+            let from = usize::from(*byte) * self.words;
+            // A match of what is before each place may go on, and one may begin here.
+            let mut carry = 1;
+            for (word, places) in reached.iter_mut().zip(&self.places[from..from + self.words]) {
+                let next = *word >> (WORD - 1);
+                *word = (*word << 1 | carry) & places;
+                carry = next;
+            }
+            if reached[last] & bit != 0 {
+                return Some(at + 1);
+            }
+        }
+        None
     }
 }
 
-/// The inside of brackets; without a closing one it reaches to the end.
-fn class(pattern: &[u8], mut p: usize, byte: u8) -> Option<usize> {
-    let negated = pattern.get(p) == Some(&b'^');
-    p += usize::from(negated);
-    let mut found = false;
+impl Pattern {
+    /// Reads a pattern. Any bytes are one.
+    pub fn new(pattern: &[u8]) -> Self {
+        let mut segments = vec![Vec::new()];
+        let mut at = 0;
+        while at < pattern.len() {
+            if pattern[at] == b'*' {
+                segments.push(Vec::new());
+                at += 1;
+            } else {
+                let (element, behind) = element(pattern, at);
+                segments.last_mut().expect("there is a first one").push(element);
+                at = behind;
+            }
+        }
+        let last = (segments.len() > 1).then(|| segments.pop()).flatten();
+        let mut segments = segments.into_iter();
+        let first = segments.next().unwrap_or_default();
+        let between = segments.filter(|segment| !segment.is_empty());
+        let between = between.map(Segment::new).collect();
+        Self { first, rest: last.map(|last| Rest { between, last }) }
+    }
+
+    /// Refuses a pattern that would take long.
+    pub fn check(pattern: &[u8]) -> Result<(), &'static str> {
+        let pattern = Self::new(pattern);
+        let between = pattern.rest.iter().flat_map(|rest| &rest.between);
+        match between.map(|segment| segment.elements.len()).sum::<usize>() {
+            0..=BETWEEN_STARS_MAX => Ok(()),
+            _ => Err(TOO_LONG),
+        }
+    }
+
+    /// Returns whether it matches all of `text`.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        let Some(Rest { between, last }) = &self.rest else {
+            return text.len() == self.first.len() && all_include(&self.first, text);
+        };
+        let Some((head, tail)) = text.split_at_checked(self.first.len()) else {
+            return false;
+        };
+        let Some(end) = tail.len().checked_sub(last.len()) else {
+            return false;
+        };
+        if !all_include(&self.first, head) || !all_include(last, &tail[end..]) {
+            return false;
+        }
+        let (mut left, mut reached) = (&tail[..end], Vec::new());
+        between.iter().all(|segment| {
+            let taken = segment.find(left, &mut reached);
+            left = &left[taken.unwrap_or(0)..];
+            taken.is_some()
+        })
+    }
+}
+
+/// Reads what one byte is compared with; returns the place behind it, too.
+fn element(pattern: &[u8], at: usize) -> (Element, usize) {
+    match pattern[at] {
+        b'?' => (Element::Any, at + 1),
+        b'[' => class(pattern, at + 1),
+        b'\\' if at + 1 < pattern.len() => (Element::Byte(pattern[at + 1]), at + 2),
+        literal => (Element::Byte(literal), at + 1),
+    }
+}
+
+/// Reads the inside of brackets; without a closing one it reaches to the end.
+fn class(pattern: &[u8], mut at: usize) -> (Element, usize) {
+    let negated = pattern.get(at) == Some(&b'^');
+    at += usize::from(negated);
+    let mut class = Box::new([negated; 256]);
+    let mut add = |from: u8, to: u8| {
+        class[usize::from(from.min(to))..=usize::from(from.max(to))].fill(!negated);
+    };
     loop {
-        match (pattern.get(p), pattern.get(p + 1), pattern.get(p + 2)) {
+        match (pattern.get(at), pattern.get(at + 1), pattern.get(at + 2)) {
             (None, _, _) => break,
             (Some(b']'), _, _) => {
-                p += 1;
+                at += 1;
                 break;
             }
             (Some(b'\\'), Some(&escaped), _) => {
-                found |= escaped == byte;
-                p += 2;
+                add(escaped, escaped);
+                at += 2;
             }
             (Some(&from), Some(b'-'), Some(&to)) => {
-                found |= (from.min(to)..=from.max(to)).contains(&byte);
-                p += 3;
+                add(from, to);
+                at += 3;
             }
             (Some(&literal), _, _) => {
-                found |= literal == byte;
-                p += 1;
+                add(literal, literal);
+                at += 1;
             }
         }
     }
-    (found != negated).then_some(p)
+    (Element::Class(class), at)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{Pattern, matches};
 
     #[test]
     fn patterns() {
@@ -102,9 +243,57 @@ mod tests {
         }
     }
 
+    /// By going back to every star: for short patterns.
+    fn slow(pattern: &[u8], text: &[u8]) -> bool {
+        let Some((first, rest)) = pattern.split_first() else {
+            return text.is_empty();
+        };
+        if *first == b'*' {
+            return (0..=text.len()).any(|at| slow(rest, &text[at..]));
+        }
+        let (element, behind) = super::element(pattern, 0);
+        let (byte, left) = match text.split_first() {
+            Some((byte, left)) => (*byte, left),
+            None => return false,
+        };
+        element.includes(byte) && slow(&pattern[behind..], left)
+    }
+
     #[test]
-    fn many_stars_do_not_explode() {
-        let pattern = "a*".repeat(200) + "b";
-        assert!(!matches(pattern.as_bytes(), "a".repeat(5000).as_bytes()));
+    fn patterns_match_as_if_all_places_were_tried() {
+        let mut dice = quorate_core::dice::Dice::new(7);
+        let mut matched = 0;
+        for _ in 0..20_000 {
+            let mut draw = |letters: &[u8], most| -> Vec<u8> {
+                (0..dice.below(most))
+                    .map(|_| letters[dice.below(letters.len() as u64) as usize])
+                    .collect()
+            };
+            let (pattern, text) = (draw(b"ab*?[]^-\\ab*", 16), draw(b"ab-]", 20));
+            let expected = slow(&pattern, &text);
+            assert_eq!(matches(&pattern, &text), expected, "{pattern:?} {text:?}");
+            matched += usize::from(expected);
+        }
+        assert!(matched > 100, "{matched}");
+        for length in [63, 64, 65, 128, 200, 1000] {
+            let letters = "a".repeat(length);
+            let pattern = format!("*{letters}b*");
+            assert!(matches(pattern.as_bytes(), format!("{letters}a{letters}bb").as_bytes()));
+            assert!(!matches(pattern.as_bytes(), format!("{letters}a{letters}c").as_bytes()));
+        }
+    }
+
+    /// The product of both lengths would be 2^32.
+    #[test]
+    fn long_patterns_take_as_long_as_they_are() {
+        let text = "a".repeat(65_000);
+        for pattern in
+            ["a*".repeat(32_000) + "b", format!("*{}b", &text[..60_000]), format!("*[{text}]b*x")]
+        {
+            assert!(!matches(pattern.as_bytes(), text.as_bytes()));
+        }
+        assert_eq!(Pattern::check(format!("*{}*", &text[..256]).as_bytes()), Ok(()));
+        assert!(Pattern::check(format!("*{}*", &text[..257]).as_bytes()).is_err());
+        assert_eq!(Pattern::check(format!("{text}*{text}").as_bytes()), Ok(()));
     }
 }

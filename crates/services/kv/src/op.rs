@@ -120,11 +120,13 @@ pub enum Op {
     SortStore = 122,
     PublishShard = 123,
     HExpire = 124,
+    /// A command follows that is executed within bounds ([visit-2]).
+    Bounded = 125,
 }
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 108] = [
+    pub const ALL: [Self; 109] = [
         Self::Literal,
         Self::Get,
         Self::Strlen,
@@ -233,6 +235,7 @@ impl Op {
         Self::SortStore,
         Self::PublishShard,
         Self::HExpire,
+        Self::Bounded,
     ];
     /// The first operation that changes something.
     pub const FIRST_WRITE: u8 = 64;
@@ -260,6 +263,7 @@ impl Op {
         matches!(
             self,
             Self::Exec
+                | Self::Bounded
                 | Self::Versions
                 | Self::Look
                 | Self::Await
@@ -291,6 +295,7 @@ impl Kind {
     pub fn of(command: &[u8]) -> Self {
         let mut decoder = Decoder(command);
         match decoder.byte().ok().and_then(Op::from_byte) {
+            Some(Op::Bounded) => Self::of(decoder.0),
             Some(op) if op.is_read() => Self::Read,
             Some(
                 Op::GetDel
@@ -375,7 +380,7 @@ mod tests {
         for op in Op::ALL {
             assert_eq!(Op::from_byte(op as u8), Some(op));
         }
-        for byte in [0, 48, 63, 125, 255] {
+        for byte in [0, 48, 63, 126, 255] {
             assert_eq!(Op::from_byte(byte), None);
         }
     }
@@ -391,7 +396,7 @@ mod tests {
         });
         assert_eq!(
             new.collect::<Vec<_>>(),
-            [],
+            [Op::Bounded],
             "let Service::level_of say the level of a command with it, in transactions and scripts, too"
         );
     }

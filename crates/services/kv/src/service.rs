@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use quorate_core::slot::Slot;
+use quorate_core::{level::Level, slot::Slot};
 use quorate_replica::service::{
-    CommandId, Health, Imaged, LoadError, MetaChange, Scrubbed, StateMachine,
+    CommandId, Health, Imaged, LoadError, MetaChange, Scrubbed, StateMachine, Weight,
 };
 
 use crate::{
@@ -13,6 +13,8 @@ use crate::{
         events::Setting,
         exec, execute, first_key, read,
         state::{Notice, Reading, Writing, notice},
+        transactions::ABSENT_LEVEL,
+        visits::{self, VISITS_MAX, execute_bounded, within},
         waiting::elements,
     },
     encode::{Decoder, Fault},
@@ -21,7 +23,8 @@ use crate::{
     resp::reply::Reply,
     store::{
         self, Metadata, Position, Store, Version,
-        image::{Items, Loaded, encode_head, encode_part, encode_wait},
+        image::{Items, Loaded, encode_head, encode_part, encode_removals, encode_wait},
+        removals::Removals,
     },
     waits::{Wait, Waits},
 };
@@ -82,6 +85,14 @@ impl Service {
         self.events.clone()
     }
 
+    /// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments, on
+    /// the state as it stands; those that are too many are not told apart.
+    pub fn visits(&self, command: &[u8]) -> u64 {
+        let (store, waits) = (&*self.store, &self.waits);
+        let state = Reading { store, applied_to: self.applied_to, wall_ms: None, waits };
+        visits::visits(command, &state, VISITS_MAX)
+    }
+
     /// The data.
     pub fn store(&self) -> &dyn Store {
         &*self.store
@@ -93,14 +104,19 @@ impl Service {
 struct Imaging {
     /// How many keys it has; `None`: its head has been given.
     head: Option<u64>,
+    /// The item behind the head.
+    removals: Option<Vec<u8>>,
     keys_are_over: bool,
     /// Clients in line as of its moment: they come behind the keys.
     waits: VecDeque<(Version, Wait)>,
 }
 
 impl Imaging {
-    fn of(keys: u64, waits: &Waits) -> Self {
-        Self { head: Some(keys), keys_are_over: false, waits: waits.all().collect() }
+    fn of(keys: u64, removals: &Removals, waits: &Waits) -> Self {
+        let mut item = Vec::new();
+        let removals = encode_removals(removals, &mut item).then_some(item);
+        let waits = waits.all().collect();
+        Self { head: Some(keys), removals, keys_are_over: false, waits }
     }
 
     fn pass_waits(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
@@ -125,6 +141,20 @@ impl StateMachine for Service {
         self.store.prefetch(&self.prefetched);
     }
 
+    /// [watch-4] [visit-2] All commands are of the first level, but for transactions that watch
+    /// absent keys, and those that are bounded.
+    fn level_of(&self, command: &[u8]) -> Level {
+        let bounded = command.first() == Some(&(Op::Bounded as u8));
+        match bounded || exec::watches_absent_keys(command) {
+            true => ABSENT_LEVEL,
+            false => Level::BASE,
+        }
+    }
+
+    fn weigh(&self, command: &[u8]) -> Weight {
+        visits::weigh(self.visits(command))
+    }
+
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>) {
         let start = reply.len();
         let mut decoder = Decoder(command);
@@ -135,15 +165,24 @@ impl StateMachine for Service {
             applied_to: self.applied_to,
             version: id.into(),
             budget: &mut self.budget,
+            bounded: false,
             begun: 0,
             events: self.events.wanted(),
             notices: &mut self.notices,
             waits: &mut self.waits,
         };
-        let done = match decoder.byte().ok().and_then(Op::from_byte) {
-            None => Err(Fault::Malformed),
+        let mut op = decoder.byte().ok().and_then(Op::from_byte);
+        if op == Some(Op::Bounded) {
+            state.bounded = true;
+            op = decoder.byte().ok().and_then(Op::from_byte);
+        }
+        let done = match op {
+            None | Some(Op::Bounded) => Err(Fault::Malformed),
             Some(Op::Exec) => exec::exec(&mut decoder, &mut state, &mut Reply(reply)),
             Some(Op::Versions | Op::Look) => Err(Fault::Malformed),
+            Some(op) if state.bounded => {
+                execute_bounded(op, &mut decoder, &mut state, &mut Reply(reply))
+            }
             Some(op) => execute(op, &mut decoder, &mut state, &mut Reply(reply)),
         };
         if let Err(fault) = done {
@@ -162,7 +201,12 @@ impl StateMachine for Service {
             waits: &self.waits,
         };
         let done = match decoder.byte().ok().and_then(Op::from_byte) {
-            Some(op) => read(op, &mut decoder, &state, &mut Reply(reply)),
+            // It is there to read everything.
+            Some(Op::Digest) => read(Op::Digest, &mut decoder, &state, &mut Reply(reply)),
+            Some(op) => {
+                let answer = || read(op, &mut decoder, &state, &mut Reply(reply));
+                within(VISITS_MAX, &*self.store, answer).map(|_| ())
+            }
             None => Err(Fault::Malformed),
         };
         if let Err(fault) = done {
@@ -173,10 +217,13 @@ impl StateMachine for Service {
 
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         let store = &*self.store;
-        let changed = match self.waits.is_unchanged() {
+        let mut changed = match self.waits.is_unchanged() {
             true => Vec::new(),
             false => self.waits.commit(&|key| elements(store, key).is_some()),
         };
+        if !store.removals().is_unchanged() {
+            changed.append(&mut self.store.removals_mut().commit());
+        }
         match changed.is_empty() {
             true => self.store.commit(applied_to, meta),
             false => self.store.commit(applied_to, &[meta, &changed].concat()),
@@ -189,6 +236,7 @@ impl StateMachine for Service {
         let (applied_to, mut meta) = self.store.recovered();
         self.stands_at(applied_to);
         self.waits = Waits::restore(&mut meta);
+        *self.store.removals_mut() = Removals::restore(&mut meta, applied_to);
         (applied_to, meta)
     }
 
@@ -239,7 +287,7 @@ impl StateMachine for Service {
         let Some(keys) = self.store.begin_image() else {
             return false;
         };
-        self.imaging = Imaging::of(keys, &self.waits);
+        self.imaging = Imaging::of(keys, self.store.removals(), &self.waits);
         true
     }
 
@@ -248,6 +296,9 @@ impl StateMachine for Service {
         if let Some(keys) = self.imaging.head.take() {
             encode_head(keys, &mut item);
             each(&item);
+        }
+        if let Some(removals) = self.imaging.removals.take() {
+            each(&removals);
         }
         if !self.imaging.keys_are_over {
             let imaged = self.store.next_image(bytes, &mut |part| {
@@ -296,9 +347,12 @@ impl StateMachine for Service {
         if at != Slot::FIRST || !items.is_empty() {
             items.end(at)?;
         }
-        let waits = items.into_waits();
-        let all: Vec<MetaChange> = meta.iter().cloned().chain(waits.as_metadata()).collect();
+        let (removals, waits) = items.into_rest();
+        let removals = removals.unwrap_or_else(|| Removals::from(at));
+        let own = waits.as_metadata().chain(removals.as_metadata());
+        let all: Vec<MetaChange> = meta.iter().cloned().chain(own).collect();
         self.store.finish_load(at, &all)?;
+        *self.store.removals_mut() = removals;
         self.waits = waits;
         self.waits.is_as_committed();
         self.notices.clear();

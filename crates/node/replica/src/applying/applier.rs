@@ -31,7 +31,7 @@ use crate::{
     proposing::batch::{Batch, Entry, Kind},
     proposing::gather::{Item, Waiter},
     proposing::origin::Origin,
-    service::{CommandId, Health, MetaChange, Metadata, StateMachine, position},
+    service::{CommandId, Health, MetaChange, Metadata, StateMachine, Weight, position},
 };
 
 /// Commands that the service is told of before it gets the first of them: enough that it can wait
@@ -635,6 +635,11 @@ impl<S: StateMachine> Applier<S> {
             Verdict::Unknown => return Err(Failure::NoSession),
         }
         Ok(())
+    }
+
+    /// Returns how long a command takes on the state as it stands.
+    pub(crate) fn weigh(&self, command: &[u8]) -> Weight {
+        self.service.weigh(command)
     }
 
     /// [level-9] Whether the group uses what this command of the service needs.

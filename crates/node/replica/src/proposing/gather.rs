@@ -37,6 +37,8 @@ pub(crate) struct Item {
     pub(crate) deadline: Time,
     /// Length of the encoded entry; a read has none.
     pub(crate) encoded_bytes: usize,
+    /// It has a batch of its own.
+    pub(crate) apart: bool,
 }
 
 impl Item {
@@ -52,6 +54,8 @@ pub(crate) struct Gather {
     items: VecDeque<Item>,
     /// Of the items: those that are reads.
     reads: usize,
+    /// Those that have a batch of their own.
+    apart: usize,
     bytes: Vec<u8>,
     taken: usize,
 }
@@ -77,13 +81,22 @@ impl Gather {
 
     pub(crate) fn push(&mut self, waiter: Waiter, deadline: Time, entry: &Entry<'_>) {
         entry.encode(&mut self.bytes);
-        self.items.push_back(Item { waiter, deadline, encoded_bytes: entry.encoded_bytes() });
+        let encoded_bytes = entry.encoded_bytes();
+        self.items.push_back(Item { waiter, deadline, encoded_bytes, apart: false });
+    }
+
+    /// Gives the last command a batch of its own.
+    pub(crate) fn set_apart(&mut self) {
+        if let Some(item) = self.items.back_mut() {
+            item.apart = true;
+            self.apart += 1;
+        }
     }
 
     /// A read behind the commands that wait, and before those that come.
     pub(crate) fn push_read(&mut self, waiter: Waiter, deadline: Time) {
         self.reads += 1;
-        self.items.push_back(Item { waiter, deadline, encoded_bytes: 0 });
+        self.items.push_back(Item { waiter, deadline, encoded_bytes: 0, apart: false });
     }
 
     /// Whether a batch of `batch_bytes` is filled.
@@ -99,16 +112,19 @@ impl Gather {
 
     fn next(&self, batch_bytes: usize) -> (usize, usize) {
         let all = self.entry_bytes();
-        if all <= batch_bytes {
+        if all <= batch_bytes && self.apart == 0 {
             return (self.items.len(), all);
         }
         let (mut count, mut bytes) = (0, 0);
         for item in &self.items {
-            if count > 0 && bytes + item.encoded_bytes > batch_bytes {
+            if count > 0 && (item.apart || bytes + item.encoded_bytes > batch_bytes) {
                 break;
             }
             count += 1;
             bytes += item.encoded_bytes;
+            if item.apart {
+                break;
+            }
         }
         (count, bytes)
     }
@@ -125,6 +141,7 @@ impl Gather {
         if self.reads > 0 {
             self.reads -= items.iter().filter(|item| item.is_read()).count();
         }
+        self.apart -= items.iter().filter(|item| item.apart).count();
         self.consume(bytes);
         (items, built)
     }
@@ -148,6 +165,7 @@ impl Gather {
         let mut items = VecDeque::with_capacity(commands.len() + self.items.len());
         for (item, encoded) in commands {
             self.reads += usize::from(item.is_read());
+            self.apart += usize::from(item.apart);
             bytes.extend_from_slice(encoded);
             items.push_back(item);
         }
@@ -178,6 +196,7 @@ impl Gather {
         let before = self.items.drain(..at).collect::<Vec<Item>>();
         self.items.pop_front();
         self.reads -= usize::from(item.is_read());
+        self.apart -= usize::from(item.apart);
         let kept: usize = before.iter().map(|item| item.encoded_bytes).sum();
         let from = self.taken + kept;
         let bytes = self.bytes[from..from + item.encoded_bytes].to_vec();
@@ -216,6 +235,24 @@ mod tests {
         assert_eq!(take(&mut gather, 40), (vec![3], 105));
         assert_eq!(take(&mut gather, 40), (vec![4], 15));
         assert_eq!(gather.charge(), 0);
+    }
+
+    /// [visit-3] Between two of them the turn ends.
+    #[test]
+    fn a_heavy_command_has_a_batch_of_its_own() {
+        let mut gather = Gather::default();
+        for tag in 1..=5 {
+            push(&mut gather, tag, b"a");
+            if [2, 3].contains(&tag) {
+                gather.set_apart();
+            }
+        }
+        assert_eq!(take(&mut gather, 100).0, [1]);
+        let (items, bytes) = gather.take(100, <[u8]>::to_vec);
+        gather.put_back(vec![(items[0], &bytes)]);
+        assert!(gather.expire(Time(2)).is_some_and(|(item, _)| item.apart));
+        assert_eq!(take(&mut gather, 100).0, [3]);
+        assert_eq!(take(&mut gather, 100).0, [4, 5]);
     }
 
     /// [less-4] What a client was told of is owed, however long it takes; those behind it run out

@@ -187,6 +187,11 @@ impl Origin {
         self.push(now, waiter, entry).then_some(()).ok_or(Failure::Busy)
     }
 
+    /// Gives the command that was taken last a batch of its own.
+    pub(crate) fn set_apart(&mut self) {
+        self.gather.set_apart();
+    }
+
     /// Takes a read that runs behind the commands taken so far, before those that come, and in a
     /// batch that does not exist yet: a command that another client was told of before the read was
     /// taken is in a slot before that batch, so the read sees it.

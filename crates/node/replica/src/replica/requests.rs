@@ -1,7 +1,7 @@
 //! What a front asks, put into this replica's queues.
 
 use quorate_access::Users;
-use quorate_core::time::Time;
+use quorate_core::{level::Level, time::Time};
 use quorate_log::disk::Disk;
 
 use super::Replica;
@@ -12,7 +12,7 @@ use crate::{
     outlasting::Way,
     proposing::gather::Waiter,
     reading::evidence::Evidence,
-    service::StateMachine,
+    service::{StateMachine, Weight},
     status::Status,
     stream_front::StreamRequests,
 };
@@ -53,7 +53,12 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         if !replica.applying.has_level(command) {
             return Err(Failure::Level);
         }
-        let taken = replica.proposing.accept(self.now, waiter, at, command);
+        let weight = replica.applying.weigh(command);
+        if weight == Weight::TooHeavy {
+            return Err(Failure::TooBig);
+        }
+        let heavy = weight == Weight::Heavy;
+        let taken = replica.proposing.accept(self.now, waiter, at, (command, heavy));
         self.count(taken)
     }
 
@@ -179,6 +184,10 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 
     fn status(&self) -> Status {
         self.replica.status(self.now)
+    }
+
+    fn level(&self) -> Level {
+        self.replica.level()
     }
 
     fn users(&self) -> Option<&Users> {

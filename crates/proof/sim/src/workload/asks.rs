@@ -99,11 +99,26 @@ impl Client {
             self.waiting.push_back(Waiting::Exec { key, seen, new, called });
             return;
         }
-        let key = books.key(3, &mut self.dice);
-        request(&[b"UNWATCH"], out);
-        request(&[b"WATCH", key.as_bytes()], out);
+        let key = match self.watched.take() {
+            Some(key) => key,
+            None => {
+                let key = books.key(3, &mut self.dice);
+                if self.dice.chance(1, 4) {
+                    request(&[b"DEL", key.as_bytes()], out);
+                    return self.on_key(books, key, Act::Delete);
+                }
+                request(&[b"UNWATCH"], out);
+                request(&[b"WATCH", key.as_bytes()], out);
+                self.waiting.extend([Waiting::Word, Waiting::Word]);
+                if self.dice.chance(1, 2) {
+                    // Others may give it a value before it is read.
+                    self.watched = Some(key);
+                    return;
+                }
+                key
+            }
+        };
         request(&[b"GET", key.as_bytes()], out);
-        self.waiting.extend([Waiting::Word, Waiting::Word]);
         let called = books.history.moment();
         self.waiting.push_back(Waiting::Look { key, called });
     }

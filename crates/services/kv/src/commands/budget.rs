@@ -5,10 +5,15 @@
 //! memory until it is committed, on every node, and again at each replay; without a bound, one
 //! batch could end them all, for good.
 
+use super::visits::VISITS_MAX;
 use crate::{encode::Fault, store::Entry};
 
 /// Most bytes that the commands of one batch may copy. Replicated: the same on every node, forever.
 pub const COPIED_BYTES_MAX: usize = 256 << 20;
+
+/// Most visits of the commands of one batch: a heavy one has a batch of its own, unless what it
+/// visits has grown. Replicated.
+const BATCH_VISITS_MAX: u64 = 2 * VISITS_MAX;
 
 /// What is left for the commands of a batch. Follows from the batch and the state alone, so all
 /// nodes refuse the same commands.
@@ -16,6 +21,8 @@ pub const COPIED_BYTES_MAX: usize = 256 << 20;
 pub struct Budget {
     slot: u64,
     left: usize,
+    /// Visits of commands that are bounded.
+    visits: u64,
 }
 
 impl Default for Budget {
@@ -27,7 +34,7 @@ impl Default for Budget {
 
 impl Budget {
     const fn of(slot: u64) -> Self {
-        Self { slot, left: COPIED_BYTES_MAX }
+        Self { slot, left: COPIED_BYTES_MAX, visits: BATCH_VISITS_MAX }
     }
 
     /// A command of the batch in this slot is next.
@@ -35,6 +42,17 @@ impl Budget {
         if self.slot != slot {
             *self = Self::of(slot);
         }
+    }
+
+    /// Returns how many visits are left.
+    pub const fn visits_left(&self) -> u64 {
+        self.visits
+    }
+
+    /// So many visits are about to be made.
+    pub fn spend(&mut self, visits: u64) -> Result<(), Fault> {
+        self.visits = self.visits.checked_sub(visits).ok_or(Fault::Visits)?;
+        Ok(())
     }
 
     /// `bytes` are about to be copied.

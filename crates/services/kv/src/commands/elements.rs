@@ -13,7 +13,7 @@ use super::{
 use crate::{
     command::{NOT_AN_INTEGER, Refusal, Request, SYNTAX},
     encode::{Decoder, Encoder, Fault, List, Malformed},
-    glob,
+    glob::Pattern,
     key::Key,
     op::{Op, REPLY_BYTES_MAX},
     resp::{integer::parse_integer, reply::Reply},
@@ -120,6 +120,7 @@ pub(super) fn write_scan(
         at += 2;
     }
     let count = u64::try_from(count).ok().filter(|&count| count > 0);
+    Pattern::check(pattern)?;
     out.byte(Op::ScanRows as u8)
         .bytes(r.at(0))
         .byte(kind as u8)
@@ -134,7 +135,7 @@ pub(super) fn write_scan(
 fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
     let (key, kind) = (from.key()?, kind(from)?);
     let (cursor, count) = (from.word()?, from.count()?);
-    let pattern = from.key()?.bytes();
+    let pattern = Pattern::new(from.key()?.bytes());
     from.end()?;
     if kind == Kind::List {
         return Err(Fault::Malformed);
@@ -142,20 +143,23 @@ fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> R
     let Ok(found) = view(state.store, key, kind, reply) else {
         return Ok(());
     };
-    let (mut page, mut looked_at) = (Items::default(), 0);
+    let (mut page, mut looked_at, mut names) = (Items::default(), 0, 0);
     let (mut last, mut next) = (Position::START, None);
+    let is_query = state.wall_ms.is_some();
     if let (Some(view), Some(start)) = (found, Position::from_cursor(cursor)) {
         each_stored(&view, prefix(kind), start, &mut |name, value| {
             let member = member_of(prefix(kind), name);
             let position = Position::of(member);
-            let full = looked_at >= count.min(SCAN_COUNT_MAX) || page.bytes() >= SCAN_PAGE_BYTES;
+            let bytes = page.bytes().max(if is_query { names } else { 0 });
+            let full = looked_at >= count.min(SCAN_COUNT_MAX) || bytes >= SCAN_PAGE_BYTES;
             if full && position != last {
                 next = Some(position);
                 return ControlFlow::Break(());
             }
             (looked_at, last) = (looked_at + 1, position);
+            names += member.len();
             // One that ended counts, too: a page takes bounded time.
-            if glob::matches(pattern, member) && !(view.has_ended() && view.is_over(name)) {
+            if pattern.matches(member) && !(view.has_ended() && view.is_over(name)) {
                 page.next().bulk(member);
                 match kind {
                     Kind::Hash => page.next().bulk(value),
@@ -265,6 +269,9 @@ pub(super) fn random(
             reply.error(TOO_LARGE);
             return;
         };
+        if !view.store.meter().spend(most.saturating_mul(4)) {
+            return;
+        }
         let drawn = chance::repeatedly(view, prefix, times, wanted.values, &mut draws);
         let _ = drawn.iter().all(&mut add);
     }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     key::Key,
     store::{
-        Of, Span, Stamp, Store, Version,
+        Of, Position, Span, Stamp, Store,
         collection::{Header, Kind, Timed},
     },
 };
@@ -177,19 +177,22 @@ pub(super) fn settled(
     (Header { timed, ..header }, end)
 }
 
-/// What WATCH sees of a key. A field that ends is a change, and its removal is none.
+/// Returns what WATCH sees of a key. A field or key that ends is a change, and its removal is none.
 pub(super) fn seen(store: &dyn Store, key: Key<'_>) -> Seen {
-    let entry = store.get(key);
-    let version = entry.as_ref().map_or(Version::ABSENT, |entry| entry.version);
+    let entry = store.stored(key);
+    let Some(entry) = entry.as_ref().filter(|entry| entry.exists_at(store.time())) else {
+        let removed = store.removals().version(Position::of(key.bytes()));
+        let ended = entry.map_or(removed, |entry| entry.version);
+        return Seen::absent(removed.max(ended));
+    };
     let mut ended = 0_u64;
-    if let Some(entry) = entry
-        && entry.kind == Kind::Hash
+    if entry.kind == Kind::Hash
         && let Some(header) = Header::from_bytes(&entry.value)
         && let Some(timed) = header.timed
     {
         ended = View { store, header }.ended().saturating_add(timed.removed);
     }
-    Seen { slot: version.slot, index: u64::from(version.index) | ended << u32::BITS }
+    Seen { slot: entry.version.slot, index: u64::from(entry.version.index) | ended << u32::BITS }
 }
 
 /// Removes up to `most` fields that do not exist any more, of the hashes first whose fields ended

@@ -6,8 +6,10 @@ use crate::{
         execute,
         state::{Writing, too_large},
         transactions::Seen,
+        visits::execute_bounded,
     },
-    encode::{Decoder, Fault},
+    encode::{Decoder, Fault, List},
+    key::Key,
     op::Op,
     resp::reply::{NULL_ARRAY, Reply},
 };
@@ -20,9 +22,11 @@ pub fn exec(
 ) -> Result<(), Fault> {
     let mut unchanged = true;
     for _ in 0..from.length()? {
-        let key = from.key()?;
-        let (slot, index) = (from.word()?, from.count()?);
-        unchanged &= seen(state.store, key) == Seen { slot, index };
+        let (key, was) = watched(from)?;
+        if was.has_absent_version() {
+            state.store.removals_mut().replicate(state.version);
+        }
+        unchanged &= was.is_still(seen(state.store, key));
     }
     let commands = from.list()?;
     from.end()?;
@@ -48,6 +52,34 @@ pub fn exec(
     Ok(())
 }
 
+fn watched<'a>(from: &mut Decoder<'a>) -> Result<(Key<'a>, Seen), Fault> {
+    let key = from.key()?;
+    Ok((key, Seen { slot: from.word()?, index: from.count()? }))
+}
+
+/// Returns the commands of a transaction.
+pub(super) fn commands(mut from: Decoder<'_>) -> Option<List<'_>> {
+    for _ in 0..from.length().ok()? {
+        watched(&mut from).ok()?;
+    }
+    from.list().ok()
+}
+
+/// [watch-4] Whether a command is a transaction with versions of absent keys.
+pub fn watches_absent_keys(command: &[u8]) -> bool {
+    let mut from = Decoder(command);
+    let mut op = from.byte();
+    if op == Ok(Op::Bounded as u8) {
+        op = from.byte();
+    }
+    if op != Ok(Op::Exec as u8) {
+        return false;
+    }
+    let keys = 0..from.length().unwrap_or(0);
+    let mut all = keys.map_while(|_| watched(&mut from).ok());
+    all.any(|(_, seen)| seen.has_absent_version())
+}
+
 /// One command of a transaction; whatever happens, it gives one reply.
 fn one(command: &[u8], state: &mut Writing<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
@@ -55,6 +87,7 @@ fn one(command: &[u8], state: &mut Writing<'_>, reply: &mut Reply<'_>) {
     let done = match decoder.byte().ok().and_then(Op::from_byte) {
         None => Err(Fault::Malformed),
         Some(op) if op.stands_alone() => Err(Fault::Malformed),
+        Some(op) if state.bounded => execute_bounded(op, &mut decoder, state, reply),
         Some(op) => execute(op, &mut decoder, state, reply),
     };
     if let Err(fault) = done {

@@ -13,7 +13,7 @@ use crate::{
         strings::encode_list,
     },
     encode::{Decoder, Encoder, Fault},
-    glob,
+    glob::Pattern,
     key::Key,
     op::Op,
     resp::{integer::parse_integer, reply::Reply},
@@ -222,6 +222,9 @@ const COMMANDS: &[Spec] = &[
 
 /// Most keys that one SCAN looks at, whatever COUNT says.
 const SCAN_COUNT_MAX: u64 = 10_000;
+/// [watch-2] FLUSHALL remembers each of so many keys, with so many bytes. Replicated.
+const FLUSHED_KEYS_MAX: usize = 1024;
+const FLUSHED_BYTES_MAX: usize = 1 << 20;
 /// A page with this many bytes is full.
 const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 
@@ -411,6 +414,7 @@ pub(super) fn random_key(
 
 fn encode_keys(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     let pattern = Key::new(r.at(0))?;
+    Pattern::check(pattern.bytes())?;
     out.byte(Op::Keys as u8).bytes(pattern.bytes());
     Ok(())
 }
@@ -420,11 +424,11 @@ pub(super) fn keys(
     state: &Reading<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
-    let pattern = from.key()?.bytes();
+    let pattern = Pattern::new(from.key()?.bytes());
     from.end()?;
     let mut page = Items::default();
     state.store.scan(Position::START, &mut |key, entry| {
-        if entry.exists_at(state.store.time()) && glob::matches(pattern, key) {
+        if entry.exists_at(state.store.time()) && pattern.matches(key) {
             page.next().bulk(key);
         }
         if page.are_too_many() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -501,6 +505,7 @@ fn encode_scan(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
         at += 2;
     }
     let count = u64::try_from(count).ok().filter(|&count| count > 0).ok_or(SYNTAX)?;
+    Pattern::check(pattern)?;
     out.byte(Op::Scan as u8)
         .word(cursor)
         .count(count)
@@ -518,23 +523,27 @@ pub(super) fn scan(
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     let (cursor, count, wanted) = (from.word()?, from.count()?, from.byte()?);
-    let pattern = from.key()?.bytes();
+    let pattern = Pattern::new(from.key()?.bytes());
     from.end()?;
-    let (mut page, mut looked_at) = (Items::default(), 0);
+    let (mut page, mut looked_at, mut names) = (Items::default(), 0, 0);
     let mut last = Position::START;
     let mut next = None;
+    // In a transaction a page is as releases before level 10 make it.
+    let is_query = state.wall_ms.is_some();
     if let Some(start) = Position::from_cursor(cursor) {
         state.store.scan(start, &mut |key, entry| {
             let position = Position::of(key);
-            let full = looked_at >= count.min(SCAN_COUNT_MAX) || page.bytes() >= SCAN_PAGE_BYTES;
+            let bytes = page.bytes().max(if is_query { names } else { 0 });
+            let full = looked_at >= count.min(SCAN_COUNT_MAX) || bytes >= SCAN_PAGE_BYTES;
             if full && position != last {
                 next = Some(position);
                 return ControlFlow::Break(());
             }
             // One that ended counts, too: a page takes bounded time.
             (looked_at, last) = (looked_at + 1, position);
+            names += key.len();
             let exists = entry.exists_at(state.store.time());
-            if exists && Wanted::includes(wanted, entry) && glob::matches(pattern, key) {
+            if exists && Wanted::includes(wanted, entry) && pattern.matches(key) {
                 page.next().bulk(key);
             }
             ControlFlow::Continue(())
@@ -574,12 +583,32 @@ fn encode_flush(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// [watch-2] Remembers that all keys are removed: each of a few, or any key whatever.
+fn note_flushed(state: &mut Writing<'_>) {
+    let (mut keys, mut bytes, mut all) = (Vec::new(), 0, true);
+    state.store.scan(Position::START, &mut |key, entry| {
+        bytes += key.len() + entry.value.len();
+        all = keys.len() < FLUSHED_KEYS_MAX && bytes <= FLUSHED_BYTES_MAX;
+        if !all {
+            return ControlFlow::Break(());
+        }
+        keys.push((Position::of(key), entry.version));
+        ControlFlow::Continue(())
+    });
+    let removals = state.store.removals_mut();
+    match all {
+        true => keys.into_iter().for_each(|(position, last)| removals.note(position, last)),
+        false => removals.raise(state.version),
+    }
+}
+
 pub(super) fn flush(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<(), Fault> {
     from.end()?;
+    note_flushed(state);
     state.store.clear();
     reply.ok();
     Ok(())

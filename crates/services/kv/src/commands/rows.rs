@@ -61,6 +61,7 @@ impl<'s> View<'s> {
         if name.len() > NAME_BYTES_MAX {
             return None;
         }
+        self.store.meter().spend(2);
         self.store.row(self.header.id, name)
     }
 

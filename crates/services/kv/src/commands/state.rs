@@ -75,6 +75,8 @@ pub struct Writing<'a> {
     pub version: Version,
     /// What the commands of its batch may still copy.
     pub budget: &'a mut Budget,
+    /// [visit-2] It is executed within what it may visit, or not at all.
+    pub bounded: bool,
     /// Collections that this command has begun.
     pub begun: u32,
     /// Which keyspace events it makes; 0: none.

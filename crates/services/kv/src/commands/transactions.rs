@@ -1,5 +1,7 @@
 //! Transactions: EXEC is one replicated command, which brings the versions that WATCH saw.
 
+use quorate_core::level::Level;
+
 use crate::{
     command::{Doc, Local, Spec},
     commands::ends::seen,
@@ -8,6 +10,7 @@ use crate::{
     encode::{Decoder, Encoder, Fault, Malformed},
     op::Op,
     resp::reply::Reply,
+    store::Version,
 };
 
 /// The family.
@@ -68,10 +71,36 @@ const COMMANDS: &[Spec] = &[
 /// A state of a key, as WATCH tells it from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The slot of the command that changed it last; 0 of an absent key.
+    /// The slot of the command that changed it last.
     pub slot: u64,
     /// That command's place in the batch, and in the upper half how many fields have ended since.
     pub index: u64,
+}
+
+/// [watch-4] The level of transactions that know versions of absent keys.
+pub const ABSENT_LEVEL: Level = Level(10);
+
+impl Seen {
+    /// [watch-4] An absent key, as releases below [`ABSENT_LEVEL`] see it: without a version.
+    pub const SOME_ABSENT: Self = Self { slot: 0, index: 0 };
+    /// No state of any key.
+    pub const NEVER: Self = Self { slot: u64::MAX, index: 0 };
+    const ABSENT: u64 = 1 << 63;
+
+    /// [watch-1] An absent key with this version.
+    pub fn absent(last: Version) -> Self {
+        Self { slot: last.slot, index: u64::from(last.index) | Self::ABSENT }
+    }
+
+    /// Whether it is of an absent key, and says that key's version.
+    pub const fn has_absent_version(self) -> bool {
+        self.index & Self::ABSENT != 0
+    }
+
+    /// Whether a key that is `now` so has not changed.
+    pub fn is_still(self, now: Self) -> bool {
+        self == now || (self == Self::SOME_ABSENT && now.has_absent_version())
+    }
 }
 
 /// What WATCH saw of a key.

@@ -2,7 +2,7 @@
 
 use quorate_replica::front::Sequenced;
 
-use crate::command::Listening;
+use crate::{command::Listening, commands::transactions::encode_versions, encode::Encoder};
 
 /// What becomes of a query's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,14 @@ pub(super) struct Read {
 }
 
 impl Read {
+    /// What a WATCH of this epoch asks for.
+    pub(super) fn watch<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>, epoch: u64) -> Self {
+        let mut query = Vec::new();
+        encode_versions(keys, &mut Encoder(&mut query));
+        let what = Query::Watch(epoch);
+        Self { query, fresh: Freshness::Linearizable, alone: true, what }
+    }
+
     /// One whose answer is the reply.
     pub(super) const fn plain(query: Vec<u8>, fresh: Freshness) -> Self {
         Self { query, fresh, alone: false, what: Query::Reply }

@@ -32,7 +32,7 @@ use crate::{
     encode::Encoder,
     op::Kind,
     resp::{
-        reply::{Reply, Version, render},
+        reply::{Reply, Version},
         request::{Arguments, Parser},
     },
 };
@@ -96,6 +96,8 @@ pub(super) struct Connection {
     counted: usize,
     /// Nothing more is taken; it closes when all is answered.
     ending: bool,
+    /// Nothing more is sent either.
+    cut: bool,
     /// It was not ready when it was last asked: input may be waiting.
     blocked: bool,
     marked: bool,
@@ -124,6 +126,7 @@ impl Connection {
             parked: None,
             counted: 0,
             ending: false,
+            cut: false,
             blocked: false,
             marked: false,
         }
@@ -163,7 +166,13 @@ impl Connection {
     }
 
     pub(super) fn closing(&self) -> bool {
-        self.ending && self.order.is_empty()
+        self.cut || (self.ending && self.order.is_empty())
+    }
+
+    /// Closes at once, and gives up what was not sent.
+    pub(super) fn cut(&mut self) {
+        (self.ending, self.cut) = (true, true);
+        self.order.drop_output();
     }
 
     /// [access-4] [time-4] Says whether this request is to come again: it is not known yet whether
@@ -327,6 +336,10 @@ impl Connection {
             held += self.subscriptions.held_bytes();
         }
         shared.recount(&mut self.counted, held);
+        if let Some(guest) = shared.roster.guest(self.seat) {
+            guest.output_bytes = self.order.buffered();
+            guest.held_bytes = self.held_bytes();
+        }
     }
 
     /// Writes into the roster what it says of this connection.
@@ -341,8 +354,6 @@ impl Connection {
             guest.protocol = if self.version == Version::Resp3 { 3 } else { 2 };
             guest.stale = self.fresh == Freshness::Stale;
             guest.waiting = self.order.len();
-            guest.output_bytes = self.order.buffered();
-            guest.held_bytes = self.held_bytes();
         }
     }
 
@@ -350,7 +361,7 @@ impl Connection {
     pub(super) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.order.output.drain(..count);
         self.order.sent();
-        self.order.recount(shared);
+        self.recount(shared);
     }
 
     /// Tells the reactor that there is something to send, that it is time to close, or that there
@@ -495,12 +506,14 @@ impl Connection {
     ) {
         if self.order.buffered() > OUTPUT_BYTES_HARD || shared.is_full(message.len()) {
             // It would miss something without knowing.
-            self.end();
+            self.cut();
+        }
+        if self.ending {
             return;
         }
         let mut neutral = Vec::with_capacity(channel.len() + message.len() + 64);
         channels::message(how, channel, message, &mut Reply(&mut neutral));
-        render(&neutral, self.version, &mut self.order.output);
+        self.order.push_message(&neutral, self.version);
     }
 
     /// It watches what others ask for, from its reply on.

@@ -1,8 +1,10 @@
 //! The Redis front: client connections as state machines, without sockets.
 
 use quorate_access::{Checker, Desk};
-use quorate_replica::front::{
-    Completion, ConnectionId, Endpoints, Failure, Front, Refused, Requests, State, Tag,
+use quorate_core::time::Time;
+use quorate_replica::{
+    front::{Completion, ConnectionId, Endpoints, Failure, Front, Refused, Requests, State, Tag},
+    pressure::heaviest,
 };
 use rustc_hash::FxHashMap;
 
@@ -78,10 +80,40 @@ impl RespFront {
 
     /// Gives a connection a message.
     fn tell(&mut self, listener: ConnectionId, how: Heard<'_>, channel: &[u8], message: &[u8]) {
+        self.make_room(message.len());
         if let Some(client) = self.connections.get_mut(&listener) {
             client.hear(how, channel, message, &mut self.shared);
             client.recount(&mut self.shared);
             client.mark(&mut self.shared);
+        }
+    }
+
+    /// Closes the clients that hold most until there is memory for so much more: those that do not
+    /// read pay, and not the one whose message comes next.
+    fn make_room(&mut self, bytes: usize) {
+        while self.shared.is_full(bytes) {
+            let held = self.connections.iter().map(|(id, client)| (*id, client.held_bytes()));
+            let of = self.shared.settings.client_bytes_max;
+            let Some((id, held)) = heaviest(usize::MAX, of, held).filter(|(_, held)| *held > bytes)
+            else {
+                return;
+            };
+            let Some(client) = self.connections.get_mut(&id).filter(|client| !client.closing())
+            else {
+                return;
+            };
+            client.cut();
+            client.recount(&mut self.shared);
+            client.mark(&mut self.shared);
+            if let Some(untold) = self.shared.hoarders.say(Time(self.shared.tally.now_ms * 1000)) {
+                tracing::warn!(
+                    client = id.0,
+                    held,
+                    of,
+                    untold,
+                    "closed the client that held most of the memory for clients (--client-memory)"
+                );
+            }
         }
     }
 
@@ -90,6 +122,7 @@ impl RespFront {
     fn show_monitors(&mut self, requests: &dyn Requests) {
         let lines = self.shared.monitors.take_lines();
         for watcher in self.shared.monitors.all() {
+            self.make_room(lines.len());
             if let Some(client) = self.connections.get_mut(&watcher) {
                 client.tell_no_more(&mut self.shared, requests);
                 client.watch_lines(&lines, &mut self.shared);

@@ -19,11 +19,14 @@ use super::{
     roster::Seat,
     shared::{Shared, Target, fresh},
     tally::{Stamp, Tally},
-    transaction::Watching,
+    transaction::{Watching, without_absent_versions},
 };
 use crate::{
     command::Listening,
-    commands::transactions::{decode_versions, encode_exec},
+    commands::{
+        transactions::{ABSENT_LEVEL, decode_versions, encode_exec},
+        visits::may_be_long,
+    },
     encode::{Decoder, Encoder},
     op::Op,
     resp::reply::{Reply, Version, render},
@@ -44,6 +47,14 @@ fn ask(
     (at, lasting): (Option<Sequenced>, bool),
     command: &[u8],
 ) -> Result<(), Failure> {
+    let mut bounded = Vec::new();
+    let command = if may_be_long(command) && requests.level() >= ABSENT_LEVEL {
+        bounded.push(Op::Bounded as u8);
+        bounded.extend_from_slice(command);
+        bounded.as_slice()
+    } else {
+        command
+    };
     match at {
         _ if lasting => requests.write_lasting(tag, at, command),
         Some(at) => requests.write_once(tag, at, command),
@@ -155,14 +166,17 @@ impl Order {
 
     pub(super) fn recount(&mut self, shared: &mut Shared) {
         let places = self.places.capacity() * size_of::<Place>();
-        let held = self.output.capacity() + self.done_bytes + self.kept_bytes + places;
+        // What is queued counts, and memory that a burst has left over.
+        let output = self.output.len().max(self.output.capacity() / 5 * 4);
+        let held = output + self.done_bytes + self.kept_bytes + places;
         shared.recount(&mut self.counted, held);
     }
 
     /// Output was sent: what a burst took is given back when it is over.
     pub(super) fn sent(&mut self) {
-        if self.output.is_empty() {
-            self.output.shrink_to(IDLE_OUTPUT_BYTES);
+        let length = self.output.len();
+        if length <= self.output.capacity() / 4 {
+            self.output.shrink_to(IDLE_OUTPUT_BYTES.max(length + length / 4));
         }
         if self.places.is_empty() {
             self.places.shrink_to(IDLE_PLACES);
@@ -209,6 +223,24 @@ impl Order {
             self.cursor += 1;
         }
         self.push(State::Done(rendered), version, 0, false);
+    }
+
+    /// A read on the connection's own account: nothing is said or counted of it.
+    pub(super) fn push_own_read(&mut self, read: Read, version: Version) {
+        let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.silent, true));
+        self.push_read(read, version);
+        (self.stamp, self.silent) = asked;
+    }
+
+    /// Queues what no request has asked for.
+    pub(super) fn push_message(&mut self, neutral: &[u8], version: Version) {
+        self.make_room(neutral.len());
+        render(neutral, version, &mut self.output);
+    }
+
+    /// Gives up all that is queued.
+    pub(super) fn drop_output(&mut self) {
+        self.output = Vec::new();
     }
 
     /// A request whose reply hangs on another client.
@@ -341,9 +373,9 @@ impl Order {
         }
     }
 
-    /// A large output grows by quarters: twice as much would be memory that nobody needs.
+    /// Grows a large output by quarters: twice as much would be memory that no reply needs.
     fn make_room(&mut self, bytes: usize) {
-        const LARGE: usize = 1024 * 1024;
+        const LARGE: usize = 16 * 1024;
         let length = self.output.len();
         if length > LARGE && self.output.capacity() - length < bytes {
             self.output.reserve_exact(bytes.max(length / 4));
@@ -621,13 +653,16 @@ impl Order {
             How::Plain(at) => ask(requests, tag, (at, write.lasting), &write.command),
             How::Register => requests.register(tag),
             How::Exec { epoch, count, at } => {
-                let Some(watched) = own.watching.take(epoch) else {
+                let Some(mut watched) = own.watching.take(epoch) else {
                     shared.tags.take(tag);
                     let text = "EXECABORT Transaction discarded because WATCH failed.";
                     shared.fresh_reply().error(text);
                     self.finish(number, &shared.reply, &mut shared.tally);
                     return;
                 };
+                if requests.level() < ABSENT_LEVEL {
+                    without_absent_versions(&mut watched);
+                }
                 let mut command = Vec::with_capacity(write.command.len() + 64);
                 let out = &mut Encoder(&mut command);
                 encode_exec(watched.iter(), count, &write.command, out);

@@ -11,7 +11,10 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
     match failure {
         Failure::Busy => "BUSY not executed: too much is under way; try again later",
         Failure::NoQuorum => "NOQUORUM not executed: no leader with a quorum was found in time",
-        Failure::TooBig => "TOOBIG not executed: the command is larger than --command-max",
+        Failure::TooBig => {
+            "TOOBIG not executed: the command is larger than --command-max, or would take more than 1048576 visits \
+             of elements (docs/commands.md); send less at a time"
+        }
         Failure::Stopping => "NOQUORUM not executed: this node is stopping; use another one",
         Failure::Unavailable => {
             "NOQUORUM not executed: the store of this node cannot work; use another one"

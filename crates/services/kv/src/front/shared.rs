@@ -68,6 +68,8 @@ pub(super) struct Shared {
     pub(super) held_bytes: usize,
     /// Complaints about clients of another protocol.
     pub(super) strangers: Seldom,
+    /// Lines about clients that were closed because they held too much memory.
+    pub(super) hoarders: Seldom,
     pub(super) tally: Tally,
     pub(super) scripts: Scripts,
     pub(super) channels: Channels,
@@ -104,6 +106,7 @@ impl Shared {
             processed: 0,
             held_bytes: 0,
             strangers: Seldom::default(),
+            hoarders: Seldom::default(),
             tally: Tally::default(),
             scripts: Scripts::default(),
             channels: Channels::default(),

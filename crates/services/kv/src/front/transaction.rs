@@ -117,6 +117,13 @@ impl Watching {
         epoch
     }
 
+    /// Returns the keys that were absent when this epoch's WATCH saw them.
+    pub(super) fn absent(&self, epoch: u64) -> Vec<&[u8]> {
+        let seen = self.seen.iter().filter(|(seen, _)| *seen == epoch);
+        let absent = seen.filter(|(_, watched)| watched.seen.has_absent_version());
+        absent.map(|(_, watched)| watched.key.as_slice()).collect()
+    }
+
     /// What was seen in an epoch that ended; `None` if a WATCH got no answer.
     pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
         let (taken, kept) =
@@ -125,5 +132,23 @@ impl Watching {
         let taken: Vec<(u64, Watched)> = taken;
         let of_epoch = taken.into_iter().filter(|(seen, _)| *seen == epoch);
         (self.failed != Some(epoch)).then(|| of_epoch.map(|(_, watched)| watched).collect())
+    }
+}
+
+/// [watch-4] Puts what was seen as a group below [`ABSENT_LEVEL`] can compare it: without versions
+/// of absent keys. What was seen twice and has changed in between never matches.
+///
+/// [`ABSENT_LEVEL`]: crate::commands::transactions::ABSENT_LEVEL
+pub(super) fn without_absent_versions(watched: &mut [Watched]) {
+    watched.sort_by(|one, other| one.key.cmp(&other.key));
+    for same_key in watched.chunk_by_mut(|one, other| one.key == other.key) {
+        let changed = same_key.iter().any(|watched| watched.seen != same_key[0].seen);
+        for watched in same_key {
+            if changed {
+                watched.seen = Seen::NEVER;
+            } else if watched.seen.has_absent_version() {
+                watched.seen = Seen::SOME_ABSENT;
+            }
+        }
     }
 }

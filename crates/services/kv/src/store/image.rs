@@ -11,6 +11,7 @@ use super::{
     Bytes, Entry, Position, Version,
     collection::{Header, Id, Kind, NAME_BYTES_MAX, id_in},
     merge::Merge,
+    removals::Removals,
     table::Table,
 };
 use crate::{
@@ -37,6 +38,8 @@ mod kind {
     pub(super) const ROW: u8 = 5;
     /// A client in line, behind all keys.
     pub(super) const WAIT: u8 = 6;
+    /// Versions of absent keys, in front of all keys.
+    pub(super) const REMOVALS: u8 = 7;
 }
 
 /// What an image consists of.
@@ -246,6 +249,12 @@ pub fn encode_part(part: Part<'_>, item: &mut Vec<u8>) {
     }
 }
 
+/// Writes the item of removed keys; `false`: the image has none.
+pub fn encode_removals(removals: &Removals, item: &mut Vec<u8>) -> bool {
+    item.clear();
+    removals.encode(Encoder(item).byte(kind::REMOVALS))
+}
+
 /// Writes the item of a client in line.
 pub fn encode_wait(since: Version, wait: &[u8], item: &mut Vec<u8>) {
     item.clear();
@@ -263,6 +272,7 @@ pub struct Items {
     newest: u64,
     /// Rows of the last key.
     rows: Option<Rows>,
+    removals: Option<Removals>,
     /// Clients in line have come: no key follows.
     waits: Waits,
 }
@@ -297,17 +307,20 @@ impl Items {
         self.keys_left.is_none()
     }
 
-    /// Clients in line.
-    pub fn into_waits(self) -> Waits {
-        self.waits
+    /// Returns the removed keys, if the image has any, and the clients in line.
+    pub fn into_rest(self) -> (Option<Removals>, Waits) {
+        (self.removals, self.waits)
     }
 
-    /// The next item; `None`: it was the head, or a client in line.
+    /// Takes the next item; returns `None` if it belongs to no key.
     pub fn take<'a>(&mut self, item: &'a [u8]) -> Result<Option<Loaded<'a>>, LoadError> {
         let mut from = Decoder(item);
         let kind = from.byte()?;
         if self.keys_left.is_none() {
             return self.take_head(kind, from).map(|()| None);
+        }
+        if kind == kind::REMOVALS {
+            return self.take_removals(from).map(|()| None);
         }
         if kind == kind::WAIT {
             return self.take_wait(from).map(|()| None);
@@ -384,6 +397,14 @@ impl Items {
         Ok(Loaded::Row(rows.id, name, from.0))
     }
 
+    fn take_removals(&mut self, mut from: Decoder<'_>) -> Result<(), LoadError> {
+        if self.removals.is_some() || self.last != Cursor::default() || !self.waits.is_empty() {
+            return Err(LoadError::Malformed("removed keys come behind others"));
+        }
+        self.removals = Some(Removals::decode(&mut from)?);
+        Ok(())
+    }
+
     fn take_wait(&mut self, mut from: Decoder<'_>) -> Result<(), LoadError> {
         self.no_rows_left()?;
         if self.keys_left != Some(0) {
@@ -419,7 +440,8 @@ impl Items {
         if self.keys_left != Some(0) {
             return Err(LoadError::Malformed("keys are missing"));
         }
-        if self.newest.max(self.waits.newest().unwrap_or(0)) >= at.0 {
+        let removed = self.removals.as_ref().map_or(0, Removals::newest);
+        if self.newest.max(removed).max(self.waits.newest().unwrap_or(0)) >= at.0 {
             return Err(LoadError::Malformed("a key is newer than the image"));
         }
         Ok(())

@@ -85,9 +85,10 @@ use super::{
     dead::Dead,
     image::{Part, records},
     merge::Merge,
+    removals::Removals,
     table::Record,
 };
-use crate::key::Key;
+use crate::{commands::visits::Meter, key::Key};
 
 /// How much may be held back from the tree.
 #[derive(Clone, Copy, Debug)]
@@ -202,6 +203,8 @@ pub struct LsmStore {
     /// The group's time.
     time: u64,
     dead: Dead,
+    removals: Removals,
+    meter: Meter,
     /// Its files are being read.
     scrub: Option<scrub::Scrub>,
     /// Whether one is needed.
@@ -286,6 +289,8 @@ impl LsmStore {
             ends: <[Ends; 2]>::default(),
             time: 0,
             dead: Dead::default(),
+            removals: Removals::default(),
+            meter: Meter::default(),
             scrub: None,
             suspicion: scrub::Suspicion::default(),
             renewal: None,
@@ -405,6 +410,7 @@ impl LsmStore {
         self.move_deadlines(key, old.deadlines(), [None; 2]);
         let position = Position::of(key);
         self.active.put(position, key, b"", Stamp::ABSENT);
+        self.removals.note(position, old.version);
     }
 
     /// Gives all that is committed to the tree and waits for it, unless the disk is in the way.
@@ -546,16 +552,6 @@ impl Store for LsmStore {
         }
     }
 
-    fn forget(&mut self, key: Key<'_>, deadline: u64) {
-        if self.collections {
-            // It may have rows.
-            self.take(key);
-        } else {
-            // Without looking for it: it is among the deadlines.
-            self.remove_stored(key, Old::string(Some(deadline)));
-        }
-    }
-
     fn row(&self, id: Id, name: &[u8]) -> Option<Bytes<'_>> {
         if let Some(row) = self.layers().find_map(|layer| layer.row(id, name)) {
             return row.map(Bytes::Borrowed);
@@ -578,7 +574,7 @@ impl Store for LsmStore {
         self.active.set_row(id, name, None);
     }
 
-    fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
+    fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
         if span.is_empty() {
             return;
         }
@@ -643,6 +639,18 @@ impl Store for LsmStore {
         self.begin_deadlines();
     }
 
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    fn removals(&self) -> &Removals {
+        &self.removals
+    }
+
+    fn removals_mut(&mut self) -> &mut Removals {
+        &mut self.removals
+    }
+
     fn len(&self) -> u64 {
         let to = self.time.saturating_add(1);
         if let Some(from) = self.dead.uncounted(to) {
@@ -662,7 +670,7 @@ impl Store for LsmStore {
         }
     }
 
-    fn scan(&self, from: Position, visit: &mut Visit<'_>) {
+    fn all_keys(&self, from: Position, visit: &mut Visit<'_>) {
         let generation = self.state.generation;
         let mut merge = Merge::new();
         for layer in self.layers() {

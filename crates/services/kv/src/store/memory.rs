@@ -16,20 +16,28 @@ use super::{
     collection::{Id, id_in, next_in},
     dead::Dead,
     image::Part,
+    removals::Removals,
     table::{Record, Table},
 };
-use crate::key::Key;
+use crate::{commands::visits::Meter, key::Key};
+
+/// What a flush removes is freed at once if it has no more bytes.
+const FLUSHED_AT_ONCE: u64 = 1 << 20;
 
 /// Keys in a table, and those with a deadline once more in the order of deadlines.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     table: Table,
     collections: Collections,
+    removals: Removals,
+    meter: Meter,
     /// Of keys, and of fields.
     deadlines: [BTreeSet<(u64, Box<[u8]>)>; 2],
     /// The group's time.
     time: u64,
     dead: Dead,
+    /// What a flush has removed, freed little by little.
+    flushed: Vec<(Table, Collections)>,
     /// The one that is going on.
     image: Option<Box<Image>>,
     /// How many were begun.
@@ -65,6 +73,7 @@ impl MemoryStore {
         }
         let old = self.table.remove(position, key)?.old();
         self.set_deadlines(key, old.deadlines(), [None; 2]);
+        self.removals.note(position, old.version);
         Some(old)
     }
 
@@ -82,6 +91,12 @@ impl MemoryStore {
     fn free_some(&mut self) {
         if self.image.is_none() {
             self.collections.free_some();
+        }
+        if let Some((table, collections)) = self.flushed.last_mut()
+            && !table.free_some()
+            && !collections.free_all_some()
+        {
+            self.flushed.pop();
         }
     }
 
@@ -164,7 +179,7 @@ impl Store for MemoryStore {
         self.collections.remove(id, name);
     }
 
-    fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
+    fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
         self.collections.visit(id, span, visit);
     }
 
@@ -185,9 +200,25 @@ impl Store for MemoryStore {
         let collections = mem::take(&mut self.collections);
         self.deadlines = <[BTreeSet<_>; 2]>::default();
         self.dead = Dead::default();
-        if let Some(image) = &mut self.image {
-            image.keep_all(table, collections);
+        match &mut self.image {
+            Some(image) => image.keep_all(table, collections),
+            None if table.bytes_about() + collections.bytes() > FLUSHED_AT_ONCE => {
+                self.flushed.push((table, collections));
+            }
+            None => {}
         }
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    fn removals(&self) -> &Removals {
+        &self.removals
+    }
+
+    fn removals_mut(&mut self) -> &mut Removals {
+        &mut self.removals
     }
 
     fn len(&self) -> u64 {
@@ -203,7 +234,7 @@ impl Store for MemoryStore {
         self.table.touch(keys);
     }
 
-    fn scan(&self, from: Position, visit: &mut Visit<'_>) {
+    fn all_keys(&self, from: Position, visit: &mut Visit<'_>) {
         for (_, record) in self.table.from(from) {
             if visit(record.key(), &record.entry()).is_break() {
                 return;

@@ -9,8 +9,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use self::{
     collection::{Header, Id, Kind, id_in, next_in},
     image::Part,
+    removals::Removals,
 };
-use crate::key::Key;
+use crate::{commands::visits::Meter, key::Key};
 
 pub mod collection;
 mod dead;
@@ -18,10 +19,11 @@ pub mod image;
 pub mod lsm;
 pub mod memory;
 mod merge;
+pub mod removals;
 mod table;
 
 /// The command that changed a key last; `None` in its place means that the key is absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// The command's slot.
     pub slot: u64,
@@ -30,7 +32,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// What WATCH sees of an absent key: before every log.
+    /// Before every log.
     pub const ABSENT: Self = Self { slot: 0, index: 0 };
 }
 
@@ -165,6 +167,7 @@ impl Stamp {
 /// What a key had that is replaced or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Old {
+    version: Version,
     deadline: Option<u64>,
     /// The earliest of its fields' deadlines.
     next: Option<u64>,
@@ -173,13 +176,9 @@ struct Old {
 }
 
 impl Old {
-    /// Of a string.
-    const fn string(deadline: Option<u64>) -> Self {
-        Self { deadline, next: None, id: None }
-    }
-
-    fn new(value: &[u8], deadline: Option<u64>, kind: Kind) -> Self {
-        Self { deadline, next: next_in(kind, value), id: id_in(kind, value) }
+    fn new(value: &[u8], stamp: Stamp) -> Self {
+        let Stamp { version, deadline, kind } = stamp;
+        Self { version, deadline, next: next_in(kind, value), id: id_in(kind, value) }
     }
 
     /// Both deadlines.
@@ -304,8 +303,19 @@ pub trait Store: Send {
     /// Removes a row of a collection.
     fn remove_row(&mut self, id: Id, name: &[u8]);
 
+    /// Visits rows of a collection, as many as [`Store::meter`] allows.
+    fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>) {
+        self.all_rows(id, span, &mut |name, value| match self.meter().visit(value.len()) {
+            true => visit(name, value),
+            false => ControlFlow::Break(()),
+        });
+    }
+
     /// Visits rows of a collection.
-    fn rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>);
+    fn all_rows(&self, id: Id, span: Span<'_>, visit: &mut VisitRow<'_>);
+
+    /// Returns what counts visits.
+    fn meter(&self) -> &Meter;
 
     /// How many rows of a collection come before a name; `None`: this store would have to walk to
     /// it.
@@ -327,35 +337,33 @@ pub trait Store: Send {
         self.take(key).is_some_and(|deadline| exists_at(deadline, group_ms))
     }
 
-    /// The same for a key that is known to be stored with this deadline.
-    fn forget(&mut self, key: Key<'_>, deadline: u64) {
-        let had = self.take(key);
-        debug_assert!(had.is_none_or(|had| had == Some(deadline)));
-    }
-
     /// Removes up to `most` keys that do not exist, those first that ended first; says how many.
     /// Which ones depends on nothing but the keys that are stored and the group's time.
     fn sweep(&mut self, most: usize) -> usize {
-        let mut dead: Vec<(u64, Box<[u8]>)> = Vec::new();
+        let mut dead: Vec<Box<[u8]>> = Vec::new();
         if most > 0 {
-            self.deadlines(Of::Keys, 0, self.time(), &mut |deadline, key| {
-                dead.push((deadline, key.into()));
+            self.deadlines(Of::Keys, 0, self.time(), &mut |_, key| {
+                dead.push(key.into());
                 match dead.len() < most {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),
                 }
             });
         }
-        for (deadline, key) in &dead {
-            if let Ok(key) = Key::new(key) {
-                self.forget(key, *deadline);
-            }
+        for key in dead.iter().filter_map(|key| Key::new(key).ok()) {
+            self.take(key);
         }
         dead.len()
     }
 
-    /// Removes all keys.
+    /// Removes all keys, and notes nothing of it in [`Store::removals`].
     fn clear(&mut self);
+
+    /// Returns what is remembered of keys that were removed.
+    fn removals(&self) -> &Removals;
+
+    /// Returns it to be changed.
+    fn removals_mut(&mut self) -> &mut Removals;
 
     /// Number of keys. Takes its time when many of them ended since the last call.
     fn len(&self) -> u64;
@@ -371,8 +379,17 @@ pub trait Store: Send {
         let _ = keys;
     }
 
-    /// Visits all stored keys from `from` on, in order; some of them may exist no longer.
-    fn scan(&self, from: Position, visit: &mut Visit<'_>);
+    /// Visits stored keys from `from` on, in order, as many as [`Store::meter`] allows; some of them
+    /// may exist no longer.
+    fn scan(&self, from: Position, visit: &mut Visit<'_>) {
+        self.all_keys(from, &mut |key, entry| match self.meter().visit(16 * key.len()) {
+            true => visit(key, entry),
+            false => ControlFlow::Break(()),
+        });
+    }
+
+    /// Visits all stored keys from `from` on, in order.
+    fn all_keys(&self, from: Position, visit: &mut Visit<'_>);
 
     /// Visits the deadlines of stored keys from one up to another, both included, earliest first.
     fn deadlines(&self, of: Of, from: u64, to: u64, visit: &mut Overdue<'_>);
@@ -504,5 +521,6 @@ pub fn digest(store: &dyn Store) -> u128 {
         }
         ControlFlow::Continue(())
     });
+    store.removals().digest(&mut hasher);
     hasher.digest128()
 }

@@ -26,6 +26,8 @@ const FULL: (usize, usize) = (5, 8);
 const HOLLOW: (usize, usize) = (1, 8);
 /// Keys, about, whose bytes are counted to find out how many bytes there are.
 const COUNTED_MAX: u64 = 1 << 16;
+/// Records, about, that are freed at a time.
+const FREED_MAX: usize = 4096;
 /// At least every shard of that many is counted.
 const STEP_MAX: u64 = 64;
 
@@ -145,6 +147,18 @@ impl Table {
         }
         self.keys = self.keys.saturating_sub(records as u64);
         (records, bytes)
+    }
+
+    /// Frees some of the records of a table that nothing names any more; returns whether there are
+    /// more.
+    pub(super) fn free_some(&mut self) -> bool {
+        let mut freed = 0;
+        while freed < FREED_MAX
+            && let Some(shard) = self.shards.pop()
+        {
+            freed += 1 + shard.records().count();
+        }
+        !self.shards.is_empty()
     }
 
     /// Brings what stands at `positions` into the caches. Each of the two loops consists of loads

@@ -10,6 +10,7 @@ use quorate_core::dice::Dice;
 use quorate_core::{
     ballot::{Ballot, Era},
     effect::Role,
+    level::Level,
     node_id::{Member, NodeId},
     record::Class,
     slot::Slot,
@@ -28,7 +29,7 @@ use quorate_replica::{
         Completion, ConnectionId, Door, Endpoints, Failure, Front, Requests, Sequenced, SessionId,
         State, Tag,
     },
-    service::{CommandId, StateMachine},
+    service::{CommandId, StateMachine, Weight},
     status::{Addresses, DiskUse, Peer, Status},
 };
 
@@ -100,6 +101,8 @@ pub(crate) struct World {
     pub(crate) users_version: u64,
     /// Which node this is.
     pub(crate) node: u32,
+    /// The level that the group uses.
+    pub(crate) level: Level,
 }
 
 impl World {
@@ -123,6 +126,7 @@ impl World {
             users: Some(Users::NONE),
             users_version: 0,
             node: 1,
+            level: Level::BASE,
         }
     }
 
@@ -136,7 +140,12 @@ impl World {
         self.log.push((id, command.to_vec()));
         let mut reply = Vec::new();
         self.service.prefetch(&mut std::iter::once(command));
+        // [visit-1] What it walks is known before.
+        let bound = self.service.visits(command) + 4096 + 16 * command.len() as u64;
+        self.service.store().meter().allow(Some(bound));
         self.service.apply(id, command, &mut reply);
+        assert!(!self.service.store().meter().is_over(), "more than {bound}: {command:?}");
+        self.service.store().meter().allow(None);
         self.slot += 1;
         self.service.commit(Slot(self.slot), &[]);
         reply
@@ -188,8 +197,11 @@ impl World {
         }
     }
 
-    fn check_size(&self, command: &[u8]) -> Result<(), Failure> {
-        if command.len() > self.command_bytes_max + 64 { Err(Failure::TooBig) } else { Ok(()) }
+    fn check(&self, command: &[u8]) -> Result<(), Failure> {
+        assert!(self.service.level_of(command) <= self.level);
+        let too_heavy = self.service.weigh(command) == Weight::TooHeavy;
+        let too_big = command.len() > self.command_bytes_max + 64;
+        if too_heavy || too_big { Err(Failure::TooBig) } else { Ok(()) }
     }
 }
 
@@ -205,12 +217,12 @@ impl State for Present<'_> {
 
 impl Requests for World {
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
-        self.check_size(command)?;
+        self.check(command)?;
         self.ask(Asked::Write(tag, None, command.to_vec()))
     }
 
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure> {
-        self.check_size(command)?;
+        self.check(command)?;
         self.ask(Asked::Write(tag, Some(at), command.to_vec()))
     }
 
@@ -311,6 +323,10 @@ impl Requests for World {
             notices: Vec::new(),
             peers: (1..=3).map(peer).collect(),
         }
+    }
+
+    fn level(&self) -> Level {
+        self.level
     }
 
     fn users(&self) -> Option<&Users> {

@@ -29,4 +29,5 @@ mod sessions;
 mod tallies;
 mod transactions;
 mod types;
+mod visits;
 mod waiting;

@@ -253,3 +253,38 @@ fn who_wants_no_replies_hears_what_it_listens_to() {
         assert!(node.take(one).starts_with("-ERR Protocol error"));
     });
 }
+
+/// [hold-1] A listener that reads is given everything, however many others do not read.
+#[test]
+fn listener_that_reads_is_not_closed_for_those_that_do_not() {
+    const LIMIT: usize = 4 << 20;
+    let mut node = Node::with_client_bytes(LIMIT);
+    let (admin, other) = (node.connect(), node.connect());
+    let mut hoarders: Vec<ConnectionId> = (0..20).map(|_| node.connect()).collect();
+    // The last one to be given each message.
+    let reader = node.connect();
+    for listener in hoarders.iter().chain([&reader]) {
+        node.say(*listener, "SUBSCRIBE ch");
+        node.take(*listener);
+    }
+    let message = "x".repeat(20_000);
+    let mut heard = Vec::new();
+    for number in 1..=200 {
+        node.feed_only(other, &["PUBLISH", "ch", &message]);
+        node.front.take_output(other);
+        heard.push(node.front.take_output(reader).len());
+        assert!(node.front.held_bytes() <= LIMIT);
+        node.feed_only(admin, &["CLIENT", "LIST"]);
+        let list = String::from_utf8(node.front.take_output(admin)).unwrap();
+        for hoarder in &hoarders {
+            let line = list.lines().find(|line| line.starts_with(&format!("id={} ", hoarder.0)));
+            let held = format!(" omem={} ", number * heard[0]);
+            let open = !node.front.closing(*hoarder);
+            assert!(!open || line.unwrap().contains(&held), "{held}: {line:?}");
+        }
+        hoarders.retain(|hoarder| !node.front.closing(*hoarder));
+    }
+    assert!(node.front.ready(reader) && heard[0] > 20_000);
+    assert!(heard.iter().all(|bytes| *bytes == heard[0]), "{heard:?}");
+    assert!(hoarders.len() < 20);
+}

@@ -1,6 +1,15 @@
 //! MULTI, EXEC and WATCH.
 
-use crate::common::{Node, check, on_both_stores};
+use quorate_core::{level::Level, slot::Slot};
+use quorate_kv::{
+    commands::transactions::ABSENT_LEVEL, service::Service, store::memory::MemoryStore,
+};
+use quorate_replica::{
+    front::{ConnectionId, Front as _},
+    service::{Imaged, StateMachine},
+};
+
+use crate::common::{Node, Random, check, on_both_stores};
 
 #[test]
 fn transactions() {
@@ -171,4 +180,164 @@ fn watching_is_bounded() {
     node.say(one, "MULTI");
     assert!(node.say(one, "EXEC").starts_with("-EXECABORT"));
     assert_eq!(node.ask(one, &words[..4097]), "+OK|");
+}
+
+/// Puts the service's image into a new one, as a snapshot does.
+fn move_by_image(node: &mut Node) {
+    let (old, at) = (&mut node.world.service, Slot(node.world.slot));
+    let mut new = Service::new(Box::new(MemoryStore::new()));
+    new.begin_load().unwrap();
+    assert!(old.begin_image());
+    while old.next_image(100, &mut |item| new.load(item).unwrap()) == Imaged::More {}
+    new.finish_load(at, &[]).unwrap();
+    assert_eq!(new.digest(), old.digest());
+    new.set_time(node.world.wall_ms);
+    *old = new;
+}
+
+const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// Does something to a key, or to several; returns whether this one was there meanwhile and is not
+/// seen any more.
+fn act(node: &mut Node, other: ConnectionId, watched: &str, random: &mut Random) -> bool {
+    let (key, another) = (*random.pick(&KEYS), *random.pick(&KEYS));
+    let command = *random.pick(&[
+        "SET k 1",
+        "SET k 1 PX 40",
+        "SET k 1 EX 100",
+        "GETDEL k",
+        "DEL k",
+        "UNLINK k",
+        "APPEND k x",
+        "RPUSH k x",
+        "LPOP k",
+        "LMPOP 1 k LEFT COUNT 9",
+        "LMOVE k o LEFT LEFT",
+        "LTRIM k 5 6",
+        "LREM k 0 x",
+        "SADD k x",
+        "SREM k x",
+        "SPOP k",
+        "SMOVE k o x",
+        "SINTERSTORE k o k",
+        "SUNIONSTORE k o k",
+        "HSET k f 1",
+        "HDEL k f",
+        "HPEXPIRE k 40 FIELDS 1 f",
+        "ZADD k 1 x",
+        "ZREM k x",
+        "ZPOPMIN k",
+        "ZREMRANGEBYRANK k 0 -1",
+        "ZRANGESTORE k o 0 -1",
+        "RENAME k o",
+        "RENAMENX k o",
+        "COPY k o REPLACE",
+        "PEXPIRE k 40",
+        "EXPIRE k -1",
+        "PERSIST k",
+        "SORT k BY nosort STORE k",
+        "BITOP OR k k o",
+        "SETBIT k 1 1",
+        "FLUSHALL",
+        "multi",
+        "wait",
+        "time",
+        "sweep",
+        "image",
+    ]);
+    match command {
+        "multi" => {
+            for command in ["MULTI", "DEL k", "SET k 1", "DEL k", "EXEC"] {
+                node.say(other, &command.replace('k', key));
+            }
+            return key == watched;
+        }
+        "wait" => {
+            let waiter = node.connect();
+            node.say(waiter, &format!("BLPOP {key} 0"));
+            let pushed = node.say(other, &format!("RPUSH {key} x")).starts_with(':');
+            node.front.poll(&mut node.world);
+            node.settle();
+            node.front.closed(waiter, &mut node.world);
+            node.input.remove(&waiter);
+            node.settle();
+            return key == watched && pushed;
+        }
+        "time" => {
+            node.world.wall_ms += 30;
+            node.pass();
+        }
+        "sweep" => drop(node.sweep()),
+        "image" if node.world.level >= ABSENT_LEVEL => move_by_image(node),
+        "image" => {}
+        _ => {
+            let words = command.split(' ').map(|word| match word {
+                "k" => key,
+                "o" => another,
+                other => other,
+            });
+            node.ask(other, &words.collect::<Vec<_>>());
+        }
+    }
+    false
+}
+
+/// [watch-1] [watch-4] As in Redis: a key that was absent and has been there meanwhile has changed,
+/// however it came and went.
+#[test]
+fn a_key_that_came_and_went_has_changed() {
+    for level in [Level::BASE, ABSENT_LEVEL] {
+        on_both_stores(|node| {
+            node.world.level = level;
+            let (one, other, probe) = (node.connect(), node.connect(), node.connect());
+            if level == ABSENT_LEVEL {
+                // [watch-3] Only the first one of all fails in any case.
+                node.say(one, "WATCH x");
+                node.say(one, "MULTI");
+                assert_eq!(node.say(one, "EXEC"), "*-1|");
+            }
+            let (mut random, mut outcomes) = (Random::new(u64::from(level.0)), [0, 0]);
+            while outcomes.iter().any(|count| *count < 60) {
+                for _ in 0..random.below(4) {
+                    act(node, other, "", &mut random);
+                }
+                let key = *random.pick(&KEYS);
+                let is_there =
+                    |node: &mut Node| node.ask(probe, &["EXISTS", key]).as_str() == ":1|";
+                if is_there(node) {
+                    continue;
+                }
+                assert_eq!(node.ask(one, &["WATCH", key]), "+OK|");
+                let (mut came, from) = (false, node.world.log.len());
+                for _ in 0..random.below(6) {
+                    came |= act(node, other, key, &mut random);
+                    came |= is_there(node);
+                }
+                let log = node.world.log.len() - from;
+                node.say(one, "MULTI");
+                node.say(one, "SET done 1");
+                let expected = if came { "*-1|" } else { "*1|+OK|" };
+                assert_eq!(node.say(one, "EXEC"), expected, "{key} after {log} commands");
+                outcomes[usize::from(came)] += 1;
+            }
+        });
+    }
+}
+
+/// [watch-2] A flush of many keys changes all that are absent; one of few only those that it takes.
+#[test]
+fn a_flush_changes_the_keys_that_it_takes() {
+    on_both_stores(|node| {
+        let (one, other) = (node.connect(), node.connect());
+        for (keys, through) in [(3, true), (1024, true), (1025, false)] {
+            node.say(one, "WATCH none");
+            for key in 0..keys {
+                node.say(other, &format!("SET {key} 1"));
+            }
+            node.say(other, "FLUSHALL");
+            node.say(one, "MULTI");
+            let expected = if through { "*0|" } else { "*-1|" };
+            assert_eq!(node.say(one, "EXEC"), expected, "{keys}");
+        }
+    });
 }

@@ -17,8 +17,9 @@ use crate::{
     },
     encode::{Decoder, Fault, Malformed},
     key::Key,
+    op::Op,
     resp::reply::Reply,
-    store::{Span, collection::Kind},
+    store::{Span, Store, collection::Kind},
 };
 
 impl End {
@@ -463,6 +464,59 @@ pub(super) fn trim(
     Ok(())
 }
 
+/// Elements that LREM removes: how many, the first and the last of them.
+fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
+    let most = match count.unsigned_abs() {
+        0 => u64::MAX,
+        most => most,
+    };
+    let (mut found, mut first, mut last) = (0, u64::MAX, 0);
+    list.elements(0, list.header.count, count < 0, &mut |number, value| {
+        if value == element {
+            found += 1;
+            (first, last) = (first.min(number), last.max(number));
+        }
+        match found < most {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
+    (found, first, last)
+}
+
+/// The number of the first element that is so.
+fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
+    let mut found = None;
+    list.elements(0, list.header.count, false, &mut |number, value| {
+        if value == pivot {
+            found = Some(number);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    found
+}
+
+/// Returns how many elements LREM or LINSERT would move.
+pub(in crate::commands) fn moved(
+    op: Op,
+    from: &mut Decoder<'_>,
+    store: &dyn Store,
+) -> Result<u64, Fault> {
+    let key = from.key()?;
+    let Some(list) = View::at(store, key, Kind::List) else {
+        return Ok(0);
+    };
+    let total = list.header.count;
+    if op == Op::LRem {
+        let (count, element) = (from.signed()?, from.bytes()?);
+        let (found, first, last) = equals(&list, count, element);
+        return Ok(if found == 0 { 0 } else { (last + 1).min(total - first) });
+    }
+    let (_, pivot) = (from.byte()?, from.bytes()?);
+    Ok(find(&list, pivot).map_or(0, |at| at.min(total - at)))
+}
+
 /// LREM.
 pub(super) fn remove(
     from: &mut Decoder<'_>,
@@ -478,22 +532,8 @@ pub(super) fn remove(
         reply.integer(0);
         return Ok(());
     };
-    let most = match count.unsigned_abs() {
-        0 => u64::MAX,
-        most => most,
-    };
-    let (mut found, mut first, mut last) = (0, u64::MAX, 0);
     let total = list.header.count;
-    list.view().elements(0, total, count < 0, &mut |number, value| {
-        if value == element {
-            found += 1;
-            (first, last) = (first.min(number), last.max(number));
-        }
-        match found < most {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
-        }
-    });
+    let (found, first, last) = equals(&list.view(), count, element);
     if found > 0 {
         let left = last < total - first;
         let (from, to) = if left { (0, last + 1) } else { (first, total) };
@@ -530,15 +570,7 @@ pub(super) fn insert(
         return Ok(());
     };
     let total = list.header.count;
-    let mut found = None;
-    list.view().elements(0, total, false, &mut |number, value| {
-        if value == pivot {
-            found = Some(number);
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    });
-    let Some(at) = found.map(|number| number + u64::from(behind)) else {
+    let Some(at) = find(&list.view(), pivot).map(|number| number + u64::from(behind)) else {
         reply.integer(-1);
         return Ok(());
     };

@@ -9,6 +9,7 @@ use crate::{
         events::class,
         rows::{Change, View, cost, each_placed, placed, view},
         state::{Items, Reading, TOO_LARGE, Writing, WrongType},
+        visits::{CHANGED_ROW, Meter},
     },
     encode::{Decoder, Fault, Keys, Malformed},
     op::REPLY_BYTES_MAX,
@@ -140,7 +141,12 @@ fn intersect(sets: &[Option<View<'_>>], visit: &mut dyn FnMut(&[u8]) -> ControlF
 }
 
 /// The members of a combination, in the order of sets; `None`: more bytes than these.
-fn combined(how: How, sets: &[Option<View<'_>>], bytes_max: usize) -> Option<Vec<Vec<u8>>> {
+fn combined(
+    how: How,
+    sets: &[Option<View<'_>>],
+    bytes_max: usize,
+    meter: &Meter,
+) -> Option<Vec<Vec<u8>>> {
     let (mut found, mut bytes, mut united) = (Vec::new(), 0, BTreeSet::new());
     let mut add = |member: &[u8]| {
         if how == How::Union && !united.insert(placed(b"", member)) {
@@ -150,7 +156,7 @@ fn combined(how: How, sets: &[Option<View<'_>>], bytes_max: usize) -> Option<Vec
         if how != How::Union {
             found.push(member.to_vec());
         }
-        match bytes > bytes_max {
+        match bytes > bytes_max || !meter.spend(CHANGED_ROW) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -191,7 +197,7 @@ pub(super) fn combine(
     let Ok(sets) = sets(state.store, keys, reply) else {
         return Ok(());
     };
-    let Some(members) = combined(how, &sets, COPIED_BYTES_MAX) else {
+    let Some(members) = combined(how, &sets, COPIED_BYTES_MAX, state.store.meter()) else {
         reply.error(TOO_LARGE);
         return Ok(());
     };
@@ -374,7 +380,8 @@ pub(super) fn store(
     let Ok(sets) = sets(state.store, keys, reply) else {
         return Ok(());
     };
-    let members = combined(how, &sets, COPIED_BYTES_MAX).ok_or(Fault::Budget)?;
+    let members =
+        combined(how, &sets, COPIED_BYTES_MAX, state.store.meter()).ok_or(Fault::Budget)?;
     let bytes = members.iter().map(|member| member.len() as u64).sum();
     state.budget.take(cost(members.len() as u64, bytes))?;
     let mut set = Change::new(state, target, Kind::Set);

@@ -13,6 +13,7 @@ use crate::{
         COPIED_BYTES_MAX, elements,
         rows::{View, cost, each_placed, placed, view},
         state::{Items, Reading, TOO_LARGE, WRONG_TYPE, Writing, WrongType},
+        visits::{CHANGED_ROW, Meter},
     },
     encode::{Decoder, Encoder, Fault, List, Malformed},
     key::Key,
@@ -277,14 +278,14 @@ fn intersect(
 }
 
 /// The result in the order of scores; `None`: it has more bytes than a batch may copy.
-fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>]) -> Option<Vec<Member>> {
+fn combined(plan: &Plan<'_>, sources: &[Option<Source<'_>>], meter: &Meter) -> Option<Vec<Member>> {
     let mut bytes = 0;
     let mut scores: BTreeMap<Vec<u8>, Score> = BTreeMap::new();
     let mut set = |member: &[u8], score: Score, scores: &mut BTreeMap<Vec<u8>, Score>| {
         if scores.insert(member.to_vec(), score).is_none() {
             bytes += cost(2, 2 * member.len() as u64);
         }
-        match bytes > COPIED_BYTES_MAX {
+        match bytes > COPIED_BYTES_MAX || !meter.spend(CHANGED_ROW) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
@@ -336,7 +337,7 @@ pub(super) fn combine(
     let Ok(sources) = sources(state.store, plan.keys, reply)? else {
         return Ok(());
     };
-    let Some(members) = combined(&plan, &sources) else {
+    let Some(members) = combined(&plan, &sources, state.store.meter()) else {
         reply.error(TOO_LARGE);
         return Ok(());
     };
@@ -396,7 +397,7 @@ pub(super) fn store(
     let Ok(sources) = sources(state.store, plan.keys, reply)? else {
         return Ok(());
     };
-    let members = combined(&plan, &sources).ok_or(Fault::Budget)?;
+    let members = combined(&plan, &sources, state.store.meter()).ok_or(Fault::Budget)?;
     put_all(state, target, &members, plan.how.stored())?;
     reply.count(members.len());
     Ok(())

@@ -17,8 +17,9 @@ use crate::{
     },
     encode::{Decoder, Fault},
     key::Key,
+    op::Op,
     resp::reply::Reply,
-    store::collection::Kind,
+    store::{Store, collection::Kind},
 };
 
 /// A member and its score.
@@ -336,6 +337,30 @@ fn list(
         }
     });
     (bytes <= COPIED_BYTES_MAX).then_some((members, bytes))
+}
+
+/// Returns how many members ZRANGESTORE or ZREMRANGEBY… would find.
+pub(in crate::commands) fn found(
+    op: Op,
+    from: &mut Decoder<'_>,
+    store: &dyn Store,
+) -> Result<u64, Fault> {
+    let mut key = from.key()?;
+    if op == Op::ZRangeStore {
+        key = from.key()?;
+    }
+    let mut found = 0;
+    if let Some(set) = View::at(store, key, Kind::Zset) {
+        let count = &mut |_: &[u8], _: Score| {
+            found += 1;
+            ControlFlow::Continue(())
+        };
+        match op {
+            Op::ZRangeStore => Query::decode(from)?.visit(&set, count),
+            _ => Range::decode(from)?.visit(&set, false, 0, count),
+        }
+    }
+    Ok(found)
 }
 
 /// Removes members that are there, and calls that so.

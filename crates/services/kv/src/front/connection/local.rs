@@ -5,7 +5,7 @@ use quorate_replica::front::{Requests, Sequenced};
 use super::{Connection, quiet::Quiet, session::Attached};
 use crate::{
     command::{Encode, Listening, Local, NOT_AN_INTEGER, Refusal, Request},
-    commands::{inspect, transactions::encode_versions},
+    commands::{inspect, transactions::ABSENT_LEVEL},
     encode::Encoder,
     front::{
         answers,
@@ -47,7 +47,7 @@ impl Connection {
                 self.multi = Some(Multi::default());
                 self.reply(shared, |r| r.ok());
             }
-            Local::Exec => self.exec(None, shared),
+            Local::Exec => self.exec(None, shared, requests),
             Local::Discard => self.discard(shared),
             Local::Watch => self.watch(arguments, shared),
             Local::Quit => {
@@ -226,7 +226,12 @@ impl Connection {
     }
 
     /// Ends the transaction: what was queued becomes one command.
-    pub(super) fn exec(&mut self, at: Option<Sequenced>, shared: &mut Shared) {
+    pub(super) fn exec(
+        &mut self,
+        at: Option<Sequenced>,
+        shared: &mut Shared,
+        requests: &mut dyn Requests,
+    ) {
         let Some(multi) = self.take_multi() else {
             self.reply(shared, |r| r.error("ERR EXEC without MULTI"));
             return;
@@ -237,6 +242,9 @@ impl Connection {
             self.reply(shared, |r| r.error(text));
             return;
         };
+        if requests.level() < ABSENT_LEVEL {
+            self.watch_again(epoch);
+        }
         let how = How::Exec { epoch, count, at };
         let write = Write::new(command, how);
         self.order.push_write(write, true, self.version);
@@ -261,15 +269,17 @@ impl Connection {
             self.refuse("ERR too many keys are watched", shared);
             return;
         }
-        let mut query = Vec::new();
-        encode_versions(keys.iter(), &mut Encoder(&mut query));
-        let read = Read {
-            query,
-            fresh: Freshness::Linearizable,
-            alone: true,
-            what: Query::Watch(self.watching.epoch()),
-        };
+        let read = Read::watch(keys.iter(), self.watching.epoch());
         self.order.push_read(read, self.version);
+    }
+
+    /// [watch-4] Looks at the absent keys of an epoch once more, right before its EXEC.
+    fn watch_again(&mut self, epoch: u64) {
+        let absent = self.watching.absent(epoch);
+        if !absent.is_empty() {
+            let read = Read::watch(absent.into_iter(), epoch);
+            self.order.push_own_read(read, self.version);
+        }
     }
 
     fn reset(&mut self, shared: &mut Shared) {

@@ -210,7 +210,7 @@ impl Connection {
             return;
         };
         if self.is_sequenced_exec(arguments) {
-            self.exec(Some(at), shared);
+            self.exec(Some(at), shared, requests);
             return;
         }
         match encode_inner(&arguments.from(3), shared, requests) {

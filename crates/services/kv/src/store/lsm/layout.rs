@@ -200,7 +200,7 @@ fn header(stored: &[u8]) -> Option<Stamp> {
 /// What is lost with a stored value.
 pub(super) fn old(stored: &[u8]) -> Option<Old> {
     let stamp = header(stored)?;
-    let old = Old::new(&stored[HEADER_BYTES..], stamp.deadline, stamp.kind);
+    let old = Old::new(&stored[HEADER_BYTES..], stamp);
     (old.id.is_some() == stamp.kind.has_rows()).then_some(old)
 }
 

@@ -131,6 +131,17 @@ impl Collections {
         }
     }
 
+    /// Frees some of all of them; returns whether there are more.
+    pub(super) fn free_all_some(&mut self) -> bool {
+        for _ in 0..FREED_MAX {
+            if let Some((id, rows)) = self.live.pop_first() {
+                self.ended.insert(id, rows);
+            }
+        }
+        self.free_some();
+        !self.live.is_empty() || !self.ended.is_empty()
+    }
+
     /// Rows that ended and are not freed yet.
     #[cfg(test)]
     pub(super) fn ended_rows(&self) -> usize {

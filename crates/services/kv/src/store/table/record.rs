@@ -70,7 +70,7 @@ impl Record {
 
     /// What is lost with it.
     pub(in crate::store) fn old(&self) -> Old {
-        Old::new(&self.0[self.value_at()..], self.deadline(), self.kind())
+        Old::new(&self.0[self.value_at()..], self.entry().stamp())
     }
 
     fn kind(&self) -> Kind {

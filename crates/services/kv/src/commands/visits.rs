@@ -1,0 +1,341 @@
+//! How much a command looks at and changes, bounded before it is done ([visit-1] to [visit-3]).
+//!
+//! A visit is about as long as it takes to look at one element of a collection in memory: a tenth
+//! of a microsecond. All that a command takes beyond its own bytes is counted in visits.
+
+use quorate_replica::service::Weight;
+
+use super::{
+    execute, list,
+    state::{Reading, Writing},
+    waiting::Attempt,
+    zset,
+};
+use crate::{
+    encode::{Decoder, Fault},
+    key::Key,
+    op::Op,
+    resp::reply::Reply,
+    store::{Store, collection::Header},
+    waits::Owner,
+};
+
+/// Most visits of a command. Replicated: the same on every node, forever.
+pub const VISITS_MAX: u64 = 1 << 20;
+/// A command with more of them has a batch of its own.
+const HEAVY: u64 = VISITS_MAX / 16;
+/// What it costs to change a row, in visits.
+pub(super) const CHANGED_ROW: u64 = 4;
+/// What it costs to find a key or an element by its name.
+const FOUND: u64 = 2;
+/// Elements that are looked at to draw one, unless all of them are.
+const DRAWN: u64 = 64;
+/// Bytes of a value that cost a visit.
+const BYTES_PER_VISIT: u64 = 1024;
+/// The error for more.
+pub const TOO_MANY: &str = "TOOBIG not executed: a command may take 1048576 visits of elements (docs/commands.md); \
+    ask for fewer elements, or go step by step as with SCAN";
+
+/// Counts visits down.
+#[derive(Debug)]
+pub struct Meter(std::cell::Cell<u64>);
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self(u64::MAX.into())
+    }
+}
+
+impl Meter {
+    /// So many visits are allowed from here on; all, if `None`.
+    pub fn allow(&self, visits: Option<u64>) {
+        self.0.set(visits.map_or(u64::MAX, |visits| visits + 1));
+    }
+
+    /// Counts visits; returns whether they were allowed.
+    pub fn spend(&self, visits: u64) -> bool {
+        let left = self.0.get();
+        if left < u64::MAX {
+            self.0.set(left.saturating_sub(visits));
+        }
+        !self.is_over()
+    }
+
+    /// Counts a visit of something with so many bytes.
+    pub fn visit(&self, bytes: usize) -> bool {
+        self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
+    }
+
+    /// Whether more were made than allowed.
+    pub fn is_over(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    /// Returns how many of these were used.
+    fn used(&self, allowed: u64) -> u64 {
+        (allowed + 1).saturating_sub(self.0.get())
+    }
+}
+
+/// [visit-2] Executes a read within so many visits; returns how many it took. Beyond them there is
+/// no reply.
+pub(crate) fn within(
+    allowed: u64,
+    store: &dyn Store,
+    read: impl FnOnce() -> Result<(), Fault>,
+) -> Result<u64, Fault> {
+    store.meter().allow(Some(allowed));
+    let done = read();
+    let (over, used) = (store.meter().is_over(), store.meter().used(allowed));
+    store.meter().allow(None);
+    match over {
+        true => Err(Fault::Visits),
+        false => done.map(|()| used),
+    }
+}
+
+/// Returns how many visits a walk takes, or more than allowed.
+fn walked(
+    allowed: u64,
+    store: &dyn Store,
+    walk: impl FnOnce() -> Result<(), Fault>,
+) -> Result<u64, Fault> {
+    match within(allowed, store, walk) {
+        Err(Fault::Visits) => Ok(allowed.saturating_add(1)),
+        walked => walked,
+    }
+}
+
+/// [visit-3] Returns what so many visits mean for those who take the command.
+pub const fn weigh(visits: u64) -> Weight {
+    match visits {
+        0..HEAVY => Weight::Light,
+        HEAVY..=VISITS_MAX => Weight::Heavy,
+        _ => Weight::TooHeavy,
+    }
+}
+
+/// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments; more
+/// than `allowed` are not told apart.
+pub fn visits(command: &[u8], state: &Reading<'_>, allowed: u64) -> u64 {
+    let mut from = Decoder(command);
+    match from.byte().ok().and_then(Op::from_byte) {
+        Some(Op::Bounded) => visits(from.0, state, allowed),
+        Some(Op::Exec) => {
+            let commands = super::exec::commands(from);
+            commands.into_iter().flatten().fold(0, |sum: u64, command| {
+                sum.saturating_add(visits(command, state, allowed.saturating_sub(sum)))
+            })
+        }
+        Some(op) => of(op, from, state, allowed).unwrap_or(0),
+        None => 0,
+    }
+}
+
+/// Whether a read of this kind may visit more than its arguments name.
+const fn walks(op: Op) -> bool {
+    matches!(
+        op,
+        Op::Keys
+            | Op::Scan
+            | Op::RandomKey
+            | Op::HAll
+            | Op::HRandField
+            | Op::Count
+            | Op::ScanRows
+            | Op::LRange
+            | Op::LPos
+            | Op::SMembers
+            | Op::SRandMember
+            | Op::SCombine
+            | Op::SInterCard
+            | Op::ZRank
+            | Op::ZCount
+            | Op::ZRange
+            | Op::ZRandMember
+            | Op::ZCombine
+            | Op::ZInterCard
+            | Op::Sort
+    )
+}
+
+/// Whether a command, by its first byte, may take long.
+pub fn may_be_long(command: &[u8]) -> bool {
+    let op = command.first().copied().and_then(Op::from_byte);
+    op.is_some_and(|op| op == Op::Exec || changes_many(op) || walks(op))
+}
+
+/// Whether a write of this kind may visit more than its arguments name.
+const fn changes_many(op: Op) -> bool {
+    matches!(
+        op,
+        Op::SStore
+            | Op::ZStore
+            | Op::ZRangeStore
+            | Op::ZRemRange
+            | Op::SPop
+            | Op::ZPop
+            | Op::ZMpop
+            | Op::LPop
+            | Op::LMpop
+            | Op::LRem
+            | Op::LInsert
+            | Op::LTrim
+            | Op::Copy
+            | Op::SortStore
+            | Op::BitOp
+            | Op::Attempt
+            | Op::Await
+            | Op::Claim
+    )
+}
+
+/// Elements of a key.
+fn size(store: &dyn Store, key: Key<'_>) -> u64 {
+    let entry = store.get(key).filter(|entry| entry.kind.has_rows());
+    let header = entry.and_then(|entry| Header::from_bytes(&entry.value));
+    header.map_or(0, |header| header.count)
+}
+
+/// Visits of a union, or of members of one set that are looked for in the others; `rows` is how
+/// many are written for each that is found.
+fn combination(union: bool, first: bool, sizes: &[u64], rows: u64) -> u64 {
+    let each = 1 + CHANGED_ROW * (1 + rows);
+    let named = sizes.len() as u64 * FOUND;
+    let looked_at = if union {
+        sizes.iter().fold(0, |sum: u64, size| sum.saturating_add(*size)).saturating_mul(each)
+    } else {
+        let from = if first { sizes.first() } else { sizes.iter().min() };
+        from.map_or(0, |from| from.saturating_mul(each + named))
+    };
+    looked_at.saturating_add(named)
+}
+
+fn of(op: Op, mut from: Decoder<'_>, state: &Reading<'_>, allowed: u64) -> Result<u64, Fault> {
+    let store = state.store;
+    if walks(op) {
+        let reply = &mut Vec::new();
+        let read = || super::read(op, &mut from, state, &mut Reply(reply));
+        return walked(allowed, store, read);
+    }
+    if !changes_many(op) {
+        return Ok(0);
+    }
+    let taken = |count: u64, size: u64| count.min(size).saturating_mul(1 + 2 * CHANGED_ROW);
+    let attempt = |from: &mut Decoder<'_>| {
+        let attempt = Attempt::decode(from)?;
+        let largest = attempt.keys.map(|key| size(store, key)).max();
+        Ok::<_, Fault>(taken(attempt.wanted(), largest.unwrap_or(0)))
+    };
+    Ok(match op {
+        Op::SStore => {
+            let (_, how, keys) = (from.key()?, from.byte()?, from.keys()?);
+            let sizes: Vec<u64> = keys.map(|key| size(store, key)).collect();
+            combination(how == 1, how == 2, &sizes, 1)
+        }
+        Op::ZStore => {
+            let (_, how) = (from.key()?, from.byte()?);
+            let (_, _, keys) = (from.byte()?, from.byte()?, from.list()?);
+            let keys = keys.step_by(2).filter_map(|key| Key::new(key).ok());
+            let sizes: Vec<u64> = keys.map(|key| size(store, key)).collect();
+            combination(how == 0, how == 2, &sizes, 2)
+        }
+        Op::ZRangeStore | Op::ZRemRange => {
+            let mut found = 0_u64;
+            let walked = walked(allowed, store, || {
+                found = zset::run::found(op, &mut from, store)?;
+                Ok(())
+            });
+            walked?.saturating_add(found.saturating_mul(2 * CHANGED_ROW))
+        }
+        Op::LRem | Op::LInsert => {
+            let mut moved = 0_u64;
+            let walked = walked(allowed, store, || {
+                moved = list::run::moved(op, &mut from, store)?;
+                Ok(())
+            });
+            walked?.saturating_add(moved.saturating_mul(1 + 2 * CHANGED_ROW))
+        }
+        Op::LTrim => {
+            let key = from.key()?;
+            let (start, stop, all) = (from.signed()?, from.signed()?, size(store, key));
+            let kept = super::elements::places(start, stop, all);
+            let kept = kept.map_or(0, |(first, behind)| behind - first);
+            if kept == 0 { 0 } else { taken(kept.min(all - kept), all) }
+        }
+        Op::SPop => {
+            let (key, _, many) = (from.key()?, from.word()?, from.byte()?);
+            match many {
+                0 => 0,
+                _ => {
+                    let (count, size) = (from.count()?, size(store, key));
+                    taken(count, size).saturating_add(count.saturating_mul(DRAWN).min(size))
+                }
+            }
+        }
+        Op::LPop | Op::ZPop => {
+            let (key, _, many) = (from.key()?, from.byte()?, from.byte()?);
+            match many {
+                0 => 0,
+                _ => taken(from.count()?, size(store, key)),
+            }
+        }
+        Op::LMpop | Op::ZMpop => {
+            let (_, count, keys) = (from.byte()?, from.count()?, from.keys()?);
+            let largest = keys.map(|key| size(store, key)).max();
+            taken(count, largest.unwrap_or(0))
+        }
+        Op::Attempt | Op::Await => {
+            if op == Op::Attempt {
+                from.word()?;
+            } else {
+                Owner::decode(&mut from)?;
+                from.count()?;
+            }
+            attempt(&mut from)?
+        }
+        // It was let in line: it gets what has come.
+        Op::Claim => match state.waits.find(Owner::decode(&mut from)?, from.count()?) {
+            Some((_, bytes)) => attempt(&mut Decoder(bytes))?.min(VISITS_MAX),
+            None => 0,
+        },
+        Op::Copy => {
+            let (_, source) = (from.byte()?, from.key()?);
+            let entry = store.get(source).filter(|entry| entry.kind.has_rows());
+            let header = entry.map(|entry| (Header::from_bytes(&entry.value), entry.kind));
+            let rows = match header {
+                Some((Some(header), kind)) => header.rows(kind),
+                _ => 0,
+            };
+            rows.saturating_mul(1 + CHANGED_ROW)
+        }
+        Op::SortStore => {
+            let (_, source) = (from.key()?, from.key()?);
+            size(store, source).saturating_mul(1 + FOUND)
+        }
+        // What it reads counts for what a batch may copy.
+        _ => 0,
+    })
+}
+
+/// [visit-2] Executes a replicated command that is bounded: within what it and its batch may take,
+/// or not at all.
+pub(crate) fn execute_bounded(
+    op: Op,
+    from: &mut Decoder<'_>,
+    state: &mut Writing<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Fault> {
+    let allowed = state.budget.visits_left().min(VISITS_MAX);
+    if op.is_read() {
+        let reading = state.reading();
+        let used = within(allowed, reading.store, || super::read(op, from, &reading, reply))?;
+        return state.budget.spend(used);
+    }
+    let visits = of(op, *from, &state.reading(), allowed)?;
+    if visits > allowed {
+        return Err(Fault::Visits);
+    }
+    state.budget.spend(visits)?;
+    execute(op, from, state, reply)
+}

@@ -1,0 +1,181 @@
+//! Versions of absent keys, for WATCH: a key that comes and goes leaves a trace ([watch-1]).
+//!
+//! A key's version goes with the key. What is kept of it is the latest version that was removed
+//! from its group of keys, of which there are 65 536: at most some megabytes, however many keys
+//! come and go. `docs/spec/watch.md` has the argument.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use quorate_core::slot::Slot;
+use quorate_replica::service::{MetaChange, Metadata};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{Position, Version};
+use crate::encode::{Decoder, Encoder, Malformed};
+
+/// Bits of a position that do not tell groups of keys apart.
+const SHIFT: u32 = Position::BITS - u16::BITS;
+/// First bytes of the metadata's keys; no key of the replica begins so.
+const META: &[u8] = b"kv.gone.";
+
+/// Latest versions of removed keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removals {
+    /// [watch-3] All nodes have the same, so it is part of the state.
+    replicated: bool,
+    /// No absent key has an earlier version.
+    floor: Version,
+    /// By the group of the key; all are above the floor.
+    groups: BTreeMap<u16, Version>,
+    /// Entries that the last commit does not have; `None` is the floor.
+    changed: BTreeSet<Option<u16>>,
+}
+
+const fn group_of(position: Position) -> u16 {
+    (position.cursor() >> SHIFT) as u16
+}
+
+impl Removals {
+    /// Knows nothing of what was removed below this slot.
+    pub fn from(slot: Slot) -> Self {
+        // Before every command that comes, the one that replicates it included.
+        let floor = Version { slot: slot.0.saturating_sub(1), index: u32::MAX };
+        Self { floor, ..Self::default() }
+    }
+
+    /// [watch-1] Returns the version of a key of which nothing is stored.
+    pub fn version(&self, position: Position) -> Version {
+        self.groups.get(&group_of(position)).map_or(self.floor, |version| *version)
+    }
+
+    /// [watch-1] Notes that a key with this version is removed.
+    pub fn note(&mut self, position: Position, version: Version) {
+        if version > self.version(position) {
+            let group = group_of(position);
+            self.groups.insert(group, version);
+            self.note_change(Some(group));
+        }
+    }
+
+    /// [watch-2] Changes all absent keys.
+    pub fn raise(&mut self, floor: Version) {
+        self.floor = floor;
+        for group in std::mem::take(&mut self.groups).into_keys() {
+            self.note_change(Some(group));
+        }
+        self.note_change(None);
+    }
+
+    /// [watch-3] Makes it a part of the replicated state, if it is none: the same on all nodes from
+    /// this command on.
+    pub fn replicate(&mut self, since: Version) {
+        if !self.replicated {
+            self.raise(since);
+            self.replicated = true;
+            self.note_change(None);
+        }
+    }
+
+    fn note_change(&mut self, entry: Option<u16>) {
+        if self.replicated {
+            self.changed.insert(entry);
+        }
+    }
+
+    /// Whether a commit has nothing to do.
+    pub fn is_unchanged(&self) -> bool {
+        self.changed.is_empty()
+    }
+
+    /// Returns what a commit changes of the metadata.
+    pub fn commit(&mut self) -> Vec<MetaChange> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().map(|entry| self.as_change(entry)).collect()
+    }
+
+    fn as_change(&self, entry: Option<u16>) -> MetaChange {
+        let (group, version) = match entry {
+            None => (Vec::new(), Some(&self.floor)),
+            Some(group) => (group.to_be_bytes().to_vec(), self.groups.get(&group)),
+        };
+        let value = version.map(|version| {
+            let mut bytes = Vec::new();
+            write_version(*version, &mut Encoder(&mut bytes));
+            bytes
+        });
+        MetaChange { key: [META, &group].concat(), value }
+    }
+
+    /// Returns all of it, as metadata of a store that has none.
+    pub fn as_metadata(&self) -> impl Iterator<Item = MetaChange> {
+        let groups = self.groups.keys().copied().map(Some);
+        let entries = std::iter::once(None).chain(groups).filter(|_| self.replicated);
+        entries.map(|entry| self.as_change(entry))
+    }
+
+    /// Takes from the metadata at this position what it has of removals.
+    pub fn restore(meta: &mut Metadata, at: Slot) -> Self {
+        let mut removals = Self::from(at);
+        for (key, value) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
+            let Ok(version) = read_version(&mut Decoder(&value)) else {
+                continue;
+            };
+            match key[META.len()..] {
+                [] => (removals.replicated, removals.floor) = (true, version),
+                [high, low] => {
+                    removals.groups.insert(u16::from_be_bytes([high, low]), version);
+                }
+                _ => {}
+            }
+        }
+        removals
+    }
+
+    /// Writes an image's item; `false`: images have none.
+    pub fn encode(&self, out: &mut Encoder<'_>) -> bool {
+        write_version(self.floor, out);
+        for (group, version) in &self.groups {
+            write_version(*version, out.count((*group).into()));
+        }
+        self.replicated
+    }
+
+    /// Reads an image's item.
+    pub fn decode(from: &mut Decoder<'_>) -> Result<Self, Malformed> {
+        let floor = read_version(from)?;
+        let mut removals = Self { replicated: true, floor, ..Self::default() };
+        while from.end().is_err() {
+            let group = u16::try_from(from.count()?).map_err(|_| Malformed)?;
+            let version = read_version(from)?;
+            let last = removals.groups.last_key_value();
+            if version <= floor || last.is_some_and(|(last, _)| *last >= group) {
+                return Err(Malformed);
+            }
+            removals.groups.insert(group, version);
+        }
+        Ok(removals)
+    }
+
+    /// Returns the latest slot that it knows of.
+    pub fn newest(&self) -> u64 {
+        let groups = self.groups.values().map(|version| version.slot);
+        groups.fold(self.floor.slot, u64::max)
+    }
+
+    /// Adds it to a fingerprint of the state, if it belongs to it.
+    pub(super) fn digest(&self, hasher: &mut Xxh3) {
+        let mut bytes = Vec::new();
+        if self.encode(&mut Encoder(&mut bytes)) {
+            hasher.update(&bytes);
+        }
+    }
+}
+
+fn write_version(version: Version, out: &mut Encoder<'_>) {
+    out.count(version.slot).count(version.index.into());
+}
+
+fn read_version(from: &mut Decoder<'_>) -> Result<Version, Malformed> {
+    let slot = from.count()?;
+    Ok(Version { slot, index: u32::try_from(from.count()?).map_err(|_| Malformed)? })
+}

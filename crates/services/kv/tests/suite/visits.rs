@@ -1,0 +1,135 @@
+//! What commands may visit ([visit-1] to [visit-3]); the harness compares it with what they do
+//! visit, in every test.
+
+use quorate_kv::commands::{transactions::ABSENT_LEVEL, visits::VISITS_MAX};
+
+use crate::common::{Node, on_both_stores};
+
+/// A command that names something so often.
+fn named<'a>(before: &[&'a str], name: &'a str, times: usize) -> Vec<&'a str> {
+    before.iter().copied().chain(std::iter::repeat_n(name, times)).collect()
+}
+
+const TOO_MANY: &str = "-TOOBIG not executed: ";
+
+/// A small set that is named often enough is as long as a large one.
+#[test]
+fn what_is_named_again_is_visited_again() {
+    on_both_stores(|node| {
+        let client = node.connect();
+        let members: Vec<String> = (0..300).map(|member| member.to_string()).collect();
+        for chunk in members.chunks(100) {
+            let chunk: Vec<&str> = chunk.iter().map(String::as_str).collect();
+            node.ask(client, &[&["SADD", "s"], &chunk[..]].concat());
+        }
+        let many = "20000";
+        for before in [
+            &["SUNIONSTORE", "d"][..],
+            &["SINTERSTORE", "d"],
+            &["SDIFFSTORE", "d", "s", "none"],
+            &["SUNION"],
+            &["SINTER"],
+            &["ZUNIONSTORE", "d", many],
+            &["ZINTERSTORE", "d", many],
+            &["ZUNION", many],
+            &["SINTERCARD", many],
+            &["ZINTERCARD", many],
+        ] {
+            let answer = node.ask(client, &named(before, "s", 20_000));
+            assert!(answer.starts_with(TOO_MANY), "{before:?}: {answer}");
+            // None of them is refused for its number of keys.
+            let few = before.iter().map(|word| if *word == many { "200" } else { word });
+            let answer = node.ask(client, &named(&few.collect::<Vec<_>>(), "s", 200));
+            assert!(answer.starts_with([':', '*']), "{before:?}: {answer}");
+        }
+        assert!(node.say(client, "SRANDMEMBER s -1000000").starts_with(TOO_MANY));
+        assert!(node.say(client, "SRANDMEMBER s -100000").starts_with("*100000|"));
+        // A transaction may not take more than one command.
+        node.say(client, "MULTI");
+        for _ in 0..300 {
+            assert_eq!(node.ask(client, &named(&["SUNIONSTORE", "d"], "s", 30)), "+QUEUED|");
+        }
+        assert!(node.say(client, "EXEC").starts_with(TOO_MANY));
+    });
+}
+
+/// The worst of each kind, on collections that are as large as may be, and a little larger.
+#[test]
+fn the_longest_commands_are_refused_before_they_are_in_the_log() {
+    let mut node = Node::memory();
+    let client = node.connect();
+    let fill = |node: &mut Node, command: &[&str], of: &dyn Fn(u64) -> Vec<String>, count: u64| {
+        for from in (0..count).step_by(10_000) {
+            let all: Vec<String> = (from..count.min(from + 10_000)).flat_map(of).collect();
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            assert!(node.ask(client, &[command, &all].concat()).starts_with(':'));
+        }
+    };
+    let name = |number: u64| vec![format!("m{number}")];
+    let scored = |number: u64| vec![number.to_string(), format!("m{number}")];
+    fill(&mut node, &["RPUSH", "list"], &name, VISITS_MAX + 100_000);
+    fill(&mut node, &["SADD", "set"], &name, 150_000);
+    fill(&mut node, &["ZADD", "zset"], &scored, 150_000);
+    let slot = node.world.slot;
+    for command in [
+        "LRANGE list 0 -1",
+        "LPOS list none",
+        "LREM list 0 none",
+        "LREM list 0 m500000",
+        "LINSERT list BEFORE m600000 x",
+        "LTRIM list 0 500000",
+        "LPOP list 500000",
+        "LMPOP 1 list LEFT COUNT 500000",
+        "BLMPOP 0 1 list LEFT COUNT 500000",
+        "COPY list other",
+        "SUNIONSTORE other set",
+        "ZUNIONSTORE other 1 zset",
+        "ZRANGESTORE other zset 0 -1",
+        "ZRANGESTORE other zset -inf +inf BYSCORE",
+        "ZREMRANGEBYSCORE zset -inf +inf",
+        "ZPOPMIN zset 150000",
+        "SPOP set 149999",
+        "ZRANDMEMBER zset -1000000",
+        "SORT list ALPHA STORE other",
+    ] {
+        let answer = node.say(client, command);
+        assert!(answer.starts_with("-TOOBIG"), "{command}: {answer:.100}");
+    }
+    assert_eq!(node.world.slot, slot);
+    for command in [
+        "LRANGE list 0 9",
+        "LPOS list none MAXLEN 1000000",
+        "LINSERT list BEFORE m9 x",
+        "LTRIM list 100000 -1",
+        "ZCOUNT zset -inf +inf",
+        "ZRANGESTORE other zset 0 9999",
+        "ZRANGEBYSCORE zset 5 10",
+        "SPOP set 10",
+        "SRANDMEMBER set 10",
+        "SCARD set",
+        "DEL list",
+    ] {
+        let answer = node.say(client, command);
+        assert!(!answer.starts_with('-'), "{command}: {answer:.100}");
+    }
+}
+
+/// [visit-2] What the front saw may have grown when the command is executed.
+#[test]
+fn what_has_grown_meanwhile_is_refused_in_the_log() {
+    let mut node = Node::memory();
+    node.world.level = ABSENT_LEVEL;
+    let client = node.connect();
+    node.feed(client, &crate::common::request(&["SUNIONSTORE", "d", "set"]));
+    let asked = node.world.asked.pop_front();
+    let other = node.connect();
+    for from in (0..150_000).step_by(10_000) {
+        let members: Vec<String> = (from..from + 10_000).map(|n: u64| n.to_string()).collect();
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        node.ask(other, &[&["SADD", "set"], &members[..]].concat());
+    }
+    node.world.asked.extend(asked);
+    node.settle();
+    assert!(node.take(client).starts_with(TOO_MANY));
+    assert_eq!(node.say(client, "EXISTS d"), ":0|");
+}
