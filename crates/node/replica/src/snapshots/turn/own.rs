@@ -175,16 +175,17 @@ impl Snapshots {
         let applied_to = around.applying.applied_to();
         let synced = around.applying.service_mut().synced_to();
         self.syncing_to = self.syncing_to.min(applied_to);
-        // [snap-6] What a start would apply again is what counts, not what was written.
-        let covered = match synced {
-            Some(synced) => synced.max(self.syncing_to),
-            None => self.own.map_or(Slot(0), |own| own.at),
+        let size = self.own.map_or(0, |own| own.bytes);
+        // [snap-6] What a start would apply again is what counts, not what was written; and a sync
+        // costs no more where there is a snapshot for peers.
+        let (covered, cost) = match synced {
+            Some(synced) => (synced.max(self.syncing_to), 0),
+            None => (self.own.map_or(Slot(0), |own| own.at), size),
         };
         let log = around.log();
         let (start, used) = (log.start(), log.used_bytes());
         let grown = log.bytes_before(applied_to).saturating_sub(log.bytes_before(covered));
-        let size = self.own.map_or(0, |own| own.bytes);
-        let due = self.options.is_due(grown, size, applied_to < self.replay_to);
+        let due = self.options.is_due(grown, cost, applied_to < self.replay_to);
         if due && synced.is_some() {
             around.applying.service_mut().start_sync();
             self.syncing_to = applied_to;
