@@ -531,8 +531,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             trouble.or_else(|| streams.map(|why| format!("no room for byte streams: {why}")))
         };
         let known_to = self.protocol.node().known_to();
-        let far_behind = self.lag.look(now, known_to, self.level_to());
-        if let Some(fitness) = self.fit.look(now, self.storing.trouble(now), service, far_behind) {
+        let lag = self.lag.look(now, known_to, self.level_to());
+        if let Some(fitness) = self.fit.look(now, self.storing.trouble(now), service, lag) {
             self.protocol.later(Input::Fitness(fitness));
         }
     }

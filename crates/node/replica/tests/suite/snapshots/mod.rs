@@ -88,6 +88,14 @@ fn fill(cluster: &mut Shelves, node: NodeId, pages: u64) {
     }
 }
 
+/// Writes pages through a node, each of which gets a slot.
+fn fill_slots(cluster: &mut Shelves, node: NodeId, pages: u64) {
+    for count in 0..pages {
+        let tag = cluster.write(node, &page(count));
+        assert!(matches!(done(cluster, node, tag), Outcome::Written(_)));
+    }
+}
+
 fn start_of(cluster: &Shelves, node: NodeId) -> Slot {
     cluster.replica(node).log().start()
 }
@@ -195,7 +203,7 @@ fn a_crash_loop_shortens_the_next_start() {
     let mut cluster = Cluster::with_options(options, 5, |_| Shelf::default());
     NODES.into_iter().for_each(|node| cluster.start(node));
     let (leader, node) = (led(&mut cluster), follower(&mut cluster));
-    fill(&mut cluster, leader, 1_500);
+    fill_slots(&mut cluster, leader, 600);
     level(&mut cluster);
     let decided_to = cluster.replica(node).node().decided_to();
     let mut left = u64::MAX;
@@ -226,7 +234,7 @@ fn a_service_on_a_disk_is_synced_while_it_replays() {
     let mut cluster = Cluster::with_options(options, 5, service);
     cluster.start(NODES[0]);
     let node = led(&mut cluster);
-    fill(&mut cluster, node, 300);
+    fill_slots(&mut cluster, node, 300);
     // The disk loses what was not synced.
     cluster.crash(node);
     *kept.borrow_mut() = Kept { synced: Some(Slot::FIRST), ..Kept::default() };
