@@ -99,9 +99,9 @@ impl Fit {
         } else if before.gives_way() && self.was_fit {
             self.fitness = Fitness::Settling;
             self.settled_at = now.plus_ms(SETTLES_MS);
-        } else if lag == Fitness::Settling && before == Fitness::Fit {
+        } else if lag == Fitness::Settling {
             self.fitness = lag;
-            self.settled_at = now;
+            self.settled_at = self.settled_at.max(now);
         } else if before != Fitness::Settling || now >= self.settled_at {
             self.fitness = Fitness::Fit;
             self.was_fit = true;
@@ -152,6 +152,17 @@ mod tests {
         assert_eq!(fit.gives_way(), None);
         assert_eq!(fit.look(at_ms(5_009), None, || None, Fitness::Fit), None);
         assert_eq!(fit.look(at_ms(5_010), None, || None, Fitness::Fit), Some(Fitness::Fit));
+    }
+
+    /// [live-6] A node that lags is brought no leadership until it does not.
+    #[test]
+    fn a_node_that_lags_settles_for_as_long() {
+        let mut fit = Fit::new();
+        let mut look = |ms, lag| fit.look(at_ms(ms), None, || None, lag);
+        assert_eq!(look(0, Fitness::Fit), None);
+        assert_eq!(look(1, Fitness::Settling), Some(Fitness::Settling));
+        assert_eq!(look(2, Fitness::Settling), None);
+        assert_eq!(look(3, Fitness::Fit), Some(Fitness::Fit));
     }
 
     /// [live-6] By slots at the start, by time afterwards, and not to and fro.

@@ -199,7 +199,6 @@ fn a_crash_loop_shortens_the_next_start() {
     (snapshots.ratio, snapshots.log_bytes_min) = (100_000, 96 << 10);
     let mut options = Shelves::options(3, Class::Durable);
     options.snapshots = snapshots.in_files_of(CHUNK, 4);
-    options.limits.log_read_bytes = 4 << 10;
     let mut cluster = Cluster::with_options(options, 5, |_| Shelf::default());
     NODES.into_iter().for_each(|node| cluster.start(node));
     let (leader, node) = (led(&mut cluster), follower(&mut cluster));
@@ -207,6 +206,8 @@ fn a_crash_loop_shortens_the_next_start() {
     level(&mut cluster);
     let decided_to = cluster.replica(node).node().decided_to();
     let mut left = u64::MAX;
+    // A slot a turn, each of which is read from the disk.
+    cluster.set_slow(node, true);
     for life in 0..5 {
         cluster.crash(node);
         cluster.start(node);
@@ -217,6 +218,7 @@ fn a_crash_loop_shortens_the_next_start() {
         let to = at.plus(left / 2);
         assert!(cluster.run_until(20_000, |cluster| cluster.replica(node).applied_to() >= to));
     }
+    cluster.set_slow(node, false);
     level(&mut cluster);
 }
 
@@ -228,7 +230,6 @@ fn a_service_on_a_disk_is_synced_while_it_replays() {
     let mut options = Shelves::options(1, Class::Durable);
     options.snapshots = small().in_files_of(CHUNK, 4);
     options.snapshots.log_bytes_max = u64::MAX;
-    options.limits.log_read_bytes = 4 << 10;
     let given = Rc::clone(&kept);
     let service = move |_| Shelf { kept: Some(Rc::clone(&given)), ..Shelf::default() };
     let mut cluster = Cluster::with_options(options, 5, service);
@@ -238,6 +239,7 @@ fn a_service_on_a_disk_is_synced_while_it_replays() {
     // The disk loses what was not synced.
     cluster.crash(node);
     *kept.borrow_mut() = Kept { synced: Some(Slot::FIRST), ..Kept::default() };
+    cluster.set_slow(node, true);
     cluster.start(node);
     let to = cluster.replica(node).node().decided_to();
     assert!(cluster.run_until(20_000, |cluster| cluster.replica(node).applied_to() >= to));
