@@ -34,6 +34,8 @@ pub(crate) fn render<D: Disk, S: StateMachine>(
     out: &mut String,
 ) {
     gauges(status, clients, out);
+    let diverged = u8::from(replica.is_in_doubt());
+    gauge(out, "diverged", "Whether this node's data differs and may be wrong.", diverged);
     counters(replica, out);
     streams(&status.streams, out);
     totals!(out, "client_", clients.refused, {

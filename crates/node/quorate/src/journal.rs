@@ -6,7 +6,7 @@
 
 use quorate_core::{
     ballot::Ballot,
-    effect::Role,
+    effect::{Alarm, Role},
     explanation::{End, Explanation},
     node_id::NodeId,
     time::Time,
@@ -230,12 +230,13 @@ impl Journal {
                 },
                 format!("scrub: read {bytes} bytes in {}, {found} damaged places", time(*ms)),
             ),
-            Event::Alarm(alarm) => line(
-                Level::ERROR,
-                format!(
-                    "protocol violation: {alarm}; stop the nodes, keep their folders, and report it"
-                ),
-            ),
+            Event::Alarm(alarm) => {
+                let next = match alarm {
+                    Alarm::DifferentHistory { .. } => "docs/operate/divergence.md says what to do",
+                    _ => "stop the nodes, keep their folders, and report it",
+                };
+                line(Level::ERROR, format!("protocol violation: {alarm}; {next}"))
+            }
         }
     }
 
@@ -413,9 +414,7 @@ fn time(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::{
-        ballot::Era, effect::Alarm, explanation::Campaign, node_set::NodeSet, slot::Slot,
-    };
+    use quorate_core::{ballot::Era, explanation::Campaign, node_set::NodeSet, slot::Slot};
     use quorate_replica::{
         Off,
         status::{Activity, Progress},

@@ -268,6 +268,10 @@ impl fmt::Display for NotDone {
             Failure::TooBig => "the command is too big; not executed",
             Failure::Stopping => "the node is stopping; not executed",
             Failure::Unavailable => "this node's service cannot work at the moment; not executed",
+            Failure::Diverged => {
+                "this node and others have different data, and this one may be wrong; not executed, see \
+                 docs/operate/divergence.md"
+            }
             Failure::Unknown => "it may have been executed, or may yet be",
             Failure::NoSession => {
                 "unknown session; not executed now, perhaps when it was sent before"

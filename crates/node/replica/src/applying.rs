@@ -136,6 +136,11 @@ impl<S: StateMachine> Applying<S> {
         self.condition().said_takes()
     }
 
+    /// Why the service's state may be wrong, if it may ([differ-2]).
+    pub(crate) fn set_doubt(&mut self, why: Option<String>) {
+        self.applier.condition_mut().set_doubt(why);
+    }
+
     /// The service takes in a snapshot, or waits for one; until [`Applying::loaded`] it is down.
     pub(crate) fn set_loading(&mut self, why: String) {
         self.applier.condition_mut().set_loading(why);
@@ -250,6 +255,9 @@ impl<S: StateMachine> Applying<S> {
         wall_ms: u64,
         reply: &mut Vec<u8>,
     ) -> Result<(), Failure> {
+        if self.condition().doubt().is_some() {
+            return Err(Failure::Diverged);
+        }
         if !self.answers() {
             return Err(Failure::Unavailable);
         }

@@ -86,6 +86,8 @@ pub(crate) struct Completions {
     open: usize,
     /// A part of the queue was taken out and is being told.
     telling: bool,
+    /// What operators asked may be judged by what is applied here now.
+    judged: VecDeque<u64>,
     /// What operators asked of the group, by its number, and what came of it.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
     /// Replies that wait until what they tell of is on stable storage at a quorum.
@@ -169,10 +171,10 @@ impl Completions {
         match waiter {
             Waiter::Front(tag) => self.readable(tag, evidence),
             Waiter::Stream(tag) => self.streams.push_back((tag, Ok(()))),
+            Waiter::Operator(asked) => self.judged.push_back(asked),
             Waiter::Lasting(_)
             | Waiter::Early(_)
             | Waiter::Told
-            | Waiter::Operator(_)
             | Waiter::Service
             | Waiter::Gone => {}
         }
@@ -201,6 +203,11 @@ impl Completions {
     /// What an operator asked was executed.
     pub(crate) fn granted(&mut self, asked: u64, reply: Reply) {
         self.group.push_back((asked, Ok(reply)));
+    }
+
+    /// Takes what an operator asked and what may be judged now.
+    pub(crate) fn take_judged(&mut self) -> Option<u64> {
+        self.judged.pop_front()
     }
 
     /// What came of something that an operator asked, each once.

@@ -1,11 +1,55 @@
-//! Whether this node should lead, as its log and its service see it, and who hears of that: the
-//! core, which hands over, and people ([live-3]).
+//! How fit this node is to lead, as its log and its service see it, for the core, which hands over,
+//! and for people ([live-3], [live-6]).
 
-use quorate_core::{fitness::Fitness, time::Time};
+use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
 /// A node whose trouble is over is not trusted with leadership at once: what was short is often
 /// short again.
 const SETTLES_MS: u64 = 5_000;
+
+/// A node that starts with more slots to apply is far behind at once.
+const FAR_SLOTS: u64 = 4096;
+/// A running node is far behind when something decided has waited here for longer.
+const FAR_MS: u64 = 2_000;
+/// Leadership is not brought to it when something has waited for so long: a leader that is far
+/// behind must not hand over to a node that is about to be.
+const LAGS_MS: u64 = 1_000;
+/// It is no more when something decided was applied within this.
+const NEAR_MS: u64 = 500;
+
+/// How far this node is behind in applying what is decided ([live-6]).
+#[derive(Debug)]
+pub(crate) struct Lag {
+    /// Slots below were known to be decided then.
+    sample: (Time, Slot),
+    far: bool,
+}
+
+impl Lag {
+    /// Begins with what is decided and applied at the start.
+    pub(crate) fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
+        let far = applied_to.plus(FAR_SLOTS) < decided_to;
+        Self { sample: (now, decided_to), far }
+    }
+
+    /// Returns how fit this node is, by how far it is behind now.
+    pub(crate) fn look(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
+        let (at, to) = self.sample;
+        let waits = applied_to < to;
+        let waited_us = now.since_us(at);
+        if waits {
+            self.far |= waited_us >= FAR_MS * 1000;
+        } else {
+            self.far &= waited_us > NEAR_MS * 1000;
+            self.sample = (now, decided_to);
+        }
+        match self.far {
+            true => Fitness::FarBehind,
+            false if waits && waited_us >= LAGS_MS * 1000 => Fitness::Settling,
+            false => Fitness::Fit,
+        }
+    }
+}
 
 /// What stands between this node and leading.
 #[derive(Debug)]
@@ -32,13 +76,14 @@ impl Fit {
         }
     }
 
-    /// What keeps the log from writing, and the service from applying, is this. Gives what is news
-    /// to the core.
+    /// Takes what keeps the log from writing, and the service from applying, and how fit it
+    /// is by how far it is behind. Returns what is news to the core.
     pub(crate) fn look(
         &mut self,
         now: Time,
         log: Option<&'static str>,
         service: impl FnOnce() -> Option<String>,
+        lag: Fitness,
     ) -> Option<Fitness> {
         let before = self.fitness;
         self.log = log;
@@ -48,9 +93,15 @@ impl Fit {
         } else if let Some(why) = service() {
             self.fitness = Fitness::CannotApply;
             self.why = why;
+        } else if lag.gives_way() {
+            self.fitness = lag;
+            self.why = "it has much left to apply".to_owned();
         } else if before.gives_way() && self.was_fit {
             self.fitness = Fitness::Settling;
             self.settled_at = now.plus_ms(SETTLES_MS);
+        } else if lag == Fitness::Settling {
+            self.fitness = lag;
+            self.settled_at = self.settled_at.max(now);
         } else if before != Fitness::Settling || now >= self.settled_at {
             self.fitness = Fitness::Fit;
             self.was_fit = true;
@@ -81,25 +132,56 @@ mod tests {
     fn what_cannot_write_is_worse_than_what_cannot_apply() {
         let mut fit = Fit::new();
         let full = || Some("its disk is full".to_owned());
-        assert_eq!(fit.look(at_ms(0), None, || None), None);
-        assert_eq!(fit.look(at_ms(1), None, full), Some(Fitness::CannotApply));
+        assert_eq!(fit.look(at_ms(0), None, || None, Fitness::Fit), None);
+        assert_eq!(fit.look(at_ms(1), None, full, Fitness::Fit), Some(Fitness::CannotApply));
         assert_eq!(fit.gives_way(), Some("its disk is full"));
-        let news = fit.look(at_ms(2), Some("no room for the log"), full);
+        let news = fit.look(at_ms(2), Some("no room for the log"), full, Fitness::Fit);
         assert_eq!(news, Some(Fitness::CannotWrite));
         assert_eq!(fit.gives_way(), Some("no room for the log"));
-        assert_eq!(fit.look(at_ms(3), Some("no room for the log"), full), None);
+        assert_eq!(fit.look(at_ms(3), Some("no room for the log"), full, Fitness::Fit), None);
     }
 
     #[test]
     fn a_node_settles_before_leadership_is_brought_to_it() {
         let mut fit = Fit::new();
-        fit.look(at_ms(0), None, || Some("it takes in a snapshot".to_owned()));
-        let started = fit.look(at_ms(0), None, || None);
+        fit.look(at_ms(0), None, || Some("it takes in a snapshot".to_owned()), Fitness::Fit);
+        let started = fit.look(at_ms(0), None, || None, Fitness::Fit);
         assert_eq!(started, Some(Fitness::Fit), "that was no trouble");
-        fit.look(at_ms(0), Some("no room for the log"), || None);
-        assert_eq!(fit.look(at_ms(10), None, || None), Some(Fitness::Settling));
+        fit.look(at_ms(0), Some("no room for the log"), || None, Fitness::Fit);
+        assert_eq!(fit.look(at_ms(10), None, || None, Fitness::Fit), Some(Fitness::Settling));
         assert_eq!(fit.gives_way(), None);
-        assert_eq!(fit.look(at_ms(5_009), None, || None), None);
-        assert_eq!(fit.look(at_ms(5_010), None, || None), Some(Fitness::Fit));
+        assert_eq!(fit.look(at_ms(5_009), None, || None, Fitness::Fit), None);
+        assert_eq!(fit.look(at_ms(5_010), None, || None, Fitness::Fit), Some(Fitness::Fit));
+    }
+
+    /// [live-6] A node that lags is brought no leadership until it does not.
+    #[test]
+    fn a_node_that_lags_settles_for_as_long() {
+        let mut fit = Fit::new();
+        let mut look = |ms, lag| fit.look(at_ms(ms), None, || None, lag);
+        assert_eq!(look(0, Fitness::Fit), None);
+        assert_eq!(look(1, Fitness::Settling), Some(Fitness::Settling));
+        assert_eq!(look(2, Fitness::Settling), None);
+        assert_eq!(look(3, Fitness::Fit), Some(Fitness::Fit));
+    }
+
+    /// [live-6] By slots at the start, by time afterwards, and not to and fro.
+    #[test]
+    fn a_node_is_far_behind_until_it_keeps_up() {
+        use Fitness::{FarBehind, Fit, Settling};
+        let mut lag = Lag::new(at_ms(0), Slot(9_000), Slot(1));
+        let mut look = |ms, decided, applied| lag.look(at_ms(ms), Slot(decided), Slot(applied));
+        assert_eq!(look(0, 9_000, 1), FarBehind, "at once");
+        assert_eq!(look(3_000, 12_000, 8_999), FarBehind);
+        assert_eq!(look(3_001, 12_000, 9_000), FarBehind, "it took long");
+        assert_eq!(look(3_600, 13_000, 12_000), FarBehind, "and again");
+        assert_eq!(look(4_000, 13_500, 13_000), Fit);
+        assert_eq!(look(6_300, 99_000, 13_500), Fit, "what waits has not waited for long");
+        assert_eq!(look(7_299, 99_000, 98_999), Fit);
+        assert_eq!(look(7_300, 99_000, 98_999), Settling);
+        assert_eq!(look(8_299, 99_000, 98_999), Settling);
+        assert_eq!(look(8_300, 99_000, 98_999), FarBehind);
+        let near = Lag::new(at_ms(0), Slot(4_000), Slot(1)).look(at_ms(0), Slot(4_000), Slot(1));
+        assert_eq!(near, Fit);
     }
 }

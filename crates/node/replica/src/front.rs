@@ -66,7 +66,7 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why there is no reply. The first five say: not executed, try again at will.
+/// Why there is no reply. The first six say: not executed, try again at will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.
@@ -79,6 +79,9 @@ pub enum Failure {
     Stopping,
     /// This node's service cannot work at the moment; another node's may.
     Unavailable,
+    /// This node and others have applied different things, and this one may be wrong ([differ-2]);
+    /// not executed.
+    Diverged,
     /// It may have been executed, or may yet be.
     Unknown,
     /// The session is unknown or expired; not executed now ([session-4]). Had the number been sent

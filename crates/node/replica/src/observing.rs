@@ -69,11 +69,14 @@ impl Observing {
         self.reigns.seen(now)
     }
 
-    /// A rule was broken somewhere. The first alarm stays in the status.
+    /// Takes note that a rule was broken somewhere. The first alarm stays in the status; where nodes
+    /// differ, until a graver one.
     pub(crate) fn raise(&mut self, alarm: Alarm, counters: &mut Counters) {
         counters.alarms += 1;
         self.events.push(Event::Alarm(alarm));
-        self.alarm.get_or_insert(alarm);
+        if self.alarm.is_none_or(|first| matches!(first, Alarm::DifferentHistory { .. })) {
+            self.alarm = Some(alarm);
+        }
     }
 
     /// The first rule that was found broken.

@@ -20,6 +20,8 @@ use crate::{
     status::Addresses,
 };
 
+pub(crate) use self::comparison::Doubt;
+
 /// Most nodes whose addresses are known: all that there can be, and as many that were.
 const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 
@@ -32,9 +34,14 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Nobody is connected yet.
-    pub(crate) fn new(now: Time, addresses: BTreeMap<NodeId, Addresses>) -> Self {
-        Self { connected: BTreeMap::new(), addresses, comparison: Comparison::new(now) }
+    /// Nobody is connected yet; an earlier process had this doubt.
+    pub(crate) fn new(
+        now: Time,
+        addresses: BTreeMap<NodeId, Addresses>,
+        doubt: Option<Doubt>,
+    ) -> Self {
+        let comparison = Comparison::new(now, doubt);
+        Self { connected: BTreeMap::new(), addresses, comparison }
     }
 
     /// This member can be talked to.
@@ -116,6 +123,11 @@ impl Peers {
     /// A peer says what it has applied. An alarm if that is known to be something else.
     pub(crate) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         self.comparison.heard(from, claim, own)
+    }
+
+    /// Returns why this node may be the one that is wrong ([differ-2]).
+    pub(crate) fn doubt(&mut self, own: Member, members: &Configuration) -> Option<Doubt> {
+        self.comparison.doubt(own, members)
     }
 
     /// Compares what peers said with what is applied here by now; an alarm if it is something else.

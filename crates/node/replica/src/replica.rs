@@ -10,6 +10,7 @@
 //! (`requests`). `witness` is what other nodes said of their logs; `report` says how it is, `start`
 //! and `ending` how it begins and ends.
 
+mod differing;
 mod disk;
 mod egress;
 mod frame_clients;
@@ -50,14 +51,14 @@ use crate::{
     counters::Counters,
     devices::{Devices, Ladder, News, at_hand},
     ending::Ending,
-    fitness::Fit,
+    fitness::{Fit, Lag},
     front::{Failure, Front},
     hops::{Hop, Hops},
     idling::Surroundings,
     observing::{Observing, events::Event, watch::Sight},
     outbox::Outbox,
     outlasting::{self, EARLY_LEVEL, Way},
-    peers::Peers,
+    peers::{Doubt, Peers},
     plane::Plane,
     pressure::Pressure,
     proposing::{Proposing, Ways, origin::Offer},
@@ -128,6 +129,9 @@ pub struct Replica<D: Disk, S: StateMachine> {
     raised_to: Option<Level>,
     ending: Ending,
     fit: Fit,
+    lag: Lag,
+    /// What this node has applied may be wrong ([differ-2]).
+    doubt: Option<Doubt>,
     turns: Turns,
     observing: Observing,
     tuning: Tuning,
@@ -222,6 +226,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.turn_device(now);
         // A group of one in memory has decided what it just proposed.
         self.apply(now, wall_ms, true, front);
+        self.judge_asks(now);
         self.answer_raises(now);
         self.release_reads_within(now);
         self.reading.settle_probe(now, self.applying.applied_to());
@@ -244,7 +249,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// [access-4] Somebody asks who may do what, and this node does not know: a linearizable read
     /// shows whether it has applied everything that it may have gone by before.
     fn look_at_access(&mut self, now: Time) {
-        if !self.applying.access().is_wanted() || self.takes_requests().is_err() {
+        if !self.applying.access().is_wanted() || self.is_open().is_err() {
             return;
         }
         if self.reading.shows_access(now, self.applying.applied_to()) {
@@ -519,18 +524,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.contents.release_below(self.protocol.node().decided_to());
     }
 
-    /// [live-3] Tells the core whether this node should lead.
+    /// Tells the core how fit this node is to lead ([live-3], [live-6]).
     fn look_at_fitness(&mut self, now: Time) {
         let (applying, keeping) = (&self.applying, &self.streaming.keeping);
         let service = || {
-            let stuck = applying.condition().is_stuck();
-            let trouble = stuck.then(|| applying.trouble()).flatten();
+            let condition = applying.condition();
+            let cannot = condition.is_stuck() || condition.doubt().is_some();
+            let trouble = cannot.then(|| applying.trouble()).flatten();
             // A leader without room for streams gives them no slots.
             let waits = keeping.is_full() || !keeping.has_room();
             let streams = keeping.short().filter(|_| waits);
             trouble.or_else(|| streams.map(|why| format!("no room for byte streams: {why}")))
         };
-        if let Some(fitness) = self.fit.look(now, self.storing.trouble(now), service) {
+        let known_to = self.protocol.node().known_to();
+        let lag = self.lag.look(now, known_to, self.level_to());
+        if let Some(fitness) = self.fit.look(now, self.storing.trouble(now), service, lag) {
             self.protocol.later(Input::Fitness(fitness));
         }
     }
@@ -810,6 +818,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(alarm) = self.peers.compare(now, own, &mut out) {
             self.observing.raise(alarm, &mut self.counters);
         }
+        self.look_at_doubt();
     }
 
     fn advance_stop(&mut self, now: Time) {
@@ -889,11 +898,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Tries whether a linearizable read is served here now. The end of it:
     /// [`Replica::take_probe`].
     pub fn probe(&mut self, now: Time) {
-        let refused = if self.takes_requests().is_err() {
+        let condition = self.applying.condition();
+        let refused = if self.is_open().is_err() {
             Some(Probed::Closed)
         } else {
-            let stuck = self.applying.condition().is_stuck();
-            stuck.then_some(Probed::Unavailable)
+            let cannot = condition.is_stuck() || condition.doubt().is_some();
+            cannot.then_some(Probed::Unavailable)
         };
         self.reading.probe(now, refused);
     }

@@ -154,8 +154,10 @@ pub(crate) struct Snapshots {
     streams_wanted_to: Option<Slot>,
     /// The service has a part of a snapshot that turned out to be damaged.
     spoiled: bool,
-    /// Bytes that the log had written when the last snapshot was begun.
-    written_then: u64,
+    /// The service was asked to sync what is below.
+    syncing_to: Slot,
+    /// Slots below were decided before this process started.
+    replay_to: Slot,
     /// What is known of the chunk that was scrubbed last.
     scrubbed: Option<turn::Scrubbed>,
     /// The service's files are damaged, and to be replaced.
@@ -168,21 +170,27 @@ pub(crate) struct Begun {
     /// Nothing stands for what is below.
     pub(crate) hollow: bool,
     own: Option<Manifest>,
+    replay_to: Slot,
 }
 
 /// The base of the log makes no sense to this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadNote;
 
-/// Reads the note of the base. Without one, everything begins with the founding.
-pub(crate) fn begin(note: &[u8], founding: impl FnOnce() -> Eras) -> Result<Begun, BadNote> {
+/// Reads the note of the base. Without one, everything begins with the founding. The log has
+/// decided what is below `replay_to`.
+pub(crate) fn begin(
+    note: &[u8],
+    replay_to: Slot,
+    founding: impl FnOnce() -> Eras,
+) -> Result<Begun, BadNote> {
     if note.is_empty() {
         let eras = founding();
-        return Ok(Begun { eras, hollow: false, own: None });
+        return Ok(Begun { eras, hollow: false, own: None, replay_to });
     }
     let note = Note::decode(note).ok_or(BadNote)?;
     let Note { eras, snapshot, hollow } = note;
-    Ok(Begun { eras, hollow, own: snapshot })
+    Ok(Begun { eras, hollow, own: snapshot, replay_to })
 }
 
 impl Snapshots {
@@ -258,7 +266,8 @@ impl Snapshots {
             look_at: now,
             go_on_at: None,
             spoiled: false,
-            written_then: 0,
+            syncing_to: Slot(0),
+            replay_to: begun.replay_to,
             scrubbed: None,
             renewal: Renewal::Nothing,
         })

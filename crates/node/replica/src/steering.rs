@@ -18,7 +18,7 @@ use crate::{
     front::Failure,
     group::{
         Denied, Granted, Plan, Reply,
-        asking::{Answer, Refused, Step},
+        asking::{Answer, Ask, Refused, Step},
         planner::{self, Goal, Sight},
     },
 };
@@ -43,6 +43,9 @@ struct Way {
 /// What is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
+    /// What operators asked and what waits until this node has applied what was decided before
+    /// ([read-7]), by its number; with `true` it is only to be shown.
+    unjudged: BTreeMap<u64, (Ask, bool)>,
     /// Operators that wait, by the number of what they asked, and the steps that they are to be
     /// shown.
     asked: BTreeMap<u64, Vec<Step>>,
@@ -98,6 +101,16 @@ impl Steering {
             self.command_at = now.plus_ms(COMMAND_MS);
         }
         may
+    }
+
+    /// Keeps what an operator asks until it can be judged.
+    pub(crate) fn judge_later(&mut self, asked: u64, ask: Ask, dry_run: bool) {
+        self.unjudged.insert(asked, (ask, dry_run));
+    }
+
+    /// Takes what waited to be judged, if it did.
+    pub(crate) fn take_unjudged(&mut self, asked: u64) -> Option<(Ask, bool)> {
+        self.unjudged.remove(&asked)
     }
 
     /// This operator waits for the answer to a command.
@@ -327,6 +340,7 @@ impl From<Failure> for Refused {
             ),
             // Nobody reads here, and no command of the group needs a level.
             Failure::Level
+            | Failure::Diverged
             | Failure::NotLasting
             | Failure::Stale
             | Failure::Overtaken

@@ -113,6 +113,7 @@ impl From<NotDone> for Failed {
             Failure::Stopping => Code::Stopped,
             Failure::NoQuorum
             | Failure::Unavailable
+            | Failure::Diverged
             | Failure::Stale
             | Failure::Overtaken
             | Failure::Level => Code::Unavailable,

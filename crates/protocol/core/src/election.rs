@@ -181,6 +181,11 @@ impl Election {
         self.rearm(now);
     }
 
+    /// Returns how many time-outs have passed since a leader spoke, or since the start.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
     /// The leader asked this node to take over.
     pub fn told_to_lead(&mut self, now: Time) {
         self.told_at = Some(now);

@@ -1,6 +1,6 @@
 //! Whether a node should lead. Liveness only: one that should not votes as well as it can.
 
-/// What stands between a node and leading, as its caller sees it ([live-3]).
+/// What stands between a node and leading, as its caller sees it ([live-3], [live-6]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fitness {
     /// Nothing.
@@ -8,7 +8,11 @@ pub enum Fitness {
     Fit,
     /// Nothing any more, since a short while: leadership is not brought to it.
     Settling,
-    /// It writes its log, and its service takes no commands: it leads for as long as nobody is fit.
+    /// Much that is decided is not applied here yet: it leads for as long as no other node is
+    /// nearer.
+    FarBehind,
+    /// It writes its log, and its service takes no commands: it leads for as long as no other node
+    /// is fit.
     CannotApply,
     /// Its log takes nothing more, or not in time. It could not even record a round: it does not
     /// campaign.
@@ -16,8 +20,13 @@ pub enum Fitness {
 }
 
 impl Fitness {
-    /// Whether a leader should hand over to somebody who is fit.
+    /// Returns whether a leader should hand over to a node that is fit, and stands last.
     pub const fn gives_way(self) -> bool {
-        matches!(self, Self::CannotApply | Self::CannotWrite)
+        matches!(self, Self::FarBehind | Self::CannotApply | Self::CannotWrite)
+    }
+
+    /// Returns whether a node leads when the leader asks it to.
+    pub const fn takes_over(self) -> bool {
+        !matches!(self, Self::CannotApply | Self::CannotWrite)
     }
 }

@@ -49,8 +49,7 @@ pub enum Input {
     Persisted(RecordSeq),
     /// The log failed for good: no promise and no vote from here on ([disk-9]).
     StorageFailed,
-    /// Whether this node should lead, from now on ([live-3]): one that cannot write hands over, and
-    /// does not campaign.
+    /// How fit this node is to lead, from now on ([live-3], [live-6]).
     Fitness(Fitness),
     /// These slots, decided before this process and not learned again so far, are lost too: the log
     /// cannot read them back ([disk-8]).

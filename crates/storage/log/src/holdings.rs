@@ -121,8 +121,18 @@ impl Holdings {
         self.segments.iter().map(|(_, held)| held.complete).sum()
     }
 
-    /// Returns the place where the log can begin if it is to hold everything from `start` on and
-    /// the last complete write.
+    /// Returns how many of them lie before this place.
+    pub(crate) fn bytes_before(&self, place: Place) -> u64 {
+        let before = self.segments.iter().take_while(|(file, _)| file.segment <= place.segment);
+        let bytes = before.map(|(file, held)| match file.segment == place.segment {
+            true => held.complete.min(place.offset),
+            false => held.complete,
+        });
+        bytes.sum()
+    }
+
+    /// Where the log can begin if it is to hold everything from `start` on, and the last complete
+    /// write.
     pub(crate) fn anchor_for(&self, start: Slot) -> Anchor {
         let Some(complete) = self.complete else {
             return self.anchor;

@@ -96,7 +96,16 @@ impl Index {
         self.spans.find(slot).map(|(range, span)| (range, *span))
     }
 
-    /// Returns the slots of each entry whose log writes lie in this part of a segment.
+    /// Returns where the writes lie that hold the first slot from this one on, about.
+    pub(crate) fn place_of(&self, slot: Slot) -> Option<Place> {
+        let (range, span) = self.spans.within(SlotRange::new(slot, Slot(u64::MAX))).next()?;
+        let into = slot.0.saturating_sub(range.from.0);
+        let bytes = u128::from(span.bytes) * u128::from(into) / u128::from(range.len().max(1));
+        let bytes = u64::try_from(bytes).unwrap_or(span.bytes);
+        Some(Place { offset: span.at.offset + bytes, ..span.at })
+    }
+
+    /// What the entries cover that have log writes in this part of a segment: the slots of each.
     pub(crate) fn lying_in(&self, segment: Segment, part: Range<u64>) -> Vec<SlotRange> {
         let there = |(_, span): &(SlotRange, &Span)| {
             let from = span.at.offset;

@@ -328,7 +328,15 @@ impl<D: Disk> Log<D> {
         self.holdings.freed_by(start)
     }
 
-    /// Returns the durable start of the log: below, nothing is indexed, read or served ([snap-3]).
+    /// Returns about how many bytes of log writes lie before those that hold `slot`.
+    pub fn bytes_before(&self, slot: Slot) -> u64 {
+        match self.index.place_of(slot) {
+            Some(place) => self.holdings.bytes_before(place),
+            None => self.holdings.written_bytes(),
+        }
+    }
+
+    /// Where the log begins, durably: below, nothing is indexed, read or served ([snap-3]).
     pub fn start(&self) -> Slot {
         self.index.start()
     }

@@ -39,7 +39,7 @@ impl Status {
     pub const fn of(failure: Failure) -> Self {
         match failure {
             Failure::Busy => Self::Busy,
-            Failure::NoQuorum | Failure::Unavailable => Self::NoQuorum,
+            Failure::NoQuorum | Failure::Unavailable | Failure::Diverged => Self::NoQuorum,
             Failure::TooBig => Self::TooBig,
             Failure::Stopping => Self::Stopping,
             Failure::NotLasting => Self::NotLasting,

@@ -320,6 +320,7 @@ fn failed(what: &str, failure: Failure) -> Step {
         Failure::NoQuorum => "no leader was found in time",
         Failure::Stopping => "the node is stopping",
         Failure::Unavailable => "this node cannot serve byte streams at the moment",
+        Failure::Diverged => "this node and others have different data: docs/operate/divergence.md",
         Failure::Busy | Failure::Stale | Failure::Overtaken => "the node is overloaded",
         Failure::Level => "it needs a feature level that the cluster does not use yet",
         Failure::Unknown

@@ -177,6 +177,11 @@ impl From<Failure> for Refusal {
                 "this node cannot serve byte streams at the moment; nothing was done",
                 "ask another node",
             ),
+            Failure::Diverged => (
+                Code::Unavailable,
+                "this node and others have different data, and this one may be wrong; nothing was done",
+                "ask another node, and see docs/operate/divergence.md",
+            ),
             Failure::Level => (
                 Code::Unavailable,
                 "it needs a feature level that the cluster does not use yet; nothing was done",

@@ -79,10 +79,10 @@ impl Digest {
         self.kept.back().map(|last| last.to)
     }
 
-    /// Whether the digest at that slot is known here, and another.
-    pub(crate) fn differs(&self, claim: Claim) -> bool {
-        let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to);
-        at.is_ok_and(|at| self.kept[at].digest != claim.digest)
+    /// Returns whether the digest at that slot is the same here, if it is known.
+    pub(crate) fn agrees(&self, claim: Claim) -> Option<bool> {
+        let at = self.kept.binary_search_by_key(&claim.to, |kept| kept.to).ok()?;
+        Some(self.kept[at].digest == claim.digest)
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
         let digest = applied(&(0..3000).collect::<Vec<_>>());
         assert_eq!(digest.kept.len(), KEPT);
         let old = applied(&[5]).claim().unwrap();
-        assert!(!digest.differs(old), "too old to be known");
+        assert_eq!(digest.agrees(old), None, "too old to be known");
         let mut unknown = Digest::new(Slot(9), None);
         unknown.applied(slots(9, 10), &value(1));
         unknown.executed(id(9, 0), b"");

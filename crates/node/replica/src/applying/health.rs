@@ -19,10 +19,12 @@ pub(crate) struct Condition {
     unreadable: Option<String>,
     /// It takes in a snapshot, or waits for one: how far that is.
     loading: Option<String>,
+    /// [differ-2] Why its state may be wrong.
+    doubt: Option<String>,
     /// What was applied below was told to clients: after the service has gone back, they must not
     /// be shown an older state.
     heard_to: Slot,
-    /// Which kind of trouble was told: none, strained, stuck, down.
+    /// Which kind of trouble was told: none, strained, stuck, down, in doubt.
     told: u8,
 }
 
@@ -33,6 +35,7 @@ impl Condition {
             said_takes: true,
             unreadable: None,
             loading: None,
+            doubt: None,
             heard_to: Slot::FIRST,
             told: 0,
         }
@@ -51,6 +54,16 @@ impl Condition {
     pub(crate) fn set_loading(&mut self, why: String) {
         self.health = Health::Down(why.clone());
         self.loading = Some(why);
+    }
+
+    /// Its state may be wrong, for this reason, or is not in doubt any more. It is fed all the same.
+    pub(crate) fn set_doubt(&mut self, why: Option<String>) {
+        self.doubt = why;
+    }
+
+    /// [differ-2] Returns why its state may be wrong.
+    pub(crate) fn doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
     }
 
     /// It has taken it in.
@@ -112,6 +125,7 @@ impl Condition {
     pub(crate) fn trouble(&self, applied_to: Slot) -> Option<String> {
         match &self.health {
             Health::Stuck(why) | Health::Down(why) => Some(why.clone()),
+            _ if self.doubt.is_some() => self.doubt.clone(),
             Health::Well | Health::Strained(_) | Health::Behind | Health::Back(_) => {
                 let (at, to) = (applied_to, self.heard_to);
                 (at < to).then(|| format!("the service began again: at slot {at} of {to}"))
@@ -122,10 +136,11 @@ impl Condition {
     /// What an operator should hear of it now.
     pub(crate) fn news(&mut self, applied_to: Slot) -> Option<Event> {
         let kind = match self.health {
-            Health::Well | Health::Behind | Health::Back(_) => 0,
-            Health::Strained(_) => 1,
             Health::Stuck(_) => 2,
             Health::Down(_) => 3,
+            _ if self.doubt.is_some() => 4,
+            Health::Well | Health::Behind | Health::Back(_) => 0,
+            Health::Strained(_) => 1,
         };
         if kind == self.told {
             return None;

@@ -62,6 +62,21 @@ pub enum Ask {
     Users(quorate_access::Command),
 }
 
+impl Ask {
+    /// Returns whether the answer hangs on who belongs to the group now ([read-7]). The rest is
+    /// judged where it is applied.
+    pub(crate) fn needs_table(&self) -> bool {
+        !matches!(
+            self,
+            Self::Join { .. }
+                | Self::Reserve { .. }
+                | Self::Priority(..)
+                | Self::Address(..)
+                | Self::Users(_)
+        )
+    }
+}
+
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {

@@ -1,32 +1,52 @@
 //! What peers say they have applied, compared with what this node has: two that have applied
-//! different values, or executed the same ones differently, must not go on in silence.
+//! different values, or executed the same ones differently, must not go on in silence, and who may
+//! be wrong must not serve ([differ-1] to [differ-3]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use quorate_core::{effect::Alarm, node_id::NodeId, slot::Slot, time::Time};
+use quorate_core::{
+    configuration::Configuration,
+    effect::Alarm,
+    node_id::{Member, NodeId},
+    slot::Slot,
+    time::Time,
+};
 
 use crate::applying::digest::{Claim, Digest};
 
 /// How often nodes tell each other what they have applied.
 const COMPARE_EVERY_MS: u64 = 1_000;
 
+/// A peer that has applied something else than this node, and the slots below which the two differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    pub(crate) with: NodeId,
+    pub(crate) to: Slot,
+}
+
 /// What peers said.
 #[derive(Debug)]
 pub(super) struct Comparison {
     /// Of slots that are not applied here yet; the first of each.
     ahead: BTreeMap<NodeId, Claim>,
-    /// Peers that are known to have applied something else. What differs once differs permanently:
-    /// each is told of once.
-    different: BTreeSet<NodeId>,
+    /// Peers that are known to have applied something else, and below which slots. What differs
+    /// once differs permanently: each is told of once, until it has another state.
+    different: BTreeMap<NodeId, Slot>,
+    /// Peers that have applied the same, and below which slots.
+    same: BTreeMap<NodeId, Slot>,
+    /// [differ-2] This node may be the one that is wrong.
+    doubt: Option<Doubt>,
     /// When this node tells others what it has applied.
     due_at: Time,
 }
 
 impl Comparison {
-    pub(super) fn new(now: Time) -> Self {
+    pub(super) fn new(now: Time, doubt: Option<Doubt>) -> Self {
         Self {
             ahead: BTreeMap::new(),
-            different: BTreeSet::new(),
+            different: BTreeMap::new(),
+            same: BTreeMap::new(),
+            doubt,
             due_at: now.plus_ms(COMPARE_EVERY_MS),
         }
     }
@@ -40,49 +60,79 @@ impl Comparison {
         due
     }
 
-    /// A peer said something. An alarm if it is known to be wrong, here or there, for the first
-    /// time.
+    /// Compares what a peer said. Returns an alarm if it is known to be wrong, here or there, for
+    /// the first time.
     pub(super) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         if own.known_to().is_none_or(|to| claim.to > to) {
             self.ahead.entry(from).or_insert(claim);
             return None;
         }
-        let differs = own.differs(claim);
-        differs.then(|| self.alarm(from, claim.to)).flatten()
+        self.compare(from, claim, own)
     }
 
-    /// The same for a peer that was ahead of this node, which is there by now.
+    /// Compares the same of peers that were ahead of this node, which is there by now.
     pub(super) fn caught_up(&mut self, own: &Digest) -> Option<Alarm> {
-        let (with, to) = self.next_different(own)?;
-        self.alarm(with, to)
-    }
-
-    fn next_different(&mut self, own: &Digest) -> Option<(NodeId, Slot)> {
         let applied_to = own.known_to()?;
         loop {
             let mut claims = self.ahead.iter();
             let (&from, &claim) = claims.find(|(_, claim)| claim.to <= applied_to)?;
             self.ahead.remove(&from);
-            if own.differs(claim) {
-                return Some((from, claim.to));
+            let alarm = self.compare(from, claim, own);
+            if alarm.is_some() {
+                return alarm;
             }
         }
     }
 
-    fn alarm(&mut self, with: NodeId, to: Slot) -> Option<Alarm> {
-        let first = self.different.insert(with);
-        first.then_some(Alarm::DifferentHistory { with, to })
+    fn compare(&mut self, with: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
+        let to = claim.to;
+        if own.agrees(claim)? {
+            self.different.retain(|node, at| *node != with || *at > to);
+            let same = self.same.entry(with).or_insert(to);
+            *same = to.max(*same);
+            return None;
+        }
+        self.same.remove(&with);
+        if self.different.insert(with, to).is_some() {
+            return None;
+        }
+        let before = self.doubt.filter(|doubt| doubt.to >= to);
+        self.doubt = before.or(Some(Doubt { with, to }));
+        Some(Alarm::DifferentHistory { with, to })
+    }
+
+    /// [differ-2] Returns why this node may be the one that is wrong: it has applied something else
+    /// than a peer, and full replicas with more than half of their weight did not say since that
+    /// they have applied the same.
+    pub(super) fn doubt(&mut self, own: Member, members: &Configuration) -> Option<Doubt> {
+        let Doubt { to, .. } = self.doubt?;
+        let says_same = |node| self.same.get(&node).is_some_and(|same| *same >= to);
+        let (mut all, mut same) = (0, 0);
+        for voter in members.members().iter().filter(|voter| !voter.auxiliary) {
+            let weight = u64::from(voter.weight);
+            all += weight;
+            if voter.member == own || says_same(voter.member.node) {
+                same += weight;
+            }
+        }
+        if same * 2 > all {
+            self.doubt = None;
+        }
+        self.doubt
     }
 
     /// What this peer said counts no more: it is gone, and may come back as another.
     pub(super) fn forget(&mut self, peer: NodeId) {
         self.ahead.remove(&peer);
+        self.same.remove(&peer);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use quorate_core::{slot::SlotRange, value::Value};
+    use quorate_core::{
+        class::Class, configuration::Voter, quorum::QuorumRule, slot::SlotRange, value::Value,
+    };
 
     use super::*;
 
@@ -104,7 +154,7 @@ mod tests {
     }
 
     fn comparison() -> Comparison {
-        Comparison::new(Time(0))
+        Comparison::new(Time(0), None)
     }
 
     #[test]
@@ -161,5 +211,37 @@ mod tests {
         unknown.applied(SlotRange::one(Slot(9)), &Value::NoOp);
         assert_eq!(comparison.heard(NodeId(2), claim(&[5]), &unknown), None);
         assert_eq!(comparison.caught_up(&unknown), None);
+    }
+
+    /// [differ-2] With two nobody knows who is wrong; with three, two that agree do. So it is again
+    /// when the node starts anew.
+    #[test]
+    fn who_is_in_the_minority_may_be_wrong() {
+        let own = Member::first(1);
+        let group = |nodes: u32| {
+            let voter = |node| Voter { member: Member::first(node), weight: 1, auxiliary: false };
+            let voters = (1..=nodes).map(voter).collect();
+            Configuration::new(voters, QuorumRule::Majority, Class::Durable).unwrap()
+        };
+        let digest = applied(&[1, 2, 3]);
+        let (here, there) = (claim(&[1, 2, 3]), claim(&[1, 9, 3]));
+        let mut comparison = comparison();
+        comparison.heard(NodeId(3), here, &digest);
+        assert_eq!(comparison.doubt(own, &group(3)), None);
+        assert!(comparison.heard(NodeId(2), there, &digest).is_some());
+        let doubt = Some(Doubt { with: NodeId(2), to: Slot(4) });
+        assert_eq!(comparison.doubt(own, &group(2)), doubt);
+        assert_eq!(comparison.doubt(own, &group(3)), None, "node 3 has the same");
+        assert_eq!(comparison.doubt(own, &group(2)), None, "it is over");
+
+        let mut restarted = Comparison::new(Time(0), doubt);
+        assert_eq!(restarted.doubt(own, &group(3)), doubt);
+        restarted.heard(NodeId(3), claim(&[1, 2]), &digest);
+        assert_eq!(restarted.doubt(own, &group(3)), doubt, "that is from before");
+        restarted.heard(NodeId(3), here, &digest);
+        assert_eq!(restarted.doubt(own, &group(4)), doubt, "a half is not enough");
+        assert_eq!(restarted.doubt(own, &group(3)), None);
+        let mut alone = Comparison::new(Time(0), doubt);
+        assert_eq!(alone.doubt(own, &group(1)), None, "the others were removed");
     }
 }

@@ -405,6 +405,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         plane: &mut dyn Plane,
     ) {
         let (at, _, offset) = asked;
+        // [differ-3] A state that may be wrong goes to no other node.
+        if self.doubt.is_some() {
+            return;
+        }
         if at > Slot(0) && self.snapshots.on_ask(now, from, asked) {
             return;
         }
@@ -431,6 +435,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn on_claim(&mut self, from: NodeId, claim: Claim) {
         if let Some(alarm) = self.peers.heard(from, claim, self.applying.digest()) {
             self.observing.raise(alarm, &mut self.counters);
+            self.look_at_doubt();
         }
     }
 }

@@ -15,6 +15,7 @@ use quorate_log::disk::Disk;
 
 use super::Replica;
 use crate::{
+    front::Failure,
     group::{
         As, Command, Goal, Group, Plan,
         asking::{Answer, Ask, LastPlan, Listed, Members, PeerTable, Refused, Underway},
@@ -55,15 +56,60 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// end of it: [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and nothing
     /// is done.
     pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
-        if let Err(refused) = self.begin_ask(now, asked, ask, dry_run) {
+        let begun = match dry_run || ask.needs_table() {
+            true => self.judge_later(now, asked, ask, dry_run),
+            false => self.begin_ask(now, asked, ask, dry_run),
+        };
+        if let Err(refused) = begun {
             self.steering.answer(asked, Err(refused));
         }
     }
 
-    /// What came of something that was asked, each once.
+    /// [read-7] Lets what is asked wait for a linearizable read.
+    fn judge_later(
+        &mut self,
+        now: Time,
+        asked: u64,
+        ask: Ask,
+        dry_run: bool,
+    ) -> Result<(), Refused> {
+        self.is_open()?;
+        self.reading.accept(now, Waiter::Operator(asked))?;
+        self.steering.judge_later(asked, ask, dry_run);
+        Ok(())
+    }
+
+    /// [read-7] Judges what operators asked, as far as this node has applied what was decided
+    /// before.
+    pub(super) fn judge_asks(&mut self, now: Time) {
+        while let Some(asked) = self.completions.take_judged() {
+            if let Some((ask, dry_run)) = self.steering.take_unjudged(asked)
+                && let Err(refused) = self.begin_ask(now, asked, ask, dry_run)
+            {
+                self.steering.answer(asked, Err(refused));
+            }
+        }
+    }
+
+    /// Returns what came of something that was asked, each once.
     pub fn take_group_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
         while let Some((asked, ended)) = self.completions.take_group() {
-            self.steering.on_ended(asked, ended);
+            let unjudged = self.steering.take_unjudged(asked).is_some();
+            let standing = self.standing();
+            let left = standing.known_to.0.saturating_sub(standing.applied_to.0);
+            match ended {
+                Err(Failure::NoQuorum) if unjudged && left > 0 => {
+                    self.steering.answer(
+                        asked,
+                        Err(Refused::new(
+                            "unavailable",
+                            format!("this node is still applying its log: {left} slots are left"),
+                            "ask again when it has, or ask another node",
+                        )),
+                    );
+                }
+                ended => self.steering.on_ended(asked, ended),
+            }
         }
         self.steering.take_answer()
     }
@@ -156,7 +202,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn begin_ask(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) -> Result<(), Refused> {
-        self.takes_requests()?;
+        self.is_open()?;
         self.applying.takes_commands()?;
         let command = match ask {
             Ask::Join { nonce, node, peer, role } => {

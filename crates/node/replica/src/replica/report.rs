@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use quorate_core::{
-    effect::{Role, SlowPaths},
+    effect::{Alarm, Role, SlowPaths},
     node::Node,
     node_id::{Member, NodeId},
     slot::Slot,
@@ -14,7 +14,7 @@ use quorate_log::disk::{Disk, Family};
 use quorate_stream::Table;
 use quorate_tuner::{Change, Setting};
 
-use super::Replica;
+use super::{Replica, differing};
 use crate::{
     counters::Counters,
     devices::DeviceStatus,
@@ -25,6 +25,12 @@ use crate::{
         DiskUse, Peer, PeerPlane, PlanStatus, Snapshot, Status, Streams, Traffic, TuningReport,
     },
 };
+
+/// Returns whether this node goes on as it is: if it may be the one that is wrong, its doubt says so
+/// ([differ-2]).
+const fn is_of_others(alarm: &Alarm) -> bool {
+    matches!(alarm, Alarm::DifferentHistory { .. })
+}
 
 /// Bytes that clients gave wait for more than a moment.
 const STUCK_MS: u64 = 5_000;
@@ -80,19 +86,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.devices.status()
     }
 
-    /// Where this node stands.
+    /// Returns how far this node has applied what it needs: what an auxiliary lacks nothing waits
+    /// for ([aux-1]).
+    pub(super) fn level_to(&self) -> Slot {
+        match self.protocol.node().is_auxiliary() {
+            true => self.protocol.node().known_to(),
+            false => self.applying.applied_to(),
+        }
+    }
+
+    /// Returns where this node stands.
     pub(super) fn standing(&self) -> Standing {
         let node = self.protocol.node();
-        // [aux-1] What an auxiliary lacks nobody waits for.
-        let applied_to = match node.is_auxiliary() {
-            true => node.known_to(),
-            false => self.applying.applied_to(),
-        };
         Standing {
             unread: self.catching_up.unread_slots(),
             receiving: self.snapshots.receiving(),
             missing: node.lost_slots() + self.catching_up.missing_slots(),
-            applied_to,
+            applied_to: self.level_to(),
             known_to: node.known_to(),
             led: node.leader().is_some(),
         }
@@ -156,11 +166,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "{missing} bytes of byte streams are missing here, and fetched from other nodes"
             )
         });
+        let differs = self.observing.alarm().filter(|alarm| is_of_others(alarm));
+        let differs = differs.filter(|_| self.doubt.is_none());
+        let differs = differs.map(|alarm| {
+            format!("{alarm}; a majority has applied what this node has: see {}", differing::PAGE)
+        });
         let clocks =
             self.clocks.off().map(|off| format!("clock: node {} is {}", off.node, off.text()));
         self.observing
             .notice(now)
             .into_iter()
+            .chain(differs)
             .chain(clocks)
             .chain(strain)
             .chain(short)
@@ -183,7 +199,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Why this node does not vote or serve, if it does not; the gravest reason.
     pub fn error(&self) -> Option<String> {
-        if let Some(alarm) = self.observing.alarm() {
+        if let Some(why) = self.applying.condition().doubt() {
+            return Some(why.to_owned());
+        }
+        if let Some(alarm) = self.observing.alarm().filter(|alarm| !is_of_others(alarm)) {
             return Some(format!(
                 "a rule of the protocol was broken: {alarm}; stop the nodes, keep their folders, \
                  report it"

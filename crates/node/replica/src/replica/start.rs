@@ -18,7 +18,7 @@ use quorate_stream::store::{Layout, Place, Store, StoreError, StoreLimits};
 use quorate_tuner::{Bounds, Setting, Settings};
 use quorate_wire::BODY_BYTES_MAX;
 
-use super::{Replica, scrub::since};
+use super::{Replica, differing, scrub::since};
 use crate::{
     applying::{Applying, applier::Applier, membership::Membership},
     catching_up::CatchingUp,
@@ -28,7 +28,7 @@ use crate::{
     counters::Counters,
     devices::Devices,
     ending::Ending,
-    fitness::Fit,
+    fitness::{Fit, Lag},
     group::Group,
     limits::{Limits, OPEN_BATCHES_MAX},
     observing::{Observing, pursuit::Pursuit},
@@ -89,8 +89,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Err(OpenError::Forgotten { places: lost });
         }
         let unread_votes = with_bytes(&recovery.votes);
-        let begun =
-            snapshots::begin(&recovery.base.note, || founding).map_err(|_| OpenError::Base)?;
+        let replay_to = recovery.hard.decided_to;
+        let begun = snapshots::begin(&recovery.base.note, replay_to, || founding)
+            .map_err(|_| OpenError::Base)?;
         let recovered = Recovered::replayed(
             recovery.hard,
             recovery.base.start,
@@ -126,7 +127,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Bounds { batch_bytes_max: batch_bytes_max(&log), window_max: OPEN_BATCHES_MAX };
         let tuning = tuning_settings(options.tuning, &limits, voters, possible);
         let unread = unread_votes.iter().map(|range| range.len()).sum();
-        let replay_to = recovered.hard.decided_to;
         let pursuit = Pursuit::new(now, replay_to, unread, recovered.lost.slots());
         let origin =
             Origin::new(member.node, boot, options.client_timeout_ms, repeat_ms, limits.clone());
@@ -152,13 +152,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         )
         .map_err(OpenError::Snapshots)?;
         let scrubbed = since(log.disk_mut());
-        Ok(Self {
+        let doubt = differing::recalled(log.disk_mut());
+        let mut replica = Self {
             cluster: options.cluster,
             member,
             boot,
             window_slots: options.window_slots,
             protocol: Protocol::new(Node::new(node_options, recovered)),
-            peers: Peers::new(now, options.addresses),
+            peers: Peers::new(now, options.addresses, doubt),
             witness: Witness::default(),
             reminders: Vec::new(),
             fell_behind: None,
@@ -199,6 +200,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             raised_to: None,
             ending: Ending::new(timeout_ms),
             fit: Fit::new(),
+            doubt,
+            lag: Lag::new(now, replay_to, applied_to),
             turns: Turns::default(),
             observing: Observing::new(now, pursuit, election_ms),
             tuning: Tuning::new(tuning, possible, class),
@@ -209,7 +212,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             devices: Devices::default(),
             names_lent: 0,
             voters_of: None,
-        })
+        };
+        replica.note_doubt();
+        Ok(replica)
     }
 }
 

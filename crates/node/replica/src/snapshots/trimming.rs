@@ -4,6 +4,9 @@ use quorate_core::{message::Held, slot::Slot};
 
 use crate::defaults;
 
+/// While a node replays its log, this part of the least log makes a snapshot due.
+const REPLAYED_PART: u64 = 8;
+
 /// What an operator chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotOptions {
@@ -33,11 +36,15 @@ impl Default for SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Whether another snapshot is due, if the log grew by `log_bytes` since the last one of
-    /// `snapshot_bytes`.
-    pub(crate) fn is_due(&self, log_bytes: u64, snapshot_bytes: u64) -> bool {
-        let wanted = snapshot_bytes.saturating_mul(u64::from(self.ratio));
-        log_bytes >= wanted.max(self.log_bytes_min)
+    /// Returns whether another snapshot is due, if `log_bytes` of what is applied lie behind the
+    /// last one of `snapshot_bytes`: sooner while the node `replays` its log, so that it keeps what
+    /// it has done if it is killed ([snap-6]).
+    pub(crate) fn is_due(&self, log_bytes: u64, snapshot_bytes: u64, replays: bool) -> bool {
+        let wanted = match replays {
+            true => snapshot_bytes.max(self.log_bytes_min / REPLAYED_PART),
+            false => snapshot_bytes.saturating_mul(u64::from(self.ratio)).max(self.log_bytes_min),
+        };
+        log_bytes >= wanted
     }
 
     /// [snap-4] Above this size of the log, nobody is waited for any more: who is being sent a
@@ -97,9 +104,13 @@ mod tests {
     #[test]
     fn a_snapshot_is_due_by_ratio_but_not_for_a_small_log() {
         let options = SnapshotOptions { log_bytes_min: 100, ..SnapshotOptions::default() };
-        assert!(!options.is_due(99, 0));
-        assert!(options.is_due(100, 50));
-        assert!(!options.is_due(199, 100));
-        assert!(options.is_due(200, 100));
+        assert!(!options.is_due(99, 0, false));
+        assert!(options.is_due(100, 50, false));
+        assert!(!options.is_due(199, 100, false));
+        assert!(options.is_due(200, 100, false));
+        assert!(!options.is_due(11, 0, true));
+        assert!(options.is_due(12, 0, true));
+        assert!(!options.is_due(99, 100, true));
+        assert!(options.is_due(100, 100, true));
     }
 }

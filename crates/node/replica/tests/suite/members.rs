@@ -633,9 +633,13 @@ fn a_dry_run_denies_what_would_be_denied() {
     let mut dry = |ask: Ask| {
         asked += 1;
         let now = cluster.now();
-        let replica = cluster.replica_mut(leader);
-        replica.ask_group(now, asked, ask, true);
-        replica.take_group_answer().map(|(_, answer)| answer)
+        cluster.replica_mut(leader).ask_group(now, asked, ask, true);
+        let mut answer = None;
+        cluster.run_until(1_000, |cluster| {
+            answer = cluster.replica_mut(leader).take_group_answer();
+            answer.is_some()
+        });
+        answer.map(|(_, answer)| answer)
     };
     let nothing = Some(Ok(Answer::Planned(None, Vec::new())));
     assert_eq!(dry(Ask::Priority(NodeId(2), 5)), nothing);

@@ -7,6 +7,10 @@ use quorate_replica::{
     Probed,
     events::Event,
     front::{Failure, Requests, Sequenced, Tag},
+    group::{
+        As,
+        asking::{Answer, Ask},
+    },
     service::{CommandId, Health, MetaChange, StateMachine},
     testing::{Cluster, Outcome},
 };
@@ -16,6 +20,10 @@ use quorate_replica::{
 struct Strings {
     stuck: bool,
     down: bool,
+    /// Its writing is behind.
+    behind: bool,
+    /// The next command gets another reply than elsewhere.
+    errs: bool,
     /// The next command fails, and what was there is lost.
     loses: bool,
     /// The next query fails.
@@ -44,6 +52,9 @@ impl StateMachine for Puppet {
         }
         self.words.push(String::from_utf8(command.to_vec()).unwrap());
         reply.extend_from_slice(self.words.len().to_string().as_bytes());
+        if std::mem::take(&mut strings.errs) {
+            reply.push(b'!');
+        }
     }
 
     fn query(&self, _: &[u8], _: u64, reply: &mut Vec<u8>) {
@@ -73,7 +84,11 @@ impl StateMachine for Puppet {
             *self.lost.borrow_mut() = false;
             return Health::Back(Some("with nothing".into()));
         }
-        if strings.stuck { Health::Stuck("it is full".into()) } else { Health::Well }
+        match strings.stuck {
+            true => Health::Stuck("it is full".into()),
+            false if strings.behind => Health::Behind,
+            false => Health::Well,
+        }
     }
 
     fn recovered(&mut self) -> (Slot, Vec<(Vec<u8>, Vec<u8>)>) {
@@ -377,4 +392,121 @@ fn batch_that_fails_at_a_read_is_executed_whole_later() {
         assert_eq!(now, words + if last { 1 } else { 2 });
         assert!(stage.strings[&N3].borrow().queried > before);
     }
+}
+
+fn diverged() -> Outcome {
+    Outcome::Failed(Failure::Diverged)
+}
+
+impl Stage {
+    /// One that executes the next command wrongly, and the others, which do not.
+    fn err(&mut self, node: NodeId, word: &str) {
+        self.pull(node, |strings| strings.errs = true);
+        assert!(matches!(self.write(N1, word), Outcome::Written(_)));
+        let doubts = |cluster: &mut Cluster<Puppet>| cluster.replica(node).is_in_doubt();
+        assert!(self.cluster.run_until(5_000, doubts));
+    }
+
+    fn restart(&mut self, node: NodeId) {
+        // What it writes down beside the log is on its disk by then.
+        self.cluster.run_ms(100);
+        self.cluster.crash(node);
+        self.cluster.start(node);
+    }
+
+    fn is_over(&mut self, node: NodeId) -> bool {
+        self.cluster.run_until(5_000, |cluster| !cluster.replica(node).is_in_doubt())
+    }
+}
+
+/// [differ-1] [differ-2] [differ-3] The one of three that differs answers nothing any more, and
+/// votes; nor does its next process answer before a majority has what it has.
+#[test]
+fn a_node_that_differs_from_a_majority_serves_no_clients() {
+    let mut stage = Stage::new(3, 21);
+    stage.err(N3, "a");
+    assert_eq!((stage.write(N3, "b"), stage.read(N3)), (diverged(), diverged()));
+    assert_eq!(stage.ask(N3), Err(Failure::Diverged), "not even what it has");
+    assert_eq!(stage.probe(N3), Probed::Unavailable);
+    let error = stage.cluster.replica(N3).error().unwrap();
+    assert!(error.contains("docs/operate/divergence.md"), "{error}");
+    for node in [N1, N2] {
+        assert!(stage.is_over(node));
+        assert_eq!(stage.cluster.replica(node).error(), None);
+        assert!(matches!(stage.read(node), Outcome::Read(_)));
+    }
+    assert_ne!(stage.cluster.leader(), Some(N3));
+    // It votes and applies.
+    stage.cluster.isolate(N2, true);
+    let led = |cluster: &mut Cluster<Puppet>| cluster.leader().is_some_and(|leader| leader != N2);
+    assert!(stage.cluster.run_until(10_000, led));
+    assert!(matches!(stage.write(N1, "c"), Outcome::Written(_)));
+    // The error was in memory alone, and is gone; until somebody says so, nobody knows.
+    stage.cluster.isolate(N1, true);
+    stage.restart(N3);
+    assert!(stage.cluster.replica(N3).is_in_doubt(), "it is written down");
+    assert_eq!(stage.read(N3), diverged());
+    stage.cluster.run_ms(5_000);
+    assert!(stage.cluster.replica(N3).is_in_doubt());
+    for node in [N1, N2] {
+        stage.cluster.isolate(node, false);
+    }
+    assert!(stage.is_over(N3));
+    stage.level();
+    stage.restart(N3);
+    assert!(!stage.cluster.replica(N3).is_in_doubt(), "that, too");
+    assert!(matches!(stage.read(N3), Outcome::Read(_)));
+}
+
+/// [differ-2] Of two, either may be wrong. An operator says which; the other one goes.
+#[test]
+fn of_two_nodes_that_differ_neither_serves_until_one_is_removed() {
+    let mut stage = Stage::new(2, 22);
+    stage.err(N2, "a");
+    for node in [N1, N2] {
+        let doubts = |cluster: &mut Cluster<Puppet>| cluster.replica(node).is_in_doubt();
+        assert!(stage.cluster.run_until(5_000, doubts));
+        assert_eq!(stage.read(node), diverged());
+    }
+    assert!(stage.cluster.ask_group(N1, Ask::Remove(N2)).is_ok());
+    assert!(stage.is_over(N1));
+    assert!(matches!(stage.write(N1, "b"), Outcome::Written(_)));
+    assert!(stage.cluster.replica(N2).is_in_doubt());
+}
+
+/// [live-6] A leader that applies nothing for long hands over to one that does; where none does, it
+/// leads on, and gives way to the first that has caught up.
+#[test]
+fn a_leader_that_is_far_behind_gives_way() {
+    let mut stage = Stage::new(3, 23);
+    for node in [N1, N2, N3] {
+        stage.pull(node, |strings| strings.behind = true);
+    }
+    let led = stage.cluster.leader().unwrap();
+    stage.cluster.write(led, b"a");
+    stage.cluster.run_ms(5_000);
+    assert_eq!(stage.cluster.leader(), Some(led), "all are behind");
+    let near = [N1, N2, N3].into_iter().find(|node| *node != led).unwrap();
+    stage.pull(near, |strings| strings.behind = false);
+    let leads = |cluster: &mut Cluster<Puppet>| cluster.leader() == Some(near);
+    assert!(stage.cluster.run_until(2_000, leads));
+    assert!(matches!(stage.write(near, "b"), Outcome::Written(_)));
+    stage.cluster.run_ms(10_000);
+    assert_eq!(stage.cluster.leader(), Some(near), "no more changes");
+}
+
+/// [read-7] What an operator asks is judged by what was decided before, or not at all.
+#[test]
+fn a_node_that_is_behind_judges_no_operator_by_an_old_table() {
+    let mut stage = Stage::new(3, 24);
+    let led = stage.cluster.leader().unwrap();
+    let behind = [N1, N2, N3].into_iter().find(|node| *node != led).unwrap();
+    stage.pull(behind, |strings| strings.behind = true);
+    let reserve = Ask::Reserve { peer: "host:1".to_owned(), role: As::Learner };
+    let Ok(Answer::Node(four)) = stage.cluster.ask_group(led, reserve) else { panic!("no id") };
+    let refused = stage.cluster.ask_group(behind, Ask::Demote(four)).unwrap_err();
+    assert_eq!(refused.code, "unavailable");
+    assert!(refused.message.starts_with("this node is still applying its log: "), "{refused:?}");
+    stage.pull(behind, |strings| strings.behind = false);
+    assert_eq!(stage.cluster.ask_group(behind, Ask::Demote(four)), Ok(Answer::Already));
 }

@@ -23,6 +23,8 @@ const ASK_WAIT: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
+/// A leader that has applied so much less than another node has an old table.
+const FAR_SLOTS: u64 = 4096;
 /// Nodes that are asked at most; a hostile members list must not start a flood.
 const PLACES_MAX: usize = 64;
 
@@ -48,14 +50,16 @@ impl Seen {
         claims.max().map(|(_, leader)| leader)
     }
 
-    /// The view of the leader, who knows most; of whom has applied most if it does not answer.
+    /// Returns the view of the leader, which knows most; that of the node that has applied most if
+    /// the leader does not answer, or is far behind with that.
     pub(super) fn newest(&self) -> &MembersView {
         let leader = self.leader();
         let views = || self.0.iter().map(|(_, view)| view);
+        let most = views().max_by_key(|view| view.applied).expect("a node answered");
         views()
             .find(|view| Some(view.node) == leader && view.leader == leader)
-            .or_else(|| views().max_by_key(|view| view.applied))
-            .expect("somebody answered")
+            .filter(|view| view.applied.saturating_add(FAR_SLOTS) >= most.applied)
+            .unwrap_or(most)
     }
 
     /// Where operators ask this node, as far as anybody knows.
@@ -326,6 +330,8 @@ pub(super) mod tests {
         let old = view(3, Some(2), 8, 85);
         let without = seen(&[views[0].clone(), old]);
         assert_eq!((without.leader(), without.newest().node), (Some(2), 1));
+        let applying = seen(&[view(1, Some(2), 8, 9_000), view(2, Some(2), 8, 80)]);
+        assert_eq!(applying.newest().node, 1, "its table is old");
         assert_eq!(without.admin_of(2).as_deref(), Some("h:2"));
         assert_eq!(without.admin_of(1).as_deref(), Some("at:1"));
         assert_eq!(without.admin_of(4), None);

@@ -60,8 +60,9 @@ impl Node {
         self.give_way(now, effects);
     }
 
-    /// A leader that cannot write or apply hands over to a member that can, as soon as there is
-    /// one. Until then it goes on by the votes of the others, as long as it can ([p2-5]).
+    /// Hands over, where this leader cannot write or apply, or is far behind with it ([live-6]), to
+    /// a member that is fit, as soon as there is one. Until then it goes on by the votes of the
+    /// others, as long as it can ([p2-5]).
     pub(super) fn give_way(&mut self, now: Time, effects: &mut Effects) {
         if !self.fitness.gives_way() || self.transfer.is_some() {
             return;
@@ -180,7 +181,7 @@ impl Node {
         let stands = self.election.leader_ballot() == Some(ballot) && ballot.node == from;
         let free = self.leading.is_none() && self.phase1.is_none();
         let free = free && self.granter.bound_until(now).is_none();
-        let fit = !self.fitness.gives_way();
+        let fit = self.fitness.takes_over();
         if stands && free && fit && self.may_lead() && self.learner.is_whole() {
             self.election.rearm(now);
             let why = Campaign::HandedOver { by: from };

@@ -17,6 +17,10 @@ use crate::{
 /// leads who could send it one, or nobody has it, and votes may tell what the log does not.
 const QUESTIONS_IN_VAIN: u32 = 32;
 
+/// [live-6] A node that should rather not lead leaves as many time-outs to the others. The second
+/// one is twice as long: a node that is fit has stood by then.
+const LEFT_TO_OTHERS: u32 = 1;
+
 impl Node {
     pub(super) fn on_tick(&mut self, now: Time, effects: &mut Effects) {
         self.told.woken();
@@ -163,6 +167,9 @@ impl Node {
             return self.lead_alone(now, effects);
         }
         if self.fitness == Fitness::CannotWrite {
+            return;
+        }
+        if self.fitness.gives_way() && self.election.attempts() <= LEFT_TO_OTHERS {
             return;
         }
         let Some(ballot) = self.next_ballot() else {

@@ -94,6 +94,7 @@ stories! {
     hole_becomes_no_op
     no_bytes_no_vote
     lost_proposal_is_sent_again
+    far_behind_leads_last
     follower_falls_behind
     era_changes
     leader_goes_who_alone_knew_that_an_era_began

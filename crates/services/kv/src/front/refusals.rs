@@ -19,6 +19,10 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
         Failure::Unavailable => {
             "NOQUORUM not executed: the store of this node cannot work; use another one"
         }
+        Failure::Diverged => {
+            "DIVERGED not executed: this node and others have different data, and this one may be wrong; use \
+             another one, and see docs/operate/divergence.md"
+        }
         Failure::Unknown => "UNKNOWN may have been executed, or may yet be; read before repeating",
         Failure::NoSession => {
             "NOSESSION not executed now: the session is unknown or has expired; \

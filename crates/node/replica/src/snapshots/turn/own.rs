@@ -125,10 +125,9 @@ impl Snapshots {
         }
     }
 
-    /// Another one is due by the length of the log, when it can be begun.
+    /// Gives up the snapshot that is being taken: another one is due when it can be begun.
     fn give_up_taking<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if let Some(job) = self.job.take_if(|job| matches!(job, Job::Taking(_))) {
-            self.written_then = 0;
             self.give_up(job, around);
         }
     }
@@ -173,22 +172,24 @@ impl Snapshots {
         if self.switch.is_some() {
             return;
         }
-        let (start, used, written) = {
-            let log = around.log();
-            (log.start(), log.used_bytes(), log.counters().write_bytes)
-        };
-        let grown = match self.written_then == 0 {
-            true => used,
-            false => written.saturating_sub(self.written_then),
-        };
+        let applied_to = around.applying.applied_to();
         let synced = around.applying.service_mut().synced_to();
+        self.syncing_to = self.syncing_to.min(applied_to);
         let size = self.own.map_or(0, |own| own.bytes);
-        let due = self.options.is_due(grown, size);
+        // [snap-6] What a start would apply again is what counts, not what was written; and a sync
+        // costs no more where there is a snapshot for peers.
+        let (covered, cost) = match synced {
+            Some(synced) => (synced.max(self.syncing_to), 0),
+            None => (self.own.map_or(Slot(0), |own| own.at), size),
+        };
+        let log = around.log();
+        let (start, used) = (log.start(), log.used_bytes());
+        let grown = log.bytes_before(applied_to).saturating_sub(log.bytes_before(covered));
+        let due = self.options.is_due(grown, cost, applied_to < self.replay_to);
         if due && synced.is_some() {
             around.applying.service_mut().start_sync();
-            self.written_then = written.max(1);
+            self.syncing_to = applied_to;
         }
-        let applied_to = around.applying.applied_to();
         let wanted = [self.wanted, self.asking.wanted()];
         let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
         // [snap-4] Who is being sent this node's snapshot would have to begin again with another,
@@ -207,7 +208,7 @@ impl Snapshots {
             // is sent.
             self.give_up_taking(around);
         } else if asked || (due && synced.is_none()) {
-            self.begin_taking(written, around);
+            self.begin_taking(around);
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
         let sent = self.own.filter(|_| sends).map(|own| own.at);
@@ -245,7 +246,6 @@ impl Snapshots {
 
     pub(super) fn begin_taking<D: Disk, S: StateMachine>(
         &mut self,
-        written: u64,
         around: &mut Around<'_, '_, D, S>,
     ) {
         if self.fetching.needed().is_none() {
@@ -274,7 +274,6 @@ impl Snapshots {
             return;
         }
         self.wanted = None;
-        self.written_then = written.max(1);
         let header = Header { cluster: self.cluster, at, eras: self.eras_at(at) };
         let meta = around.applying.metadata();
         let taking = Taking::new(&header, meta, self.options.layout, self.next_part);

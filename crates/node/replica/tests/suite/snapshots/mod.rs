@@ -5,6 +5,8 @@ mod power_cuts;
 mod scrub;
 pub(crate) mod shelf;
 
+use std::{cell::RefCell, rc::Rc};
+
 use quorate_core::{
     node_id::{Member, NodeId},
     node_set::NodeSet,
@@ -21,7 +23,7 @@ use quorate_replica::{
 };
 use quorate_wire::{Frame, Lane};
 
-use shelf::{Shelf, Shelves};
+use shelf::{Kept, Shelf, Shelves};
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 const CHUNK: u32 = BLOCK as u32;
@@ -83,6 +85,14 @@ fn fill(cluster: &mut Shelves, node: NodeId, pages: u64) {
         for tag in tags {
             assert!(matches!(done(cluster, node, tag), Outcome::Written(_)));
         }
+    }
+}
+
+/// Writes pages through a node, each of which gets a slot.
+fn fill_slots(cluster: &mut Shelves, node: NodeId, pages: u64) {
+    for count in 0..pages {
+        let tag = cluster.write(node, &page(count));
+        assert!(matches!(done(cluster, node, tag), Outcome::Written(_)));
     }
 }
 
@@ -178,6 +188,64 @@ fn a_node_starts_from_its_snapshot_and_the_tail_of_its_log() {
         fill(&mut cluster, leader, 30);
         level(&mut cluster);
     }
+}
+
+/// [snap-6] A node that is killed again and again in the midst of its replay keeps what it has done:
+/// each time less is left to replay.
+#[test]
+fn a_crash_loop_shortens_the_next_start() {
+    let mut snapshots = SnapshotOptions::default();
+    // A small snapshot at first; by its size none is due again.
+    (snapshots.ratio, snapshots.log_bytes_min) = (100_000, 96 << 10);
+    let mut options = Shelves::options(3, Class::Durable);
+    options.snapshots = snapshots.in_files_of(CHUNK, 4);
+    let mut cluster = Cluster::with_options(options, 5, |_| Shelf::default());
+    NODES.into_iter().for_each(|node| cluster.start(node));
+    let (leader, node) = (led(&mut cluster), follower(&mut cluster));
+    fill_slots(&mut cluster, leader, 600);
+    level(&mut cluster);
+    let decided_to = cluster.replica(node).node().decided_to();
+    let mut left = u64::MAX;
+    // A slot a turn, each of which is read from the disk.
+    cluster.set_slow(node, true);
+    for life in 0..5 {
+        cluster.crash(node);
+        cluster.start(node);
+        let at = cluster.replica(node).snapshot().map_or(Slot::FIRST, |snapshot| snapshot.at);
+        let now_left = decided_to.0 - at.0;
+        assert!(now_left < left, "life {life}: {now_left} slots after {left}");
+        left = now_left;
+        let to = at.plus(left / 2);
+        assert!(cluster.run_until(20_000, |cluster| cluster.replica(node).applied_to() >= to));
+    }
+    cluster.set_slow(node, false);
+    level(&mut cluster);
+}
+
+/// [snap-6] The same for a service on a disk: it is asked to sync as it goes on, not at the
+/// beginning, and not twice for the same.
+#[test]
+fn a_service_on_a_disk_is_synced_while_it_replays() {
+    let kept: Rc<RefCell<Kept>> = Rc::default();
+    let mut options = Shelves::options(1, Class::Durable);
+    options.snapshots = small().in_files_of(CHUNK, 4);
+    options.snapshots.log_bytes_max = u64::MAX;
+    let given = Rc::clone(&kept);
+    let service = move |_| Shelf { kept: Some(Rc::clone(&given)), ..Shelf::default() };
+    let mut cluster = Cluster::with_options(options, 5, service);
+    cluster.start(NODES[0]);
+    let node = led(&mut cluster);
+    fill_slots(&mut cluster, node, 300);
+    // The disk loses what was not synced.
+    cluster.crash(node);
+    *kept.borrow_mut() = Kept { synced: Some(Slot::FIRST), ..Kept::default() };
+    cluster.set_slow(node, true);
+    cluster.start(node);
+    let to = cluster.replica(node).node().decided_to();
+    assert!(cluster.run_until(20_000, |cluster| cluster.replica(node).applied_to() >= to));
+    let asked = std::mem::take(&mut kept.borrow_mut().asked);
+    assert!(asked.len() > 2 && asked[0] > Slot::FIRST, "{asked:?} of {to}");
+    assert!(asked.is_sorted_by(|one, next| one < next), "{asked:?}");
 }
 
 /// A disk that takes a snapshot's files, but not the log's new base: who asked is told, and the

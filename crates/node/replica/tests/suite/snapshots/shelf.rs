@@ -28,7 +28,11 @@ pub(crate) struct Shelf {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) at: Slot,
-    meta: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What outlives a loss of power, if that is another position.
+    pub(crate) synced: Option<Slot>,
+    /// At which positions it was asked to sync.
+    pub(crate) asked: Vec<Slot>,
+    pub(crate) meta: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl StateMachine for Shelf {
@@ -115,8 +119,20 @@ impl StateMachine for Shelf {
 
     fn recovered(&mut self) -> (Slot, Metadata) {
         let kept = self.kept.as_ref().map(|kept| kept.borrow().clone());
-        let Kept { at, meta } = kept.unwrap_or_default();
+        let Kept { at, meta, .. } = kept.unwrap_or_default();
         (at.max(Slot::FIRST), meta.into_iter().collect())
+    }
+
+    fn synced_to(&mut self) -> Option<Slot> {
+        self.kept.as_ref()?.borrow().synced
+    }
+
+    fn start_sync(&mut self) {
+        if let Some(kept) = &self.kept {
+            let kept = &mut *kept.borrow_mut();
+            kept.synced = Some(kept.at);
+            kept.asked.push(kept.at);
+        }
     }
 
     fn finish_load(&mut self, _: Slot, _: &[MetaChange]) -> Result<(), LoadError> {

@@ -274,11 +274,12 @@ impl Stage {
             ["nowhere", node] => self.step(node_id(node), Input::FoundNowhere, &mut out),
             // disk-fails 1
             ["disk-fails", node] => self.step(node_id(node), Input::StorageFailed, &mut out),
-            // fitness 1 fit|settling|cannot-apply|cannot-write
+            // fitness 1 fit|settling|far-behind|cannot-apply|cannot-write
             ["fitness", node, how] => {
                 let fitness = match *how {
                     "fit" => Fitness::Fit,
                     "settling" => Fitness::Settling,
+                    "far-behind" => Fitness::FarBehind,
                     "cannot-apply" => Fitness::CannotApply,
                     "cannot-write" => Fitness::CannotWrite,
                     other => panic!("unknown fitness: {other}"),

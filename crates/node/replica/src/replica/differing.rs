@@ -1,0 +1,67 @@
+//! Whether what this node has applied may be wrong, as other nodes have applied something else: it
+//! serves no clients then, in this process and in later ones ([differ-1] to [differ-3]).
+
+use quorate_core::{node_id::NodeId, slot::Slot};
+use quorate_log::disk::{Disk, Source, sealed};
+
+use super::Replica;
+use crate::{peers::Doubt, service::StateMachine};
+
+/// The small file that says so.
+const FILE: &str = "differs";
+const FIRST_LINE: &str = "quorate differs 1";
+/// Where people read on.
+pub(super) const PAGE: &str = "docs/operate/divergence.md";
+
+/// Returns what an earlier process wrote down. One that cannot be read is no better.
+pub(super) fn recalled(disk: &mut impl Source) -> Option<Doubt> {
+    let unknown = Some(Doubt { with: NodeId(0), to: Slot(0) });
+    let Ok(bytes) = disk.kept(FILE) else {
+        return unknown;
+    };
+    let bytes = bytes?;
+    let said = |bytes: &[u8]| {
+        let mut lines = sealed::open(str::from_utf8(bytes).ok()?).ok()?.lines();
+        lines.next().filter(|line| *line == FIRST_LINE)?;
+        let (with, to) = match lines.next() {
+            Some(line) => line.split_once(' ')?,
+            None => return Some(None),
+        };
+        let (with, to) = (NodeId(with.parse().ok()?), Slot(to.parse().ok()?));
+        Some(Some(Doubt { with, to }))
+    };
+    said(&bytes).unwrap_or(unknown)
+}
+
+impl<D: Disk, S: StateMachine> Replica<D, S> {
+    /// Looks whether this node may be the one that is wrong.
+    pub(super) fn look_at_doubt(&mut self) {
+        let members = self.protocol.node().configuration();
+        let doubt = self.peers.doubt(self.member, members);
+        if doubt == self.doubt {
+            return;
+        }
+        self.doubt = doubt;
+        self.note_doubt();
+        let said = doubt.map_or_else(String::new, |Doubt { with, to }| format!("{with} {to}\n"));
+        let text = sealed::seal(&format!("{FIRST_LINE}\n{said}"));
+        let disk = self.storing.log_mut().disk_mut();
+        disk.start_keep(0, FILE, text.into_bytes());
+    }
+
+    /// Tells the service's condition.
+    pub(super) fn note_doubt(&mut self) {
+        let text = |Doubt { with, to }| {
+            format!(
+                "this node and node {with} have applied different things below slot {to}, and this one may be \
+                 wrong: it answers neither reads nor writes; {PAGE} says what to do"
+            )
+        };
+        self.applying.set_doubt(self.doubt.map(text));
+    }
+
+    /// Returns whether it may be.
+    pub fn is_in_doubt(&self) -> bool {
+        self.doubt.is_some()
+    }
+}
