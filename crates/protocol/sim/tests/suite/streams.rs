@@ -16,6 +16,7 @@ use quorate_sim::{
     faults::{Fault, Settings},
     front::Ask,
     node::id,
+    resp::Reply,
     workload::streams::Load,
     world::World,
 };
@@ -577,14 +578,14 @@ fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
         }
         let mut world = World::elected(settings)?;
         let leader = world.wait_for_leader()?;
-        let late = (leader + 1) % 3;
+        let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
         let client = world.streamer(leader);
         open(&mut world, client, leader, How::Create)?;
         write(&mut world, client, 100_000)?;
         find_again(&mut world, late)?;
         world.isolate(late, true);
-        write(&mut world, client, 500_000)?;
-        while by_snapshot && log_start(&world, leader) < 300_000 {
+        let trimmed = |world: &World| [leader, other].map(|node| log_start(world, node) > 300_000);
+        while end(&world, leader) < 500_000 || by_snapshot && trimmed(&world) != [true; 2] {
             write(&mut world, client, 100_000)?;
         }
         let written = durable(&world, client).expect("nobody else writes");
@@ -611,7 +612,9 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
     let mut world = World::elected(settings)?;
     let client = world.streamer(0);
     open(&mut world, client, 0, How::Create)?;
-    write(&mut world, client, 900_000)?;
+    for _ in 0..9 {
+        write(&mut world, client, 100_000)?;
+    }
     assert_eq!(finish(&mut world, client)?, 900_000);
     world.ask(0, "SET key value")?;
     for new in [1, 2] {
@@ -653,8 +656,9 @@ fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {
     world.kill_now(leader);
     let second = world.wait_for_leader()?;
     let third = 3 - leader - second;
+    rot_streams(&world, second);
+    rot_streams(&world, third);
     for node in [second, third] {
-        rot_streams(&world, node);
         let reader = world.streamer(node);
         let asked = world.ask_streams(reader, Ask::Read(name(), 0, 100_000))?;
         assert!(matches!(asked, Some(Heard::Failed(..))), "{asked:?}");
