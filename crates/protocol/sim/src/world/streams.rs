@@ -264,10 +264,12 @@ impl World {
             })
         })?;
         if self.settings.class == Class::Durable {
-            for node in serving.iter().filter(|node| !self.nodes[**node].retired) {
-                self.restart_alone(*node)?;
-                self.isolate(*node, false);
-                self.run_until("all nodes have applied the same", Self::is_level)?;
+            for node in serving {
+                if !self.nodes[*node].retired {
+                    self.restart_alone(*node)?;
+                    self.isolate(*node, false);
+                    self.run_until("all nodes have applied the same", Self::is_level)?;
+                }
             }
         }
         for node in serving {
