@@ -18,7 +18,7 @@ const PAGES: [&str; 8] = [
     "docs/spec/classes.md",
     "docs/spec/scrub.md",
     "docs/spec/witness.md",
-    "docs/spec/kv.md",
+    "docs/spec/stream-store.md",
 ];
 const DIVERGENCES: &str = "docs/spec/divergences.md";
 /// Its second table; in the first one are rules that the code follows in another way, or in part.

@@ -43,8 +43,6 @@ pub(crate) struct CatchingUp {
     /// Votes of an earlier process whose bytes are still to be read; nothing else until then.
     unread_votes: VecDeque<SlotRange>,
     repair: Repair,
-    /// The store of streams lacks bytes.
-    streams_lack: bool,
     serving: Serving,
     /// A peer's buffer was full, or the budget was used up: go on then.
     retry_at: Option<Time>,
@@ -71,7 +69,6 @@ impl CatchingUp {
         Self {
             unread_votes,
             repair: Repair::new(retry_ms),
-            streams_lack: false,
             serving: Serving::default(),
             retry_at: None,
             turn_bytes: limits.serve_bytes,
@@ -150,7 +147,7 @@ impl CatchingUp {
             let known = range.intersect(decided);
             if !known.is_empty() {
                 self.repair.lost(known);
-                protocol.later(Input::Missing(self.missing_from()));
+                protocol.later(Input::Missing(self.repair.first()));
             }
             if range.to > decided.to {
                 protocol.later(Input::Lost(*range));
@@ -187,31 +184,13 @@ impl CatchingUp {
     ) {
         counters.slots_repaired += range.len();
         self.repair.repaired(range);
-        protocol.later(Input::Missing(self.missing_from()));
+        protocol.later(Input::Missing(self.repair.first()));
     }
 
     /// The log begins with `start` now: what was lost below it is needed no more.
     pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
         self.repair.repaired(SlotRange::new(Slot::FIRST, start));
-        protocol.later(Input::Missing(self.missing_from()));
-    }
-
-    /// [snap-5] Whether the store of streams lacks bytes that are kept: until they are here, this
-    /// node holds nothing for others.
-    pub(crate) fn streams_lack(&mut self, lack: bool, protocol: &mut Protocol) {
-        if self.streams_lack != lack {
-            self.streams_lack = lack;
-            protocol.later(Input::Missing(self.missing_from()));
-        }
-    }
-
-    /// The first slot that cannot be read back, or stands for bytes that are not here.
-    fn missing_from(&self) -> Option<Slot> {
-        let first = self.repair.first();
-        match self.streams_lack {
-            true => Some(Slot::FIRST),
-            false => first,
-        }
+        protocol.later(Input::Missing(self.repair.first()));
     }
 
     /// Asks a peer for what was lost, if a question is due.

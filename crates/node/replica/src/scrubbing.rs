@@ -111,22 +111,8 @@ pub(crate) struct Scrubbing {
     pub(crate) has_identity: bool,
     /// A file that only the node can write anew.
     pub(crate) unmended: Option<Keeper>,
-    /// Bytes of streams were damaged, and are not yet where a start finds them.
-    pub(crate) streams: Mending,
     /// Files of the service are damaged, and all of them are not read yet.
     pub(crate) store_damaged: bool,
-}
-
-/// How far bytes of streams are that were damaged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mending {
-    /// There are none.
-    #[default]
-    Nothing,
-    /// They are fetched.
-    Fetching,
-    /// A checkpoint is made that says where they are now.
-    Keeping,
 }
 
 impl Scrubbing {
@@ -150,7 +136,6 @@ impl Scrubbing {
             files: Files::default(),
             has_identity: false,
             unmended: None,
-            streams: Mending::Nothing,
             store_damaged: false,
         }
     }
@@ -162,7 +147,7 @@ impl Scrubbing {
             (Some(_), None) => false,
             (Some(every), Some(due)) => wall_ms < due && !is_absurd(due, wall_ms, every),
         };
-        self.run.is_none() && waits && self.streams == Mending::Nothing
+        self.run.is_none() && waits
     }
 
     /// Begins one at this pace, or the usual one; one that goes on gets the pace.

@@ -120,7 +120,7 @@ pub struct Streams {
     pub used_bytes: u64,
     /// Bytes of the files in which they lie.
     pub file_bytes: u64,
-    /// Bytes that are kept, and that this node is fetching from others ([snap-5]).
+    /// Bytes that are kept and lacking here, or that a restart would not find yet ([here-1]).
     pub missing_bytes: u64,
     /// Whether it may lack some: until that is known, it holds nothing for others.
     pub lacks: bool,

@@ -57,6 +57,9 @@ pub enum Input {
     /// The first slot that was decided in this process and whose value cannot be read back any
     /// more, until it is here again ([disk-8]).
     Missing(Option<Slot>),
+    /// Whether bytes of streams that are kept may be lacking here, or would be after a restart
+    /// ([snap-5], [here-1]).
+    Lacking(bool),
     /// Everybody who is connected was asked for what is missing, twice, and nobody gave it.
     FoundNowhere,
     /// A snapshot was installed, durably: its state stands for everything below `to`, and the log

@@ -230,6 +230,8 @@ pub struct Learner {
     lost: Lost,
     /// Decided in this process, and not readable any more: the first such slot.
     missing: Option<Slot>,
+    /// [here-1] Bytes of streams may be lacking here, though their descriptors are known.
+    lacking: bool,
     /// Reconfigurations decided from `log_start` on.
     changes: Vec<(Slot, Value)>,
     /// [trim-1] Nothing stands for what is below `log_start`: neither its values are known here,
@@ -248,7 +250,8 @@ impl Learner {
         hollow: bool,
     ) -> Self {
         assert!(log_start <= decided_to, "the log starts at {log_start}, decided to {decided_to}");
-        Self { decided_to, log_start, eras, lost, missing: None, changes, hollow }
+        let (missing, lacking) = (None, false);
+        Self { decided_to, log_start, eras, lost, missing, lacking, changes, hollow }
     }
 
     /// Slots below are decided, and their values are here.
@@ -330,18 +333,32 @@ impl Learner {
         self.missing = first;
     }
 
-    /// [disk-8] Whether every value that this node ever decided is here. A node that lacks one
-    /// learns, and votes above; it answers no 1A for what it lost, and does not campaign: it could
-    /// not tell the values of slots that it knows to be decided, and nobody else might know that
-    /// they are.
+    /// [here-1] Sets whether bytes of streams may be lacking here.
+    pub fn lack(&mut self, lacking: bool) {
+        self.lacking = lacking;
+    }
+
+    /// [disk-8] Returns whether every value that this node ever decided is here. A node that lacks
+    /// one learns, and votes above; it answers no 1A for what it lost, and does not campaign: it
+    /// could not report the values of slots that it knows to be decided, and perhaps no other node
+    /// knows that they are. Bytes of streams do not matter: their descriptors are the values
+    /// ([here-3]).
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty() && self.missing.is_none()
     }
 
-    /// [catch-1] Slots below are decided, and their values can be read back.
-    pub fn holds_to(&self) -> Slot {
+    /// Returns the end of the decided slots whose values can be read back, with or without the
+    /// bytes of streams.
+    pub fn knows_to(&self) -> Slot {
         let first = self.missing.unwrap_or(self.decided_to);
         first.min(self.decided_to)
+    }
+
+    /// [catch-1] Returns the end of the decided slots that this node holds for others, bytes
+    /// included: with bytes lacking, of none ([here-1]).
+    pub fn holds_to(&self) -> Slot {
+        let most = if self.lacking { Slot::FIRST } else { self.decided_to };
+        self.knows_to().min(most)
     }
 
     /// [disk-8] These slots are lost too, as far as they were decided in an earlier process (all of
@@ -546,5 +563,10 @@ mod tests {
         assert!(!learner.is_whole());
         learner.miss(None);
         assert_eq!((learner.holds_to(), learner.is_whole()), (Slot(9), true));
+        // [here-1] [here-3] Lacking bytes are another matter, and a trim brings none.
+        learner.lack(true);
+        learner.trim(Slot(7));
+        assert_eq!((learner.holds_to(), learner.knows_to()), (Slot::FIRST, Slot(9)));
+        assert!(learner.is_whole());
     }
 }

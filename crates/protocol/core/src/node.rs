@@ -215,6 +215,7 @@ impl Node {
             Input::Fitness(fitness) => self.on_fitness(now, fitness, effects),
             Input::Lost(range) => self.on_lost(range),
             Input::Missing(first) => self.learner.miss(first),
+            Input::Lacking(lacking) => self.learner.lack(lacking),
             Input::FoundNowhere => self.on_found_nowhere(now, effects),
             Input::Installed { to, eras } => self.on_installed(now, to, eras, effects),
             Input::Trimmed(log_start) => self.on_trimmed(log_start),

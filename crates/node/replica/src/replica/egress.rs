@@ -241,7 +241,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     Written::Places(&places)
                 }
                 // [snap-5] Of what is decided they are looked for as far as they are kept.
-                Bytes::Missing if is_learned(&record) => Written::Places(&[]),
+                Bytes::Missing if is_learned(&record) => {
+                    self.learns_bare(part.to);
+                    Written::Places(&[])
+                }
                 // [value-3] A vote without the bytes would be hollow. Nothing may lead here; if
                 // something does, this node has no say any more.
                 Bytes::Missing => {
@@ -257,6 +260,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.storing.append_before(seq, &record, part, written, early)?;
             rest.from = part.to;
         }
+    }
+
+    /// [here-1] The record of content that is decided below `to` has none of its bytes.
+    pub(super) fn learns_bare(&mut self, to: Slot) {
+        self.streaming.keeping.learns_bare(to);
+        self.note_lacking();
     }
 
     /// Where the store has these bytes, as a record says it; nothing if it has not.

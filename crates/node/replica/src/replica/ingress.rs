@@ -385,7 +385,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 Written::Bytes(brought.bytes)
             }
             // [snap-5] What of these bytes is kept is in the store, or is looked for.
-            _ if is_content => Written::Places(&[]),
+            _ if is_content => {
+                self.learns_bare(range.to);
+                Written::Places(&[])
+            }
             _ => return,
         };
         let record = Record::Decided { range, value };

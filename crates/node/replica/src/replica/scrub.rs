@@ -14,7 +14,7 @@ use crate::{
     observing::events::Event,
     plane::Plane,
     scrubbing::{
-        Mending, PIECE_BYTES, Since, Step,
+        PIECE_BYTES, Since, Step,
         files::Keeper,
         report::{Fate, Found, Kind, Needs, ScrubStatus},
     },
@@ -72,12 +72,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 let missing = lost.iter().any(|range| self.catching_up.misses(*range));
                 (!lost.is_empty(), open || missing || (lost.is_empty() && self.scrubbing.doubts()))
             }
-            Needs::Bytes(stream, range) => {
-                let streams = self.applying.streams();
-                let keeping = &self.streaming.keeping;
-                let missing = keeping.misses(*stream, range.clone(), streams);
-                (true, missing || self.scrubbing.streams != Mending::Nothing)
-            }
+            // [here-1] Until they are where a start finds them, not at the damaged place.
+            Needs::Bytes => (true, self.streaming.keeping.lacks()),
             Needs::Snapshot => (true, self.snapshots.lacks()),
             Needs::Store => match self.snapshots.renewal() {
                 Renewal::Failed if !self.scrubbing.store_damaged => return Fate::Stays,
@@ -108,7 +104,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.note_scrubbed("counts", wall_ms);
         }
         self.hear_scrubbed(now);
-        self.keep_mended_streams();
         if let Some((name, read)) = self.recalled.take() {
             self.look_at_file(now, name, read, plane);
         }
@@ -234,8 +229,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                     position = range.end.max(position);
                     self.scrubbing.read(Kind::Streams, range.end - range.start);
                     let what = format!("{reason} (bytes {} to {})", range.start, range.end);
-                    self.scrubbing.streams = Mending::Fetching;
-                    self.damage_found(Kind::Streams, what, Needs::Bytes(stream, range));
+                    self.damage_found(Kind::Streams, what, Needs::Bytes);
                 }
                 // It was dropped meanwhile.
                 Err(Unread::Missing) => {}
@@ -345,23 +339,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             Keeper::Identity => "identity",
             _ => "peers",
         })
-    }
-
-    /// Bytes that came again lie elsewhere: only a checkpoint makes that outlive this process.
-    /// Until then a start would find the damaged place, and take it for the bytes.
-    fn keep_mended_streams(&mut self) {
-        let keeping = &mut self.streaming.keeping;
-        match self.scrubbing.streams {
-            Mending::Nothing => {}
-            Mending::Fetching if keeping.lacks() => {}
-            Mending::Fetching => {
-                if keeping.start_checkpoint(self.storing.log_mut().disk_mut()) {
-                    self.scrubbing.streams = Mending::Keeping;
-                }
-            }
-            Mending::Keeping if keeping.is_checkpointing() => {}
-            Mending::Keeping => self.scrubbing.streams = Mending::Nothing,
-        }
     }
 
     /// Tells of damage, once.

@@ -83,6 +83,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .map_err(OpenError::Metadata)?;
         let mut store = open_store(log.disk_mut(), options.stream_limits, options.stream_layout)?;
         claim_placed(&mut store, &recovery, log.disk_mut());
+        let bare_to = bare_to(&recovery);
         let lost = take_unplaced_votes(&store, &mut recovery);
         let owned_up = recovery.incarnation < Some(member.incarnation);
         if !lost.is_empty() && !owned_up {
@@ -134,7 +135,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let (start, applied_to) = (recovery.base.start, applier.applied_to());
         let log_end = recovery.hard.voted_to.max(recovery.hard.decided_to);
         let streams = applier.streams();
-        let keeping = Keeping::new(store, (start, log_end), applied_to, streams, fetch_ms);
+        let ends = (start, log_end);
+        let keeping = Keeping::new(store, ends, bare_to, applied_to, streams, fetch_ms);
         let cut = Cut::of(keeping.layout());
         let mut runs = Runs::new(limits.stream_bytes, limits.stream_window_bytes);
         for stream in applier.streams().open() {
@@ -152,7 +154,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         )
         .map_err(OpenError::Snapshots)?;
         let scrubbed = since(log.disk_mut());
-        let doubt = differing::recalled(log.disk_mut());
         let mut replica = Self {
             cluster: options.cluster,
             member,
@@ -213,7 +214,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             names_lent: 0,
             voters_of: None,
         };
-        replica.note_doubt();
+        // Before the first frame is answered.
+        replica.note_lacking();
         Ok(replica)
     }
 }
@@ -246,6 +248,12 @@ fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
         })
         .collect();
     store.claim(said, disk);
+}
+
+/// [here-1] Returns the end of the last content in the log that was learned without bytes.
+fn bare_to(recovery: &Recovery) -> Slot {
+    let bare = recovery.placed.iter().filter(|(.., places)| places.is_empty());
+    bare.map(|(range, ..)| range.to).max().unwrap_or_default()
 }
 
 /// [value-3] Votes that are still open and whose bytes were placed, and are gone, are no votes any

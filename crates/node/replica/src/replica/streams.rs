@@ -337,8 +337,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Some(why) = self.streaming.keeping.failure().map(ToOwned::to_owned) {
             self.fail_storage(format!("the store of streams: {why}"));
         }
-        self.catching_up.streams_lack(self.streaming.keeping.lacks(), &mut self.protocol);
+        self.note_lacking();
         others
+    }
+
+    /// [here-1] The core hears when bytes of streams begin to be lacking here, and when they are
+    /// here.
+    pub(super) fn note_lacking(&mut self) {
+        if let Some(lacking) = self.streaming.keeping.lacking_news() {
+            self.protocol.later(Input::Lacking(lacking));
+        }
     }
 
     /// What is behind the last checkpoint is in the log.

@@ -1,8 +1,8 @@
 //! What a scrub has read and found, for people and programs.
 
-use std::{fmt, ops::Range};
+use std::fmt;
 
-use quorate_core::{slot::SlotRange, value::StreamName};
+use quorate_core::slot::SlotRange;
 
 /// Places that a report names; of more it says how many.
 pub const FOUND_MAX: usize = 64;
@@ -93,7 +93,7 @@ pub(crate) enum Needs {
     /// Slots of the log; none are known to be lost before they were read once more.
     Slots(Vec<SlotRange>),
     /// Bytes of a stream.
-    Bytes(StreamName, Range<u64>),
+    Bytes,
     /// A snapshot.
     Snapshot,
     /// The service's files, all of them.

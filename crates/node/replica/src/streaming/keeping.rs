@@ -5,7 +5,8 @@
 //! At a start the log is gone through once more from the last checkpoint on, for putting again
 //! changes nothing. Then whatever the table says is kept, and the store has not, is fetched from
 //! peers by position: a node that took in a snapshot has the table, and none of the bytes
-//! ([snap-5]).
+//! ([snap-5]). What is fetched is in no record, so it counts as here only once a checkpoint has it
+//! ([here-1], [here-2]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -43,6 +44,9 @@ const ASKED_BYTES: usize = 64 << 10;
 const SHORT_MS: u64 = 20;
 /// What is missing is looked up again after this.
 const LOOK_MS: u64 = 50;
+/// Checkpoints for the sake of bytes in no record begin no closer together than this: each writes a
+/// whole catalogue.
+const SAVE_MS: u64 = 1000;
 
 /// Whom bytes are read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +92,26 @@ struct Lack {
     unknown: bool,
 }
 
+/// [here-1] Bytes in the store that no record of the log has: a start finds them only by the
+/// catalogue.
+#[derive(Debug, Default)]
+struct Unrecorded {
+    /// Fetched bytes that were put since the last checkpoint began.
+    fetched: u64,
+    /// Fetched bytes that the checkpoint in progress names.
+    saving: u64,
+    /// Content decided below was learned without bytes, which came later if they did.
+    bare_to: Slot,
+    /// The next checkpoint for their sake begins no earlier.
+    save_at: Time,
+}
+
 /// The part.
 pub(crate) struct Keeping {
     store: Store,
+    unrecorded: Unrecorded,
+    /// What the core knows of [`Keeping::lacks`].
+    noted_lacking: bool,
     /// What is decided below was put, since the last checkpoint or before.
     put_to: Slot,
     /// The log is gone through again up to here.
@@ -119,15 +140,19 @@ pub(crate) struct Keeping {
 
 impl Keeping {
     /// A store that was opened, and has claimed what the log says. The service, and the table with
-    /// it, are at `applied_to`; the log begins at `log_start` and ends at `log_end`.
+    /// it, are at `applied_to`; the log begins at `log_start` and ends at `log_end`, and says of
+    /// content below `bare_to` that it was learned without bytes.
     pub(crate) fn new(
         store: Store,
         (log_start, log_end): (Slot, Slot),
+        bare_to: Slot,
         applied_to: Slot,
         streams: &Table,
         retry_ms: u64,
     ) -> Self {
         let mut keeping = Self {
+            unrecorded: Unrecorded { bare_to, ..Unrecorded::default() },
+            noted_lacking: false,
             put_to: applied_to,
             replay_to: applied_to,
             readers: BTreeMap::new(),
@@ -331,21 +356,41 @@ impl Keeping {
         }
     }
 
-    /// Makes what was put outlive the log. Whether that was begun.
-    pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) -> bool {
-        self.replays().is_none()
-            && !self.store.is_checkpointing()
-            && self.store.start_checkpoint(self.put_to, disk)
+    /// Makes what was put outlive the log.
+    pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
+        if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
+            self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);
+        }
     }
 
-    /// Whether one is being made.
-    pub(crate) fn is_checkpointing(&self) -> bool {
-        self.store.is_checkpointing()
+    /// [here-2] Begins a checkpoint for bytes in no record: once nothing more is missing, or when
+    /// they are as many as the chunks that are worth one.
+    fn save<D: Disk>(&mut self, now: Time, disk: &mut D) {
+        let due = self.store.is_worth_saving(self.unrecorded.fetched) || self.has_all_to_save();
+        if due && !self.store.is_checkpointing() && now >= self.unrecorded.save_at {
+            self.unrecorded.save_at = now.plus_ms(SAVE_MS);
+            self.start_checkpoint(disk);
+        }
+    }
+
+    /// Whether bytes in no record wait for a checkpoint to begin, and no more are to come.
+    fn has_all_to_save(&self) -> bool {
+        let Unrecorded { fetched, bare_to, .. } = self.unrecorded;
+        let waits = fetched > 0 || self.store.checkpointed_to() < bare_to;
+        waits && !self.misses_any() && self.replays().is_none() && self.put_to >= bare_to
     }
 
     /// The disk has done something for the store.
     pub(crate) fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
         self.store.on_completed(completed, disk);
+        if !self.store.is_checkpointing() && self.store.failure().is_none() {
+            self.unrecorded.saving = 0;
+        }
+    }
+
+    /// [here-1] Content decided below `to` is learned without its bytes.
+    pub(crate) fn learns_bare(&mut self, to: Slot) {
+        self.unrecorded.bare_to = self.unrecorded.bare_to.max(to);
     }
 
     /// A front wants bytes that the table says are kept. `false`: too many wait.
@@ -419,6 +464,7 @@ impl Keeping {
         if self.store.is_due() {
             self.start_checkpoint(disk);
         }
+        self.save(now, disk);
         // It does not say when it has room again, and tries each time that it is asked.
         let short = self.store.short().is_some() || self.store.is_checkpointing();
         self.retry_at = short.then(|| now.plus_ms(SHORT_MS));
@@ -456,15 +502,30 @@ impl Keeping {
         self.start_reads(disk);
     }
 
-    /// [snap-5] Whether the store may lack bytes that the table says are kept.
-    pub(crate) fn lacks(&self) -> bool {
+    /// Whether the store may not have bytes that the table says are kept.
+    fn misses_any(&self) -> bool {
         self.lack.unknown || !self.lack.ranges.is_empty()
     }
 
-    /// How many bytes are known to be missing.
+    /// [here-1] Whether bytes that the table says are kept may not be here, or would not be after a
+    /// restart.
+    pub(crate) fn lacks(&self) -> bool {
+        let Unrecorded { fetched, saving, bare_to, .. } = self.unrecorded;
+        self.misses_any() || fetched + saving > 0 || self.store.checkpointed_to() < bare_to
+    }
+
+    /// Returns [`Keeping::lacks`] if it is not what it was the last time.
+    pub(crate) fn lacking_news(&mut self) -> Option<bool> {
+        let lacks = self.lacks();
+        let before = std::mem::replace(&mut self.noted_lacking, lacks);
+        (before != lacks).then_some(lacks)
+    }
+
+    /// How many bytes are known to be missing, or would be after a restart.
     pub(crate) fn missing_bytes(&self) -> u64 {
         let ranges = self.lack.ranges.iter();
-        ranges.map(|(_, range)| range.end - range.start).sum()
+        let missing: u64 = ranges.map(|(_, range)| range.end - range.start).sum();
+        missing + self.unrecorded.fetched + self.unrecorded.saving
     }
 
     /// Bytes that were asked for by position arrived: they are put if they are missing.
@@ -486,10 +547,10 @@ impl Keeping {
         };
         let end = end.min(range.end);
         let taken = usize::try_from(end - position).unwrap_or(usize::MAX);
+        let new = self.store.missing(stream, position..end);
+        self.unrecorded.fetched += new.iter().map(|part| part.end - part.start).sum::<u64>();
         self.store.put(stream, position, bytes.get(..taken).unwrap_or_default(), disk);
-        if position == range.start {
-            range.start = end;
-        }
+        range.start = self.store.held_to(stream, range.start).min(range.end);
         self.lack.source = Some(from);
         self.lack.asked = 0;
         self.lack.ask_at = now.plus_ms(self.retry_ms);
@@ -526,7 +587,7 @@ impl Keeping {
             self.forget_unknown(streams);
             self.drop_trimmed(streams);
         }
-        if !self.lacks() {
+        if !self.misses_any() {
             return;
         }
         if self.lack.unknown || (now >= self.lack.look_at && self.lack.asked > 0) {
@@ -659,17 +720,14 @@ impl Keeping {
         self.store.checkpointed_to() > Slot::FIRST
     }
 
-    /// Whether bytes of this range are missing that the table says are kept.
-    pub(crate) fn misses(&self, stream: StreamName, range: Range<u64>, streams: &Table) -> bool {
-        streams.is_kept(stream) && !self.store.missing(stream, range).is_empty()
-    }
-
     /// When something is due without anything having happened.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
         // What is in memory is read at once, and nothing tells of it.
         let scrubbed = (self.scrubs && self.store.has_read()).then_some(Time(0));
-        earliest([missing.then_some(self.lack.ask_at), self.retry_at, scrubbed])
+        let saves = self.has_all_to_save() && !self.store.is_checkpointing();
+        let save_at = saves.then_some(self.unrecorded.save_at);
+        earliest([missing.then_some(self.lack.ask_at), self.retry_at, scrubbed, save_at])
     }
 
     /// Bytes of chunks in use, and of all files.
@@ -749,6 +807,43 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
+    /// [here-1] [here-2] Bytes that no record has, fetched or come after their descriptor, count at
+    /// no moment of their checkpoint at which a crash would take them.
+    #[test]
+    fn bytes_in_no_record_count_when_a_start_finds_them() {
+        for fetched in [true, false] {
+            let mut disk = MemoryDisk::default();
+            let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
+            disk.set_manual(true);
+            let (at, streams) = (Slot(12), table());
+            let mut keeping = Keeping::new(store, (at, at), Slot(0), at, &streams, 10);
+            keeping.look(Time(0), &streams);
+            if fetched {
+                keeping.take_missing(Time(0), NodeId(2), (S, 0, &[7; 10]), &mut disk);
+            } else {
+                keeping.learns_bare(at);
+                keeping.applied((at, at), vec![ten_bytes()], Vec::new(), &mut disk);
+                keeping.look(Time(0), &streams);
+            }
+            let (mut plane, mut counters) = (Nobody, Counters::default());
+            let mut steps = 0;
+            while keeping.lacks() {
+                let mut out = Outbox::new(Member::first(1), &mut plane, &mut counters);
+                keeping.advance(Time(0), &mut disk, &mut out, |_, _| {});
+                let next = disk.pending().first().expect("it goes on").id;
+                assert!(disk.complete(next));
+                while let Some(completed) = disk.poll() {
+                    keeping.on_completed(completed, &mut disk);
+                }
+                steps += 1;
+            }
+            assert!(steps > 3, "{steps}");
+            disk.crash(0);
+            let store = Store::open(&mut disk.attach(), LIMITS, Layout::USUAL).unwrap();
+            assert_eq!((keeping.missing_bytes(), store.held_to(S, 0)), (0, 10));
+        }
+    }
+
     /// A vote that is open may name places of a stream that is removed below it; after two starts
     /// in a row it was taken for forgotten, as a checkpoint had freed them.
     #[test]
@@ -756,7 +851,7 @@ mod tests {
         let mut disk = MemoryDisk::default();
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let nothing = Table::default();
-        let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), &nothing, 10);
+        let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), Slot(1), &nothing, 10);
         keeping.applied((Slot(12), Slot(20)), vec![ten_bytes()], Vec::new(), &mut disk);
         let removed = vec![Change::Removed { stream: S }];
         keeping.applied((Slot(13), Slot(20)), Vec::new(), removed, &mut disk);
@@ -776,7 +871,7 @@ mod tests {
         let mut disk = MemoryDisk::default();
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let (nothing, mut streams) = (Table::default(), table());
-        let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), &nothing, 10);
+        let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), Slot(1), &nothing, 10);
         let mut plane = Nobody;
         let mut counters = Counters::default();
         let put = vec![ten_bytes()];
@@ -821,7 +916,7 @@ mod tests {
         let mut disk = MemoryDisk::default();
         let store = Store::open(&mut disk, LIMITS, Layout::USUAL).unwrap();
         let (nothing, streams) = (Table::default(), table());
-        let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), &nothing, 10);
+        let mut keeping = Keeping::new(store, (Slot(1), Slot(1)), Slot(1), Slot(1), &nothing, 10);
         keeping.applied((Slot(12), Slot(12)), vec![ten_bytes()], Vec::new(), &mut disk);
         assert_eq!(keeping.known_to, None, "it has looked");
         keeping.went_back();

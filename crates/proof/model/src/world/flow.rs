@@ -209,8 +209,9 @@ impl World {
         Ok(())
     }
 
-    /// [snap-5] Decided content comes without bytes: it is learned all the same, and the node holds
-    /// nothing for others from then on, until the bytes that are kept are here.
+    /// [here-1] Decided content comes without bytes: it is learned all the same, and the node holds
+    /// nothing for others from then on, until the bytes that are kept are here. It leads and
+    /// promises meanwhile ([here-3]).
     pub(super) fn learn_bare(
         &mut self,
         at: usize,
@@ -253,7 +254,7 @@ impl World {
             return Ok(());
         }
         site.told_lack = lacks;
-        self.step(at, Input::Missing(lacks.then_some(Slot::FIRST)))
+        self.step(at, Input::Lacking(lacks))
     }
 
     /// [value-3], [stream-4] What goes on record has its bytes, or nobody needs them; from which

@@ -1,6 +1,6 @@
 //! What clients of byte streams do in the world, and what the checkers of streams hear.
 
-use quorate_core::slot::Slot;
+use quorate_core::{class::Class, slot::Slot};
 use quorate_node::host::ClientSide as _;
 use quorate_replica::{front::ConnectionId, stream_front::StreamTag, testing::Heard};
 
@@ -260,10 +260,18 @@ impl World {
                 if world.nodes[*node].retired {
                     return true;
                 }
-                let running = world.nodes[*node].running.as_ref();
-                running.is_some_and(|running| running.replica().stream_bytes_missing() == Some(0))
+                world.has_all_stream_bytes(*node)
             })
         })?;
+        if self.settings.class == Class::Durable {
+            for node in serving {
+                if !self.nodes[*node].retired {
+                    self.restart_alone(*node)?;
+                    self.isolate(*node, false);
+                    self.run_until("all nodes have applied the same", Self::is_level)?;
+                }
+            }
+        }
         for node in serving {
             let running = self.nodes[*node].running.as_ref();
             let Some(table) = running.map(|running| running.replica().streams()) else {
@@ -280,6 +288,24 @@ impl World {
     fn streamers_are_through(&self) -> bool {
         let mut streamers = self.streamers.iter();
         streamers.all(|streamer| !streamer.is_busy() || self.is_retired(streamer.home))
+    }
+
+    /// [here-1] A node is killed, and starts while it reaches no other: it finds every byte that
+    /// counted as here. It is isolated still.
+    ///
+    /// # Errors
+    /// Some are missing.
+    pub fn restart_alone(&mut self, node: usize) -> Verdict {
+        self.run_until("every byte of streams is here", |world| world.has_all_stream_bytes(node))?;
+        self.kill_now(node);
+        self.isolate(node, true);
+        self.start_now(node);
+        self.run_until("its start finds them", |world| world.has_all_stream_bytes(node))
+    }
+
+    fn has_all_stream_bytes(&self, node: usize) -> bool {
+        let running = self.nodes[node].running.as_ref();
+        running.is_some_and(|running| running.replica().stream_bytes_missing() == Some(0))
     }
 
     // --- What directed scenarios are made of.

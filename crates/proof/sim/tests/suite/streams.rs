@@ -16,6 +16,7 @@ use quorate_sim::{
     faults::{Fault, Settings},
     front::Ask,
     node::id,
+    resp::Reply,
     workload::streams::Load,
     world::World,
 };
@@ -510,13 +511,7 @@ fn bytes_that_rotted_come_from_another_node() -> Outcome {
     finish(&mut world, client)?;
     check_all(&mut world, 200_000)?;
     let late = (leader + 1) % 3;
-    let blocks = world.nodes[late].disk.written_blocks();
-    let stream = |file: quorate_log::disk::FileId| file.family == quorate_log::disk::Family::Stream;
-    let blocks: Vec<_> = blocks.into_iter().filter(|at| stream(at.file)).collect();
-    assert!(blocks.len() > 20, "{} blocks", blocks.len());
-    for at in &blocks {
-        assert!(world.nodes[late].disk.rot(*at, 77));
-    }
+    rot_streams(&world, late);
     check_all(&mut world, 200_000)?;
     Ok(())
 }
@@ -548,5 +543,132 @@ fn g9_node_alone_has_its_bytes_whenever_it_is_killed() -> Outcome {
     let snapshots = world.counts.snapshots;
     assert!(snapshots > 10, "{snapshots} snapshots");
     assert!(log_start(&world, 0) > 1_000_000);
+    Ok(())
+}
+
+/// [here-1] What counts as here on this node is found by its next start, with no other to fetch it
+/// from; and read.
+fn find_again(world: &mut World, node: usize) -> Outcome {
+    world.restart_alone(node)?;
+    let to = end(world, node);
+    assert_eq!(read(world, node, 0)?, Ok(to), "node {node}");
+    assert!(to > 0);
+    world.isolate(node, false);
+    Ok(())
+}
+
+fn rot_streams(world: &World, node: usize) {
+    let mut blocks = world.nodes[node].disk.written_blocks();
+    blocks.retain(|at| at.file.family == quorate_log::disk::Family::Stream);
+    assert!(blocks.len() > 20, "{} blocks", blocks.len());
+    for at in &blocks {
+        world.nodes[node].disk.rot(*at, 77);
+    }
+}
+
+/// [here-1] [here-2] However bytes came: with their records, learned of without, behind a snapshot,
+/// and again after they rotted.
+#[test]
+fn start_finds_what_counts_as_here_however_it_came() -> Outcome {
+    for (seed, by_snapshot) in [(60, false), (61, true)] {
+        let mut settings = settings(seed, 0);
+        if !by_snapshot {
+            settings.snapshots.log_bytes_min = 64 << 20;
+            settings.snapshots.log_bytes_max = 64 << 20;
+        }
+        let mut world = World::elected(settings)?;
+        let leader = world.wait_for_leader()?;
+        let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
+        let client = world.streamer(leader);
+        open(&mut world, client, leader, How::Create)?;
+        write(&mut world, client, 100_000)?;
+        find_again(&mut world, late)?;
+        world.isolate(late, true);
+        let trimmed = |world: &World| [leader, other].map(|node| log_start(world, node) > 300_000);
+        while end(&world, leader) < 500_000 || by_snapshot && trimmed(&world) != [true; 2] {
+            write(&mut world, client, 100_000)?;
+        }
+        let written = durable(&world, client).expect("nobody else writes");
+        world.isolate(late, false);
+        world.run_until("it has the table", |world| end(world, late) >= written)?;
+        let installed = counters(&world, late).snapshots_installed;
+        assert_eq!(installed > 0, by_snapshot, "{installed}");
+        find_again(&mut world, late)?;
+        rot_streams(&world, late);
+        assert_eq!(read(&mut world, late, 0)?, Ok(written));
+        find_again(&mut world, late)?;
+        check_all(&mut world, written)?;
+    }
+    Ok(())
+}
+
+/// [here-1] [era-12] One node grows to three, all say that nothing is missing, all stop, and the
+/// first one's disk is lost: the two others elect a leader and have every byte and key. In 0.2.0
+/// they had neither.
+#[test]
+fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
+    let mut settings = settings(62, 2);
+    settings.nodes = 1;
+    let mut world = World::elected(settings)?;
+    let client = world.streamer(0);
+    open(&mut world, client, 0, How::Create)?;
+    for _ in 0..9 {
+        write(&mut world, client, 100_000)?;
+    }
+    assert_eq!(finish(&mut world, client)?, 900_000);
+    world.ask(0, "SET key value")?;
+    for new in [1, 2] {
+        let join = GroupAsk::Join {
+            nonce: new as u64 + 1,
+            node: None,
+            peer: format!("n{}:1", new + 1),
+            role: As::Voter,
+        };
+        assert_eq!(world.ask_group(0, join)?, Ok(Answer::Node(id(new))));
+        world.run_until("it votes", |world| {
+            let configuration = world.configuration();
+            configuration.is_some_and(|now| now.members().len() == new + 1)
+        })?;
+    }
+    check_all(&mut world, 900_000)?;
+    for node in 0..3 {
+        world.kill_now(node);
+    }
+    for node in [1, 2] {
+        world.start_now(node);
+    }
+    let leader = world.wait_for_leader()?;
+    check_all(&mut world, 900_000)?;
+    assert_eq!(world.ask(leader, "GET key")?, Reply::Bulk(Some(b"value".to_vec())));
+    Ok(())
+}
+
+/// [here-3] Bytes that no node has any more hold up their readers alone: nodes that know that they
+/// lack them elect a leader and execute commands.
+#[test]
+fn lacking_bytes_hold_up_neither_elections_nor_keys() -> Outcome {
+    let (mut world, leader) = world(63)?;
+    let client = world.streamer(leader);
+    open(&mut world, client, leader, How::Create)?;
+    write(&mut world, client, 200_000)?;
+    finish(&mut world, client)?;
+    check_all(&mut world, 200_000)?;
+    world.kill_now(leader);
+    let second = world.wait_for_leader()?;
+    let third = 3 - leader - second;
+    rot_streams(&world, second);
+    rot_streams(&world, third);
+    for node in [second, third] {
+        let reader = world.streamer(node);
+        let asked = world.ask_streams(reader, Ask::Read(name(), 0, 100_000))?;
+        assert!(matches!(asked, Some(Heard::Failed(..))), "{asked:?}");
+    }
+    world.kill_now(second);
+    world.start_now(second);
+    let now = world.wait_for_leader()?;
+    world.ask(now, "SET key value")?;
+    assert_eq!(world.ask(now, "GET key")?, Reply::Bulk(Some(b"value".to_vec())));
+    let running = world.nodes[third].running.as_ref().expect("it runs");
+    assert_ne!(running.replica().stream_bytes_missing(), Some(0));
     Ok(())
 }

@@ -67,7 +67,7 @@ impl Node {
     /// [offload-3], [offload-14] Below this slot no vote is needed here: decided, and held at the
     /// group's class.
     pub(super) fn device_floor(&self) -> Slot {
-        self.learner.decided_to().min(self.held_to())
+        self.safe_to(self.learner.decided_to())
     }
 
     /// The device votes in this ballot.

@@ -132,7 +132,7 @@ impl Node {
             promised: self.acceptor.promised(),
             // [aux-1] Of what lies below its log an auxiliary tells nobody; what is above, it may
             // have to.
-            decided_to: self.learner.holds_to(),
+            decided_to: self.learner.knows_to(),
             held_to: self.held_to(),
             kept_to: self.keeps_to(),
             voted_to: self.voted.run().voted_to(beat.ballot),

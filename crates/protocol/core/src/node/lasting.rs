@@ -22,7 +22,8 @@ impl Node {
         if self.lasting.is_idle() {
             return;
         }
-        let held_to = self.holds_to();
+        // [here-3] Only commands are waited for: lacking bytes of streams hold up none.
+        let held_to = self.knows_to();
         // [last-1] Of what it has lost, or not written, this node says nothing.
         let here_to = held_to.min(self.pending.known_to());
         let safe = |record| self.pending.is_durable(record);

@@ -203,7 +203,7 @@ impl Node {
     /// Only where they are enough by themselves; and where the era was not begun by what they lack:
     /// having promised a ballot of it, they could not lead in the one before.
     pub(super) fn on_found_nowhere(&mut self, now: Time, effects: &mut Effects) {
-        let slot = self.learner.holds_to();
+        let slot = self.learner.knows_to();
         let known_era = slot >= self.learner.eras().since();
         let leads = self.leading.is_some() && !self.learner.is_whole();
         if leads && known_era && self.others_are_enough(now, slot) {

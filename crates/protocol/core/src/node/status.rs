@@ -123,12 +123,15 @@ impl Node {
 
     /// Slots below are decided, and held here at the class of the group, bytes included.
     pub fn held_to(&self) -> Slot {
+        self.safe_to(self.learner.holds_to())
+    }
+
+    /// Returns how far of the slots below `to` this node has the values at the class of the group.
+    pub(super) fn safe_to(&self, to: Slot) -> Slot {
+        let to = self.knows_to().min(to);
         match self.pending.class() {
-            Class::Volatile => self.holds_to(),
-            Class::Durable => {
-                let durable_to = self.voted.durable_to().min(self.pending.replaced_from());
-                self.holds_to().min(durable_to)
-            }
+            Class::Volatile => to,
+            Class::Durable => to.min(self.voted.durable_to()).min(self.pending.replaced_from()),
         }
     }
 
@@ -140,14 +143,15 @@ impl Node {
         }
     }
 
-    /// [catch-1] Slots below are decided, and their values can be read back.
-    pub(super) fn holds_to(&self) -> Slot {
+    /// Slots below are decided, and their values can be read back, but for bytes of streams
+    /// ([here-3]).
+    pub(super) fn knows_to(&self) -> Slot {
         // [trim-1] Of what is below its log's start a hollow node has nothing, and soon another
         // one.
         if self.is_hollow() || self.spared.is_forgetting() {
             return Slot(0);
         }
-        self.learner.holds_to()
+        self.learner.knows_to()
     }
 
     /// More is known of what the others hold.

@@ -131,6 +131,7 @@ stories! {
     two_operators_at_once
     removed_for_good
     change_waits_for_holders
+    lacking_bytes_block_no_election
     inherited_change_holds_back_the_next
     auxiliary_engaged_and_retired
     auxiliary_tells_a_new_leader

@@ -215,8 +215,18 @@ impl Store {
     /// and as is a good part of all; or whatever waits, on a full disk.
     pub fn is_due(&self) -> bool {
         let waiting = self.released.len() as u64;
-        let much = u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16);
-        self.checkpoint.is_none() && waiting > 0 && (waiting >= much || self.is_full())
+        let worth = waiting >= self.checkpoint_chunks() || self.is_full();
+        self.checkpoint.is_none() && waiting > 0 && worth
+    }
+
+    /// Returns whether so many bytes are worth a checkpoint before all have come ([here-2]).
+    pub fn is_worth_saving(&self, bytes: u64) -> bool {
+        bytes / self.layout.chunk() >= self.checkpoint_chunks()
+    }
+
+    /// Chunks that are worth a catalogue: it names all that are in use.
+    fn checkpoint_chunks(&self) -> u64 {
+        u64::from(self.layout.file_chunks).max(self.space.used_chunks() / 16)
     }
 
     /// Everything that was put for slots below this one survives a crash.

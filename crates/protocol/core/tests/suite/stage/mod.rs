@@ -270,6 +270,10 @@ impl Stage {
                 actor.decided.retain(|(range, _)| Some(range.from) != first);
                 self.step(node_id(node), Input::Missing(first), &mut out);
             }
+            // lacking 1 / lacking 1 no — bytes of streams are not here; they are again
+            ["lacking", node, no @ ..] => {
+                self.step(node_id(node), Input::Lacking(no.is_empty()), &mut out);
+            }
             // nowhere 1 — everybody was asked for it, and nobody gave it
             ["nowhere", node] => self.step(node_id(node), Input::FoundNowhere, &mut out),
             // disk-fails 1
