@@ -7,7 +7,10 @@
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use quorate_offload::{Form, header::ROOM_BYTES_MAX, link::ETHER_TYPE};
-use quorate_packets::ethernet::{Failed, Mac, Raw, raw::Hears};
+use quorate_packets::ethernet::{
+    Failed, Mac, Raw,
+    raw::{Hears, TAGGED_BYTES},
+};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::{
@@ -17,6 +20,9 @@ use crate::{
 
 /// What the kernel shall keep of frames that were not taken yet.
 const RECEIVE_BYTES: usize = 4 << 20;
+
+/// A tag of a VLAN.
+const TAG: [u8; 2] = [0x81, 0];
 
 /// A socket of an interface.
 #[derive(Debug)]
@@ -36,9 +42,9 @@ impl Packet {
 
     /// Hears what arrives at this interface for it, and for these groups of stations.
     pub fn open(interface: &str, groups: &[Mac]) -> Result<Self, Failed> {
-        let socket = Raw::open(interface, Hears::EtherType(ETHER_TYPE), None)?;
+        let socket = Raw::open(interface, Hears::Nothing, None)?;
         // [offload-16]
-        socket.hear_no_vlan()?;
+        socket.hear_tagged(ETHER_TYPE)?;
         for group in groups {
             socket.join(*group)?;
         }
@@ -63,7 +69,12 @@ impl Wire for Packet {
         while !arrived.is_full()
             && let Ok(Some(frame)) = self.socket.try_receive(&mut self.bytes)
         {
-            arrived.push().extend_from_slice(frame);
+            let arrived = arrived.push();
+            arrived.extend_from_slice(frame);
+            if frame.len() == TAGGED_BYTES {
+                // [offload-16] It counts as if its tag were in it.
+                arrived.extend_from_slice(&TAG);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 // The coordinator for a bus of 512 bits: gives out slots and counts votes while the frame still arrives.
 //
 // docs/spec/offload.md, sections 3 and 7; crates/devices/offload is normative. The first byte of a frame is in the upper
-// bits of its first word. Words of a frame come without gaps; frames may begin in any cycle. Five cycles behind a word
+// bits of its first word. A gap ends a frame as one that is none; frames may begin in any cycle. Five cycles behind a word
 // its answer leaves, at the network's port (0), the owner's (1), or both; at the last word `m_abort` says that the frame
 // is none, as a MAC says by its check sequence.
 //

@@ -55,7 +55,7 @@ module front512
     // ---- The words, and the sums of each eight bytes.
 
     // A frame has begun that is not heard.
-    logic deaf, hears;
+    logic deaf, hears, cut;
     logic [4:0] at;
     logic [7:0][63:0] now, first, second;
     logic [7:0][17:0] sums;
@@ -65,6 +65,8 @@ module front512
     (* keep *) logic [7:0][16:0] upper, lower;
     always_comb begin
         hears = s_valid && ready && !deaf;
+        // [offload-16] A gap is the end of a frame that is none: its beginning would leave before its way is known.
+        cut = !s_valid && at != 0;
         for (int i = 0; i < 8; i++) begin
             now[i] = b[0].data[511-64*i -: 64];
             first[i] = b[1].data[511-64*i -: 64];
@@ -77,9 +79,12 @@ module front512
     end
 
     always_ff @(posedge clk) begin
-        b <= {b[2:0], beat_t'({hears, s_last, s_bytes, s_data, s_port, s_tag, at})};
+        b <= {b[2:0], beat_t'({hears || cut, s_last || cut, cut, cut ? 7'd64 : s_bytes, s_data,
+            cut ? b[0].port : s_port, cut ? b[0].tag : s_tag, at})};
         if (s_valid) deaf <= (!ready || deaf) && !s_last;
-        if (hears) at <= s_last ? 0 : (at == 31 ? 31 : at + 1);
+        else if (cut) deaf <= 1;
+        if (cut) at <= 0;
+        else if (hears) at <= s_last ? 0 : (at == 31 ? 31 : at + 1);
 
         for (int i = 0; i < 8; i++) begin
             sums[i] <= {1'b0, upper[i]} + {1'b0, lower[i]};
@@ -238,7 +243,8 @@ module front512
             : fold({12'd0, ip_all}) == 16'hffff
             && fold({10'd0, sum_before} + 32'(17 + 70 + ROOM) + {16'd0, h[12][47:32]}) == 16'hffff);
         verdict = class_of;
-        if (settled) verdict = class_of;
+        if (b[2].cut) verdict = WHY_LENGTH;
+        else if (settled) verdict = class_of;
         else if (!whole) verdict = WHY_LENGTH;
         else if (!well) verdict = WHY_CHECKSUM;
     end

@@ -47,7 +47,7 @@ module front64
     word_t [DELAY-1:0] delayed;
     logic [7:0] at, room_at;
     // A frame has begun that is not heard.
-    logic deaf, hears;
+    logic deaf, hears, cut;
     logic frame;
     logic [15:0] total;
     logic [31:0] ip_sum, udp_sum, raw_sum, udp_room, raw_room;
@@ -56,6 +56,8 @@ module front64
     logic [31:0] upper, lower;
     always_comb begin
         hears = s_valid && ready && !deaf;
+        // [offload-16] A gap is the end of a frame that is none: its beginning would leave before its way is known.
+        cut = !s_valid && at != 0;
         masked = s_last ? s_data & ~(64'hffffffffffffffff >> {s_bytes, 3'b000}) : s_data;
         upper = halves(masked[63:32]);
         lower = halves(masked[31:0]);
@@ -66,12 +68,15 @@ module front64
     end
 
     always_ff @(posedge clk) begin
-        delayed <= {delayed[DELAY-2:0], word_t'({hears, s_last, s_bytes, s_data, s_port, s_tag, at, frame})};
+        delayed <= {delayed[DELAY-2:0], word_t'({hears || cut, s_last || cut, cut, cut ? 4'd8 : s_bytes, s_data,
+            cut ? now.port : s_port, cut ? now.tag : s_tag, at, frame})};
         if (s_valid) deaf <= (!ready || deaf) && !s_last;
+        else if (cut) deaf <= 1;
         if (hears) begin
             if (at < 13) words[at[3:0]] <= s_data;
             if (room_at < WORDS) room[int'(room_at)] <= s_data;
-            total <= (at == 0 ? 16'd0 : total) + {12'd0, s_bytes};
+            // Longer than every frame, it stays so.
+            total <= (at == 0 ? 16'd0 : total) + (at != 0 && total[11] ? 16'd0 : {12'd0, s_bytes});
             // Bytes 14 to 33; from byte 26 on; from byte 14 on; the room in both forms.
             case (at)
                 0: ip_sum <= 0;
@@ -89,6 +94,10 @@ module front64
             raw_room <= at < 10 ? 0 : raw_room + upper + lower;
             at <= s_last ? 0 : (at == 255 ? 255 : at + 1);
             frame <= s_last ? ~frame : frame;
+        end
+        if (cut) begin
+            at <= 0;
+            frame <= ~frame;
         end
         if (rst) begin
             at <= 0;
@@ -138,7 +147,7 @@ module front64
             || h[9][63:56] == 6 || h[9][63:56] == 8;
 
         admitted = WELL;
-        if (bytes < 14) admitted = WHY_LENGTH;
+        if (bytes < 14 || now.cut) admitted = WHY_LENGTH;
         else if (words[1][31:16] == 16'h8100 || words[1][31:16] == 16'h88a8) admitted = WHY_VLAN;
         else if (!raw && !is_udp) admitted = WHY_FOREIGN;
         else if (is_udp && bytes < 34) admitted = WHY_LENGTH;

@@ -18,6 +18,8 @@ package quorate;
     typedef struct packed {
         logic        valid;
         logic        last;
+        // In place of a word that did not come in time: the frame is none, and this is its end.
+        logic        cut;
         logic [3:0]  bytes;
         logic [63:0] data;
         logic        port;
@@ -32,6 +34,7 @@ package quorate;
     typedef struct packed {
         logic         valid;
         logic         last;
+        logic         cut;
         logic [6:0]   bytes;
         logic [511:0] data;
         logic         port;

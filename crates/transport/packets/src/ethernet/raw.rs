@@ -25,7 +25,12 @@ use crate::ethernet::{
 
 pub use crate::ethernet::system::Bits;
 
-/// Frames that a socket receives.
+/// What is left of a frame whose tag was taken off: its addresses ([`Raw::hear_tagged`]).
+pub const TAGGED_BYTES: usize = 12;
+/// `ETH_P_ALL` of linux/if_ether.h.
+const ALL_TYPES: u16 = 3;
+
+/// What a socket hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hears {
     /// Nothing: it only sends.
@@ -75,22 +80,26 @@ impl Raw {
         })
     }
 
-    /// From now on only frames of the interface itself: not those of its VLANs, whose tags the
-    /// kernel takes off before a socket sees them, whether they have interfaces of their own or
-    /// not.
-    pub fn hear_no_vlan(&self) -> Result<(), Failed> {
-        self.hear(None)
-    }
-
-    /// Receives only frames with these bits; others wake no one up.
+    /// From now on only frames of the interface itself with such bits: others wake no thread. Frames
+    /// of VLANs are none, whose tags the kernel takes off before a socket sees them, whether they
+    /// have interfaces of their own or not.
     pub fn hear_only(&self, only: Bits) -> Result<(), Failed> {
-        self.hear(Some(only))
+        let option = "SO_ATTACH_FILTER";
+        system::hear_only(self.socket.as_fd(), self.interface.index, only)
+            .map_err(|source| Failed::Option { option, source })
     }
 
-    fn hear(&self, only: Option<Bits>) -> Result<(), Failed> {
+    /// From now on all frames of this EtherType, as a socket of all types hears them: before the
+    /// kernel sorts those that it takes the tag of a VLAN off, or of a priority. Of these
+    /// [`TAGGED_BYTES`] are heard, so that they can be counted.
+    pub fn hear_tagged(&self, ether_type: u16) -> Result<(), Failed> {
         let option = "SO_ATTACH_FILTER";
-        system::hear_no_vlan(self.socket.as_fd(), self.interface.index, only)
-            .map_err(|source| Failed::Option { option, source })
+        let bytes = TAGGED_BYTES as u32;
+        system::cut_tagged(self.socket.as_fd(), ether_type, bytes)
+            .map_err(|source| Failed::Option { option, source })?;
+        let place = Place::new(self.interface.index, ALL_TYPES);
+        net::bind(&self.socket, &place)
+            .map_err(|error| self.interface.failed(error, self.socket.as_fd()))
     }
 
     /// Returns whether the interface strips VLAN tags before frames reach a socket; not every one

@@ -160,47 +160,73 @@ pub struct Bits {
     pub either: [u8; 2],
 }
 
-/// Restricts the socket to frames that arrived at this interface for it or a group, without those
-/// that the kernel sorted to another interface or to none: these are VLAN frames whose tags it
-/// stripped. Of the rest, accepts only frames with `only`, if given.
-pub(crate) fn hear_no_vlan(
-    socket: BorrowedFd<'_>,
-    index: u32,
-    only: Option<Bits>,
-) -> io::Result<()> {
-    // Ancillary words next to the frame, from `SKF_AD_OFF` on.
-    let word = |at: u32| (-0x1000_i32).cast_unsigned() + at;
-    let (audience, interface) = (word(4), word(8));
-    let step = |code: u32, when: u8, otherwise: u8, k| sock_filter {
-        code: u16::try_from(code).unwrap_or(0),
-        jt: when,
-        jf: otherwise,
-        k,
-    };
-    let load = |k| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, k);
-    let load_byte = |k| step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, k);
-    let keep_bits = |k| step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, k);
-    let is = |k, when, otherwise| {
-        let code = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-        step(code, when, otherwise, k)
-    };
-    let give = |bytes| step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
-    // Without bits all that are masked by nothing are zero, which is one of both.
-    let Bits { at, mask, either: [one, other] } =
-        only.unwrap_or(Bits { at: 0, mask: 0, either: [0; 2] });
-    let mut steps = [
-        load(audience),
-        is(OTHERHOST, 7, 0),
-        load(interface),
-        is(index, 0, 5),
-        load_byte(at),
-        keep_bits(mask.into()),
-        is(one.into(), 1, 0),
-        is(other.into(), 0, 1),
-        give(u32::MAX),
-        give(0),
-    ];
-    let program = sock_fprog { len: 10, filter: steps.as_mut_ptr() };
+/// Words beside a frame, `SKF_AD_OFF` and what is from there: its EtherType, its audience, its
+/// interface, whether a tag was taken off.
+const fn beside(at: u32) -> u32 {
+    (-0x1000_i32).cast_unsigned() + at
+}
+const ETHER_TYPE: u32 = beside(0);
+const AUDIENCE: u32 = beside(4);
+const INTERFACE: u32 = beside(8);
+const IS_TAGGED: u32 = beside(48);
+
+fn step(code: u32, when: u8, otherwise: u8, k: u32) -> sock_filter {
+    sock_filter { code: u16::try_from(code).unwrap_or(0), jt: when, jf: otherwise, k }
+}
+fn load(width: u32, k: u32) -> sock_filter {
+    step(libc::BPF_LD | width | libc::BPF_ABS, 0, 0, k)
+}
+fn is(k: u32, when: u8, otherwise: u8) -> sock_filter {
+    step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, when, otherwise, k)
+}
+fn give(bytes: u32) -> sock_filter {
+    step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes)
+}
+
+/// The socket hears what arrived at this interface for it or a group, and nothing that the kernel
+/// sorted to another one or to no station: those are frames of VLANs, whose tags it took off. Of
+/// these, only frames with such bits.
+pub(crate) fn hear_only(socket: BorrowedFd<'_>, index: u32, only: Bits) -> io::Result<()> {
+    let Bits { at, mask, either: [one, other] } = only;
+    filter(
+        socket,
+        &mut [
+            load(libc::BPF_W, AUDIENCE),
+            is(OTHERHOST, 7, 0),
+            load(libc::BPF_W, INTERFACE),
+            is(index, 0, 5),
+            load(libc::BPF_B, at),
+            step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, mask.into()),
+            is(one.into(), 1, 0),
+            is(other.into(), 0, 1),
+            give(u32::MAX),
+            give(0),
+        ],
+    )
+}
+
+/// The socket hears frames of this EtherType that arrived for it or a group; of those whose tag was
+/// taken off, be it of a VLAN or of a priority alone, so many bytes.
+pub(crate) fn cut_tagged(socket: BorrowedFd<'_>, ether_type: u16, bytes: u32) -> io::Result<()> {
+    filter(
+        socket,
+        &mut [
+            load(libc::BPF_W, ETHER_TYPE),
+            is(ether_type.into(), 0, 6),
+            load(libc::BPF_W, AUDIENCE),
+            is(OTHERHOST, 4, 0),
+            load(libc::BPF_W, IS_TAGGED),
+            is(0, 1, 0),
+            give(bytes),
+            give(u32::MAX),
+            give(0),
+        ],
+    )
+}
+
+fn filter(socket: BorrowedFd<'_>, steps: &mut [sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(steps.len()).map_err(io::Error::other)?;
+    let program = sock_fprog { len, filter: steps.as_mut_ptr() };
     // SAFETY: the kernel reads a whole `sock_fprog`, and as many steps as that says from where it
     // points; both outlive the call, and it keeps a copy.
     let answer = unsafe {

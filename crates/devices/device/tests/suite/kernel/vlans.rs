@@ -41,13 +41,12 @@ fn frames_of_a_vlan_are_not_obeyed_by_tc() {
     });
 }
 
-/// The same of a device that is a thread: the kernel hands a socket of an interface what its VLANs
-/// get, too.
+/// The same of a device that is a thread, and whose socket hears the kernel take tags off: of a
+/// VLAN that the host has an interface of, of one that it has not, and of a priority alone.
 #[test]
-fn frames_of_a_vlan_are_not_heard_by_a_thread() {
-    alone("vlans::frames_of_a_vlan_are_not_heard_by_a_thread", || {
+fn frames_of_a_vlan_are_not_obeyed_by_a_thread() {
+    alone("vlans::frames_of_a_vlan_are_not_obeyed_by_a_thread", || {
         let _passing = lay(1);
-        // Of one that the host has an interface of, too, and of one that it has not.
         let there = vlan(CLIENT, "tagged", 5) && vlan(1, "tagged", 5) && vlan(CLIENT, "other", 6);
         let groups = [GROUP, DECISIONS].map(|group| Mac(group.mac));
         let mut hears = at(1, || Packet::open(INTERFACE, &groups).unwrap());
@@ -58,13 +57,18 @@ fn frames_of_a_vlan_are_not_heard_by_a_thread() {
         }
         client.send_tagged(1, 5, &phase2a(2, 3));
         client.send_tagged(1, 6, &phase2a(3, 4));
-        client.send(1, &phase2a(4, 5));
+        client.send_tagged(1, 0xe000, &phase2a(4, 5));
+        client.send(1, &phase2a(5, 6));
         let mut arrived = Arrived::default();
-        while arrived.iter().next().is_none() {
+        let is_whole = |frame: &[u8]| Form::of(frame, 0).is_ok();
+        while !arrived.iter().any(is_whole) {
             hears.receive(&mut arrived);
         }
-        hears.receive(&mut arrived);
-        let slots: Vec<u64> = arrived.iter().map(|frame| parse(Form::Raw, frame).0.slot).collect();
-        assert_eq!(slots, [4]);
+        let seen: Vec<_> = arrived.iter().map(|frame| Form::of(frame, 0)).collect();
+        let tagged = if there { 5 } else { 3 };
+        assert_eq!(seen[..tagged], vec![Err(Reason::Vlan); tagged]);
+        let slots: Vec<u64> =
+            arrived.iter().skip(tagged).map(|frame| parse(Form::Raw, frame).0.slot).collect();
+        assert_eq!(slots, [5]);
     });
 }
