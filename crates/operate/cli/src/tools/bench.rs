@@ -56,6 +56,8 @@ pub(crate) enum BenchCommand {
 
 /// Runs the command.
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
+    // A client is a connection.
+    quorate::raise_descriptor_limit();
     quorate_bench::environment::built_from(option_env!("QUORATE_COMMIT"));
     match command {
         BenchCommand::Kv(args) => {
