@@ -14,6 +14,7 @@ const STEPS: &[Step] = &[
     &["fmt", "--all", "--check"],
     // Everything that fails is told at once, not one crate at a time.
     &["test", "--no-fail-fast"],
+    &["xtask", "users"],
     &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
     &["run", "--bin", "quorate", "--", "demo", "--seconds", "6"],
     &["xtask", "clients"],

@@ -34,6 +34,7 @@ mod tidy;
 mod tla;
 mod tuner;
 mod upgrade;
+mod users;
 mod writing;
 mod zoo;
 
@@ -138,6 +139,8 @@ const HELP: &str = "cargo xtask NAME
   upgrade --from REV [--seed N]
                    nodes of that revision and of today in one cluster, exchanged under load and
                    kills, up and back: nothing is lost; builds the revision in target/upgrade
+  users            tests that touch the system, as an ordinary user with the usual limits, and beside
+                   a mounted BPF file system; builds nothing anew after `cargo test`
   zoo [--json]     bugs of other systems, and our checks that find them: checks docs/zoo.toml and writes
                    docs/zoo.md, or prints it for programs
   zoo run [--record] [NAME…]
@@ -194,6 +197,7 @@ fn run(words: &[&str]) -> Result<(), Failed> {
         ["spec"] => spec::run(),
         ["tidy"] => tidy::run(),
         ["tla", rest @ ..] => tla::run(rest),
+        ["users"] => users::run(),
         ["upgrade", rest @ ..] => upgrade::run(rest),
         ["zoo", rest @ ..] => zoo::run(rest),
         _ => {

@@ -84,7 +84,8 @@ pub(crate) fn run(program: &Path, words: &[&str]) -> Result<(), Failed> {
     judge(command, &format!("{name} {}", words.join(" ")))
 }
 
-fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
+/// Runs a command that has a line to be shown by.
+pub(crate) fn judge(mut command: Command, line: &str) -> Result<(), Failed> {
     println!("$ {line}");
     let begin = Instant::now();
     let status = command.status().map_err(|error| Failed(format!("{line}: {error}")))?;

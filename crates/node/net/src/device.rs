@@ -77,14 +77,35 @@ impl BoxOf {
                 ("p4", vec![own.to_str()?.to_owned(), "p4".to_owned()])
             }
             Some(("rtl", folder)) => ("rtl", vec![format!("{folder}/{{}}/V{{}}")]),
-            Some(("process", command)) => {
-                let words = command.split_whitespace().map(str::to_owned);
-                ("process", words.collect())
-            }
+            Some(("process", command)) => ("process", words(command)),
             _ => return None,
         };
         (!words.is_empty()).then_some(Self { kind, words })
     }
+}
+
+/// Splits a command at blanks; quotes keep the blanks of a word.
+fn words(command: &str) -> Vec<String> {
+    let (mut words, mut within, mut quote) = (Vec::<String>::new(), false, None);
+    for letter in command.chars() {
+        let ends = quote == Some(letter);
+        if quote.is_none() && letter.is_whitespace() {
+            within = false;
+            continue;
+        }
+        if !within {
+            words.push(String::new());
+            within = true;
+        }
+        if ends {
+            quote = None;
+        } else if quote.is_none() && matches!(letter, '\'' | '"') {
+            quote = Some(letter);
+        } else if let Some(word) = words.last_mut() {
+            word.push(letter);
+        }
+    }
+    words
 }
 
 impl Kind {
@@ -315,6 +336,8 @@ mod tests {
         assert_eq!(named("rtl:a"), Some(("rtl", words)));
         let words = vec!["run".to_owned(), "--fast".to_owned()];
         assert_eq!(named("process: run  --fast"), Some(("process", words)));
+        let words = vec!["/a b/run".to_owned(), "--in=c d".to_owned()];
+        assert_eq!(named("process:'/a b/run' --in=\"c d\""), Some(("process", words)));
         for none in ["process:", "process: ", "p4:", "box", ""] {
             assert_eq!(named(none), None, "{none}");
         }

@@ -66,13 +66,20 @@ impl Descriptors {
     }
 }
 
-/// Raises the limit on open files as far as this process may; what it is then. The low limit that
-/// processes start with is for programs that cannot count further, not to save anything.
+/// Raises the soft limit on open files to the hard one, logs that, and returns what it is then. The
+/// low limit that processes start with is for programs that cannot count further, not to save
+/// anything.
 pub fn raise_descriptor_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
     let limit = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => maximum,
+        Ok(()) => {
+            if current != maximum {
+                let [from, to] = [current, maximum].map(|limit| limit.unwrap_or(u64::MAX));
+                tracing::info!("raised the limit on open files from {from} to {to}");
+            }
+            maximum
+        }
         Err(error) => {
             tracing::debug!(%error, ?current, ?maximum, "the limit on open files stays as it is");
             current

@@ -55,20 +55,13 @@ pub fn enter(variable: &str) -> io::Error {
     }
 }
 
-/// Makes a place for names of namespaces where `ip` keeps them; ours are not for others to see.
+/// Makes a place for names of namespaces where `ip` keeps them, and one for pins of programs in the
+/// kernel. Neither is for others to see, and both are gone with this process's namespaces.
 pub fn prepare() -> io::Result<()> {
     read(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
+    // A user who may not mount it may not load programs either.
+    let _ = read(Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]));
     ip("link set lo up")
-}
-
-/// Mounts a place for pins of kernel programs that is invisible outside, and disappears with this
-/// process's namespaces. Fails where there cannot be such programs.
-pub fn pins() -> io::Result<()> {
-    const PLACE: &str = "/sys/fs/bpf";
-    if Path::new(PLACE).is_dir() {
-        read(Command::new("mount").args(["-t", "bpf", "bpf", PLACE]))?;
-    }
-    Ok(())
 }
 
 /// Runs `ip` with these words.

@@ -57,7 +57,6 @@ impl Network {
         ip("link add br0 type bridge")?;
         ip("link set br0 up")?;
         ip(&format!("addr add {}/24 dev br0", address(CLIENTS)))?;
-        namespace::pins()?;
         let network = Self { nodes };
         for node in 1..=nodes {
             ip(&format!("netns add n{node}"))?;

@@ -56,7 +56,9 @@ pub(crate) enum BenchCommand {
 
 /// Runs the command.
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
-    quorate_bench::environment::built_from(quorate_cli::COMMIT);
+    // A client is a connection.
+    quorate::raise_descriptor_limit();
+    quorate_bench::environment::built_from(option_env!("QUORATE_COMMIT"));
     match command {
         BenchCommand::Kv(args) => {
             let store = args.store.map(args::KvStore::name);

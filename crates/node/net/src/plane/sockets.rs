@@ -10,9 +10,9 @@ use std::{
 use quorate_core::dice::Dice;
 use quorate_packets::ethernet::{ETHER_TYPE, Ethernet, Ways};
 use quorate_packets::{
-    limits::{IP_UDP_BYTES, IPV6_MORE_BYTES, Limits},
+    limits::{DATAGRAM_BYTES_MIN, IP_UDP_BYTES, IPV6_MORE_BYTES, Limits},
     socket::{
-        Failed, Interface, Udp,
+        Buffered, Failed, Interface, Udp,
         interface::{having, towards},
     },
 };
@@ -170,10 +170,7 @@ impl Sockets {
                 return Ok(None);
             }
         };
-        if one.buffered().is_short() {
-            tracing::warn!("datagrams: {}", one.buffered());
-        }
-        let limits = limits(interface, &one);
+        let limits = received(at_speed(limits(interface, &one), wanted.megabits), one.buffered());
         let mut joined = None;
         if let (Way::Multicast | Way::Auto, Some(interface)) = (wanted.way, interface) {
             match join(&one, (group, interface), receive_bytes) {
@@ -184,7 +181,7 @@ impl Sockets {
         let chain = wanted.way == Way::Chain || chooses && joined.is_none();
         Ok(Some(Self {
             wire: Wire::Udp { one, group: joined },
-            limits: at_speed(limits, wanted.megabits),
+            limits,
             instead,
             keys: wanted.keys.clone(),
             losing,
@@ -227,6 +224,28 @@ fn at_speed(mut limits: Limits, megabits: Option<u64>) -> Limits {
     if let Some(megabits) = megabits {
         limits.link_bytes_s = megabits * BYTES_PER_MEGABIT;
     }
+    limits
+}
+
+/// Datagrams that a receive buffer holds, at least: those that are lost together are repaired one by
+/// one.
+const BUFFERED_MIN: usize = 32;
+
+/// Returns the same capacities for a link that carries no more than receive buffers take: peers are
+/// taken to have what this node has ([rate-1]).
+fn received(mut limits: Limits, buffered: Buffered) -> Limits {
+    let Buffered { bytes, wanted } = buffered;
+    let (link, most) = (limits.link_bytes_s, buffered.fills_bytes_s());
+    if most < link {
+        let [most, link] = [most, link].map(|bytes_s| bytes_s / BYTES_PER_MEGABIT);
+        tracing::warn!(
+            "datagrams leave at {most} Mbit/s at most, on a link of {link}: the kernel grants a receive buffer of {bytes} \
+             bytes; set net.core.rmem_max to {wanted}, or give the process CAP_NET_ADMIN"
+        );
+    }
+    limits.link_bytes_s = limits.link_bytes_s.min(buffered.fills_bytes_s());
+    let most = (bytes / BUFFERED_MIN).max(DATAGRAM_BYTES_MIN);
+    limits.datagram_bytes = limits.datagram_bytes.min(most);
     limits
 }
 
@@ -380,6 +399,19 @@ mod tests {
         } else {
             eprintln!("skipped: peers of IPv6: this machine has none");
         }
+    }
+
+    /// [rate-1] An ordinary user gets what net.core.rmem_max allows, and a burst must fit.
+    #[test]
+    fn a_small_receive_buffer_slows_senders_down() {
+        let of = |receive_bytes, megabits| {
+            let wanted =
+                Wanted { receive_bytes: Some(receive_bytes), megabits, ..wanted(Way::Udp) };
+            open(&wanted, "127.0.0.1:0").unwrap().unwrap().limits.link_bytes_s
+        };
+        assert_eq!(of(200_000, None), 100_000_000);
+        assert_eq!(of(200_000, Some(100_000)), 100_000_000, "whatever the link carries");
+        assert_eq!(of(200_000, Some(100)), 12_500_000);
     }
 
     #[test]

@@ -41,7 +41,11 @@ fn judge(got: &io::Result<Got>) -> Finding {
         Err(why) => Finding::unknown(name, "no socket takes a size", hint).detail(why.to_string()),
         Ok(Got { asked, got }) => {
             let what = format!("a socket keeps {} KiB of {} KiB", got >> 10, BUFFER_BYTES >> 10);
-            let detail = format!("SO_RCVBUF alone gives {} KiB", asked >> 10);
+            let megabits = Buffered { bytes: *got, wanted: BUFFER_BYTES }.fills_bytes_s() / 125_000;
+            let detail = format!(
+                "SO_RCVBUF alone gives {} KiB; datagrams leave at {megabits} Mbit/s at most",
+                asked >> 10
+            );
             match *got < BUFFER_BYTES {
                 true => Finding::warning(name, what, hint),
                 false => Finding::ok(name, what),
@@ -64,6 +68,7 @@ mod tests {
         assert_eq!(short.state, State::Warning);
         assert_eq!(short.what, "a socket keeps 208 KiB of 4096 KiB");
         assert!(short.hint.contains("rmem_max=4194304"), "{short:?}");
+        assert!(short.detail.ends_with("at 851 Mbit/s at most"), "{short:?}");
         assert_eq!(of(212_992, BUFFER_BYTES).state, State::Ok);
         let none = judge(&Err(io::ErrorKind::PermissionDenied.into()));
         assert_eq!((none.state, none.blocks), (State::Unknown, false));

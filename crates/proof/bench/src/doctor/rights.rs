@@ -135,7 +135,8 @@ impl Rights {
             FILES_LEAST..FILES_WANTED => {
                 Finding::warning(name, what, hint).detail("the node serves fewer clients")
             }
-            _ => Finding::ok(name, what),
+            _ => Finding::ok(name, what)
+                .detail("a node raises its soft limit, often 1024, to this by itself"),
         }
     }
 }

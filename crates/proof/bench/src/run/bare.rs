@@ -55,7 +55,7 @@ pub(super) fn run(
     };
     let time = &experiment.wish.time;
     let times = [time.warmup.unwrap_or(lan::WARMUP), time.duration.unwrap_or(MEASURE)];
-    document.notes.push(network.kind().to_string());
+    document.notes.push(network.note());
     document.notes.push(
         "CPU of senders contains what of the emulated switch ran in their name; foreign CPU contains \
          the rest of the switch, which is the kernel's"

@@ -61,7 +61,7 @@ pub(super) fn run(
     };
     let link = network.measure_links()?;
     document.ceilings.extend(ceilings(link));
-    document.notes.push(network.kind().to_string());
+    document.notes.push(network.note());
     let cells = match experiment.run.kind {
         Kind::BestWindow => around_the_best(&points(experiment), link, experiment.wish.quick),
         _ => grid(experiment),

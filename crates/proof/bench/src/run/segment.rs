@@ -92,7 +92,7 @@ pub(super) fn run(
     }
     session.end();
     if let Some(network) = session.network() {
-        document.notes.push(network.kind().to_string());
+        document.notes.push(network.note());
     }
     Ok(())
 }

@@ -302,7 +302,7 @@ impl Series {
             None => self.measure_rows(session, document)?,
         }
         if let Some(network) = session.network() {
-            document.notes.push(network.kind().to_string());
+            document.notes.push(network.note());
             if network.is_far() {
                 let note = "bare programs ran without that network";
                 document.notes.push(note.to_owned());

@@ -16,7 +16,7 @@ pub fn run(profile: Profile, document: &mut Document) -> Result<(), Problem> {
     let session = Session::over(Some(Emulated::Wan(profile)))?;
     if let Some(network) = session.network() {
         document.ceilings.extend(ceilings(network.measure_links()?));
-        document.notes.push(network.kind().to_string());
+        document.notes.push(network.note());
     }
     if let Some(counts) = session.network().and_then(|network| network.counts()) {
         document.notes.push(format!(

@@ -56,7 +56,7 @@ pub(super) fn run(
     let measured = sizes(experiment, ways, session, &mut ceilings, document);
     document.rows.extend(ceilings.into_rows());
     if let Some(network) = session.network() {
-        document.notes.push(network.kind().to_string());
+        document.notes.push(network.note());
     }
     let note = "bare programs ran on loopback; clients speak TCP with the leader's process, whatever votes, \
                 if rows do not say that they speak frames: then one process is all of them";

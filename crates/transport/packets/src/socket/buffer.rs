@@ -1,10 +1,13 @@
-//! Size of a socket's buffer in the kernel: as requested, or with a line that says what to do.
+//! Receive buffers of sockets, and how fast peers may fill them.
 
-use std::{fmt, io};
+use std::io;
 
 use rustix::{fd::AsFd, net::sockopt};
 
-/// Size granted by the kernel.
+/// A receiver may be away from its socket for this long: a busy machine runs something else.
+const AWAY_US: u64 = 2_000;
+
+/// Size of a socket's receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffered {
     /// Bytes that it keeps.
@@ -14,7 +17,7 @@ pub struct Buffered {
 }
 
 impl Buffered {
-    /// Asks for a receive buffer of this size: beyond the usual bound where that is allowed, else
+    /// Asks for a receive buffer of this size: beyond net.core.rmem_max where that is allowed, else
     /// up to it.
     pub fn receive(socket: impl AsFd, wanted: usize) -> io::Result<Self> {
         let socket = socket.as_fd();
@@ -26,24 +29,9 @@ impl Buffered {
         Ok(Self { bytes, wanted })
     }
 
-    /// Returns whether it is smaller than requested.
-    pub const fn is_short(self) -> bool {
-        self.bytes < self.wanted
-    }
-}
-
-impl fmt::Display for Buffered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes, wanted } = self;
-        write!(f, "receive buffer of {bytes} bytes")?;
-        if self.is_short() {
-            write!(
-                f,
-                ", {wanted} were wanted: bursts will be lost; set net.core.rmem_max to {wanted}, or \
-                 give the process CAP_NET_ADMIN"
-            )?;
-        }
-        Ok(())
+    /// Returns the rate that fills it while its receiver is away, in bytes per second ([rate-1]).
+    pub const fn fills_bytes_s(self) -> u64 {
+        (self.bytes as u64).saturating_mul(1_000_000 / AWAY_US)
     }
 }
 
@@ -52,13 +40,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_buffer_says_what_to_do() {
-        let say = |bytes, wanted| Buffered { bytes, wanted }.to_string();
-        assert_eq!(say(4096, 4096), "receive buffer of 4096 bytes");
-        assert_eq!(
-            say(4096, 8192),
-            "receive buffer of 4096 bytes, 8192 were wanted: bursts will be lost; set \
-             net.core.rmem_max to 8192, or give the process CAP_NET_ADMIN"
-        );
+    fn a_buffer_as_users_get_it_carries_most_of_a_gigabit() {
+        let rate = |bytes| Buffered { bytes, wanted: 16 << 20 }.fills_bytes_s() * 8 / 1_000_000;
+        assert_eq!((rate(212_992), rate(16 << 20)), (851, 67_108));
     }
 }

@@ -238,7 +238,7 @@ fn boxed(program: &Path, folder: &Path, down: &Path) -> io::Result<String> {
     );
     fs::write(&script, text)?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
-    Ok(format!("process:{}", script.display()))
+    Ok(format!("process:'{}'", script.display()))
 }
 
 #[cfg(test)]

@@ -67,6 +67,8 @@ pub(super) struct Network {
     nodes: u32,
     /// Of a wide-area network.
     relay: Option<Relay>,
+    /// Packets of a link do not overtake each other.
+    ordered: bool,
 }
 
 impl Network {
@@ -97,18 +99,17 @@ impl Network {
                 ip(&format!("-n n{node} {words}"))?;
             }
         }
-        let relay = match kind {
-            Emulated::Wan(profile) => Some(wan::lay(profile, nodes)?),
-            Emulated::Lan(lan) => {
-                segment::lay(lan, nodes, far)?;
-                None
-            }
+        let (relay, ordered) = match kind {
+            Emulated::Wan(profile) => (Some(wan::lay(profile, nodes)?), true),
+            Emulated::Lan(lan) => (None, segment::lay(lan, nodes, far)?),
         };
-        Ok(Self { kind, nodes, relay })
+        Ok(Self { kind, nodes, relay, ordered })
     }
 
-    pub(super) const fn kind(&self) -> Emulated {
-        self.kind
+    /// Describes it in a report.
+    pub(super) fn note(&self) -> String {
+        let overtake = "; packets may overtake each other: only root may keep them in order";
+        format!("{}{}", self.kind, if self.ordered { "" } else { overtake })
     }
 
     /// Whether messages take so long that everything else has to wait for them.
