@@ -18,6 +18,7 @@ const PAGES: [&str; 8] = [
     "docs/spec/classes.md",
     "docs/spec/scrub.md",
     "docs/spec/witness.md",
+    "docs/spec/kv.md",
     "docs/spec/stream-store.md",
 ];
 const DIVERGENCES: &str = "docs/spec/divergences.md";

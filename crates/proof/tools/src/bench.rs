@@ -58,7 +58,7 @@ pub(crate) enum BenchCommand {
 pub(crate) fn run(command: &BenchCommand) -> Result<Exit, Problem> {
     // A client is a connection.
     quorate::raise_descriptor_limit();
-    quorate_bench::environment::built_from(option_env!("QUORATE_COMMIT"));
+    quorate_bench::environment::built_from(quorate_cli::COMMIT);
     match command {
         BenchCommand::Kv(args) => {
             let store = args.store.map(args::KvStore::name);

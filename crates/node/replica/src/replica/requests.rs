@@ -233,18 +233,6 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())
     }
 
-    /// [access-4] This node never went by a table with users in it, as its folder knows, and there
-    /// was none before it joined. Said once, before the first turn.
-    pub fn never_had_users(&mut self) {
-        self.applying.never_had_users();
-    }
-
-    /// Whether there are users, as far as this node has applied the log: its folder is to know it
-    /// from then on.
-    pub fn has_users(&self) -> bool {
-        self.applying.access().has_users()
-    }
-
     /// Returns whether clients are served here at all.
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
         self.is_open()?;

@@ -83,6 +83,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .map_err(OpenError::Metadata)?;
         let mut store = open_store(log.disk_mut(), options.stream_limits, options.stream_layout)?;
         claim_placed(&mut store, &recovery, log.disk_mut());
+        let doubt = differing::recalled(log.disk_mut());
         let bare_to = bare_to(&recovery);
         let lost = take_unplaced_votes(&store, &mut recovery);
         let owned_up = recovery.incarnation < Some(member.incarnation);
@@ -216,6 +217,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         // Before the first frame is answered.
         replica.note_lacking();
+        replica.note_doubt();
         Ok(replica)
     }
 }
