@@ -22,7 +22,8 @@ const AS_A_USER: &[(&str, &str, &[&str])] = &[
     ("quorate-net", "suite", &[]),
     ("quorate-packets", "suite", &["socket::", "wire::"]),
     ("quorate-device", "suite", &["kernel::"]),
-    ("quorate-cli", "suite", &["wan::", "devices::", "doctor::"]),
+    ("quorate-cli", "suite", &["devices::"]),
+    ("quorate-tools", "suite", &["wan::", "doctor::"]),
 ];
 const WITH_BPF: &[(&str, &str, &[&str])] = &[("quorate-device", "suite", &["kernel::"])];
 
