@@ -10,7 +10,7 @@ use std::{
 use crate::shell::{Failed, root};
 
 /// The pages of rules. Others of that folder begin list items with ids, too.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "docs/spec/protocol.md",
     "docs/spec/ring.md",
     "docs/spec/offload.md",

@@ -49,6 +49,7 @@ pub enum Outcome {
 pub struct Done {
     /// As it was submitted.
     pub tag: u64,
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
