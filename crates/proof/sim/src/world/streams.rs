@@ -8,6 +8,7 @@ use super::{Event, World};
 use crate::{
     check::{Verdict, Violation},
     dice::Dice,
+    faults::Fault,
     front::{Ask, Note},
     workload::streams::{Load, Role, Streamer},
 };
@@ -263,7 +264,10 @@ impl World {
                 world.has_all_stream_bytes(*node)
             })
         })?;
-        if self.settings.class == Class::Durable {
+        // What rots unseen counts as here until it is read.
+        let rots =
+            self.settings.scrubs.is_some() || self.has(Fault::Rot) || self.has(Fault::LostLog);
+        if self.settings.class == Class::Durable && !rots {
             for node in serving {
                 if !self.nodes[*node].retired {
                     self.restart_alone(*node)?;
@@ -300,7 +304,12 @@ impl World {
         self.kill_now(node);
         self.isolate(node, true);
         self.start_now(node);
-        self.run_until("its start finds them", |world| world.has_all_stream_bytes(node))
+        self.run_until("its start finds them", |world| {
+            let running = world.nodes[node].running.as_ref();
+            let replica = running.map(|running| running.replica());
+            replica.is_some_and(|replica| replica.applied_to() == replica.node().decided_to())
+                && world.has_all_stream_bytes(node)
+        })
     }
 
     fn has_all_stream_bytes(&self, node: usize) -> bool {

@@ -625,6 +625,9 @@ fn founder_is_lost_after_the_others_have_its_bytes() -> Outcome {
             role: As::Voter,
         };
         assert_eq!(world.ask_group(0, join)?, Ok(Answer::Node(id(new))));
+        while world.ask_group(0, GroupAsk::Promote(id(new)))?.is_err() {
+            world.run_for(10_000)?;
+        }
         world.run_until("it votes", |world| {
             let configuration = world.configuration();
             configuration.is_some_and(|now| now.members().len() == new + 1)
