@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(comparison.caught_up(&unknown), None);
     }
 
-    /// [differ-2] With two nobody knows who is wrong; with three, two that agree do. So it is again
+    /// [differ-2] Of two, either may be wrong; of three, two that agree are right. So it is again
     /// when the node starts anew.
     #[test]
     fn who_is_in_the_minority_may_be_wrong() {

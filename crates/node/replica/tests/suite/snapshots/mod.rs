@@ -208,7 +208,7 @@ fn a_crash_loop_shortens_the_next_start() {
     let mut left = u64::MAX;
     // A slot a turn, each of which is read from the disk.
     cluster.set_slow(node, true);
-    for life in 0..5 {
+    for life in 0..4 {
         cluster.crash(node);
         cluster.start(node);
         let at = cluster.replica(node).snapshot().map_or(Slot::FIRST, |snapshot| snapshot.at);
