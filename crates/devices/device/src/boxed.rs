@@ -6,7 +6,10 @@
 //! addresses and its group built in; [`Translated`] makes frames of the cluster of its frames, and
 //! back, and cuts or fills the room of a value.
 
-use std::{fmt, io};
+use std::{
+    fmt, io,
+    time::{Duration, Instant},
+};
 
 use quorate_offload::{
     Address, Counters, Descriptor, Form, Header, Port, Type,
@@ -17,7 +20,7 @@ use quorate_offload::{
 use crate::{
     Settings,
     pipe::{Event, FRAME_BYTES_MAX},
-    process::Process,
+    process::{Leash, Process, leash},
     programs::Programs,
     wire::{Arrived, Wire},
 };
@@ -49,6 +52,8 @@ const OTHERS: u8 = 0x40;
 pub const ROOMS: [usize; 8] = [32, 64, 128, 256, 512, 1024, 1400, ROOM_BYTES_MAX];
 /// Frames for its owner that wait, of each kind.
 const TAP_FRAMES: usize = 1 << 13;
+/// How long a box may take to start, and to say how it stands.
+const STARTS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Why there is no box.
 #[derive(Debug)]
@@ -67,7 +72,7 @@ impl fmt::Display for NoBox {
             Self::Start(error) => write!(to, "it cannot be started: {error}"),
             Self::Silent(program) => write!(
                 to,
-                "its {} does not answer: a device maps frames to frames, as docs/hardware.md says",
+                "its {} does not answer (this node's log has what it says): a device maps frames to frames, as docs/hardware.md says",
                 name(*program)
             ),
             Self::Unlike => {
@@ -93,24 +98,28 @@ pub struct Boxed {
     room: usize,
     /// How often one of them ended.
     forgot: u64,
+    /// For its thread's owner.
+    leash: Option<Leash>,
 }
 
 impl Boxed {
     /// Runs the command twice, with the name of a program in place of each `{}`, or else as its
     /// last word, and asks each what it holds; then what its thread is told.
     pub fn open(words: &[String]) -> Result<(Self, Settings), NoBox> {
+        let (leash, held) = leash().map_err(NoBox::Start)?;
         let start = |program| {
             let name = name(program);
             let has_place = words.iter().any(|word| word.contains("{}"));
             let named = words.iter().map(|word| word.replace("{}", name));
             let last = (!has_place).then(|| name.to_owned());
-            Process::start(named.chain(last).collect()).map_err(NoBox::Start)
+            Process::start(named.chain(last).collect(), held.clone()).map_err(NoBox::Start)
         };
         let mut boxed = Self {
             acceptor: start(Program::Acceptor)?,
             coordinator: start(Program::Coordinator)?,
             room: 0,
             forgot: 0,
+            leash: Some(leash),
         };
         let mut ask = |program| boxed.ask(program).ok_or(NoBox::Silent(program));
         let (cells, room) = ask(Program::Acceptor)?;
@@ -133,6 +142,7 @@ impl Boxed {
 
     /// Cells and bytes of a room.
     fn ask(&mut self, program: Program) -> Option<(u32, usize)> {
+        let until = Instant::now() + STARTS_WITHIN;
         let mut header = Header::submit(GROUP, Descriptor::NONE, 0);
         header.kind = Type::Ask;
         if program == Program::Coordinator {
@@ -143,7 +153,7 @@ impl Boxed {
             let empty = [0; ROOM_BYTES_MAX];
             let frame = Form::Udp.write(&mut buffer, &OWNER, &OWN, &header, &empty[..room])?;
             let event = Event::Frame(Port::Owner, frame.to_vec());
-            let sent = self.process(program).step(&event).ok()?;
+            let sent = self.process(program).step(&event, Some(until)).ok()?;
             let said = sent.iter().find_map(|(_, frame)| read(frame))?;
             let (cells, said_room) = (said.value.crc, usize::from(said.value.length));
             let whole = said.kind == Type::Done && said_room == room && cells.is_power_of_two();
@@ -181,12 +191,12 @@ impl Programs for Boxed {
     ) {
         let event = Event::Frame(from, frame.to_vec());
         let running = self.process(program).is_running();
-        let Ok(said) = self.process(program).step(&event) else {
+        let Ok(said) = self.process(program).step(&event, None) else {
             // One that is down says nothing. A box is one device: when a part of it forgets, all of
-            // it does.
+            // it does, and one that is late is not asked to.
             if running {
                 self.forgot += 1;
-                self.forget();
+                Program::ALL.into_iter().for_each(|program| self.process(program).end());
             }
             return;
         };
@@ -212,12 +222,16 @@ impl Programs for Boxed {
     fn forget(&mut self) {
         for program in Program::ALL {
             // One that is down has forgotten.
-            let _ = self.process(program).step(&Event::Power);
+            let _ = self.process(program).step(&Event::Power, None);
         }
     }
 
     fn forgot(&self) -> u64 {
         self.forgot
+    }
+
+    fn leash(&mut self) -> Option<Leash> {
+        self.leash.take()
     }
 
     fn counters(&self) -> [Counters; 2] {

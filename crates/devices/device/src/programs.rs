@@ -5,7 +5,7 @@ use quorate_offload::{
     Acceptor, Cells, Coordinator, Counters, Out, Port, out::FRAMES_MAX, port::Program,
 };
 
-use crate::settings::Settings;
+use crate::{process::Leash, settings::Settings};
 
 /// A coordinator and an acceptor, apart: who joins them hands on what one says to the other.
 pub trait Programs: Send {
@@ -24,6 +24,11 @@ pub trait Programs: Send {
     /// How often they lost their memory by themselves; never falls.
     fn forgot(&self) -> u64 {
         0
+    }
+
+    /// Gives what ends a step that waits, when it is dropped; once, if steps wait at all.
+    fn leash(&mut self) -> Option<Leash> {
+        None
     }
 
     /// What became of frames, by reason: the acceptor's, the coordinator's. What is not known is

@@ -17,6 +17,7 @@ use quorate_offload::{
 };
 
 use crate::{
+    process::Leash,
     programs::{Programs, Reference},
     settings::Settings,
     tap::{Taker, tap},
@@ -36,6 +37,7 @@ pub struct Software {
     tap: Taker,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    leash: Option<Leash>,
     /// The last drain that was asked for, and whether the thread was told.
     drain: (u64, bool),
 }
@@ -61,7 +63,7 @@ impl Software {
     /// As [`Software::start`].
     pub fn start_with(
         settings: Settings,
-        programs: Box<dyn Programs>,
+        mut programs: Box<dyn Programs>,
         wire: impl Wire,
         wake_owner: Arc<dyn Fn() + Send + Sync>,
     ) -> io::Result<Self> {
@@ -77,7 +79,7 @@ impl Software {
             forgot: AtomicU64::new(0),
             counted: Mutex::default(),
         });
-        let seen = Arc::clone(&shared);
+        let (leash, seen) = (programs.leash(), Arc::clone(&shared));
         let thread = thread::Builder::new().name("device".to_owned());
         let thread = thread.spawn(move || {
             work(&settings, programs, wire, &hears, filler, &seen, &wake_owner);
@@ -88,6 +90,7 @@ impl Software {
             tap: taker,
             shared,
             thread: Some(thread),
+            leash,
             drain: (0, true),
         })
     }
@@ -172,7 +175,7 @@ impl Device for Software {
 
 impl Drop for Software {
     fn drop(&mut self) {
-        self.said = None;
+        (self.said, self.leash) = (None, None);
         self.shared.wake.signal();
         if let Some(thread) = self.thread.take() {
             // It panicked: there is nobody left to be told.

@@ -121,6 +121,18 @@ impl Kind {
         }
     }
 
+    /// Returns the same with all programs of a box run by this command: it becomes what stands
+    /// behind it.
+    #[must_use]
+    pub fn under(self, launcher: &[String]) -> Self {
+        match self {
+            Self::Box(BoxOf { kind, words }) => {
+                Self::Box(BoxOf { kind, words: [launcher, &words].concat() })
+            }
+            other => other,
+        }
+    }
+
     /// As settings have it.
     pub const fn name(&self) -> &'static str {
         match self {

@@ -206,13 +206,21 @@ impl Listeners {
         Ok(())
     }
 
-    /// Opens the socket of a device beside the listener for peers, if one is wanted.
+    /// Opens the socket of a device next to the listener for peers, if one is wanted; after
+    /// [`Self::bind_datagrams`], so that what has no keys is warned of once.
     pub fn bind_device(
         &mut self,
         kind: &device::Kind,
         wanted: &Wanted,
     ) -> Result<(), device::Refused> {
         self.device = device::Bound::open(kind, wanted, self.peer_address)?;
+        let is_used = self.device.is_some() || self.datagrams.is_some();
+        if wanted.trusted && is_used && !self.peer_address.ip().is_loopback() {
+            tracing::warn!(
+                address = %self.peer_address,
+                "--plane-trusted: anyone who can send frames to this node can act as a member: vote, decide, and make nodes execute different commands"
+            );
+        }
         Ok(())
     }
 

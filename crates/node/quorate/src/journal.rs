@@ -307,6 +307,12 @@ impl Journal {
                 Some(ballot),
                 "devices released: the nodes vote and count themselves, and nothing is lost".to_owned(),
             ),
+            Explanation::DeviceLate => line(
+                Level::WARN,
+                None,
+                "the device does not answer: this node neither votes nor leads until it does"
+                    .to_owned(),
+            ),
             Explanation::DeviceForgot => line(
                 Level::ERROR,
                 None,
@@ -531,6 +537,7 @@ mod tests {
             Explanation::RingBreaks { ballot, slot: Slot(7) },
             Explanation::Offloads { ballot },
             Explanation::TakesBack { ballot },
+            Explanation::DeviceLate,
             Explanation::DeviceForgot,
             Explanation::StepsDown { ballot, why: end },
         ];

@@ -267,6 +267,9 @@ impl fmt::Display for NotDone {
             Failure::NoQuorum => "no leader was found in time; not executed",
             Failure::TooBig => "the command is too big; not executed",
             Failure::Stopping => "the node is stopping; not executed",
+            Failure::Voteless => {
+                "this node cannot vote: its log failed, or its device does not answer or lost votes; not executed"
+            }
             Failure::Unavailable => "this node's service cannot work at the moment; not executed",
             Failure::Diverged => {
                 "this node and others have different data, and this one may be wrong; not executed, see \

@@ -84,6 +84,8 @@ pub(crate) struct Completions {
     /// Requests whose front does not want to hear of them any more.
     forgotten: BTreeSet<Tag>,
     open: usize,
+    /// [offload-9] This node's device does not answer: that is why it found no leader in time.
+    device_is_late: bool,
     /// A part of the queue was taken out and is being told.
     telling: bool,
     /// What operators asked may be judged by what is applied here now.
@@ -215,8 +217,17 @@ impl Completions {
         self.group.pop_front()
     }
 
-    /// Whoever waits hears that there will be no reply; `false`: nobody waits.
+    /// [offload-9] Notes whether this node's device does not answer.
+    pub(crate) const fn note_late_device(&mut self, is_late: bool) {
+        self.device_is_late = is_late;
+    }
+
+    /// Ends what waits without a reply; `false`: it waited for none.
     pub(crate) fn fail(&mut self, waiter: Waiter, failure: Failure) -> bool {
+        let failure = match failure {
+            Failure::NoQuorum if self.device_is_late => Failure::Voteless,
+            other => other,
+        };
         match waiter {
             Waiter::Front(tag) | Waiter::Lasting(tag) | Waiter::Early(tag) => {
                 self.failed(tag, failure);

@@ -29,6 +29,16 @@ const REST_MS: u64 = 1_000;
 const CLIMB_MS: u64 = 5_000;
 /// How often a device is asked whether it hears the network, in milliseconds.
 const LOOK_MS: u64 = 500;
+/// [offload-9] How long a device whose votes count may be late before they are given up, in
+/// microseconds.
+///
+/// One that is late holds its votes: the machine is busy, a virtual machine is paused or moved, an
+/// operator stopped the box. Such pauses take seconds. To wait costs one silent member, and the
+/// others go on; to give up is for good, and as many members as the loss budget end the group. So
+/// the bound only has to be shorter than an operator's patience with a box that hangs.
+const LATE_US: u64 = 30_000_000;
+/// What is said of such a device.
+const LATE: &str = "the device does not answer";
 
 /// A device, and who asks it for what it does: what a process lends its replica.
 pub struct Lent {
@@ -129,6 +139,8 @@ struct Unit {
     rests_until: Time,
     /// For good.
     is_closed: bool,
+    /// [offload-9] It owes answers, and the core knows.
+    is_late: bool,
     looks: u64,
     hears: Hears,
     offers: Offers,
@@ -222,6 +234,7 @@ impl Devices {
             is_offered: false,
             rests_until: Time(0),
             is_closed: false,
+            is_late: false,
             looks: 0,
             hears: Hears { look_at: Time(0), moved: None, is_paused: false, over: None },
             offers: Offers::default(),
@@ -238,6 +251,11 @@ impl Devices {
     /// How it stands; `None` if there never was one.
     pub(crate) fn status(&self) -> Option<&DeviceStatus> {
         self.status.as_ref()
+    }
+
+    /// [offload-9] Why this node can neither promise nor vote for now, if its device is late.
+    pub(crate) fn late(&self) -> Option<&'static str> {
+        self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
     }
 
     /// Most bytes of a batch that fits into a frame, if there is a device.
@@ -370,6 +388,8 @@ impl Devices {
         let status = self.status.get_or_insert_default();
         unit.look(now, status);
         unit.owner.listen(!group.has_vote);
+        // [offload-10] Nothing is lost with hints.
+        unit.owner.bear(if group.is_durable { 0 } else { LATE_US });
         unit.owner.turn(now, &mut *unit.device, &mut self.events);
         let mut lost = None;
         for event in self.events.drain(..) {
@@ -377,6 +397,15 @@ impl Devices {
                 lost = Some(why);
             }
         }
+        if unit.owner.is_late() {
+            unit.rests_until = now.plus_ms(REST_MS);
+            status.why = Some(LATE.to_owned());
+            if !core::mem::replace(&mut unit.is_late, true) {
+                tell(News::Word(Word::Late));
+            }
+        }
+        // What answers now and then is late again in a moment.
+        unit.is_late &= now < unit.rests_until;
         let may = unit.is_fenced && unit.may_be_used() && now >= unit.rests_until;
         if lost.is_none() && may != unit.is_offered {
             unit.is_offered = may;

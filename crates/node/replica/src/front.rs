@@ -75,8 +75,11 @@ pub enum Failure {
     NoQuorum,
     /// Larger than `--command-max`.
     TooBig,
-    /// The node is stopping, or its log failed.
+    /// The node is stopping.
     Stopping,
+    /// The node cannot vote: its log failed, or its device forgot votes, or does not answer and no
+    /// leader was found in time.
+    Voteless,
     /// This node's service cannot work at the moment; another node's may.
     Unavailable,
     /// This node and others have applied different things, and this one may be wrong ([differ-2]);

@@ -527,6 +527,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     /// Tells the core how fit this node is to lead ([live-3], [live-6]).
     fn look_at_fitness(&mut self, now: Time) {
         let (applying, keeping) = (&self.applying, &self.streaming.keeping);
+        let device = self.devices.late();
         let service = || {
             let condition = applying.condition();
             let cannot = condition.is_stuck() || condition.doubt().is_some();
@@ -534,7 +535,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             // A leader without room for streams gives them no slots.
             let waits = keeping.is_full() || !keeping.has_room();
             let streams = keeping.short().filter(|_| waits);
-            trouble.or_else(|| streams.map(|why| format!("no room for byte streams: {why}")))
+            let streams = streams.map(|why| format!("no room for byte streams: {why}"));
+            device.map(str::to_owned).or(trouble).or(streams)
         };
         let known_to = self.protocol.node().known_to();
         let lag = self.lag.look(now, known_to, self.level_to());
@@ -692,6 +694,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             News::Use(cells) => protocol.later(Input::Offload { cells }),
             News::Back(value) => protocol.later(Input::Propose { value, slots: 1 }),
         });
+        self.completions.note_late_device(self.devices.late().is_some());
     }
 
     /// [offload-15] The core gives a value to the device; what that has no room for the core is
@@ -832,17 +835,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             &mut self.devices,
         );
         if ends {
-            self.end_requests();
+            self.end_requests(Failure::Stopping);
         }
     }
 
-    /// Ends what is still open.
-    fn end_requests(&mut self) {
+    /// Ends what is still open, because of this.
+    fn end_requests(&mut self, failure: Failure) {
         let origin = self.proposing.origin();
-        origin.expire_all(&mut self.completions);
+        origin.expire_all(failure, &mut self.completions);
         self.reading.expire(Time(u64::MAX), &mut self.completions);
         self.completions.expire_lasting(Time(u64::MAX));
-        self.streaming.end_all(Failure::Stopping);
+        self.streaming.end_all(failure);
     }
 
     /// Looks at this replica now and then, for what an operator should hear of.

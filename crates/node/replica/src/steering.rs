@@ -332,6 +332,11 @@ impl From<Failure> for Refused {
                 "check with 'quorate member list'; repeating the request is harmless",
             ),
             Failure::Stopping => Self::new("stopping", "this node stops", "ask another node"),
+            Failure::Voteless => Self::new(
+                "voteless",
+                "this node cannot vote: its log failed, or its device does not answer or lost votes",
+                "ask another node; 'quorate status' says which it is",
+            ),
             Failure::Busy => Self::new("busy", "too much waits here", "try again"),
             Failure::Unavailable => Self::new(
                 "unavailable",

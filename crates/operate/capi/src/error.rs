@@ -112,6 +112,7 @@ impl From<NotDone> for Failed {
             Failure::TooBig => Code::Size,
             Failure::Stopping => Code::Stopped,
             Failure::NoQuorum
+            | Failure::Voteless
             | Failure::Unavailable
             | Failure::Diverged
             | Failure::Stale

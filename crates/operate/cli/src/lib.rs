@@ -7,6 +7,7 @@
 
 mod audit;
 mod backup;
+mod boxes;
 mod cert;
 mod certificates;
 mod config;
@@ -74,6 +75,9 @@ enum Command {
     /// A program for switches as a device: frames in, frames out
     #[command(hide = true)]
     P4(p4::P4Args),
+    /// A program of a device that ends with its node
+    #[command(hide = true)]
+    Box(boxes::BoxArgs),
     /// Start three nodes, kill the leader under load, and check that nothing is lost
     Demo(demo::DemoArgs),
     /// Show the state of every node
@@ -179,6 +183,7 @@ fn run(command: Command, output: Output) -> Result<Exit, Problem> {
     match command {
         Command::Start(args) => start::run(&args),
         Command::P4(args) => p4::run(&args),
+        Command::Box(args) => boxes::run(&args),
         Command::Demo(args) => demo::run(&args, output),
         Command::Status(args) => status::run(&args, output),
         Command::Top(args) => top::run(&args, output),

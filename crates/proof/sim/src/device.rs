@@ -27,6 +27,8 @@ const GROUP_HASH: u32 = 0x5152_5445;
 const GROUP: Address = stations(GROUP_HASH)[1];
 /// Frames for an owner that does not take them are lost beyond.
 const TAP_MAX: usize = 64;
+/// Frames that a device that stands still has not looked at are lost beyond.
+const UNSEEN_MAX: usize = 4096;
 
 /// What goes wrong with devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct Faults {
     pub dies_too_of_1000: u64,
     /// Mean time between two times that somebody takes a device from its place in the network.
     pub taken_us: Option<u64>,
+    /// Mean time between two times that a device stands still for a while, and forgets nothing.
+    pub stalls_us: Option<u64>,
     /// Whether it says itself that it forgot; its owner learns it from its answers otherwise.
     pub tells: bool,
     /// Frames in which a bit turns between two devices, of 1000.
@@ -71,6 +75,7 @@ impl Faults {
             resets_us: dice.pick(&[None, Some(500_000)]),
             dies_too_of_1000: dice.pick(&[0, 500, 1000]),
             taken_us: None,
+            stalls_us: None,
             tells: false,
             damaged_of_1000: 0,
             strangers_us: None,
@@ -80,6 +85,7 @@ impl Faults {
         faults.tells = dice.chance(1, 2);
         faults.damaged_of_1000 = dice.pick(&[0, 20]);
         faults.strangers_us = dice.pick(&[None, Some(10_000)]);
+        faults.stalls_us = dice.pick(&[None, Some(1_000_000)]);
         is_there.then_some(faults)
     }
 
@@ -94,6 +100,7 @@ impl Faults {
             resets_us: None,
             dies_too_of_1000: 0,
             taken_us: None,
+            stalls_us: None,
             tells: true,
             damaged_of_1000: 0,
             strangers_us: None,
@@ -113,6 +120,8 @@ struct State {
     for_network: Vec<Vec<u8>>,
     /// Calls that come once more.
     late: VecDeque<Vec<u8>>,
+    /// It stands still; these frames wait for it.
+    unseen: Option<VecDeque<(Port, Vec<u8>)>>,
     lost: u64,
     /// The process that owns it.
     owner: u64,
@@ -212,6 +221,7 @@ impl Device {
             for_owner: VecDeque::new(),
             for_network: Vec::new(),
             late: VecDeque::new(),
+            unseen: None,
             lost: 0,
             owner: 0,
             is_taken: false,
@@ -276,6 +286,19 @@ impl Device {
         state.for_network.clear();
     }
 
+    /// It stands still from now on, and forgets nothing ([offload-9]).
+    pub fn stall(&self) {
+        self.state().unseen.get_or_insert_default();
+    }
+
+    /// It goes on where it stood.
+    pub fn resume(&self) {
+        let mut state = self.state();
+        for (from, frame) in state.unseen.take().into_iter().flatten() {
+            state.step(from, &frame);
+        }
+    }
+
     /// A frame arrives from the network. Whether there is something for the owner.
     pub fn hear(&self, frame: &[u8]) -> bool {
         let mut state = self.state();
@@ -292,6 +315,7 @@ impl Device {
 
     /// From now on nothing goes wrong.
     pub fn calm(&self) {
+        self.resume();
         let mut state = self.state();
         let Faults { cells, room, tells, .. } = state.faults;
         state.faults = Faults { cells, room, tells, ..Faults::calm() };
@@ -321,6 +345,7 @@ impl State {
         self.for_owner.clear();
         self.for_network.clear();
         self.late.clear();
+        self.unseen = None;
     }
 
     /// Another one, at the same place.
@@ -331,6 +356,12 @@ impl State {
 
     /// One frame goes through both programs.
     fn step(&mut self, from: Port, frame: &[u8]) {
+        if let Some(unseen) = &mut self.unseen {
+            if unseen.len() < UNSEEN_MAX {
+                unseen.push_back((from, frame.to_vec()));
+            }
+            return;
+        }
         let room = FRAMES_MAX * (frame.len().max(self.faults.room) + HEADER_BYTES + 64);
         let mut buffers = [vec![0; room], vec![0; room], vec![0; room]];
         let [out, asked, answered] = &mut buffers;
@@ -420,7 +451,7 @@ impl Owned for Side {
     fn drained(&mut self) -> Drained {
         let mut state = self.device.state();
         let slow = state.faults.slow_of_1000;
-        match state.dice.chance(slow, 1000) {
+        match state.unseen.is_some() || state.dice.chance(slow, 1000) {
             true => Drained::NotYet,
             false => Drained::Over,
         }

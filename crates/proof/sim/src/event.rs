@@ -92,6 +92,10 @@ pub(crate) enum Event {
     DeviceReset,
     /// Somebody takes a device from its place in the network.
     DeviceTaken,
+    /// A device stands still for a while.
+    DeviceStall,
+    /// It goes on.
+    DeviceResume(usize),
     /// Somebody who is no device sends a frame to one.
     DeviceStranger,
     /// The group falls silent for a node.

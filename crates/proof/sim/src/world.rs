@@ -144,6 +144,8 @@ pub struct Counts {
     pub device_resets: u64,
     /// Devices that somebody took from their places.
     pub devices_taken: u64,
+    /// Times that a device stood still for a while.
+    pub device_stalls: u64,
     /// Frames in which a bit turned, and those of nobody's device.
     pub frames_damaged: u64,
     /// See above.
@@ -256,6 +258,7 @@ impl World {
         world.plan_class();
         world.plan_reset();
         world.plan_taking();
+        world.plan_device_stall();
         world.plan_stranger();
         world.plan_deaf();
         world.plan_way();
@@ -358,6 +361,8 @@ impl World {
             Event::Frame { from, to, bytes } => return self.station_hears(from, to, &bytes),
             Event::DeviceReset => self.reset_device(),
             Event::DeviceTaken => self.take_device(),
+            Event::DeviceStall => self.stall_any_device(),
+            Event::DeviceResume(node) => self.resume_device(node),
             Event::DeviceStranger => return self.send_as_stranger(),
             Event::FrameClient(client) => self.frame_client_acts(client),
             Event::ToDesk { node, life, client, ask } => {

@@ -161,6 +161,9 @@ pub enum Word {
         /// The slot.
         slot: Option<Slot>,
     },
+    /// It does not answer for now, and may have forgotten nothing; it is not to be used until it
+    /// does ([offload-9]). What was ordered is carried out when it answers.
+    Late,
     /// It has forgotten everything, or cannot be read ([offload-9]).
     Lost,
 }

@@ -78,6 +78,9 @@ pub enum Explanation {
         /// The ballot that this node leads in.
         ballot: Ballot,
     },
+    /// [offload-9] The device of this member does not answer: it promises nothing until that was
+    /// read out.
+    DeviceLate,
     /// [offload-9] The device of this member forgot votes that counted: it votes no more until it
     /// is started anew.
     DeviceForgot,
@@ -156,6 +159,8 @@ pub enum End {
     StorageFailed,
     /// Its device cannot tell what it gave out ([offload-12]).
     DeviceLost,
+    /// Its device does not answer, and holds what it gave out ([offload-12]).
+    DeviceLate,
     /// This node is no member that may lead ([aux-3]), or the ballot's era counts no more.
     NoMember,
     /// A rule was broken: an alarm says which.
@@ -200,6 +205,7 @@ impl fmt::Display for End {
             }
             Self::StorageFailed => f.write_str("the log failed"),
             Self::DeviceLost => f.write_str("this leader's device cannot tell what it proposed"),
+            Self::DeviceLate => f.write_str("this leader's device does not answer"),
             Self::NoMember => f.write_str("this node is not a member that may lead"),
             Self::Alarm => f.write_str("a rule of the protocol was broken"),
         }

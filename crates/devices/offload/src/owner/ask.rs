@@ -33,7 +33,8 @@ pub(crate) struct Ask {
     wanted: bool,
     /// Since when nothing answers.
     silent: Time,
-    tries: u32,
+    /// Waits for an answer that were in vain.
+    waits: u32,
     /// When the last answer came.
     heard: Time,
 }
@@ -46,7 +47,7 @@ impl Ask {
             sent: VecDeque::new(),
             wanted: false,
             silent: Time(0),
-            tries: 0,
+            waits: 0,
             heard: Time(0),
         }
     }
@@ -62,7 +63,7 @@ impl Ask {
     /// mislead.
     pub(crate) fn forget(&mut self) {
         self.sent.clear();
-        (self.wanted, self.tries) = (false, 0);
+        (self.wanted, self.waits) = (false, 0);
     }
 
     /// Whether an answer is awaited.
@@ -79,15 +80,23 @@ impl Ask {
         if self.wanted {
             return Some(Time(0));
         }
-        (!self.sent.is_empty()).then(|| self.silent.plus_us(pace.answer_us))
+        (!self.sent.is_empty()).then(|| self.late_at(pace))
+    }
+
+    fn late_at(&self, pace: &Pace) -> Time {
+        self.silent.plus_us(pace.wait_us(self.waits))
+    }
+
+    pub(crate) const fn is_late(&self, pace: &Pace) -> bool {
+        pace.is_late(self.waits)
     }
 
     pub(crate) fn advance(&mut self, desk: &mut Desk<'_>) -> Result<(), Loss> {
-        let late = !self.sent.is_empty() && desk.now >= self.silent.plus_us(desk.pace().answer_us);
+        let late = !self.sent.is_empty() && desk.now >= self.late_at(desk.pace());
         if late {
-            self.tries += 1;
+            self.waits += 1;
             self.silent = desk.now;
-            if self.tries >= desk.pace().tries {
+            if desk.pace().is_lost(self.waits) {
                 return Err(Loss::NoAnswer);
             }
         }
@@ -119,7 +128,7 @@ impl Ask {
             |(serial, _): &&(Serial, Time)| tag(owner_boot, *serial) == said.value.origin_boot;
         let (serial, asked) = *self.sent.iter().find(is_it)?;
         self.sent.retain(|(other, _)| *other > serial);
-        (self.silent, self.tries, self.heard) = (now, 0, now);
+        (self.silent, self.waits, self.heard) = (now, 0, now);
         Some(Stands { serial, asked, header: *said })
     }
 }

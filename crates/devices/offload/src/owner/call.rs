@@ -17,7 +17,8 @@ pub(crate) struct Call {
     /// The numbers under which it was sent: an answer to any of them is one.
     numbers: core::ops::RangeInclusive<u64>,
     sent: Option<Time>,
-    tries: u32,
+    /// Waits for an answer that were in vain.
+    waits: u32,
     /// Whether the device said that the last number was an old one.
     is_old: bool,
 }
@@ -37,7 +38,7 @@ impl Call {
             // None: no call has it.
             numbers: 0..=0,
             sent: None,
-            tries: 0,
+            waits: 0,
             is_old: false,
         }
     }
@@ -53,7 +54,11 @@ impl Call {
     }
 
     pub(crate) fn due(&self, pace: &Pace) -> Time {
-        self.sent.map_or(Time(0), |sent| sent.plus_us(pace.answer_us))
+        self.sent.map_or(Time(0), |sent| sent.plus_us(pace.wait_us(self.waits)))
+    }
+
+    pub(crate) const fn is_late(&self, pace: &Pace) -> bool {
+        pace.is_late(self.waits)
     }
 
     /// Sends it, for the first time or again.
@@ -61,8 +66,14 @@ impl Call {
         if self.due(desk.pace()) > desk.now {
             return Ok(());
         }
-        if self.tries >= desk.pace().tries {
-            return Err(if self.is_old { Loss::OtherOwner } else { Loss::NoAnswer });
+        if self.was_sent() {
+            self.waits += 1;
+        }
+        if self.is_old && self.is_late(desk.pace()) {
+            return Err(Loss::OtherOwner);
+        }
+        if desk.pace().is_lost(self.waits) {
+            return Err(Loss::NoAnswer);
         }
         let number = desk.number();
         self.numbers = match self.sent {
@@ -70,7 +81,6 @@ impl Call {
             Some(_) => *self.numbers.start()..=number,
         };
         (self.sent, self.is_old) = (Some(desk.now), false);
-        self.tries += 1;
         self.header.boot = desk.settings.device_boot;
         self.header.value.origin_boot = desk.settings.owner_boot;
         self.header.value.counter = number;

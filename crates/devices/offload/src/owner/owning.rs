@@ -15,7 +15,7 @@ use crate::owner::{
     frames::{Frames, Heard},
     giving::Giving,
     ring::Ring,
-    settings::{Pace, Settings},
+    settings::Settings,
     value::{NotCarried, descriptor, meaning},
     voting::Voting,
     waiting::NotSubmitted,
@@ -184,6 +184,11 @@ impl Owner {
         self.listens = listens;
     }
 
+    /// [offload-9] Sets how long a late device is waited for, in microseconds ([`crate::owner::Pace::late_us`]).
+    pub const fn bear(&mut self, late_us: u64) {
+        self.settings.pace.late_us = late_us;
+    }
+
     /// How many submitted values were not seen given out.
     pub fn waiting(&self) -> usize {
         self.giving.waiting.len()
@@ -232,6 +237,16 @@ impl Owner {
         self.lost
     }
 
+    /// [offload-9] Whether the device owes answers for longer than one that works would. It may
+    /// have forgotten nothing: nothing is promised until it was read out, and it is given up after
+    /// [`crate::owner::Pace::late_us`].
+    pub fn is_late(&self) -> bool {
+        let pace = &self.settings.pace;
+        let drain = matches!(self.drain, Drain::Begun(since, looks)
+            if pace.is_late(looks) && self.now.since_us(since) >= pace.late_from_us());
+        self.lost.is_none() && (drain || self.voting.is_late(pace) || self.giving.is_late(pace))
+    }
+
     /// Takes what came off the port, and does what is due.
     pub fn turn(&mut self, now: Time, device: &mut dyn Device, events: &mut Vec<Event>) {
         (self.now, self.is_due) = (now, false);
@@ -256,6 +271,7 @@ impl Owner {
         let drain = match self.drain {
             Drain::None => None,
             // Its end is not told; who runs the device may look earlier.
+            Drain::Begun(..) if self.is_late() => Some(self.now.plus_us(pace.answer_us)),
             Drain::Begun(..) => Some(self.now.plus_us(pace.answer_us / 10)),
             Drain::Over => return Some(self.now),
         };
@@ -314,13 +330,13 @@ impl Owner {
 
     fn look_at_drain(&mut self, device: &mut dyn Device) -> Result<(), Loss> {
         if let Drain::Begun(since, looks) = self.drain {
-            let Pace { answer_us, tries, .. } = self.settings.pace;
-            let patience = answer_us.saturating_mul(tries.into());
+            let pace = &self.settings.pace;
+            let patience = pace.late_from_us().saturating_add(pace.late_us);
             match device.drained() {
                 Drained::Over => self.drain = Drain::Over,
                 // A process that stood still finds its patience gone, and its device's thread has
                 // stood still with it.
-                Drained::NotYet if looks < tries || self.now.since_us(since) < patience => {
+                Drained::NotYet if !pace.is_late(looks) || self.now.since_us(since) < patience => {
                     self.drain = Drain::Begun(since, looks.saturating_add(1));
                 }
                 Drained::NotYet | Drained::Unknown => return Err(Loss::Drain),

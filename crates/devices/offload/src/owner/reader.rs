@@ -15,6 +15,7 @@ const ASKED_MAX: usize = 64;
 pub(crate) struct Reader {
     program: Program,
     wanted: BTreeSet<u64>,
+    /// Cells whose answers are awaited: when they were asked for last, and waits in vain.
     asked: BTreeMap<u64, (Time, u32)>,
     /// Not before the next question is late.
     due: Option<Time>,
@@ -48,7 +49,7 @@ impl Reader {
         while self.asked.len() < ASKED_MAX
             && let Some(slot) = self.wanted.pop_first()
         {
-            self.asked.insert(slot, (desk.now, 1));
+            self.asked.insert(slot, (desk.now, 0));
             read(self.program, slot, desk);
             let late = desk.now.plus_us(desk.pace().answer_us);
             self.due = Some(self.due.map_or(late, |due| due.min(late)));
@@ -56,20 +57,24 @@ impl Reader {
         if self.due.is_none_or(|due| desk.now < due) {
             return Ok(());
         }
-        let Pace { answer_us, tries, .. } = *desk.pace();
-        for (slot, (sent, tried)) in &mut self.asked {
-            if desk.now < sent.plus_us(answer_us) {
+        for (slot, (sent, waits)) in &mut self.asked {
+            if desk.now < sent.plus_us(desk.pace().wait_us(*waits)) {
                 continue;
             }
-            if *tried >= tries {
+            (*sent, *waits) = (desk.now, *waits + 1);
+            if desk.pace().is_lost(*waits) {
                 return Err(Loss::NoAnswer);
             }
-            (*sent, *tried) = (desk.now, *tried + 1);
             read(self.program, *slot, desk);
         }
-        let first = self.asked.values().map(|(sent, _)| *sent).min();
-        self.due = first.map(|sent| sent.plus_us(answer_us));
+        let pace = desk.pace();
+        let due = self.asked.values().map(|(sent, waits)| sent.plus_us(pace.wait_us(*waits)));
+        self.due = due.min();
         Ok(())
+    }
+
+    pub(crate) fn is_late(&self, pace: &Pace) -> bool {
+        self.asked.values().any(|(_, waits)| pace.is_late(*waits))
     }
 
     /// Whether the cell of this slot was asked for; it is not any more.

@@ -14,14 +14,19 @@ pub struct Settings {
     pub pace: Pace,
 }
 
+/// How much less often a late device is asked.
+const SELDOM: u64 = 32;
+
 /// How patient an owner is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// A call, a question or a value is repeated after this long without an answer, in
     /// microseconds.
     pub answer_us: u64,
-    /// A call or question is made this often at most; then the device is lost.
+    /// After this many waits without an answer the device is late, and asked less often.
     pub tries: u32,
+    /// [offload-9] A late device is lost after this long, in microseconds; 0: at once.
+    pub late_us: u64,
     /// A slot that is missing is read, and one that is undecided repeated, after this long, in
     /// microseconds.
     pub slot_us: u64,
@@ -31,6 +36,32 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { answer_us: 10_000, tries: 50, slot_us: 5_000, probe_us: 50_000 }
+        Self { answer_us: 10_000, tries: 50, late_us: 0, slot_us: 5_000, probe_us: 50_000 }
+    }
+}
+
+impl Pace {
+    /// Returns how long an answer is waited for, after this many waits in vain.
+    pub(crate) fn wait_us(&self, waits: u32) -> u64 {
+        let times = if self.is_late(waits) { SELDOM } else { 1 };
+        self.answer_us.saturating_mul(times)
+    }
+
+    /// Returns how long a device may owe an answer before it is late.
+    pub(crate) fn late_from_us(&self) -> u64 {
+        self.answer_us.saturating_mul(self.tries.into())
+    }
+
+    /// Whether this many waits in vain make a device late.
+    pub(crate) const fn is_late(&self, waits: u32) -> bool {
+        waits >= self.tries
+    }
+
+    /// Whether this many waits in vain are those of a device that never answers again.
+    ///
+    /// Waits are counted, and no time is compared: an owner that stood still has not waited.
+    pub(crate) fn is_lost(&self, waits: u32) -> bool {
+        let late = self.late_us / self.wait_us(waits).max(1);
+        self.is_late(waits) && u64::from(waits - self.tries) >= late
     }
 }

@@ -161,6 +161,11 @@ impl Tap {
         Ok(())
     }
 
+    /// Returns the call for a higher floor that is not answered yet.
+    pub(crate) const fn call(&self) -> Option<&Call> {
+        self.call.as_ref()
+    }
+
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let call = self.call.as_ref().map(|call| call.due(pace));
         let stuck = [&self.hole, &self.idle].map(|stuck| stuck.due(pace.slot_us));

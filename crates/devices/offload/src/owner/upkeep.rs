@@ -219,6 +219,11 @@ impl Upkeep {
         self.call = None;
     }
 
+    /// Returns the call for a higher floor that is not answered yet.
+    pub(crate) const fn call(&self) -> Option<&Call> {
+        self.call.as_ref()
+    }
+
     pub(crate) fn due(&self, pace: &Pace) -> impl Iterator<Item = Time> {
         let call = self.call.as_ref().map(|call| call.due(pace));
         let stuck = [&self.gap, &self.undecided, &self.idle].map(|stuck| stuck.due(pace.slot_us));

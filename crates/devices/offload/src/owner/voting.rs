@@ -290,6 +290,17 @@ impl Voting {
         self.ask.advance(desk)
     }
 
+    /// Whether something that was asked waits longer than it should.
+    pub(crate) fn is_late(&self, pace: &Pace) -> bool {
+        let call = match &self.phase {
+            Phase::Booting(call) | Phase::Arming(call) | Phase::Disarming(call) => Some(call),
+            _ => None,
+        };
+        self.ask.is_late(pace)
+            || self.reader.is_late(pace)
+            || call.into_iter().chain(self.tap.call()).any(|call| call.is_late(pace))
+    }
+
     /// Whether the device took the boot that it was told.
     pub(crate) const fn is_booted(&self) -> bool {
         !matches!(self.phase, Phase::Booting(_))

@@ -21,7 +21,7 @@ pub enum Status {
     NoQuorum = 2,
     /// Larger than the node takes; not executed, and the connection ends.
     TooBig = 3,
-    /// The node is stopping; not executed.
+    /// The node is stopping, or cannot vote; not executed.
     Stopping = 4,
     /// It may have been executed.
     Unknown = 5,
@@ -41,7 +41,7 @@ impl Status {
             Failure::Busy => Self::Busy,
             Failure::NoQuorum | Failure::Unavailable | Failure::Diverged => Self::NoQuorum,
             Failure::TooBig => Self::TooBig,
-            Failure::Stopping => Self::Stopping,
+            Failure::Stopping | Failure::Voteless => Self::Stopping,
             Failure::NotLasting => Self::NotLasting,
             Failure::Level => Self::Level,
             Failure::Unknown

@@ -172,6 +172,11 @@ impl From<Failure> for Refusal {
             Failure::Stopping => {
                 (Code::Stopping, "the node is stopping; nothing was done", "ask another node")
             }
+            Failure::Voteless => (
+                Code::Stopping,
+                "this node cannot vote, since its log failed, or its device does not answer or lost votes; nothing was done",
+                "ask another node; 'quorate status' says which it is",
+            ),
             Failure::Unavailable => (
                 Code::Unavailable,
                 "this node cannot serve byte streams at the moment; nothing was done",

@@ -491,10 +491,10 @@ impl Origin {
             + self.registrations.expire(now, completions)
     }
 
-    /// Ends everything: this process stops.
-    pub(crate) fn expire_all(&mut self, completions: &mut Completions) {
+    /// Ends everything, because of this.
+    pub(crate) fn expire_all(&mut self, failure: Failure, completions: &mut Completions) {
         while let Some((item, _)) = self.gather.expire(Time(u64::MAX)) {
-            completions.fail(item.waiter, Failure::Stopping);
+            completions.fail(item.waiter, failure);
         }
         self.expire(Time(u64::MAX), completions);
     }

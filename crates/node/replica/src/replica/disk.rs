@@ -11,7 +11,7 @@ use quorate_log::{LogError, ReadDone, Values};
 use super::Replica;
 use crate::{
     catching_up,
-    front::Front,
+    front::{Failure, Front},
     hops::Hop,
     observing::events::Event,
     outbox::{Outbox, RETRY_MS},
@@ -144,7 +144,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if self.storing.fail(format!("the log failed: {why}")) {
             self.observing.tell(Event::LogFailed { why });
             self.protocol.later(Input::StorageFailed);
-            self.end_requests();
+            self.end_requests(Failure::Voteless);
         }
     }
 
@@ -153,7 +153,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
         if self.storing.fail(why.to_owned()) {
-            self.end_requests();
+            self.end_requests(Failure::Voteless);
         }
     }
 }

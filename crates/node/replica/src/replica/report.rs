@@ -223,6 +223,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 "{why}{cause}; this node cannot vote or lead until the log is written again"
             ));
         }
+        if let Some(why) = self.devices.late() {
+            return Some(format!(
+                "{why}; this node neither votes nor leads until it does, and has lost nothing"
+            ));
+        }
         let trouble = self.applying.trouble();
         if self.applying.condition().is_stuck() {
             return trouble;

@@ -235,19 +235,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns whether clients are served here at all.
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
-        self.is_open()?;
-        match self.applying.condition().doubt() {
-            Some(_) => Err(Failure::Diverged),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns whether operators are served, and what this node needs itself: also where its state
-    /// is in doubt ([differ-3]).
-    pub(super) fn is_open(&self) -> Result<(), Failure> {
-        let over = self.ending.is_requested() || self.storing.failure().is_some();
-        if over {
+        if self.ending.is_requested() {
             return Err(Failure::Stopping);
+        }
+        if self.storing.failure().is_some() {
+            return Err(Failure::Voteless);
         }
         // [aux-1] It executes nothing, so it would never know what to answer.
         if self.protocol.node().is_auxiliary() {

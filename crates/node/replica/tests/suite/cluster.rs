@@ -729,7 +729,7 @@ fn group_goes_on_without_one_of_its_disks() {
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(broken).error().is_some()));
     // [disk-9] It shows what it has, and takes nothing.
     let tag = cluster.write(broken, b"refused");
-    assert_eq!(done(&mut cluster, broken, tag), Outcome::Failed(Failure::Stopping));
+    assert_eq!(done(&mut cluster, broken, tag), Outcome::Failed(Failure::Voteless));
     let now = cluster.now();
     let mut pages = Vec::new();
     cluster.replica_mut(broken).requests(now, 0).query(b"", &mut pages).unwrap();

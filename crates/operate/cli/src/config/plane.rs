@@ -13,6 +13,7 @@ use super::{
     settings::{PLANE_BUFFER, PLANE_LOSS},
 };
 use crate::{
+    boxes::guard,
     output::{Exit, Problem},
     values::{Number, Unit, switch},
 };
@@ -56,7 +57,7 @@ pub(super) fn resolve(layers: &Layers<'_>) -> Result<(Wanted, Device), Problem> 
         return Err(Problem::usage("--plane-key and --plane-trusted exclude each other")
             .hint("leave out --plane-trusted: datagrams are authenticated by the key"));
     }
-    Ok((wanted, device.unwrap_or(with)))
+    Ok((wanted, guard(device.unwrap_or(with))))
 }
 
 /// How nodes speak; and the device that they have with it if nobody says another.

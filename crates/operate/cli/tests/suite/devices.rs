@@ -139,6 +139,25 @@ fn boxes_give_out_slots_and_may_lose_their_memory() {
     assert_eq!(reply.bytes(), Some(written.to_string().as_bytes()), "{reply:?}");
 }
 
+/// However its node ends, and although it stands still and does not see that.
+#[test]
+fn a_box_ends_with_its_node() {
+    let mut cluster = Cluster::start(1, &["--device", "p4"]);
+    let processes = ["acceptor", "coordinator"].map(|program| {
+        let process = wait_for("its process", || process_of(&mut cluster, 1, program));
+        rustix::process::Pid::from_raw(process.try_into().unwrap()).unwrap()
+    });
+    for process in processes {
+        rustix::process::kill_process(process, Signal::STOP).unwrap();
+    }
+    cluster.node(1).kill().unwrap();
+    for process in processes {
+        // One that has ended has no words left, whoever collects it.
+        let words = format!("/proc/{}/cmdline", process.as_raw_nonzero());
+        wait_for("its end", || fs::read(&words).unwrap_or_default().is_empty().then_some(()));
+    }
+}
+
 /// One votes by a program for switches, one by a thread, one by itself: whoever leads, devices and
 /// node work together.
 #[test]
@@ -185,8 +204,8 @@ fn groups_are_mixed() {
 fn a_box_that_does_not_answer_is_passed_over() {
     for (command, why) in [
         ("process:false", "does not answer"),
-        ("process:/nowhere/quorate-none", "cannot be started"),
-        ("rtl:/nowhere", "cannot be started"),
+        ("process:/nowhere/quorate-none", "does not answer"),
+        ("rtl:/nowhere", "does not answer"),
     ] {
         let cluster = Cluster::start(1, &["--device", command]);
         let device = wait_for("its device", || device_of(&cluster, 1));

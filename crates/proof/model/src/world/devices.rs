@@ -91,6 +91,10 @@ impl World {
         if self.setup.cells == 0 {
             return Ok(());
         }
+        // [offload-9] One that has not done what it was told may be late.
+        if !yes && self.sites[at].device.is_busy() {
+            return self.say(at, Word::Late);
+        }
         let cells = if yes { self.setup.cells } else { 0 };
         self.step(at, Input::Offload { cells })
     }

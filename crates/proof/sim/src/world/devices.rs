@@ -215,6 +215,42 @@ impl World {
         }
     }
 
+    /// The next time that a device stands still for a while.
+    pub(super) fn plan_device_stall(&mut self) {
+        let mean_us = self.settings.devices.and_then(|faults| faults.stalls_us);
+        if let Some(mean_us) = mean_us.filter(|_| self.chaos.goes_on()) {
+            let wait = self.frames.dice.interval(mean_us);
+            self.after(wait, Event::DeviceStall);
+        }
+    }
+
+    /// One does, for up to two seconds: where votes count, too, since nothing is forgotten.
+    pub(super) fn stall_any_device(&mut self) {
+        self.plan_device_stall();
+        let node = self.frames.dice.index(self.nodes.len());
+        let us = self.frames.dice.between(10_000, 2_000_000);
+        self.stall_device(node, us);
+    }
+
+    /// The device of this node stands still for so long ([offload-9]).
+    pub fn stall_device(&mut self, node: usize, us: u64) {
+        if let Some(device) = &self.nodes[node].device {
+            device.stall();
+            self.counts.device_stalls += 1;
+            self.line(&name(node), "device", format_args!("stands still for {us} µs"));
+            self.after(us, Event::DeviceResume(node));
+        }
+    }
+
+    /// It goes on.
+    pub(super) fn resume_device(&mut self, node: usize) {
+        if let Some(device) = &self.nodes[node].device {
+            device.resume();
+            self.send_device_frames(node);
+            self.wake(node);
+        }
+    }
+
     /// From now on nothing goes wrong with devices.
     pub(super) fn calm_devices(&mut self) {
         for device in self.nodes.iter().filter_map(|node| node.device.as_ref()) {

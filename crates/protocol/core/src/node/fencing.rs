@@ -295,6 +295,22 @@ impl Node {
         }
     }
 
+    /// [offload-9] The device does not answer for now. Its votes are there, so this member keeps
+    /// its name, and promises nothing until they were read out ([offload-8]).
+    ///
+    /// [offload-12] A leader whose device gives out slots cannot take them back, either: it leaves
+    /// that to another member, which finds in phase 1 what a quorum's devices voted for.
+    pub(super) fn on_device_late(&mut self, now: Time, effects: &mut Effects) {
+        effects.explain(Explanation::DeviceLate);
+        self.on_offload(0, effects);
+        let ballot = self.leading.as_ref().filter(|_| self.offload.is_out()).map(Leading::ballot);
+        let target = self.best_successor().filter(|peer| !peer.unfit);
+        if let (Some(ballot), Some(target)) = (ballot, target.map(|peer| peer.member.node)) {
+            self.step_down(now, End::DeviceLate, effects);
+            effects.send(target, Message::Transfer { ballot });
+        }
+    }
+
     /// [offload-9] The device has forgotten, or cannot be read.
     pub(super) fn on_device_lost(&mut self, now: Time, effects: &mut Effects) {
         self.offload.cells = 0;

@@ -48,6 +48,7 @@ impl Node {
             }
             Word::Stopped { ballot } => self.on_stopped(now, ballot, effects),
             Word::Next { slot } => self.on_next(slot, effects),
+            Word::Late => self.on_device_late(now, effects),
             Word::Lost => self.on_device_lost(now, effects),
         }
     }

@@ -179,12 +179,9 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
         Failure::TooBig => too_large(),
         Failure::Stopping => stopped(),
         Failure::NoQuorum => Status::new(Code::Unavailable, "etcdserver: no leader"),
-        Failure::Unavailable => Status::new(Code::Unavailable, "etcdserver: unhealthy cluster"),
-        Failure::Diverged => Status::new(
-            Code::Unavailable,
-            "etcdserver: corrupt cluster: this node and others have different data, and this one may be wrong; see \
-             docs/operate/divergence.md",
-        ),
+        Failure::Voteless | Failure::Unavailable => {
+            Status::new(Code::Unavailable, "etcdserver: unhealthy cluster")
+        }
         Failure::Level => Status::new(
             Code::FailedPrecondition,
             "etcdserver: the cluster does not use the feature level of this request yet",

@@ -16,6 +16,10 @@ pub(super) fn failure_text(failure: Failure) -> &'static str {
              of elements (docs/commands.md); send less at a time"
         }
         Failure::Stopping => "NOQUORUM not executed: this node is stopping; use another one",
+        Failure::Voteless => {
+            "NOQUORUM not executed: this node cannot vote, since its log failed, or its device does not answer or \
+             lost votes (`quorate status` says which); use another one"
+        }
         Failure::Unavailable => {
             "NOQUORUM not executed: the store of this node cannot work; use another one"
         }

@@ -371,7 +371,7 @@ fn every_failure_has_its_word() {
         (Failure::NoQuorum, "-NOQUORUM not executed"),
         (Failure::TooBig, "-TOOBIG "),
         (Failure::Stopping, "-NOQUORUM not executed: this node is stopping"),
-        (Failure::Diverged, "-DIVERGED not executed"),
+        (Failure::Voteless, "-NOQUORUM not executed: this node cannot vote"),
         (Failure::Unknown, "-UNKNOWN may have been executed"),
         (Failure::NoSession, "-NOSESSION "),
         (Failure::ReplyForgotten, "-REPLYFORGOTTEN "),

@@ -50,7 +50,7 @@ pub(crate) fn settings(own: Address, everybody: Address) -> Settings {
 
 /// Patient: other tests run, too.
 pub(crate) const PACE: Pace =
-    Pace { answer_us: 20_000, tries: 500, slot_us: 3_000, probe_us: 20_000 };
+    Pace { answer_us: 20_000, tries: 500, late_us: 0, slot_us: 3_000, probe_us: 20_000 };
 
 pub(crate) fn batch(number: u64) -> (Value, Vec<u8>) {
     let bytes = number.to_be_bytes().to_vec();

@@ -1,7 +1,7 @@
 //! A device that forgot, lies, or is not there: never a silent success.
 
 use quorate_core::dice::Dice;
-use quorate_core::{slot::Slot, value::Value};
+use quorate_core::{slot::Slot, time::Time, value::Value};
 use quorate_offload::owner::{Event, Held, Loss, Owner};
 use quorate_offload::{
     Descriptor, Header, PackedBallot, Reason, Type,
@@ -135,15 +135,57 @@ impl Device for Dead {
     }
 }
 
+/// [offload-9] After being late for as long as it was to be waited for: not at all, or 320 ms more.
 #[test]
-fn a_device_that_does_not_answer_is_lost() {
-    let mut device = Dead(Bad::new(1, Trouble::default()).shape());
-    let mut owner = Owner::new(settings(1), device.shape());
-    let mut events = Vec::new();
-    while let Some(now) = owner.wake_at() {
-        owner.turn(now.plus_us(1), &mut device, &mut events);
+fn a_device_that_does_not_answer_is_late_and_then_lost() {
+    for (late_us, lost_ms) in [(0, 60..62), (320_000, 379..383)] {
+        let mut device = Dead(Bad::new(1, Trouble::default()).shape());
+        let mut owner = Owner::new(settings(1), device.shape());
+        owner.bear(late_us);
+        let (mut events, mut last, mut was_late) = (Vec::new(), Time(0), false);
+        while let Some(now) = owner.wake_at() {
+            last = now.plus_us(1);
+            was_late |= owner.is_late();
+            owner.turn(last, &mut device, &mut events);
+        }
+        assert_eq!(events, [Event::Lost { why: Loss::NoAnswer }]);
+        assert!(lost_ms.contains(&(last.since_us(Time(0)) / 1_000)), "{last:?}");
+        assert_eq!((was_late, owner.is_late()), (late_us > 0, false));
     }
-    assert_eq!(events, [Event::Lost { why: Loss::NoAnswer }]);
+}
+
+/// [offload-9], [offload-8] One that stands still and goes on has forgotten nothing: its owner says
+/// that it is late, promises nothing meanwhile, and reads out all votes when it answers.
+#[test]
+fn a_device_that_is_late_is_read_out_when_it_answers() {
+    seeds(200, |seed| {
+        let mut world = World::new(seed, trouble(seed));
+        world.arm(1, 1);
+        world.start(1, 1, 9);
+        world.started(1, 1);
+        world.device.vote(packed(1), 3, 7);
+        if seed % 2 == 0 {
+            world.owner.fence();
+            world.owner.take_back();
+        }
+        while !world.owner.is_late() {
+            world.now = world.owner.wake_at().unwrap().max(world.now.plus_us(1));
+            world.owner.turn(world.now, &mut world.device, &mut world.events);
+        }
+        assert_eq!(world.events, [], "seed {seed}");
+        world.owner.fence();
+        world.owner.take_back();
+        let (of, votes) = world.fenced();
+        let voted = votes.iter().map(|vote| vote.slot);
+        assert_eq!(
+            (of, voted.collect::<Vec<_>>()),
+            (Some(ballot(1)), vec![Slot(3)]),
+            "seed {seed}"
+        );
+        let is_end = |event: &Event| matches!(event, Event::TakenBack { .. });
+        world.until(|world| world.events.iter().any(is_end).then_some(()));
+        assert!(!world.owner.is_late() && world.owner.lost().is_none(), "seed {seed}");
+    });
 }
 
 /// A value that is none.

@@ -40,7 +40,13 @@ pub(crate) fn settings(owner_boot: u32) -> Settings {
         owner_boot,
         device_boot: DEVICE_BOOT,
         window: 4,
-        pace: Pace { answer_us: 1_000, tries: 60, slot_us: 2_000, probe_us: 5_000 },
+        pace: Pace {
+            answer_us: 1_000,
+            tries: 60,
+            late_us: 320_000,
+            slot_us: 2_000,
+            probe_us: 5_000,
+        },
     }
 }
 

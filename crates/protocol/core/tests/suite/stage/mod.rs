@@ -98,6 +98,7 @@ fn describe_explanation(explanation: Explanation) -> String {
         Explanation::Retires { .. } => "(retires auxiliaries)".to_owned(),
         Explanation::Offloads { ballot } => format!("(hands {ballot} to devices)"),
         Explanation::TakesBack { ballot } => format!("(takes {ballot} back from devices)"),
+        Explanation::DeviceLate => "(its device is late)".to_owned(),
         Explanation::DeviceForgot => "(its device forgot)".to_owned(),
         Explanation::StepsDown { ballot, why } => format!("(steps down from {ballot}: {why})"),
     }

@@ -1,0 +1,40 @@
+//! `quorate box COMMAND…`: becomes a program of a box that does not outlive its node.
+//!
+//! A program sees its input end when the node is gone, unless it stands still. So the kernel ends
+//! it: that is asked for here, between the fork and the program, without a line of unsafe code.
+
+use std::{env, os::unix::process::CommandExt as _, process::Command};
+
+use clap::Args;
+use quorate_net::device::Kind as Device;
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::output::{Exit, Problem};
+
+/// Arguments of `quorate box`.
+#[derive(Args, Debug)]
+pub(crate) struct BoxArgs {
+    /// The program, and its words
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// Returns the device with all programs of a box under `quorate box`.
+pub(crate) fn guard(device: Device) -> Device {
+    let own = env::current_exe().ok().and_then(|own| own.to_str().map(str::to_owned));
+    match own {
+        Some(own) => device.under(&[own, "box".to_owned()]),
+        None => device,
+    }
+}
+
+/// Becomes the program.
+pub(crate) fn run(args: &BoxArgs) -> Result<Exit, Problem> {
+    let [command, rest @ ..] = &*args.words else {
+        return Err(Problem::usage("box needs a command"));
+    };
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| Problem::io("ask for the end of a box", &error.into()))?;
+    let error = Command::new(command).args(rest).exec();
+    Err(Problem::io(&format!("run the box {command}"), &error))
+}
