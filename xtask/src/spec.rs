@@ -10,7 +10,7 @@ use std::{
 use crate::shell::{Failed, root};
 
 /// The pages of rules. Others of that folder begin list items with ids, too.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 10] = [
     "docs/spec/protocol.md",
     "docs/spec/ring.md",
     "docs/spec/offload.md",
@@ -18,6 +18,8 @@ const PAGES: [&str; 8] = [
     "docs/spec/classes.md",
     "docs/spec/scrub.md",
     "docs/spec/witness.md",
+    "docs/spec/kv.md",
+    "docs/spec/stream-store.md",
     "docs/spec/differing.md",
 ];
 const DIVERGENCES: &str = "docs/spec/divergences.md";

@@ -235,6 +235,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Returns whether clients are served here at all.
     pub(super) fn takes_requests(&self) -> Result<(), Failure> {
+        self.is_open()?;
+        match self.applying.condition().doubt() {
+            Some(_) => Err(Failure::Diverged),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether operators are served, and what this node needs itself: also where its state
+    /// is in doubt ([differ-3]).
+    pub(super) fn is_open(&self) -> Result<(), Failure> {
         if self.ending.is_requested() {
             return Err(Failure::Stopping);
         }

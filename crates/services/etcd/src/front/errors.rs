@@ -182,6 +182,11 @@ pub(super) fn failed(NotDone(failure): NotDone) -> Status {
         Failure::Voteless | Failure::Unavailable => {
             Status::new(Code::Unavailable, "etcdserver: unhealthy cluster")
         }
+        Failure::Diverged => Status::new(
+            Code::Unavailable,
+            "etcdserver: corrupt cluster: this node and others have different data, and this one may be wrong; see \
+             docs/operate/divergence.md",
+        ),
         Failure::Level => Status::new(
             Code::FailedPrecondition,
             "etcdserver: the cluster does not use the feature level of this request yet",

@@ -372,6 +372,7 @@ fn every_failure_has_its_word() {
         (Failure::TooBig, "-TOOBIG "),
         (Failure::Stopping, "-NOQUORUM not executed: this node is stopping"),
         (Failure::Voteless, "-NOQUORUM not executed: this node cannot vote"),
+        (Failure::Diverged, "-DIVERGED not executed"),
         (Failure::Unknown, "-UNKNOWN may have been executed"),
         (Failure::NoSession, "-NOSESSION "),
         (Failure::ReplyForgotten, "-REPLYFORGOTTEN "),
