@@ -382,10 +382,15 @@ pub trait Store: Send {
     /// Visits stored keys from `from` on, in order, as many as [`Store::meter`] allows; some of them
     /// may exist no longer.
     fn scan(&self, from: Position, visit: &mut Visit<'_>) {
-        self.all_keys(from, &mut |key, entry| match self.meter().visit(16 * key.len()) {
-            true => visit(key, entry),
-            false => ControlFlow::Break(()),
-        });
+        let meter = self.meter();
+        // A key lies on its own in memory, not among the rows of a collection.
+        self.all_keys(
+            from,
+            &mut |key, entry| match meter.spend(3) && meter.visit(16 * key.len()) {
+                true => visit(key, entry),
+                false => ControlFlow::Break(()),
+            },
+        );
     }
 
     /// Visits all stored keys from `from` on, in order.

@@ -141,7 +141,7 @@ impl World {
         let mut reply = Vec::new();
         self.service.prefetch(&mut std::iter::once(command));
         // [visit-1] What it walks is known before.
-        let bound = self.service.visits(command) + 4096 + 16 * command.len() as u64;
+        let bound = self.service.visits(command) + 16_384 + 16 * command.len() as u64;
         self.service.store().meter().allow(Some(bound));
         self.service.apply(id, command, &mut reply);
         assert!(!self.service.store().meter().is_over(), "more than {bound}: {command:?}");

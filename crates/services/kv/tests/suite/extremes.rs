@@ -796,7 +796,7 @@ fn a_log_full_of_poison_ends_no_node() {
                 // [level-9] [visit-3] Some never get into the log.
                 let Some(outcome) = outcome else { unreachable!() };
                 let refused = [Failure::Level, Failure::TooBig].map(Outcome::Failed);
-                let known = matches!(outcome, Outcome::Written(_)) || refused.contains(&outcome);
+                let known = matches!(outcome, Outcome::Written(_)) || refused.contains(outcome);
                 assert!(known, "{outcome:?}");
             }
             assert!(cluster.run_until(10_000, levelled));
