@@ -16,6 +16,11 @@ pub trait Listener {
     /// there is none and that is so.
     fn event(&mut self, now: Time, event: &Event, leads_never: Option<&str>);
 
+    /// Returns how many lines were dropped because they could not be written in time.
+    fn lines_dropped(&self) -> u64 {
+        0
+    }
+
     /// The turn is over.
     fn end_turn(&mut self, now: Time);
 }

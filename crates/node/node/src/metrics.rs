@@ -33,6 +33,8 @@ pub(crate) fn render<D: Disk, S: StateMachine>(
     clients: Clients,
     out: &mut String,
 ) {
+    let voting = status.role != Role::Learner && !replica.has_log_failed();
+    gauge(out, "voting", "Whether this node has a vote and can cast it.", u8::from(voting));
     gauges(status, clients, out);
     let diverged = u8::from(replica.is_in_doubt());
     gauge(out, "diverged", "Whether this node's data differs and may be wrong.", diverged);
@@ -42,6 +44,14 @@ pub(crate) fn render<D: Disk, S: StateMachine>(
         forbidden: "Client requests refused because the role is not sufficient.",
         wrong_passwords: "Wrong passwords sent by clients.",
     });
+}
+
+/// Appends the lines for operators that were dropped.
+pub(crate) fn lines_dropped(count: u64, out: &mut String) {
+    let name = "stderr_lines_dropped_total";
+    let help = "Log lines dropped because standard error was full or its reader too slow.";
+    head(out, name, help, "counter");
+    let _ = writeln!(out, "quorate_{name} {count}");
 }
 
 fn streams(streams: &Streams, out: &mut String) {
@@ -120,10 +130,8 @@ pub(crate) struct Clients {
 }
 
 fn gauges(status: &Status, clients: Clients, out: &mut String) {
-    let voting = !matches!(status.role, Role::Learner);
     gauge(out, "leading", "Whether this node leads.", u8::from(status.role == Role::Leader));
     gauge(out, "leader_known", "Whether a leader is known.", u8::from(status.leader.is_some()));
-    gauge(out, "voting", "Whether this node has a vote.", u8::from(voting));
     gauge(out, "healthy", "Whether this node reports no error.", u8::from(status.error.is_none()));
     gauge(
         out,

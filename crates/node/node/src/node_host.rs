@@ -380,6 +380,7 @@ impl<H: Home, S: StateMachine, F: Front> OperatorSide for NodeHost<H, S, F> {
             refused: self.front.refused(),
         };
         metrics::render(&self.replica, &self.status(), clients, out);
+        metrics::lines_dropped(self.listener.lines_dropped(), out);
     }
 
     fn order(&mut self, now: Now, order: Order) {

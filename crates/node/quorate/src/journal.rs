@@ -16,6 +16,8 @@ use quorate_node::listener::Listener;
 use quorate_replica::{events::Event, tuner::Change};
 use tracing::Level;
 
+use crate::stderr;
+
 /// Lines of one kind beyond their burst wait for this long.
 const EVERY_MS: u64 = 10_000;
 /// An election is up to five lines; what happens again and again is no news.
@@ -58,6 +60,10 @@ impl Listener for Journal {
         } else {
             tracing::debug!(%from, %to, %reason, "batch and window changed");
         }
+    }
+
+    fn lines_dropped(&self) -> u64 {
+        stderr::dropped()
     }
 
     /// Takes in what this event is worth.

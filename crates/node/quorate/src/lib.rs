@@ -22,6 +22,7 @@ mod local;
 mod node;
 mod passwords;
 mod settings;
+pub mod stderr;
 
 pub use backup::{ENVELOPE_WORD, backup};
 pub use descriptors::{Descriptors, raise_descriptor_limit};

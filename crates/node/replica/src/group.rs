@@ -34,6 +34,8 @@ pub use self::planner::Goal;
 pub const NODES_MAX: usize = 64;
 /// Longest address.
 pub const ADDRESS_BYTES_MAX: usize = 256;
+/// [member-4] The level from which the table itself refuses to give an address twice.
+const ADDRESSES_SINCE: Level = Level(10);
 /// Longest text that says what a plan is for.
 const WHAT_BYTES_MAX: usize = 256;
 
@@ -278,6 +280,9 @@ impl Group {
         let Some(command) = Command::decode(command) else {
             return Err(Denied::Malformed);
         };
+        if self.level >= ADDRESSES_SINCE {
+            self.check_addresses(&command, eras)?;
+        }
         match command {
             Command::Allocate { nonce, node, peer, role } => self.allocate(nonce, node, peer, role),
             Command::Address { node, peer } => self.readdress(node, peer),
@@ -288,6 +293,52 @@ impl Group {
             }
             Command::Cancel { plan } => self.cancel(slot, plan),
         }
+    }
+
+    /// [member-4] Refuses a command by which a second node would be at the address of one that is
+    /// there. Only a learner may join at the address of a voter, to replace it.
+    pub fn check_addresses(&self, command: &Command, eras: &Eras) -> Result<(), Denied> {
+        match command {
+            Command::Allocate { nonce: None, peer, .. } => self.check_free(peer, |_, _| true),
+            Command::Allocate { nonce, node, peer, role } => {
+                let is_own = |id: NodeId, known: &Known| known.nonce == *nonce || Some(id) == *node;
+                let own = self.nodes().find(|(id, known)| is_own(*id, known));
+                match own.map_or(*role, |(_, known)| known.role) {
+                    As::Learner => Ok(()),
+                    _ => self.check_free(peer, |id, known| {
+                        let votes = eras.current().member_of(id).is_some();
+                        !is_own(id, known) && (votes || known.role != As::Learner)
+                    }),
+                }
+            }
+            Command::Address { node, peer } => self.check_free(peer, |id, _| id != *node),
+            Command::Plan { goal, .. } => self.check_goal(goal, eras),
+            Command::Priority { .. } | Command::Cancel { .. } => Ok(()),
+        }
+    }
+
+    /// [member-4] Refuses the address of a node that is there, among those that `counts`.
+    fn check_free(
+        &self,
+        peer: &str,
+        counts: impl Fn(NodeId, &Known) -> bool,
+    ) -> Result<(), Denied> {
+        let mut nodes = self.nodes();
+        let taken =
+            nodes.find(|(id, known)| known.has_come() && known.peer == peer && counts(*id, known));
+        taken.map_or(Ok(()), |(node, _)| Err(Denied::AddressTaken(node)))
+    }
+
+    /// [member-4] Refuses weights that give a node its first vote at the address of another voter.
+    pub fn check_goal(&self, goal: &Goal, eras: &Eras) -> Result<(), Denied> {
+        let voters = goal.iter().filter(|(_, weight)| **weight > 0).map(|(member, _)| member.node);
+        let place = |node: NodeId| self.known(node).map_or("", |known| known.peer.as_str());
+        let new = voters.clone().filter(|node| eras.current().member_of(*node).is_none());
+        let mut pairs = new.flat_map(|new| voters.clone().map(move |other| (new, other)));
+        let twice = pairs.find(|(new, other)| {
+            new != other && !place(*new).is_empty() && place(*new) == place(*other)
+        });
+        twice.map_or(Ok(()), |(_, other)| Err(Denied::AddressTaken(other)))
     }
 
     fn allocate(
@@ -511,6 +562,41 @@ mod tests {
         assert_eq!(run(&mut group, 5, &keep("a:1", As::Voter)), six);
         let seven = Ok(Granted::Node(NodeId(7)));
         assert_eq!(run(&mut group, 6, &keep("n2:1", As::Voter)), seven);
+    }
+
+    /// [member-4] Below the level the table executes all of it, as an older release does.
+    #[test]
+    fn the_address_of_a_node_is_given_to_no_other_voter() {
+        let at = |level| group().0.at_level(Level(level));
+        let ask = |nonce, role| {
+            let peer = "n3:1".to_owned();
+            Command::Allocate { nonce, node: None, peer, role }
+        };
+        let taken = Err(Denied::AddressTaken(NodeId(3)));
+        for command in [
+            ask(None, As::Voter),
+            ask(None, As::Learner),
+            ask(Some(7), As::Voter),
+            ask(Some(7), As::Auxiliary),
+            Command::Address { node: NodeId(2), peer: "n3:1".to_owned() },
+        ] {
+            assert_eq!(run(&mut at(10), 1, &command), taken);
+            assert!(run(&mut at(9), 1, &command).is_ok());
+        }
+        let mut group = at(10);
+        let four = Ok(Granted::Node(NodeId(4)));
+        assert_eq!(run(&mut group, 1, &ask(Some(7), As::Learner)), four);
+        assert_eq!(run(&mut group, 2, &ask(Some(7), As::Learner)), four, "again");
+        let plan = |nodes: &[u32], leaving| Command::Plan {
+            era: Era(0),
+            goal: nodes.iter().map(|node| (Member::first(*node), 1)).collect(),
+            then: Vec::new(),
+            leaving,
+            what: String::new(),
+        };
+        assert_eq!(run(&mut group, 3, &plan(&[1, 2, 3, 4], Vec::new())), taken);
+        let replaced = run(&mut group, 4, &plan(&[1, 2, 4], vec![NodeId(3)]));
+        assert_eq!(replaced, Ok(Granted::Plan(4)));
     }
 
     /// [level-5] It counts for those whom the leader asked, and one level at a time; a release

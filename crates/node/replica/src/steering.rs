@@ -290,6 +290,9 @@ impl From<Denied> for Refused {
             Denied::Address => ("bad_address", "give HOST:PORT, at most 256 bytes"),
             Denied::UnknownNode(_) => ("unknown_node", "'quorate member list' lists the nodes"),
             Denied::Taken(_) => ("taken", "reserve another id with `quorate member add`"),
+            Denied::AddressTaken(_) => {
+                ("address_taken", "use another address, or replace the node that has this one")
+            }
             Denied::Removed(_) => ("removed", "start with an empty folder to join as a new node"),
             Denied::Full => {
                 ("full", "`quorate member remove` frees the ids of nodes that are gone")

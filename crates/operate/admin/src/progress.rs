@@ -4,7 +4,10 @@
 use std::{
     fmt,
     io::{self, IsTerminal as _, Write as _},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -27,8 +30,19 @@ const CUT: [&str; 2] = ["\x1b[?7l", "\x1b[?7h"];
 /// A line is drawn on the terminal and has to be cleared. Written under the lock of standard error.
 static DRAWN: AtomicBool = AtomicBool::new(false);
 
-/// Prints a line on standard error, ignoring failures.
+/// Receiver of all lines in place of standard error.
+static SINK: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Passes lines to `sink` from now on: for a process that must not wait for their reader.
+pub fn divert(sink: fn(&str)) {
+    let _ = SINK.set(sink);
+}
+
+/// Writes a line to standard error, whether or not it is read.
 pub fn line(text: &str) {
+    if let Some(sink) = SINK.get() {
+        return sink(&format!("{text}\n"));
+    }
     let mut out = io::stderr().lock();
     let _ = clear_in(&mut out).and_then(|()| writeln!(out, "{text}"));
 }
@@ -165,6 +179,9 @@ impl Progress {
         let Some(text) = self.0.tell(Instant::now(), report) else {
             return;
         };
+        if let Some(sink) = SINK.get() {
+            return sink(&text);
+        }
         let mut out = io::stderr().lock();
         // A line must not be appended to what another one has drawn.
         let _ = clear_in(&mut out)

@@ -171,7 +171,8 @@ int quorate_submit(quorate *handle, const void *value, size_t length, quorate_do
 int quorate_submit_wait(quorate *handle, const void *value, size_t length, int timeout_ms, uint64_t *slot);
 
 /* The next slot that the cluster will give out, as of now: every value whose submit anybody was told to have
- * succeeded is in a slot below. Who was delivered all of these reads like everybody else (linearizably). Waits. */
+ * succeeded is in a slot below. Who was delivered all of these reads like everybody else (linearizably). Waits;
+ * QUORATE_TIMEOUT after `timeout_ms`. */
 int quorate_sync(quorate *handle, int timeout_ms, uint64_t *next);
 
 /* Values are delivered from `slot` on: to `deliver` within quorate_dispatch, or, if that is null, by quorate_next.

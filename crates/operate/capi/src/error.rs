@@ -123,7 +123,13 @@ impl From<NotDone> for Failed {
             | Failure::NoSession
             | Failure::ReplyForgotten => Code::Unknown,
         };
-        Self::new(code, why.to_string())
+        let failed = Self::new(code, why.to_string());
+        match code {
+            Code::Unknown | Code::Unavailable => failed.hint(
+                "quorate_status says in \"error\" what is wrong with the node, such as a disk without room",
+            ),
+            _ => failed,
+        }
     }
 }
 

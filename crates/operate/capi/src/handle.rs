@@ -223,9 +223,16 @@ impl Handle {
         self.ask_now(wait, |source, done| source.trim(below, done))
     }
 
-    /// The next slot to be given out in the cluster.
+    /// Returns the next slot to be given out in the cluster. It changes nothing, so no end of it is
+    /// unknown: there was no answer in time.
     pub fn sync(&self, wait: Duration) -> Outcome {
-        self.ask_now(wait, |source, done| source.sync(done))
+        let outcome = self.ask_now(wait, |source, done| source.sync(done));
+        outcome.map_err(|failed| match failed.code {
+            Code::Unknown => {
+                Failed { hint: failed.hint, ..Failed::new(Code::Timeout, failed.detail) }
+            }
+            _ => failed,
+        })
     }
 
     fn delivery(&self) -> MutexGuard<'_, Delivery> {

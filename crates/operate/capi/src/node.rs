@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate::{Embedded, Local, NotDone, Sequenced, SessionId};
+use quorate::{Embedded, Local, NotDone, Sequenced, SessionId, stderr};
 use quorate_admin::view::NodeView;
 
 use crate::{
@@ -27,7 +27,10 @@ use crate::{
     },
 };
 
-/// State of a node.
+/// Longest wait for the reader of standard error when a node ends.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How far a node is.
 enum State {
     Starting,
     Up(Embedded),
@@ -378,7 +381,11 @@ impl Source for Arc<Node> {
             std::mem::replace(&mut *state, State::Down(closed))
         };
         let ended = match state {
-            State::Up(up) => up.stop().map_err(Failed::from),
+            State::Up(up) => {
+                let ended = up.stop().map_err(Failed::from);
+                stderr::drain(LAST_WORDS);
+                ended
+            }
             State::Starting | State::Down(_) => Ok(()),
         };
         self.changed.ring();

@@ -559,6 +559,20 @@ mod tests {
         assert_eq!(device(&["--plane", "kernel", "--device", "tc"]), Device::Tc);
     }
 
+    /// As the page has them.
+    #[test]
+    fn a_switch_takes_its_value_or_none() {
+        for (flags, expected) in [
+            (&["--thrifty"][..], true),
+            (&["--thrifty", "on"], true),
+            (&["--thrifty=on"], true),
+            (&["--thrifty", "off"], false),
+        ] {
+            let flags = [flags, &["--data", "d"]].concat();
+            assert_eq!(resolve(&flags, &[]).unwrap().thrifty, expected, "{flags:?}");
+        }
+    }
+
     #[test]
     fn a_folder_is_all_that_is_needed() {
         let config = resolve(&["--data", "d"], &[]).unwrap();

@@ -10,16 +10,16 @@ pub(crate) struct Wanted<'c> {
 }
 
 #[cfg(feature = "etcd")]
-pub(crate) use with::{Items, recover, run};
+pub(crate) use with::{Items, raised, recover, revision_of, run};
 #[cfg(not(feature = "etcd"))]
-pub(crate) use without::{Items, recover, refused, run};
+pub(crate) use without::{Items, raised, recover, refused, revision_of, run};
 
 #[cfg(feature = "etcd")]
 mod with {
     use std::{path::Path, sync::Arc};
 
     use quorate::Protection;
-    pub(crate) use quorate_etcd::image::Items;
+    pub(crate) use quorate_etcd::image::{Items, raised, revision_of};
     use quorate_etcd::{
         front::{Door, Settings, Tokens},
         service::Service,
@@ -128,6 +128,14 @@ mod without {
         _: Store,
     ) -> Result<Recovered, Problem> {
         Err(refused())
+    }
+
+    pub(crate) fn revision_of(_: &[u8]) -> Option<i64> {
+        None
+    }
+
+    pub(crate) fn raised(_: &[u8], _: u64) -> Option<Vec<u8>> {
+        None
     }
 
     /// Items of an image that this binary cannot look at.

@@ -150,7 +150,9 @@ pub fn main() -> ExitCode {
         .and_then(|()| cli.global.begin(proves))
         .and_then(|()| run(cli.command, output));
     signals::yield_to_interrupt();
-    outcome.unwrap_or_else(|problem| output.problem(&problem)).into()
+    let exit = outcome.unwrap_or_else(|problem| output.problem(&problem));
+    logging::finish();
+    exit.into()
 }
 
 /// The commands of `quorate`, for whoever describes all of them.

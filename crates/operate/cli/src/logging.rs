@@ -1,7 +1,14 @@
 //! Log lines on standard error: lower-case fragments with fields, as many as `QUORATE_LOG` says.
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    backtrace::{Backtrace, BacktraceStatus},
+    io::{self, IsTerminal as _, Write as _},
+    panic, thread,
+    time::Duration,
+};
 
+use quorate::stderr::{self, Stderr};
+use quorate_admin::progress;
 use tracing_subscriber::EnvFilter;
 
 use crate::output::Problem;
@@ -18,11 +25,38 @@ pub(crate) fn start(wanted: Option<&str>) -> Result<(), Problem> {
     let filter = filter(wanted.unwrap_or_default())?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(|| Stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .init();
     Ok(())
+}
+
+/// Longest wait for the reader of standard error before the process ends.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Makes sure that no reader of standard error can hold up or end this process, a node: all lines
+/// go through the queue of [`stderr`] from now on, messages of panics included.
+pub(crate) fn detach() -> Result<(), Problem> {
+    stderr::detach().map_err(|error| Problem::io("start a thread", &error))?;
+    // It never fails.
+    progress::divert(|text| drop(Stderr.write_all(text.as_bytes())));
+    panic::set_hook(Box::new(|info| {
+        let thread = thread::current();
+        let name = thread.name().unwrap_or("<unnamed>");
+        let trace = Backtrace::capture();
+        progress::line(&match trace.status() {
+            BacktraceStatus::Captured => format!("thread '{name}' {info}\n{trace}"),
+            _ => format!("thread '{name}' {info}"),
+        });
+        finish();
+    }));
+    Ok(())
+}
+
+/// Writes what waits in the queue, as far as it is read within a second.
+pub(crate) fn finish() {
+    stderr::drain(LAST_WORDS);
 }
 
 /// The filter's own grammar takes any word for the name of a crate, and then says nothing at all:

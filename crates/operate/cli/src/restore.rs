@@ -63,6 +63,15 @@ pub(crate) struct RestoreArgs {
     /// memory with --from-etcd]
     #[arg(long, value_name = "STORE", value_parser = place)]
     store: Option<Store>,
+    /// Raise the revision of the service etcd by N, above all that clients of the old cluster may
+    /// have seen; needs --mark-compacted
+    #[arg(long, value_name = "N", requires = "mark_compacted",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    bump_revision: Option<u64>,
+    /// Compact all history before the raised revision, so that watches from before end with an
+    /// error instead of missing changes; needs --bump-revision
+    #[arg(long, requires = "bump_revision")]
+    mark_compacted: bool,
 }
 
 fn place(text: &str) -> Result<Store, String> {
@@ -123,8 +132,8 @@ fn run_from_backup(
     let mut file = File::open(path)
         .map_err(|error| Problem::io(format_args!("open {}", path.display()), &error))?;
     let length = in_envelope(&file).unwrap_or(u64::MAX);
-    let checked = checked((&file).take(length), path)?;
-    let group = new_group(&checked, args)?;
+    let (checked, state) = checked((&file).take(length), path)?;
+    let group = new_group(&checked, state, args)?;
     file.rewind().map_err(|error| Problem::io(format_args!("read {}", path.display()), &error))?;
     progress(&format!("the backup is complete; restoring into {}", data.display()));
     let from = BufReader::with_capacity(PIECE, file.take(length));
@@ -156,13 +165,37 @@ fn run_from_backup(
     Ok(Exit::Done)
 }
 
-/// The cluster that is to be.
-fn new_group(checked: &Checked, args: &RestoreArgs) -> Result<NewGroup, Problem> {
+/// Returns the cluster that is to be; `state` is the item that says the revision of the service
+/// etcd.
+fn new_group(
+    checked: &Checked,
+    state: Option<Vec<u8>>,
+    args: &RestoreArgs,
+) -> Result<NewGroup, Problem> {
     let cluster = u128::from_le_bytes(quorate::random()?).max(1);
     let group = NewGroup::of(checked, cluster, &args.peer);
     let mut group = group.map_err(|error| Problem::new(Exit::Failed, "exhausted", error))?;
     if let Some(store) = other_store(&group.store, args.store)? {
         store.name().clone_into(&mut group.store);
+    }
+    match (args.bump_revision.filter(|_| args.mark_compacted), state) {
+        (None, None) => {}
+        (None, Some(state)) => progress(&format!(
+            "its revision is {}: where clients have seen higher ones, restore with --bump-revision N --mark-compacted, \
+             or they will see those again with other contents",
+            etcd::revision_of(&state).unwrap_or_default()
+        )),
+        (Some(by), Some(state)) => {
+            let raised = etcd::raised(&state, by).ok_or_else(|| {
+                Problem::usage(format_args!("--bump-revision {by}: the revision would be too high"))
+                    .hint("such as 1000000000, more than the changes since the backup")
+            })?;
+            group.replaced = Some((state, raised));
+        }
+        (Some(_), None) => {
+            let what = "--bump-revision is for the service etcd, once something was written to it";
+            return Err(Problem::usage(what).hint("leave it and --mark-compacted out"));
+        }
     }
     Ok(group)
 }
@@ -220,8 +253,9 @@ fn in_envelope(file: &File) -> Option<u64> {
     (word == ENVELOPE_WORD && bytes <= at).then_some(bytes)
 }
 
-/// All of the file is looked at before anything is written.
-fn checked(file: impl Read, path: &Path) -> Result<Checked, Problem> {
+/// Looks at all of the file before anything is written. Returns the item that says the revision of
+/// the service etcd, too.
+fn checked(file: impl Read, path: &Path) -> Result<(Checked, Option<Vec<u8>>), Problem> {
     let mut keys = Keys::default();
     let mut how_far = Progress::start();
     let checked = check(
@@ -237,7 +271,7 @@ fn checked(file: impl Read, path: &Path) -> Result<Checked, Problem> {
         let at = checked.summary.bytes;
         unusable(path, &Bad::Damaged { at, what })
     })?;
-    Ok(checked)
+    Ok((checked, keys.state))
 }
 
 /// The service's items are what a store will take.
@@ -245,6 +279,8 @@ fn checked(file: impl Read, path: &Path) -> Result<Checked, Problem> {
 struct Keys {
     kv: Items,
     etcd: etcd::Items,
+    /// The item that says the revision of the service etcd.
+    state: Option<Vec<u8>>,
 }
 
 impl Keys {
@@ -254,10 +290,13 @@ impl Keys {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.to_string()),
             },
-            Some(Store::EtcdLsm | Store::EtcdMemory) => match self.etcd.take(item) {
-                Ok(_) => Ok(()),
-                Err(error) => Err(error.to_string()),
-            },
+            Some(Store::EtcdLsm | Store::EtcdMemory) => {
+                self.etcd.take(item).map_err(|error| error.to_string())?;
+                if etcd::revision_of(item).is_some() {
+                    self.state = Some(item.to_vec());
+                }
+                Ok(())
+            }
             Some(Store::None) => {
                 Err("a backup of a service without state contains state".to_owned())
             }

@@ -1,13 +1,17 @@
-//! What SIGINT and SIGTERM do.
+//! What signals do: SIGINT and SIGTERM end the process, a node survives SIGHUP and SIGXFSZ.
 
 use std::{
     io, process,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
 
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
+    flag,
     iterator::Signals,
 };
 
@@ -65,6 +69,15 @@ pub fn yield_to_interrupt() {
     while ENDING.load(Ordering::SeqCst) {
         thread::park();
     }
+}
+
+/// Ignores what must not end a node: the end of its terminal or a log rotation (SIGHUP), and a file
+/// that may not grow (SIGXFSZ), which fails the write as a full disk does.
+pub(crate) fn survive() -> Result<(), Problem> {
+    for signal in [SIGHUP, SIGXFSZ] {
+        flag::register(signal, Arc::new(AtomicBool::new(false))).map_err(|error| failed(&error))?;
+    }
+    Ok(())
 }
 
 fn watch() -> Result<Signals, Problem> {

@@ -6,6 +6,7 @@ use std::{
     path::Path,
     process,
     sync::Arc,
+    thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -38,6 +39,7 @@ use crate::{
     config::{Service as Speaks, StartArgs, StartConfig, Store, Trusting},
     etcd,
     joining::{self, Asking, Here},
+    logging,
     manager::Manager,
     memory,
     output::{Exit, Problem, print, progress},
@@ -53,6 +55,8 @@ pub(crate) const PARENT_VARIABLE: &str = "QUORATE_DIES_WITH_PARENT";
 /// Runs the command.
 pub(crate) fn run(args: &StartArgs) -> Result<Exit, Problem> {
     let config = StartConfig::resolve(args, &|name| env::var(name).ok())?;
+    logging::detach()?;
+    signals::survive()?;
     die_with_parent()?;
     let manager = Manager::of_environment();
     let stop = stop_on_signal(manager.clone())?;
@@ -431,8 +435,16 @@ impl Announce {
         if let Some(node) = self.node
             && let Some(places) = self.places.take()
         {
-            print(&format!("ready node={node} {places}"));
-            self.manager.ready();
+            let line = format!("ready node={node} {places}");
+            let manager = self.manager.clone();
+            // A pipe that is full must not hold up the node.
+            let say = move || {
+                print(&line);
+                manager.ready();
+            };
+            if let Err(error) = thread::Builder::new().name("ready".to_owned()).spawn(say) {
+                progress(&format!("cannot print that the node is ready: {error}"));
+            }
         }
     }
 }

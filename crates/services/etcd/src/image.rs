@@ -29,6 +29,27 @@ pub(crate) fn encode_entry(key: &[u8], value: &[u8], item: &mut Vec<u8>) {
 /// An entry's key and value.
 pub type Entry<'i> = (&'i [u8], &'i [u8]);
 
+/// Returns the entry in an item that is no head.
+fn entry(item: &[u8]) -> Option<Entry<'_>> {
+    let (length, rest) = item.split_first_chunk::<LENGTH_BYTES>()?;
+    rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
+}
+
+/// Returns the revision of all keys, if this is the item that says it.
+pub fn revision_of(item: &[u8]) -> Option<i64> {
+    let (key, value) = entry(item)?;
+    mvcc::bring::revision_of(key, value)
+}
+
+/// Returns what takes the place of that item in an image whose revision is higher by `by`, with all
+/// history before it compacted; `None` if it cannot be so high.
+pub fn raised(item: &[u8], by: u64) -> Option<Vec<u8>> {
+    let (key, value) = entry(item)?;
+    let mut raised = Vec::new();
+    encode_entry(key, &mvcc::bring::raised(value, by)?, &mut raised);
+    Some(raised)
+}
+
 /// Items as they come in; any bytes may.
 #[derive(Debug, Default)]
 pub struct Items {
@@ -52,12 +73,7 @@ impl Items {
                 false => Err(LoadError::Malformed("it is not an image of this service")),
             };
         }
-        let entry = item.split_first_chunk::<LENGTH_BYTES>();
-        let entry = entry.and_then(|(length, rest)| {
-            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-            rest.split_at_checked(length)
-        });
-        let (key, value) = entry.ok_or(LoadError::Malformed("an entry is cut off"))?;
+        let (key, value) = entry(item).ok_or(LoadError::Malformed("an entry is cut off"))?;
         if *key <= *self.last {
             return Err(LoadError::Malformed("entries are out of order"));
         }

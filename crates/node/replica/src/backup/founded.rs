@@ -1,10 +1,10 @@
 //! The snapshot that a new cluster of one begins with, made of a backup ([restore-1]).
 //!
-//! The service's items stay as they are. What else is in it is new: a cluster, one node with an id
-//! that the old group never gave out, a configuration in which it votes alone, an era far above the
-//! old ones. All sessions are gone. Their ids are slots, so the new group begins at a slot far
-//! above all that the old one can reach: nobody's old session is ever taken for one of the new
-//! group ([session-1]).
+//! The service's items stay as they are, but for one that an operator replaces. What else is in it
+//! is new: a cluster, one node with an id that the old group never gave out, a configuration in
+//! which it votes alone, an era far above the old ones. All sessions are gone. Their ids are slots,
+//! so the new group begins at a slot far above all that the old one can reach: no old session is
+//! ever taken for one of the new group ([session-1]).
 
 use std::{fmt, io::Read, ops::Range};
 
@@ -61,6 +61,8 @@ pub struct NewGroup {
     pub peer: String,
     /// Name of the service's store: that of the backup, or another one that takes the same items.
     pub store: String,
+    /// An item of the service, and the item that takes its place.
+    pub replaced: Option<(Vec<u8>, Vec<u8>)>,
     eras: Eras,
 }
 
@@ -96,7 +98,8 @@ impl NewGroup {
         // The era before is nobody's: no ballot of it was ever taken in the new cluster.
         let eras = Eras::restored(era, at, alone.clone(), Some(alone), vec![identity])
             .map_err(|_| Exhausted("eras"))?;
-        Ok(Self { cluster, node, at, peer: peer.to_owned(), store: header.store.clone(), eras })
+        let (peer, store) = (peer.to_owned(), header.store.clone());
+        Ok(Self { cluster, node, at, peer, store, replaced: None, eras })
     }
 }
 
@@ -179,7 +182,10 @@ pub fn founded<R: Read, E: From<Bad>>(
         bytes.clear();
         let fed: Result<(), Malformed> = items.feed(&content, |item| {
             match item {
-                Item::Service(_) => item.encode(&mut bytes),
+                Item::Service(own) => {
+                    let other = group.replaced.as_ref().filter(|(old, _)| old == own);
+                    Item::Service(other.map_or(own, |(_, new)| new.as_slice())).encode(&mut bytes);
+                }
                 // Who could do nothing with the old group can do nothing with its data here.
                 Item::Meta(key, _) if key == access::KEY => item.encode(&mut bytes),
                 // [time-1] What had ended has ended here, too.

@@ -210,12 +210,15 @@ fn none(_: StreamName, _: u64, _: &[u8]) -> Result<(), Bad> {
 }
 
 /// [restore-1] New cluster, new id from the counter, no sessions, and the service's items as they
-/// were.
+/// were, but for one that is replaced.
 #[test]
 fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
     let file = sample();
     let checked = checked(&file).unwrap();
-    let group = NewGroup::of(&checked, 99, "here:1").unwrap();
+    let mut group = NewGroup::of(&checked, 99, "here:1").unwrap();
+    let mut expected = items();
+    let own = std::mem::replace(&mut expected[1], b"another".to_vec());
+    group.replaced = Some((own, expected[1].clone()));
     assert_eq!((group.cluster, group.node), (99, NodeId(9)));
     assert!(group.at.0 >= SLOT.0 + (1 << 40), "a fresh name space");
     let (founded, stream) = restored(&file, &group);
@@ -234,7 +237,7 @@ fn a_new_cluster_begins_with_the_data_and_nothing_else_of_the_old_one() {
         Ok(())
     });
     fed.unwrap();
-    assert!(back == items(), "other items than were backed up");
+    assert!(back == expected, "other items than were backed up");
     let header = header.unwrap();
     assert_eq!((header.cluster, header.at), (99, group.at));
     assert_eq!(header.eras, note.eras);

@@ -84,6 +84,8 @@ pub enum Denied {
     UnknownNode(NodeId),
     /// Another folder has this id.
     Taken(NodeId),
+    /// This node is a member at that address.
+    AddressTaken(NodeId),
     /// The folder that asks is that of a node that was removed.
     Removed(NodeId),
     /// As many ids are given out as there may be.
@@ -110,6 +112,11 @@ impl fmt::Display for Denied {
             Self::Address => f.write_str("the address is empty or too long"),
             Self::UnknownNode(node) => write!(f, "there is no node {node}"),
             Self::Taken(node) => write!(f, "another folder already has the id of node {node}"),
+            Self::AddressTaken(node) => write!(
+                f,
+                "node {node} is a member at this address; if its folder is lost, start the new node there with \
+                 --as learner, then run 'quorate member replace {node} NEW' with the id that it gets"
+            ),
             Self::Removed(node) => write!(f, "this folder was node {node}, which was removed"),
             Self::Full => f.write_str("no more ids are available: remove dead nodes"),
             Self::UnderWay(plan) => write!(f, "plan {plan} is in progress"),
@@ -214,6 +221,7 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
         Err(Denied::Impossible) => (23, 0),
         Err(Denied::NoSuchPlan) => (24, 0),
         Err(Denied::Removed(node)) => (25, u64::from(node.0)),
+        Err(Denied::AddressTaken(node)) => (26, u64::from(node.0)),
         // It has a table and replies of its own; nothing asks this one.
         Err(Denied::Users(_)) => (16, 0),
     };
@@ -240,6 +248,7 @@ pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
         23 => Err(Denied::Impossible),
         24 => Err(Denied::NoSuchPlan),
         25 => Err(Denied::Removed(NodeId(small))),
+        26 => Err(Denied::AddressTaken(NodeId(small))),
         _ => return None,
     })
 }
@@ -381,6 +390,7 @@ mod tests {
             Err(Denied::Impossible),
             Err(Denied::NoSuchPlan),
             Err(Denied::Removed(node)),
+            Err(Denied::AddressTaken(node)),
         ] {
             let mut bytes = Vec::new();
             encode_reply(&reply, &mut bytes);

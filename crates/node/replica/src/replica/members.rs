@@ -17,7 +17,7 @@ use super::Replica;
 use crate::{
     front::Failure,
     group::{
-        As, Command, Goal, Group, Plan,
+        As, Command, Denied, Goal, Group, Plan,
         asking::{Answer, Ask, LastPlan, Listed, Members, PeerTable, Refused, Underway},
         goal_of,
         planner::{self, NoWay, Sight, losses_survived},
@@ -227,6 +227,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             }
             other => return self.begin_plan(now, asked, &other, dry_run),
         };
+        // [member-4] At every level: only this node decides whether to propose it.
+        let membership = self.applying.membership();
+        membership.table().check_addresses(&command, membership.eras())?;
         if dry_run {
             // Only a plan has something to show; but what would be denied is.
             let membership = self.applying.membership();
@@ -248,7 +251,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     ) -> Result<(), Refused> {
         if dry_run {
             let would = self.applying.access().would(command.clone());
-            would.map_err(crate::group::Denied::Users)?;
+            would.map_err(Denied::Users)?;
             self.steering.answer(asked, Ok(Answer::Done));
             return Ok(());
         }
@@ -292,13 +295,28 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.steering.answer(asked, Ok(Answer::Planned(Some(id), steps)));
                 return Ok(());
             }
-            return Err(crate::group::Denied::UnderWay(plan.id).into());
+            return Err(Denied::UnderWay(plan.id).into());
         }
         let Wanted { plan, rising } = wanted;
+        let membership = self.applying.membership();
+        // [member-4] At every level, as in `begin_ask`.
+        membership.table().check_goal(&plan.goal, membership.eras()).map_err(|denied| {
+            let refused = Refused::from(denied);
+            match (denied, &rising[..]) {
+                (Denied::AddressTaken(old), [new]) => {
+                    let new = new.node;
+                    let message = format!(
+                        "node {old} votes at the address of node {new} already: if its folder is lost, \
+                         run 'quorate member replace {old} {new}'"
+                    );
+                    Refused { message, ..refused }
+                }
+                _ => refused,
+            }
+        })?;
         for member in &rising {
             self.check_level(now, *member)?;
         }
-        let membership = self.applying.membership();
         let (era, current) = (membership.eras().era(), membership.eras().current());
         let by_voter = match *ask {
             Ask::Replace { new, .. } => current.member_of(new).is_some(),
@@ -470,7 +488,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     fn check_known(&self, node: NodeId) -> Result<(), Refused> {
         match self.group().known(node) {
             Some(_) => Ok(()),
-            None => Err(crate::group::Denied::UnknownNode(node).into()),
+            None => Err(Denied::UnknownNode(node).into()),
         }
     }
 
@@ -583,8 +601,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
         let mut at = from.clone();
         for change in changes {
-            at =
-                at.changed(*change).map_err(|_| Refused::from(crate::group::Denied::Impossible))?;
+            at = at.changed(*change).map_err(|_| Refused::from(Denied::Impossible))?;
             if !self.is_alive(now, &at) {
                 return Err(Refused::new(
                     "too_few_alive",

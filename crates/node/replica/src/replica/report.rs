@@ -197,6 +197,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (known > 0 || !keeping.lacks()).then_some(known)
     }
 
+    /// Returns whether this node casts no vote until it is restarted, because a write failed.
+    pub fn has_log_failed(&self) -> bool {
+        self.storing.failure().is_some()
+    }
+
     /// Why this node does not vote or serve, if it does not; the gravest reason.
     pub fn error(&self) -> Option<String> {
         if let Some(why) = self.applying.condition().doubt() {

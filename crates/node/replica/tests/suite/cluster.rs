@@ -722,11 +722,13 @@ fn group_goes_on_without_one_of_its_disks() {
     done(&mut cluster, leader, tag);
     let [broken, _] = followers(leader);
     cluster.disk(broken).inject(quorate_log::disk::Fault::WriteFails);
+    assert!(!cluster.replica(broken).has_log_failed());
     for count in 0..20 {
         let tag = cluster.write(leader, format!("w{count}").as_bytes());
         assert!(matches!(done(&mut cluster, leader, tag), Outcome::Written(_)));
     }
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(broken).error().is_some()));
+    assert!(cluster.replica(broken).has_log_failed());
     // [disk-9] It shows what it has, and takes nothing.
     let tag = cluster.write(broken, b"refused");
     assert_eq!(done(&mut cluster, broken, tag), Outcome::Failed(Failure::Voteless));

@@ -433,6 +433,39 @@ fn what_cannot_be_is_refused() {
     assert_eq!(code(&mut cluster, leader, Ask::Remove(leader)), "last_voter");
 }
 
+/// [member-4] A machine whose folder is lost comes back at its address as a learner, and takes the
+/// place of its predecessor.
+#[test]
+fn no_second_node_votes_at_an_address() {
+    let mut cluster = cluster(3, Class::Durable, 19);
+    let leader = led(&mut cluster);
+    let old = NodeId(1 + leader.0 % 3);
+    let peer = "old:1".to_owned();
+    cluster.ask_group(leader, Ask::Address(old, peer.clone())).unwrap();
+    let join = |role| Ask::Join { nonce: 7, node: None, peer: peer.clone(), role };
+    let reserve = Ask::Reserve { peer: peer.clone(), role: As::Voter };
+    let expected = format!("'quorate member replace {old} NEW'");
+    for ask in [reserve, join(As::Voter), Ask::Address(leader, peer.clone())] {
+        let refused = cluster.ask_group(leader, ask).unwrap_err();
+        assert_eq!(refused.code, "address_taken");
+        assert!(refused.message.contains(&expected), "{refused:?}");
+    }
+    cluster.kill(old);
+    let Ok(Answer::Node(new)) = cluster.ask_group(leader, join(As::Learner)) else {
+        panic!("no id was given out");
+    };
+    cluster.add(new);
+    cluster.start(new);
+    level(&mut cluster, new);
+    let leader = led(&mut cluster);
+    let refused = cluster.ask_group(leader, Ask::Promote(new)).unwrap_err();
+    assert_eq!(refused.code, "address_taken");
+    assert!(refused.message.ends_with(&format!("'quorate member replace {old} {new}'")));
+    carry_out(&mut cluster, &Ask::Replace { old, new }).unwrap();
+    let voters: BTreeSet<u32> = weights(&cluster, leader).into_keys().collect();
+    assert_eq!(voters, (1..=4).filter(|node| *node != old.0).collect());
+}
+
 /// [volatile-2] Who forgot its votes gets its weight back under its new name, unasked.
 #[test]
 fn a_member_that_forgot_is_taken_back() {

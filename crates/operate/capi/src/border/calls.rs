@@ -5,6 +5,8 @@ use std::{
     time::Instant,
 };
 
+use quorate::stderr::{self, Stderr};
+
 use super::{
     deliver::{Argument, Deliver, DeliverFunction},
     errors::{QuorateError, guard, last, tell},
@@ -84,8 +86,11 @@ pub unsafe extern "C" fn quorate_log_to_stderr(filter: *const c_char) -> c_int {
         let filter: tracing_subscriber::EnvFilter = filter.parse().map_err(|error| {
             Failed::new(Code::Invalid, format!("the filter: {error}")).hint("such as info or warn")
         })?;
-        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-        lines.try_init().map_err(|_| Failed::new(Code::InUse, "lines go somewhere already"))
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Stderr);
+        lines.try_init().map_err(|_| Failed::new(Code::InUse, "lines go somewhere already"))?;
+        // A reader that stands still must not hold up the node.
+        stderr::detach()
+            .map_err(|error| Failed::new(Code::Unavailable, format!("start a thread: {error}")))
     })
 }
 

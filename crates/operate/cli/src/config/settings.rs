@@ -430,7 +430,6 @@ impl Args for StartArgs {
                     .long(setting.name)
                     .value_name(setting.value)
                     .num_args(usize::from(!bare)..=1)
-                    .require_equals(bare)
                     .default_missing_value(if bare { "on" } else { "" })
                     .hide(matches!(
                         setting.name,

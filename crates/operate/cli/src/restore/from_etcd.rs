@@ -91,8 +91,8 @@ pub(super) fn run(args: &RestoreArgs, path: &Path, output: Output) -> Result<Exi
     let store = Store::default_of(Some(Service::Etcd)).name();
     let brought = Brought::new(Adapter(items), store, Class::Durable, cluster);
     let mut brought = brought.map_err(|error| read(path, &error))?;
-    let checked = checked(brought.read(), path)?;
-    let group = new_group(&checked, args)?;
+    let (checked, state) = checked(brought.read(), path)?;
+    let group = new_group(&checked, state, args)?;
     fill(data, brought.read(), &checked, &group, path)?;
     let restored =
         Restored { cluster: format!("{:032x}", group.cluster), node: group.node.0, status };

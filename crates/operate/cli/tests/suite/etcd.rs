@@ -1,10 +1,12 @@
 //! Nodes with `--service etcd`: who may connect is told, and the service stays what it was.
 
+use std::path::Path;
+
 use quorate_admin::client;
 use quorate_testbed::nodes::answer;
 use serde_json::Value as Json;
 
-use crate::common::{Cluster, PATIENCE, quorate, wait_for};
+use crate::common::{Cluster, NodeProcess, PATIENCE, quorate, single, wait_for};
 
 #[test]
 fn a_cluster_keeps_the_service_that_it_began_with() {
@@ -79,6 +81,43 @@ fn keys_on_disk_are_there_after_a_kill() {
     assert_eq!(now(&address), before);
 }
 
+/// Revisions that clients have seen since the backup are not given out again.
+#[test]
+fn a_restored_cluster_goes_on_above_the_revisions_that_clients_have_seen() {
+    let mut cluster = Cluster::start(1, &["--service", "etcd"]);
+    let put = |address: &str| ask(address, "/v3/kv/put", r#"{"key":"Zm9v"}"#);
+    let address = cluster.clients().remove(0);
+    assert_eq!(put(&address)["header"]["revision"], "2");
+    let folder = tempfile::tempdir().unwrap();
+    let [file, plain, raised] = ["backup", "plain", "raised"].map(|name| folder.path().join(name));
+    let file = file.to_str().unwrap();
+    let admin = cluster.node(1).ready.admin.clone();
+    assert!(quorate(&["backup", "--to", file, "--admin", &admin]).status.success());
+    assert_eq!(put(&address)["header"]["revision"], "3");
+    let restore = |data: &Path, more: &[&str]| {
+        let restore = ["restore", file, "--data", data.to_str().unwrap()];
+        let output = quorate(&[&restore[..], more].concat());
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (done, said) = restore(&plain, &[]);
+    assert_eq!(done, Some(0), "{said}");
+    assert!(said.contains("its revision is 2") && said.contains("--bump-revision"), "{said}");
+    assert_eq!(restore(&raised, &["--bump-revision", "1000"]).0, Some(2));
+    let flags = ["--mark-compacted", "--bump-revision", "9223372036854775807"];
+    assert_eq!(restore(&raised, &flags).0, Some(2));
+    let (done, said) = restore(&raised, &["--bump-revision", "1000", "--mark-compacted"]);
+    assert_eq!((done, said.contains("--bump-revision")), (Some(0), false), "{said}");
+    let mut node = NodeProcess::spawn(single(&raised, &[])).unwrap();
+    node.wait_ready().unwrap();
+    let address = &node.ready.client;
+    let seen = wait_for("an answer", || {
+        let answer = ask(address, "/v3/kv/range", r#"{"key":"Zm9v","revision":"3"}"#);
+        answer["message"].as_str().map(str::to_owned)
+    });
+    assert!(seen.contains("has been compacted"), "{seen}");
+    assert_eq!(put(address)["header"]["revision"], "1003");
+}
+
 /// Auth is on in this snapshot of etcd, whose passwords fit nothing here: nobody could log in, so
 /// nothing is written. With a new password of root there is a cluster in which clients have to log
 /// in.
@@ -107,7 +146,7 @@ fn a_snapshot_of_etcd_with_users_needs_a_new_password_of_root() {
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("its passwords cannot be restored"), "{said}");
     assert!(said.contains("--root-password-file"), "{said}");
-    assert!(!std::path::Path::new(&data).exists(), "nothing is written");
+    assert!(!Path::new(&data).exists(), "nothing is written");
     let password = folder.path().join("password");
     std::fs::write(&password, "sesame\n").unwrap();
     let done = restore(&["--root-password-file", &password.display().to_string()]);

@@ -13,8 +13,8 @@ use std::{
 };
 
 use crate::common::{
-    NodeProcess, PATIENCE, Signal, Spec, free_port, http, patient, signal, single, wait_end,
-    wait_for, with,
+    NodeProcess, PATIENCE, Signal, Spec, free_port, http, patient, quorate, signal, single,
+    wait_end, wait_for, with,
 };
 use quorate_admin::client::{self, Response};
 use quorate_client::{Client, Reply};
@@ -365,6 +365,34 @@ fn a_cluster_outlives_its_founder() {
     }
     let book = fs::read_to_string(four.spec.data.join("peers")).unwrap();
     assert!(book.contains("removed 1\n") && !book.contains("peer 1 "), "{book}");
+}
+
+/// [member-4] Its machine does not come back as one more voter: it joins as a learner, and is given
+/// the vote of the node that it was.
+#[test]
+fn a_machine_whose_folder_is_lost_takes_the_place_of_its_predecessor() {
+    let folder = TempDir::new().unwrap();
+    let one = start(spec(folder.path(), "n1", &[]));
+    let join = ["--join", &one.ready.admin];
+    let _two = start(spec(folder.path(), "n2", &join));
+    wait_weights(&one, &[(1, 1), (2, 1)]);
+    let mut three = start(spec(folder.path(), "n3", &join));
+    wait_weights(&one, &[(1, 1), (2, 1), (3, 1)]);
+    three.kill().unwrap();
+    fs::remove_dir_all(&three.spec.data).unwrap();
+    let mut again = NodeProcess::spawn(three.spec.clone()).unwrap();
+    assert_eq!(wait_end(&mut again).code(), Some(1));
+    assert!(said(&three.spec, "'quorate member replace 3 NEW'"), "{}", three.last_words());
+
+    let mut spec = three.spec.clone();
+    spec.flags.extend(["--as", "learner"].map(str::to_owned));
+    let four = start(spec);
+    wait_said(&four.spec, "node 4 is caught up: it learns without a vote");
+    let replaced = quorate(&["member", "replace", "3", "4", "--admin", &one.ready.admin]);
+    assert!(replaced.status.success(), "{}", String::from_utf8_lossy(&replaced.stderr));
+    for node in [&one, &four] {
+        wait_weights(node, &[(1, 1), (2, 1), (4, 1)]);
+    }
 }
 
 /// [member-1] It hears that it was removed, says so, and its folder is nobody's any more.

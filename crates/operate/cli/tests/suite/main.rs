@@ -20,6 +20,7 @@ mod full_disk;
 mod joining;
 mod kubernetes;
 mod leases;
+mod log_lines;
 mod manager;
 mod members;
 mod names;

@@ -66,6 +66,7 @@ fn refused(Refused { code, message, hint }: Refused) -> Status {
             "etcdserver: re-configuration failed due to not enough started members",
         ),
         "bad_address" => bad_urls(),
+        "address_taken" => Status::failed_precondition("etcdserver: Peer URLs already exists"),
         // As others have no words there: what is under way ends, and it may be tried again.
         "under_way" | "other_era" | "busy" => Status::unavailable(said),
         "unknown_outcome" => unanswered(),

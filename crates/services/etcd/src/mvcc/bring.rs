@@ -39,6 +39,21 @@ pub(crate) fn deadline(at: u64, id: i64) -> Place {
     (layout::deadline(at, id), Bytes::new())
 }
 
+/// Returns the revision that an entry says, if it is the state.
+pub(crate) fn revision_of(place: &[u8], value: &[u8]) -> Option<i64> {
+    State::decode(value).filter(|_| place == STATE).map(|state| state.revision)
+}
+
+/// Returns the state with a higher revision, and all history below that given up; `None` if it
+/// cannot be so high.
+pub(crate) fn raised(value: &[u8], by: u64) -> Option<Bytes> {
+    let mut state = State::decode(value)?;
+    state.revision = state.revision.checked_add_unsigned(by)?;
+    state.compacted = state.revision;
+    let raised = state.encode();
+    State::decode(&raised).map(|_| raised)
+}
+
 /// The state: all that was given up before `scrubbed` is gone.
 pub(crate) fn state(revision: i64, compacted: i64, scrubbed: i64, leases: u64) -> Place {
     let state = State { revision, compacted, scrubbed: Revision::first_of(scrubbed), leases };

@@ -1,10 +1,17 @@
 //! Images: of one moment, the same on every node, and refused if they make no sense.
 
 use quorate::{Imaged, LoadError, Slot, StateMachine as _};
-use quorate_etcd::{check, command::Command, proto::etcdserverpb::PutResponse, service::Service};
+use quorate_etcd::{
+    check,
+    command::Command,
+    image,
+    proto::etcdserverpb::{PutRequest, PutResponse, RangeRequest},
+    refusal::Refusal,
+    service::Service,
+};
 
 use crate::{
-    common::{apply, image, loaded, service},
+    common::{apply, apply_bytes, image, loaded, range, service},
     dice::Dice,
     random,
 };
@@ -47,6 +54,43 @@ fn an_image_is_not_begun_in_the_middle_of_a_batch() {
     assert!(!service.begin_image());
     service.commit(Slot(10), &[]);
     assert!(service.begin_image());
+}
+
+/// As after `etcdutl snapshot restore --bump-revision --mark-compacted`: what was seen since the
+/// image was taken is not seen again, and whoever saw it learns that.
+#[test]
+fn an_image_whose_revision_is_raised_goes_on_above_it() {
+    let mut service = service();
+    let put = |service: &mut Service| {
+        let request = PutRequest { key: b"a".as_slice().into(), ..<_>::default() };
+        let reply: PutResponse = apply(service, &Command::Put(request)).unwrap();
+        reply.header.unwrap().revision
+    };
+    let last = (0..50).map(|_| put(&mut service)).last().unwrap();
+    let mut items = image(&mut service, 100);
+    let at = items.iter().position(|item| image::revision_of(item).is_some()).unwrap();
+    assert_eq!(image::revision_of(&items[at]), Some(last));
+    assert_eq!(image::raised(&items[at], u64::MAX), None);
+    assert_eq!(image::raised(&items[at], i64::MAX.unsigned_abs() - 100), None);
+    items[at] = image::raised(&items[at], 1000).unwrap();
+    let mut service = loaded(&items);
+    let get = |service: &Service, revision| {
+        range(
+            service,
+            RangeRequest { key: b"a".as_slice().into(), revision, ..<_>::default() },
+            100,
+        )
+    };
+    for seen in [last, last + 1, last + 999] {
+        assert_eq!(get(&service, seen), Err(Refusal::Compacted));
+    }
+    let now = get(&service, 0).unwrap();
+    assert_eq!(now.header.unwrap().revision, last + 1000);
+    assert_eq!((now.kvs[0].mod_revision, now.kvs[0].version), (last, 50));
+    // Compaction removes what was given up, as ever.
+    apply_bytes(&mut service, &Command::Scrub.encode());
+    assert_eq!(put(&mut service), last + 1001);
+    assert_eq!(get(&service, last + 1000).unwrap().kvs[0].mod_revision, last);
 }
 
 #[test]

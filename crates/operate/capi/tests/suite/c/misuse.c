@@ -234,6 +234,9 @@ int main(int arguments_count, char **arguments)
     WANT(quorate_submit_wait(node, value, 1000, 10000, &slot), QUORATE_OK);
     WANT(quorate_trim_wait(node, UINT64_MAX, 10000, &slot), QUORATE_OK);
     WANT(quorate_sync(node, 10000, &slot), QUORATE_OK);
+    code = quorate_sync(node, 0, &slot);
+    if (code != QUORATE_OK)
+        WANT(code, QUORATE_TIMEOUT);
     WANT(quorate_deliver_nothing(node), QUORATE_OK);
     WANT(quorate_status(node, 2000, buffer, sizeof buffer, &length), QUORATE_SIZE);
     if (length <= sizeof buffer)

@@ -1,0 +1,203 @@
+//! Standard error of a process that must not wait for its reader: lines pass through a bounded
+//! queue to a thread of their own. A line that finds no room, or that cannot be written, is dropped
+//! and counted; nothing here ends the process.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Write},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+    time::Duration,
+};
+
+/// Most bytes of lines that wait for the thread.
+const BYTES_MAX: usize = 1 << 20;
+
+static LINES: OnceLock<Lines> = OnceLock::new();
+
+/// Moves all writes to [`Stderr`] to a thread of their own, from now on.
+pub fn detach() -> io::Result<()> {
+    if LINES.get().is_some() {
+        return Ok(());
+    }
+    let lines = Lines::default();
+    let of_thread = lines.clone();
+    let run = move || of_thread.run(io::stderr(), report);
+    thread::Builder::new().name("stderr".to_owned()).spawn(run)?;
+    let _ = LINES.set(lines);
+    Ok(())
+}
+
+/// Waits until all lines are written, but no longer than this.
+pub fn drain(within: Duration) {
+    if let Some(lines) = LINES.get() {
+        lines.drain(within);
+    }
+}
+
+/// Returns how many lines were dropped.
+pub fn dropped() -> u64 {
+    LINES.get().map_or(0, |lines| lines.lock().dropped)
+}
+
+fn report(count: u64) {
+    tracing::warn!(count, "log lines dropped: standard error was full, or its reader too slow");
+}
+
+/// A writer of whole lines to standard error that never fails.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match LINES.get() {
+            Some(lines) => lines.push(line),
+            None => drop(io::stderr().write_all(line)),
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Lines on their way to a writer.
+#[derive(Clone, Debug, Default)]
+struct Lines(Arc<(Mutex<Queue>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    lines: VecDeque<Box<[u8]>>,
+    /// Total of all lines, including the one that is being written.
+    bytes: usize,
+    dropped: u64,
+}
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends a line, or drops it.
+    fn push(&self, line: &[u8]) {
+        let mut queue = self.lock();
+        if queue.bytes + line.len() > BYTES_MAX {
+            queue.dropped += 1;
+            return;
+        }
+        queue.bytes += line.len();
+        queue.lines.push_back(line.into());
+        drop(queue);
+        self.0.1.notify_all();
+    }
+
+    /// Writes lines forever. Once it has caught up after a loss, `report` receives the number of
+    /// lines that were dropped since the last report.
+    fn run(&self, mut out: impl Write, report: impl Fn(u64)) {
+        let mut reported = 0;
+        loop {
+            let line = self.next();
+            let written = out.write_all(&line);
+            let mut queue = self.lock();
+            queue.bytes -= line.len();
+            queue.dropped += u64::from(written.is_err());
+            let dropped = queue.dropped;
+            let is_back = written.is_ok() && queue.lines.is_empty() && dropped > reported;
+            drop(queue);
+            if is_back {
+                report(dropped - reported);
+                reported = dropped;
+            }
+            self.0.1.notify_all();
+        }
+    }
+
+    /// Waits for the next line.
+    fn next(&self) -> Box<[u8]> {
+        let mut queue = self.lock();
+        loop {
+            match queue.lines.pop_front() {
+                Some(line) => return line,
+                None => queue = self.0.1.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn drain(&self, within: Duration) {
+        let waits = |queue: &mut Queue| queue.bytes > 0;
+        drop(self.0.1.wait_timeout_while(self.lock(), within, waits));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// A reader that takes a line, or fails, when it is told to.
+    struct Reader {
+        verdicts: Receiver<io::Result<()>>,
+        read: Sender<Vec<u8>>,
+    }
+
+    impl Write for Reader {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.verdicts.recv().expect("the test goes on")?;
+            self.read.send(line.to_vec()).expect("the test goes on");
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Stage {
+        lines: Lines,
+        verdicts: Sender<io::Result<()>>,
+        read: Receiver<Vec<u8>>,
+        reports: Receiver<u64>,
+    }
+
+    fn stage() -> Stage {
+        let ((verdicts, of_reader), (sender, read)) = (channel(), channel());
+        let reader = Reader { verdicts: of_reader, read: sender };
+        let (report, reports) = channel();
+        let lines = Lines::default();
+        let of_thread = lines.clone();
+        thread::spawn(move || of_thread.run(reader, |count| report.send(count).unwrap()));
+        Stage { lines, verdicts, read, reports }
+    }
+
+    /// The writer goes on although nothing is read, and what was kept is read in order.
+    #[test]
+    fn a_reader_that_stands_still_costs_lines_and_no_time() {
+        let Stage { lines, verdicts, read, reports } = stage();
+        let line = |number: usize| format!("{number:04} {}", "x".repeat(BYTES_MAX / 100 - 5));
+        (0..110).for_each(|number| lines.push(line(number).as_bytes()));
+        assert_eq!(lines.lock().dropped, 10);
+        lines.drain(Duration::ZERO);
+        for number in 0..100 {
+            assert!(reports.try_recv().is_err(), "it reports when it has caught up");
+            verdicts.send(Ok(())).unwrap();
+            assert_eq!(read.recv().unwrap(), line(number).as_bytes());
+        }
+        assert_eq!(reports.recv(), Ok(10));
+        lines.drain(Duration::MAX);
+        assert_eq!(lines.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_written_is_counted() {
+        let Stage { lines, verdicts, read, reports } = stage();
+        for verdict in [Err(io::ErrorKind::StorageFull), Err(io::ErrorKind::BrokenPipe), Ok(())] {
+            lines.push(b"line\n");
+            verdicts.send(verdict.map_err(io::Error::from)).unwrap();
+            lines.drain(Duration::MAX);
+        }
+        assert_eq!(read.recv().unwrap(), b"line\n");
+        assert_eq!(reports.recv(), Ok(2));
+    }
+}
