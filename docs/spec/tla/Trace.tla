@@ -133,7 +133,8 @@ Promise == /\ Step.do = "promise"
            /\ answered' = Put(answered, Step.ballot, Get(answered, Step.ballot, {}) \cup {Step.by})
            /\ UNCHANGED <<spoken, held, ends, log, eras>>
 
-(* [p1-2] [p1-3] Only then it is told, with every vote from the floor on, the highest in each slot. *)
+(* [p1-2] [p1-3] Only then it is told, with every vote from the floor on, the highest in each slot, *)
+(* and with nothing that this member did not vote for.                                              *)
 VotesOf(m, i) == {p \in held[i] : m \in p.by}
 Tells(i, p) ==
   \E x \in DOMAIN Step.extents : LET e == Step.extents[x] IN
@@ -144,6 +145,9 @@ Answers == /\ Step.do = "answers"
            /\ \A i \in {j \in Slots : j >= Step.from /\ j >= Step.floor} :
                 LET V == {p \in VotesOf(Step.by, i) : Less(p.ballot, Step.ballot)} IN
                 V = {} \/ (\E p \in VotesOf(Step.by, i) : Tells(i, p) /\ \A q \in V : ~Less(p.ballot, q.ballot))
+           /\ \A x \in DOMAIN Step.extents : LET e == Step.extents[x] IN
+                \A i \in e.from..(e.to - 1) :
+                  \E p \in VotesOf(Step.by, i) : p.ballot = e.ballot /\ p.value = e.value
            /\ UNCHANGED <<spoken, promised, answered, held, ends>>
 
 (* [p1-6] [era-5] What a ballot proposes first in a slot. Some phase-1 quorum of C(era(b)) that promised *)

@@ -7,6 +7,8 @@ use std::{
     time::Instant,
 };
 
+use serde_json::{Value as Json, json};
+
 use super::{
     FOLDER,
     bounds::{Check, Expected, Size},
@@ -18,8 +20,17 @@ use crate::shell::{Failed, cargo, profile, program, root, target};
 
 /// Events of each seed, as `cargo xtask hunt` has them.
 const EVENTS: &str = "20000";
-/// What a trace cannot do without: what comes later hangs on it.
-const NEEDED: [&str; 4] = ["round", "promise", "proposes", "vote"];
+/// What becomes of a line; `None`: it is left out.
+type Change = fn(Json) -> Option<Json>;
+/// Changes to all lines of a kind, after each of which a trace must be refused.
+const SPOILED: [(&str, &str, Change); 5] = [
+    ("round", "without any", left_out),
+    ("promise", "without any", left_out),
+    ("vote", "without any", left_out),
+    // The owner's own vote may come first, and then stands for what it proposes.
+    ("proposes", "with another value in each", of_another_value),
+    ("answers", "with a vote that was never cast in each", with_another_vote),
+];
 /// Traces that TLC is given at once.
 const AT_ONCE: usize = 16;
 const BOUNDS: &str = "SPECIFICATION Spec\nCHECK_DEADLOCK FALSE";
@@ -80,7 +91,7 @@ pub(super) fn seeds(count: &str, from: &str) -> Result<(), Failed> {
     }
     judge(&tools, &traces)?;
     if let Some((name, _, text)) = &longest {
-        misses_what_is_left_out(&tools, name, text)?;
+        refuses_what_is_spoiled(&tools, name, text)?;
     }
     let seconds = begin.elapsed().as_secs_f64();
     println!(
@@ -115,22 +126,49 @@ fn judge(tools: &Tools, traces: &[(String, Trace, String)]) -> Result<(), Failed
     Err(Failed("traces are not allowed together, but one by one".to_owned()))
 }
 
-/// A check that allows everything would allow a trace, too, in which nobody wrote down a promise.
-fn misses_what_is_left_out(tools: &Tools, name: &str, text: &str) -> Result<(), Failed> {
-    for kind in NEEDED {
-        let begin = format!("{{\"do\":\"{kind}\"");
-        let left: Vec<&str> = text.lines().filter(|line| !line.starts_with(&begin)).collect();
-        if left.len() == text.lines().count() {
+/// A check that allows everything would allow a trace, too, in which no promise was written down.
+fn refuses_what_is_spoiled(tools: &Tools, name: &str, text: &str) -> Result<(), Failed> {
+    for (kind, how, change) in SPOILED {
+        let Some(spoiled) = spoil(text, kind, change) else {
             return Err(Failed(format!("{name} has no {kind}: simulate more seeds")));
+        };
+        let spoiled = trace::read(&spoiled)?.map_err(|why| Failed(why.to_owned()))?;
+        let taken = states(tools, &[&spoiled])?;
+        if taken > spoiled.steps {
+            return Err(Failed(format!("{name} {how} {kind} is allowed, too")));
         }
-        let without = trace::read(&left.join("\n"))?.map_err(|why| Failed(why.to_owned()))?;
-        let taken = states(tools, &[&without])?;
-        if taken > without.steps {
-            return Err(Failed(format!("{name} without any {kind} is allowed, too")));
-        }
-        println!("without any {kind}, {name} is refused at line {}", taken + 1);
+        println!("{how} {kind}, {name} is refused at line {}", taken + 1);
     }
     Ok(())
+}
+
+/// Returns a trace with each line of a kind changed; `None` if there is no such line.
+fn spoil(text: &str, kind: &str, change: Change) -> Option<String> {
+    let begin = format!("{{\"do\":\"{kind}\"");
+    let changed = |line: &str| {
+        if !line.starts_with(&begin) {
+            return Some(line.to_owned());
+        }
+        Some(change(serde_json::from_str(line).ok()?)?.to_string())
+    };
+    let lines = || text.lines().filter_map(changed).collect::<Vec<_>>().join("\n");
+    text.contains(&begin).then(lines)
+}
+
+fn left_out(_: Json) -> Option<Json> {
+    None
+}
+
+fn of_another_value(mut step: Json) -> Option<Json> {
+    step["value"] = json!("another");
+    Some(step)
+}
+
+fn with_another_vote(mut step: Json) -> Option<Json> {
+    let from = step["from"].as_u64().max(step["floor"].as_u64())?;
+    let vote = json!({"ballot": [0, 0, 0], "from": from, "to": from + 1, "value": "another"});
+    step["extents"].as_array_mut()?.push(vote);
+    Some(step)
 }
 
 fn place() -> PathBuf {
@@ -167,6 +205,20 @@ fn refused(text: &str, states: u64) -> (&str, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_a_kind_are_spoiled() {
+        let text = r#"{"do":"round"}
+{"do":"proposes","value":"x"}
+{"do":"answers","from":3,"floor":5,"extents":[]}"#;
+        let lines = |kind, change| spoil(text, kind, change).map(|text| text.lines().count());
+        assert_eq!(lines("round", left_out), Some(2));
+        assert_eq!(lines("vote", left_out), None);
+        let bent = spoil(text, "proposes", of_another_value).unwrap();
+        assert!(bent.contains(r#""value":"another""#) && !bent.contains(r#""x""#), "{bent}");
+        let more = spoil(text, "answers", with_another_vote).unwrap();
+        assert!(more.contains(r#""extents":[{"ballot":[0,0,0],"from":5,"to":6"#), "{more}");
+    }
 
     #[test]
     fn the_line_is_found_that_was_not_allowed() {

@@ -390,6 +390,38 @@ fn g24_logs_are_kept_for_who_is_behind_and_then_a_snapshot_is() -> Outcome {
     world.settle()
 }
 
+/// [live-4] An operator hands leadership to a node that waits for a snapshot. The leader goes on
+/// until that node has everything, and no write waits meanwhile.
+#[test]
+fn leadership_waits_for_a_node_that_gets_a_snapshot() -> Outcome {
+    let mut settings = settings(68, 0);
+    settings.snapshots.log_bytes_max = 512 << 10;
+    settings.snapshots.transfer_bytes_per_second = Some(8 << 10);
+    settings.window_slots = 64;
+    let mut world = World::elected(settings)?;
+    let leader = world.wait_for_leader()?;
+    let (late, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    world.isolate(late, true);
+    world.run_for(1_000)?;
+    let behind = decided_to(&world, late);
+    fill_until_trimmed(&mut world, leader, behind)?;
+    fill_until_trimmed(&mut world, other, behind)?;
+    world.isolate(late, false);
+    world.run_for(100_000)?;
+    world.transfer_now(leader, late);
+    let (begun, mut longest, mut writes) = (world.now, 0, 0);
+    while counters(&world, late).snapshots_installed == 0 {
+        assert!(world.now.since_us(begun) < 30_000_000, "it gets none");
+        world.run_for(20_000)?;
+        let asked = world.now;
+        assert_eq!(world.ask(other, "SET during 1")?, ok());
+        assert_eq!(world.leader(), Some(leader));
+        (longest, writes) = (longest.max(world.now.since_us(asked)), writes + 1);
+    }
+    assert!(longest <= 300_000 && writes > 10, "{longest} us without a write, {writes} writes");
+    world.settle()
+}
+
 /// G12 All three machines are replaced, and leadership handed to and fro, while clients write: none
 /// of them sees an error, and nothing waits for a configuration.
 #[test]
