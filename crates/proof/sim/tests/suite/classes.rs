@@ -25,5 +25,5 @@ fn what_clients_of_another_class_are_told_is_true() {
             Class::Volatile => lasting += report.counts.class_lasting,
         }
     }
-    assert!(early > 200 && lasting > 40, "{early} early, {lasting} lasting");
+    assert!(early > 100 && lasting > 40, "{early} early, {lasting} lasting");
 }

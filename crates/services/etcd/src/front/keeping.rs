@@ -131,7 +131,7 @@ async fn keep_all(asking: &Asking, all: &[Wanted]) -> Result<Lasting, Status> {
         let make = move |now_ms| Command::KeepAlive(KeptAlive { now_ms, ..kept.clone() });
         async move {
             let (lasting, _) = asking.execute_at::<Lasting>(&Asker::Member, make).await?;
-            Ok(lasting.left_after(begun.elapsed()))
+            Ok::<_, Status>(lasting.left_after(begun.elapsed()))
         }
     };
     patiently(ask).await
