@@ -324,8 +324,9 @@ impl Group {
         counts: impl Fn(NodeId, &Known) -> bool,
     ) -> Result<(), Denied> {
         let mut nodes = self.nodes();
-        let taken =
-            nodes.find(|(id, known)| known.has_come() && known.peer == peer && counts(*id, known));
+        let taken = nodes.find(|(id, known)| {
+            known.has_come() && !peer.is_empty() && known.peer == peer && counts(*id, known)
+        });
         taken.map_or(Ok(()), |(node, _)| Err(Denied::AddressTaken(node)))
     }
 
