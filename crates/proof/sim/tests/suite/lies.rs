@@ -4,7 +4,7 @@
 use quorate_core::{effect::Role, node_id::Incarnation, record::Class, slot::Slot};
 use quorate_log::disk::MemoryDisk;
 use quorate_replica::group::{As, asking::Ask};
-use quorate_sim::{check::Violation, faults::Settings, resp::Reply, run, world::World};
+use quorate_sim::{check::Violation, faults::Settings, node::id, resp::Reply, run, world::World};
 
 type Outcome = Result<(), Violation>;
 
@@ -206,8 +206,8 @@ fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
     let copy = world.nodes[liar].disk.copy();
     world.run_for(1_000)?;
     world.start_now(liar);
-    write(&mut world, liar, 2)?;
     world.settle()?;
+    write(&mut world, liar, 2)?;
     let first = boot(&world, liar);
     world.kill_now(liar);
     for node in [other, (liar + 2) % NODES] {
@@ -217,6 +217,7 @@ fn a_folder_that_went_back_finds_the_names_of_its_later_life() -> Outcome {
     world.run_for(1_000_000)?;
     world.set_back(liar, &copy);
     world.start_now(liar);
+    world.run_for(1_000)?;
     let client = world.client(liar);
     world.say(client, &[b"INCR", b"key"]);
     world.run_until("it finds them", |world| error(world, liar).contains("registered sessions"))?;
@@ -245,6 +246,8 @@ fn grown(seed: u64) -> Result<(World, MemoryDisk), Violation> {
         let join = Ask::Join { nonce, node: None, peer, role: As::Voter };
         world.wait_for_leader()?;
         while world.ask_group(0, join.clone())?.is_err() {}
+        let promote = Ask::Promote(id(nonce as usize - 1));
+        while world.ask_group(0, promote.clone())?.is_err() {}
     }
     let voters = |world: &World| world.configuration().map_or(0, |all| all.members().len());
     world.run_until("it has grown", |world| voters(world) == NODES)?;
@@ -271,6 +274,7 @@ fn a_founder_whose_folder_goes_back_does_not_lead_alone() -> Outcome {
         }
         world.set_back(0, &copy);
         world.start_now(0);
+        world.run_for(1_000)?;
         let client = world.client(0);
         world.say(client, &[b"INCR", b"key"]);
         let begun = world.now;
