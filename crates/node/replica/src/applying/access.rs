@@ -1,5 +1,5 @@
-//! The users as they are behind the slots that were applied ([access-2]): kept beside the service's
-//! state, and part of every snapshot ([snap-1]).
+//! The table of users as of the slots applied ([access-2]): stored with the service's state, and
+//! part of every snapshot ([snap-1]).
 
 use std::cell::Cell;
 
@@ -10,7 +10,8 @@ use crate::{
     service::{MetaChange, Metadata},
 };
 
-/// Where a persistent service keeps them; no key of the sessions. Without users there is none.
+/// Key under which a persistent service keeps the users; no key of the sessions. Absent if there
+/// are no users.
 pub(crate) const KEY: &[u8] = b"users";
 
 /// The table of users, and whether this node may go by it.
@@ -23,7 +24,7 @@ pub(crate) struct Access {
     unsaved: bool,
     /// [access-4] The table is no older than what this node went by before it was started.
     known: bool,
-    /// Somebody asked who may do what, and it was not known.
+    /// A caller asked for permissions while they were unknown.
     wanted: Cell<bool>,
 }
 
@@ -49,7 +50,7 @@ impl Access {
         self.wanted.set(false);
     }
 
-    /// Whether somebody waits for that.
+    /// Returns whether a caller waits for the table to be known.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.known && self.wanted.get()
     }
@@ -67,7 +68,7 @@ impl Access {
         self.version
     }
 
-    /// What a command would be answered now.
+    /// Returns the reply that a command would get now, without executing it.
     pub(crate) fn would(&self, command: Command) -> Reply {
         self.users.after(command).map(|_| ())
     }
@@ -83,7 +84,7 @@ impl Access {
         done
     }
 
-    /// What a service is to keep, if it has not.
+    /// Returns the change that the service has yet to keep, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
         let unsaved = std::mem::take(&mut self.unsaved);
         unsaved.then(|| MetaChange {

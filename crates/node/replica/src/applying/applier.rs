@@ -37,15 +37,16 @@ use crate::{
 /// Commands that the service is told of before it gets the first of them: enough that it can wait
 /// for memory once for many, few enough that what it fetched is still near when they come.
 const PREFETCHED: usize = 64;
-/// Where a persistent service keeps the digest of what was applied; no key of the sessions.
+/// Key under which a persistent service keeps the digest of what was applied; no key of the
+/// sessions.
 pub(crate) const DIGEST_KEY: &[u8] = b"digest";
-/// Where it keeps the group's time; no key of the sessions.
+/// Key under which it keeps the group's time; no key of the sessions.
 pub(crate) const TIME_KEY: &[u8] = b"time";
 
 /// Replies up to this are never dropped: their commands were larger.
 const SHORT_REPLY: usize = 64;
 
-/// What an application may touch besides the service and the sessions.
+/// Parts that an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
     pub(crate) now: Time,
     /// Shows how long the turn has lasted, if the host lent it.
@@ -70,15 +71,15 @@ pub(crate) struct Appended {
     pub(crate) stream: StreamName,
     /// Position of the first of the bytes.
     pub(crate) position: u64,
-    /// How many of them are no part of it: their positions were appended before.
+    /// Number of leading bytes that do not belong to it: their positions were appended before.
     pub(crate) skip: u64,
-    /// How many there are.
+    /// Number of bytes, the skipped ones included.
     pub(crate) length: u64,
     /// The bytes; `None` if they are in the store of streams.
     pub(crate) bytes: Option<Payload>,
 }
 
-/// What is next.
+/// The next step of applying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// All that is decided is applied.
@@ -112,7 +113,7 @@ pub(crate) struct Applier<S> {
     reply: Vec<u8>,
     changes: Vec<MetaChange>,
     condition: Condition,
-    /// What commands below told was passed on.
+    /// Notices of commands below this slot were passed on.
     noticed_to: Slot,
 }
 
@@ -216,12 +217,12 @@ impl<S: StateMachine> Applier<S> {
         self.condition.set(Health::Well);
     }
 
-    /// Whether everything that was applied is committed.
+    /// Returns whether everything applied is committed.
     pub(crate) fn is_committed(&self) -> bool {
         self.committed_to == self.applied_to
     }
 
-    /// What is kept beside the service's state.
+    /// Returns the metadata to store with the service's state.
     pub(crate) fn metadata(&self) -> Metadata {
         let digest = self.digest.now().map(u64::to_le_bytes);
         let digest = digest.map(|digest| (DIGEST_KEY.to_vec(), digest.to_vec()));
@@ -251,7 +252,7 @@ impl<S: StateMachine> Applier<S> {
         self.applied_to
     }
 
-    /// Whether the decided entries that wait are too many for more to be decided.
+    /// Returns whether the queue of decided entries is full, so that no more should be decided.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= self.queued_max && !self.condition.is_stuck()
     }
@@ -275,7 +276,7 @@ impl<S: StateMachine> Applier<S> {
         &self.membership
     }
 
-    /// Who may do what.
+    /// The table of users and their permissions.
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
@@ -290,7 +291,7 @@ impl<S: StateMachine> Applier<S> {
         &self.digest
     }
 
-    /// How the service is.
+    /// The condition of the service.
     pub(crate) fn condition(&self) -> &Condition {
         &self.condition
     }
@@ -316,13 +317,13 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// What this slot was told to have decided, if that is still known here.
+    /// Returns the value that was reported as decided in this slot, if it is still known here.
     pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
         told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
     }
 
-    /// What to apply next, if slots below `decided_to` are decided.
+    /// Returns what to apply next, given that slots below `decided_to` are decided.
     pub(crate) fn next(&self, decided_to: Slot) -> Next {
         match self.queue.front() {
             Some((range, value)) if range.from <= self.applied_to => {
@@ -456,7 +457,7 @@ impl<S: StateMachine> Applier<S> {
             to.counters.batches_malformed += 1;
             return true;
         };
-        // What was told before the service went back is told to nobody again: who waited is gone.
+        // Replies sent before the service went back are not sent again: their requests have ended.
         let own = (name.origin, name.boot) == (self.node, self.boot);
         match self.sessions.take_turn(slot, name, batch.header) {
             Turn::Now => return self.execute(slot, name, &batch, own, to),
@@ -506,7 +507,7 @@ impl<S: StateMachine> Applier<S> {
                 to.counters.commands_applied += 1;
                 self.execute_one(id, &entry, waiter, to)
             };
-            // Other nodes execute it, and this one will: nobody knows yet with which reply.
+            // Other nodes execute it, and this one will: its reply is not known yet.
             failed |= outcome == Err(Failure::Unknown);
             if outcome.is_ok() {
                 self.digest.executed(id, &self.reply);
@@ -593,7 +594,8 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> Result<(), Failure> {
         self.reply.clear();
-        // Somebody proposed it all the same: the same on every node, as the level is.
+        // It was proposed although the level is too low: every node refuses it, as the level is the
+        // same everywhere.
         let of_service = matches!(entry.kind, Kind::Plain | Kind::Sequenced(_));
         if of_service && !self.has_level(entry.command) {
             return Err(Failure::Level);

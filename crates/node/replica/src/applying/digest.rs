@@ -16,7 +16,7 @@ use crate::service::CommandId;
 /// Values of which the digest behind them is remembered: a node is rarely further ahead than that.
 const KEPT: usize = 1024;
 
-/// What a node says: everything below this slot has this digest there.
+/// A node's claim: everything below this slot has this digest there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) to: Slot,
@@ -28,7 +28,7 @@ pub(crate) struct Claim {
 pub(crate) struct Digest {
     /// `None` if the service does not know it: it was made by an earlier version.
     now: Option<u64>,
-    /// What the commands of the slot that is being applied add to it.
+    /// Sum over the commands of the slot that is being applied.
     executed: u64,
     /// The digest behind each of the last values.
     kept: VecDeque<Claim>,
@@ -46,7 +46,7 @@ impl Digest {
         self.now
     }
 
-    /// What to tell others.
+    /// Returns the latest claim, to be sent to others.
     pub(crate) fn claim(&self) -> Option<Claim> {
         self.kept.back().copied()
     }

@@ -1,6 +1,5 @@
-//! The group as it is behind the slots that were applied: its table, and the eras. Both follow from
-//! the log alone, are kept beside the service's state, and are part of every snapshot ([snap-1],
-//! [member-2]).
+//! The group as of the slots applied: its table, and the eras. Both follow from the log alone, are
+//! stored with the service's state, and are part of every snapshot ([snap-1], [member-2]).
 
 use quorate_core::{level::Level, reconfigure::Eras, slot::Slot, value::Value};
 
@@ -12,7 +11,7 @@ use crate::{
     snapshots::eras::{put_eras, take_eras},
 };
 
-/// Where a persistent service keeps it; no key of the sessions.
+/// Key under which a persistent service keeps it; no key of the sessions.
 pub(crate) const KEY: &[u8] = b"group";
 
 /// Table and eras.
@@ -123,7 +122,7 @@ impl Membership {
         self.version += 1;
     }
 
-    /// What a service is to keep, if it has not.
+    /// Returns the change that the service has yet to keep, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
         let unsaved = std::mem::take(&mut self.unsaved);
         let (key, value) = unsaved.then(|| self.entry())?;

@@ -47,7 +47,7 @@ const BOUNDS: Bounds = Bounds { clients: 16_384, nodes: 1_024, reply_bytes: 64 <
 pub(crate) struct Sessions {
     nodes: NodeSessions,
     clients: ClientSessions,
-    /// What a persistent service is to be told of.
+    /// Keys whose changes a persistent service has yet to receive.
     changed: BTreeSet<Key>,
 }
 
@@ -87,7 +87,7 @@ impl Sessions {
         self.nodes.take_turn(slot, name, header, &mut self.changed)
     }
 
-    /// What [`Self::take_turn`] would say.
+    /// Returns the result of [`Self::take_turn`] without changing anything.
     pub(crate) fn turn(&self, name: &BatchName, header: Header) -> Turn {
         self.nodes.turn(name, header)
     }
@@ -128,7 +128,7 @@ impl Sessions {
         self.clients.executed(at, reply, &mut self.changed);
     }
 
-    /// What changed since the last call, for the service to keep.
+    /// Moves the changes since the last call into `changes`, for the service to keep.
     pub(crate) fn take_changes(&mut self, changes: &mut Vec<MetaChange>) {
         for key in std::mem::take(&mut self.changed) {
             changes.push(MetaChange { key: key.encode(), value: self.encoded(key) });

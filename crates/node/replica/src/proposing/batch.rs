@@ -39,7 +39,7 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
 }
 
-/// Who executes a command, and how often.
+/// Executor of a command, and whether it executes at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The service.
@@ -57,9 +57,9 @@ pub(crate) enum Kind {
 /// One command of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
-    /// Whom it is for.
+    /// Executor of the command.
     pub(crate) kind: Kind,
-    /// What they get.
+    /// Bytes that the executor gets.
     pub(crate) command: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! What this leader was asked to propose, and what it has proposed already: nothing twice.
+//! Values forwarded to this leader, and those it has proposed already: none is proposed twice.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -18,7 +18,7 @@ pub(crate) struct Forwarded {
 }
 
 impl Forwarded {
-    /// Whether asking again changes nothing.
+    /// Returns whether the value is queued or in flight, so that another request changes nothing.
     pub(crate) fn knows(&self, value: &Value) -> bool {
         self.in_flight.contains(value) || self.queue.iter().any(|(queued, _)| queued == value)
     }
@@ -70,8 +70,8 @@ impl Forwarded {
         self.in_flight.remove(value);
     }
 
-    /// Somebody leads in this ballot now, or nobody does: nothing is owed from before, origins
-    /// repeat. In flight is what was proposed in this very ballot.
+    /// Starts over with the leader of this ballot, or with none: nothing is owed from earlier
+    /// ballots, since origins repeat. Only values proposed in this very ballot are in flight.
     pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
         self.enter(leader.unwrap_or_default());
         self.queue.clear();
@@ -107,7 +107,8 @@ mod tests {
         assert_eq!(forwarded.next_bytes(), None);
     }
 
-    /// What a leader inherits is proposed in the step that makes it lead, before anybody is told.
+    /// A new leader proposes the values it inherits in the step that makes it lead, before others
+    /// are notified.
     #[test]
     fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
         let mut forwarded = Forwarded::default();

@@ -9,7 +9,7 @@ use crate::{
     front::Tag, limits::COMMAND_OVERHEAD_BYTES, proposing::batch::Entry, stream_front::StreamTag,
 };
 
-/// Who waits for a command.
+/// Requester of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A front.
@@ -26,23 +26,23 @@ pub(crate) enum Waiter {
     Stream(StreamTag),
     /// One who was told "unknown" when time ran out.
     Gone,
-    /// Nobody: the service itself asked for it.
+    /// The service itself: no reply is owed.
     Service,
 }
 
-/// What is known of a command besides its bytes, or of a read.
+/// Metadata of a command, or of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) waiter: Waiter,
     pub(crate) deadline: Time,
     /// Length of the encoded entry; a read has none.
     pub(crate) encoded_bytes: usize,
-    /// It has a batch of its own.
+    /// The command has a batch of its own.
     pub(crate) apart: bool,
 }
 
 impl Item {
-    /// Whether it is a read that runs between commands.
+    /// Returns whether the item is a read that runs between commands.
     pub(crate) const fn is_read(&self) -> bool {
         self.encoded_bytes == 0
     }
@@ -52,16 +52,16 @@ impl Item {
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     items: VecDeque<Item>,
-    /// Of the items: those that are reads.
+    /// Number of items that are reads.
     reads: usize,
-    /// Those that have a batch of their own.
+    /// Number of items that have a batch of their own.
     apart: usize,
     bytes: Vec<u8>,
     taken: usize,
 }
 
 impl Gather {
-    /// What the queue is charged for.
+    /// Memory that the queue is charged for.
     pub(crate) fn charge(&self) -> usize {
         self.entry_bytes() + self.items.len() * COMMAND_OVERHEAD_BYTES
     }
@@ -99,13 +99,13 @@ impl Gather {
         self.items.push_back(Item { waiter, deadline, encoded_bytes: 0, apart: false });
     }
 
-    /// Whether a batch of `batch_bytes` is filled.
+    /// Returns whether a batch of `batch_bytes` is filled.
     pub(crate) fn is_full(&self, batch_bytes: usize) -> bool {
         self.entry_bytes() >= batch_bytes
     }
 
-    /// How many bytes of entries the next batch would have: as many whole ones as fit, at least
-    /// one, unless only reads wait.
+    /// Returns the length of the next batch in bytes of entries: as many whole ones as fit, at
+    /// least one, unless only reads wait.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
         self.next(batch_bytes).1
     }

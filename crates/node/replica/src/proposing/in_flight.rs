@@ -21,13 +21,13 @@ pub(crate) struct InFlightBatch {
     pub(super) payload: Payload,
     /// Its commands, and the reads between them.
     pub(crate) items: Vec<Item>,
-    /// Of the items: those that are commands.
+    /// Number of items that are commands.
     pub(super) commands: usize,
     /// Waiters of items before this one were told "unknown" in time.
     expired: usize,
-    /// Of the items: those of clients that wait to hear that it is in memory at a quorum.
+    /// Number of items whose clients wait until the batch is in memory at a quorum.
     early: usize,
-    /// Where this node voted for it last.
+    /// Ballot and slot of this node's last vote for the batch.
     stands: Option<(Ballot, Slot)>,
     pub(super) formed: Time,
 }
@@ -69,8 +69,7 @@ impl InFlightBatch {
         Batch::header(&self.payload).expect("formed here")
     }
 
-    /// Ends all requests that wait for it: it was executed, and nobody here knows with which
-    /// replies.
+    /// Ends all requests that wait for the batch: it was executed, with replies unknown here.
     pub(super) fn end_all(&mut self, completions: &mut Completions) {
         self.expire(Time(u64::MAX), completions);
     }
@@ -131,7 +130,7 @@ impl InFlight {
         self.repeated
     }
 
-    /// Whether something was offered to the present leader.
+    /// Returns whether anything was offered to the current leader.
     pub(super) fn is_offered(&self) -> bool {
         self.offered > 0
     }
@@ -151,7 +150,8 @@ impl InFlight {
         self.batches.iter().any(|batch| batch.name == *name)
     }
 
-    /// This node voted for a batch. Whether somebody waits for others to do so.
+    /// Records this node's vote for a batch. Returns whether a client waits for the votes of
+    /// others.
     pub(super) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let mut batches = self.batches.iter_mut();
         let Some(batch) = batches.find(|batch| batch.name == *name) else {
@@ -203,7 +203,7 @@ impl InFlight {
         }
     }
 
-    /// What was offered may be lost: all of it is offered again.
+    /// Offers everything again: earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeated += self.offered as u64;
         self.offered = 0;

@@ -1,9 +1,11 @@
-//! What this node accepted: numbered, offered to the leader, repeated until it is applied here.
+//! Commands that this node accepted: numbered, offered to the leader, repeated until they are
+//! applied here.
 //!
-//! Exactly once, from the accepting side. Batches carry consecutive numbers in this node's session
-//! and execute in their order, so after anything that may have lost one (a new leader, a refusal, a
-//! reconnection, silence) all that are not applied are offered again, oldest first; leaders drop
-//! what they have in flight, and the session table what was executed.
+//! This is the accepting side of exactly-once execution. Batches carry consecutive numbers in this
+//! node's session and execute in their order, so after anything that may have lost one (a new
+//! leader, a refusal, a reconnection, silence) all that are not applied are offered again, oldest
+//! first; leaders drop those they have in flight, and the session table drops those that were
+//! executed.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +36,7 @@ use crate::{
     wake::earliest,
 };
 
-/// What has been taken and formed since the start.
+/// Totals of commands taken and batches formed since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Commands taken.
@@ -67,7 +69,7 @@ pub(crate) struct Offer {
     pub(crate) payload: Option<Payload>,
 }
 
-/// What this node accepted and has not finished.
+/// Commands that this node accepted and has not finished.
 #[derive(Debug)]
 pub(crate) struct Origin {
     node: NodeId,
@@ -119,7 +121,7 @@ impl Origin {
         }
     }
 
-    /// How large batches may be, and how many in flight, from now on; whether that is new.
+    /// Sets the size of batches and the number of them in flight; returns whether that is a change.
     pub(crate) fn set_batching(&mut self, batch_bytes: usize, window: usize) -> bool {
         let before = (self.batch_bytes(), self.limits.window_batches);
         self.limits.batch_bytes = batch_bytes.max(1);
@@ -162,7 +164,7 @@ impl Origin {
         (self.gather.len(), self.in_flight.len())
     }
 
-    /// What waiting commands are charged for.
+    /// Memory that waiting commands are charged for.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.gather.charge()
     }
@@ -248,7 +250,7 @@ impl Origin {
         Ok(())
     }
 
-    /// Whether everything that was accepted has ended.
+    /// Returns whether everything that was accepted has ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.gather.is_empty() && self.in_flight.is_empty() && self.registrations.clients() == 0
     }
@@ -709,7 +711,8 @@ mod tests {
         assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 0);
     }
 
-    /// What is about to be offered again was offered before: it may take effect all the same.
+    /// A registration about to be offered again was offered before: it may take effect all the
+    /// same.
     #[test]
     fn registration_that_left_once_may_take_effect() {
         let (mut origin, mut completions) = opened();
@@ -773,8 +776,8 @@ mod tests {
         assert!(!origin.voted(&names[1], ballot(3), Slot(7)), "nobody waits any more");
     }
 
-    /// [less-4] A client that was told and is waited for by nobody: its command starts over with
-    /// those of the others.
+    /// [less-4] After a client got its early reply, no request waits for the command: it starts
+    /// over with those of the others.
     #[test]
     fn what_a_client_was_told_of_starts_over_with_the_session() {
         let (mut origin, mut completions) = opened();
@@ -795,8 +798,8 @@ mod tests {
         assert_eq!(offers(&mut origin), ["50.1: early"]);
     }
 
-    /// [session-4] What cannot run any more under the old session may run under a new one, in its
-    /// order; what somebody was told "unknown" about is left alone.
+    /// [session-4] Commands that cannot run any more under the old session may run under a new one,
+    /// in order; those already reported as "unknown" are left alone.
     #[test]
     fn lost_session_starts_its_commands_over_in_order() {
         let (mut origin, mut completions) = opened();

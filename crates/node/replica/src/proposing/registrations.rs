@@ -71,7 +71,7 @@ impl Registrations {
         self.own = Own::Asked { offered: false };
     }
 
-    /// Whether batches can be numbered.
+    /// Returns whether batches can be numbered.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.own, Own::Open { .. })
     }
@@ -105,13 +105,13 @@ impl Registrations {
         self.clients.len()
     }
 
-    /// Whether there is something to offer.
+    /// Returns whether there is a registration to offer.
     pub(super) fn is_waiting(&self) -> bool {
         self.own == (Own::Asked { offered: false })
             || self.clients.values().any(|waiting| !waiting.offered)
     }
 
-    /// Whether something was offered to the present leader and has not taken effect.
+    /// Returns whether a registration was offered to the current leader and has not taken effect.
     pub(super) fn is_offered(&self) -> bool {
         self.own == (Own::Asked { offered: true })
             || self.clients.values().any(|waiting| waiting.offered)
@@ -146,7 +146,7 @@ impl Registrations {
         }
     }
 
-    /// What was offered may be lost: all of it is offered again.
+    /// Offers everything again: earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeat_own();
         for waiting in self.clients.values_mut() {

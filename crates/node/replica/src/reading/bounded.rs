@@ -36,7 +36,7 @@ pub(crate) struct Bounded {
     applied: Option<Answer>,
     /// Later ones.
     pending: VecDeque<Answer>,
-    /// Somebody has asked for such a read: answers are remembered.
+    /// Such a read was requested at least once: answers are remembered.
     used: bool,
 }
 
@@ -66,8 +66,8 @@ impl Bounded {
         self.pending.clear();
     }
 
-    /// Whether a question is worth its while: reads wait, and no answer on its way to be applied is
-    /// fresh enough for one of them.
+    /// Returns whether to ask the leader: reads wait, and no pending answer is fresh enough for one
+    /// of them.
     pub(crate) fn wants_question(&self, now: Time) -> bool {
         let newest = self.pending.back();
         let fresh = |waiting: &Waiting| {

@@ -9,7 +9,7 @@ use crate::{completions::Completions, front::Failure, proposing::gather::Waiter,
 
 type Waiting = VecDeque<(Waiter, Time)>;
 
-/// Those that one confirmation is asked for.
+/// Reads that wait for the same confirmation.
 #[derive(Debug)]
 struct Asked {
     token: ReadToken,
@@ -17,7 +17,7 @@ struct Asked {
     waiters: Waiting,
 }
 
-/// Those that may run once enough is applied.
+/// Confirmed reads that may run once enough is applied.
 #[derive(Debug)]
 struct Confirmed {
     slot: Slot,
@@ -48,7 +48,7 @@ impl Reads {
         self.count += 1;
     }
 
-    /// Whether reads wait for a question to be asked.
+    /// Returns whether reads wait for a question to be sent.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -114,8 +114,8 @@ impl Reads {
         }
     }
 
-    /// Somebody leads in another ballot than before. What was confirmed is asked again: it waits
-    /// for slots that the leader of before had proposed, and nobody may ever decide that far.
+    /// Handles a leader in another ballot. Confirmed reads are asked for again: they wait for slots
+    /// that the previous leader had proposed, and those may never be decided.
     pub(crate) fn on_new_ballot(&mut self) {
         self.retry_at = Time(0);
         let mut again = Waiting::new();

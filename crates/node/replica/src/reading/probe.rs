@@ -1,8 +1,8 @@
-//! Whether this node serves a linearizable read now: it tries one ([read-2]).
+//! Finds out whether this node serves a linearizable read now, by trying one ([read-2]).
 //!
-//! That a leader is known is not enough: a node that is far behind knows it too, and a client that
-//! reads from it waits in vain. So a read without a question is asked for like any other, and waits
-//! until enough is applied; within a bound.
+//! A known leader is not enough: a node that lags far knows it too, and a client that reads from
+//! that node waits in vain. A probe is therefore a read without a query, confirmed like any other,
+//! that waits until enough is applied, within a bound.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ const PATIENCE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
 /// Tokens of probes lie above those of the clients' reads.
 const FIRST_TOKEN: u64 = 1 << 63;
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
     /// The read could have run.
@@ -25,9 +25,9 @@ pub enum Probed {
     Closed,
     /// Its service takes no commands at the moment.
     Unavailable,
-    /// Nobody confirmed it in time.
+    /// The read was not confirmed in time.
     Unconfirmed,
-    /// It was confirmed, but in time this node did not apply everything that it has to show.
+    /// The read was confirmed, but this node did not apply everything it has to show in time.
     Behind {
         /// Every slot below this one is applied.
         applied_to: Slot,
@@ -71,7 +71,7 @@ enum Stage {
 }
 
 impl Probe {
-    /// A question takes `round_ms` at most, as long as everybody is there.
+    /// A question takes `round_ms` at most, as long as all peers respond.
     pub(crate) fn new(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN, round_ms)
     }
@@ -144,7 +144,7 @@ impl Probe {
         self.ended = Some(ended);
     }
 
-    /// How the last attempt ended, once.
+    /// Returns the outcome of the last attempt, once.
     pub(crate) fn take(&mut self) -> Option<Probed> {
         self.ended.take()
     }

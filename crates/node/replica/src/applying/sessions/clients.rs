@@ -10,13 +10,13 @@ use super::{
 };
 use crate::front::{Sequenced, SessionId};
 
-/// What a stored reply costs beyond its bytes.
+/// Overhead of a stored reply beyond its bytes.
 const REPLY_OVERHEAD_BYTES: usize = 64;
 
 /// Tells repeated registrations apart from new ones: origin, boot, number.
 pub(super) type Request = (NodeId, u32, u64);
 
-/// What happens to a client's numbered command.
+/// Verdict on a client's numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
     /// Execute, and tell the table with [`super::Sessions::executed`].
@@ -105,7 +105,7 @@ impl ClientSessions {
             session.last_slot = slot.0;
             changed.insert(Key::Client(at.session));
         }
-        // Nobody can have the reply of what is only now decided.
+        // A client cannot have the reply to a command that is decided only now.
         let acknowledged = at.acknowledged_below.min(at.sequence);
         let needed = at.sequence.saturating_sub(OPEN_SEQUENCES_MAX - 1);
         if !done_through(session, acknowledged.max(session.low), needed) {
@@ -239,7 +239,7 @@ impl ClientSessions {
     }
 }
 
-/// Whether every sequence in `low..to` is done.
+/// Returns whether every sequence in `low..to` is done.
 fn done_through(session: &ClientSession, low: u64, to: u64) -> bool {
     let missing = to.saturating_sub(low);
     missing <= OPEN_SEQUENCES_MAX && session.done.range(low..to.max(low)).count() as u64 == missing

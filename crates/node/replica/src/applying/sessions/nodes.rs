@@ -10,12 +10,12 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 use super::codec::Key;
 use crate::proposing::batch::Header;
 
-/// Whether a batch is executed.
+/// Whether a batch is executed, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is the next of its origin.
+    /// The next batch of its origin.
     Now,
-    /// It was executed before.
+    /// Executed before.
     Past,
     /// An earlier one of its origin is missing; the origin sends both again.
     Early,
@@ -99,7 +99,7 @@ impl NodeSessions {
         turn
     }
 
-    /// What [`Self::take_turn`] would say.
+    /// Returns the result of [`Self::take_turn`] without changing anything.
     pub(super) fn turn(&self, name: &BatchName, header: Header) -> Turn {
         let Some(session) = self.table.get(&name.origin) else {
             return Turn::Never;
