@@ -1,5 +1,6 @@
-//! Whether what this node has applied may be wrong, as other nodes have applied something else: it
-//! serves no clients then, in this process and in later ones ([differ-1] to [differ-3]).
+//! Handles the suspicion that this node applied something else than other nodes, so that its state
+//! may be wrong: it then serves no clients, in this process and in later ones ([differ-1] to
+//! [differ-3]).
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{Disk, Source, sealed};
@@ -10,7 +11,7 @@ use crate::{peers::Doubt, service::StateMachine};
 /// The small file that says so.
 const FILE: &str = "differs";
 const FIRST_LINE: &str = "quorate differs 1";
-/// Where people read on.
+/// Page of the documentation to refer operators to.
 pub(super) const PAGE: &str = "docs/operate/divergence.md";
 
 /// Returns what an earlier process wrote down. One that cannot be read is no better.

@@ -1,4 +1,4 @@
-//! What the disk has done for this replica, handed to its parts: records written, values read back.
+//! Hands completed disk operations to the parts of the replica: records written, values read back.
 
 use quorate_core::{
     input::Input,
@@ -58,8 +58,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Shows the tuner, and whoever wants a picture, the writes that the log began since it was
-    /// last looked at.
+    /// Reports the writes that the log began since the last call to the tuner, and to the trace of
+    /// hops if there is one.
     pub(super) fn note_writes(&mut self, now: Time) {
         for (seq, bytes) in self.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);

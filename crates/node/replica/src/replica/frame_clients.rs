@@ -1,4 +1,4 @@
-//! What clients of devices ask, answered.
+//! Answers requests of clients of devices.
 
 use quorate_core::{
     effect::Role,

@@ -130,7 +130,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Message::Learn { range, value } = message
             && let Some(cut) = self.cut_of(range, &value)
         {
-            // A part that nobody needs and one that may be appended are recorded apart.
+            // A part that is not needed and one that may be appended are recorded apart.
             for part in [SlotRange::new(range.from, cut), SlotRange::new(cut, range.to)] {
                 let brought = brought.and_then(|brought| brought.part(range, part));
                 let message = Message::Learn { range: part, value };
@@ -167,7 +167,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-4] Where the part of a run of content ends that nobody needs, if another follows.
+    /// [stream-4] Returns the end of the part of a run of content that is not needed, if another
+    /// part follows.
     pub(super) fn cut_of(&self, range: SlotRange, value: &Value) -> Option<Slot> {
         let streams = self.applying.streams();
         let cut = self.contents.needless(value, range, streams).to;
@@ -196,7 +197,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Whether the bytes of the message's value are at hand; `None` if the frame is dropped.
+    /// Returns whether the bytes of the message's value are at hand; `None` if the frame is
+    /// dropped.
     fn admit(
         &mut self,
         now: Time,
@@ -239,8 +241,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Some(true);
         }
         if let Value::Content { .. } = value {
-            // [stream-4] Content may come without the bytes that nobody needs; who comes later
-            // knows.
+            // [stream-4] Content may come without bytes that are not needed: `holds` accounts for
+            // them.
             let streams = self.applying.streams();
             return Some(self.contents.holds(&value, range, streams));
         }
@@ -290,7 +292,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// A value's bytes are here: the core may have asked for them.
     pub(super) fn found(&mut self, now: Time, value: Value) {
-        // The parts of a run that nobody needs are told apart from the others.
+        // Parts of a run that are not needed are reported apart from the others.
         while let Some(range) = self.contents.found(now, &value, self.applying.streams()) {
             self.counters.payloads_fetched += 1;
             self.protocol.later(Input::Held { value, range });
@@ -332,7 +334,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_forwarded(now, plane);
     }
 
-    /// Whether a batch is known to be executed, or a registration to have taken effect.
+    /// Returns whether a batch is known to be executed, or a registration to have taken effect.
     pub(super) fn is_past(&self, value: &Value, bytes: &[u8]) -> bool {
         let sessions = self.applying.sessions();
         match *value {

@@ -142,8 +142,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [level-5] [level-6] A leader raises when everybody supports it, and it is asked to or it is
-    /// time.
+    /// [level-5] [level-6] Raises the level as leader when all nodes support the next one, and it
+    /// was requested or is due.
     pub(super) fn raise(&mut self, now: Time, plane: &mut dyn Plane) {
         let to = self.level().next();
         if to > self.rising.supports() {

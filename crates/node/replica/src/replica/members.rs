@@ -1,4 +1,4 @@
-//! Who belongs to the group: what operators and joiners ask of it, and how a leader brings it about
+//! Membership of the group: requests of operators and joiners, and how a leader carries them out
 //! ([era-8], [join-1], [member-2], [volatile-2]).
 
 use quorate_core::{
@@ -30,7 +30,7 @@ use crate::{
     steering::{LOOK_MS, goal_text, shown},
 };
 
-/// What helps where a voter cannot take the place of another node.
+/// Hint where a voter cannot take the place of another node.
 const AS_LEARNER: &str = "start the new node with `--as learner`; if it already votes, run \
                           'quorate member demote' on it and repeat the command";
 /// The same where the quorum rule needs the weight of the node that leaves.
@@ -44,17 +44,17 @@ const NAME_A_NEW_NODE: &str = "name a new node that was started with `--as learn
 /// A plan that is not one yet, as no slot has it.
 struct Wanted {
     plan: Plan,
-    /// Who gets more weight: they must be caught up.
+    /// Members that get more weight: they must be caught up.
     rising: Vec<Member>,
 }
 
-/// Who is no more values behind than this is level.
+/// Greatest lag, in values, at which a node counts as level.
 const LEVEL_VALUES: u64 = 4096;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Somebody wants something of the group; `asked` is a number that was never used before. The
-    /// end of it: [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and nothing
-    /// is done.
+    /// Starts a request to the group; `asked` is a number that was never used before. The outcome
+    /// is available from [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and
+    /// nothing is done.
     pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
         let begun = match dry_run || ask.needs_table() {
             true => self.judge_later(now, asked, ask, dry_run),
@@ -119,12 +119,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applying.membership().table()
     }
 
-    /// Whether this node applied its own removal ([member-1]).
+    /// Returns whether this node applied its own removal ([member-1]).
     pub fn is_removed(&self) -> bool {
         self.is_spent(self.member.node)
     }
 
-    /// What the plan under way waits for, as far as this node leads.
+    /// Returns what the plan in progress waits for, if this node leads.
     pub(super) fn plan_waits(&self) -> Option<String> {
         let leads = self.protocol.leads();
         let waits = self.steering.waits().filter(|_| leads);
@@ -286,7 +286,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Ok(());
         };
         if let Some(plan) = self.group().plan() {
-            // The same again: it is under way already.
+            // The same request again: its plan is already in progress.
             let asked_before = (&plan.goal, &plan.then, &plan.leaving);
             if asked_before == (&wanted.plan.goal, &wanted.plan.then, &wanted.plan.leaving) {
                 let (id, current) = (plan.id, self.applying.membership().eras().current());
@@ -361,7 +361,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Err(Refused::new("not_leader", message, "ask the leader"))
     }
 
-    /// The weights that somebody asks for; `None` if they are in force.
+    /// Returns the weights that a request asks for; `None` if they are in force.
     fn wanted(&self, ask: &Ask) -> Result<Option<Wanted>, Refused> {
         let current = self.applying.membership().eras().current();
         let goal = goal_of(current);
@@ -532,7 +532,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// How far behind a node is that this leader hears of.
+    /// Returns the lag of a node, if this leader hears from it.
     pub(super) fn lag(&self, now: Time, member: Member) -> Option<u64> {
         if member == self.member {
             return Some(0);
@@ -567,8 +567,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         planner::whole(from, plan, sight)
     }
 
-    /// Who lives, of all that have weight now or are to have some. Who does not lead takes all for
-    /// living.
+    /// Returns the live ones among the members that have weight now or are to have some. A node
+    /// that does not lead takes all as live.
     fn living_of(&self, now: Time, from: &Configuration, goal: &Goal) -> Vec<Member> {
         let members = from.members().iter().map(|voter| voter.member);
         let all = members.chain(goal.keys().copied());
@@ -632,14 +632,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Whether the plan's next change is to be tried: a while after the last one, or when that is
+    /// Returns whether to try the plan's next change: a while after the last one, or when that is
     /// in force.
     fn is_plan_due(&self, now: Time) -> bool {
         let era = self.protocol.node().era();
         self.group().plan().is_some() && self.steering.is_due(now, era)
     }
 
-    /// Whether this is a leader that stays.
+    /// Returns whether this node leads and is not about to end.
     fn steers(&self) -> bool {
         self.protocol.leads() && !self.ending.is_requested()
     }
@@ -734,7 +734,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Who leads on, where the plan takes this leader's weight away and another one can lead.
+    /// Returns the member to hand leadership to, where the plan takes this leader's weight away and
+    /// another member can lead.
     fn heir(&self, now: Time, current: &Configuration, goal: &Goal) -> Option<Member> {
         if goal.get(&self.member).is_some_and(|weight| *weight > 0) {
             return None;
@@ -804,7 +805,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Somebody who can leads on: this node is about to serve nothing for a while.
+    /// Hands leadership to a member that can lead: this node is about to serve nothing for a while.
     pub(super) fn give_way(&mut self, now: Time) {
         let members = self.protocol.node().configuration().members().iter();
         let others = members.filter(|voter| {
@@ -865,7 +866,8 @@ fn no_way(why: NoWay) -> Refused {
     Refused::new("impossible", message, "choose other weights")
 }
 
-/// Where a voter takes a place, the group has a vote less: it must bear as many losses as before.
+/// Checks that the group survives as many losses as before: where a voter takes the place of
+/// another, the group has a vote less.
 fn check_bears(
     current: &Configuration,
     changes: &[Change],

@@ -1,4 +1,4 @@
-//! What a replica says about itself: its status, and why it does not serve if it does not.
+//! A replica's report on itself: its status, and why it does not serve if it does not.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ const fn is_of_others(alarm: &Alarm) -> bool {
 const STUCK_MS: u64 = 5_000;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// What this node says about itself.
+    /// Returns the status of this node.
     pub fn status(&self, now: Time) -> Status {
         Status {
             cluster: self.cluster,
@@ -108,7 +108,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What room the log has, and how fast it needs it.
+    /// Returns the space that the log has, and how fast it uses it.
     fn disk_use(&self, now: Time) -> DiskUse {
         let log = self.storing.log();
         let counters = log.counters();
@@ -155,7 +155,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// What somebody should look at, although the node serves.
+    /// Returns notices that deserve an operator's attention, although the node serves.
     fn notices(&self, now: Time) -> Vec<String> {
         let strain = self.applying.condition().strain().map(ToOwned::to_owned);
         let short = self.streaming.keeping.short();
@@ -264,8 +264,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.storing.log().busy_reason()
     }
 
-    /// [disk-8] The first slot that was decided here and whose value the log cannot give any more,
-    /// and how many questions for it nobody answered.
+    /// [disk-8] Returns the first slot that was decided here and whose value the log cannot return
+    /// any more, and the number of questions for it that went unanswered.
     pub fn lost_value(&self) -> Option<(Slot, u32)> {
         let running = || self.catching_up.lost_value();
         self.protocol.node().relearning().or_else(running)
@@ -303,8 +303,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         for member in self.peers.members() {
             peers.entry(member.node).or_insert_with(|| self.peer(member, 0, false));
         }
-        // Who has an id and neither weight nor a connection is a learner that is down. An id that
-        // is kept for somebody is nobody yet.
+        // A node with an id and neither weight nor a connection is a learner that is down. An id
+        // that is only reserved is not listed yet.
         let known = self.group().nodes();
         for (node, known) in known.filter(|(_, known)| known.has_come()) {
             let peer = peers.entry(node).or_insert_with(|| {
@@ -348,7 +348,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.next_change()
     }
 
-    /// What an operator should be told once, if there is something new.
+    /// Returns the next notice for the operator, each one once.
     pub fn next_notice(&mut self, now: Time) -> Option<String> {
         self.observing.take_notice(now)
     }
@@ -358,7 +358,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.observing.next_event()
     }
 
-    /// What the tuner knows, predicts and chose.
+    /// Returns the tuner's estimates, predictions and choices.
     pub fn tuning(&self) -> TuningReport {
         TuningReport {
             report: self.tuning.report(),
@@ -367,7 +367,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was chosen by itself, and why.
+    /// Returns the choices that the replica made by itself, and why.
     fn choices(&self) -> Vec<String> {
         let leads = self.protocol.node().role() == Role::Leader;
         let routing = self.routing.iter().filter(|_| leads);
@@ -379,7 +379,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.tuning.setting()
     }
 
-    /// What wants to be woken when: for a person who wonders why a replica does not come to rest.
+    /// Describes which parts want to be woken and when: for debugging a replica that does not come
+    /// to rest.
     pub(crate) fn unrest(&self, now: Time) -> String {
         format!(
             "ending {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \
@@ -417,7 +418,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.snapshots.log_bytes_max()
     }
 
-    /// What the core counts of its slow paths.
+    /// Returns the core's counts of its slow paths.
     pub fn slow_paths(&self) -> SlowPaths {
         self.protocol.slow_paths()
     }
@@ -437,7 +438,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applying.service()
     }
 
-    /// Who this is.
+    /// Returns the member that this node is.
     pub fn member(&self) -> Member {
         self.member
     }

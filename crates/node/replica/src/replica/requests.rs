@@ -1,4 +1,4 @@
-//! What a front asks, put into this replica's queues.
+//! Puts requests of fronts into this replica's queues.
 
 use quorate_access::Users;
 use quorate_core::{level::Level, time::Time};
@@ -22,7 +22,7 @@ pub struct Requester<'a, D: Disk, S: StateMachine> {
     pub(super) replica: &'a mut Replica<D, S>,
     pub(super) now: Time,
     pub(super) wall_ms: u64,
-    /// What lets the read run that is being told of.
+    /// Evidence that lets the reported read run.
     evidence: Evidence,
 }
 
@@ -191,8 +191,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn users(&self) -> Option<&Users> {
-        // [aux-1] Nothing is executed here, and nothing answered, whoever asks: a client is told so
-        // at once.
+        // [aux-1] An auxiliary executes nothing and answers no user: clients are refused at once.
         if self.replica.protocol.node().is_auxiliary() {
             return Some(&NOBODY);
         }
@@ -226,8 +225,8 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Who may do what, as far as this node may go by that: its table is no older than what it went
-    /// by before ([access-4]), and an auxiliary has none.
+    /// Returns the users and their permissions, if this node may go by them: its table is no older
+    /// than the one it went by before ([access-4]), and an auxiliary has none.
     pub fn users(&self) -> Option<&Users> {
         let users = self.applying.access().users();
         users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())

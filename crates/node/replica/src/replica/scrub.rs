@@ -1,9 +1,9 @@
-//! The scrub in a turn: what was read is looked at, what was found is told and repaired, the next
-//! piece is read.
+//! The scrub within a turn: inspects the piece that was read, reports and repairs damage, and reads
+//! the next piece.
 //!
-//! Nothing here decides what a node has forgotten, and nothing is written but what this process
-//! knows ([scrub-1]). Damage is reported to whoever meets it in a read as well, and has no other
-//! effect than there ([scrub-7]): what is lost is not served ([scrub-3]), and is asked of peers.
+//! The scrub never decides what a node has forgotten, and writes only what this process knows
+//! ([scrub-1]). Damage is also reported to any read that meets it, and has no other effect than
+//! there ([scrub-7]): lost data is not served ([scrub-3]), and is requested from peers.
 
 use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::{Disk, DiskError, Source, sealed};
@@ -28,7 +28,7 @@ use crate::{
 const ENDED_FILE: &str = "scrubbed";
 const FIRST_LINE: &str = "quorate scrubbed 1";
 
-/// What it says. Without it a node counts from now on.
+/// Returns the contents of the file. Without one a node counts from now on.
 pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
     let bytes = disk.kept(ENDED_FILE).ok()??;
     let mut lines = sealed::open(str::from_utf8(&bytes).ok()?).ok()?.lines();
@@ -48,7 +48,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What the scrub that goes on, or the last one, has read and found.
+    /// Returns the progress and findings of the current scrub, or of the last one.
     pub fn scrub_status(&self) -> ScrubStatus {
         let mut status = self.scrubbing.status(|needs| self.fate(needs));
         if status.now.is_some() {
@@ -92,7 +92,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
 
     /// Goes on with the scrub, if one goes on or is due.
     pub(super) fn go_on_scrubbing(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
-        // What a repair that is under way will end is not looked for once more.
+        // Damage that a repair in progress will end is not looked for again.
         let looks = self.scrubbing.goes_on() || self.snapshots.renewal().is_under_way();
         if !looks && self.applying.service_mut().wants_scrub() {
             self.begin_scrub(now, wall_ms, None);
@@ -172,7 +172,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
                 let scrubbed = self.applying.service_mut().take_scrubbed();
                 self.scrubbing.read_apart(Kind::Store, scrubbed.bytes);
-                // [scrub-8] In a group of one there is nobody to have it from.
+                // [scrub-8] A group of one has no peer to fetch it from.
                 let voters = self.protocol.node().configuration().members();
                 let alone = voters.iter().all(|voter| voter.member == self.member);
                 for what in scrubbed.damaged {
@@ -199,7 +199,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was read since the last turn.
+    /// Processes the pieces read since the last turn.
     fn hear_scrubbed(&mut self, now: Time) {
         if let Some(piece) = self.storing.log_mut().next_scrubbed() {
             self.scrubbing.read(Kind::Log, piece.bytes);
@@ -304,7 +304,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Has a small file written anew. `false`: nobody does.
+    /// Has a small file written anew. Returns `false` if no part does so.
     fn mend(&mut self, now: Time, keeper: Keeper, plane: &mut dyn Plane) -> bool {
         match keeper {
             Keeper::Base => {

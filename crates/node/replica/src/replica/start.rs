@@ -1,4 +1,4 @@
-//! How a replica starts: from what the log and the service remember, its parts.
+//! Starts a replica: builds its parts from the state of the log and of the service.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -56,7 +56,7 @@ const OWNERS: usize = 4;
 /// An owner of streams that cannot be talked to for so many times what a new leader takes is lost.
 const OWNER_LOST_REPEATS: u64 = 4;
 
-/// Election time-outs in which leadership stays where it is, if nobody asks.
+/// Election time-outs for which leadership stays in place, unless a move is requested.
 const BOUNCE_TIMEOUTS: u64 = 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
@@ -327,7 +327,7 @@ pub(super) fn largest_command<D: Disk>(log: &Log<D>) -> usize {
     batch_bytes_max(log).saturating_sub(batch::OVERHEAD_BYTES)
 }
 
-/// So must a command, in a batch of its own.
+/// Limits a command to the bytes that fit a record, in a batch of its own.
 fn command_bytes_max<D: Disk>(wanted: usize, log: &Log<D>) -> usize {
     wanted.min(largest_command(log))
 }

@@ -66,8 +66,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.offering.arrived(stream);
     }
 
-    /// [disk-5] Whole units that are in memory are written at once, so that votes need not have
-    /// them. In a volatile group nobody waits for the disk.
+    /// [disk-5] Whole units that are in memory are written at once, so that votes need not contain
+    /// them. In a volatile group nothing waits for the disk.
     fn place_units(&mut self, stream: StreamName) {
         let node = self.protocol.node();
         let durable = node.configuration().class() == Class::Durable;
@@ -87,7 +87,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was placed is on stable storage: it may get slots, and votes.
+    /// Placed units are on stable storage: they may get slots, and votes.
     fn hear_placed(&mut self, now: Time) {
         while let Some((stream, positions)) = self.streaming.keeping.next_placed() {
             if self.applying.streams().may_be_open(stream) {
@@ -118,9 +118,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applying.applied_to().max(decided_to)
     }
 
-    /// [aux-5] Whether content in this slot is a no-op, as follows from what is applied here,
-    /// whatever is decided before it. An auxiliary has no table, and cannot know; nobody can give
-    /// it bytes that all let go.
+    /// [aux-5] Returns whether content in this slot is a no-op, as follows from what is applied
+    /// here, whatever is decided before it. An auxiliary has no table, and cannot know; bytes that
+    /// all nodes dropped cannot be fetched.
     pub(super) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -137,14 +137,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         };
         let frame = Frame::Needless {
             stream,
-            // One that is not open, and that nobody will open, is closed.
+            // A stream that is not open, and that will never be opened, is closed.
             below: self.applying.streams().next(stream).unwrap_or(u64::MAX),
             from: self.table_holds_from(),
         };
         Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
     }
 
-    /// [aux-5] A full replica says that nobody needs bytes that this node may look for. Full
+    /// [aux-5] A full replica reports that bytes are not needed which this node may look for. Full
     /// replicas find out by their own tables, in time, and believe nothing else.
     pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
         if !self.protocol.node().is_auxiliary() {
@@ -207,7 +207,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [aux-1] Whom an owner sends its bytes: everybody but auxiliaries.
+    /// [aux-1] Returns the nodes to which an owner sends its bytes: all but auxiliaries.
     fn takers(&self) -> Vec<NodeId> {
         let configuration = self.protocol.node().configuration();
         let takes = |node: &NodeId| {
@@ -281,21 +281,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was applied is followed: bytes go to the store, owners and readers hear of it.
+    /// Follows up on what was applied: bytes go to the store, owners and readers are notified.
     pub(super) fn follow_streams(&mut self, now: Time) {
         let more = self.streaming.has_applied(self.applying.streams());
         let changes =
             self.streaming.applied(now, self.applying.streams_mut(), self.contents.runs_mut());
         self.keep_appended(changes);
         if more {
-            // [stream-4] What was looked for may be content that nobody needs now.
+            // [stream-4] Content that was looked for may not be needed any more.
             for value in self.contents.wanted_content() {
                 self.found(now, value);
             }
         }
     }
 
-    /// What was applied goes into the store.
+    /// Moves what was applied into the store.
     fn keep_appended(&mut self, changes: Vec<Change>) {
         let appended = std::mem::take(&mut self.streaming.appended);
         let applied_to = self.applying.applied_to();
@@ -349,7 +349,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What is behind the last checkpoint is in the log.
+    /// Reads back from the log what follows the last checkpoint.
     fn replay_streams(&mut self, now: Time, range: SlotRange) {
         if range.from < self.storing.log().start() {
             // It was trimmed, and so was in a checkpoint that is lost.
@@ -361,7 +361,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was behind the last checkpoint was read back.
+    /// Hands the values after the last checkpoint, read back from the log, to the store.
     pub(super) fn on_streams_read(&mut self, values: Values) {
         let disk = self.storing.log_mut().disk_mut();
         let streams = self.applying.streams();

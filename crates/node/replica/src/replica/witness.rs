@@ -1,5 +1,5 @@
-//! What nodes tell each other about their logs and starts, and what a node does whose folder has
-//! less than it said ([lie-1] to [lie-5]).
+//! Messages between nodes about their logs and starts, and the handling of a data folder that has
+//! less than the node had reported ([lie-1] to [lie-5]).
 
 use quorate_core::{
     node_id::{Member, NodeId},
