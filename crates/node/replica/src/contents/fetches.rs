@@ -14,9 +14,9 @@ const OPEN_MAX: usize = 1024;
 
 #[derive(Debug)]
 struct Fetch {
-    /// What is missing; never empty.
+    /// Missing slots; never empty.
     range: SlotRange,
-    /// Whom to ask next, counted through the peers; the first is who should have it.
+    /// The peer expected to have the bytes, asked first; `asked` then counts through the others.
     first: NodeId,
     asked: usize,
     ask_at: Time,
@@ -35,7 +35,7 @@ impl Fetch {
     }
 }
 
-/// What is being looked for.
+/// Values whose bytes are being looked for.
 #[derive(Debug)]
 pub(super) struct Fetches {
     open: BTreeMap<Value, Fetch>,
@@ -113,7 +113,7 @@ impl Fetches {
         values.take_while(same).collect()
     }
 
-    /// A peer does not have them: ask the next one at once, unless everybody said so already.
+    /// A peer does not have them: asks the next one at once, unless all peers have said so already.
     pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         if let Some(fetch) = self.open.get_mut(value)
             && !fetch.asked.is_multiple_of(peers.max(1))
@@ -178,7 +178,7 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [value-4] The one who should have it first, then everybody in turn.
+    /// [value-4] The peer expected to have the bytes is asked first, then all in turn.
     #[test]
     fn peers_are_asked_in_turn_until_one_delivers() {
         let mut fetches = Fetches::new(10);
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), None);
     }
 
-    /// What is on its way anyway is asked for when it is late; one stream's content is found among
+    /// Bytes in flight are asked for only when they are late; one stream's content is found among
     /// all.
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {

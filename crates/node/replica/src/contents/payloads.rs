@@ -9,7 +9,8 @@ use quorate_core::{slot::Slot, value::BatchName};
 
 use crate::payload::Payload;
 
-/// Whether these are the bytes of that name ([value-2]). `check` is their checksum, if it is known.
+/// Returns whether these are the bytes of that name ([value-2]). `check` is their checksum, if it
+/// is known.
 pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> bool {
     usize::try_from(name.length) == Ok(bytes.len())
         && name.checksum == check.unwrap_or_else(|| quorate_wire::checksum(bytes))
@@ -49,13 +50,12 @@ impl Payloads {
         }
     }
 
-    /// Whether open slots may need `more` bytes.
+    /// Returns whether open slots may take `more` bytes.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.pinned_bytes == 0 || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max
     }
 
-    /// Whether slots that others must be waited for may take `more` bytes: at most half of the
-    /// room.
+    /// Returns whether slots that wait for others may take `more` bytes: at most half of the room.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.pinned_bytes == 0
             || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max / 2
@@ -252,8 +252,8 @@ mod tests {
         assert!(payloads.has_room(6));
     }
 
-    /// What waits behind a gap must not keep out what fills it: a follower that was far behind, and
-    /// heard of more proposals than it had room for, would never catch up.
+    /// Proposals that wait behind a gap must not keep out the ones that fill it: a follower that
+    /// was far behind, and received more proposals than it had room for, would never catch up.
     #[test]
     fn slots_behind_a_gap_take_half_of_the_room() {
         let mut payloads = Payloads::new(20, 100);

@@ -15,7 +15,7 @@ use quorate_stream::store::Ranges;
 
 use crate::payload::Payload;
 
-/// What of one stream is here.
+/// The part of one stream that is in memory.
 #[derive(Debug, Default)]
 struct Run {
     /// Pieces by their first position; they do not overlap.
@@ -35,7 +35,7 @@ struct Run {
 pub(crate) struct Units {
     /// Position of their first byte.
     pub(crate) from: u64,
-    /// They are this part of it.
+    /// The payload that contains the units; `within` is their part of it.
     pub(crate) payload: Payload,
     pub(crate) within: Range<usize>,
 }
@@ -315,7 +315,7 @@ impl Runs {
         Some(Payload::new(payload[part..].to_vec()))
     }
 
-    /// Positions below `next` are applied: nobody asks this memory for them any more.
+    /// Positions below `next` are applied: they are never read from this memory again.
     pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
         run.next = run.next.max(next);

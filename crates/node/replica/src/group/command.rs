@@ -1,6 +1,6 @@
-//! What is asked of the group's table, and what it answers; as bytes.
+//! Commands to the group's table and their replies, encoded as bytes.
 //!
-//! Big-endian; texts and lists have their length before them. The first byte says which command.
+//! Big-endian; texts and lists have their length before them. The first byte selects the command.
 
 use std::fmt;
 
@@ -23,19 +23,19 @@ pub enum Command {
         nonce: Option<u64>,
         /// The id that was kept for it.
         node: Option<NodeId>,
-        /// Where it listens for peers.
+        /// The address where it listens for peers.
         peer: String,
-        /// What it is to become.
+        /// The role it is to take.
         role: As,
     },
     /// A node listens elsewhere.
     Address {
         /// Which.
         node: NodeId,
-        /// Where it listens for peers.
+        /// The address where it listens for peers.
         peer: String,
     },
-    /// Who leads, if several could.
+    /// A node's priority, which decides the leader if several nodes could lead.
     Priority {
         /// Which.
         node: NodeId,
@@ -52,7 +52,7 @@ pub enum Command {
         then: Vec<Change>,
         /// These leave the group when they have none.
         leaving: Vec<NodeId>,
-        /// What the operator asked for.
+        /// The operator's request.
         what: String,
     },
     /// Stay where the plan has led so far.
@@ -62,14 +62,14 @@ pub enum Command {
     },
 }
 
-/// What was done.
+/// Effect of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted {
-    /// It is done.
+    /// The command is done.
     Done,
     /// This id.
     Node(NodeId),
-    /// The plan is under way, under this id.
+    /// The plan is in progress, under this id.
     Plan(u64),
 }
 
@@ -90,15 +90,15 @@ pub enum Denied {
     Removed(NodeId),
     /// As many ids are given out as there may be.
     Full,
-    /// Another plan is under way.
+    /// Another plan is in progress.
     UnderWay(u64),
-    /// The plan was made for another era: somebody else changed the members meanwhile.
+    /// The plan was made for another era: the members were changed meanwhile.
     OtherEra(Era),
     /// No valid steps lead there.
     Impossible,
-    /// That plan is not under way.
+    /// That plan is not in progress.
     NoSuchPlan,
-    /// It was asked of the users' table, which did not change.
+    /// The command was for the users' table, which did not change.
     Users(quorate_access::Denied),
 }
 
@@ -304,7 +304,7 @@ pub(super) fn take_goal(fields: &mut Fields<'_>) -> Option<Goal> {
     (0..count).map(one).collect()
 }
 
-/// Of roles and of the rule; others do not come behind weights.
+/// Encodes changes of roles and of the rule; no other change follows the weights.
 pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
     let count = u8::try_from(changes.len()).unwrap_or(u8::MAX);
     out.push(count);
@@ -316,7 +316,7 @@ pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
             }
             Change::Rule(QuorumRule::Majority) => (2, [0, 0]),
             Change::Rule(QuorumRule::Flexible { phase1, phase2 }) => (3, [phase1, phase2]),
-            // Decoded nowhere: whoever executes it says so.
+            // No decoder accepts this: its execution is refused.
             _ => (u8::MAX, [0, 0]),
         };
         out.push(kind);
