@@ -1,4 +1,5 @@
-//! Decisions to the service, in slot order, each once; and what the origin's clients hear of it.
+//! Passes decisions to the service, in slot order, each once, and their results to the origin's
+//! clients.
 
 use std::collections::VecDeque;
 
@@ -34,8 +35,8 @@ use crate::{
     service::{CommandId, Health, MetaChange, Metadata, StateMachine, Weight, position},
 };
 
-/// Commands that the service is told of before it gets the first of them: enough that it can wait
-/// for memory once for many, few enough that what it fetched is still near when they come.
+/// Commands announced to the service before it gets the first of them: enough that it can wait for
+/// memory once for many, few enough that what it fetched is still in the cache when they come.
 const PREFETCHED: usize = 64;
 /// Key under which a persistent service keeps the digest of what was applied; no key of the
 /// sessions.
@@ -84,7 +85,7 @@ pub(crate) struct Appended {
 pub(crate) enum Next {
     /// All that is decided is applied.
     Nothing,
-    /// This value, which was told to [`Applier::decided`].
+    /// This value, which was passed to [`Applier::decided`].
     Value(SlotRange, Value),
     /// Slots that were decided before this process, or are not in memory any more: from the log.
     FromLog(SlotRange),
@@ -100,7 +101,7 @@ pub(crate) struct Applier<S> {
     access: Access,
     streams: Table,
     time: GroupTime,
-    /// The service was not told to keep it.
+    /// The service has yet to keep the time.
     time_unsaved: bool,
     digest: Digest,
     applied_to: Slot,
@@ -266,7 +267,7 @@ impl<S: StateMachine> Applier<S> {
         &self.streams
     }
 
-    /// The same, to be told what happened to them.
+    /// The same, to be changed.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         &mut self.streams
     }
@@ -296,7 +297,7 @@ impl<S: StateMachine> Applier<S> {
         &self.condition
     }
 
-    /// The same, to be told of or acted on.
+    /// The same, to be changed or acted on.
     pub(crate) fn condition_mut(&mut self) -> &mut Condition {
         &mut self.condition
     }
@@ -375,14 +376,14 @@ impl<S: StateMachine> Applier<S> {
         if !done {
             self.digest.abandon();
             self.service.take_notices(&mut |_, _| {});
-            // Some of its commands were told to have been executed.
+            // Clients may have been notified that some of its commands were executed.
             self.condition.fail(range.to);
             return false;
         }
         self.digest.applied(range, value);
         self.applied_to = range.to;
         if self.applied_to <= self.noticed_to {
-            // Told before the service went back.
+            // These notices were passed on before the service went back.
             self.service.take_notices(&mut |_, _| {});
         }
         self.noticed_to = self.noticed_to.max(self.applied_to);
@@ -686,8 +687,8 @@ fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
     Table::restore(rows).map_err(|_| Unreadable { key: b"streams".to_vec() })
 }
 
-/// The group's time, out of the service's metadata. One that an earlier version kept has none: no
-/// deadline passed so far but by deletion.
+/// Takes the group's time out of the service's metadata. Metadata kept by an earlier version has
+/// none: up to then deadlines passed only by deletion.
 fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     match meta.extract_if(.., |(key, _)| key == TIME_KEY).next() {
         Some((key, value)) => match <[u8; 8]>::try_from(value) {

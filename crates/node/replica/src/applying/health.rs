@@ -25,7 +25,7 @@ pub(crate) struct Condition {
     /// Effects of slots below were reported to clients: after the service has gone back, they must
     /// not be shown an older state.
     heard_to: Slot,
-    /// Which kind of trouble was told: none, strained, stuck, down, in doubt.
+    /// The kind of trouble last reported: none, strained, stuck, down, in doubt.
     told: u8,
 }
 
@@ -72,14 +72,14 @@ impl Condition {
         self.loading = None;
     }
 
-    /// The service failed, or could not come back; what it executed up to this slot may have been
-    /// told.
+    /// The service failed, or could not come back; clients may know the effects of slots below this
+    /// one.
     pub(super) fn fail(&mut self, heard_to: Slot) {
         self.hear(heard_to);
         self.set(Health::Down(FAILED.to_owned()));
     }
 
-    /// Clients were told of what was executed below.
+    /// Clients were notified of effects of slots below.
     pub(super) fn hear(&mut self, to: Slot) {
         self.heard_to = self.heard_to.max(to);
     }

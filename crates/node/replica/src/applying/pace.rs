@@ -6,7 +6,7 @@
 const BATCH_US: u64 = 20_000;
 /// Smaller batches say too little about their bytes.
 const MEASURED_BYTES: usize = 4 << 10;
-/// Batches may always have so many bytes, and are measured then.
+/// Least bound on a batch, in bytes; batches that long are measured.
 const LEAST_BYTES: usize = 2 * MEASURED_BYTES;
 
 /// Nanoseconds per byte of a batch, as of the last few.
@@ -21,7 +21,7 @@ impl Pace {
         bytes >= MEASURED_BYTES
     }
 
-    /// A batch of so many bytes took so long.
+    /// Records the time that a batch of this size took.
     pub(crate) fn note(&mut self, bytes: usize, took_us: u64) {
         let now = took_us.saturating_mul(1000) / (bytes as u64).max(1);
         self.ns_per_byte = (3 * self.ns_per_byte + now) / 4;

@@ -1,11 +1,11 @@
 //! Bytes of streams by ⟨stream, position⟩, from when they arrive until they are applied
 //! ([stream-3]).
 //!
-//! They come from the owner, before or after the descriptors that give them slots, and may be told
-//! again. Whole units of them may be placed in the store of streams, so that a record need not have
-//! them ([disk-5]): on their way there they count for no vote. What is kept of a stream is bounded:
-//! positions within one window behind the next one. Whatever does not fit is as good as lost, and
-//! offered again by the owner or fetched from a peer.
+//! Bytes come from the owner, before or after the descriptors that give them slots, and may arrive
+//! again. Whole units may be placed in the store of streams, so that a record need not contain them
+//! ([disk-5]): while that write is in flight they count for no vote. The bytes kept of a stream are
+//! bounded: positions within one window after the next one. Bytes that do not fit count as lost,
+//! and are offered again by the owner or fetched from a peer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -208,9 +208,9 @@ impl Runs {
         run.first(positions.start, positions.end)
     }
 
-    /// The next whole units of so many bytes that are in memory and may be placed: nothing of them
-    /// was recorded with its bytes. They are given once: as many as came together, of one `chunk`
-    /// of the store.
+    /// Returns the next whole units of `unit` bytes that are in memory and may be placed: none of
+    /// their bytes was recorded. Each is returned once: as many as came together, of one `chunk` of
+    /// the store.
     pub(crate) fn next_units(
         &mut self,
         stream: StreamName,

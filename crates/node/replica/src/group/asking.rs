@@ -89,7 +89,7 @@ pub struct Step {
 /// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This id was given out, now or before.
+    /// This id was assigned, now or before.
     Node(NodeId),
     /// The request is done.
     Done,

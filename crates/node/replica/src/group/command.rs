@@ -17,7 +17,7 @@ use crate::fields::Fields;
 /// A change of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Give out an id.
+    /// Assigns an id.
     Allocate {
         /// The folder that asks; `None` keeps an id for one that comes later.
         nonce: Option<u64>,
@@ -55,7 +55,7 @@ pub enum Command {
         /// The operator's request.
         what: String,
     },
-    /// Stay where the plan has led so far.
+    /// Ends a plan where it stands.
     Cancel {
         /// Which plan.
         plan: u64,
@@ -80,7 +80,7 @@ pub enum Denied {
     Malformed,
     /// The address is empty or too long.
     Address,
-    /// The id was never given out, or was removed.
+    /// The id was never assigned, or was removed.
     UnknownNode(NodeId),
     /// Another folder has this id.
     Taken(NodeId),
@@ -88,7 +88,7 @@ pub enum Denied {
     AddressTaken(NodeId),
     /// The folder that asks is that of a node that was removed.
     Removed(NodeId),
-    /// As many ids are given out as there may be.
+    /// All ids are assigned.
     Full,
     /// Another plan is in progress.
     UnderWay(u64),

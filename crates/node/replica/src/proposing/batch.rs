@@ -21,7 +21,7 @@ pub(crate) const HEADER_BYTES: usize = 17;
 const ENTRY_BYTES: usize = 5;
 /// A client's session and sequence.
 const SEQUENCED_BYTES: usize = 28;
-/// Most that a batch of one command has besides the command.
+/// Most bytes that a batch of one command has in addition to the command.
 pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_BYTES + SEQUENCED_BYTES;
 const PLAIN: u8 = 0;
 const SEQUENCED: u8 = 1;

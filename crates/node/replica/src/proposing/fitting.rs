@@ -60,7 +60,7 @@ impl Fitting {
         self.room.is_some()
     }
 
-    /// A batch has so many bytes at most, of `batch_bytes` that are wanted.
+    /// Returns the bound on a batch's bytes, at most `batch_bytes`.
     pub(crate) fn bound(&self, batch_bytes: usize) -> usize {
         match (self.room, self.choice.chosen()) {
             (Some(room), Way::Frames) => batch_bytes.min(room),
@@ -80,7 +80,7 @@ impl Fitting {
         self.rest = self.rest.saturating_sub(taken);
     }
 
-    /// A turn is over, and a frame carries so much.
+    /// Ends a turn; a frame carries `room` bytes of a batch.
     pub(crate) fn look(&mut self, now: Time, room: Option<usize>) {
         if room != self.room {
             (self.room, self.rest) = (room, 0);

@@ -16,15 +16,15 @@ pub(crate) enum Waiter {
     Front(Tag),
     /// A front that wants its reply when the command is on stable storage at a quorum ([class-2]).
     Lasting(Tag),
-    /// A front that wants to hear when the command is in memory at a quorum ([class-2]).
+    /// A front to notify when the command is in memory at a quorum ([class-2]).
     Early(Tag),
-    /// One who heard that: nothing is owed but the command itself.
+    /// A front that got that notification: only the command itself is owed.
     Told,
     /// An operator, by the number of what was asked.
     Operator(u64),
     /// A front of streams.
     Stream(StreamTag),
-    /// One who was told "unknown" when time ran out.
+    /// A front that got "unknown" when time ran out.
     Gone,
     /// The service itself: no reply is owed.
     Service,
@@ -174,8 +174,8 @@ impl Gather {
         (self.items, self.bytes, self.taken) = (items, bytes, 0);
     }
 
-    /// The first command that may run out of time. [less-4] One that a client was told of stays
-    /// until it is executed.
+    /// Returns the index of the first command that may run out of time. [less-4] A command whose
+    /// client was notified stays until it is executed.
     fn first(&self) -> Option<usize> {
         let mut items = self.items.iter();
         items.position(|item| item.waiter != Waiter::Told)
@@ -255,8 +255,8 @@ mod tests {
         assert_eq!(take(&mut gather, 100).0, [4, 5]);
     }
 
-    /// [less-4] What a client was told of is owed, however long it takes; those behind it run out
-    /// of time as ever.
+    /// [less-4] A command whose client was notified is owed, however long it takes; those after it
+    /// run out of time as usual.
     #[test]
     fn what_a_client_was_told_of_never_runs_out_of_time() {
         let mut gather = Gather::default();

@@ -23,7 +23,7 @@ pub(crate) struct InFlightBatch {
     pub(crate) items: Vec<Item>,
     /// Number of items that are commands.
     pub(super) commands: usize,
-    /// Waiters of items before this one were told "unknown" in time.
+    /// Waiters of items before this one got "unknown" when their time ran out.
     expired: usize,
     /// Number of items whose clients wait until the batch is in memory at a quorum.
     early: usize,
@@ -74,8 +74,8 @@ impl InFlightBatch {
         self.expire(Time(u64::MAX), completions);
     }
 
-    /// [less-2] It is in memory at a quorum, in this slot, and so is all that executes before it:
-    /// tells those who wait for that. The batch itself goes on.
+    /// [less-2] The batch is in memory at a quorum, in this slot, and so is all that executes
+    /// before it: notifies the clients that wait for that. The batch itself goes on.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
             return;
@@ -125,7 +125,7 @@ impl InFlight {
         self.batches.is_empty()
     }
 
-    /// Batches that were offered again so far.
+    /// Returns the number of batches offered again.
     pub(super) fn repeated(&self) -> u64 {
         self.repeated
     }

@@ -132,8 +132,8 @@ impl Origin {
         before != (self.batch_bytes(), self.limits.window_batches)
     }
 
-    /// A frame of this node's device carries a batch of so many bytes; `None`: there is no device.
-    /// Whether batches may have more or less from now on.
+    /// Sets the size of a batch that a frame of this node's device carries; `None` if there is no
+    /// device. Returns whether the bound on batches changed.
     pub(crate) fn set_room(&mut self, now: Time, room: Option<usize>) -> bool {
         if room.is_none() && !self.fitting.has_room() {
             return false;
@@ -154,7 +154,7 @@ impl Origin {
         self.totals
     }
 
-    /// Batches offered again so far.
+    /// Returns the number of batches offered again.
     pub(crate) fn repeated(&self) -> u64 {
         self.in_flight.repeated()
     }
@@ -194,8 +194,8 @@ impl Origin {
         self.gather.set_apart();
     }
 
-    /// Takes a read that runs behind the commands taken so far, before those that come, and in a
-    /// batch that does not exist yet: a command that another client was told of before the read was
+    /// Takes a read that runs after the commands already taken, before later ones, and in a batch
+    /// that does not exist yet: a command that another client was notified of before the read was
     /// taken is in a slot before that batch, so the read sees it.
     pub(crate) fn accept_read(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
         let charge = self.gather.charge() + COMMAND_OVERHEAD_BYTES;
@@ -379,8 +379,8 @@ impl Origin {
         self.registrations.on_registered(number, slot, completions);
     }
 
-    /// This batch is about to be executed here. If it is from this process, its clients are told by
-    /// what this gives.
+    /// Completes a batch that is about to be executed here. Returns its record, by which its
+    /// clients get their replies, if it is from this process.
     pub(crate) fn complete(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.in_flight.complete(name)?;
         self.progress_at = now;
@@ -466,7 +466,7 @@ impl Origin {
 
     /// A batch of this process was decided, and the session that numbered it is gone: it was not
     /// executed and never will be, nor any other of that session ([session-4]). Their commands
-    /// start over; no client was told anything about them.
+    /// start over; no client got a reply to them.
     pub(crate) fn on_session_lost(&mut self, name: &BatchName) {
         if !self.in_flight.contains(name) {
             return;
@@ -747,8 +747,8 @@ mod tests {
         list
     }
 
-    /// [less-2] A batch executes behind those before it: while one of them is not in place, in the
-    /// same ballot and below, none behind it is told of.
+    /// [less-2] A batch executes after those before it: while one of them is not in place, in the
+    /// same ballot and below, no later one is reported.
     #[test]
     fn early_replies_come_in_the_order_in_which_batches_execute() {
         let (mut origin, mut completions) = opened();

@@ -14,7 +14,7 @@ use crate::{
 /// This node's own session: what numbers its batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Own {
-    /// Not needed so far.
+    /// Not needed yet.
     None,
     /// Its registration should be proposed, or was offered to the present leader.
     Asked { offered: bool },

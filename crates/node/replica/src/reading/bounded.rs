@@ -1,7 +1,7 @@
-//! Reads that may be stale by so much and no more ([read-6]).
+//! Reads with a bound on staleness ([read-6]).
 //!
-//! What counts is when a question that was confirmed was *sent*: everything acknowledged before
-//! then is below its answer. That a leader was heard of says nothing: another may have taken over
+//! Staleness counts from when a confirmed question was *sent*: everything acknowledged before then
+//! is below its answer. A message from the leader proves nothing: another one may have taken over
 //! meanwhile.
 
 use std::collections::VecDeque;

@@ -50,7 +50,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         disk.start_keep(0, FILE, text.into_bytes());
     }
 
-    /// Tells the service's condition.
+    /// Passes the doubt to the service's condition.
     pub(super) fn note_doubt(&mut self) {
         let text = |Doubt { with, to }| {
             format!(

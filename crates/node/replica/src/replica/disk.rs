@@ -139,7 +139,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-9] The node is told with the next poll; clients at once: nothing will come of it here.
+    /// [disk-9] The node learns of the failure with the next poll, clients at once: their requests
+    /// cannot succeed here.
     pub(super) fn fail_storage(&mut self, why: String) {
         if self.storing.fail(format!("the log failed: {why}")) {
             self.observing.tell(Event::LogFailed { why });

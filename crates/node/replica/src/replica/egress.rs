@@ -167,8 +167,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-1] The hard state that a record's batch restates must not speak of decisions whose
-    /// records come behind it: until the last record of a step, it is told what was decided before.
+    /// [disk-1] The hard state that a record's batch restates must not mention decisions whose
+    /// records follow: until the last record of a step, it states what was decided before the step.
     fn persist(&mut self, seq: RecordSeq, record: Record, before: HardState, last: bool) {
         let mut hard = self.protocol.node().hard_state();
         if !last {

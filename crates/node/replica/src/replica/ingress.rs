@@ -269,8 +269,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Keeps bytes that are not `held` yet, if they are the value's; tells the core if it waits for
-    /// them.
+    /// Keeps bytes that are not `held` yet, if they are the value's; notifies the core if it waits
+    /// for them.
     fn keep(
         &mut self,
         now: Time,

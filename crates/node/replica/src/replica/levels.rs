@@ -168,7 +168,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_value(now, Offer { value, payload }, plane);
     }
 
-    /// Tells who waits for a level.
+    /// Answers requests that wait for a level.
     pub(super) fn answer_raises(&mut self, now: Time) {
         let level = self.level();
         if self.raised_to.replace(level).is_some_and(|before| before < level) {

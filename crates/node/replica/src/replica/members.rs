@@ -136,7 +136,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         identity.is_some_and(|identity| identity.spent)
     }
 
-    /// Which nodes there are and where, if that is not what was told last.
+    /// Returns the nodes and their addresses, if they changed since the last call.
     pub fn take_peer_table(&mut self) -> Option<PeerTable> {
         let membership = self.applying.membership();
         if self.steering.told == Some(membership.version()) {
@@ -511,8 +511,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// [join-1] Weight is for those who are within a window of what is decided. Who does not lead
-    /// does not hear how far they are: the leader looks before the step.
+    /// [join-1] Only members within a window of what is decided get weight. A node that does not
+    /// lead does not know their lag: the leader checks before the step.
     fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
         if !self.protocol.leads() {
             return Ok(());
@@ -576,7 +576,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         all.filter(|member| !leads || self.lag(now, *member).is_some()).collect()
     }
 
-    /// The members that this leader hears of, in this configuration.
+    /// Returns the members of this configuration that this leader hears from.
     fn living(&self, now: Time, configuration: &Configuration) -> MemberSet {
         let members = configuration.members().iter().enumerate();
         let heard = members.filter(|(_, voter)| self.lag(now, voter.member).is_some());
@@ -588,8 +588,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
     }
 
-    /// No step may leave fewer living voters than a quorum. Who does not lead does not hear who
-    /// lives: the leader looks before each step.
+    /// No step may leave fewer live voters than a quorum. A node that does not lead does not know
+    /// which are alive: the leader checks before each step.
     fn check_alive(
         &self,
         now: Time,
@@ -616,7 +616,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(())
     }
 
-    /// A leader goes on with the plan, takes back who forgot, and hands over to who should lead.
+    /// As leader, continues the plan, readmits members that forgot their votes, and hands
+    /// leadership to the member that should have it.
     pub(super) fn steer(&mut self, now: Time, plane: &mut dyn Plane) {
         if !self.steers() {
             return;

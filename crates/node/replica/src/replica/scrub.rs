@@ -40,8 +40,8 @@ pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Everything that this node keeps is to be read and checked, at most so many bytes a second; a
-    /// scrub that goes on goes on at this pace. [`Replica::scrub_status`] says what it finds.
+    /// Starts to read and check everything that this node keeps, at up to `bytes_per_second`; a
+    /// scrub in progress continues at this pace. [`Replica::scrub_status`] returns the findings.
     pub fn begin_scrub(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
         if !self.ending.is_silent() {
             self.scrubbing.begin(now, wall_ms, bytes_per_second);
@@ -341,11 +341,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Tells of damage, once.
+    /// Reports damage, once.
     fn damage_found(&mut self, kind: Kind, what: String, needs: Needs) -> Option<usize> {
         let found = Found::new(kind, what.clone(), needs);
         let (at, news) = self.scrubbing.found(found);
-        // Snapshots that are given up are told of by those who give them up.
+        // Snapshots that are given up are reported by the code that gives them up.
         if news && kind != Kind::Snapshot {
             self.observing.tell(Event::DamageFound { kind, what });
         }

@@ -53,7 +53,7 @@ use crate::{
 /// Owners that fill what a node has room for, if each does as it may.
 const OWNERS: usize = 4;
 
-/// An owner of streams that cannot be talked to for so many times what a new leader takes is lost.
+/// An owner of streams that cannot be reached for this many times what a new leader takes is lost.
 const OWNER_LOST_REPEATS: u64 = 4;
 
 /// Election time-outs for which leadership stays in place, unless a move is requested.
@@ -122,7 +122,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             route: options.votes.first(),
             seed: options.seed,
         };
-        // Longer than an election usually takes: by then a new leader has heard of everything.
+        // Longer than an election usually takes: by then a new leader knows everything.
         let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
         // [session-2] bounds the open batches of a session.
         let possible =
@@ -278,7 +278,7 @@ fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
         .collect()
 }
 
-/// The group as every node of it was told at its founding.
+/// The group as all of its nodes received it at its founding.
 fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     let members = eras.current().members().iter();
     let known = members.map(|voter| {

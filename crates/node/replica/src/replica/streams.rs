@@ -341,8 +341,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         others
     }
 
-    /// [here-1] The core hears when bytes of streams begin to be lacking here, and when they are
-    /// here.
+    /// [here-1] Notifies the core when bytes of streams begin to be lacking here, and when they are
+    /// here again.
     pub(super) fn note_lacking(&mut self) {
         if let Some(lacking) = self.streaming.keeping.lacking_news() {
             self.protocol.later(Input::Lacking(lacking));
@@ -413,8 +413,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(keeping.hold(now, self.applying.applied_to()))
     }
 
-    /// Reads at most so many bytes of an inner stream, of those that are held:
-    /// [`Replica::take_held_bytes`] has them under the number `asked`.
+    /// Reads up to `bytes_max` bytes of an inner stream, of those that are held:
+    /// [`Replica::take_held_bytes`] returns them under the number `asked`.
     pub fn read_held(
         &mut self,
         now: Time,
@@ -453,7 +453,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         taken.then_some(()).ok_or(Failure::Busy)
     }
 
-    /// Tells a front of everything about streams; says whether there was anything.
+    /// Notifies a front of all news about streams; returns whether there was any.
     pub(super) fn deliver_streams(
         &mut self,
         now: Time,

@@ -19,7 +19,7 @@ pub(super) type Request = (NodeId, u32, u64);
 /// Verdict on a client's numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// Execute, and tell the table with [`super::Sessions::executed`].
+    /// Execute, and report the reply with [`super::Sessions::executed`].
     Execute,
     /// Executed before; this was the reply.
     Stored(&'a [u8]),

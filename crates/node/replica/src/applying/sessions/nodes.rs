@@ -53,8 +53,9 @@ impl NodeSessions {
         number: u64,
         changed: &mut BTreeSet<Key>,
     ) {
-        // A newer one fences the older: what an earlier start of this node left in flight is not
-        // executed any more. Its clients were told "unknown", or were gone with it.
+        // A newer one fences the older: batches that an earlier start of this node left in flight
+        // are not executed any more. Their clients got "unknown", or disconnected with that
+        // process.
         if self.table.get(&origin).is_some_and(|held| (held.boot, held.number) >= (boot, number)) {
             return;
         }
