@@ -35,10 +35,10 @@ use crate::{
     },
 };
 
-/// Bytes that a message without bytes is charged for.
+/// What a message without bytes is charged for.
 const CHARGE_BYTES: usize = 64;
 
-/// Data missing on this node, and data that peers lack.
+/// What is missing here, and what others miss.
 pub(crate) struct CatchingUp {
     /// Votes of an earlier process whose bytes are still to be read; nothing else until then.
     unread_votes: VecDeque<SlotRange>,
@@ -52,9 +52,9 @@ pub(crate) struct CatchingUp {
     questions_max: usize,
 }
 
-/// Outcome of an attempt to serve.
+/// What came of an attempt to serve.
 enum Served {
-    /// Bytes sent.
+    /// That many bytes went out.
     Sent(usize),
     /// The peer's buffer is full.
     NoRoom,
@@ -63,8 +63,8 @@ enum Served {
 }
 
 impl CatchingUp {
-    /// Starts with votes whose bytes are yet to be read back. An unanswered repair request is
-    /// repeated after `retry_ms`.
+    /// The bytes of these votes are to be read back. A repair that nobody answered is asked for
+    /// again after `retry_ms`.
     pub(crate) fn new(unread_votes: VecDeque<SlotRange>, retry_ms: u64, limits: &Limits) -> Self {
         Self {
             unread_votes,
@@ -97,13 +97,12 @@ impl CatchingUp {
         self.unread_votes.front().copied()
     }
 
-    /// Returns the number of slots in votes not yet read back.
+    /// How many slots of them there are.
     pub(crate) fn unread_slots(&self) -> u64 {
         self.unread_votes.iter().map(|votes| votes.len()).sum()
     }
 
-    /// Forgets votes that cannot be read back: this node's votes are void, and nothing waits for
-    /// them.
+    /// They cannot be read back: this node's votes are void, and nothing waits for them.
     pub(crate) fn forget_votes(&mut self) {
         self.unread_votes.clear();
     }
@@ -156,27 +155,27 @@ impl CatchingUp {
         }
     }
 
-    /// Returns whether all of these slots were lost, and are looked for.
+    /// Whether all of these slots were lost, and are looked for.
     pub(crate) fn wants(&self, range: SlotRange) -> bool {
         self.repair.wants(range)
     }
 
-    /// Returns whether any of these slots was lost, and is looked for.
+    /// Whether any of these slots was lost, and is looked for.
     pub(crate) fn misses(&self, range: SlotRange) -> bool {
         self.repair.misses(range)
     }
 
-    /// Returns the first slot that was lost, and the number of unanswered questions for it.
+    /// The first slot that was lost, and how many questions for it nobody answered.
     pub(crate) fn lost_value(&self) -> Option<(Slot, u32)> {
         Some((self.repair.first()?, self.repair.fruitless()))
     }
 
-    /// Returns the number of slots that were lost.
+    /// How many slots were lost.
     pub(crate) fn missing_slots(&self) -> u64 {
         self.repair.missing_slots()
     }
 
-    /// Handles lost slots that are recorded again.
+    /// What was lost in these slots is recorded again.
     pub(crate) fn repaired(
         &mut self,
         range: SlotRange,
@@ -356,8 +355,8 @@ impl CatchingUp {
         Served::Sent(bytes.max(CHARGE_BYTES))
     }
 
-    /// Sends a peer the values it lacks, read from the log. Returns `false` if the peer's buffer is
-    /// full, so that further reads would be wasted.
+    /// What a peer lacks was read from the log. `false`: it has no room for it, and reading on
+    /// would be thrown away.
     pub(crate) fn on_read_to_serve(
         &mut self,
         to: NodeId,

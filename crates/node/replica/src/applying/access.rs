@@ -29,8 +29,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// As a service or a snapshot kept them: takes that out of the metadata. Both may be older than
-    /// what this node went by before.
+    /// Restores the users from the metadata of a service or a snapshot, and takes them out of it.
+    /// Both may be older than the table this node went by before.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
         self.users = match kept {
@@ -93,7 +93,7 @@ impl Access {
         })
     }
 
-    /// As they lie in a snapshot: equal on all nodes that applied the same slots.
+    /// Encodes the users as in a snapshot: equal on all nodes that applied the same slots.
     pub(crate) fn entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         (!self.users.is_open()).then(|| (KEY.to_vec(), self.users.encode()))
     }

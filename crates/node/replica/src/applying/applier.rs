@@ -262,7 +262,7 @@ impl<S: StateMachine> Applier<S> {
         &self.sessions
     }
 
-    /// Which streams there are.
+    /// The table of streams.
     pub(crate) fn streams(&self) -> &Table {
         &self.streams
     }
@@ -310,7 +310,7 @@ impl<S: StateMachine> Applier<S> {
         &mut self.service
     }
 
-    /// These slots are decided. In slot order, without gaps.
+    /// Queues decided slots. Called in slot order, without gaps.
     pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
         let room = self.queue.len() < self.queued_max || !self.condition.is_stuck();
         if range.to > self.applied_to && room {

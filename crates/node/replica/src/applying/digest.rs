@@ -62,7 +62,7 @@ impl Digest {
         self.executed = 0;
     }
 
-    /// These slots were applied, in order.
+    /// Adds slots that were applied, in order.
     pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
         let executed = std::mem::take(&mut self.executed);
         let Some(now) = &mut self.now else { return };

@@ -157,7 +157,7 @@ impl Condition {
         })
     }
 
-    /// When the service is to be asked again.
+    /// Returns when to ask the service again.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         (!self.takes()).then(|| now.plus_ms(TEND_MS))
     }

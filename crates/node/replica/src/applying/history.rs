@@ -17,7 +17,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// These slots follow the ones before; if they do not, those are forgotten.
+    /// Appends decided slots; if they do not follow the last ones, those are forgotten.
     pub(crate) fn push(&mut self, range: SlotRange, value: Value) {
         if self.entries.back().is_some_and(|(last, _)| last.to != range.from) {
             self.entries.clear();

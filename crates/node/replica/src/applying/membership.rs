@@ -29,7 +29,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// As founded.
+    /// The group as founded.
     pub(crate) fn new(table: Group, eras: Eras) -> Self {
         Self {
             supports: Level::NEWEST,
@@ -46,8 +46,8 @@ impl Membership {
         Self { supports, ..self }
     }
 
-    /// As a service kept it: takes that out of its metadata. A service that has none is of a time
-    /// in which nothing could change the group.
+    /// Restores the group from a service's metadata, and takes it out of it. A service without an
+    /// entry dates from a version in which nothing could change the group.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         self.version += 1;
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
@@ -130,7 +130,7 @@ impl Membership {
         Some(MetaChange { key, value })
     }
 
-    /// As it lies in a snapshot: equal on all nodes that applied the same slots.
+    /// Encodes the group as in a snapshot: equal on all nodes that applied the same slots.
     pub(crate) fn entry(&self) -> (Vec<u8>, Vec<u8>) {
         let table = self.table.encode();
         let length = u32::try_from(table.len()).expect("ids and texts are bounded");

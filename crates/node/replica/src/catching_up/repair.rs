@@ -32,7 +32,7 @@ impl Repair {
         }
     }
 
-    /// These slots are missing too.
+    /// Adds slots that are missing.
     pub(crate) fn lost(&mut self, range: SlotRange) {
         let mut whole = range;
         self.missing.retain(|gap| {
@@ -57,7 +57,7 @@ impl Repair {
         self.missing.iter().any(|gap| !gap.intersect(range).is_empty())
     }
 
-    /// These slots are here again.
+    /// Removes slots that are here again.
     pub(crate) fn repaired(&mut self, range: SlotRange) {
         let cut = |gap: &SlotRange| {
             let before = SlotRange::new(gap.from, range.from.min(gap.to));
@@ -87,7 +87,7 @@ impl Repair {
         Some((to, gap))
     }
 
-    /// When the next question is due.
+    /// Returns when the next question is due.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         (!self.missing.is_empty()).then_some(self.ask_at)
     }

@@ -23,8 +23,8 @@ struct Fetch {
 }
 
 impl Fetch {
-    /// These slots are missing too. The bytes of a value in one slot are the same in any: the
-    /// latest slot stands for all.
+    /// Adds missing slots. The bytes of a value in one slot are the same in any: the latest slot
+    /// stands for all.
     fn extend(&mut self, range: SlotRange, spans: bool) {
         if spans {
             self.range.from = self.range.from.min(range.from);
@@ -42,7 +42,7 @@ pub(super) struct Fetches {
     retry_ms: u64,
 }
 
-/// One question.
+/// A question to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) to: NodeId,
@@ -147,7 +147,7 @@ impl Fetches {
         }
     }
 
-    /// When the next question is due.
+    /// Returns when the next question is due.
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.open.values().map(|fetch| fetch.ask_at).min()
     }

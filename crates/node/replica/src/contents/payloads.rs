@@ -102,7 +102,8 @@ impl Payloads {
         held.pins += 1;
     }
 
-    /// This batch, or nothing with bytes, was decided in the slot: it needs no other any more.
+    /// Handles a decision on this batch, or on a value without bytes: the slot needs no other
+    /// payload any more.
     pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
         if self.pins.get(&slot).map(Vec::as_slice) == name.as_ref().map(std::slice::from_ref) {
             return;

@@ -240,14 +240,14 @@ impl Runs {
         Some(Units { from, within: 0..payload.len(), payload })
     }
 
-    /// These bytes are on their way into the store.
+    /// Marks bytes as in flight to the store.
     pub(crate) fn placing(&mut self, stream: StreamName, positions: Range<u64>) {
         if let Some(run) = self.streams.get_mut(&stream) {
             run.placing.insert(positions);
         }
     }
 
-    /// These bytes are on stable storage, in the store.
+    /// Marks bytes as on stable storage, in the store.
     pub(crate) fn placed(&mut self, stream: StreamName, positions: Range<u64>) {
         let run = self.streams.entry(stream).or_default();
         let from = positions.start.max(run.next);
@@ -258,7 +258,7 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// These bytes are not in the store any more.
+    /// Marks bytes as no longer in the store.
     pub(crate) fn unplaced(&mut self, stream: StreamName, positions: Range<u64>) {
         if let Some(run) = self.streams.get_mut(&stream) {
             run.placed.remove(positions);

@@ -77,7 +77,7 @@ impl Ask {
     }
 }
 
-/// One step of a plan.
+/// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The change, as text for operators.
@@ -118,7 +118,7 @@ impl Refused {
     }
 }
 
-/// Which nodes there are and where, for who dials them.
+/// Nodes and their addresses, for the code that connects to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerTable {
     /// Every node that has an id, this one included, and where it listens for peers; empty if that
@@ -143,7 +143,7 @@ pub struct Members {
     pub removed: Vec<NodeId>,
 }
 
-/// One node with an id.
+/// A node with an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Which.

@@ -50,14 +50,14 @@ pub enum Command {
         goal: Goal,
         /// Roles and the rule, afterwards.
         then: Vec<Change>,
-        /// These leave the group when they have none.
+        /// Nodes that leave the group once they have no weight.
         leaving: Vec<NodeId>,
         /// The operator's request.
         what: String,
     },
     /// Ends a plan where it stands.
     Cancel {
-        /// Which plan.
+        /// The plan's id.
         plan: u64,
     },
 }
@@ -67,7 +67,7 @@ pub enum Command {
 pub enum Granted {
     /// The command is done.
     Done,
-    /// This id.
+    /// The id assigned.
     Node(NodeId),
     /// The plan is in progress, under this id.
     Plan(u64),
@@ -142,7 +142,7 @@ const PLAN: u8 = 4;
 const CANCEL: u8 = 5;
 
 impl Command {
-    /// As bytes.
+    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {

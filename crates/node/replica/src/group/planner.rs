@@ -52,7 +52,7 @@ pub struct Steps {
     pub pauses: usize,
 }
 
-/// There is no way.
+/// Why no path exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoWay {
     /// No member would have a vote.

@@ -54,7 +54,7 @@ pub(crate) enum Kind {
     Access,
 }
 
-/// One command of a batch.
+/// A command of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     /// Executor of the command.

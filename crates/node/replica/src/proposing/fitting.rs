@@ -43,7 +43,7 @@ pub(crate) struct Fitting {
 }
 
 impl Fitting {
-    /// There is no device.
+    /// Starts without a device.
     pub(crate) fn new() -> Self {
         Self {
             room: None,

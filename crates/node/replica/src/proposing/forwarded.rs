@@ -50,7 +50,7 @@ impl Forwarded {
         Some((value, payload))
     }
 
-    /// This node voted for the value in a ballot of its own.
+    /// Records this node's vote for the value in a ballot of its own.
     pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
         self.enter(ballot);
         if matches!(value, Value::Batch(_) | Value::RegisterSession { .. }) {

@@ -181,7 +181,7 @@ impl Gather {
         items.position(|item| item.waiter != Waiter::Told)
     }
 
-    /// When the first command runs out of time.
+    /// Returns when the first command runs out of time.
     pub(crate) fn deadline(&self) -> Option<Time> {
         Some(self.items[self.first()?].deadline)
     }

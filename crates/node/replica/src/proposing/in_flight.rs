@@ -209,7 +209,7 @@ impl InFlight {
         self.offered = 0;
     }
 
-    /// This batch is executed here; `None` if it is not the first in flight.
+    /// Completes a batch that is executed here; `None` if it is not the first in flight.
     pub(super) fn complete(&mut self, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.batches.pop_front_if(|batch| batch.name == *name)?;
         self.offered = self.offered.saturating_sub(1);
@@ -229,8 +229,8 @@ impl InFlight {
         batches.map(|batch| batch.expire(now, completions)).sum()
     }
 
-    /// When the first request runs out of time: taken in this order, and each may wait for equally
-    /// long.
+    /// Returns when the first request runs out of time: requests are accepted in this order, and
+    /// each may wait equally long.
     pub(super) fn deadline(&self) -> Option<Time> {
         let mut batches = self.batches.iter();
         let item = batches.find_map(|batch| batch.items.get(batch.expired));

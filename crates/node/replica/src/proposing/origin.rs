@@ -52,11 +52,11 @@ pub(crate) struct Totals {
 /// A batch of this process that was executed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completed {
-    /// When its first command was taken.
+    /// Time when its first command was accepted.
     pub(crate) accepted_first: Time,
-    /// When its last command was taken.
+    /// Time when its last command was accepted.
     pub(crate) accepted_last: Time,
-    /// When the batch was formed.
+    /// Time when the batch was formed.
     pub(crate) formed: Time,
     pub(crate) commands: u32,
     pub(crate) bytes: usize,
@@ -82,7 +82,7 @@ pub(crate) struct Origin {
     in_flight: InFlight,
     /// Commands of the service itself that are not applied yet.
     due: BTreeSet<Vec<u8>>,
-    /// When something was last offered or applied.
+    /// Time of the last offer or completion.
     progress_at: Time,
     /// Nothing is offered before.
     hold_until: Time,
@@ -321,7 +321,7 @@ impl Origin {
         self.in_flight.push(InFlightBatch::new(name, Payload::new(bytes), items, commands, now));
     }
 
-    /// There is no room towards the leader: nothing is offered before.
+    /// Holds offers back until this time: the path to the leader has no room.
     pub(crate) fn hold(&mut self, until: Time) {
         self.hold_until = until;
     }
@@ -445,8 +445,8 @@ impl Origin {
         self.repeat_all();
     }
 
-    /// This node voted for a batch. Whether one of its clients waits for others to do so
-    /// ([class-2]).
+    /// Records this node's vote for a batch. Returns whether one of its clients waits for the votes
+    /// of others ([class-2]).
     pub(crate) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let own = name.origin == self.node && name.boot == self.boot;
         own && self.in_flight.voted(name, ballot, slot)
@@ -508,7 +508,7 @@ impl Origin {
         }
     }
 
-    /// When something here is due, without news from others.
+    /// Returns when something here is due, without news from others.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let held = (now < self.hold_until).then_some(self.hold_until);
         let silence = self.is_offered().then(|| self.progress_at.plus_ms(self.repeat_ms));

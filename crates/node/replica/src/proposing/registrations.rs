@@ -11,7 +11,7 @@ use crate::{
     proposing::batch::Header,
 };
 
-/// This node's own session: what numbers its batches.
+/// State of this node's own session, which numbers its batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Own {
     /// Not needed yet.
@@ -191,7 +191,7 @@ impl Registrations {
         expired
     }
 
-    /// When the first registration runs out of time.
+    /// Returns when the first registration runs out of time.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.clients.first_key_value().map(|(_, first)| first.deadline)
     }

@@ -111,7 +111,7 @@ impl Bounded {
         (before - self.waiting.len()) as u64
     }
 
-    /// When something here is due, without answers from others.
+    /// Returns when something here is due, without answers from others.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let first = self.waiting.iter().map(|waiting| waiting.deadline).min();
         earliest([first])

@@ -53,7 +53,7 @@ impl Reads {
         !self.waiting.is_empty()
     }
 
-    /// When the next question may be asked, if none is out.
+    /// Returns when the next question may be sent, if none is in flight.
     pub(crate) fn may_ask_at(&self) -> Option<Time> {
         self.asked.is_none().then_some(self.retry_at)
     }
@@ -164,7 +164,7 @@ impl Reads {
         expired as u64
     }
 
-    /// When something here is due, without answers from others.
+    /// Returns when something here is due, without answers from others.
     pub(crate) fn wake_at(&self, patience_ms: u64) -> Option<Time> {
         let asked = self.asked.as_ref().map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);

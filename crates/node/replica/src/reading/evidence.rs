@@ -15,7 +15,7 @@ pub(crate) enum Evidence {
     /// Everything below `slot` is applied, which holds all that was known when the question for it
     /// was sent.
     Within {
-        /// When the confirmed question was sent.
+        /// Time when the confirmed question was sent.
         asked_at: Time,
         /// Its answer.
         slot: Slot,

@@ -51,7 +51,7 @@ impl fmt::Display for Probed {
     }
 }
 
-/// One attempt at a time; who asks meanwhile shares it.
+/// A probe makes one attempt at a time; requests that arrive meanwhile share it.
 #[derive(Debug)]
 pub(crate) struct Probe {
     patience_ms: u64,
@@ -149,7 +149,7 @@ impl Probe {
         self.ended.take()
     }
 
-    /// When something is due, without answers from others.
+    /// Returns when something is due, without answers from others.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         match self.stage {
             Stage::Idle => None,

@@ -33,7 +33,7 @@ use crate::{
 const RUN_BYTES_MAX: usize = 64 << 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// One event for the core, and everything that it wants done.
+    /// Passes one event to the core, and carries out all its effects.
     pub(super) fn step(&mut self, now: Time, input: Input, plane: &mut dyn Plane) {
         let (before, mut effects) = self.protocol.step(now, input);
         self.carry_out(now, before, &mut effects, plane);

@@ -645,7 +645,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.protocol.leads() && !self.ending.is_requested()
     }
 
-    /// When a leader steers next.
+    /// Returns when a leader steers next.
     pub(super) fn steer_at(&self) -> Option<Time> {
         if !self.steers() {
             return None;

@@ -32,7 +32,7 @@ pub(super) struct NodeSession {
     pub(super) last_slot: u64,
 }
 
-/// One session per node: the newest.
+/// The newest session of each node.
 #[derive(Clone, Debug)]
 pub(super) struct NodeSessions {
     /// Most sessions kept.
