@@ -43,8 +43,8 @@ impl Access {
         Ok(())
     }
 
-    /// [access-4] Who begins, or begins anew, goes by no table until a linearizable read has shown
-    /// that it has everything.
+    /// [access-4] Marks the table as known. A node that starts, or starts anew, uses no table until
+    /// a linearizable read has shown that it has everything.
     pub(crate) fn know(&mut self) {
         self.known = true;
         self.wanted.set(false);

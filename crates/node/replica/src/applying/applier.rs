@@ -119,7 +119,7 @@ pub(crate) struct Applier<S> {
 }
 
 impl<S: StateMachine> Applier<S> {
-    /// The service goes on where its last commit was.
+    /// Continues from the service's last commit.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
@@ -160,7 +160,7 @@ impl<S: StateMachine> Applier<S> {
         })
     }
 
-    /// Asks the service how it is, and goes on with it where it can go on; says what it had to say
+    /// Checks the service's health, and resumes where it can go on; returns the service's note
     /// about that.
     pub(crate) fn tend(&mut self) -> Option<String> {
         match self.service.health() {
@@ -186,7 +186,7 @@ impl<S: StateMachine> Applier<S> {
         self.restart_at(applied_to.max(Slot::FIRST), meta);
     }
 
-    /// The service took in a snapshot: it is the state behind all slots below `at`.
+    /// Continues after the service loaded a snapshot: the state after all slots below `at`.
     pub(crate) fn go_on_at(&mut self, at: Slot, meta: Metadata) {
         self.condition.set_loaded();
         self.restart_at(at, meta);
@@ -348,7 +348,7 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         assert_eq!(range.from, self.applied_to, "slots are applied in order, each once");
-        // [level-8] Nothing of it was executed, and nothing behind it may be.
+        // [level-8] No part of it was executed, and no later slot may be.
         if let Some(why) = self.membership.too_old(Level::of(value)) {
             self.condition.set_unreadable(why);
             self.condition.set(Health::Well);
@@ -514,7 +514,7 @@ impl<S: StateMachine> Applier<S> {
                 self.digest.executed(id, &self.reply);
             }
             match (waiter, outcome) {
-                // [class-2] Who wanted less gets more.
+                // [class-2] A client that asked for less gets more.
                 (Waiter::Front(tag) | Waiter::Early(tag), outcome) => self.tell(tag, outcome, to),
                 (Waiter::Lasting(tag), Ok(())) => {
                     let until = item.map_or(to.now, |item| item.deadline);
@@ -532,7 +532,7 @@ impl<S: StateMachine> Applier<S> {
         !failed
     }
 
-    /// The reply to a command of this node, for who sent it.
+    /// Sends the client the reply to a command of this node.
     fn tell(&self, tag: Tag, outcome: Result<(), Failure>, to: &mut Listeners<'_>) {
         let reply = &self.reply;
         match outcome {
@@ -549,7 +549,7 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// [class-2] The reply to a command whose client waits for more than that it is decided.
+    /// [class-2] Holds the reply to a command whose client waits for more than the decision.
     fn hold(&self, tag: Tag, slot: Slot, until: Time, to: &mut Listeners<'_>) {
         let held = to.completions.outlasting().bytes();
         if self.reply.len() > SHORT_REPLY && held > self.reply_bytes_max {
@@ -585,8 +585,8 @@ impl<S: StateMachine> Applier<S> {
         None
     }
 
-    /// Executes one command, or finds what it once replied; the reply is in `self.reply`. An
-    /// unknown outcome says that the service failed.
+    /// Executes one command, or finds its earlier reply; the reply is in `self.reply`. An unknown
+    /// outcome means that the service failed.
     fn execute_one(
         &mut self,
         id: CommandId,

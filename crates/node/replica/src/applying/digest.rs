@@ -13,7 +13,7 @@ use quorate_core::{
 
 use crate::service::CommandId;
 
-/// Values of which the digest behind them is remembered: a node is rarely further ahead than that.
+/// Values after which the digest is remembered: a node is rarely further ahead than that.
 const KEPT: usize = 1024;
 
 /// A node's claim: everything below this slot has this digest there.
@@ -30,7 +30,7 @@ pub(crate) struct Digest {
     now: Option<u64>,
     /// Sum over the commands of the slot that is being applied.
     executed: u64,
-    /// The digest behind each of the last values.
+    /// The digest after each of the last values.
     kept: VecDeque<Claim>,
 }
 

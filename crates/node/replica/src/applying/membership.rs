@@ -67,7 +67,7 @@ impl Membership {
         &self.table
     }
 
-    /// The eras behind what was applied.
+    /// The eras as of the slots applied.
     pub(crate) fn eras(&self) -> &Eras {
         &self.eras
     }

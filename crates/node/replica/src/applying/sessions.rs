@@ -198,7 +198,7 @@ mod tests {
         Sequenced { session, sequence, acknowledged_below }
     }
 
-    /// Runs one command as the applier does and says what came of it.
+    /// Runs one command as the applier does and returns the outcome as text.
     fn run(table: &mut Sessions, slot: u64, place: Sequenced, reply: &[u8]) -> String {
         let verdict = match table.verdict(Slot(slot), place) {
             Verdict::Execute => "executed".to_owned(),

@@ -1,4 +1,4 @@
-//! Peers that are behind, and what they are still to be sent: one range each, within a budget.
+//! Peers that lag, and the slots they are still to be sent: one range each, within a budget.
 
 use std::collections::{BTreeMap, VecDeque};
 

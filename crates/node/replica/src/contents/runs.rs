@@ -111,8 +111,8 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// At most `bytes_max` bytes in all, and of each stream twice the owner's `window` behind what
-    /// is applied.
+    /// Keeps at most `bytes_max` bytes in all, and of each stream twice the owner's `window` after
+    /// what is applied.
     pub(crate) fn new(bytes_max: usize, window: usize) -> Self {
         Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
     }
@@ -266,8 +266,8 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// Nothing is on its way into the store that anybody should wait for. Gives the streams of
-    /// which something was.
+    /// Clears all marks of bytes in flight to the store: nothing should wait for them. Returns the
+    /// streams that had some.
     pub(crate) fn place_nothing(&mut self) -> Vec<StreamName> {
         let placing = self.streams.iter_mut();
         let placing = placing.filter(|(_, run)| !run.placing.is_empty());

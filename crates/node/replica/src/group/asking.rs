@@ -63,8 +63,8 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// Returns whether the answer hangs on who belongs to the group now ([read-7]). The rest is
-    /// judged where it is applied.
+    /// Returns whether the answer depends on the current members of the group ([read-7]). Other
+    /// requests are judged where they are applied.
     pub(crate) fn needs_table(&self) -> bool {
         !matches!(
             self,
@@ -82,7 +82,7 @@ impl Ask {
 pub struct Step {
     /// The change, as text for operators.
     pub change: String,
-    /// The weights behind it, in order of the ids.
+    /// The weights after it, in order of the ids.
     pub weights: Vec<(Member, u32)>,
 }
 
@@ -180,7 +180,7 @@ pub struct Underway {
 pub struct LastPlan {
     /// How.
     pub ended: Ended,
-    /// [era-9] Whether full replicas that form a quorum hold everything up to its last step: who
-    /// left may be switched off, and its data deleted.
+    /// [era-9] Whether full replicas that form a quorum hold everything up to its last step: a node
+    /// that left may be switched off, and its data deleted.
     pub settled: bool,
 }

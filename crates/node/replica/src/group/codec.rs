@@ -13,7 +13,7 @@ use crate::fields::Fields;
 
 /// At level 8.
 const FORMAT: u8 = 1;
-/// Above it: the level stands behind the format. A release before levels refuses it ([level-8]).
+/// Above level 8: the level follows the format. A release before levels refuses it ([level-8]).
 const FORMAT_WITH_LEVEL: u8 = 2;
 
 impl Group {

@@ -258,7 +258,7 @@ pub(super) fn put32(number: u32, out: &mut Vec<u8>) {
 }
 
 pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
-    // What is longer than any honest text is cut: it is refused by who executes it.
+    // Text longer than any honest one is cut: its executor refuses it.
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());

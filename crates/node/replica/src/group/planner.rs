@@ -306,8 +306,8 @@ impl Search<'_> {
         None
     }
 
-    /// Weights are raised first, then lowered. Those who forgot are lowered before: of a node one
-    /// member has weight at a time.
+    /// Weights are raised first, then lowered. Members that forgot their votes are lowered earlier:
+    /// only one member of a node has weight at a time.
     fn plain(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut changes = Vec::new();
         let returns = |index: usize| {
@@ -446,8 +446,8 @@ mod tests {
         assert_eq!(steps.fragile, 0, "{steps:?}");
     }
 
-    /// [class-5] Who is to be replaced is down for a moment. It keeps its weight until the new one
-    /// has some: of two members alone, none may forget its votes.
+    /// [class-5] The member to be replaced is down for a moment. It keeps its weight until the new
+    /// one has some: of two members alone, none may forget its votes.
     #[test]
     fn who_may_come_back_keeps_its_weight_until_another_has_some() {
         let (old, new) = (Member::first(2), Member::first(4));
@@ -564,7 +564,7 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// A leader whose members are many still gets its plan, at once.
+    /// The plan of a leader with many members is still found, at once.
     #[test]
     fn a_large_change_is_planned_plainly() {
         let from = [1; 9];

@@ -1,4 +1,4 @@
-//! The bytes of a batch: whose it is in its origin's order, then whole commands.
+//! Encoding of a batch: its place in its origin's order, then whole commands.
 //!
 //! ```text
 //! format u8 = 1 | session u64 | sequence u64 | entry…

@@ -48,7 +48,7 @@ impl Item {
     }
 }
 
-/// The queue, in the order of acceptance; the bytes lie one behind the other, ready to be copied.
+/// The queue, in the order of acceptance; the bytes are contiguous, ready to be copied.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     items: VecDeque<Item>,
@@ -85,7 +85,7 @@ impl Gather {
         self.items.push_back(Item { waiter, deadline, encoded_bytes, apart: false });
     }
 
-    /// Gives the last command a batch of its own.
+    /// Puts the last command in a batch of its own.
     pub(crate) fn set_apart(&mut self) {
         if let Some(item) = self.items.back_mut() {
             item.apart = true;
@@ -93,7 +93,7 @@ impl Gather {
         }
     }
 
-    /// A read behind the commands that wait, and before those that come.
+    /// Appends a read after the waiting commands, before those that arrive later.
     pub(crate) fn push_read(&mut self, waiter: Waiter, deadline: Time) {
         self.reads += 1;
         self.items.push_back(Item { waiter, deadline, encoded_bytes: 0, apart: false });
@@ -129,7 +129,7 @@ impl Gather {
         (count, bytes)
     }
 
-    /// Takes the next batch out: gives its entries to `build`.
+    /// Takes the next batch out, and passes its entries to `build`.
     pub(crate) fn take<T>(
         &mut self,
         batch_bytes: usize,

@@ -88,7 +88,7 @@ impl InFlightBatch {
         }
     }
 
-    /// Ends the requests whose time is up; says how many.
+    /// Ends the requests whose time is up; returns their number.
     fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(item) = self.items.get_mut(self.expired)
@@ -162,7 +162,7 @@ impl InFlight {
     }
 
     /// [less-2] A quorum has everything below `to` in memory, in this ballot. Batches execute in
-    /// the order of their numbers: one is as good as in place only behind those before it.
+    /// the order of their numbers: one counts as in place only after those before it.
     pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         let mut next = Slot(0);
         for batch in &mut self.batches {
@@ -176,7 +176,7 @@ impl InFlight {
         }
     }
 
-    /// A new batch, behind all others.
+    /// Appends a new batch.
     pub(super) fn push(&mut self, batch: InFlightBatch) {
         self.batches.push_back(batch);
     }
@@ -193,8 +193,8 @@ impl InFlight {
         Some(batch)
     }
 
-    /// The leader did not take this batch. It is offered again, and what was numbered behind it:
-    /// that cannot execute before.
+    /// The leader refused this batch. It is offered again, with the batches numbered after it:
+    /// those cannot execute before it.
     pub(super) fn on_refused(&mut self, name: &BatchName) {
         let at = self.batches.iter().position(|batch| batch.name == *name);
         if let Some(at) = at.filter(|at| *at < self.offered) {
@@ -222,8 +222,8 @@ impl InFlight {
         std::mem::take(&mut self.batches)
     }
 
-    /// Ends the requests whose time is up; says how many. Their batches stay: those behind need
-    /// them.
+    /// Ends the requests whose time is up; returns their number. Their batches stay: later ones
+    /// need them.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let batches = self.batches.iter_mut();
         batches.map(|batch| batch.expire(now, completions)).sum()

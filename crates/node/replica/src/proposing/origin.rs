@@ -179,7 +179,7 @@ impl Origin {
         self.completed.drain(..)
     }
 
-    /// Takes a command, or says that there is no room.
+    /// Takes a command, unless there is no room.
     pub(crate) fn accept(
         &mut self,
         now: Time,
@@ -189,7 +189,7 @@ impl Origin {
         self.push(now, waiter, entry).then_some(()).ok_or(Failure::Busy)
     }
 
-    /// Gives the command that was taken last a batch of its own.
+    /// Puts the command that was taken last in a batch of its own.
     pub(crate) fn set_apart(&mut self) {
         self.gather.set_apart();
     }
@@ -219,7 +219,7 @@ impl Origin {
         taken
     }
 
-    /// Takes a command of the group, or about streams, or says that there is no room.
+    /// Takes a command of the group, or about streams, unless there is no room.
     pub(crate) fn accept_for(
         &mut self,
         now: Time,
@@ -326,8 +326,8 @@ impl Origin {
         self.hold_until = until;
     }
 
-    /// The leader did not take this. It goes again, and what was numbered behind it. What the
-    /// leader did take is not sent twice.
+    /// The leader refused this value. It is offered again, with what was numbered after it. Values
+    /// that the leader accepted are not sent twice.
     pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
         self.hold_until = self.hold_until.max(until);
         match value {
@@ -343,8 +343,8 @@ impl Origin {
         self.registrations.repeat_all();
     }
 
-    /// A node leads in a ballot in which nothing of this was proposed yet: another leader, or the
-    /// same one, whose earlier ballot may have lost what it had taken.
+    /// A node leads in a ballot in which no value of this node was proposed yet: another leader, or
+    /// the same one, whose earlier ballot may have lost what it had taken.
     pub(crate) fn on_new_ballot(&mut self) {
         self.hold_until = Time(0);
         self.repeat_all();
@@ -415,9 +415,9 @@ impl Origin {
         }
     }
 
-    /// The service took in a snapshot in place of slots that this node did not apply. What of them
-    /// was this node's own, the table of sessions says; of replies nothing is known here
-    /// ([snap-2]).
+    /// The service loaded a snapshot in place of slots that this node did not apply. The table of
+    /// sessions shows which of this node's own values took effect there; their replies are unknown
+    /// here ([snap-2]).
     pub(crate) fn on_skipped(
         &mut self,
         now: Time,
@@ -479,7 +479,7 @@ impl Origin {
         self.registrations.renew_own();
     }
 
-    /// Ends what ran out of time; says how many.
+    /// Ends the requests that ran out of time; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some((item, encoded)) = self.gather.expire(now) {
@@ -705,7 +705,7 @@ mod tests {
             (3, Failure::NoQuorum),
         ];
         assert_eq!(failures(&mut completions), expected);
-        // What left is still repeated: batches behind it need it applied.
+        // Its batch is still repeated: later batches need it applied.
         origin.on_new_ballot();
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
         assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 0);

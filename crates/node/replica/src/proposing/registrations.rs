@@ -177,7 +177,7 @@ impl Registrations {
         own.into_iter().chain(self.clients.keys().copied()).collect()
     }
 
-    /// Ends clients' registrations that ran out of time; says how many.
+    /// Ends clients' registrations that ran out of time; returns their number.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(first) = self.clients.first_entry()

@@ -98,7 +98,7 @@ impl Bounded {
         });
     }
 
-    /// Refuses those whose time is up; says how many.
+    /// Refuses the reads whose time is up; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| {

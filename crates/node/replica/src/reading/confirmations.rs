@@ -58,8 +58,7 @@ impl Reads {
         self.asked.is_none().then_some(self.retry_at)
     }
 
-    /// [read-4] The leader holds a lease: those that wait need no question. Says how many there
-    /// are.
+    /// [read-4] The leader holds a lease: waiting reads need no question. Returns their number.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         let waiters = std::mem::take(&mut self.waiting);
         let count = waiters.len() as u64;
@@ -92,8 +91,8 @@ impl Reads {
         Some(token)
     }
 
-    /// The answer: those asked for may run once everything below `slot` is applied. Gives back when
-    /// the question was asked, if it was.
+    /// Handles an answer: the reads that asked for it may run once everything below `slot` is
+    /// applied. Returns when the question was sent, if it was.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
         let asked = self.asked.take_if(|asked| asked.token == token)?;
         if !asked.waiters.is_empty() {
@@ -148,7 +147,7 @@ impl Reads {
         });
     }
 
-    /// Ends those whose time is up; says how many.
+    /// Ends the reads whose time is up; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let asked = self.asked.iter_mut().map(|asked| &mut asked.waiters);
         let confirmed = self.confirmed.iter_mut().map(|one| &mut one.waiters);

@@ -10,8 +10,8 @@ use quorate_core::{input::ReadToken, slot::Slot, time::Time};
 
 use crate::outbox::RETRY_MS;
 
-/// A read that takes longer is not "now". Those who ask for readiness wait for a second, usually;
-/// where a round alone takes longer, so does this, within limits.
+/// A read that takes longer is not "now". Readiness checks usually wait for a second; where a round
+/// alone takes longer, so does this, within limits.
 const PATIENCE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
 /// Tokens of probes lie above those of the clients' reads.
 const FIRST_TOKEN: u64 = 1 << 63;

@@ -8,7 +8,7 @@ use quorate_log::disk::{Disk, Source, sealed};
 use super::Replica;
 use crate::{peers::Doubt, service::StateMachine};
 
-/// The small file that says so.
+/// Name of the small file that records the suspicion.
 const FILE: &str = "differs";
 const FIRST_LINE: &str = "quorate differs 1";
 /// Page of the documentation to refer operators to.

@@ -72,7 +72,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The service is behind what is decided, and memory does not have it.
+    /// Reads decided values that the service lacks and memory does not have.
     pub(super) fn read_to_apply(&mut self, now: Time, range: SlotRange) {
         let range = self.catching_up.readable(range);
         if !range.is_empty() {
@@ -122,8 +122,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [value-3] Between the walk through the log and now a vote's bytes went: the vote would be
-    /// hollow. The next start finds out what else is gone, and who this node is then.
+    /// [value-3] A vote's bytes were lost between the walk through the log and now: the vote would
+    /// be hollow. The next start finds out what else is gone, and which member this node is then.
     fn on_votes_lost(&mut self, error: &LogError) {
         self.catching_up.forget_votes();
         self.fail_storage(format!("votes cannot be read back: {error}"));

@@ -159,7 +159,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => None,
         };
         self.step(now, Input::Message { from, message, held }, plane);
-        // One that leads no longer may be who was replaced because of its clock.
+        // A former leader may be one that was replaced because of its clock.
         if let Some(clock_ms) = clock
             && self.protocol.node().leader() == Some(from.node)
         {
@@ -250,10 +250,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Some(held || brought.is_some())
     }
 
-    /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
-    /// must never keep out the very slots that would let them go. The first slot that needs bytes
-    /// always has room, also when what was voted for before a restart fills all of it: nothing else
-    /// makes room again.
+    /// Proposals after a gap wait for the slots that fill it, so they may take only half of the
+    /// room: they must never keep out the very slots that would let them proceed. The first slot
+    /// that needs bytes always has room, even when votes from before a restart fill all of it:
+    /// nothing else makes room again.
     fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
         let node = self.protocol.node();
         let next = match message {

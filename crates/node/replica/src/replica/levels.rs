@@ -1,5 +1,5 @@
-//! The level that the group uses, who holds it back, and how a leader raises it ([level-4] to
-//! [level-8]).
+//! The level that the group uses, the nodes that hold it back, and how a leader raises it
+//! ([level-4] to [level-8]).
 
 use quorate_core::{
     level::{Level, Levels},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// The level that the group uses, behind the slots that were applied here.
+    /// The level that the group uses, as of the slots applied here.
     pub fn level(&self) -> Level {
         self.group().level()
     }
@@ -31,8 +31,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Levels { lowest: self.level().min(newest), newest }
     }
 
-    /// [level-8] What the folder is to be marked with, if it is: [`Replica::level_marked`] says
-    /// that it is.
+    /// [level-8] Returns the level to mark the folder with, if any: confirmed by
+    /// [`Replica::level_marked`].
     pub fn take_level_to_mark(&mut self) -> Option<Level> {
         // A snapshot may have brought it.
         self.rising.may_hold(self.level());

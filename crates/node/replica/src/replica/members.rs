@@ -114,7 +114,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.steering.take_answer()
     }
 
-    /// Ids, addresses and the plan, behind the slots that were applied here.
+    /// Ids, addresses and the plan, as of the slots applied here.
     pub fn group(&self) -> &Group {
         self.applying.membership().table()
     }
@@ -278,7 +278,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         dry_run: bool,
     ) -> Result<(), Refused> {
         if dry_run {
-            // What is shown depends on who lives.
+            // The steps shown depend on which nodes are alive.
             self.check_leads()?;
         }
         let Some(wanted) = self.wanted(ask)? else {
@@ -715,9 +715,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(Some(change))
     }
 
-    /// [volatile-2] The plan names a member that will never be there again: it goes on with the one
-    /// that its node is now. Ended where it is, it would leave a group of fewer voters than anybody
-    /// wanted.
+    /// [volatile-2] The plan names a member that will never return: the plan continues with the
+    /// member that its node is now. Ended where it is, it would leave a group of fewer voters than
+    /// requested.
     fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
         let renewed = plan.renewed(|member| match self.peers.member(member.node) {
             Some(met) if met.incarnation > member.incarnation => met,
@@ -754,7 +754,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn transfer_to(&mut self, now: Time, to: Member) {
-        // What an operator asked for goes on, and ends with its own outcome.
+        // A handover that an operator requested continues, and ends with its own outcome.
         let busy = self.protocol.node().is_handing_over();
         if !busy && self.steering.may_hand_over(now) {
             self.ending.transfer(Some(to.node), &mut self.protocol);

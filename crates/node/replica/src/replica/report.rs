@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// Returns whether this node goes on as it is: if it may be the one that is wrong, its doubt says so
-/// ([differ-2]).
+/// Returns whether the alarm leaves this node as it is: if this node may be the wrong one, its
+/// doubt is reported instead ([differ-2]).
 const fn is_of_others(alarm: &Alarm) -> bool {
     matches!(alarm, Alarm::DifferentHistory { .. })
 }
@@ -189,8 +189,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applying.streams()
     }
 
-    /// [snap-5] How many bytes the table says are kept that this node lacks; `None`: it has not
-    /// looked yet.
+    /// [snap-5] Returns the number of bytes that are kept according to the table and that this node
+    /// lacks; `None` if it has not looked yet.
     pub fn stream_bytes_missing(&self) -> Option<u64> {
         let keeping = &self.streaming.keeping;
         let known = keeping.missing_bytes();
@@ -413,7 +413,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.snapshots.own()
     }
 
-    /// Above this size the log is not kept for nodes that are behind.
+    /// Above this size the log is not kept for nodes that lag.
     pub fn log_bytes_max(&self) -> u64 {
         self.snapshots.log_bytes_max()
     }

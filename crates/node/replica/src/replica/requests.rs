@@ -171,7 +171,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let length = reply.len();
         self.query(query, reply)?;
-        // [read-4] Behind the query: the process may have stood still before it, or in it.
+        // [read-4] Checked after the query: the process may have stood still before it, or in it.
         let replica = &mut *self.replica;
         let (node, applied_to) = (replica.protocol.node(), replica.applying.applied_to());
         if self.evidence.stands(replica.clock.as_ref(), node, applied_to) {

@@ -23,7 +23,7 @@ use crate::{
     storing::Asked,
 };
 
-/// The small file that says when the last scrub ended, or, before there was one, from when on a
+/// The small file that records when the last scrub ended, or, before there was one, since when the
 /// node counts.
 const ENDED_FILE: &str = "scrubbed";
 const FIRST_LINE: &str = "quorate scrubbed 1";
@@ -90,7 +90,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Goes on with the scrub, if one goes on or is due.
+    /// Continues the scrub, or starts one that is due.
     pub(super) fn go_on_scrubbing(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
         // Damage that a repair in progress will end is not looked for again.
         let looks = self.scrubbing.goes_on() || self.snapshots.renewal().is_under_way();
@@ -207,7 +207,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
             }
             if !piece.damaged.is_empty() {
-                // [scrub-1] It may be the only place that says what was promised.
+                // [scrub-1] The damaged piece may be the only record of the node's promises.
                 let hard = self.protocol.node().hard_state();
                 self.storing.restate(hard);
             }
@@ -253,7 +253,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A small file was read back: one that is damaged is written anew by who knows what was in it.
+    /// Handles a small file that was read back: a damaged one is written anew by the part that
+    /// knows its contents.
     fn look_at_file(
         &mut self,
         now: Time,
@@ -327,8 +328,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The node has an identity: a scrub looks for it, and [`Replica::take_damaged_file`] says if
-    /// it is to be written anew.
+    /// Notes that the node has an identity: a scrub looks for it, and
+    /// [`Replica::take_damaged_file`] reports if it is to be written anew.
     pub fn has_identity(&mut self) {
         self.scrubbing.has_identity = true;
     }

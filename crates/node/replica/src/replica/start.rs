@@ -60,7 +60,7 @@ const OWNER_LOST_REPEATS: u64 = 4;
 const BOUNCE_TIMEOUTS: u64 = 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Goes on from what the log and the service remember. Nothing is sent before the first
+    /// Continues from the state of the log and the service. Nothing is sent before the first
     /// [`Replica::poll`].
     pub fn open(
         options: ReplicaOptions,
@@ -238,8 +238,8 @@ fn open_store<D: Disk>(
     .map_err(OpenError::Streams)
 }
 
-/// [disk-5] What the log says of bytes in the store of streams: they are claimed before anything
-/// else is written there. What is older than the store's checkpoint it knows itself.
+/// [disk-5] Claims the places in the store of streams that the log mentions, before anything else
+/// is written there. The store itself knows those older than its checkpoint.
 fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
     let at = store.checkpointed_to();
     let newer = recovery.placed.iter().filter(|(range, ..)| range.to > at);
@@ -258,8 +258,8 @@ fn bare_to(recovery: &Recovery) -> Slot {
     bare.map(|(range, ..)| range.to).max().unwrap_or_default()
 }
 
-/// [value-3] Votes that are still open and whose bytes were placed, and are gone, are no votes any
-/// more: takes them out. What says so, for people.
+/// [value-3] Takes out votes that are still open but whose placed bytes are gone: they are no votes
+/// any more. Returns messages for operators.
 fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
     let placed = &recovery.placed;
     let gone = |vote: &mut Extent| {
@@ -288,7 +288,8 @@ fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     Membership::new(Group::founded(known), eras)
 }
 
-/// Within what is possible. Without a wish, what `limits` says stays in force.
+/// Clamps the settings to what is possible. Without wanted settings, those of `limits` stay in
+/// force.
 fn tuning_settings(
     wanted: Option<Settings>,
     limits: &Limits,

@@ -111,7 +111,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.offering.arrived(stream);
     }
 
-    /// [aux-5] Slots from here on have everything that the table says before them.
+    /// [aux-5] Returns the first slot for which the table covers all slots before it.
     fn table_holds_from(&self) -> Slot {
         // A service may be ahead of a log that lost its end.
         let decided_to = self.protocol.node().decided_to();
@@ -130,7 +130,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             && streams.may_append(stream, offset, SlotRange::one(slot)).is_empty()
     }
 
-    /// [aux-5] Says so to one who asked for the bytes, of all that is needless of this stream.
+    /// [aux-5] Replies to a node that asked for such bytes, for all of this stream that is not
+    /// needed.
     pub(super) fn say_needless(&mut self, to: NodeId, value: &Value, plane: &mut dyn Plane) {
         let Value::Content { stream, .. } = *value else {
             return;
@@ -171,7 +172,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         !recent && keeping.read_for_peer(from, stream, position, disk)
     }
 
-    /// Bytes that clients gave go to the other nodes; a leader gives slots to what is here.
+    /// Sends bytes of clients to the other nodes; a leader assigns slots to bytes that are here.
     pub(super) fn offer_streams(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
         self.streaming.take_fresh();
         self.close_owned(now);
@@ -233,7 +234,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         origin.accept_for(now, Kind::Stream, waiter, &command.encode())
     }
 
-    /// [stream-1] The leader gives slots to bytes that it holds.
+    /// [stream-1] Assigns slots, as leader, to bytes that it holds.
     fn propose_streams(&mut self, now: Time, plane: &mut dyn Plane) {
         let inflight_max = self.streaming.inflight_max();
         loop {
@@ -305,7 +306,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.applied((applied_to, voted_to), appended, changes, disk);
     }
 
-    /// The store goes on; what it lacks is looked for. Gives what the disk has done for others.
+    /// Advances the store, and looks for bytes that it lacks. Returns disk operations that
+    /// completed for other parts.
     pub(super) fn keep_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
         let mut others = Vec::new();
         while let Some(completed) = self.storing.log_mut().next_other() {
@@ -385,8 +387,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.loaded(start, applied_to, streams);
     }
 
-    /// [trim-2] From now on no bytes of streams are let go that a snapshot from here on speaks of,
-    /// until that is dropped. An earlier hold goes on if it is not over; another one is over now.
+    /// [trim-2] Keeps the bytes of streams that a snapshot taken from now on refers to, until that
+    /// hold is dropped. An earlier hold continues if it has not ended; any other one ends now.
     ///
     /// # Errors
     /// Why this node does not have them all.

@@ -39,8 +39,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-2] Notes that a peer's log is that far. Returns whether what it says counts: not if it
-    /// said before that it has more, of which it is reminded ([lie-5]).
+    /// [lie-2] Records how far a peer's log is. Returns whether that claim counts: it does not if
+    /// the peer said before that it has more, of which it is reminded ([lie-5]).
     pub(super) fn believes(&mut self, from: Member, to: u64, plane: &mut dyn Plane) -> bool {
         if !self.peers.has_member(from) {
             return true;
