@@ -55,7 +55,7 @@ impl Access {
         !self.known && self.wanted.get()
     }
 
-    /// The users, if this node may go by them.
+    /// Returns the users, if this node may go by them.
     pub(crate) fn users(&self) -> Option<&Users> {
         if !self.known {
             self.wanted.set(true);

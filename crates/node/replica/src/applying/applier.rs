@@ -175,8 +175,8 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// The service is at an earlier position, and the sessions with it. What is between is in the
-    /// log.
+    /// Follows the service back to an earlier position, with the sessions. The slots in between are
+    /// in the log.
     fn go_back(&mut self) {
         let Some((applied_to, meta)) = position(&mut self.service) else {
             // It could not read all, and will come back once more.
@@ -193,7 +193,7 @@ impl<S: StateMachine> Applier<S> {
         while self.queue.pop_front_if(|(range, _)| range.to <= at).is_some() {}
     }
 
-    /// The service was made empty.
+    /// Starts over with a service that was made empty.
     pub(crate) fn begin_again(&mut self) {
         self.condition.hear(self.applied_to);
         self.condition.set_loaded();
@@ -237,13 +237,14 @@ impl<S: StateMachine> Applier<S> {
             .collect()
     }
 
-    /// Without deadlines there is no time, and nothing to keep.
+    /// Returns the entry of the group's time; without deadlines there is no time, and nothing to
+    /// keep.
     fn time_entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let kept = (TIME_KEY.to_vec(), self.time.ms().to_le_bytes().to_vec());
         (self.time != GroupTime::START).then_some(kept)
     }
 
-    /// The group's time ([time-1]).
+    /// Returns the group's time ([time-1]).
     pub(crate) fn time(&self) -> GroupTime {
         self.time
     }
@@ -262,7 +263,7 @@ impl<S: StateMachine> Applier<S> {
         &self.sessions
     }
 
-    /// The table of streams.
+    /// Returns the table of streams.
     pub(crate) fn streams(&self) -> &Table {
         &self.streams
     }
@@ -272,27 +273,28 @@ impl<S: StateMachine> Applier<S> {
         &mut self.streams
     }
 
-    /// Table and eras of the group.
+    /// Returns table and eras of the group.
     pub(crate) fn membership(&self) -> &Membership {
         &self.membership
     }
 
-    /// The table of users and their permissions.
+    /// Returns the table of users and their permissions.
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
 
-    /// [access-4] The table is as fresh as a read that was just confirmed.
+    /// [access-4] Marks the table of users as known: it is as fresh as a read that was just
+    /// confirmed.
     pub(crate) fn know_access(&mut self) {
         self.access.know();
     }
 
-    /// The digest of everything that was applied.
+    /// Returns the digest of everything that was applied.
     pub(crate) fn digest(&self) -> &Digest {
         &self.digest
     }
 
-    /// The condition of the service.
+    /// Returns the condition of the service.
     pub(crate) fn condition(&self) -> &Condition {
         &self.condition
     }
@@ -391,8 +393,7 @@ impl<S: StateMachine> Applier<S> {
         true
     }
 
-    /// [stream-4] Of a run of content, those bytes are appended that the table takes; the rest is a
-    /// no-op.
+    /// [stream-4] Appends the bytes of a run of content that the table takes; the rest is a no-op.
     fn apply_content(
         &mut self,
         stream: StreamName,
@@ -418,7 +419,7 @@ impl<S: StateMachine> Applier<S> {
         });
     }
 
-    /// [time-1] Whatever leader's clock it was.
+    /// [time-1] Advances the group's time, whichever leader's clock it came from.
     fn apply_time(&mut self, ms: u64) {
         if self.time.hear(ms) {
             self.time_unsaved = true;
@@ -645,7 +646,7 @@ impl<S: StateMachine> Applier<S> {
         self.service.weigh(command)
     }
 
-    /// [level-9] Whether the group uses what this command of the service needs.
+    /// [level-9] Returns whether the group's level covers this command of the service.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.service.level_of(command) <= self.membership.table().level()
     }
@@ -681,7 +682,7 @@ impl<S: StateMachine> Applier<S> {
     }
 }
 
-/// The table of streams, out of the service's metadata.
+/// Takes the table of streams out of the service's metadata.
 fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
     let rows = meta.extract_if(.., |(key, _)| Table::is_row(key));
     Table::restore(rows).map_err(|_| Unreadable { key: b"streams".to_vec() })
@@ -699,7 +700,7 @@ fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     }
 }
 
-/// The digest of what the service has applied, out of its metadata.
+/// Takes the digest of what the service has applied out of its metadata.
 fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
     let kept = meta.extract_if(.., |(key, _)| key == DIGEST_KEY).next();
     let kept = kept.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?)));
@@ -718,7 +719,7 @@ impl<S: StateMachine> State for Moment<'_, S> {
     }
 }
 
-/// Asks the service; an answer that it failed at is none.
+/// Queries the service; a reply during which it failed is dropped.
 pub(crate) fn ask<S: StateMachine>(
     service: &S,
     query: &[u8],

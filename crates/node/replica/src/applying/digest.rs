@@ -35,13 +35,13 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Everything below `applied_to` has this digest.
+    /// Starts with this digest of everything below `applied_to`.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
         let first = digest.map(|digest| Claim { to: applied_to, digest });
         Self { now: digest, executed: 0, kept: first.into_iter().collect() }
     }
 
-    /// The digest of everything that was applied, if it is known.
+    /// Returns the digest of everything that was applied, if it is known.
     pub(crate) fn now(&self) -> Option<u64> {
         self.now
     }
@@ -51,13 +51,13 @@ impl Digest {
         self.kept.back().copied()
     }
 
-    /// A command was executed, with this reply.
+    /// Adds a command that was executed, with its reply.
     pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
         let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
         self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
     }
 
-    /// The slot that was being applied was not: what was executed of it does not count.
+    /// Drops the sum of a slot that was not applied after all: its executed commands do not count.
     pub(crate) fn abandon(&mut self) {
         self.executed = 0;
     }
@@ -74,7 +74,7 @@ impl Digest {
         self.kept.push_back(Claim { to, digest });
     }
 
-    /// Every slot below is applied, and its digest known.
+    /// Returns the slot below which all is applied, if the digest is known.
     pub(crate) fn known_to(&self) -> Option<Slot> {
         self.kept.back().map(|last| last.to)
     }

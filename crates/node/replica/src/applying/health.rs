@@ -20,7 +20,7 @@ pub(crate) struct Condition {
     unreadable: Option<String>,
     /// Progress of a snapshot that it loads or waits for.
     loading: Option<String>,
-    /// [differ-2] Why its state may be wrong.
+    /// [differ-2] The reason why its state may be wrong.
     doubt: Option<String>,
     /// Effects of slots below were reported to clients: after the service has gone back, they must
     /// not be shown an older state.
@@ -51,13 +51,14 @@ impl Condition {
         };
     }
 
-    /// The service takes in a snapshot, or waits for one.
+    /// Marks the service as loading a snapshot, or waiting for one.
     pub(crate) fn set_loading(&mut self, why: String) {
         self.health = Health::Down(why.clone());
         self.loading = Some(why);
     }
 
-    /// Its state may be wrong, for this reason, or is not in doubt any more. It is fed all the same.
+    /// Sets the reason why its state may be wrong; `None` ends the doubt. Commands are applied all
+    /// the same.
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.doubt = why;
     }
@@ -72,19 +73,19 @@ impl Condition {
         self.loading = None;
     }
 
-    /// The service failed, or could not come back; clients may know the effects of slots below this
-    /// one.
+    /// Marks the service as failed, or as unable to come back; clients may know the effects of
+    /// slots below this one.
     pub(super) fn fail(&mut self, heard_to: Slot) {
         self.hear(heard_to);
         self.set(Health::Down(FAILED.to_owned()));
     }
 
-    /// Clients were notified of effects of slots below.
+    /// Records that clients were notified of effects of slots below.
     pub(super) fn hear(&mut self, to: Slot) {
         self.heard_to = self.heard_to.max(to);
     }
 
-    /// The service came back with what cannot be understood: it is down for good.
+    /// Marks the service as down for good: it came back with unreadable state.
     pub(super) fn set_unreadable(&mut self, why: String) {
         self.unreadable = Some(why);
     }
@@ -124,7 +125,8 @@ impl Condition {
         }
     }
 
-    /// Why it does not serve as it should, with everything below `applied_to` applied.
+    /// Returns why the service does not serve as it should, with everything below `applied_to`
+    /// applied.
     pub(crate) fn trouble(&self, applied_to: Slot) -> Option<String> {
         match &self.health {
             Health::Stuck(why) | Health::Down(why) => Some(why.clone()),

@@ -67,7 +67,7 @@ impl Membership {
         &self.table
     }
 
-    /// The eras as of the slots applied.
+    /// Returns the eras as of the slots applied.
     pub(crate) fn eras(&self) -> &Eras {
         &self.eras
     }
@@ -87,7 +87,7 @@ impl Membership {
         done
     }
 
-    /// [era-2] This value was decided in the next slot.
+    /// [era-2] Applies a value decided in the next slot.
     pub(crate) fn decided(&mut self, slot: Slot, value: &Value) {
         if self.eras.decide(slot, value) {
             self.table.look(slot, &self.eras);
@@ -95,7 +95,7 @@ impl Membership {
         }
     }
 
-    /// [level-5] A raise was decided in the next slot.
+    /// [level-5] Applies a raise decided in the next slot.
     pub(crate) fn raised(&mut self, value: &Value) {
         let Value::Raise { era, nodes, to } = *value else {
             return;
@@ -105,8 +105,8 @@ impl Membership {
         }
     }
 
-    /// [level-8] Why what was kept or decided is not for this release, if it needs a level that it
-    /// does not support.
+    /// [level-8] Returns why kept or decided data is not for this release, if it needs a level that
+    /// the release does not support.
     pub(crate) fn too_old(&self, level: Level) -> Option<String> {
         (level > self.supports).then(|| {
             format!(

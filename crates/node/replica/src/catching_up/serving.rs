@@ -21,14 +21,15 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// A peer needs these slots, all of them decided here.
+    /// Starts to serve a peer these slots, all of them decided here.
     pub(crate) fn start(&mut self, to: NodeId, range: SlotRange) {
         if !range.is_empty() {
             self.ranges.insert(to, range);
         }
     }
 
-    /// A peer looks for a payload that was proposed in this slot; `false` if there is no room.
+    /// Queues a payload that a peer looks for and that was proposed in this slot; `false` if there
+    /// is no room.
     pub(crate) fn want_payload(
         &mut self,
         to: NodeId,
@@ -64,7 +65,7 @@ impl Serving {
         self.ranges.get(&to).copied()
     }
 
-    /// A peer was sent the slots below.
+    /// Records that a peer was sent the slots below.
     pub(crate) fn sent(&mut self, node: NodeId, to: Slot) {
         if let Some(range) = self.ranges.get_mut(&node) {
             range.from = range.from.max(to);
@@ -74,7 +75,7 @@ impl Serving {
         }
     }
 
-    /// A peer is gone, or cannot be helped; it will ask again.
+    /// Stops serving a peer that is gone, or cannot be helped; it will ask again.
     pub(crate) fn stop(&mut self, node: NodeId) {
         self.ranges.remove(&node);
         self.payloads.retain(|(to, ..)| *to != node);

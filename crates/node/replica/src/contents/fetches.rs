@@ -78,13 +78,13 @@ impl Fetches {
         }
     }
 
-    /// The slots of this value whose bytes are looked for, if any are.
+    /// Returns the slots of this value whose bytes are looked for, if any are.
     pub(super) fn wanted(&self, value: &Value) -> Option<SlotRange> {
         self.open.get(value).map(|fetch| fetch.range)
     }
 
-    /// The bytes for the slots of this value below `to` are here. If they were asked for, so is the
-    /// rest, at once and of the same peer.
+    /// Records that the bytes for the slots of this value below `to` are here. If they were asked
+    /// for, so is the rest, at once and of the same peer.
     pub(super) fn found(&mut self, now: Time, value: &Value, to: Slot) {
         if let Some(fetch) = self.open.get_mut(value) {
             fetch.range.from = fetch.range.from.max(to);
@@ -97,13 +97,13 @@ impl Fetches {
         }
     }
 
-    /// All content that is looked for.
+    /// Returns all content that is looked for.
     pub(super) fn content(&self) -> Vec<Value> {
         let content = |value: &&Value| matches!(value, Value::Content { .. });
         self.open.keys().filter(content).copied().collect()
     }
 
-    /// Content of this stream that is looked for.
+    /// Returns the content of this stream that is looked for.
     pub(super) fn of_stream(&self, wanted: StreamName) -> Vec<Value> {
         let first = Value::Content { stream: wanted, offset: 0 };
         let from_first = self.open.range(first..);
@@ -113,7 +113,8 @@ impl Fetches {
         values.take_while(same).collect()
     }
 
-    /// A peer does not have them: asks the next one at once, unless all peers have said so already.
+    /// Handles a peer that does not have the bytes: the next one is asked at once, unless all peers
+    /// have said so already.
     pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         if let Some(fetch) = self.open.get_mut(value)
             && !fetch.asked.is_multiple_of(peers.max(1))
@@ -122,7 +123,7 @@ impl Fetches {
         }
     }
 
-    /// Slots below are decided without these bytes, or they were learned in another way.
+    /// Forgets slots below: they are decided without these bytes, or were learned in another way.
     pub(super) fn forget_below(&mut self, slot: Slot) {
         self.open.retain(|_, fetch| {
             fetch.range.from = fetch.range.from.max(slot);

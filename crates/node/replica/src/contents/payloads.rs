@@ -83,7 +83,8 @@ impl Payloads {
         self.shrink();
     }
 
-    /// An open slot may need this batch: it was proposed there. Ignored if the bytes are not here.
+    /// Pins a batch that an open slot may need, as it was proposed there. Ignored if the bytes are
+    /// not here.
     pub(crate) fn pin(&mut self, slot: Slot, name: BatchName) {
         // Each slot comes here two or three times; to look into the pins costs least.
         let pinned = self.pins.get(&slot);
@@ -120,7 +121,7 @@ impl Payloads {
         }
     }
 
-    /// Slots below are applied.
+    /// Unpins the payloads of slots below: those are applied.
     pub(crate) fn unpin_below(&mut self, slot: Slot) {
         while let Some(first) = self.pins.first_entry()
             && *first.key() < slot

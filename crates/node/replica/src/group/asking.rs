@@ -112,7 +112,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Nothing came of it.
+    /// Creates a refusal.
     pub fn new(code: &'static str, message: impl Into<String>, hint: &'static str) -> Self {
         Self { code, message: message.into(), hint }
     }

@@ -179,7 +179,7 @@ impl Command {
         out
     }
 
-    /// The reverse; `None` for what this version does not understand.
+    /// Decodes a command; `None` if this version does not understand it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let command = match fields.u8()? {
@@ -205,7 +205,7 @@ impl Command {
     }
 }
 
-/// A reply as bytes: `replies.rs` of no crate needs more than a kind and a number.
+/// Encodes a reply: no crate needs more than a kind and a number.
 pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     let (kind, number) = match *reply {
         Ok(Granted::Done) => (0, 0),
@@ -229,7 +229,7 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     out.extend_from_slice(&u64::to_be_bytes(number));
 }
 
-/// The reverse.
+/// Decodes a reply.
 pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
     let mut fields = Fields(bytes);
     let (kind, number) = (fields.u8()?, fields.u64()?);

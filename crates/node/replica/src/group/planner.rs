@@ -107,7 +107,7 @@ struct Search<'a> {
     weight_max: u32,
 }
 
-/// The configuration that is wanted, with rule, class and parts as they are.
+/// Returns the configuration that is wanted, with rule, class and roles as they are.
 pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, Invalid> {
     let voters = goal.iter().filter(|(_, weight)| **weight > 0);
     let voters = voters.map(|(member, weight)| Voter {
@@ -159,7 +159,7 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
     Ok(search.steps(&start, way))
 }
 
-/// All that a plan changes but for removals: weights, then roles and the rule.
+/// Returns all that a plan changes but for removals: weights, then roles and the rule.
 pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoWay> {
     let mut changes = self::plan(from, &plan.goal, sight)?.changes;
     let mut at = from.clone();
@@ -212,7 +212,7 @@ pub fn losses_survived(
 }
 
 impl Search<'_> {
-    /// The configuration with these weights, with rule, class and roles as they are.
+    /// Returns the configuration with these weights, with rule, class and roles as they are.
     fn configuration(&self, weights: &Weights) -> Option<Configuration> {
         let goal = self.members.iter().copied().zip(weights.iter().copied());
         reached_by(self.from, &goal.collect()).ok()
@@ -268,7 +268,7 @@ impl Search<'_> {
         leader.is_some_and(|leader| split(configuration, leader, lives, full).is_none())
     }
 
-    /// The cheapest way, if it is found in time.
+    /// Returns the cheapest path, if it is found in time.
     fn best(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut known = Reached::new();
         let mut queue = BinaryHeap::from([Reverse((0, start.clone()))]);
@@ -306,8 +306,8 @@ impl Search<'_> {
         None
     }
 
-    /// Weights are raised first, then lowered. Members that forgot their votes are lowered earlier:
-    /// only one member of a node has weight at a time.
+    /// Returns a path on which weights are raised first, then lowered. Members that forgot their
+    /// votes are lowered earlier: only one member of a node has weight at a time.
     fn plain(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut changes = Vec::new();
         let returns = |index: usize| {

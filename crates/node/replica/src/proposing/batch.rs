@@ -64,7 +64,7 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Length of the entry, its head included.
+    /// Returns the length of the entry, its head included.
     pub(crate) const fn encoded_bytes(&self) -> usize {
         let head = match self.kind {
             Kind::Sequenced(_) => ENTRY_BYTES + SEQUENCED_BYTES,
@@ -95,7 +95,7 @@ impl Entry<'_> {
     }
 }
 
-/// A whole batch from its header and its encoded entries.
+/// Assembles a whole batch from its header and its encoded entries.
 pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + entries.len());
     bytes.push(FORMAT);
@@ -125,7 +125,7 @@ impl<'a> Batch<'a> {
         Some(Self { header, entries })
     }
 
-    /// Only the header.
+    /// Decodes only the header.
     pub(crate) fn header(bytes: &[u8]) -> Option<Header> {
         let (format, rest) = bytes.split_first()?;
         if *format != FORMAT {
@@ -136,7 +136,7 @@ impl<'a> Batch<'a> {
         Some(Header { session, sequence })
     }
 
-    /// The commands, in order.
+    /// Returns the commands, in order.
     pub(crate) fn entries(&self) -> Entries<'a> {
         Entries { rest: self.entries }
     }
@@ -256,7 +256,7 @@ mod tests {
         assert!(Batch::parse(&[0xff; 40]).is_none());
     }
 
-    /// [offload-22] What clients of devices make is what this reads.
+    /// [offload-22] Batches that clients of devices make are readable here.
     #[test]
     fn batches_of_frame_clients_are_batches() {
         let commands = [&b"one"[..], b"", b"three"];

@@ -163,7 +163,8 @@ mod tests {
         assert_eq!(load(&mut fitting, 30_000..34_000, 300), ROOM);
     }
 
-    /// [offload-15] Where nothing is to be sent, the next that comes meets a device.
+    /// [offload-15] While nothing is sent, batches become short again: the next command goes to a
+    /// device.
     #[test]
     fn silence_ends_what_was_long() {
         let mut fitting = fitting();

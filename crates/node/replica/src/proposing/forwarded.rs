@@ -39,7 +39,7 @@ impl Forwarded {
         room
     }
 
-    /// Bytes of the next one.
+    /// Returns the length of the next value's bytes.
     pub(crate) fn next_bytes(&self) -> Option<usize> {
         self.queue.front().map(|(_, payload)| payload.as_deref().map_or(0, <[u8]>::len))
     }
@@ -65,7 +65,7 @@ impl Forwarded {
         }
     }
 
-    /// Decided: if it is asked for again, the session table knows it.
+    /// Removes a decided value: if it is asked for again, the session table knows it.
     pub(crate) fn decided(&mut self, value: &Value) {
         self.in_flight.remove(value);
     }

@@ -61,7 +61,7 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Memory that the queue is charged for.
+    /// Returns the memory that the queue is charged for.
     pub(crate) fn charge(&self) -> usize {
         self.entry_bytes() + self.items.len() * COMMAND_OVERHEAD_BYTES
     }
@@ -74,7 +74,7 @@ impl Gather {
         self.items.is_empty()
     }
 
-    /// Commands that wait.
+    /// Returns the number of waiting commands.
     pub(crate) fn len(&self) -> usize {
         self.items.len() - self.reads
     }

@@ -33,7 +33,7 @@ pub(crate) struct InFlightBatch {
 }
 
 impl InFlightBatch {
-    /// A batch of these items, `commands` of which are commands.
+    /// Creates a batch of these items, `commands` of which are commands.
     pub(super) fn new(
         name: BatchName,
         payload: Payload,
@@ -46,14 +46,14 @@ impl InFlightBatch {
         Self { name, payload, items, commands, expired: 0, early, stands: None, formed }
     }
 
-    /// The commands, with what is known of them.
+    /// Returns the commands, with their metadata.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Item, Entry<'_>)> {
         let batch = Batch::parse(&self.payload).expect("formed here");
         let commands = self.items.iter().filter(|item| !item.is_read());
         commands.zip(batch.entries())
     }
 
-    /// Commands as they lie in the batch, and reads without bytes.
+    /// Returns commands as encoded in the batch, and reads without bytes.
     pub(super) fn encoded(&self) -> impl Iterator<Item = (Item, &[u8])> {
         let mut from = batch::HEADER_BYTES;
         self.items.iter().map(move |item| {
@@ -64,7 +64,7 @@ impl InFlightBatch {
         })
     }
 
-    /// Its place in this node's order.
+    /// Returns the batch's place in this node's order.
     fn header(&self) -> Header {
         Batch::header(&self.payload).expect("formed here")
     }
@@ -74,8 +74,8 @@ impl InFlightBatch {
         self.expire(Time(u64::MAX), completions);
     }
 
-    /// [less-2] The batch is in memory at a quorum, in this slot, and so is all that executes
-    /// before it: notifies the clients that wait for that. The batch itself goes on.
+    /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum: it is, in
+    /// this slot, and so is all that executes before it. The batch itself goes on.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
             return;
@@ -161,8 +161,8 @@ impl InFlight {
         batch.early > 0
     }
 
-    /// [less-2] A quorum has everything below `to` in memory, in this ballot. Batches execute in
-    /// the order of their numbers: one counts as in place only after those before it.
+    /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot. Batches
+    /// execute in the order of their numbers: one counts as in place only after those before it.
     pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         let mut next = Slot(0);
         for batch in &mut self.batches {
@@ -181,20 +181,20 @@ impl InFlight {
         self.batches.push_back(batch);
     }
 
-    /// The next batch to offer, unless all were.
+    /// Returns the next batch to offer, unless all were.
     pub(super) fn next(&self) -> Option<&InFlightBatch> {
         self.batches.get(self.offered)
     }
 
-    /// The same; it counts as offered.
+    /// Returns the same; it counts as offered.
     pub(super) fn take_next(&mut self) -> Option<&InFlightBatch> {
         let batch = self.batches.get(self.offered)?;
         self.offered += 1;
         Some(batch)
     }
 
-    /// The leader refused this batch. It is offered again, with the batches numbered after it:
-    /// those cannot execute before it.
+    /// Offers a batch again that the leader refused, with the batches numbered after it: those
+    /// cannot execute before it.
     pub(super) fn on_refused(&mut self, name: &BatchName) {
         let at = self.batches.iter().position(|batch| batch.name == *name);
         if let Some(at) = at.filter(|at| *at < self.offered) {

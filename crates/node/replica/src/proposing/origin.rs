@@ -144,7 +144,7 @@ impl Origin {
         before != self.batch_bytes()
     }
 
-    /// Most bytes of entries in a batch; a single command may have more.
+    /// Returns the most bytes of entries in a batch; a single command may have more.
     fn batch_bytes(&self) -> usize {
         self.fitting.bound(self.limits.batch_bytes)
     }
@@ -159,22 +159,22 @@ impl Origin {
         self.in_flight.repeated()
     }
 
-    /// Commands that wait for a batch, and batches in flight.
+    /// Returns the number of commands that wait for a batch, and of batches in flight.
     pub(crate) fn queued(&self) -> (usize, usize) {
         (self.gather.len(), self.in_flight.len())
     }
 
-    /// Memory that waiting commands are charged for.
+    /// Returns the memory that waiting commands are charged for.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.gather.charge()
     }
 
-    /// Above this no client should be read.
+    /// Returns the bound above which no client should be read.
     pub(crate) fn waiting_bound(&self) -> usize {
         pressure::bound(&self.limits)
     }
 
-    /// Own batches that were executed since the last call.
+    /// Returns the own batches that were executed since the last call.
     pub(crate) fn take_completed(&mut self) -> impl Iterator<Item = Completed> {
         self.completed.drain(..)
     }
@@ -261,7 +261,7 @@ impl Origin {
         self.anticipation.look(moment(now), self.gather.len(), full);
     }
 
-    /// Bytes of the next thing to offer; zero for one without bytes.
+    /// Returns the length of the next offer's bytes; zero for one without bytes.
     pub(crate) fn next_bytes(&self, now: Time) -> Option<usize> {
         if now < self.hold_until {
             return None;
@@ -278,8 +278,8 @@ impl Origin {
             .then(|| batch::HEADER_BYTES + self.gather.next_bytes(self.batch_bytes()))
     }
 
-    /// The next thing to offer; it counts as offered. Only when there is room for it on the way: a
-    /// batch that was formed cannot be undone.
+    /// Returns the next offer, which counts as made. Only call this when the path to the leader has
+    /// room: a batch that was formed cannot be undone.
     pub(crate) fn take_offer(&mut self, now: Time) -> Option<Offer> {
         self.next_bytes(now)?;
         self.progress_at = now;
@@ -326,8 +326,8 @@ impl Origin {
         self.hold_until = until;
     }
 
-    /// The leader refused this value. It is offered again, with what was numbered after it. Values
-    /// that the leader accepted are not sent twice.
+    /// Offers a value again that the leader refused, with what was numbered after it. Values that
+    /// the leader accepted are not sent twice.
     pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
         self.hold_until = self.hold_until.max(until);
         match value {
@@ -337,14 +337,14 @@ impl Origin {
         }
     }
 
-    /// Everything that is not applied may be lost: offer all of it again.
+    /// Offers everything again that is not applied: it may be lost.
     fn repeat_all(&mut self) {
         self.in_flight.repeat_all();
         self.registrations.repeat_all();
     }
 
-    /// A node leads in a ballot in which no value of this node was proposed yet: another leader, or
-    /// the same one, whose earlier ballot may have lost what it had taken.
+    /// Handles a leader in a ballot in which no value of this node was proposed yet: another
+    /// leader, or the same one, whose earlier ballot may have lost what it had taken.
     pub(crate) fn on_new_ballot(&mut self) {
         self.hold_until = Time(0);
         self.repeat_all();
@@ -367,7 +367,7 @@ impl Origin {
         self.registrations.given()
     }
 
-    /// A registration of this node and boot took effect, with this number.
+    /// Handles a registration of this node and boot that took effect, with this number.
     pub(crate) fn on_registered(
         &mut self,
         now: Time,
@@ -415,9 +415,9 @@ impl Origin {
         }
     }
 
-    /// The service loaded a snapshot in place of slots that this node did not apply. The table of
-    /// sessions shows which of this node's own values took effect there; their replies are unknown
-    /// here ([snap-2]).
+    /// Handles a snapshot that the service loaded in place of slots that this node did not apply.
+    /// The table of sessions shows which of this node's own values took effect there; their replies
+    /// are unknown here ([snap-2]).
     pub(crate) fn on_skipped(
         &mut self,
         now: Time,
@@ -452,21 +452,21 @@ impl Origin {
         own && self.in_flight.voted(name, ballot, slot)
     }
 
-    /// [less-2] A quorum has everything below `to` in memory, in this ballot.
+    /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot.
     pub(crate) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         self.in_flight.in_memory(ballot, to, completions);
     }
 
-    /// A batch of this process was decided out of its order, and executed nowhere.
+    /// Handles a batch of this process that was decided out of its order, and executed nowhere.
     pub(crate) fn on_out_of_order(&mut self, name: &BatchName) {
         if self.in_flight.contains(name) {
             self.repeat_all();
         }
     }
 
-    /// A batch of this process was decided, and the session that numbered it is gone: it was not
-    /// executed and never will be, nor any other of that session ([session-4]). Their commands
-    /// start over; no client got a reply to them.
+    /// Handles a batch of this process that was decided after the session that numbered it was
+    /// gone: it was not executed and never will be, nor any other of that session ([session-4]).
+    /// Their commands start over; no client got a reply to them.
     pub(crate) fn on_session_lost(&mut self, name: &BatchName) {
         if !self.in_flight.contains(name) {
             return;

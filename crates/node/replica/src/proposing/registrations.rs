@@ -58,14 +58,14 @@ impl Registrations {
         }
     }
 
-    /// Something waits for a batch, which needs a number.
+    /// Asks for an own session, if there is none: a batch needs a number.
     pub(super) fn need_own(&mut self) {
         if self.own == Own::None {
             self.renew_own();
         }
     }
 
-    /// The own session is gone, or there was none: the next one is asked for.
+    /// Asks for the next own session: the last one is gone, or there was none.
     pub(super) fn renew_own(&mut self) {
         self.own_count += 1;
         self.own = Own::Asked { offered: false };
@@ -76,7 +76,7 @@ impl Registrations {
         matches!(self.own, Own::Open { .. })
     }
 
-    /// The place of the next batch in the own session, which is taken by it.
+    /// Takes the place of the next batch in the own session.
     pub(super) fn take_number(&mut self) -> Option<Header> {
         let Own::Open { slot, next } = &mut self.own else {
             return None;
@@ -117,7 +117,7 @@ impl Registrations {
             || self.clients.values().any(|waiting| waiting.offered)
     }
 
-    /// The next registration to offer; it counts as offered.
+    /// Returns the next registration to offer; it counts as offered.
     pub(super) fn take(&mut self) -> Option<Value> {
         if self.own == (Own::Asked { offered: false }) {
             self.own = Own::Asked { offered: true };
@@ -137,7 +137,7 @@ impl Registrations {
         Value::RegisterSession { origin: self.node, boot: self.boot, number }
     }
 
-    /// The leader did not take the registration with this number: it is offered again.
+    /// Offers the registration with this number again: the leader refused it.
     pub(super) fn on_refused(&mut self, number: u64) {
         if number == self.own_number() {
             self.repeat_own();
@@ -160,7 +160,7 @@ impl Registrations {
         }
     }
 
-    /// The registration with this number took effect in `slot`.
+    /// Handles the registration with this number, which took effect in `slot`.
     pub(super) fn on_registered(&mut self, number: u64, slot: u64, completions: &mut Completions) {
         if number == self.own_number() {
             if matches!(self.own, Own::Asked { .. }) {

@@ -41,7 +41,7 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// Reads that have not ended.
+    /// Returns the number of reads that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -51,7 +51,7 @@ impl Bounded {
         self.waiting.push_back(Waiting { tag, most_us, deadline });
     }
 
-    /// A question that was sent then is confirmed.
+    /// Handles the answer to a question that was sent at `asked_at`.
     pub(crate) fn confirmed(&mut self, asked_at: Time, slot: Slot) {
         if self.used {
             if self.pending.len() >= PENDING_MAX {
@@ -61,7 +61,7 @@ impl Bounded {
         }
     }
 
-    /// A node leads in another ballot than before: it may never decide as far as was answered.
+    /// Drops pending answers: a leader in another ballot may never decide as far as they say.
     pub(crate) fn on_new_ballot(&mut self) {
         self.pending.clear();
     }

@@ -38,7 +38,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Reads that have not ended.
+    /// Returns the number of reads that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -58,7 +58,8 @@ impl Reads {
         self.asked.is_none().then_some(self.retry_at)
     }
 
-    /// [read-4] The leader holds a lease: waiting reads need no question. Returns their number.
+    /// [read-4] Lets the waiting reads run, as the leader holds a lease: they need no question.
+    /// Returns their number.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         let waiters = std::mem::take(&mut self.waiting);
         let count = waiters.len() as u64;
@@ -70,8 +71,8 @@ impl Reads {
         count
     }
 
-    /// The question to ask now, if there is one; also if only others (`wanted`) need its answer.
-    /// One at a time; an answer that never came is given up after `patience_ms`.
+    /// Returns the question to ask now, if there is one; also if only others (`wanted`) need its
+    /// answer. One at a time; an answer that does not arrive is given up after `patience_ms`.
     pub(crate) fn next_question(
         &mut self,
         now: Time,
@@ -105,7 +106,7 @@ impl Reads {
         Some(asked.since)
     }
 
-    /// The other answer. They are asked for again, not at once.
+    /// Handles a refused confirmation: its reads are asked for again, not at once.
     pub(crate) fn failed(&mut self, token: ReadToken, retry_at: Time) {
         if self.asked.as_ref().is_some_and(|asked| asked.token == token) {
             self.ask_again();

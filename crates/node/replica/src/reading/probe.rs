@@ -71,12 +71,13 @@ enum Stage {
 }
 
 impl Probe {
-    /// A question takes `round_ms` at most, as long as all peers respond.
+    /// Creates a probe; a question takes `round_ms` at most, as long as all peers respond.
     pub(crate) fn new(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN, round_ms)
     }
 
-    /// The same for this node itself, which wants to know whether it has what it had ([access-4]).
+    /// Creates a probe for this node itself, which checks whether it has everything it had
+    /// ([access-4]).
     pub(crate) fn of_access(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }
@@ -103,7 +104,7 @@ impl Probe {
         }
     }
 
-    /// The question to ask now, if there is one.
+    /// Returns the question to ask now, if there is one.
     pub(crate) fn next_question(&mut self, now: Time) -> Option<ReadToken> {
         match self.stage {
             Stage::Ask(at) if at <= now => {
@@ -116,14 +117,14 @@ impl Probe {
         }
     }
 
-    /// The answer: the read may run once everything below `slot` is applied.
+    /// Handles the answer: the read may run once everything below `slot` is applied.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Confirmed(slot);
         }
     }
 
-    /// The other answer: it is asked again, not at once.
+    /// Handles a refused confirmation: the question is asked again, not at once.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Ask(now.plus_ms(RETRY_MS));

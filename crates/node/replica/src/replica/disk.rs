@@ -122,8 +122,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [value-3] A vote's bytes were lost between the walk through the log and now: the vote would
-    /// be hollow. The next start finds out what else is gone, and which member this node is then.
+    /// [value-3] Handles a vote whose bytes were lost between the walk through the log and now: the
+    /// vote would be hollow. The next start finds out what else is gone, and which member this node
+    /// is then.
     fn on_votes_lost(&mut self, error: &LogError) {
         self.catching_up.forget_votes();
         self.fail_storage(format!("votes cannot be read back: {error}"));
@@ -139,8 +140,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-9] The node learns of the failure with the next poll, clients at once: their requests
-    /// cannot succeed here.
+    /// [disk-9] Fails the storage: the node learns of it with the next poll, clients at once, as
+    /// their requests cannot succeed here.
     pub(super) fn fail_storage(&mut self, why: String) {
         if self.storing.fail(format!("the log failed: {why}")) {
             self.observing.tell(Event::LogFailed { why });
@@ -149,8 +150,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [volatile-1], [offload-9] The node votes no more, and knows it. However well this process
-    /// ends, it has forgotten votes, and nothing may say otherwise ([volatile-4]).
+    /// [volatile-1], [offload-9] Ends this node's votes, and has it know so. However well this
+    /// process ends, it has forgotten votes, and nothing may say otherwise ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
         if self.storing.fail(why.to_owned()) {

@@ -103,8 +103,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [class-2] This node votes for a batch of its own: from now on clients that wait for it to be
-    /// in memory at others are asked for.
+    /// [class-2] Notes a vote of this node for a batch of its own: if clients wait until it is in
+    /// memory at others, the core asks for that from now on.
     fn note_vote(&mut self, record: &Record) {
         let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;
@@ -198,7 +198,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The record of a value, with its bytes; parts before the last restate the `early` hard state.
+    /// Records a value with its bytes; parts before the last restate the `early` hard state.
     ///
     /// The part of a run that is not needed any more is recorded apart, without bytes ([stream-4]):
     /// they may have left memory, as those of a run that this node voted for before, and proposes
@@ -285,7 +285,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// These bytes are in a record: the unit that they are a part of is not placed.
+    /// Notes bytes that are in a record: the unit that they are a part of is not placed.
     fn note_recorded(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             let end = positions(offset, range).end;
@@ -409,7 +409,7 @@ const fn is_learned(record: &Record) -> bool {
     matches!(value, Value::Content { .. })
 }
 
-/// The same record of some of its slots.
+/// Returns the same record for some of its slots.
 const fn part_of(record: Record, range: SlotRange) -> Record {
     match record {
         Record::Vote { ballot, value, .. } => Record::Vote { ballot, range, value },
@@ -418,7 +418,7 @@ const fn part_of(record: Record, range: SlotRange) -> Record {
     }
 }
 
-/// The node, and its process start, that made a value.
+/// Returns the node, and its process start, that made a value.
 pub(super) const fn origin_of(value: &Value) -> Option<(NodeId, u32)> {
     match value {
         Value::Batch(name) => Some((name.origin, name.boot)),

@@ -31,7 +31,7 @@ use crate::{
 const REFUSED_MS: u64 = 5;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// A peer said something.
+    /// Handles a frame from a peer.
     pub fn on_frame(
         &mut self,
         now: Time,
@@ -175,8 +175,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (range.from < cut && cut < range.to).then_some(cut)
     }
 
-    /// [read-4] A lease is granted from receipt on: the turn may have begun before the question was
-    /// sent. Without a clock there is nothing to grant by.
+    /// [read-4] Returns when a message was received: a lease is granted from receipt on, and the
+    /// turn may have begun before the question was sent. Without a clock no lease is granted.
     fn received_at(&mut self, now: Time, mut message: Message) -> (Time, Message) {
         let Message::Heartbeat(beat) = &mut message else {
             return (now, message);
@@ -250,10 +250,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Some(held || brought.is_some())
     }
 
-    /// Proposals after a gap wait for the slots that fill it, so they may take only half of the
-    /// room: they must never keep out the very slots that would let them proceed. The first slot
-    /// that needs bytes always has room, even when votes from before a restart fill all of it:
-    /// nothing else makes room again.
+    /// Returns whether a proposal's bytes have room. Proposals after a gap wait for the slots that
+    /// fill it, so they may take only half of the room: they must never keep out the very slots
+    /// that would let them proceed. The first slot that needs bytes always has room, even when
+    /// votes from before a restart fill all of it: nothing else makes room again.
     fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
         let node = self.protocol.node();
         let next = match message {
@@ -290,7 +290,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         kept.is_ok()
     }
 
-    /// A value's bytes are here: the core may have asked for them.
+    /// Handles the arrival of a value's bytes: the core may have asked for them.
     pub(super) fn found(&mut self, now: Time, value: Value) {
         // Parts of a run that are not needed are reported apart from the others.
         while let Some(range) = self.contents.found(now, &value, self.applying.streams()) {
@@ -378,7 +378,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A peer sent what the log here has lost: it is recorded as decided, again.
+    /// Records a value that the log here had lost, and that a peer sent, as decided again.
     fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<Brought<'_>>) {
         let is_content = matches!(value, Value::Content { .. });
         let written = match brought {
@@ -401,7 +401,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.catching_up.repaired(range, &mut self.protocol, &mut self.counters);
     }
 
-    /// A peer needs a snapshot, or more of one.
+    /// Handles a peer that needs a snapshot, or more of one.
     fn on_snapshot_ask(
         &mut self,
         now: Time,

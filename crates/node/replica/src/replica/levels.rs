@@ -20,12 +20,12 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// The level that the group uses, as of the slots applied here.
+    /// Returns the level that the group uses, as of the slots applied here.
     pub fn level(&self) -> Level {
         self.group().level()
     }
 
-    /// [level-7] What this node may speak.
+    /// [level-7] Returns the levels that this node may speak.
     pub fn levels(&self) -> Levels {
         let newest = self.rising.supports();
         Levels { lowest: self.level().min(newest), newest }
@@ -39,12 +39,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.rising.take_to_mark()
     }
 
-    /// The folder is marked, durably: it may hold what needs this level.
+    /// Confirms that the folder is marked, durably: it may hold data that needs this level.
     pub fn level_marked(&mut self, level: Level) {
         self.rising.marked(level);
     }
 
-    /// The group's level, and what each node supports, as far as this one knows.
+    /// Returns the group's level, and what each node supports, as far as this one knows.
     pub fn level_status(&self, now: Time) -> LevelStatus {
         let (level, own) = (self.level(), self.member.node);
         let to = level.next();
@@ -74,14 +74,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Members and learners: every node that has an id and has come.
+    /// Returns members and learners: all nodes that have an id and have joined.
     fn asked_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = self.group().nodes();
         let come = nodes.filter(|(_, known)| known.has_come());
         come.map(|(node, _)| node)
     }
 
-    /// [level-5] Why the group cannot use this level yet, a line per reason.
+    /// [level-5] Returns the reasons why the group cannot use this level yet, a line each.
     fn held_back(&self, now: Time, to: Level) -> Vec<String> {
         let own = self.member;
         let eras = self.applying.membership().eras();
@@ -107,7 +107,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         reasons
     }
 
-    /// An operator wants the next level.
+    /// Starts an operator's request for the next level.
     pub(super) fn begin_raise(
         &mut self,
         now: Time,

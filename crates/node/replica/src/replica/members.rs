@@ -151,7 +151,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Everything about the members, as this node has applied it.
+    /// Returns everything about the members, as this node has applied it.
     pub fn members(&self, now: Time) -> Members {
         let membership = self.applying.membership();
         let (table, eras) = (membership.table(), membership.eras());
@@ -492,7 +492,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A node in the incarnation that has weight, or in which it is here now.
+    /// Returns a node in the incarnation that has weight, or in which it is here now.
     fn met(&self, node: NodeId) -> Result<Member, Refused> {
         self.check_known(node)?;
         let current = self.applying.membership().eras().current();
@@ -511,8 +511,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// [join-1] Only members within a window of what is decided get weight. A node that does not
-    /// lead does not know their lag: the leader checks before the step.
+    /// [join-1] Checks that a member is within a window of what is decided: only such members get
+    /// weight. A node that does not lead does not know their lag: the leader checks before the
+    /// step.
     fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
         if !self.protocol.leads() {
             return Ok(());
@@ -544,7 +545,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         follower.map(|(_, _, lag)| lag)
     }
 
-    /// [join-1] Whether that is no more than a few values, of which one may have very many slots.
+    /// [join-1] Returns whether that lag is no more than a few values, of which one may have very
+    /// many slots.
     fn is_level(&self, lag: u64) -> bool {
         let leading = self.protocol.node().leading();
         let tally = leading.map(|leading| (leading.tally.next(), leading.tally.len()));
@@ -556,7 +558,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         lag <= most || values.is_some_and(|values| values <= most)
     }
 
-    /// The way to these weights, as this node would go it if it led.
+    /// Returns the path to these weights, as this node would take it if it led.
     fn way(&self, now: Time, from: &Configuration, plan: &Plan) -> Result<Vec<Change>, NoWay> {
         let living = self.living_of(now, from, &plan.goal);
         let sight = Sight {
@@ -588,8 +590,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
     }
 
-    /// No step may leave fewer live voters than a quorum. A node that does not lead does not know
-    /// which are alive: the leader checks before each step.
+    /// Checks that no step leaves fewer live voters than a quorum. A node that does not lead does
+    /// not know which are alive: the leader checks before each step.
     fn check_alive(
         &self,
         now: Time,
@@ -616,8 +618,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(())
     }
 
-    /// As leader, continues the plan, readmits members that forgot their votes, and hands
-    /// leadership to the member that should have it.
+    /// Continues the plan as leader, readmits members that forgot their votes, and hands leadership
+    /// to the member that should have it.
     pub(super) fn steer(&mut self, now: Time, plane: &mut dyn Plane) {
         if !self.steers() {
             return;
@@ -668,7 +670,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The change that the plan wants now; `Err`: what it waits for.
+    /// Returns the change that the plan wants now, or as `Err` the condition it waits for.
     fn change_wanted(&mut self, now: Time) -> Result<Option<Change>, String> {
         let membership = self.applying.membership();
         let era = membership.eras().era();
@@ -715,9 +717,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(Some(change))
     }
 
-    /// [volatile-2] The plan names a member that will never return: the plan continues with the
-    /// member that its node is now. Ended where it is, it would leave a group of fewer voters than
-    /// requested.
+    /// [volatile-2] Renews a plan that names a member that will never return: the plan continues
+    /// with the member that its node is now. Ended where it is, it would leave a group of fewer
+    /// voters than requested.
     fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
         let renewed = plan.renewed(|member| match self.peers.member(member.node) {
             Some(met) if met.incarnation > member.incarnation => met,
@@ -761,8 +763,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [volatile-2] A member that forgot is here again, as another one: the old one's weight goes
-    /// to the new one, unasked.
+    /// [volatile-2] Readmits a member that forgot its votes and is here again as another one: the
+    /// old one's weight goes to the new one, without a request.
     fn take_back(&mut self, now: Time) {
         if self.group().plan().is_some() {
             return;
@@ -820,7 +822,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Leadership goes towards the highest priority that is level.
+    /// Hands leadership to the level member of highest priority.
     fn hand_over(&mut self, now: Time) {
         if now < self.steering.stays_until || self.group().plan().is_some() {
             return;
@@ -845,8 +847,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// [volatile-1] Whether the node is here as a later member than this one, which thus never comes
-/// back.
+/// [volatile-1] Returns whether the node is here as a later member than this one, which thus never
+/// comes back.
 fn has_forgotten(peers: &Peers, member: Member) -> bool {
     let met = peers.member(member.node);
     met.is_some_and(|met| met.incarnation > member.incarnation)

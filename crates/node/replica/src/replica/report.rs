@@ -76,12 +76,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The group's time ([time-1]), Unix time in milliseconds; 0 before a deadline was ever due.
+    /// Returns the group's time ([time-1]), Unix time in milliseconds; 0 before a deadline was ever
+    /// due.
     pub fn group_ms(&self) -> u64 {
         self.applying.time().ms()
     }
 
-    /// This node's device, if it was lent one.
+    /// Returns the status of this node's device, if it was lent one.
     pub fn device(&self) -> Option<&DeviceStatus> {
         self.devices.status()
     }
@@ -119,7 +120,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The byte streams, as this node has them.
+    /// Returns the state of the byte streams on this node.
     pub fn stream_use(&self, now: Time) -> Streams {
         let (streams, keeping) = (self.applying.streams(), &self.streaming.keeping);
         let (used_bytes, file_bytes) = keeping.bytes();
@@ -135,8 +136,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-8] Why clients that write wait, and not only for a moment. What a leader lacks, the
-    /// others see only by that.
+    /// [stream-8] Returns why clients that write wait, and not only for a moment. Other nodes see
+    /// what a leader lacks only by that.
     fn streams_stopped(&self, now: Time) -> Option<String> {
         let keeping = &self.streaming.keeping;
         if let Some(why) = keeping.failure() {
@@ -184,7 +185,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .collect()
     }
 
-    /// The byte streams, as applied here.
+    /// Returns the byte streams, as applied here.
     pub fn streams(&self) -> &Table {
         self.applying.streams()
     }
@@ -202,7 +203,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.storing.failure().is_some()
     }
 
-    /// Why this node does not vote or serve, if it does not; the gravest reason.
+    /// Returns why this node does not vote or serve, if it does not; the gravest reason.
     pub fn error(&self) -> Option<String> {
         if let Some(why) = self.applying.condition().doubt() {
             return Some(why.to_owned());
@@ -343,7 +344,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The next change of batch and window that was not asked for yet, for the operator's log.
+    /// Returns the next change of batch and window that was not returned yet, for the operator's
+    /// log.
     pub fn next_change(&mut self) -> Option<Change> {
         self.tuning.next_change()
     }
@@ -353,7 +355,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.observing.take_notice(now)
     }
 
-    /// The next event that was not asked for yet, for the operator's log.
+    /// Returns the next event that was not returned yet, for the operator's log.
     pub fn next_event(&mut self) -> Option<Event> {
         self.observing.next_event()
     }
@@ -374,7 +376,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         routing.map(Routing::why).collect()
     }
 
-    /// Batch and window that are in force.
+    /// Returns the batch size and window in force.
     pub fn batching(&self) -> Setting {
         self.tuning.setting()
     }
@@ -399,7 +401,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         )
     }
 
-    /// Everything that this replica counts.
+    /// Returns all counters of this replica.
     pub fn counters(&self) -> Counters {
         Counters {
             batches_formed: self.proposing.own().totals().batches,
@@ -408,12 +410,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// This node's snapshot, if it has one.
+    /// Returns this node's snapshot, if it has one.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.snapshots.own()
     }
 
-    /// Above this size the log is not kept for nodes that lag.
+    /// Returns the size above which the log is not kept for nodes that lag.
     pub fn log_bytes_max(&self) -> u64 {
         self.snapshots.log_bytes_max()
     }
@@ -423,17 +425,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.protocol.slow_paths()
     }
 
-    /// The core, for invariants.
+    /// Returns the core, for invariants.
     pub fn node(&self) -> &Node {
         self.protocol.node()
     }
 
-    /// The log, for its counters and its file descriptor.
+    /// Returns the log, for its counters and its file descriptor.
     pub fn log(&self) -> &Log<D> {
         self.storing.log()
     }
 
-    /// The service.
+    /// Returns the service.
     pub fn service(&self) -> &S {
         self.applying.service()
     }
@@ -443,12 +445,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.member
     }
 
-    /// Every slot below is applied.
+    /// Returns the slot below which all are applied.
     pub fn applied_to(&self) -> Slot {
         self.applying.applied_to()
     }
 
-    /// The session table in a canonical form: equal on all nodes that applied the same slots.
+    /// Returns the session table in a canonical form: equal on all nodes that applied the same
+    /// slots.
     pub fn sessions(&self) -> Metadata {
         self.applying.sessions().canonical()
     }

@@ -31,7 +31,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         Self::for_read(replica, now, wall_ms, Evidence::Confirmed)
     }
 
-    /// A requester for the time in which a read is reported that may run by this evidence.
+    /// Creates a requester for the time in which a read is reported that may run by this evidence.
     pub(super) fn for_read(
         replica: &'a mut Replica<D, S>,
         now: Time,

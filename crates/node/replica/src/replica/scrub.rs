@@ -138,7 +138,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reads more of this kind, if nothing of it is being read. `false`: there is no more.
+    /// Reads more of this kind, unless a piece is being read. Returns `false` if there is no more.
     fn scrub_more(&mut self, now: Time, kind: Kind) -> bool {
         match kind {
             Kind::Log => {
@@ -334,7 +334,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.scrubbing.has_identity = true;
     }
 
-    /// A file that was found damaged, and that only the node can write anew: `identity` or `peers`.
+    /// Returns a file that was found damaged, and that only the node can write anew: `identity` or
+    /// `peers`.
     pub fn take_damaged_file(&mut self) -> Option<&'static str> {
         Some(match self.scrubbing.unmended.take()? {
             Keeper::Identity => "identity",

@@ -222,8 +222,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// The store of streams as it was left. What is damaged is begun anew: the bytes are in the log,
-/// and at peers.
+/// Opens the store of streams as it was left. A damaged one is begun anew: the bytes are in the
+/// log, and at peers.
 fn open_store<D: Disk>(
     disk: &mut D,
     limits: StoreLimits,
@@ -278,7 +278,7 @@ fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
         .collect()
 }
 
-/// The group as all of its nodes received it at its founding.
+/// Returns the group as all of its nodes received it at its founding.
 fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     let members = eras.current().members().iter();
     let known = members.map(|voter| {
@@ -306,7 +306,7 @@ fn tuning_settings(
     settings
 }
 
-/// Slots of the votes whose payloads are to be read back.
+/// Returns the slots of the votes whose payloads are to be read back.
 fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
     let mut ranges: VecDeque<SlotRange> = VecDeque::new();
     for vote in votes.iter().filter(|vote| vote.value.has_bytes()) {
@@ -318,12 +318,12 @@ fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
     ranges
 }
 
-/// A batch must fit into one record, and into one frame.
+/// Returns the size of the largest batch: it must fit into one record, and into one frame.
 fn batch_bytes_max<D: Disk>(log: &Log<D>) -> usize {
     log.record_bytes_max().min(BODY_BYTES_MAX)
 }
 
-/// The largest command that any batch has room for.
+/// Returns the size of the largest command that any batch has room for.
 pub(super) fn largest_command<D: Disk>(log: &Log<D>) -> usize {
     batch_bytes_max(log).saturating_sub(batch::OVERHEAD_BYTES)
 }

@@ -33,7 +33,7 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Bytes of a stream, from its owner or asked for.
+    /// Handles bytes of a stream, from its owner or asked for.
     pub(super) fn on_stream_bytes(
         &mut self,
         now: Time,
@@ -66,8 +66,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.offering.arrived(stream);
     }
 
-    /// [disk-5] Whole units that are in memory are written at once, so that votes need not contain
-    /// them. In a volatile group nothing waits for the disk.
+    /// [disk-5] Writes whole units that are in memory at once, so that votes need not contain them.
+    /// In a volatile group nothing waits for the disk.
     fn place_units(&mut self, stream: StreamName) {
         let node = self.protocol.node();
         let durable = node.configuration().class() == Class::Durable;
@@ -87,7 +87,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Placed units are on stable storage: they may get slots, and votes.
+    /// Handles placed units that are on stable storage: they may get slots, and votes.
     fn hear_placed(&mut self, now: Time) {
         while let Some((stream, positions)) = self.streaming.keeping.next_placed() {
             if self.applying.streams().may_be_open(stream) {
@@ -145,8 +145,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
     }
 
-    /// [aux-5] A full replica reports that bytes are not needed which this node may look for. Full
-    /// replicas find out by their own tables, in time, and believe nothing else.
+    /// [aux-5] Handles a full replica's report that bytes are not needed which this node may look
+    /// for. Full replicas find out by their own tables, in time, and believe nothing else.
     pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
         if !self.protocol.node().is_auxiliary() {
             return;
@@ -157,8 +157,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A peer looks for the bytes of content that was proposed in this slot, or for a position:
-    /// whether the store has them. They are sent when they are read.
+    /// Returns whether the store has the bytes that a peer looks for: of content that was proposed
+    /// in this slot, or at a position. They are sent when they are read.
     pub(super) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -199,7 +199,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [trim-2] A leader asks for what keeps streams within their bounds.
+    /// [trim-2] Proposes, as leader, the commands that keep streams within their bounds.
     fn retain_streams(&mut self, now: Time, wall_ms: u64) {
         let streams = self.applying.streams();
         for command in self.streaming.take_retention(now, wall_ms, streams) {
@@ -218,7 +218,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.peers.ids().into_iter().filter(takes).collect()
     }
 
-    /// Pieces whose bytes are all decided, and whose clients want no more, are closed by a command.
+    /// Closes, by a command, pieces whose bytes are all decided, and whose clients want no more.
     fn close_owned(&mut self, now: Time) {
         while let Some((tag, command)) = self.streaming.owning.next_close() {
             if self.ask_streams(now, tag, &command).is_err() {
@@ -264,7 +264,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-6] Streams of owners that are lost are closed.
+    /// [stream-6] Closes streams whose owners are lost.
     fn close_lost(&mut self, now: Time, plane: &mut dyn Plane) {
         let applied_to = self.applying.applied_to();
         while self.may_propose(0) {
@@ -370,7 +370,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.keeping.replayed(values, streams, disk);
     }
 
-    /// The log waits to be trimmed until the store has what is below: it is to have it.
+    /// Starts a checkpoint of the store if the log waits for one to be trimmed up to `wanted`.
     pub(super) fn checkpoint_streams(&mut self, wanted: Option<Slot>) {
         let keeping = &mut self.streaming.keeping;
         if wanted.is_some_and(|wanted| wanted > keeping.kept_to(self.applying.streams())) {
@@ -378,7 +378,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The table is another one than follows from what was applied.
+    /// Handles a loaded table of streams, which does not follow from what was applied.
     pub(super) fn streams_loaded(&mut self, now: Time) {
         let streams = self.applying.streams();
         self.streaming.loaded(now, streams, self.contents.runs_mut());
@@ -428,12 +428,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.read_held(now, (asked, hold), (stream, position, bytes_max), disk);
     }
 
-    /// The next thing that was read so, or was not.
+    /// Returns the next result of such a read.
     pub fn take_held_bytes(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
         self.streaming.keeping.next_held()
     }
 
-    /// Bytes at a position of a named stream, as applied here.
+    /// Reads bytes at a position of a named stream, as applied here.
     fn read_stream(
         &mut self,
         tag: StreamTag,

@@ -72,8 +72,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Memory { written, boot: self.boot }
     }
 
-    /// [lie-5] A node of this cluster, known here or not, remembers what this node said of its log
-    /// over an earlier connection, and its starts.
+    /// [lie-5] Handles the memory that a node of this cluster, known here or not, has of what this
+    /// node said of its log over an earlier connection, and of its starts.
     pub(super) fn on_recalled(&mut self, by: NodeId, remembered: Memory) {
         let own = self.own_memory();
         if own.fell_behind(remembered) {

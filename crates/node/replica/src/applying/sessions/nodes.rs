@@ -71,7 +71,7 @@ impl NodeSessions {
         }
     }
 
-    /// The session with this id ends, if it is one of these.
+    /// Ends the session with this id, if it is one of these.
     pub(super) fn expire(&mut self, slot: u64, changed: &mut BTreeSet<Key>) {
         let node = self.table.iter().find(|(_, session)| session.slot == slot);
         if let Some((&node, _)) = node {
@@ -80,8 +80,8 @@ impl NodeSessions {
         }
     }
 
-    /// A batch of this name was decided in `slot`: is it executed? If so it counts as executed
-    /// from here on.
+    /// Returns whether a batch of this name, decided in `slot`, is executed. If so it counts as
+    /// executed from here on.
     pub(super) fn take_turn(
         &mut self,
         slot: Slot,
@@ -115,7 +115,7 @@ impl NodeSessions {
         }
     }
 
-    /// The id of the session that this registration began, if it took effect.
+    /// Returns the id of the session that this registration began, if it took effect.
     pub(super) fn registered(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
         let session = self.table.get(&origin)?;
         (session.boot == boot && session.number == number).then_some(session.slot)
@@ -127,13 +127,13 @@ impl NodeSessions {
         Some((session.boot, session.number))
     }
 
-    /// The id of a start's session, and the number that is next in it.
+    /// Returns the id of a start's session, and the number that is next in it.
     pub(super) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         let session = self.table.get(&origin)?;
         (session.boot == boot).then_some((session.slot, session.next))
     }
 
-    /// A session as a persistent service kept it.
+    /// Adopts a session as a persistent service kept it.
     pub(super) fn adopt(&mut self, node: NodeId, session: NodeSession) {
         self.table.insert(node, session);
     }
