@@ -9,7 +9,7 @@ use quorate_core::{
     time::Time,
 };
 
-/// Slots that are missing, and the time and target of the next question.
+/// Missing slots, and the schedule of requests for them.
 #[derive(Debug)]
 pub(crate) struct Repair {
     /// In order and apart.
@@ -32,7 +32,7 @@ impl Repair {
         }
     }
 
-    /// Adds slots that are missing.
+    /// These slots are missing too.
     pub(crate) fn lost(&mut self, range: SlotRange) {
         let mut whole = range;
         self.missing.retain(|gap| {
@@ -57,7 +57,7 @@ impl Repair {
         self.missing.iter().any(|gap| !gap.intersect(range).is_empty())
     }
 
-    /// Removes slots that are here again.
+    /// These slots are here again.
     pub(crate) fn repaired(&mut self, range: SlotRange) {
         let cut = |gap: &SlotRange| {
             let before = SlotRange::new(gap.from, range.from.min(gap.to));
@@ -69,7 +69,7 @@ impl Repair {
         self.fruitless = 0;
     }
 
-    /// Returns the question to ask now, if one is due.
+    /// The question to ask now, if one is due.
     pub(crate) fn question(&mut self, now: Time, peers: &[NodeId]) -> Option<(NodeId, SlotRange)> {
         let gap = *self.missing.first()?;
         if now < self.ask_at {
@@ -87,12 +87,12 @@ impl Repair {
         Some((to, gap))
     }
 
-    /// Returns when the next question is due.
+    /// When the next question is due.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         (!self.missing.is_empty()).then_some(self.ask_at)
     }
 
-    /// Returns the number of unanswered questions in a row.
+    /// Returns the number of consecutive unanswered requests.
     pub(crate) fn fruitless(&self) -> u32 {
         self.fruitless
     }
@@ -102,7 +102,7 @@ impl Repair {
         self.missing.iter().map(|gap| gap.len()).sum()
     }
 
-    /// Returns the first slot that is missing.
+    /// The first slot that is missing.
     pub(crate) fn first(&self) -> Option<Slot> {
         self.missing.first().map(|gap| gap.from)
     }

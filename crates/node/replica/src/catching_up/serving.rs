@@ -1,4 +1,4 @@
-//! Peers that lag, and the slots they are still to be sent: one range each, within a budget.
+//! Peers that are behind, and what they are still to be sent: one range each, within a budget.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,7 @@ use quorate_core::{
     value::Value,
 };
 
-/// Peers that wait for slots or payloads.
+/// Pending slots of each peer.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     /// Slots that each peer is still to be sent. The newest request of a peer replaces its older
@@ -16,20 +16,19 @@ pub(crate) struct Serving {
     ranges: BTreeMap<NodeId, SlotRange>,
     /// Payloads that peers look for and that are not in memory.
     payloads: VecDeque<(NodeId, Value, Slot)>,
-    /// The peer served last; the next in order follows.
+    /// Peer that was served last; the next in order is next.
     last: NodeId,
 }
 
 impl Serving {
-    /// Starts to serve a peer these slots, all of them decided here.
+    /// A peer needs these slots, all of them decided here.
     pub(crate) fn start(&mut self, to: NodeId, range: SlotRange) {
         if !range.is_empty() {
             self.ranges.insert(to, range);
         }
     }
 
-    /// Queues a payload that a peer looks for and that was proposed in this slot; `false` if there
-    /// is no room.
+    /// A peer looks for a payload that was proposed in this slot; `false` if there is no room.
     pub(crate) fn want_payload(
         &mut self,
         to: NodeId,
@@ -52,7 +51,7 @@ impl Serving {
         self.payloads.pop_front()
     }
 
-    /// Returns the peer to serve next, and the slots it is to be sent.
+    /// Returns the next peer to serve, with its remaining range.
     pub(crate) fn next_range(&mut self) -> Option<(NodeId, SlotRange)> {
         let behind = self.ranges.range(NodeId(self.last.0.saturating_add(1))..).next();
         let (to, range) = behind.or_else(|| self.ranges.iter().next())?;
@@ -65,7 +64,7 @@ impl Serving {
         self.ranges.get(&to).copied()
     }
 
-    /// Records that a peer was sent the slots below.
+    /// A peer was sent the slots below.
     pub(crate) fn sent(&mut self, node: NodeId, to: Slot) {
         if let Some(range) = self.ranges.get_mut(&node) {
             range.from = range.from.max(to);
@@ -75,7 +74,7 @@ impl Serving {
         }
     }
 
-    /// Stops serving a peer that is gone, or cannot be helped; it will ask again.
+    /// A peer is gone, or cannot be helped; it will ask again.
     pub(crate) fn stop(&mut self, node: NodeId) {
         self.ranges.remove(&node);
         self.payloads.retain(|(to, ..)| *to != node);
