@@ -1,5 +1,5 @@
-//! The users as they are behind the slots that were applied ([access-2]): kept beside the service's
-//! state, and part of every snapshot ([snap-1]).
+//! The table of users as of the slots applied ([access-2]): stored with the service's state, and
+//! part of every snapshot ([snap-1]).
 
 use std::cell::Cell;
 
@@ -10,7 +10,8 @@ use crate::{
     service::{MetaChange, Metadata},
 };
 
-/// Where a persistent service keeps them; no key of the sessions. Without users there is none.
+/// Key under which a persistent service keeps the users; no key of the sessions. Absent if there
+/// are no users.
 pub(crate) const KEY: &[u8] = b"users";
 
 /// The table of users, and whether this node may go by it.
@@ -23,13 +24,13 @@ pub(crate) struct Access {
     unsaved: bool,
     /// [access-4] The table is no older than what this node went by before it was started.
     known: bool,
-    /// Somebody asked who may do what, and it was not known.
+    /// A caller asked for permissions while they were unknown.
     wanted: Cell<bool>,
 }
 
 impl Access {
-    /// As a service or a snapshot kept them: takes that out of the metadata. Both may be older than
-    /// what this node went by before.
+    /// Restores the users from the metadata of a service or a snapshot, and takes them out of it.
+    /// Both may be older than the table this node went by before.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
         self.users = match kept {
@@ -42,19 +43,19 @@ impl Access {
         Ok(())
     }
 
-    /// [access-4] Who begins, or begins anew, goes by no table until a linearizable read has shown
-    /// that it has everything.
+    /// [access-4] Marks the table as known. A node that starts, or starts anew, uses no table until
+    /// a linearizable read has shown that it has everything.
     pub(crate) fn know(&mut self) {
         self.known = true;
         self.wanted.set(false);
     }
 
-    /// Whether somebody waits for that.
+    /// Returns whether a caller waits for the table to be known.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.known && self.wanted.get()
     }
 
-    /// The users, if this node may go by them.
+    /// Returns the users, if this node may go by them.
     pub(crate) fn users(&self) -> Option<&Users> {
         if !self.known {
             self.wanted.set(true);
@@ -67,7 +68,7 @@ impl Access {
         self.version
     }
 
-    /// What a command would be answered now.
+    /// Returns the reply that a command would get now, without executing it.
     pub(crate) fn would(&self, command: Command) -> Reply {
         self.users.after(command).map(|_| ())
     }
@@ -83,7 +84,7 @@ impl Access {
         done
     }
 
-    /// What a service is to keep, if it has not.
+    /// Returns the change that the service has yet to keep, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
         let unsaved = std::mem::take(&mut self.unsaved);
         unsaved.then(|| MetaChange {
@@ -92,7 +93,7 @@ impl Access {
         })
     }
 
-    /// As they lie in a snapshot: equal on all nodes that applied the same slots.
+    /// Encodes the users as in a snapshot: equal on all nodes that applied the same slots.
     pub(crate) fn entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         (!self.users.is_open()).then(|| (KEY.to_vec(), self.users.encode()))
     }

@@ -1,4 +1,5 @@
-//! Decisions to the service, in slot order, each once; and what the origin's clients hear of it.
+//! Passes decisions to the service, in slot order, each once, and their results to the origin's
+//! clients.
 
 use std::collections::VecDeque;
 
@@ -34,18 +35,19 @@ use crate::{
     service::{CommandId, Health, MetaChange, Metadata, StateMachine, Weight, position},
 };
 
-/// Commands that the service is told of before it gets the first of them: enough that it can wait
-/// for memory once for many, few enough that what it fetched is still near when they come.
+/// Commands announced to the service before it gets the first of them: enough that it can wait for
+/// memory once for many, few enough that what it fetched is still in the cache when they come.
 const PREFETCHED: usize = 64;
-/// Where a persistent service keeps the digest of what was applied; no key of the sessions.
+/// Key under which a persistent service keeps the digest of what was applied; no key of the
+/// sessions.
 pub(crate) const DIGEST_KEY: &[u8] = b"digest";
-/// Where it keeps the group's time; no key of the sessions.
+/// Key under which it keeps the group's time; no key of the sessions.
 pub(crate) const TIME_KEY: &[u8] = b"time";
 
 /// Replies up to this are never dropped: their commands were larger.
 const SHORT_REPLY: usize = 64;
 
-/// What an application may touch besides the service and the sessions.
+/// Parts that an application may touch besides the service and the sessions.
 pub(crate) struct Listeners<'a> {
     pub(crate) now: Time,
     /// Shows how long the turn has lasted, if the host lent it.
@@ -70,20 +72,20 @@ pub(crate) struct Appended {
     pub(crate) stream: StreamName,
     /// Position of the first of the bytes.
     pub(crate) position: u64,
-    /// How many of them are no part of it: their positions were appended before.
+    /// Number of leading bytes that do not belong to it: their positions were appended before.
     pub(crate) skip: u64,
-    /// How many there are.
+    /// Number of bytes, the skipped ones included.
     pub(crate) length: u64,
     /// The bytes; `None` if they are in the store of streams.
     pub(crate) bytes: Option<Payload>,
 }
 
-/// What is next.
+/// The next step of applying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// All that is decided is applied.
     Nothing,
-    /// This value, which was told to [`Applier::decided`].
+    /// This value, which was passed to [`Applier::decided`].
     Value(SlotRange, Value),
     /// Slots that were decided before this process, or are not in memory any more: from the log.
     FromLog(SlotRange),
@@ -99,7 +101,7 @@ pub(crate) struct Applier<S> {
     access: Access,
     streams: Table,
     time: GroupTime,
-    /// The service was not told to keep it.
+    /// The service has yet to keep the time.
     time_unsaved: bool,
     digest: Digest,
     applied_to: Slot,
@@ -112,12 +114,12 @@ pub(crate) struct Applier<S> {
     reply: Vec<u8>,
     changes: Vec<MetaChange>,
     condition: Condition,
-    /// What commands below told was passed on.
+    /// Notices of commands below this slot were passed on.
     noticed_to: Slot,
 }
 
 impl<S: StateMachine> Applier<S> {
-    /// The service goes on where its last commit was.
+    /// Continues from the service's last commit.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
@@ -158,7 +160,7 @@ impl<S: StateMachine> Applier<S> {
         })
     }
 
-    /// Asks the service how it is, and goes on with it where it can go on; says what it had to say
+    /// Checks the service's health, and resumes where it can go on; returns the service's note
     /// about that.
     pub(crate) fn tend(&mut self) -> Option<String> {
         match self.service.health() {
@@ -173,8 +175,8 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// The service is at an earlier position, and the sessions with it. What is between is in the
-    /// log.
+    /// Follows the service back to an earlier position, with the sessions. The slots in between are
+    /// in the log.
     fn go_back(&mut self) {
         let Some((applied_to, meta)) = position(&mut self.service) else {
             // It could not read all, and will come back once more.
@@ -184,14 +186,14 @@ impl<S: StateMachine> Applier<S> {
         self.restart_at(applied_to.max(Slot::FIRST), meta);
     }
 
-    /// The service took in a snapshot: it is the state behind all slots below `at`.
+    /// Continues after the service loaded a snapshot: the state after all slots below `at`.
     pub(crate) fn go_on_at(&mut self, at: Slot, meta: Metadata) {
         self.condition.set_loaded();
         self.restart_at(at, meta);
         while self.queue.pop_front_if(|(range, _)| range.to <= at).is_some() {}
     }
 
-    /// The service was made empty.
+    /// Starts over with a service that was made empty.
     pub(crate) fn begin_again(&mut self) {
         self.condition.hear(self.applied_to);
         self.condition.set_loaded();
@@ -216,12 +218,12 @@ impl<S: StateMachine> Applier<S> {
         self.condition.set(Health::Well);
     }
 
-    /// Whether everything that was applied is committed.
+    /// Returns whether everything applied is committed.
     pub(crate) fn is_committed(&self) -> bool {
         self.committed_to == self.applied_to
     }
 
-    /// What is kept beside the service's state.
+    /// Returns the metadata to store with the service's state.
     pub(crate) fn metadata(&self) -> Metadata {
         let digest = self.digest.now().map(u64::to_le_bytes);
         let digest = digest.map(|digest| (DIGEST_KEY.to_vec(), digest.to_vec()));
@@ -235,13 +237,14 @@ impl<S: StateMachine> Applier<S> {
             .collect()
     }
 
-    /// Without deadlines there is no time, and nothing to keep.
+    /// Returns the entry of the group's time; without deadlines there is no time, and nothing to
+    /// keep.
     fn time_entry(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let kept = (TIME_KEY.to_vec(), self.time.ms().to_le_bytes().to_vec());
         (self.time != GroupTime::START).then_some(kept)
     }
 
-    /// The group's time ([time-1]).
+    /// Returns the group's time ([time-1]).
     pub(crate) fn time(&self) -> GroupTime {
         self.time
     }
@@ -251,7 +254,7 @@ impl<S: StateMachine> Applier<S> {
         self.applied_to
     }
 
-    /// Whether the decided entries that wait are too many for more to be decided.
+    /// Returns whether the queue of decided entries is full, so that no more should be decided.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= self.queued_max && !self.condition.is_stuck()
     }
@@ -260,42 +263,43 @@ impl<S: StateMachine> Applier<S> {
         &self.sessions
     }
 
-    /// Which streams there are.
+    /// Returns the table of streams.
     pub(crate) fn streams(&self) -> &Table {
         &self.streams
     }
 
-    /// The same, to be told what happened to them.
+    /// The same, to be changed.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         &mut self.streams
     }
 
-    /// Table and eras of the group.
+    /// Returns table and eras of the group.
     pub(crate) fn membership(&self) -> &Membership {
         &self.membership
     }
 
-    /// Who may do what.
+    /// Returns the table of users and their permissions.
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
 
-    /// [access-4] The table is as fresh as a read that was just confirmed.
+    /// [access-4] Marks the table of users as known: it is as fresh as a read that was just
+    /// confirmed.
     pub(crate) fn know_access(&mut self) {
         self.access.know();
     }
 
-    /// The digest of everything that was applied.
+    /// Returns the digest of everything that was applied.
     pub(crate) fn digest(&self) -> &Digest {
         &self.digest
     }
 
-    /// How the service is.
+    /// Returns the condition of the service.
     pub(crate) fn condition(&self) -> &Condition {
         &self.condition
     }
 
-    /// The same, to be told of or acted on.
+    /// The same, to be changed or acted on.
     pub(crate) fn condition_mut(&mut self) -> &mut Condition {
         &mut self.condition
     }
@@ -308,7 +312,7 @@ impl<S: StateMachine> Applier<S> {
         &mut self.service
     }
 
-    /// These slots are decided. In slot order, without gaps.
+    /// Queues decided slots. Called in slot order, without gaps.
     pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
         let room = self.queue.len() < self.queued_max || !self.condition.is_stuck();
         if range.to > self.applied_to && room {
@@ -316,13 +320,13 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// What this slot was told to have decided, if that is still known here.
+    /// Returns the value that was reported as decided in this slot, if it is still known here.
     pub(crate) fn told(&self, slot: Slot) -> Option<Value> {
         let told = self.queue.iter().find(|(range, _)| range.to > slot);
         told.filter(|(range, _)| range.contains(slot)).map(|(_, value)| *value)
     }
 
-    /// What to apply next, if slots below `decided_to` are decided.
+    /// Returns what to apply next, given that slots below `decided_to` are decided.
     pub(crate) fn next(&self, decided_to: Slot) -> Next {
         match self.queue.front() {
             Some((range, value)) if range.from <= self.applied_to => {
@@ -346,7 +350,7 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> bool {
         assert_eq!(range.from, self.applied_to, "slots are applied in order, each once");
-        // [level-8] Nothing of it was executed, and nothing behind it may be.
+        // [level-8] No part of it was executed, and no later slot may be.
         if let Some(why) = self.membership.too_old(Level::of(value)) {
             self.condition.set_unreadable(why);
             self.condition.set(Health::Well);
@@ -374,14 +378,14 @@ impl<S: StateMachine> Applier<S> {
         if !done {
             self.digest.abandon();
             self.service.take_notices(&mut |_, _| {});
-            // Some of its commands were told to have been executed.
+            // Clients may have been notified that some of its commands were executed.
             self.condition.fail(range.to);
             return false;
         }
         self.digest.applied(range, value);
         self.applied_to = range.to;
         if self.applied_to <= self.noticed_to {
-            // Told before the service went back.
+            // These notices were passed on before the service went back.
             self.service.take_notices(&mut |_, _| {});
         }
         self.noticed_to = self.noticed_to.max(self.applied_to);
@@ -389,8 +393,7 @@ impl<S: StateMachine> Applier<S> {
         true
     }
 
-    /// [stream-4] Of a run of content, those bytes are appended that the table takes; the rest is a
-    /// no-op.
+    /// [stream-4] Appends the bytes of a run of content that the table takes; the rest is a no-op.
     fn apply_content(
         &mut self,
         stream: StreamName,
@@ -416,7 +419,7 @@ impl<S: StateMachine> Applier<S> {
         });
     }
 
-    /// [time-1] Whatever leader's clock it was.
+    /// [time-1] Advances the group's time, whichever leader's clock it came from.
     fn apply_time(&mut self, ms: u64) {
         if self.time.hear(ms) {
             self.time_unsaved = true;
@@ -456,7 +459,7 @@ impl<S: StateMachine> Applier<S> {
             to.counters.batches_malformed += 1;
             return true;
         };
-        // What was told before the service went back is told to nobody again: who waited is gone.
+        // Replies sent before the service went back are not sent again: their requests have ended.
         let own = (name.origin, name.boot) == (self.node, self.boot);
         match self.sessions.take_turn(slot, name, batch.header) {
             Turn::Now => return self.execute(slot, name, &batch, own, to),
@@ -506,13 +509,13 @@ impl<S: StateMachine> Applier<S> {
                 to.counters.commands_applied += 1;
                 self.execute_one(id, &entry, waiter, to)
             };
-            // Other nodes execute it, and this one will: nobody knows yet with which reply.
+            // Other nodes execute it, and this one will: its reply is not known yet.
             failed |= outcome == Err(Failure::Unknown);
             if outcome.is_ok() {
                 self.digest.executed(id, &self.reply);
             }
             match (waiter, outcome) {
-                // [class-2] Who wanted less gets more.
+                // [class-2] A client that asked for less gets more.
                 (Waiter::Front(tag) | Waiter::Early(tag), outcome) => self.tell(tag, outcome, to),
                 (Waiter::Lasting(tag), Ok(())) => {
                     let until = item.map_or(to.now, |item| item.deadline);
@@ -530,7 +533,7 @@ impl<S: StateMachine> Applier<S> {
         !failed
     }
 
-    /// The reply to a command of this node, for who sent it.
+    /// Sends the client the reply to a command of this node.
     fn tell(&self, tag: Tag, outcome: Result<(), Failure>, to: &mut Listeners<'_>) {
         let reply = &self.reply;
         match outcome {
@@ -547,7 +550,7 @@ impl<S: StateMachine> Applier<S> {
         }
     }
 
-    /// [class-2] The reply to a command whose client waits for more than that it is decided.
+    /// [class-2] Holds the reply to a command whose client waits for more than the decision.
     fn hold(&self, tag: Tag, slot: Slot, until: Time, to: &mut Listeners<'_>) {
         let held = to.completions.outlasting().bytes();
         if self.reply.len() > SHORT_REPLY && held > self.reply_bytes_max {
@@ -583,8 +586,8 @@ impl<S: StateMachine> Applier<S> {
         None
     }
 
-    /// Executes one command, or finds what it once replied; the reply is in `self.reply`. An
-    /// unknown outcome says that the service failed.
+    /// Executes one command, or finds its earlier reply; the reply is in `self.reply`. An unknown
+    /// outcome means that the service failed.
     fn execute_one(
         &mut self,
         id: CommandId,
@@ -593,7 +596,8 @@ impl<S: StateMachine> Applier<S> {
         to: &mut Listeners<'_>,
     ) -> Result<(), Failure> {
         self.reply.clear();
-        // Somebody proposed it all the same: the same on every node, as the level is.
+        // It was proposed although the level is too low: every node refuses it, as the level is the
+        // same everywhere.
         let of_service = matches!(entry.kind, Kind::Plain | Kind::Sequenced(_));
         if of_service && !self.has_level(entry.command) {
             return Err(Failure::Level);
@@ -642,7 +646,7 @@ impl<S: StateMachine> Applier<S> {
         self.service.weigh(command)
     }
 
-    /// [level-9] Whether the group uses what this command of the service needs.
+    /// [level-9] Returns whether the group's level covers this command of the service.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.service.level_of(command) <= self.membership.table().level()
     }
@@ -678,14 +682,14 @@ impl<S: StateMachine> Applier<S> {
     }
 }
 
-/// The table of streams, out of the service's metadata.
+/// Takes the table of streams out of the service's metadata.
 fn take_streams(meta: &mut Metadata) -> Result<Table, Unreadable> {
     let rows = meta.extract_if(.., |(key, _)| Table::is_row(key));
     Table::restore(rows).map_err(|_| Unreadable { key: b"streams".to_vec() })
 }
 
-/// The group's time, out of the service's metadata. One that an earlier version kept has none: no
-/// deadline passed so far but by deletion.
+/// Takes the group's time out of the service's metadata. Metadata kept by an earlier version has
+/// none: up to then deadlines passed only by deletion.
 fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     match meta.extract_if(.., |(key, _)| key == TIME_KEY).next() {
         Some((key, value)) => match <[u8; 8]>::try_from(value) {
@@ -696,7 +700,7 @@ fn take_time(meta: &mut Metadata) -> Result<GroupTime, Unreadable> {
     }
 }
 
-/// The digest of what the service has applied, out of its metadata.
+/// Takes the digest of what the service has applied out of its metadata.
 fn take_digest(applied_to: Slot, meta: &mut Metadata) -> Option<u64> {
     let kept = meta.extract_if(.., |(key, _)| key == DIGEST_KEY).next();
     let kept = kept.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?)));
@@ -715,7 +719,7 @@ impl<S: StateMachine> State for Moment<'_, S> {
     }
 }
 
-/// Asks the service; an answer that it failed at is none.
+/// Queries the service; a reply during which it failed is dropped.
 pub(crate) fn ask<S: StateMachine>(
     service: &S,
     query: &[u8],

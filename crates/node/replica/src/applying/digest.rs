@@ -13,10 +13,10 @@ use quorate_core::{
 
 use crate::service::CommandId;
 
-/// Values of which the digest behind them is remembered: a node is rarely further ahead than that.
+/// Values after which the digest is remembered: a node is rarely further ahead than that.
 const KEPT: usize = 1024;
 
-/// What a node says: everything below this slot has this digest there.
+/// A node's claim: everything below this slot has this digest there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) to: Slot,
@@ -28,41 +28,41 @@ pub(crate) struct Claim {
 pub(crate) struct Digest {
     /// `None` if the service does not know it: it was made by an earlier version.
     now: Option<u64>,
-    /// What the commands of the slot that is being applied add to it.
+    /// Sum over the commands of the slot that is being applied.
     executed: u64,
-    /// The digest behind each of the last values.
+    /// The digest after each of the last values.
     kept: VecDeque<Claim>,
 }
 
 impl Digest {
-    /// Everything below `applied_to` has this digest.
+    /// Starts with this digest of everything below `applied_to`.
     pub(crate) fn new(applied_to: Slot, digest: Option<u64>) -> Self {
         let first = digest.map(|digest| Claim { to: applied_to, digest });
         Self { now: digest, executed: 0, kept: first.into_iter().collect() }
     }
 
-    /// The digest of everything that was applied, if it is known.
+    /// Returns the digest of everything that was applied, if it is known.
     pub(crate) fn now(&self) -> Option<u64> {
         self.now
     }
 
-    /// What to tell others.
+    /// Returns the latest claim, to be sent to others.
     pub(crate) fn claim(&self) -> Option<Claim> {
         self.kept.back().copied()
     }
 
-    /// A command was executed, with this reply.
+    /// Adds a command that was executed, with its reply.
     pub(crate) fn executed(&mut self, id: CommandId, reply: &[u8]) {
         let place = mix(id.slot.0 ^ u64::from(id.index) << 48);
         self.executed = self.executed.wrapping_add(mix(place ^ fold(reply)));
     }
 
-    /// The slot that was being applied was not: what was executed of it does not count.
+    /// Drops the sum of a slot that was not applied after all: its executed commands do not count.
     pub(crate) fn abandon(&mut self) {
         self.executed = 0;
     }
 
-    /// These slots were applied, in order.
+    /// Adds slots that were applied, in order.
     pub(crate) fn applied(&mut self, range: SlotRange, value: &Value) {
         let executed = std::mem::take(&mut self.executed);
         let Some(now) = &mut self.now else { return };
@@ -74,7 +74,7 @@ impl Digest {
         self.kept.push_back(Claim { to, digest });
     }
 
-    /// Every slot below is applied, and its digest known.
+    /// Returns the slot below which all is applied, if the digest is known.
     pub(crate) fn known_to(&self) -> Option<Slot> {
         self.kept.back().map(|last| last.to)
     }

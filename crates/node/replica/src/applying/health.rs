@@ -1,4 +1,5 @@
-//! How the service is, and what follows: the node goes on voting whatever happens to its store.
+//! Condition of the service and its consequences: the node goes on voting whatever happens to its
+//! store.
 
 use quorate_core::{slot::Slot, time::Time};
 
@@ -6,25 +7,25 @@ use crate::{observing::events::Event, service::Health};
 
 /// A service that takes no commands is asked again after this.
 const TEND_MS: u64 = 5;
-/// What is known of a service that has just failed.
+/// Reason reported for a service that has just failed.
 const FAILED: &str = "the service failed";
 
-/// What the last look at the service said.
+/// Result of the last health check of the service.
 #[derive(Debug)]
 pub(crate) struct Condition {
     health: Health,
-    /// Whether it said itself that it takes something.
+    /// The service itself reported that it takes commands.
     said_takes: bool,
-    /// It came back with what cannot be understood.
+    /// The service came back with unreadable state.
     unreadable: Option<String>,
-    /// It takes in a snapshot, or waits for one: how far that is.
+    /// Progress of a snapshot that it loads or waits for.
     loading: Option<String>,
-    /// [differ-2] Why its state may be wrong.
+    /// [differ-2] The reason why its state may be wrong.
     doubt: Option<String>,
-    /// What was applied below was told to clients: after the service has gone back, they must not
-    /// be shown an older state.
+    /// Effects of slots below were reported to clients: after the service has gone back, they must
+    /// not be shown an older state.
     heard_to: Slot,
-    /// Which kind of trouble was told: none, strained, stuck, down, in doubt.
+    /// The kind of trouble last reported: none, strained, stuck, down, in doubt.
     told: u8,
 }
 
@@ -41,7 +42,7 @@ impl Condition {
         }
     }
 
-    /// What the service said when it was asked.
+    /// Records the health that the service reported.
     pub(super) fn set(&mut self, health: Health) {
         self.said_takes = matches!(health, Health::Well | Health::Strained(_));
         self.health = match self.unreadable.as_ref().or(self.loading.as_ref()) {
@@ -50,13 +51,14 @@ impl Condition {
         };
     }
 
-    /// The service takes in a snapshot, or waits for one.
+    /// Marks the service as loading a snapshot, or waiting for one.
     pub(crate) fn set_loading(&mut self, why: String) {
         self.health = Health::Down(why.clone());
         self.loading = Some(why);
     }
 
-    /// Its state may be wrong, for this reason, or is not in doubt any more. It is fed all the same.
+    /// Sets the reason why its state may be wrong; `None` ends the doubt. Commands are applied all
+    /// the same.
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.doubt = why;
     }
@@ -66,54 +68,56 @@ impl Condition {
         self.doubt.as_deref()
     }
 
-    /// It has taken it in.
+    /// Marks the snapshot as loaded.
     pub(super) fn set_loaded(&mut self) {
         self.loading = None;
     }
 
-    /// The service failed, or could not come back; what it executed up to this slot may have been
-    /// told.
+    /// Marks the service as failed, or as unable to come back; clients may know the effects of
+    /// slots below this one.
     pub(super) fn fail(&mut self, heard_to: Slot) {
         self.hear(heard_to);
         self.set(Health::Down(FAILED.to_owned()));
     }
 
-    /// Clients were told of what was executed below.
+    /// Records that clients were notified of effects of slots below.
     pub(super) fn hear(&mut self, to: Slot) {
         self.heard_to = self.heard_to.max(to);
     }
 
-    /// The service came back with what cannot be understood: it is down for good.
+    /// Marks the service as down for good: it came back with unreadable state.
     pub(super) fn set_unreadable(&mut self, why: String) {
         self.unreadable = Some(why);
     }
 
-    /// Whether the service said itself that it takes something: a snapshot, if it is loading one.
+    /// Returns whether the service itself reported that it takes commands, or a snapshot if it is
+    /// loading one.
     pub(super) fn said_takes(&self) -> bool {
         self.said_takes
     }
 
-    /// Whether commands may be applied.
+    /// Returns whether commands may be applied.
     pub(crate) fn takes(&self) -> bool {
         matches!(self.health, Health::Well | Health::Strained(_))
     }
 
-    /// Whether queries may be asked: of a state that is not older than what this process has told.
+    /// Returns whether queries may run: the state must not be older than what this process has
+    /// reported.
     pub(crate) fn answers(&self, applied_to: Slot) -> bool {
         !self.is_down() && applied_to >= self.heard_to
     }
 
-    /// Whether the service can neither answer nor take commands.
+    /// Returns whether the service can neither answer nor take commands.
     pub(crate) fn is_down(&self) -> bool {
         matches!(self.health, Health::Down(_))
     }
 
-    /// Whether it takes no commands, for long perhaps.
+    /// Returns whether the service takes no commands, perhaps for long.
     pub(crate) fn is_stuck(&self) -> bool {
         matches!(self.health, Health::Stuck(_) | Health::Down(_))
     }
 
-    /// What will stop it, and has not yet.
+    /// Returns the reason why the service will stop, if it has not yet.
     pub(crate) fn strain(&self) -> Option<&str> {
         match &self.health {
             Health::Strained(why) => Some(why),
@@ -121,7 +125,8 @@ impl Condition {
         }
     }
 
-    /// Why it does not serve as it should, with everything below `applied_to` applied.
+    /// Returns why the service does not serve as it should, with everything below `applied_to`
+    /// applied.
     pub(crate) fn trouble(&self, applied_to: Slot) -> Option<String> {
         match &self.health {
             Health::Stuck(why) | Health::Down(why) => Some(why.clone()),
@@ -133,7 +138,7 @@ impl Condition {
         }
     }
 
-    /// What an operator should hear of it now.
+    /// Returns the event to report to the operator now, if any.
     pub(crate) fn news(&mut self, applied_to: Slot) -> Option<Event> {
         let kind = match self.health {
             Health::Stuck(_) => 2,
@@ -154,7 +159,7 @@ impl Condition {
         })
     }
 
-    /// When the service is to be asked again.
+    /// Returns when to ask the service again.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         (!self.takes()).then(|| now.plus_ms(TEND_MS))
     }

@@ -1,4 +1,4 @@
-//! What the latest slots decided, without bytes: for peers that are a little behind.
+//! Values of the latest slots, without bytes: for peers that lag a little.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// These slots follow the ones before; if they do not, those are forgotten.
+    /// Appends decided slots; if they do not follow the last ones, those are forgotten.
     pub(crate) fn push(&mut self, range: SlotRange, value: Value) {
         if self.entries.back().is_some_and(|(last, _)| last.to != range.from) {
             self.entries.clear();
@@ -28,14 +28,15 @@ impl History {
         self.entries.push_back((range, value));
     }
 
-    /// How many values are remembered from `slot` on; `None` if what is there is forgotten.
+    /// Returns the number of values remembered from `slot` on; `None` if the value there is
+    /// forgotten.
     pub(crate) fn values_since(&self, slot: Slot) -> Option<usize> {
         let known = self.entries.front().is_none_or(|(first, _)| first.from <= slot);
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);
         known.then_some(self.entries.len() - at)
     }
 
-    /// What `slot` decided, and in which slots around it.
+    /// Returns the value decided in `slot`, with the range of slots that it covers.
     pub(crate) fn find(&self, slot: Slot) -> Option<(SlotRange, Value)> {
         let at = self.entries.partition_point(|(range, _)| range.to <= slot);
         self.entries.get(at).copied().filter(|(range, _)| range.contains(slot))

@@ -1,6 +1,5 @@
-//! The group as it is behind the slots that were applied: its table, and the eras. Both follow from
-//! the log alone, are kept beside the service's state, and are part of every snapshot ([snap-1],
-//! [member-2]).
+//! The group as of the slots applied: its table, and the eras. Both follow from the log alone, are
+//! stored with the service's state, and are part of every snapshot ([snap-1], [member-2]).
 
 use quorate_core::{level::Level, reconfigure::Eras, slot::Slot, value::Value};
 
@@ -12,7 +11,7 @@ use crate::{
     snapshots::eras::{put_eras, take_eras},
 };
 
-/// Where a persistent service keeps it; no key of the sessions.
+/// Key under which a persistent service keeps it; no key of the sessions.
 pub(crate) const KEY: &[u8] = b"group";
 
 /// Table and eras.
@@ -30,7 +29,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// As founded.
+    /// The group as founded.
     pub(crate) fn new(table: Group, eras: Eras) -> Self {
         Self {
             supports: Level::NEWEST,
@@ -47,8 +46,8 @@ impl Membership {
         Self { supports, ..self }
     }
 
-    /// As a service kept it: takes that out of its metadata. A service that has none is of a time
-    /// in which nothing could change the group.
+    /// Restores the group from a service's metadata, and takes it out of it. A service without an
+    /// entry dates from a version in which nothing could change the group.
     pub(crate) fn restore(&mut self, meta: &mut Metadata) -> Result<(), Unreadable> {
         self.version += 1;
         let kept = meta.extract_if(.., |(key, _)| key == KEY).next();
@@ -68,7 +67,7 @@ impl Membership {
         &self.table
     }
 
-    /// The eras behind what was applied.
+    /// Returns the eras as of the slots applied.
     pub(crate) fn eras(&self) -> &Eras {
         &self.eras
     }
@@ -88,7 +87,7 @@ impl Membership {
         done
     }
 
-    /// [era-2] This value was decided in the next slot.
+    /// [era-2] Applies a value decided in the next slot.
     pub(crate) fn decided(&mut self, slot: Slot, value: &Value) {
         if self.eras.decide(slot, value) {
             self.table.look(slot, &self.eras);
@@ -96,7 +95,7 @@ impl Membership {
         }
     }
 
-    /// [level-5] A raise was decided in the next slot.
+    /// [level-5] Applies a raise decided in the next slot.
     pub(crate) fn raised(&mut self, value: &Value) {
         let Value::Raise { era, nodes, to } = *value else {
             return;
@@ -106,8 +105,8 @@ impl Membership {
         }
     }
 
-    /// [level-8] Why what was kept or decided is not for this release, if it needs a level that it
-    /// does not support.
+    /// [level-8] Returns why kept or decided data is not for this release, if it needs a level that
+    /// the release does not support.
     pub(crate) fn too_old(&self, level: Level) -> Option<String> {
         (level > self.supports).then(|| {
             format!(
@@ -123,7 +122,7 @@ impl Membership {
         self.version += 1;
     }
 
-    /// What a service is to keep, if it has not.
+    /// Returns the change that the service has yet to keep, if any.
     pub(crate) fn take_change(&mut self) -> Option<MetaChange> {
         let unsaved = std::mem::take(&mut self.unsaved);
         let (key, value) = unsaved.then(|| self.entry())?;
@@ -131,7 +130,7 @@ impl Membership {
         Some(MetaChange { key, value })
     }
 
-    /// As it lies in a snapshot: equal on all nodes that applied the same slots.
+    /// Encodes the group as in a snapshot: equal on all nodes that applied the same slots.
     pub(crate) fn entry(&self) -> (Vec<u8>, Vec<u8>) {
         let table = self.table.encode();
         let length = u32::try_from(table.len()).expect("ids and texts are bounded");

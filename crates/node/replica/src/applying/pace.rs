@@ -1,12 +1,12 @@
-//! How long the service takes for the bytes of a batch. Of a batch that takes long nothing can be
-//! put off: peers wait for votes and heartbeats until it is executed, so none is formed that is
-//! expected to take so long.
+//! Time that the service takes per byte of a batch. Executing a batch cannot be interrupted, and
+//! peers wait for votes and heartbeats meanwhile; so no batch is formed that is expected to take
+//! too long.
 
-/// What executing a batch may take, in microseconds.
+/// Longest time to execute a batch, in microseconds.
 const BATCH_US: u64 = 20_000;
 /// Smaller batches say too little about their bytes.
 const MEASURED_BYTES: usize = 4 << 10;
-/// Batches may always have so many bytes, and are measured then.
+/// Least bound on a batch, in bytes; batches that long are measured.
 const LEAST_BYTES: usize = 2 * MEASURED_BYTES;
 
 /// Nanoseconds per byte of a batch, as of the last few.
@@ -16,18 +16,18 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Whether executing a batch of so many bytes is worth a look at the clock.
+    /// Returns whether a batch of this size is worth timing.
     pub(crate) const fn measures(bytes: usize) -> bool {
         bytes >= MEASURED_BYTES
     }
 
-    /// A batch of so many bytes took so long.
+    /// Records the time that a batch of this size took.
     pub(crate) fn note(&mut self, bytes: usize, took_us: u64) {
         let now = took_us.saturating_mul(1000) / (bytes as u64).max(1);
         self.ns_per_byte = (3 * self.ns_per_byte + now) / 4;
     }
 
-    /// How many bytes a batch should have at most.
+    /// Returns the largest size of a batch, in bytes.
     pub(crate) fn bytes_max(&self) -> usize {
         let bytes = (BATCH_US * 1000).checked_div(self.ns_per_byte);
         let bytes = bytes.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));

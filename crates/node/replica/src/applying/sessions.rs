@@ -47,7 +47,7 @@ const BOUNDS: Bounds = Bounds { clients: 16_384, nodes: 1_024, reply_bytes: 64 <
 pub(crate) struct Sessions {
     nodes: NodeSessions,
     clients: ClientSessions,
-    /// What a persistent service is to be told of.
+    /// Keys whose changes a persistent service has yet to receive.
     changed: BTreeSet<Key>,
 }
 
@@ -64,7 +64,7 @@ impl Sessions {
         }
     }
 
-    /// A registration was decided. The first of equal ones counts, the others change nothing.
+    /// Applies a registration. The first of equal ones counts, the others change nothing.
     pub(crate) fn register(&mut self, slot: Slot, origin: NodeId, boot: u32, number: u64) {
         let changed = &mut self.changed;
         if number & NODE_SESSION != 0 {
@@ -74,35 +74,35 @@ impl Sessions {
         }
     }
 
-    /// An expiry was decided.
+    /// Applies an expiry.
     pub(crate) fn expire(&mut self, slot: u64) {
         let id = SessionId { slot, index: 0 };
         self.clients.remove(id, &mut self.changed);
         self.nodes.expire(slot, &mut self.changed);
     }
 
-    /// A batch of this name was decided in `slot`: is it executed? If so it counts as executed
-    /// from here on.
+    /// Returns whether a batch of this name, decided in `slot`, is executed. If so it counts as
+    /// executed from here on.
     pub(crate) fn take_turn(&mut self, slot: Slot, name: &BatchName, header: Header) -> Turn {
         self.nodes.take_turn(slot, name, header, &mut self.changed)
     }
 
-    /// What [`Self::take_turn`] would say.
+    /// Returns the result of [`Self::take_turn`] without changing anything.
     pub(crate) fn turn(&self, name: &BatchName, header: Header) -> Turn {
         self.nodes.turn(name, header)
     }
 
-    /// The node session of this process start, if its registration took effect.
+    /// Returns the node session of this process start, if its registration took effect.
     pub(crate) fn node_session(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
         self.nodes.registered(origin, boot, number)
     }
 
-    /// The id of an origin's session, and the number of its batch that is executed next.
+    /// Returns the id of an origin's session, and the number of its batch that is executed next.
     pub(crate) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         self.nodes.stand(origin, boot)
     }
 
-    /// The client session that this registration began, while it lives.
+    /// Returns the client session that this registration began, while it lives.
     pub(crate) fn client_session(
         &self,
         origin: NodeId,
@@ -118,17 +118,17 @@ impl Sessions {
         [self.nodes.last(origin), self.clients.last(origin)]
     }
 
-    /// A client's numbered command was decided in `slot` ([session-2]).
+    /// Judges a client's numbered command, decided in `slot` ([session-2]).
     pub(crate) fn verdict(&mut self, slot: Slot, at: Sequenced) -> Verdict<'_> {
         self.clients.verdict(slot, at, &mut self.changed)
     }
 
-    /// The command that [`Self::verdict`] let through was executed, with this reply.
+    /// Stores the reply to a command that [`Self::verdict`] let through.
     pub(crate) fn executed(&mut self, at: Sequenced, reply: &[u8]) {
         self.clients.executed(at, reply, &mut self.changed);
     }
 
-    /// What changed since the last call, for the service to keep.
+    /// Moves the changes since the last call into `changes`, for the service to keep.
     pub(crate) fn take_changes(&mut self, changes: &mut Vec<MetaChange>) {
         for key in std::mem::take(&mut self.changed) {
             changes.push(MetaChange { key: key.encode(), value: self.encoded(key) });
@@ -143,7 +143,7 @@ impl Sessions {
         }
     }
 
-    /// The table as a persistent service kept it.
+    /// Restores the table as a persistent service kept it.
     pub(crate) fn restore(entries: Metadata) -> Result<Self, Unreadable> {
         let mut table = Self::new();
         let mut replies = Vec::new();
@@ -170,7 +170,8 @@ impl Sessions {
         Ok(table)
     }
 
-    /// The whole table in one canonical form: equal on all nodes that applied the same slots.
+    /// Returns the whole table in one canonical form: equal on all nodes that applied the same
+    /// slots.
     pub(crate) fn canonical(&self) -> Metadata {
         let keys = self.nodes.keys().chain(self.clients.keys());
         keys.filter_map(|key| Some((key.encode(), self.encoded(key)?))).collect()
@@ -198,7 +199,7 @@ mod tests {
         Sequenced { session, sequence, acknowledged_below }
     }
 
-    /// Runs one command as the applier does and says what came of it.
+    /// Runs one command as the applier does and returns the outcome as text.
     fn run(table: &mut Sessions, slot: u64, place: Sequenced, reply: &[u8]) -> String {
         let verdict = match table.verdict(Slot(slot), place) {
             Verdict::Execute => "executed".to_owned(),

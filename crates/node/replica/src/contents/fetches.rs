@@ -14,17 +14,17 @@ const OPEN_MAX: usize = 1024;
 
 #[derive(Debug)]
 struct Fetch {
-    /// What is missing; never empty.
+    /// Missing slots; never empty.
     range: SlotRange,
-    /// Whom to ask next, counted through the peers; the first is who should have it.
+    /// The peer expected to have the bytes, asked first; `asked` then counts through the others.
     first: NodeId,
     asked: usize,
     ask_at: Time,
 }
 
 impl Fetch {
-    /// These slots are missing too. The bytes of a value in one slot are the same in any: the
-    /// latest slot stands for all.
+    /// Adds missing slots. The bytes of a value in one slot are the same in any: the latest slot
+    /// stands for all.
     fn extend(&mut self, range: SlotRange, spans: bool) {
         if spans {
             self.range.from = self.range.from.min(range.from);
@@ -35,14 +35,14 @@ impl Fetch {
     }
 }
 
-/// What is being looked for.
+/// Values whose bytes are being looked for.
 #[derive(Debug)]
 pub(super) struct Fetches {
     open: BTreeMap<Value, Fetch>,
     retry_ms: u64,
 }
 
-/// One question.
+/// A question to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) to: NodeId,
@@ -78,13 +78,13 @@ impl Fetches {
         }
     }
 
-    /// The slots of this value whose bytes are looked for, if any are.
+    /// Returns the slots of this value whose bytes are looked for, if any are.
     pub(super) fn wanted(&self, value: &Value) -> Option<SlotRange> {
         self.open.get(value).map(|fetch| fetch.range)
     }
 
-    /// The bytes for the slots of this value below `to` are here. If they were asked for, so is the
-    /// rest, at once and of the same peer.
+    /// Records that the bytes for the slots of this value below `to` are here. If they were asked
+    /// for, so is the rest, at once and of the same peer.
     pub(super) fn found(&mut self, now: Time, value: &Value, to: Slot) {
         if let Some(fetch) = self.open.get_mut(value) {
             fetch.range.from = fetch.range.from.max(to);
@@ -97,13 +97,13 @@ impl Fetches {
         }
     }
 
-    /// All content that is looked for.
+    /// Returns all content that is looked for.
     pub(super) fn content(&self) -> Vec<Value> {
         let content = |value: &&Value| matches!(value, Value::Content { .. });
         self.open.keys().filter(content).copied().collect()
     }
 
-    /// Content of this stream that is looked for.
+    /// Returns the content of this stream that is looked for.
     pub(super) fn of_stream(&self, wanted: StreamName) -> Vec<Value> {
         let first = Value::Content { stream: wanted, offset: 0 };
         let from_first = self.open.range(first..);
@@ -113,7 +113,8 @@ impl Fetches {
         values.take_while(same).collect()
     }
 
-    /// A peer does not have them: ask the next one at once, unless everybody said so already.
+    /// Handles a peer that does not have the bytes: the next one is asked at once, unless all peers
+    /// have said so already.
     pub(super) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         if let Some(fetch) = self.open.get_mut(value)
             && !fetch.asked.is_multiple_of(peers.max(1))
@@ -122,7 +123,7 @@ impl Fetches {
         }
     }
 
-    /// Slots below are decided without these bytes, or they were learned in another way.
+    /// Forgets slots below: they are decided without these bytes, or were learned in another way.
     pub(super) fn forget_below(&mut self, slot: Slot) {
         self.open.retain(|_, fetch| {
             fetch.range.from = fetch.range.from.max(slot);
@@ -147,7 +148,7 @@ impl Fetches {
         }
     }
 
-    /// When the next question is due.
+    /// Returns when the next question is due.
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.open.values().map(|fetch| fetch.ask_at).min()
     }
@@ -178,7 +179,7 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [value-4] The one who should have it first, then everybody in turn.
+    /// [value-4] The peer expected to have the bytes is asked first, then all in turn.
     #[test]
     fn peers_are_asked_in_turn_until_one_delivers() {
         let mut fetches = Fetches::new(10);
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(fetches.wanted(&BATCH), None);
     }
 
-    /// What is on its way anyway is asked for when it is late; one stream's content is found among
+    /// Bytes in flight are asked for only when they are late; one stream's content is found among
     /// all.
     #[test]
     fn bytes_that_are_on_their_way_are_waited_for() {

@@ -9,7 +9,8 @@ use quorate_core::{slot::Slot, value::BatchName};
 
 use crate::payload::Payload;
 
-/// Whether these are the bytes of that name ([value-2]). `check` is their checksum, if it is known.
+/// Returns whether these are the bytes of that name ([value-2]). `check` is their checksum, if it
+/// is known.
 pub(crate) fn matches(name: &BatchName, bytes: &[u8], check: Option<u32>) -> bool {
     usize::try_from(name.length) == Ok(bytes.len())
         && name.checksum == check.unwrap_or_else(|| quorate_wire::checksum(bytes))
@@ -49,13 +50,12 @@ impl Payloads {
         }
     }
 
-    /// Whether open slots may need `more` bytes.
+    /// Returns whether open slots may take `more` bytes.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.pinned_bytes == 0 || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max
     }
 
-    /// Whether slots that others must be waited for may take `more` bytes: at most half of the
-    /// room.
+    /// Returns whether slots that wait for others may take `more` bytes: at most half of the room.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.pinned_bytes == 0
             || self.pinned_bytes.saturating_add(more) <= self.pinned_bytes_max / 2
@@ -83,7 +83,8 @@ impl Payloads {
         self.shrink();
     }
 
-    /// An open slot may need this batch: it was proposed there. Ignored if the bytes are not here.
+    /// Pins a batch that an open slot may need, as it was proposed there. Ignored if the bytes are
+    /// not here.
     pub(crate) fn pin(&mut self, slot: Slot, name: BatchName) {
         // Each slot comes here two or three times; to look into the pins costs least.
         let pinned = self.pins.get(&slot);
@@ -102,7 +103,8 @@ impl Payloads {
         held.pins += 1;
     }
 
-    /// This batch, or nothing with bytes, was decided in the slot: it needs no other any more.
+    /// Handles a decision on this batch, or on a value without bytes: the slot needs no other
+    /// payload any more.
     pub(crate) fn decided(&mut self, slot: Slot, name: Option<BatchName>) {
         if self.pins.get(&slot).map(Vec::as_slice) == name.as_ref().map(std::slice::from_ref) {
             return;
@@ -119,7 +121,7 @@ impl Payloads {
         }
     }
 
-    /// Slots below are applied.
+    /// Unpins the payloads of slots below: those are applied.
     pub(crate) fn unpin_below(&mut self, slot: Slot) {
         while let Some(first) = self.pins.first_entry()
             && *first.key() < slot
@@ -252,8 +254,8 @@ mod tests {
         assert!(payloads.has_room(6));
     }
 
-    /// What waits behind a gap must not keep out what fills it: a follower that was far behind, and
-    /// heard of more proposals than it had room for, would never catch up.
+    /// Proposals that wait behind a gap must not keep out the ones that fill it: a follower that
+    /// was far behind, and received more proposals than it had room for, would never catch up.
     #[test]
     fn slots_behind_a_gap_take_half_of_the_room() {
         let mut payloads = Payloads::new(20, 100);

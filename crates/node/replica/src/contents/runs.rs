@@ -1,11 +1,11 @@
 //! Bytes of streams by ⟨stream, position⟩, from when they arrive until they are applied
 //! ([stream-3]).
 //!
-//! They come from the owner, before or after the descriptors that give them slots, and may be told
-//! again. Whole units of them may be placed in the store of streams, so that a record need not have
-//! them ([disk-5]): on their way there they count for no vote. What is kept of a stream is bounded:
-//! positions within one window behind the next one. Whatever does not fit is as good as lost, and
-//! offered again by the owner or fetched from a peer.
+//! Bytes come from the owner, before or after the descriptors that give them slots, and may arrive
+//! again. Whole units may be placed in the store of streams, so that a record need not contain them
+//! ([disk-5]): while that write is in flight they count for no vote. The bytes kept of a stream are
+//! bounded: positions within one window after the next one. Bytes that do not fit count as lost,
+//! and are offered again by the owner or fetched from a peer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use quorate_stream::store::Ranges;
 
 use crate::payload::Payload;
 
-/// What of one stream is here.
+/// The part of one stream that is in memory.
 #[derive(Debug, Default)]
 struct Run {
     /// Pieces by their first position; they do not overlap.
@@ -35,7 +35,7 @@ struct Run {
 pub(crate) struct Units {
     /// Position of their first byte.
     pub(crate) from: u64,
-    /// They are this part of it.
+    /// The payload that contains the units; `within` is their part of it.
     pub(crate) payload: Payload,
     pub(crate) within: Range<usize>,
 }
@@ -56,14 +56,14 @@ pub(crate) enum Whereabouts {
 }
 
 impl Run {
-    /// The piece that holds `position`, and where it begins.
+    /// Returns the piece that holds `position`, and where it begins.
     fn piece(&self, position: u64) -> Option<(u64, &Payload)> {
         let (from, payload) = self.pieces.range(..=position).next_back()?;
         (position - from < payload.len() as u64).then_some((*from, payload))
     }
 
-    /// The end of what is here in one way from `position` on: of what is placed, or else of what is
-    /// in memory.
+    /// Returns the end of what is here in one way from `position` on: of what is placed, or else of
+    /// what is in memory.
     fn first(&self, position: u64, most: u64) -> Option<(u64, Whereabouts)> {
         let placed = self.placed.end_of(position);
         if placed > position {
@@ -79,7 +79,7 @@ impl Run {
         (end > position).then_some((end.min(most), Whereabouts::Memory))
     }
 
-    /// The end of what is here without a gap from `position` on.
+    /// Returns the end of what is here without a gap from `position` on.
     fn here_to(&self, position: u64, most: u64) -> u64 {
         let mut end = position;
         while end < most
@@ -90,7 +90,7 @@ impl Run {
         end.min(most)
     }
 
-    /// The same of what a record may speak of now.
+    /// Returns the same for bytes that a record may mention now.
     fn held_to(&self, position: u64, most: u64) -> u64 {
         let placing = self.placing.next(position);
         self.here_to(position, placing.map_or(most, |placing| placing.min(most)))
@@ -111,13 +111,13 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// At most `bytes_max` bytes in all, and of each stream twice the owner's `window` behind what
-    /// is applied.
+    /// Keeps at most `bytes_max` bytes in all, and of each stream twice the owner's `window` after
+    /// what is applied.
     pub(crate) fn new(bytes_max: usize, window: usize) -> Self {
         Self { streams: BTreeMap::new(), bytes: 0, bytes_max, window: window as u64 }
     }
 
-    /// Bytes above what streams have room for by themselves: open slots needed them.
+    /// Returns the bytes above what streams have room for by themselves: open slots needed them.
     pub(crate) fn excess_bytes(&self) -> usize {
         self.bytes.saturating_sub(self.bytes_max)
     }
@@ -183,22 +183,23 @@ impl Runs {
         kept
     }
 
-    /// [disk-5] The end of what a record may speak of, of a stream without a gap from `position`
-    /// on, at most `most`: what is in memory, and not on its way into the store, and what is there
-    /// on stable storage.
+    /// [disk-5] Returns the end of the bytes that a record may mention, of a stream without a gap
+    /// from `position` on, at most `most`: bytes in memory that are not in flight to the store, and
+    /// bytes on stable storage there.
     pub(crate) fn held_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.held_to(position, most))
     }
 
-    /// The end of what is here of a stream, in whatever way, without a gap from `position` on, at
-    /// most `most`.
+    /// Returns the end of what is here of a stream, in either way, without a gap from `position`
+    /// on, at most `most`.
     pub(crate) fn here_to(&self, stream: StreamName, position: u64, most: u64) -> u64 {
         let run = self.streams.get(&stream);
         run.map_or(position, |run| run.here_to(position, most))
     }
 
-    /// The first part of these positions that is here in one way; `None` if the first is not here.
+    /// Returns the first part of these positions that is here in one way; `None` if the first is
+    /// not here.
     pub(crate) fn first(
         &self,
         stream: StreamName,
@@ -208,9 +209,9 @@ impl Runs {
         run.first(positions.start, positions.end)
     }
 
-    /// The next whole units of so many bytes that are in memory and may be placed: nothing of them
-    /// was recorded with its bytes. They are given once: as many as came together, of one `chunk`
-    /// of the store.
+    /// Returns the next whole units of `unit` bytes that are in memory and may be placed: none of
+    /// their bytes was recorded. Each is returned once: as many as came together, of one `chunk` of
+    /// the store.
     pub(crate) fn next_units(
         &mut self,
         stream: StreamName,
@@ -240,14 +241,14 @@ impl Runs {
         Some(Units { from, within: 0..payload.len(), payload })
     }
 
-    /// These bytes are on their way into the store.
+    /// Marks bytes as in flight to the store.
     pub(crate) fn placing(&mut self, stream: StreamName, positions: Range<u64>) {
         if let Some(run) = self.streams.get_mut(&stream) {
             run.placing.insert(positions);
         }
     }
 
-    /// These bytes are on stable storage, in the store.
+    /// Marks bytes as on stable storage, in the store.
     pub(crate) fn placed(&mut self, stream: StreamName, positions: Range<u64>) {
         let run = self.streams.entry(stream).or_default();
         let from = positions.start.max(run.next);
@@ -258,7 +259,7 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// These bytes are not in the store any more.
+    /// Marks bytes as no longer in the store.
     pub(crate) fn unplaced(&mut self, stream: StreamName, positions: Range<u64>) {
         if let Some(run) = self.streams.get_mut(&stream) {
             run.placed.remove(positions);
@@ -266,8 +267,8 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// Nothing is on its way into the store that anybody should wait for. Gives the streams of
-    /// which something was.
+    /// Clears all marks of bytes in flight to the store: nothing should wait for them. Returns the
+    /// streams that had some.
     pub(crate) fn place_nothing(&mut self) -> Vec<StreamName> {
         let placing = self.streams.iter_mut();
         let placing = placing.filter(|(_, run)| !run.placing.is_empty());
@@ -278,14 +279,14 @@ impl Runs {
         placing.map(nothing).collect()
     }
 
-    /// Positions below were recorded with their bytes.
+    /// Records that positions below were recorded with their bytes.
     pub(crate) fn recorded(&mut self, stream: StreamName, position: u64) {
         if let Some(run) = self.streams.get_mut(&stream) {
             run.settled = run.settled.max(position);
         }
     }
 
-    /// The bytes at these positions, if all are here: by reference if they are one piece.
+    /// Returns the bytes at these positions, if all are here: by reference if they are one piece.
     pub(crate) fn get(&self, stream: StreamName, positions: &Range<u64>) -> Option<Payload> {
         let run = self.streams.get(&stream)?;
         let (from, payload) = run.piece(positions.start)?;
@@ -305,7 +306,7 @@ impl Runs {
         Some(Payload::new(bytes))
     }
 
-    /// The piece that holds `position`, from there on.
+    /// Returns the piece that holds `position`, from there on.
     pub(crate) fn piece(&self, stream: StreamName, position: u64) -> Option<Payload> {
         let (from, payload) = self.streams.get(&stream)?.piece(position)?;
         if from == position {
@@ -315,7 +316,7 @@ impl Runs {
         Some(Payload::new(payload[part..].to_vec()))
     }
 
-    /// Positions below `next` are applied: nobody asks this memory for them any more.
+    /// Records that positions below `next` are applied: they are never read from this memory again.
     pub(crate) fn applied(&mut self, stream: StreamName, next: u64) {
         let run = self.streams.entry(stream).or_default();
         run.next = run.next.max(next);
@@ -328,7 +329,8 @@ impl Runs {
         }
     }
 
-    /// Positions below are in the log, and this node applies nothing now: it needs the memory.
+    /// Drops positions below, which are in the log: this node applies nothing now, and needs the
+    /// memory.
     pub(crate) fn drop_below(&mut self, stream: StreamName, position: u64) {
         let Some(run) = self.streams.get_mut(&stream) else {
             return;
@@ -341,14 +343,14 @@ impl Runs {
         self.forget_if_empty(stream);
     }
 
-    /// Nothing more of this stream is applied.
+    /// Forgets a stream: nothing more of it is applied.
     pub(crate) fn forget(&mut self, stream: StreamName) {
         if let Some(run) = self.streams.remove(&stream) {
             self.bytes -= run.pieces.values().map(|piece| piece.len()).sum::<usize>();
         }
     }
 
-    /// Only these streams are still applied to.
+    /// Retains only the streams that are still applied to.
     pub(crate) fn retain(&mut self, keep: impl Fn(StreamName) -> bool) {
         let gone: Vec<_> = self.streams.keys().copied().filter(|s| !keep(*s)).collect();
         for stream in gone {
@@ -372,7 +374,7 @@ mod tests {
 
     const S: StreamName = StreamName { owner: NodeId(1), boot: 1, number: 1 };
 
-    /// The byte at a position, so that any mix-up shows.
+    /// Returns the byte at a position, so that any mix-up shows.
     fn byte(position: u64) -> u8 {
         u8::try_from(position % 251).unwrap()
     }

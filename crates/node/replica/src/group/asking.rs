@@ -1,4 +1,4 @@
-//! What operators ask of the group, and nodes that want to join it; and what they hear.
+//! Requests to the group from operators, and from nodes that want to join; and their answers.
 
 use quorate_core::{
     ballot::Era,
@@ -8,9 +8,9 @@ use quorate_core::{
 
 use super::{As, Ended, Known};
 
-/// What somebody wants, of any node unless it says more. Only the leader knows who lives and how
-/// far everybody is: it refuses at once what has to wait, and goes on with what others took when it
-/// need not.
+/// A request to the group, accepted by any node unless noted. Only the leader knows which nodes are
+/// alive and how far each one is: it refuses at once a request that has to wait, and continues
+/// those that other nodes accepted once they need not wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A folder wants an id, the same one each time it asks ([join-2]).
@@ -19,52 +19,52 @@ pub enum Ask {
         nonce: u64,
         /// The id that was reserved for it.
         node: Option<NodeId>,
-        /// Where it listens for peers.
+        /// The address where it listens for peers.
         peer: String,
-        /// What it is to become.
+        /// The role it is to take.
         role: As,
     },
     /// An id for a node that comes later.
     Reserve {
-        /// Where it will listen for peers.
+        /// The address where it will listen for peers.
         peer: String,
-        /// What it is to become.
+        /// The role it is to take.
         role: As,
     },
-    /// It gets a vote, if it is caught up.
+    /// Gives the node a vote, if it is caught up.
     Promote(NodeId),
-    /// It has no vote any more, and learns.
+    /// Takes the node's vote away: it becomes a learner.
     Demote(NodeId),
     /// A voter is spared values while the others are enough, or is not any more ([aux-1]).
     Auxiliary(NodeId, bool),
-    /// What a quorum is.
+    /// Sets the rule that defines a quorum.
     Quorum(QuorumRule),
-    /// It leaves the group, for good.
+    /// Removes the node from the group permanently.
     Remove(NodeId),
     /// Its votes weigh this much.
     Weight(NodeId, u32),
     /// The second takes the place of the first, which leaves.
     Replace {
-        /// Who leaves.
+        /// The node that leaves.
         old: NodeId,
-        /// Who gets its weight.
+        /// The node that gets its weight.
         new: NodeId,
     },
     /// Leadership goes towards the highest.
     Priority(NodeId, u32),
-    /// It listens for peers elsewhere.
+    /// Changes the address where the node listens for peers.
     Address(NodeId, String),
     /// The group uses the next level ([level-5]). The leader only.
     Raise,
-    /// The plan under way ends where it is.
+    /// Ends the plan in progress where it is.
     Cancel,
-    /// Users change, and what they may do.
+    /// Changes users and their permissions.
     Users(quorate_access::Command),
 }
 
 impl Ask {
-    /// Returns whether the answer hangs on who belongs to the group now ([read-7]). The rest is
-    /// judged where it is applied.
+    /// Returns whether the answer depends on the current members of the group ([read-7]). Other
+    /// requests are judged where they are applied.
     pub(crate) fn needs_table(&self) -> bool {
         !matches!(
             self,
@@ -77,25 +77,26 @@ impl Ask {
     }
 }
 
-/// One step of a plan.
+/// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What changes, for people.
+    /// The change, as text for operators.
     pub change: String,
-    /// The weights behind it, in order of the ids.
+    /// The weights after it, in order of the ids.
     pub weights: Vec<(Member, u32)>,
 }
 
-/// What came of it.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This id was given out, now or before.
+    /// This id was assigned, now or before.
     Node(NodeId),
-    /// It is done.
+    /// The request is done.
     Done,
     /// Nothing has to be done.
     Already,
-    /// These steps are under way as this plan; `None`: they would be, it was only asked for.
+    /// These steps are in progress as this plan; `None`: they would be, as only a plan was
+    /// requested.
     Planned(Option<u64>, Vec<Step>),
 }
 
@@ -106,18 +107,18 @@ pub struct Refused {
     pub code: &'static str,
     /// For people.
     pub message: String,
-    /// What to do.
+    /// The action to take.
     pub hint: &'static str,
 }
 
 impl Refused {
-    /// Nothing came of it.
+    /// Creates a refusal.
     pub fn new(code: &'static str, message: impl Into<String>, hint: &'static str) -> Self {
         Self { code, message: message.into(), hint }
     }
 }
 
-/// Which nodes there are and where, for who dials them.
+/// Nodes and their addresses, for the code that connects to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerTable {
     /// Every node that has an id, this one included, and where it listens for peers; empty if that
@@ -134,7 +135,7 @@ pub struct Members {
     pub era: Era,
     /// Nodes that have an id.
     pub nodes: Vec<Listed>,
-    /// The plan under way.
+    /// The plan in progress.
     pub plan: Option<Underway>,
     /// The plan that ended last.
     pub last: Option<LastPlan>,
@@ -142,35 +143,35 @@ pub struct Members {
     pub removed: Vec<NodeId>,
 }
 
-/// One node with an id.
+/// A node with an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Which.
     pub node: NodeId,
-    /// What the table says.
+    /// The node's entry in the table.
     pub known: Known,
     /// The incarnation that has weight, or was met last.
     pub member: Member,
     /// 0 for a learner.
     pub weight: u32,
-    /// Whether it has an auxiliary's part in the configuration.
+    /// Whether it is an auxiliary in the configuration.
     pub auxiliary: bool,
-    /// Whether this node hears of it.
+    /// Whether this node hears from it.
     pub connected: bool,
     /// Slots behind the leader; known to the leader only.
     pub lag: Option<u64>,
 }
 
-/// A plan under way.
+/// A plan in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underway {
     /// Its number.
     pub id: u64,
-    /// What was asked for.
+    /// The request behind it.
     pub what: String,
-    /// What is left of it, as this node would go.
+    /// Remaining steps, as this node would plan them.
     pub steps: Vec<Step>,
-    /// What it waits for; known to the leader only.
+    /// The condition it waits for; known to the leader only.
     pub waits: Option<String>,
 }
 
@@ -179,7 +180,7 @@ pub struct Underway {
 pub struct LastPlan {
     /// How.
     pub ended: Ended,
-    /// [era-9] Whether full replicas that form a quorum hold everything up to its last step: who
-    /// left may be switched off, and its data deleted.
+    /// [era-9] Whether full replicas that form a quorum hold everything up to its last step: a node
+    /// that left may be switched off, and its data deleted.
     pub settled: bool,
 }

@@ -13,11 +13,11 @@ use crate::fields::Fields;
 
 /// At level 8.
 const FORMAT: u8 = 1;
-/// Above it: the level stands behind the format. A release before levels refuses it ([level-8]).
+/// Above level 8: the level follows the format. A release before levels refuses it ([level-8]).
 const FORMAT_WITH_LEVEL: u8 = 2;
 
 impl Group {
-    /// The whole table.
+    /// Encodes the whole table.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self.level {
@@ -61,7 +61,7 @@ impl Group {
         out
     }
 
-    /// `None`: it is of a later version, or nonsense.
+    /// Decodes a table. `None`: it is of a later version, or nonsense.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let level = match fields.u8()? {

@@ -1,6 +1,6 @@
-//! What is asked of the group's table, and what it answers; as bytes.
+//! Commands to the group's table and their replies, encoded as bytes.
 //!
-//! Big-endian; texts and lists have their length before them. The first byte says which command.
+//! Big-endian; texts and lists have their length before them. The first byte selects the command.
 
 use std::fmt;
 
@@ -17,25 +17,25 @@ use crate::fields::Fields;
 /// A change of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Give out an id.
+    /// Assigns an id.
     Allocate {
         /// The folder that asks; `None` keeps an id for one that comes later.
         nonce: Option<u64>,
         /// The id that was kept for it.
         node: Option<NodeId>,
-        /// Where it listens for peers.
+        /// The address where it listens for peers.
         peer: String,
-        /// What it is to become.
+        /// The role it is to take.
         role: As,
     },
     /// A node listens elsewhere.
     Address {
         /// Which.
         node: NodeId,
-        /// Where it listens for peers.
+        /// The address where it listens for peers.
         peer: String,
     },
-    /// Who leads, if several could.
+    /// A node's priority, which decides the leader if several nodes could lead.
     Priority {
         /// Which.
         node: NodeId,
@@ -50,26 +50,26 @@ pub enum Command {
         goal: Goal,
         /// Roles and the rule, afterwards.
         then: Vec<Change>,
-        /// These leave the group when they have none.
+        /// Nodes that leave the group once they have no weight.
         leaving: Vec<NodeId>,
-        /// What the operator asked for.
+        /// The operator's request.
         what: String,
     },
-    /// Stay where the plan has led so far.
+    /// Ends a plan where it stands.
     Cancel {
-        /// Which plan.
+        /// The plan's id.
         plan: u64,
     },
 }
 
-/// What was done.
+/// Effect of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granted {
-    /// It is done.
+    /// The command is done.
     Done,
-    /// This id.
+    /// The id assigned.
     Node(NodeId),
-    /// The plan is under way, under this id.
+    /// The plan is in progress, under this id.
     Plan(u64),
 }
 
@@ -80,7 +80,7 @@ pub enum Denied {
     Malformed,
     /// The address is empty or too long.
     Address,
-    /// The id was never given out, or was removed.
+    /// The id was never assigned, or was removed.
     UnknownNode(NodeId),
     /// Another folder has this id.
     Taken(NodeId),
@@ -88,17 +88,17 @@ pub enum Denied {
     AddressTaken(NodeId),
     /// The folder that asks is that of a node that was removed.
     Removed(NodeId),
-    /// As many ids are given out as there may be.
+    /// All ids are assigned.
     Full,
-    /// Another plan is under way.
+    /// Another plan is in progress.
     UnderWay(u64),
-    /// The plan was made for another era: somebody else changed the members meanwhile.
+    /// The plan was made for another era: the members were changed meanwhile.
     OtherEra(Era),
     /// No valid steps lead there.
     Impossible,
-    /// That plan is not under way.
+    /// That plan is not in progress.
     NoSuchPlan,
-    /// It was asked of the users' table, which did not change.
+    /// The command was for the users' table, which did not change.
     Users(quorate_access::Denied),
 }
 
@@ -142,7 +142,7 @@ const PLAN: u8 = 4;
 const CANCEL: u8 = 5;
 
 impl Command {
-    /// As bytes.
+    /// Encodes the command.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -179,7 +179,7 @@ impl Command {
         out
     }
 
-    /// The reverse; `None` for what this version does not understand.
+    /// Decodes a command; `None` if this version does not understand it.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let command = match fields.u8()? {
@@ -205,7 +205,7 @@ impl Command {
     }
 }
 
-/// A reply as bytes: `replies.rs` of no crate needs more than a kind and a number.
+/// Encodes a reply: no crate needs more than a kind and a number.
 pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     let (kind, number) = match *reply {
         Ok(Granted::Done) => (0, 0),
@@ -229,7 +229,7 @@ pub fn encode_reply(reply: &Reply, out: &mut Vec<u8>) {
     out.extend_from_slice(&u64::to_be_bytes(number));
 }
 
-/// The reverse.
+/// Decodes a reply.
 pub fn decode_reply(bytes: &[u8]) -> Option<Reply> {
     let mut fields = Fields(bytes);
     let (kind, number) = (fields.u8()?, fields.u64()?);
@@ -258,7 +258,7 @@ pub(super) fn put32(number: u32, out: &mut Vec<u8>) {
 }
 
 pub(super) fn put_text(text: &str, out: &mut Vec<u8>) {
-    // What is longer than any honest text is cut: it is refused by who executes it.
+    // Text longer than any honest one is cut: its executor refuses it.
     let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());
@@ -304,7 +304,7 @@ pub(super) fn take_goal(fields: &mut Fields<'_>) -> Option<Goal> {
     (0..count).map(one).collect()
 }
 
-/// Of roles and of the rule; others do not come behind weights.
+/// Encodes changes of roles and of the rule; no other change follows the weights.
 pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
     let count = u8::try_from(changes.len()).unwrap_or(u8::MAX);
     out.push(count);
@@ -316,7 +316,7 @@ pub(super) fn put_changes(changes: &[Change], out: &mut Vec<u8>) {
             }
             Change::Rule(QuorumRule::Majority) => (2, [0, 0]),
             Change::Rule(QuorumRule::Flexible { phase1, phase2 }) => (3, [phase1, phase2]),
-            // Decoded nowhere: whoever executes it says so.
+            // No decoder accepts this: its execution is refused.
             _ => (u8::MAX, [0, 0]),
         };
         out.push(kind);

@@ -1,11 +1,11 @@
-//! From the configuration in force to the one that is wanted, one valid step after another
+//! Plans the path from the configuration in force to the wanted one, one valid step after another
 //! ([era-4], [cast-6]).
 //!
-//! Each step is computed anew from the configuration in force, so whoever leads goes on with a
-//! plan. Among the ways that there are, one is taken on which every configuration survives the loss
-//! of as many of the members that live as those at its ends do; of those one on which the same is
-//! true once those who are down have come back; then one that lets the leader move to the next era
-//! without a pause ([cast-1]); then the shortest.
+//! Each step is computed anew from the configuration in force, so any leader continues a plan. Of
+//! the possible paths the planner prefers, in this order: those on which every configuration
+//! survives the loss of as many live members as the ones at both ends do; those on which the same
+//! holds once the members that are down have come back; those that let the leader move to the next
+//! era without a pause ([cast-1]); the shortest.
 
 use std::{
     cmp::Reverse,
@@ -26,39 +26,38 @@ const LOOKED_AT_MAX: usize = 2000;
 /// With more members than this on the way nothing is searched: the checks take too long for a
 /// reactor.
 const SEARCHED_MAX: usize = 7;
-/// What a configuration costs, in steps, for each loss that those at the ends survive and it does
-/// not.
+/// Cost of a configuration, in steps, for each loss that those at the ends survive and it does not.
 const FRAGILE: u32 = 10_000;
-/// The same where those count, too, who are down and may come back.
+/// The same, counting members that are down and may come back as well.
 const BARE: u32 = 1_000;
-/// What a configuration costs in which a leader pauses to move on, in steps.
+/// Cost of a configuration in which a leader pauses to move on, in steps.
 const PAUSES: u32 = 100;
 /// Greatest weight that can be wished for: weights change by one in an era, or all by a factor.
 pub const WEIGHT_WANTED_MAX: u32 = 64;
 /// Factors that are tried.
 const FACTORS: [u32; 2] = [2, 3];
 
-/// The weights that are wanted; who is not named has none.
+/// The weights that are wanted; a member that is absent has none.
 pub type Goal = BTreeMap<Member, u32>;
 
-/// What a plan consists of.
+/// Steps of a plan, and their weak points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// In order; empty if the goal is reached.
     pub changes: Vec<Change>,
-    /// How many configurations on the way survive fewer losses than those at the ends.
+    /// Number of configurations on the path that survive fewer losses than those at the ends.
     pub fragile: usize,
-    /// In how many configurations on the way the leader pauses for a round trip to move on
+    /// Number of configurations on the path in which the leader pauses for a round trip to move on
     /// ([cast-5]).
     pub pauses: usize,
 }
 
-/// There is no way.
+/// Why no path exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoWay {
-    /// Nobody would vote.
+    /// No member would have a vote.
     Empty,
-    /// More than [`MEMBERS_MAX`] members on the way.
+    /// More than [`MEMBERS_MAX`] members on the path.
     TooMany,
     /// A weight above [`WEIGHT_WANTED_MAX`].
     TooHeavy,
@@ -66,24 +65,26 @@ pub enum NoWay {
     Invalid,
 }
 
-/// What who plans knows beside the weights.
+/// The planner's knowledge besides the weights.
 #[derive(Clone, Copy)]
 pub struct Sight<'a> {
-    /// Who leads.
+    /// The current leader.
     pub leader: Option<Member>,
-    /// Who lives.
+    /// Returns whether a member is alive.
     pub lives: &'a dyn Fn(Member) -> bool,
-    /// Who never comes back as the member that it was: it forgot its votes ([volatile-1]).
+    /// Returns whether a member is gone for good as the member it was: it forgot its votes
+    /// ([volatile-1]).
     pub gone: &'a dyn Fn(Member) -> bool,
 }
 
 impl Sight<'_> {
-    /// Nobody leads, and all live.
+    /// There is no leader, and all members are alive.
     pub const NOTHING: Self = Self { leader: None, lives: &|_| true, gone: &|_| false };
 }
 
 impl Sight<'_> {
-    /// How many losses a configuration survives once those who are down have come back.
+    /// Returns the losses that a configuration survives once the members that are down have come
+    /// back.
     fn survived_later(&self, at: &Configuration) -> Option<usize> {
         losses_survived(at, &|member| (self.lives)(member) || !(self.gone)(member))
     }
@@ -99,14 +100,14 @@ struct Search<'a> {
     members: Vec<Member>,
     goal: Weights,
     sight: Sight<'a>,
-    /// How many losses every configuration is to survive.
+    /// Losses that every configuration is to survive.
     losses: usize,
-    /// The same with those who are down and may come back.
+    /// The same, counting members that are down and may come back.
     losses_later: usize,
     weight_max: u32,
 }
 
-/// The configuration that is wanted, with rule, class and parts as they are.
+/// Returns the configuration that is wanted, with rule, class and roles as they are.
 pub fn reached_by(from: &Configuration, goal: &Goal) -> Result<Configuration, Invalid> {
     let voters = goal.iter().filter(|(_, weight)| **weight > 0);
     let voters = voters.map(|(member, weight)| Voter {
@@ -158,7 +159,7 @@ pub fn plan(from: &Configuration, goal: &Goal, sight: Sight<'_>) -> Result<Steps
     Ok(search.steps(&start, way))
 }
 
-/// All that a plan changes but for removals: weights, then roles and the rule.
+/// Returns all that a plan changes but for removals: weights, then roles and the rule.
 pub fn whole(from: &Configuration, plan: &Plan, sight: Sight<'_>) -> Result<Vec<Change>, NoWay> {
     let mut changes = self::plan(from, &plan.goal, sight)?.changes;
     let mut at = from.clone();
@@ -177,8 +178,8 @@ fn weight_in(configuration: &Configuration, member: Member) -> u32 {
     at.map_or(0, |at| configuration.members()[at].weight)
 }
 
-/// How many of the members that live may be lost, whoever they are, with a quorum of both kinds
-/// left; `None`: there is none now.
+/// Returns the number of live members, whichever they are, that may be lost with a quorum of both
+/// kinds left; `None` if there is none now.
 pub fn losses_survived(
     configuration: &Configuration,
     lives: &dyn Fn(Member) -> bool,
@@ -211,13 +212,13 @@ pub fn losses_survived(
 }
 
 impl Search<'_> {
-    /// The configuration with these weights, with rule, class and roles as they are.
+    /// Returns the configuration with these weights, with rule, class and roles as they are.
     fn configuration(&self, weights: &Weights) -> Option<Configuration> {
         let goal = self.members.iter().copied().zip(weights.iter().copied());
         reached_by(self.from, &goal.collect()).ok()
     }
 
-    /// What is one step away.
+    /// Returns the weights that are one step away.
     fn neighbours(&self, at: &Weights) -> Vec<(Change, Weights)> {
         let mut out = Vec::new();
         for (index, member) in self.members.iter().enumerate() {
@@ -245,7 +246,7 @@ impl Search<'_> {
         out
     }
 
-    /// What it costs to be there; `None`: the group would stand still.
+    /// Returns the cost of a configuration; `None` if the group would stand still in it.
     fn cost(&self, configuration: &Configuration) -> Option<u32> {
         let missing = u32::try_from(self.missing(configuration)?).unwrap_or(u32::MAX);
         let later = self.sight.survived_later(configuration).unwrap_or(0);
@@ -255,7 +256,7 @@ impl Search<'_> {
         Some(fragile.saturating_add(bare.saturating_mul(BARE)) + pauses * PAUSES + 1)
     }
 
-    /// How many losses fewer than it should it survives.
+    /// Returns by how many losses a configuration falls short of what it should survive.
     fn missing(&self, configuration: &Configuration) -> Option<usize> {
         let survived = losses_survived(configuration, self.sight.lives)?;
         Some(self.losses.saturating_sub(survived))
@@ -267,7 +268,7 @@ impl Search<'_> {
         leader.is_some_and(|leader| split(configuration, leader, lives, full).is_none())
     }
 
-    /// The cheapest way, if it is found in time.
+    /// Returns the cheapest path, if it is found in time.
     fn best(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut known = Reached::new();
         let mut queue = BinaryHeap::from([Reverse((0, start.clone()))]);
@@ -305,8 +306,8 @@ impl Search<'_> {
         None
     }
 
-    /// Weights are raised first, then lowered. Those who forgot are lowered before: of a node one
-    /// member has weight at a time.
+    /// Returns a path on which weights are raised first, then lowered. Members that forgot their
+    /// votes are lowered earlier: only one member of a node has weight at a time.
     fn plain(&self, start: &Weights) -> Option<Vec<Change>> {
         let mut changes = Vec::new();
         let returns = |index: usize| {
@@ -352,7 +353,7 @@ impl Search<'_> {
     }
 }
 
-/// How this was reached.
+/// Returns the changes that lead here.
 fn trace(known: &Reached, mut at: Weights) -> Vec<Change> {
     let mut changes = Vec::new();
     while let Some((_, Some((before, change)))) = known.get(&at) {
@@ -433,8 +434,8 @@ mod tests {
         assert_eq!(survived(&[1, 1]), None, "there is no quorum");
     }
 
-    /// [class-5] Who is lost already counts as that: no weight is raised beside it that another
-    /// loss would be one too many for.
+    /// [class-5] A lost member already counts as a loss: no weight is raised next to it so that one
+    /// more loss would be one too many.
     #[test]
     fn a_way_survives_what_its_ends_survive() {
         let steps = follow(&[1; 5], &[1, 1, 1, 1, 0, 1], Some(1));
@@ -445,8 +446,8 @@ mod tests {
         assert_eq!(steps.fragile, 0, "{steps:?}");
     }
 
-    /// [class-5] Who is to be replaced is down for a moment. It keeps its weight until the new one
-    /// has some: of two members alone, none may forget its votes.
+    /// [class-5] The member to be replaced is down for a moment. It keeps its weight until the new
+    /// one has some: of two members alone, none may forget its votes.
     #[test]
     fn who_may_come_back_keeps_its_weight_until_another_has_some() {
         let (old, new) = (Member::first(2), Member::first(4));
@@ -465,8 +466,8 @@ mod tests {
             assert!(losses_survived(&at, &|_| true) >= Some(1), "{at:?}");
             assert!(losses_survived(&at, &lives).is_some(), "{at:?}");
         }
-        // Who forgot its votes is of no use: its weight goes first, and whoever comes back need not
-        // be there.
+        // A member that forgot its votes is of no use: its weight goes first, and the one that
+        // comes back need not be there.
         let new = Member { incarnation: Incarnation(1), ..old };
         let mut to = goal(&[1, 0, 1]);
         to.insert(new, 1);
@@ -477,7 +478,8 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// Who is down stays a member: the one who comes gets weight before another goes.
+    /// A member that is down stays a member: the one that joins gets weight before another loses
+    /// its own.
     #[test]
     fn no_step_leaves_the_living_without_a_quorum() {
         let lives = |member: Member| member.node.0 != 3;
@@ -506,7 +508,7 @@ mod tests {
         assert!(follow(&[1, 1, 1], &[1, 1, 1], None).changes.is_empty());
     }
 
-    /// [volatile-2], [aux-1] Beside an auxiliary, the full replica that is left is raised first:
+    /// [volatile-2], [aux-1] Next to an auxiliary, the full replica that is left is raised first:
     /// without that it could decide nothing alone.
     #[test]
     fn a_full_replica_that_forgot_is_taken_back_beside_an_auxiliary() {
@@ -562,7 +564,7 @@ mod tests {
         assert_eq!(steps.changes, wanted);
     }
 
-    /// A leader whose members are many still gets its plan, at once.
+    /// The plan of a leader with many members is still found, at once.
     #[test]
     fn a_large_change_is_planned_plainly() {
         let from = [1; 9];

@@ -1,4 +1,4 @@
-//! The bytes of a batch: whose it is in its origin's order, then whole commands.
+//! Encoding of a batch: its place in its origin's order, then whole commands.
 //!
 //! ```text
 //! format u8 = 1 | session u64 | sequence u64 | entry…
@@ -21,7 +21,7 @@ pub(crate) const HEADER_BYTES: usize = 17;
 const ENTRY_BYTES: usize = 5;
 /// A client's session and sequence.
 const SEQUENCED_BYTES: usize = 28;
-/// Most that a batch of one command has besides the command.
+/// Most bytes that a batch of one command has in addition to the command.
 pub(crate) const OVERHEAD_BYTES: usize = HEADER_BYTES + ENTRY_BYTES + SEQUENCED_BYTES;
 const PLAIN: u8 = 0;
 const SEQUENCED: u8 = 1;
@@ -39,7 +39,7 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
 }
 
-/// Who executes a command, and how often.
+/// Executor of a command, and whether it executes at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The service.
@@ -54,17 +54,17 @@ pub(crate) enum Kind {
     Access,
 }
 
-/// One command of a batch.
+/// A command of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
-    /// Whom it is for.
+    /// Executor of the command.
     pub(crate) kind: Kind,
-    /// What they get.
+    /// Bytes that the executor gets.
     pub(crate) command: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// Length of the entry, its head included.
+    /// Returns the length of the entry, its head included.
     pub(crate) const fn encoded_bytes(&self) -> usize {
         let head = match self.kind {
             Kind::Sequenced(_) => ENTRY_BYTES + SEQUENCED_BYTES,
@@ -95,7 +95,7 @@ impl Entry<'_> {
     }
 }
 
-/// A whole batch from its header and its encoded entries.
+/// Assembles a whole batch from its header and its encoded entries.
 pub(crate) fn assemble(header: Header, entries: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + entries.len());
     bytes.push(FORMAT);
@@ -125,7 +125,7 @@ impl<'a> Batch<'a> {
         Some(Self { header, entries })
     }
 
-    /// Only the header.
+    /// Decodes only the header.
     pub(crate) fn header(bytes: &[u8]) -> Option<Header> {
         let (format, rest) = bytes.split_first()?;
         if *format != FORMAT {
@@ -136,7 +136,7 @@ impl<'a> Batch<'a> {
         Some(Header { session, sequence })
     }
 
-    /// The commands, in order.
+    /// Returns the commands, in order.
     pub(crate) fn entries(&self) -> Entries<'a> {
         Entries { rest: self.entries }
     }
@@ -256,7 +256,7 @@ mod tests {
         assert!(Batch::parse(&[0xff; 40]).is_none());
     }
 
-    /// [offload-22] What clients of devices make is what this reads.
+    /// [offload-22] Batches that clients of devices make are readable here.
     #[test]
     fn batches_of_frame_clients_are_batches() {
         let commands = [&b"one"[..], b"", b"three"];

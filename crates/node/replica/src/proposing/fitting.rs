@@ -1,25 +1,24 @@
-//! Whether batches keep to what a frame of a device carries, or are as long as they want to be
-//! ([offload-15]).
+//! Chooses between batches that fit a device's frame and batches of any length ([offload-15]).
 //!
-//! A device gives each frame a slot, and decides one sooner than a leader does by connections.
-//! These carry many more commands in one slot, since commands gather while a batch is on its way.
-//! So what is compared is how many frames the commands of late took, or would have taken, and how
-//! many batches, if those on their way at the same time were one. Long batches do not fit a device:
-//! the leader leaves it alone while they come.
+//! A device assigns a slot to each frame, and decides it sooner than a leader does over
+//! connections. A slot over connections carries many more commands, since commands gather while a
+//! batch is in flight. The choice compares the number of frames that recent commands took, or would
+//! have taken, with the number of batches, counting those in flight at the same time as one. Long
+//! batches do not fit a device: the leader leaves it alone while they last.
 
 use quorate_core::time::Time;
 use quorate_tuner::Choice;
 
 use crate::tuning::moment;
 
-/// What a slot costs in a device, beside [`BATCH_COST`] of one by connections. Measured: with 8
+/// Cost of a slot in a device, where one over connections costs [`BATCH_COST`]. Measured: with 8
 /// clients and 1000 B, 16 k frames/s against 8 k batches/s of five (`docs/performance.md`, "In a
 /// cluster, beside Kernel Paxos").
 const FRAME_COST: u64 = 50;
 const BATCH_COST: u64 = 100;
 /// Parts that a batch is counted in.
 const PARTS: u64 = 1_000;
-/// How often they are compared, in milliseconds.
+/// Interval of comparisons, in milliseconds.
 const LOOK_MS: u64 = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +27,7 @@ enum Way {
     Connections,
 }
 
-/// How long batches may be where there are devices.
+/// Bound on the length of batches where there are devices.
 #[derive(Debug)]
 pub(crate) struct Fitting {
     /// Most bytes that a frame carries of a batch, if there is a device.
@@ -39,12 +38,12 @@ pub(crate) struct Fitting {
     frames: u64,
     /// In parts.
     batches: u64,
-    /// What is left of a batch that had no bound: the next frames carry it.
+    /// Bytes left of a batch that had no bound: the next frames carry them.
     rest: usize,
 }
 
 impl Fitting {
-    /// There is no device.
+    /// Starts without a device.
     pub(crate) fn new() -> Self {
         Self {
             room: None,
@@ -56,12 +55,12 @@ impl Fitting {
         }
     }
 
-    /// Whether there is a device.
+    /// Returns whether there is a device.
     pub(crate) const fn has_room(&self) -> bool {
         self.room.is_some()
     }
 
-    /// A batch has so many bytes at most, of `batch_bytes` that are wanted.
+    /// Returns the bound on a batch's bytes, at most `batch_bytes`.
     pub(crate) fn bound(&self, batch_bytes: usize) -> usize {
         match (self.room, self.choice.chosen()) {
             (Some(room), Way::Frames) => batch_bytes.min(room),
@@ -69,8 +68,8 @@ impl Fitting {
         }
     }
 
-    /// A batch of `taken` bytes was formed beside so many on their way, where without a bound it
-    /// would have had `wanted`.
+    /// Records a batch of `taken` bytes, formed with `in_flight` others in flight; without a bound
+    /// it would have had `wanted` bytes.
     pub(crate) fn formed(&mut self, wanted: usize, taken: usize, in_flight: usize) {
         let Some(room) = self.room else { return };
         if self.rest == 0 {
@@ -81,7 +80,7 @@ impl Fitting {
         self.rest = self.rest.saturating_sub(taken);
     }
 
-    /// A turn is over, and a frame carries so much.
+    /// Ends a turn; a frame carries `room` bytes of a batch.
     pub(crate) fn look(&mut self, now: Time, room: Option<usize>) {
         if room != self.room {
             (self.room, self.rest) = (room, 0);
@@ -112,8 +111,8 @@ mod tests {
         fitting
     }
 
-    /// So much waits for a place, ten times in each of these milliseconds; what a batch may have at
-    /// the end.
+    /// Queues `waiting` bytes ten times in each of these milliseconds; returns the bound on a batch
+    /// at the end.
     fn load(fitting: &mut Fitting, ms: std::ops::Range<u64>, waiting: usize) -> usize {
         for ms in ms {
             for _ in 0..10 {
@@ -164,7 +163,8 @@ mod tests {
         assert_eq!(load(&mut fitting, 30_000..34_000, 300), ROOM);
     }
 
-    /// [offload-15] Where nothing is to be sent, the next that comes meets a device.
+    /// [offload-15] While nothing is sent, batches become short again: the next command goes to a
+    /// device.
     #[test]
     fn silence_ends_what_was_long() {
         let mut fitting = fitting();

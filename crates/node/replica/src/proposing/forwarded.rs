@@ -1,4 +1,4 @@
-//! What this leader was asked to propose, and what it has proposed already: nothing twice.
+//! Values forwarded to this leader, and those it has proposed already: none is proposed twice.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -18,7 +18,7 @@ pub(crate) struct Forwarded {
 }
 
 impl Forwarded {
-    /// Whether asking again changes nothing.
+    /// Returns whether the value is queued or in flight, so that another request changes nothing.
     pub(crate) fn knows(&self, value: &Value) -> bool {
         self.in_flight.contains(value) || self.queue.iter().any(|(queued, _)| queued == value)
     }
@@ -39,7 +39,7 @@ impl Forwarded {
         room
     }
 
-    /// Bytes of the next one.
+    /// Returns the length of the next value's bytes.
     pub(crate) fn next_bytes(&self) -> Option<usize> {
         self.queue.front().map(|(_, payload)| payload.as_deref().map_or(0, <[u8]>::len))
     }
@@ -50,7 +50,7 @@ impl Forwarded {
         Some((value, payload))
     }
 
-    /// This node voted for the value in a ballot of its own.
+    /// Records this node's vote for the value in a ballot of its own.
     pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
         self.enter(ballot);
         if matches!(value, Value::Batch(_) | Value::RegisterSession { .. }) {
@@ -65,13 +65,13 @@ impl Forwarded {
         }
     }
 
-    /// Decided: if it is asked for again, the session table knows it.
+    /// Removes a decided value: if it is asked for again, the session table knows it.
     pub(crate) fn decided(&mut self, value: &Value) {
         self.in_flight.remove(value);
     }
 
-    /// Somebody leads in this ballot now, or nobody does: nothing is owed from before, origins
-    /// repeat. In flight is what was proposed in this very ballot.
+    /// Starts over with the leader of this ballot, or with none: nothing is owed from earlier
+    /// ballots, since origins repeat. Only values proposed in this very ballot are in flight.
     pub(crate) fn restart(&mut self, leader: Option<Ballot>) {
         self.enter(leader.unwrap_or_default());
         self.queue.clear();
@@ -107,7 +107,8 @@ mod tests {
         assert_eq!(forwarded.next_bytes(), None);
     }
 
-    /// What a leader inherits is proposed in the step that makes it lead, before anybody is told.
+    /// A new leader proposes the values it inherits in the step that makes it lead, before others
+    /// are notified.
     #[test]
     fn in_flight_is_what_was_proposed_in_the_ballot_that_leads() {
         let mut forwarded = Forwarded::default();

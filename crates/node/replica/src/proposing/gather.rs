@@ -9,59 +9,59 @@ use crate::{
     front::Tag, limits::COMMAND_OVERHEAD_BYTES, proposing::batch::Entry, stream_front::StreamTag,
 };
 
-/// Who waits for a command.
+/// Requester of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A front.
     Front(Tag),
     /// A front that wants its reply when the command is on stable storage at a quorum ([class-2]).
     Lasting(Tag),
-    /// A front that wants to hear when the command is in memory at a quorum ([class-2]).
+    /// A front to notify when the command is in memory at a quorum ([class-2]).
     Early(Tag),
-    /// One who heard that: nothing is owed but the command itself.
+    /// A front that got that notification: only the command itself is owed.
     Told,
     /// An operator, by the number of what was asked.
     Operator(u64),
     /// A front of streams.
     Stream(StreamTag),
-    /// One who was told "unknown" when time ran out.
+    /// A front that got "unknown" when time ran out.
     Gone,
-    /// Nobody: the service itself asked for it.
+    /// The service itself: no reply is owed.
     Service,
 }
 
-/// What is known of a command besides its bytes, or of a read.
+/// Metadata of a command, or of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) waiter: Waiter,
     pub(crate) deadline: Time,
     /// Length of the encoded entry; a read has none.
     pub(crate) encoded_bytes: usize,
-    /// It has a batch of its own.
+    /// The command has a batch of its own.
     pub(crate) apart: bool,
 }
 
 impl Item {
-    /// Whether it is a read that runs between commands.
+    /// Returns whether the item is a read that runs between commands.
     pub(crate) const fn is_read(&self) -> bool {
         self.encoded_bytes == 0
     }
 }
 
-/// The queue, in the order of acceptance; the bytes lie one behind the other, ready to be copied.
+/// The queue, in the order of acceptance; the bytes are contiguous, ready to be copied.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     items: VecDeque<Item>,
-    /// Of the items: those that are reads.
+    /// Number of items that are reads.
     reads: usize,
-    /// Those that have a batch of their own.
+    /// Number of items that have a batch of their own.
     apart: usize,
     bytes: Vec<u8>,
     taken: usize,
 }
 
 impl Gather {
-    /// What the queue is charged for.
+    /// Returns the memory that the queue is charged for.
     pub(crate) fn charge(&self) -> usize {
         self.entry_bytes() + self.items.len() * COMMAND_OVERHEAD_BYTES
     }
@@ -74,7 +74,7 @@ impl Gather {
         self.items.is_empty()
     }
 
-    /// Commands that wait.
+    /// Returns the number of waiting commands.
     pub(crate) fn len(&self) -> usize {
         self.items.len() - self.reads
     }
@@ -85,7 +85,7 @@ impl Gather {
         self.items.push_back(Item { waiter, deadline, encoded_bytes, apart: false });
     }
 
-    /// Gives the last command a batch of its own.
+    /// Puts the last command in a batch of its own.
     pub(crate) fn set_apart(&mut self) {
         if let Some(item) = self.items.back_mut() {
             item.apart = true;
@@ -93,19 +93,19 @@ impl Gather {
         }
     }
 
-    /// A read behind the commands that wait, and before those that come.
+    /// Appends a read after the waiting commands, before those that arrive later.
     pub(crate) fn push_read(&mut self, waiter: Waiter, deadline: Time) {
         self.reads += 1;
         self.items.push_back(Item { waiter, deadline, encoded_bytes: 0, apart: false });
     }
 
-    /// Whether a batch of `batch_bytes` is filled.
+    /// Returns whether a batch of `batch_bytes` is filled.
     pub(crate) fn is_full(&self, batch_bytes: usize) -> bool {
         self.entry_bytes() >= batch_bytes
     }
 
-    /// How many bytes of entries the next batch would have: as many whole ones as fit, at least
-    /// one, unless only reads wait.
+    /// Returns the length of the next batch in bytes of entries: as many whole ones as fit, at
+    /// least one, unless only reads wait.
     pub(crate) fn next_bytes(&self, batch_bytes: usize) -> usize {
         self.next(batch_bytes).1
     }
@@ -129,7 +129,7 @@ impl Gather {
         (count, bytes)
     }
 
-    /// Takes the next batch out: gives its entries to `build`.
+    /// Takes the next batch out, and passes its entries to `build`.
     pub(crate) fn take<T>(
         &mut self,
         batch_bytes: usize,
@@ -174,14 +174,14 @@ impl Gather {
         (self.items, self.bytes, self.taken) = (items, bytes, 0);
     }
 
-    /// The first command that may run out of time. [less-4] One that a client was told of stays
-    /// until it is executed.
+    /// Returns the index of the first command that may run out of time. [less-4] A command whose
+    /// client was notified stays until it is executed.
     fn first(&self) -> Option<usize> {
         let mut items = self.items.iter();
         items.position(|item| item.waiter != Waiter::Told)
     }
 
-    /// When the first command runs out of time.
+    /// Returns when the first command runs out of time.
     pub(crate) fn deadline(&self) -> Option<Time> {
         Some(self.items[self.first()?].deadline)
     }
@@ -255,8 +255,8 @@ mod tests {
         assert_eq!(take(&mut gather, 100).0, [4, 5]);
     }
 
-    /// [less-4] What a client was told of is owed, however long it takes; those behind it run out
-    /// of time as ever.
+    /// [less-4] A command whose client was notified is owed, however long it takes; those after it
+    /// run out of time as usual.
     #[test]
     fn what_a_client_was_told_of_never_runs_out_of_time() {
         let mut gather = Gather::default();

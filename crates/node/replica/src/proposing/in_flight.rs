@@ -21,19 +21,19 @@ pub(crate) struct InFlightBatch {
     pub(super) payload: Payload,
     /// Its commands, and the reads between them.
     pub(crate) items: Vec<Item>,
-    /// Of the items: those that are commands.
+    /// Number of items that are commands.
     pub(super) commands: usize,
-    /// Waiters of items before this one were told "unknown" in time.
+    /// Waiters of items before this one got "unknown" when their time ran out.
     expired: usize,
-    /// Of the items: those of clients that wait to hear that it is in memory at a quorum.
+    /// Number of items whose clients wait until the batch is in memory at a quorum.
     early: usize,
-    /// Where this node voted for it last.
+    /// Ballot and slot of this node's last vote for the batch.
     stands: Option<(Ballot, Slot)>,
     pub(super) formed: Time,
 }
 
 impl InFlightBatch {
-    /// A batch of these items, `commands` of which are commands.
+    /// Creates a batch of these items, `commands` of which are commands.
     pub(super) fn new(
         name: BatchName,
         payload: Payload,
@@ -46,14 +46,14 @@ impl InFlightBatch {
         Self { name, payload, items, commands, expired: 0, early, stands: None, formed }
     }
 
-    /// The commands, with what is known of them.
+    /// Returns the commands, with their metadata.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&Item, Entry<'_>)> {
         let batch = Batch::parse(&self.payload).expect("formed here");
         let commands = self.items.iter().filter(|item| !item.is_read());
         commands.zip(batch.entries())
     }
 
-    /// Commands as they lie in the batch, and reads without bytes.
+    /// Returns commands as encoded in the batch, and reads without bytes.
     pub(super) fn encoded(&self) -> impl Iterator<Item = (Item, &[u8])> {
         let mut from = batch::HEADER_BYTES;
         self.items.iter().map(move |item| {
@@ -64,19 +64,18 @@ impl InFlightBatch {
         })
     }
 
-    /// Its place in this node's order.
+    /// Returns the batch's place in this node's order.
     fn header(&self) -> Header {
         Batch::header(&self.payload).expect("formed here")
     }
 
-    /// Ends all requests that wait for it: it was executed, and nobody here knows with which
-    /// replies.
+    /// Ends all requests that wait for the batch: it was executed, with replies unknown here.
     pub(super) fn end_all(&mut self, completions: &mut Completions) {
         self.expire(Time(u64::MAX), completions);
     }
 
-    /// [less-2] It is in memory at a quorum, in this slot, and so is all that executes before it:
-    /// tells those who wait for that. The batch itself goes on.
+    /// [less-2] Notifies the clients that wait until the batch is in memory at a quorum: it is, in
+    /// this slot, and so is all that executes before it. The batch itself goes on.
     fn tell_early(&mut self, slot: Slot, completions: &mut Completions) {
         if std::mem::take(&mut self.early) == 0 {
             return;
@@ -89,7 +88,7 @@ impl InFlightBatch {
         }
     }
 
-    /// Ends the requests whose time is up; says how many.
+    /// Ends the requests whose time is up; returns their number.
     fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(item) = self.items.get_mut(self.expired)
@@ -126,12 +125,12 @@ impl InFlight {
         self.batches.is_empty()
     }
 
-    /// Batches that were offered again so far.
+    /// Returns the number of batches offered again.
     pub(super) fn repeated(&self) -> u64 {
         self.repeated
     }
 
-    /// Whether something was offered to the present leader.
+    /// Returns whether anything was offered to the current leader.
     pub(super) fn is_offered(&self) -> bool {
         self.offered > 0
     }
@@ -151,7 +150,8 @@ impl InFlight {
         self.batches.iter().any(|batch| batch.name == *name)
     }
 
-    /// This node voted for a batch. Whether somebody waits for others to do so.
+    /// Records this node's vote for a batch. Returns whether a client waits for the votes of
+    /// others.
     pub(super) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let mut batches = self.batches.iter_mut();
         let Some(batch) = batches.find(|batch| batch.name == *name) else {
@@ -161,8 +161,8 @@ impl InFlight {
         batch.early > 0
     }
 
-    /// [less-2] A quorum has everything below `to` in memory, in this ballot. Batches execute in
-    /// the order of their numbers: one is as good as in place only behind those before it.
+    /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot. Batches
+    /// execute in the order of their numbers: one counts as in place only after those before it.
     pub(super) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         let mut next = Slot(0);
         for batch in &mut self.batches {
@@ -176,25 +176,25 @@ impl InFlight {
         }
     }
 
-    /// A new batch, behind all others.
+    /// Appends a new batch.
     pub(super) fn push(&mut self, batch: InFlightBatch) {
         self.batches.push_back(batch);
     }
 
-    /// The next batch to offer, unless all were.
+    /// Returns the next batch to offer, unless all were.
     pub(super) fn next(&self) -> Option<&InFlightBatch> {
         self.batches.get(self.offered)
     }
 
-    /// The same; it counts as offered.
+    /// Returns the same; it counts as offered.
     pub(super) fn take_next(&mut self) -> Option<&InFlightBatch> {
         let batch = self.batches.get(self.offered)?;
         self.offered += 1;
         Some(batch)
     }
 
-    /// The leader did not take this batch. It is offered again, and what was numbered behind it:
-    /// that cannot execute before.
+    /// Offers a batch again that the leader refused, with the batches numbered after it: those
+    /// cannot execute before it.
     pub(super) fn on_refused(&mut self, name: &BatchName) {
         let at = self.batches.iter().position(|batch| batch.name == *name);
         if let Some(at) = at.filter(|at| *at < self.offered) {
@@ -203,13 +203,13 @@ impl InFlight {
         }
     }
 
-    /// What was offered may be lost: all of it is offered again.
+    /// Offers everything again: earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeated += self.offered as u64;
         self.offered = 0;
     }
 
-    /// This batch is executed here; `None` if it is not the first in flight.
+    /// Completes a batch that is executed here; `None` if it is not the first in flight.
     pub(super) fn complete(&mut self, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.batches.pop_front_if(|batch| batch.name == *name)?;
         self.offered = self.offered.saturating_sub(1);
@@ -222,15 +222,15 @@ impl InFlight {
         std::mem::take(&mut self.batches)
     }
 
-    /// Ends the requests whose time is up; says how many. Their batches stay: those behind need
-    /// them.
+    /// Ends the requests whose time is up; returns their number. Their batches stay: later ones
+    /// need them.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let batches = self.batches.iter_mut();
         batches.map(|batch| batch.expire(now, completions)).sum()
     }
 
-    /// When the first request runs out of time: taken in this order, and each may wait for equally
-    /// long.
+    /// Returns when the first request runs out of time: requests are accepted in this order, and
+    /// each may wait equally long.
     pub(super) fn deadline(&self) -> Option<Time> {
         let mut batches = self.batches.iter();
         let item = batches.find_map(|batch| batch.items.get(batch.expired));

@@ -1,9 +1,11 @@
-//! What this node accepted: numbered, offered to the leader, repeated until it is applied here.
+//! Commands that this node accepted: numbered, offered to the leader, repeated until they are
+//! applied here.
 //!
-//! Exactly once, from the accepting side. Batches carry consecutive numbers in this node's session
-//! and execute in their order, so after anything that may have lost one (a new leader, a refusal, a
-//! reconnection, silence) all that are not applied are offered again, oldest first; leaders drop
-//! what they have in flight, and the session table what was executed.
+//! This is the accepting side of exactly-once execution. Batches carry consecutive numbers in this
+//! node's session and execute in their order, so after anything that may have lost one (a new
+//! leader, a refusal, a reconnection, silence) all that are not applied are offered again, oldest
+//! first; leaders drop those they have in flight, and the session table drops those that were
+//! executed.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +36,7 @@ use crate::{
     wake::earliest,
 };
 
-/// What has been taken and formed since the start.
+/// Totals of commands taken and batches formed since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Commands taken.
@@ -50,11 +52,11 @@ pub(crate) struct Totals {
 /// A batch of this process that was executed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Completed {
-    /// When its first command was taken.
+    /// Time when its first command was accepted.
     pub(crate) accepted_first: Time,
-    /// When its last command was taken.
+    /// Time when its last command was accepted.
     pub(crate) accepted_last: Time,
-    /// When the batch was formed.
+    /// Time when the batch was formed.
     pub(crate) formed: Time,
     pub(crate) commands: u32,
     pub(crate) bytes: usize,
@@ -67,7 +69,7 @@ pub(crate) struct Offer {
     pub(crate) payload: Option<Payload>,
 }
 
-/// What this node accepted and has not finished.
+/// Commands that this node accepted and has not finished.
 #[derive(Debug)]
 pub(crate) struct Origin {
     node: NodeId,
@@ -80,7 +82,7 @@ pub(crate) struct Origin {
     in_flight: InFlight,
     /// Commands of the service itself that are not applied yet.
     due: BTreeSet<Vec<u8>>,
-    /// When something was last offered or applied.
+    /// Time of the last offer or completion.
     progress_at: Time,
     /// Nothing is offered before.
     hold_until: Time,
@@ -119,7 +121,7 @@ impl Origin {
         }
     }
 
-    /// How large batches may be, and how many in flight, from now on; whether that is new.
+    /// Sets the size of batches and the number of them in flight; returns whether that is a change.
     pub(crate) fn set_batching(&mut self, batch_bytes: usize, window: usize) -> bool {
         let before = (self.batch_bytes(), self.limits.window_batches);
         self.limits.batch_bytes = batch_bytes.max(1);
@@ -130,8 +132,8 @@ impl Origin {
         before != (self.batch_bytes(), self.limits.window_batches)
     }
 
-    /// A frame of this node's device carries a batch of so many bytes; `None`: there is no device.
-    /// Whether batches may have more or less from now on.
+    /// Sets the size of a batch that a frame of this node's device carries; `None` if there is no
+    /// device. Returns whether the bound on batches changed.
     pub(crate) fn set_room(&mut self, now: Time, room: Option<usize>) -> bool {
         if room.is_none() && !self.fitting.has_room() {
             return false;
@@ -142,7 +144,7 @@ impl Origin {
         before != self.batch_bytes()
     }
 
-    /// Most bytes of entries in a batch; a single command may have more.
+    /// Returns the most bytes of entries in a batch; a single command may have more.
     fn batch_bytes(&self) -> usize {
         self.fitting.bound(self.limits.batch_bytes)
     }
@@ -152,32 +154,32 @@ impl Origin {
         self.totals
     }
 
-    /// Batches offered again so far.
+    /// Returns the number of batches offered again.
     pub(crate) fn repeated(&self) -> u64 {
         self.in_flight.repeated()
     }
 
-    /// Commands that wait for a batch, and batches in flight.
+    /// Returns the number of commands that wait for a batch, and of batches in flight.
     pub(crate) fn queued(&self) -> (usize, usize) {
         (self.gather.len(), self.in_flight.len())
     }
 
-    /// What waiting commands are charged for.
+    /// Returns the memory that waiting commands are charged for.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.gather.charge()
     }
 
-    /// Above this no client should be read.
+    /// Returns the bound above which no client should be read.
     pub(crate) fn waiting_bound(&self) -> usize {
         pressure::bound(&self.limits)
     }
 
-    /// Own batches that were executed since the last call.
+    /// Returns the own batches that were executed since the last call.
     pub(crate) fn take_completed(&mut self) -> impl Iterator<Item = Completed> {
         self.completed.drain(..)
     }
 
-    /// Takes a command, or says that there is no room.
+    /// Takes a command, unless there is no room.
     pub(crate) fn accept(
         &mut self,
         now: Time,
@@ -187,13 +189,13 @@ impl Origin {
         self.push(now, waiter, entry).then_some(()).ok_or(Failure::Busy)
     }
 
-    /// Gives the command that was taken last a batch of its own.
+    /// Puts the command that was taken last in a batch of its own.
     pub(crate) fn set_apart(&mut self) {
         self.gather.set_apart();
     }
 
-    /// Takes a read that runs behind the commands taken so far, before those that come, and in a
-    /// batch that does not exist yet: a command that another client was told of before the read was
+    /// Takes a read that runs after the commands already taken, before later ones, and in a batch
+    /// that does not exist yet: a command that another client was notified of before the read was
     /// taken is in a slot before that batch, so the read sees it.
     pub(crate) fn accept_read(&mut self, now: Time, tag: Tag) -> Result<(), Failure> {
         let charge = self.gather.charge() + COMMAND_OVERHEAD_BYTES;
@@ -217,7 +219,7 @@ impl Origin {
         taken
     }
 
-    /// Takes a command of the group, or about streams, or says that there is no room.
+    /// Takes a command of the group, or about streams, unless there is no room.
     pub(crate) fn accept_for(
         &mut self,
         now: Time,
@@ -248,7 +250,7 @@ impl Origin {
         Ok(())
     }
 
-    /// Whether everything that was accepted has ended.
+    /// Returns whether everything that was accepted has ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.gather.is_empty() && self.in_flight.is_empty() && self.registrations.clients() == 0
     }
@@ -259,7 +261,7 @@ impl Origin {
         self.anticipation.look(moment(now), self.gather.len(), full);
     }
 
-    /// Bytes of the next thing to offer; zero for one without bytes.
+    /// Returns the length of the next offer's bytes; zero for one without bytes.
     pub(crate) fn next_bytes(&self, now: Time) -> Option<usize> {
         if now < self.hold_until {
             return None;
@@ -276,8 +278,8 @@ impl Origin {
             .then(|| batch::HEADER_BYTES + self.gather.next_bytes(self.batch_bytes()))
     }
 
-    /// The next thing to offer; it counts as offered. Only when there is room for it on the way: a
-    /// batch that was formed cannot be undone.
+    /// Returns the next offer, which counts as made. Only call this when the path to the leader has
+    /// room: a batch that was formed cannot be undone.
     pub(crate) fn take_offer(&mut self, now: Time) -> Option<Offer> {
         self.next_bytes(now)?;
         self.progress_at = now;
@@ -319,13 +321,13 @@ impl Origin {
         self.in_flight.push(InFlightBatch::new(name, Payload::new(bytes), items, commands, now));
     }
 
-    /// There is no room towards the leader: nothing is offered before.
+    /// Holds offers back until this time: the path to the leader has no room.
     pub(crate) fn hold(&mut self, until: Time) {
         self.hold_until = until;
     }
 
-    /// The leader did not take this. It goes again, and what was numbered behind it. What the
-    /// leader did take is not sent twice.
+    /// Offers a value again that the leader refused, with what was numbered after it. Values that
+    /// the leader accepted are not sent twice.
     pub(crate) fn on_refused(&mut self, value: &Value, until: Time) {
         self.hold_until = self.hold_until.max(until);
         match value {
@@ -335,14 +337,14 @@ impl Origin {
         }
     }
 
-    /// Everything that is not applied may be lost: offer all of it again.
+    /// Offers everything again that is not applied: it may be lost.
     fn repeat_all(&mut self) {
         self.in_flight.repeat_all();
         self.registrations.repeat_all();
     }
 
-    /// A node leads in a ballot in which nothing of this was proposed yet: another leader, or the
-    /// same one, whose earlier ballot may have lost what it had taken.
+    /// Handles a leader in a ballot in which no value of this node was proposed yet: another
+    /// leader, or the same one, whose earlier ballot may have lost what it had taken.
     pub(crate) fn on_new_ballot(&mut self) {
         self.hold_until = Time(0);
         self.repeat_all();
@@ -365,7 +367,7 @@ impl Origin {
         self.registrations.given()
     }
 
-    /// A registration of this node and boot took effect, with this number.
+    /// Handles a registration of this node and boot that took effect, with this number.
     pub(crate) fn on_registered(
         &mut self,
         now: Time,
@@ -377,8 +379,8 @@ impl Origin {
         self.registrations.on_registered(number, slot, completions);
     }
 
-    /// This batch is about to be executed here. If it is from this process, its clients are told by
-    /// what this gives.
+    /// Completes a batch that is about to be executed here. Returns its record, by which its
+    /// clients get their replies, if it is from this process.
     pub(crate) fn complete(&mut self, now: Time, name: &BatchName) -> Option<InFlightBatch> {
         let batch = self.in_flight.complete(name)?;
         self.progress_at = now;
@@ -413,9 +415,9 @@ impl Origin {
         }
     }
 
-    /// The service took in a snapshot in place of slots that this node did not apply. What of them
-    /// was this node's own, the table of sessions says; of replies nothing is known here
-    /// ([snap-2]).
+    /// Handles a snapshot that the service loaded in place of slots that this node did not apply.
+    /// The table of sessions shows which of this node's own values took effect there; their replies
+    /// are unknown here ([snap-2]).
     pub(crate) fn on_skipped(
         &mut self,
         now: Time,
@@ -443,28 +445,28 @@ impl Origin {
         self.repeat_all();
     }
 
-    /// This node voted for a batch. Whether one of its clients waits for others to do so
-    /// ([class-2]).
+    /// Records this node's vote for a batch. Returns whether one of its clients waits for the votes
+    /// of others ([class-2]).
     pub(crate) fn voted(&mut self, name: &BatchName, ballot: Ballot, slot: Slot) -> bool {
         let own = name.origin == self.node && name.boot == self.boot;
         own && self.in_flight.voted(name, ballot, slot)
     }
 
-    /// [less-2] A quorum has everything below `to` in memory, in this ballot.
+    /// [less-2] Records that a quorum has everything below `to` in memory, in this ballot.
     pub(crate) fn in_memory(&mut self, ballot: Ballot, to: Slot, completions: &mut Completions) {
         self.in_flight.in_memory(ballot, to, completions);
     }
 
-    /// A batch of this process was decided out of its order, and executed nowhere.
+    /// Handles a batch of this process that was decided out of its order, and executed nowhere.
     pub(crate) fn on_out_of_order(&mut self, name: &BatchName) {
         if self.in_flight.contains(name) {
             self.repeat_all();
         }
     }
 
-    /// A batch of this process was decided, and the session that numbered it is gone: it was not
-    /// executed and never will be, nor any other of that session ([session-4]). Their commands
-    /// start over; no client was told anything about them.
+    /// Handles a batch of this process that was decided after the session that numbered it was
+    /// gone: it was not executed and never will be, nor any other of that session ([session-4]).
+    /// Their commands start over; no client got a reply to them.
     pub(crate) fn on_session_lost(&mut self, name: &BatchName) {
         if !self.in_flight.contains(name) {
             return;
@@ -477,7 +479,7 @@ impl Origin {
         self.registrations.renew_own();
     }
 
-    /// Ends what ran out of time; says how many.
+    /// Ends the requests that ran out of time; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some((item, encoded)) = self.gather.expire(now) {
@@ -506,7 +508,7 @@ impl Origin {
         }
     }
 
-    /// When something here is due, without news from others.
+    /// Returns when something here is due, without news from others.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let held = (now < self.hold_until).then_some(self.hold_until);
         let silence = self.is_offered().then(|| self.progress_at.plus_ms(self.repeat_ms));
@@ -703,13 +705,14 @@ mod tests {
             (3, Failure::NoQuorum),
         ];
         assert_eq!(failures(&mut completions), expected);
-        // What left is still repeated: batches behind it need it applied.
+        // Its batch is still repeated: later batches need it applied.
         origin.on_new_ballot();
         assert_eq!(offers(&mut origin), ["40.1: first", "40.2: a"]);
         assert_eq!(origin.expire(Time(0).plus_ms(TIMEOUT_MS), &mut completions), 0);
     }
 
-    /// What is about to be offered again was offered before: it may take effect all the same.
+    /// A registration about to be offered again was offered before: it may take effect all the
+    /// same.
     #[test]
     fn registration_that_left_once_may_take_effect() {
         let (mut origin, mut completions) = opened();
@@ -744,8 +747,8 @@ mod tests {
         list
     }
 
-    /// [less-2] A batch executes behind those before it: while one of them is not in place, in the
-    /// same ballot and below, none behind it is told of.
+    /// [less-2] A batch executes after those before it: while one of them is not in place, in the
+    /// same ballot and below, no later one is reported.
     #[test]
     fn early_replies_come_in_the_order_in_which_batches_execute() {
         let (mut origin, mut completions) = opened();
@@ -773,8 +776,8 @@ mod tests {
         assert!(!origin.voted(&names[1], ballot(3), Slot(7)), "nobody waits any more");
     }
 
-    /// [less-4] A client that was told and is waited for by nobody: its command starts over with
-    /// those of the others.
+    /// [less-4] After a client got its early reply, no request waits for the command: it starts
+    /// over with those of the others.
     #[test]
     fn what_a_client_was_told_of_starts_over_with_the_session() {
         let (mut origin, mut completions) = opened();
@@ -795,8 +798,8 @@ mod tests {
         assert_eq!(offers(&mut origin), ["50.1: early"]);
     }
 
-    /// [session-4] What cannot run any more under the old session may run under a new one, in its
-    /// order; what somebody was told "unknown" about is left alone.
+    /// [session-4] Commands that cannot run any more under the old session may run under a new one,
+    /// in order; those already reported as "unknown" are left alone.
     #[test]
     fn lost_session_starts_its_commands_over_in_order() {
         let (mut origin, mut completions) = opened();

@@ -11,10 +11,10 @@ use crate::{
     proposing::batch::Header,
 };
 
-/// This node's own session: what numbers its batches.
+/// State of this node's own session, which numbers its batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Own {
-    /// Not needed so far.
+    /// Not needed yet.
     None,
     /// Its registration should be proposed, or was offered to the present leader.
     Asked { offered: bool },
@@ -58,25 +58,25 @@ impl Registrations {
         }
     }
 
-    /// Something waits for a batch, which needs a number.
+    /// Asks for an own session, if there is none: a batch needs a number.
     pub(super) fn need_own(&mut self) {
         if self.own == Own::None {
             self.renew_own();
         }
     }
 
-    /// The own session is gone, or there was none: the next one is asked for.
+    /// Asks for the next own session: the last one is gone, or there was none.
     pub(super) fn renew_own(&mut self) {
         self.own_count += 1;
         self.own = Own::Asked { offered: false };
     }
 
-    /// Whether batches can be numbered.
+    /// Returns whether batches can be numbered.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.own, Own::Open { .. })
     }
 
-    /// The place of the next batch in the own session, which is taken by it.
+    /// Takes the place of the next batch in the own session.
     pub(super) fn take_number(&mut self) -> Option<Header> {
         let Own::Open { slot, next } = &mut self.own else {
             return None;
@@ -105,19 +105,19 @@ impl Registrations {
         self.clients.len()
     }
 
-    /// Whether there is something to offer.
+    /// Returns whether there is a registration to offer.
     pub(super) fn is_waiting(&self) -> bool {
         self.own == (Own::Asked { offered: false })
             || self.clients.values().any(|waiting| !waiting.offered)
     }
 
-    /// Whether something was offered to the present leader and has not taken effect.
+    /// Returns whether a registration was offered to the current leader and has not taken effect.
     pub(super) fn is_offered(&self) -> bool {
         self.own == (Own::Asked { offered: true })
             || self.clients.values().any(|waiting| waiting.offered)
     }
 
-    /// The next registration to offer; it counts as offered.
+    /// Returns the next registration to offer; it counts as offered.
     pub(super) fn take(&mut self) -> Option<Value> {
         if self.own == (Own::Asked { offered: false }) {
             self.own = Own::Asked { offered: true };
@@ -137,7 +137,7 @@ impl Registrations {
         Value::RegisterSession { origin: self.node, boot: self.boot, number }
     }
 
-    /// The leader did not take the registration with this number: it is offered again.
+    /// Offers the registration with this number again: the leader refused it.
     pub(super) fn on_refused(&mut self, number: u64) {
         if number == self.own_number() {
             self.repeat_own();
@@ -146,7 +146,7 @@ impl Registrations {
         }
     }
 
-    /// What was offered may be lost: all of it is offered again.
+    /// Offers everything again: earlier offers may be lost.
     pub(super) fn repeat_all(&mut self) {
         self.repeat_own();
         for waiting in self.clients.values_mut() {
@@ -160,7 +160,7 @@ impl Registrations {
         }
     }
 
-    /// The registration with this number took effect in `slot`.
+    /// Handles the registration with this number, which took effect in `slot`.
     pub(super) fn on_registered(&mut self, number: u64, slot: u64, completions: &mut Completions) {
         if number == self.own_number() {
             if matches!(self.own, Own::Asked { .. }) {
@@ -177,7 +177,7 @@ impl Registrations {
         own.into_iter().chain(self.clients.keys().copied()).collect()
     }
 
-    /// Ends clients' registrations that ran out of time; says how many.
+    /// Ends clients' registrations that ran out of time; returns their number.
     pub(super) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let mut expired = 0;
         while let Some(first) = self.clients.first_entry()
@@ -191,7 +191,7 @@ impl Registrations {
         expired
     }
 
-    /// When the first registration runs out of time.
+    /// Returns when the first registration runs out of time.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.clients.first_key_value().map(|(_, first)| first.deadline)
     }

@@ -1,7 +1,7 @@
-//! Reads that may be stale by so much and no more ([read-6]).
+//! Reads with a bound on staleness ([read-6]).
 //!
-//! What counts is when a question that was confirmed was *sent*: everything acknowledged before
-//! then is below its answer. That a leader was heard of says nothing: another may have taken over
+//! Staleness counts from when a confirmed question was *sent*: everything acknowledged before then
+//! is below its answer. A message from the leader proves nothing: another one may have taken over
 //! meanwhile.
 
 use std::collections::VecDeque;
@@ -36,12 +36,12 @@ pub(crate) struct Bounded {
     applied: Option<Answer>,
     /// Later ones.
     pending: VecDeque<Answer>,
-    /// Somebody has asked for such a read: answers are remembered.
+    /// Such a read was requested at least once: answers are remembered.
     used: bool,
 }
 
 impl Bounded {
-    /// Reads that have not ended.
+    /// Returns the number of reads that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -51,7 +51,7 @@ impl Bounded {
         self.waiting.push_back(Waiting { tag, most_us, deadline });
     }
 
-    /// A question that was sent then is confirmed.
+    /// Handles the answer to a question that was sent at `asked_at`.
     pub(crate) fn confirmed(&mut self, asked_at: Time, slot: Slot) {
         if self.used {
             if self.pending.len() >= PENDING_MAX {
@@ -61,13 +61,13 @@ impl Bounded {
         }
     }
 
-    /// A node leads in another ballot than before: it may never decide as far as was answered.
+    /// Drops pending answers: a leader in another ballot may never decide as far as they say.
     pub(crate) fn on_new_ballot(&mut self) {
         self.pending.clear();
     }
 
-    /// Whether a question is worth its while: reads wait, and no answer on its way to be applied is
-    /// fresh enough for one of them.
+    /// Returns whether to ask the leader: reads wait, and no pending answer is fresh enough for one
+    /// of them.
     pub(crate) fn wants_question(&self, now: Time) -> bool {
         let newest = self.pending.back();
         let fresh = |waiting: &Waiting| {
@@ -98,7 +98,7 @@ impl Bounded {
         });
     }
 
-    /// Refuses those whose time is up; says how many.
+    /// Refuses the reads whose time is up; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| {
@@ -111,7 +111,7 @@ impl Bounded {
         (before - self.waiting.len()) as u64
     }
 
-    /// When something here is due, without answers from others.
+    /// Returns when something here is due, without answers from others.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let first = self.waiting.iter().map(|waiting| waiting.deadline).min();
         earliest([first])

@@ -9,7 +9,7 @@ use crate::{completions::Completions, front::Failure, proposing::gather::Waiter,
 
 type Waiting = VecDeque<(Waiter, Time)>;
 
-/// Those that one confirmation is asked for.
+/// Reads that wait for the same confirmation.
 #[derive(Debug)]
 struct Asked {
     token: ReadToken,
@@ -17,7 +17,7 @@ struct Asked {
     waiters: Waiting,
 }
 
-/// Those that may run once enough is applied.
+/// Confirmed reads that may run once enough is applied.
 #[derive(Debug)]
 struct Confirmed {
     slot: Slot,
@@ -38,7 +38,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Reads that have not ended.
+    /// Returns the number of reads that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -48,18 +48,18 @@ impl Reads {
         self.count += 1;
     }
 
-    /// Whether reads wait for a question to be asked.
+    /// Returns whether reads wait for a question to be sent.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// When the next question may be asked, if none is out.
+    /// Returns when the next question may be sent, if none is in flight.
     pub(crate) fn may_ask_at(&self) -> Option<Time> {
         self.asked.is_none().then_some(self.retry_at)
     }
 
-    /// [read-4] The leader holds a lease: those that wait need no question. Says how many there
-    /// are.
+    /// [read-4] Lets the waiting reads run, as the leader holds a lease: they need no question.
+    /// Returns their number.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         let waiters = std::mem::take(&mut self.waiting);
         let count = waiters.len() as u64;
@@ -71,8 +71,8 @@ impl Reads {
         count
     }
 
-    /// The question to ask now, if there is one; also if only others (`wanted`) need its answer.
-    /// One at a time; an answer that never came is given up after `patience_ms`.
+    /// Returns the question to ask now, if there is one; also if only others (`wanted`) need its
+    /// answer. One at a time; an answer that does not arrive is given up after `patience_ms`.
     pub(crate) fn next_question(
         &mut self,
         now: Time,
@@ -92,8 +92,8 @@ impl Reads {
         Some(token)
     }
 
-    /// The answer: those asked for may run once everything below `slot` is applied. Gives back when
-    /// the question was asked, if it was.
+    /// Handles an answer: the reads that asked for it may run once everything below `slot` is
+    /// applied. Returns when the question was sent, if it was.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> Option<Time> {
         let asked = self.asked.take_if(|asked| asked.token == token)?;
         if !asked.waiters.is_empty() {
@@ -106,7 +106,7 @@ impl Reads {
         Some(asked.since)
     }
 
-    /// The other answer. They are asked for again, not at once.
+    /// Handles a refused confirmation: its reads are asked for again, not at once.
     pub(crate) fn failed(&mut self, token: ReadToken, retry_at: Time) {
         if self.asked.as_ref().is_some_and(|asked| asked.token == token) {
             self.ask_again();
@@ -114,8 +114,8 @@ impl Reads {
         }
     }
 
-    /// Somebody leads in another ballot than before. What was confirmed is asked again: it waits
-    /// for slots that the leader of before had proposed, and nobody may ever decide that far.
+    /// Handles a leader in another ballot. Confirmed reads are asked for again: they wait for slots
+    /// that the previous leader had proposed, and those may never be decided.
     pub(crate) fn on_new_ballot(&mut self) {
         self.retry_at = Time(0);
         let mut again = Waiting::new();
@@ -148,7 +148,7 @@ impl Reads {
         });
     }
 
-    /// Ends those whose time is up; says how many.
+    /// Ends the reads whose time is up; returns their number.
     pub(crate) fn expire(&mut self, now: Time, completions: &mut Completions) -> u64 {
         let asked = self.asked.iter_mut().map(|asked| &mut asked.waiters);
         let confirmed = self.confirmed.iter_mut().map(|one| &mut one.waiters);
@@ -164,7 +164,7 @@ impl Reads {
         expired as u64
     }
 
-    /// When something here is due, without answers from others.
+    /// Returns when something here is due, without answers from others.
     pub(crate) fn wake_at(&self, patience_ms: u64) -> Option<Time> {
         let asked = self.asked.as_ref().map(|asked| asked.since.plus_ms(patience_ms));
         let retry = (!self.waiting.is_empty() && self.asked.is_none()).then_some(self.retry_at);

@@ -1,10 +1,11 @@
-//! What lets a read run, and whether that still holds when it has read ([read-4], [read-6]).
+//! Evidence that lets a read run, and the check that it still holds after the read ([read-4],
+//! [read-6]).
 
 use quorate_core::{ballot::Ballot, node::Node, slot::Slot, time::Time};
 
 use crate::clock::Clock;
 
-/// What lets a read run.
+/// Evidence that lets a read run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
     /// A quorum confirmed it after it arrived: nothing can take that back ([read-2]).
@@ -14,18 +15,18 @@ pub(crate) enum Evidence {
     /// Everything below `slot` is applied, which holds all that was known when the question for it
     /// was sent.
     Within {
-        /// When the confirmed question was sent.
+        /// Time when the confirmed question was sent.
         asked_at: Time,
         /// Its answer.
         slot: Slot,
-        /// How long that may be ago, by this node's clock.
+        /// Greatest age of the question, by this node's clock.
         most_us: u64,
     },
 }
 
 impl Evidence {
-    /// Whether it holds at this moment, behind the query. The clock is read here, not before: the
-    /// process may have stood still since the turn began.
+    /// Returns whether the evidence holds now, after the query. The clock is read here, not before:
+    /// the process may have stood still since the turn began.
     pub(crate) fn stands(self, clock: Option<&Clock>, node: &Node, applied_to: Slot) -> bool {
         let now = || clock.map(Clock::now);
         match self {

@@ -1,8 +1,8 @@
-//! Whether this node serves a linearizable read now: it tries one ([read-2]).
+//! Finds out whether this node serves a linearizable read now, by trying one ([read-2]).
 //!
-//! That a leader is known is not enough: a node that is far behind knows it too, and a client that
-//! reads from it waits in vain. So a read without a question is asked for like any other, and waits
-//! until enough is applied; within a bound.
+//! A known leader is not enough: a node that lags far knows it too, and a client that reads from
+//! that node waits in vain. A probe is therefore a read without a query, confirmed like any other,
+//! that waits until enough is applied, within a bound.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use quorate_core::{input::ReadToken, slot::Slot, time::Time};
 
 use crate::outbox::RETRY_MS;
 
-/// A read that takes longer is not "now". Those who ask for readiness wait for a second, usually;
-/// where a round alone takes longer, so does this, within limits.
+/// A read that takes longer is not "now". Readiness checks usually wait for a second; where a round
+/// alone takes longer, so does this, within limits.
 const PATIENCE_MS: std::ops::RangeInclusive<u64> = 500..=5_000;
 /// Tokens of probes lie above those of the clients' reads.
 const FIRST_TOKEN: u64 = 1 << 63;
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed {
     /// The read could have run.
@@ -25,9 +25,9 @@ pub enum Probed {
     Closed,
     /// Its service takes no commands at the moment.
     Unavailable,
-    /// Nobody confirmed it in time.
+    /// The read was not confirmed in time.
     Unconfirmed,
-    /// It was confirmed, but in time this node did not apply everything that it has to show.
+    /// The read was confirmed, but this node did not apply everything it has to show in time.
     Behind {
         /// Every slot below this one is applied.
         applied_to: Slot,
@@ -51,7 +51,7 @@ impl fmt::Display for Probed {
     }
 }
 
-/// One attempt at a time; who asks meanwhile shares it.
+/// A probe makes one attempt at a time; requests that arrive meanwhile share it.
 #[derive(Debug)]
 pub(crate) struct Probe {
     patience_ms: u64,
@@ -71,12 +71,13 @@ enum Stage {
 }
 
 impl Probe {
-    /// A question takes `round_ms` at most, as long as everybody is there.
+    /// Creates a probe; a question takes `round_ms` at most, as long as all peers respond.
     pub(crate) fn new(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN, round_ms)
     }
 
-    /// The same for this node itself, which wants to know whether it has what it had ([access-4]).
+    /// Creates a probe for this node itself, which checks whether it has everything it had
+    /// ([access-4]).
     pub(crate) fn of_access(round_ms: u64) -> Self {
         Self::numbered_from(FIRST_TOKEN | FIRST_TOKEN >> 1, round_ms)
     }
@@ -103,7 +104,7 @@ impl Probe {
         }
     }
 
-    /// The question to ask now, if there is one.
+    /// Returns the question to ask now, if there is one.
     pub(crate) fn next_question(&mut self, now: Time) -> Option<ReadToken> {
         match self.stage {
             Stage::Ask(at) if at <= now => {
@@ -116,14 +117,14 @@ impl Probe {
         }
     }
 
-    /// The answer: the read may run once everything below `slot` is applied.
+    /// Handles the answer: the read may run once everything below `slot` is applied.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Confirmed(slot);
         }
     }
 
-    /// The other answer: it is asked again, not at once.
+    /// Handles a refused confirmation: the question is asked again, not at once.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         if self.stage == Stage::Asked(token) {
             self.stage = Stage::Ask(now.plus_ms(RETRY_MS));
@@ -144,12 +145,12 @@ impl Probe {
         self.ended = Some(ended);
     }
 
-    /// How the last attempt ended, once.
+    /// Returns the outcome of the last attempt, once.
     pub(crate) fn take(&mut self) -> Option<Probed> {
         self.ended.take()
     }
 
-    /// When something is due, without answers from others.
+    /// Returns when something is due, without answers from others.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         match self.stage {
             Stage::Idle => None,

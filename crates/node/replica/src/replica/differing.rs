@@ -1,5 +1,6 @@
-//! Whether what this node has applied may be wrong, as other nodes have applied something else: it
-//! serves no clients then, in this process and in later ones ([differ-1] to [differ-3]).
+//! Handles the suspicion that this node applied something else than other nodes, so that its state
+//! may be wrong: it then serves no clients, in this process and in later ones ([differ-1] to
+//! [differ-3]).
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{Disk, Source, sealed};
@@ -7,10 +8,10 @@ use quorate_log::disk::{Disk, Source, sealed};
 use super::Replica;
 use crate::{peers::Doubt, service::StateMachine};
 
-/// The small file that says so.
+/// Name of the small file that records the suspicion.
 const FILE: &str = "differs";
 const FIRST_LINE: &str = "quorate differs 1";
-/// Where people read on.
+/// Page of the documentation to refer operators to.
 pub(super) const PAGE: &str = "docs/operate/divergence.md";
 
 /// Returns what an earlier process wrote down. One that cannot be read is no better.
@@ -49,7 +50,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         disk.start_keep(0, FILE, text.into_bytes());
     }
 
-    /// Tells the service's condition.
+    /// Passes the doubt to the service's condition.
     pub(super) fn note_doubt(&mut self) {
         let text = |Doubt { with, to }| {
             format!(

@@ -1,4 +1,4 @@
-//! What the disk has done for this replica, handed to its parts: records written, values read back.
+//! Hands completed disk operations to the parts of the replica: records written, values read back.
 
 use quorate_core::{
     input::Input,
@@ -58,8 +58,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Shows the tuner, and whoever wants a picture, the writes that the log began since it was
-    /// last looked at.
+    /// Reports the writes that the log began since the last call to the tuner, and to the trace of
+    /// hops if there is one.
     pub(super) fn note_writes(&mut self, now: Time) {
         for (seq, bytes) in self.storing.log().writes() {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -72,7 +72,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The service is behind what is decided, and memory does not have it.
+    /// Reads decided values that the service lacks and memory does not have.
     pub(super) fn read_to_apply(&mut self, now: Time, range: SlotRange) {
         let range = self.catching_up.readable(range);
         if !range.is_empty() {
@@ -122,8 +122,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [value-3] Between the walk through the log and now a vote's bytes went: the vote would be
-    /// hollow. The next start finds out what else is gone, and who this node is then.
+    /// [value-3] Handles a vote whose bytes were lost between the walk through the log and now: the
+    /// vote would be hollow. The next start finds out what else is gone, and which member this node
+    /// is then.
     fn on_votes_lost(&mut self, error: &LogError) {
         self.catching_up.forget_votes();
         self.fail_storage(format!("votes cannot be read back: {error}"));
@@ -139,7 +140,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-9] The node is told with the next poll; clients at once: nothing will come of it here.
+    /// [disk-9] Fails the storage: the node learns of it with the next poll, clients at once, as
+    /// their requests cannot succeed here.
     pub(super) fn fail_storage(&mut self, why: String) {
         if self.storing.fail(format!("the log failed: {why}")) {
             self.observing.tell(Event::LogFailed { why });
@@ -148,8 +150,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [volatile-1], [offload-9] The node votes no more, and knows it. However well this process
-    /// ends, it has forgotten votes, and nothing may say otherwise ([volatile-4]).
+    /// [volatile-1], [offload-9] Ends this node's votes, and has it know so. However well this
+    /// process ends, it has forgotten votes, and nothing may say otherwise ([volatile-4]).
     pub(super) fn forget_votes(&mut self) {
         let why = "its device forgot votes that counted";
         if self.storing.fail(why.to_owned()) {

@@ -33,7 +33,7 @@ use crate::{
 const RUN_BYTES_MAX: usize = 64 << 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// One event for the core, and everything that it wants done.
+    /// Passes one event to the core, and carries out all its effects.
     pub(super) fn step(&mut self, now: Time, input: Input, plane: &mut dyn Plane) {
         let (before, mut effects) = self.protocol.step(now, input);
         self.carry_out(now, before, &mut effects, plane);
@@ -103,8 +103,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [class-2] This node votes for a batch of its own: whoever waits for other memories is asked
-    /// for from now on.
+    /// [class-2] Notes a vote of this node for a batch of its own: if clients wait until it is in
+    /// memory at others, the core asks for that from now on.
     fn note_vote(&mut self, record: &Record) {
         let Record::Vote { ballot, range, value: Value::Batch(name) } = *record else {
             return;
@@ -167,8 +167,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [disk-1] The hard state that a record's batch restates must not speak of decisions whose
-    /// records come behind it: until the last record of a step, it is told what was decided before.
+    /// [disk-1] The hard state that a record's batch restates must not mention decisions whose
+    /// records follow: until the last record of a step, it states what was decided before the step.
     fn persist(&mut self, seq: RecordSeq, record: Record, before: HardState, last: bool) {
         let mut hard = self.protocol.node().hard_state();
         if !last {
@@ -198,13 +198,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The record of a value, with its bytes; parts before the last restate the `early` hard state.
+    /// Records a value with its bytes; parts before the last restate the `early` hard state.
     ///
-    /// Of a run, what nobody needs is recorded apart, without bytes ([stream-4]): they may be in
-    /// memory no more, as those of a run that this node voted for before, and proposes again. So is
-    /// what is on stable storage in the store of streams: the record says where ([disk-5]). The
-    /// rest may be as long as what was under way of its stream, for a new leader proposes what it
-    /// inherited as one: it is recorded in parts that a log write has room for.
+    /// The part of a run that is not needed any more is recorded apart, without bytes ([stream-4]):
+    /// they may have left memory, as those of a run that this node voted for before, and proposes
+    /// again. Bytes on stable storage in the store of streams are not recorded either: the record
+    /// says where they are ([disk-5]). The rest may be as long as all that was in flight of its
+    /// stream, for a new leader proposes what it inherited as one value: it is recorded in parts
+    /// that fit a log write.
     fn persist_content(
         &mut self,
         seq: RecordSeq,
@@ -268,7 +269,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.note_lacking();
     }
 
-    /// Where the store has these bytes, as a record says it; nothing if it has not.
+    /// Returns the places of these bytes in the store, as encoded in a record; empty if the store
+    /// lacks them.
     fn places_of(&self, value: &Value, range: SlotRange) -> Vec<u8> {
         let Value::Content { stream, offset } = *value else {
             return Vec::new();
@@ -283,7 +285,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// These bytes are in a record: the unit that they are a part of is not placed.
+    /// Notes bytes that are in a record: the unit that they are a part of is not placed.
     fn note_recorded(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             let end = positions(offset, range).end;
@@ -292,8 +294,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Gives the stream, and up to where, whose bytes nobody needs but the log: this node applies
-    /// nothing now.
+    /// Returns the stream, and the position up to which only the log needs its bytes: this node
+    /// applies nothing now.
     fn on_decided(&mut self, range: SlotRange, value: Value) -> Option<(StreamName, u64)> {
         self.stamp(Hop::Decided, Some(range.from));
         self.proposing.decided(&value);
@@ -324,7 +326,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.protocol.later(Input::Held { value, range: held });
         }
         if held != range {
-            // Of a run with a part that nobody needs, the rest may be here too.
+            // The rest of a run, after a part that is not needed, may be here too.
             self.found(now, value);
         }
     }
@@ -398,7 +400,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// Whether it says what is decided of content.
+/// Returns whether the record is a decision on content.
 const fn is_learned(record: &Record) -> bool {
     let value = match record {
         Record::Decided { value, .. } => value,
@@ -407,7 +409,7 @@ const fn is_learned(record: &Record) -> bool {
     matches!(value, Value::Content { .. })
 }
 
-/// The same record of some of its slots.
+/// Returns the same record for some of its slots.
 const fn part_of(record: Record, range: SlotRange) -> Record {
     match record {
         Record::Vote { ballot, value, .. } => Record::Vote { ballot, range, value },
@@ -416,7 +418,7 @@ const fn part_of(record: Record, range: SlotRange) -> Record {
     }
 }
 
-/// The node, and its process start, that made a value.
+/// Returns the node, and its process start, that made a value.
 pub(super) const fn origin_of(value: &Value) -> Option<(NodeId, u32)> {
     match value {
         Value::Batch(name) => Some((name.origin, name.boot)),

@@ -1,4 +1,4 @@
-//! What clients of devices ask, answered.
+//! Answers requests of clients of devices.
 
 use quorate_core::{
     effect::Role,
@@ -73,7 +73,7 @@ impl<D: Disk, S: StateMachine> FrameClients for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// [offload-24] A value of a lent name, as if its origin were a node that forwards it.
+    /// [offload-24] Takes a value of a lent name, as if its origin were a node that forwards it.
     fn take_lent(&mut self, name: Name, value: Value, bytes: &[u8]) -> Result<(), Failure> {
         self.takes_requests()?;
         if name.origin & LENT == 0 {

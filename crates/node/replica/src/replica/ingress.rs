@@ -31,7 +31,7 @@ use crate::{
 const REFUSED_MS: u64 = 5;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// A peer said something.
+    /// Handles a frame from a peer.
     pub fn on_frame(
         &mut self,
         now: Time,
@@ -130,7 +130,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if let Message::Learn { range, value } = message
             && let Some(cut) = self.cut_of(range, &value)
         {
-            // A part that nobody needs and one that may be appended are recorded apart.
+            // A part that is not needed and one that may be appended are recorded apart.
             for part in [SlotRange::new(range.from, cut), SlotRange::new(cut, range.to)] {
                 let brought = brought.and_then(|brought| brought.part(range, part));
                 let message = Message::Learn { range: part, value };
@@ -159,7 +159,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             _ => None,
         };
         self.step(now, Input::Message { from, message, held }, plane);
-        // One that leads no longer may be who was replaced because of its clock.
+        // A former leader may be one that was replaced because of its clock.
         if let Some(clock_ms) = clock
             && self.protocol.node().leader() == Some(from.node)
         {
@@ -167,15 +167,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-4] Where the part of a run of content ends that nobody needs, if another follows.
+    /// [stream-4] Returns the end of the part of a run of content that is not needed, if another
+    /// part follows.
     pub(super) fn cut_of(&self, range: SlotRange, value: &Value) -> Option<Slot> {
         let streams = self.applying.streams();
         let cut = self.contents.needless(value, range, streams).to;
         (range.from < cut && cut < range.to).then_some(cut)
     }
 
-    /// [read-4] A lease is granted from receipt on: the turn may have begun before the question was
-    /// sent. Without a clock there is nothing to grant by.
+    /// [read-4] Returns when a message was received: a lease is granted from receipt on, and the
+    /// turn may have begun before the question was sent. Without a clock no lease is granted.
     fn received_at(&mut self, now: Time, mut message: Message) -> (Time, Message) {
         let Message::Heartbeat(beat) = &mut message else {
             return (now, message);
@@ -196,7 +197,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Whether the bytes of the message's value are at hand; `None` if the frame is dropped.
+    /// Returns whether the bytes of the message's value are at hand; `None` if the frame is
+    /// dropped.
     fn admit(
         &mut self,
         now: Time,
@@ -239,8 +241,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Some(true);
         }
         if let Value::Content { .. } = value {
-            // [stream-4] Content may come without the bytes that nobody needs; who comes later
-            // knows.
+            // [stream-4] Content may come without bytes that are not needed: `holds` accounts for
+            // them.
             let streams = self.applying.streams();
             return Some(self.contents.holds(&value, range, streams));
         }
@@ -248,10 +250,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Some(held || brought.is_some())
     }
 
-    /// Proposals behind a gap wait for what fills it, so they may take only half of the room: they
-    /// must never keep out the very slots that would let them go. The first slot that needs bytes
-    /// always has room, also when what was voted for before a restart fills all of it: nothing else
-    /// makes room again.
+    /// Returns whether a proposal's bytes have room. Proposals after a gap wait for the slots that
+    /// fill it, so they may take only half of the room: they must never keep out the very slots
+    /// that would let them proceed. The first slot that needs bytes always has room, even when
+    /// votes from before a restart fill all of it: nothing else makes room again.
     fn has_room_for(&self, message: &Message, slot: Slot, more: usize) -> bool {
         let node = self.protocol.node();
         let next = match message {
@@ -267,8 +269,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Keeps bytes that are not `held` yet, if they are the value's; tells the core if it waits for
-    /// them.
+    /// Keeps bytes that are not `held` yet, if they are the value's; notifies the core if it waits
+    /// for them.
     fn keep(
         &mut self,
         now: Time,
@@ -288,9 +290,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         kept.is_ok()
     }
 
-    /// A value's bytes are here: the core may have asked for them.
+    /// Handles the arrival of a value's bytes: the core may have asked for them.
     pub(super) fn found(&mut self, now: Time, value: Value) {
-        // The parts of a run that nobody needs are told apart from the others.
+        // Parts of a run that are not needed are reported apart from the others.
         while let Some(range) = self.contents.found(now, &value, self.applying.streams()) {
             self.counters.payloads_fetched += 1;
             self.protocol.later(Input::Held { value, range });
@@ -332,7 +334,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_forwarded(now, plane);
     }
 
-    /// Whether a batch is known to be executed, or a registration to have taken effect.
+    /// Returns whether a batch is known to be executed, or a registration to have taken effect.
     pub(super) fn is_past(&self, value: &Value, bytes: &[u8]) -> bool {
         let sessions = self.applying.sessions();
         match *value {
@@ -376,7 +378,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A peer sent what the log here has lost: it is recorded as decided, again.
+    /// Records a value that the log here had lost, and that a peer sent, as decided again.
     fn take_repair(&mut self, range: SlotRange, value: Value, brought: Option<Brought<'_>>) {
         let is_content = matches!(value, Value::Content { .. });
         let written = match brought {
@@ -399,7 +401,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.catching_up.repaired(range, &mut self.protocol, &mut self.counters);
     }
 
-    /// A peer needs a snapshot, or more of one.
+    /// Handles a peer that needs a snapshot, or more of one.
     fn on_snapshot_ask(
         &mut self,
         now: Time,

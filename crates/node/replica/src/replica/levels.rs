@@ -1,5 +1,5 @@
-//! The level that the group uses, who holds it back, and how a leader raises it ([level-4] to
-//! [level-8]).
+//! The level that the group uses, the nodes that hold it back, and how a leader raises it
+//! ([level-4] to [level-8]).
 
 use quorate_core::{
     level::{Level, Levels},
@@ -20,31 +20,31 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// The level that the group uses, behind the slots that were applied here.
+    /// Returns the level that the group uses, as of the slots applied here.
     pub fn level(&self) -> Level {
         self.group().level()
     }
 
-    /// [level-7] What this node may speak.
+    /// [level-7] Returns the levels that this node may speak.
     pub fn levels(&self) -> Levels {
         let newest = self.rising.supports();
         Levels { lowest: self.level().min(newest), newest }
     }
 
-    /// [level-8] What the folder is to be marked with, if it is: [`Replica::level_marked`] says
-    /// that it is.
+    /// [level-8] Returns the level to mark the folder with, if any: confirmed by
+    /// [`Replica::level_marked`].
     pub fn take_level_to_mark(&mut self) -> Option<Level> {
         // A snapshot may have brought it.
         self.rising.may_hold(self.level());
         self.rising.take_to_mark()
     }
 
-    /// The folder is marked, durably: it may hold what needs this level.
+    /// Confirms that the folder is marked, durably: it may hold data that needs this level.
     pub fn level_marked(&mut self, level: Level) {
         self.rising.marked(level);
     }
 
-    /// The group's level, and what each node supports, as far as this one knows.
+    /// Returns the group's level, and what each node supports, as far as this one knows.
     pub fn level_status(&self, now: Time) -> LevelStatus {
         let (level, own) = (self.level(), self.member.node);
         let to = level.next();
@@ -74,14 +74,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Members and learners: every node that has an id and has come.
+    /// Returns members and learners: all nodes that have an id and have joined.
     fn asked_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
         let nodes = self.group().nodes();
         let come = nodes.filter(|(_, known)| known.has_come());
         come.map(|(node, _)| node)
     }
 
-    /// [level-5] Why the group cannot use this level yet, a line per reason.
+    /// [level-5] Returns the reasons why the group cannot use this level yet, a line each.
     fn held_back(&self, now: Time, to: Level) -> Vec<String> {
         let own = self.member;
         let eras = self.applying.membership().eras();
@@ -107,7 +107,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         reasons
     }
 
-    /// An operator wants the next level.
+    /// Starts an operator's request for the next level.
     pub(super) fn begin_raise(
         &mut self,
         now: Time,
@@ -142,8 +142,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [level-5] [level-6] A leader raises when everybody supports it, and it is asked to or it is
-    /// time.
+    /// [level-5] [level-6] Raises the level as leader when all nodes support the next one, and it
+    /// was requested or is due.
     pub(super) fn raise(&mut self, now: Time, plane: &mut dyn Plane) {
         let to = self.level().next();
         if to > self.rising.supports() {
@@ -168,7 +168,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.propose_value(now, Offer { value, payload }, plane);
     }
 
-    /// Tells who waits for a level.
+    /// Answers requests that wait for a level.
     pub(super) fn answer_raises(&mut self, now: Time) {
         let level = self.level();
         if self.raised_to.replace(level).is_some_and(|before| before < level) {

@@ -1,4 +1,4 @@
-//! Who belongs to the group: what operators and joiners ask of it, and how a leader brings it about
+//! Membership of the group: requests of operators and joiners, and how a leader carries them out
 //! ([era-8], [join-1], [member-2], [volatile-2]).
 
 use quorate_core::{
@@ -30,7 +30,7 @@ use crate::{
     steering::{LOOK_MS, goal_text, shown},
 };
 
-/// What helps where a voter cannot take the place of another node.
+/// Hint where a voter cannot take the place of another node.
 const AS_LEARNER: &str = "start the new node with `--as learner`; if it already votes, run \
                           'quorate member demote' on it and repeat the command";
 /// The same where the quorum rule needs the weight of the node that leaves.
@@ -44,17 +44,17 @@ const NAME_A_NEW_NODE: &str = "name a new node that was started with `--as learn
 /// A plan that is not one yet, as no slot has it.
 struct Wanted {
     plan: Plan,
-    /// Who gets more weight: they must be caught up.
+    /// Members that get more weight: they must be caught up.
     rising: Vec<Member>,
 }
 
-/// Who is no more values behind than this is level.
+/// Greatest lag, in values, at which a node counts as level.
 const LEVEL_VALUES: u64 = 4096;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Somebody wants something of the group; `asked` is a number that was never used before. The
-    /// end of it: [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and nothing
-    /// is done.
+    /// Starts a request to the group; `asked` is a number that was never used before. The outcome
+    /// is available from [`Replica::take_group_answer`]. With `dry_run` a plan is only shown, and
+    /// nothing is done.
     pub fn ask_group(&mut self, now: Time, asked: u64, ask: Ask, dry_run: bool) {
         let begun = match dry_run || ask.needs_table() {
             true => self.judge_later(now, asked, ask, dry_run),
@@ -114,17 +114,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.steering.take_answer()
     }
 
-    /// Ids, addresses and the plan, behind the slots that were applied here.
+    /// Ids, addresses and the plan, as of the slots applied here.
     pub fn group(&self) -> &Group {
         self.applying.membership().table()
     }
 
-    /// Whether this node applied its own removal ([member-1]).
+    /// Returns whether this node applied its own removal ([member-1]).
     pub fn is_removed(&self) -> bool {
         self.is_spent(self.member.node)
     }
 
-    /// What the plan under way waits for, as far as this node leads.
+    /// Returns what the plan in progress waits for, if this node leads.
     pub(super) fn plan_waits(&self) -> Option<String> {
         let leads = self.protocol.leads();
         let waits = self.steering.waits().filter(|_| leads);
@@ -136,7 +136,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         identity.is_some_and(|identity| identity.spent)
     }
 
-    /// Which nodes there are and where, if that is not what was told last.
+    /// Returns the nodes and their addresses, if they changed since the last call.
     pub fn take_peer_table(&mut self) -> Option<PeerTable> {
         let membership = self.applying.membership();
         if self.steering.told == Some(membership.version()) {
@@ -151,7 +151,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Everything about the members, as this node has applied it.
+    /// Returns everything about the members, as this node has applied it.
     pub fn members(&self, now: Time) -> Members {
         let membership = self.applying.membership();
         let (table, eras) = (membership.table(), membership.eras());
@@ -278,7 +278,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         dry_run: bool,
     ) -> Result<(), Refused> {
         if dry_run {
-            // What is shown depends on who lives.
+            // The steps shown depend on which nodes are alive.
             self.check_leads()?;
         }
         let Some(wanted) = self.wanted(ask)? else {
@@ -286,7 +286,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             return Ok(());
         };
         if let Some(plan) = self.group().plan() {
-            // The same again: it is under way already.
+            // The same request again: its plan is already in progress.
             let asked_before = (&plan.goal, &plan.then, &plan.leaving);
             if asked_before == (&wanted.plan.goal, &wanted.plan.then, &wanted.plan.leaving) {
                 let (id, current) = (plan.id, self.applying.membership().eras().current());
@@ -361,7 +361,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Err(Refused::new("not_leader", message, "ask the leader"))
     }
 
-    /// The weights that somebody asks for; `None` if they are in force.
+    /// Returns the weights that a request asks for; `None` if they are in force.
     fn wanted(&self, ask: &Ask) -> Result<Option<Wanted>, Refused> {
         let current = self.applying.membership().eras().current();
         let goal = goal_of(current);
@@ -492,7 +492,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A node in the incarnation that has weight, or in which it is here now.
+    /// Returns a node in the incarnation that has weight, or in which it is here now.
     fn met(&self, node: NodeId) -> Result<Member, Refused> {
         self.check_known(node)?;
         let current = self.applying.membership().eras().current();
@@ -511,8 +511,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// [join-1] Weight is for those who are within a window of what is decided. Who does not lead
-    /// does not hear how far they are: the leader looks before the step.
+    /// [join-1] Checks that a member is within a window of what is decided: only such members get
+    /// weight. A node that does not lead does not know their lag: the leader checks before the
+    /// step.
     fn check_level(&self, now: Time, member: Member) -> Result<(), Refused> {
         if !self.protocol.leads() {
             return Ok(());
@@ -532,7 +533,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// How far behind a node is that this leader hears of.
+    /// Returns the lag of a node, if this leader hears from it.
     pub(super) fn lag(&self, now: Time, member: Member) -> Option<u64> {
         if member == self.member {
             return Some(0);
@@ -544,7 +545,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         follower.map(|(_, _, lag)| lag)
     }
 
-    /// [join-1] Whether that is no more than a few values, of which one may have very many slots.
+    /// [join-1] Returns whether that lag is no more than a few values, of which one may have very
+    /// many slots.
     fn is_level(&self, lag: u64) -> bool {
         let leading = self.protocol.node().leading();
         let tally = leading.map(|leading| (leading.tally.next(), leading.tally.len()));
@@ -556,7 +558,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         lag <= most || values.is_some_and(|values| values <= most)
     }
 
-    /// The way to these weights, as this node would go it if it led.
+    /// Returns the path to these weights, as this node would take it if it led.
     fn way(&self, now: Time, from: &Configuration, plan: &Plan) -> Result<Vec<Change>, NoWay> {
         let living = self.living_of(now, from, &plan.goal);
         let sight = Sight {
@@ -567,8 +569,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         planner::whole(from, plan, sight)
     }
 
-    /// Who lives, of all that have weight now or are to have some. Who does not lead takes all for
-    /// living.
+    /// Returns the live ones among the members that have weight now or are to have some. A node
+    /// that does not lead takes all as live.
     fn living_of(&self, now: Time, from: &Configuration, goal: &Goal) -> Vec<Member> {
         let members = from.members().iter().map(|voter| voter.member);
         let all = members.chain(goal.keys().copied());
@@ -576,7 +578,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         all.filter(|member| !leads || self.lag(now, *member).is_some()).collect()
     }
 
-    /// The members that this leader hears of, in this configuration.
+    /// Returns the members of this configuration that this leader hears from.
     fn living(&self, now: Time, configuration: &Configuration) -> MemberSet {
         let members = configuration.members().iter().enumerate();
         let heard = members.filter(|(_, voter)| self.lag(now, voter.member).is_some());
@@ -588,8 +590,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         configuration.is_quorum(Phase::One, living) && configuration.is_quorum(Phase::Two, living)
     }
 
-    /// No step may leave fewer living voters than a quorum. Who does not lead does not hear who
-    /// lives: the leader looks before each step.
+    /// Checks that no step leaves fewer live voters than a quorum. A node that does not lead does
+    /// not know which are alive: the leader checks before each step.
     fn check_alive(
         &self,
         now: Time,
@@ -616,7 +618,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(())
     }
 
-    /// A leader goes on with the plan, takes back who forgot, and hands over to who should lead.
+    /// Continues the plan as leader, readmits members that forgot their votes, and hands leadership
+    /// to the member that should have it.
     pub(super) fn steer(&mut self, now: Time, plane: &mut dyn Plane) {
         if !self.steers() {
             return;
@@ -632,19 +635,19 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Whether the plan's next change is to be tried: a while after the last one, or when that is
+    /// Returns whether to try the plan's next change: a while after the last one, or when that is
     /// in force.
     fn is_plan_due(&self, now: Time) -> bool {
         let era = self.protocol.node().era();
         self.group().plan().is_some() && self.steering.is_due(now, era)
     }
 
-    /// Whether this is a leader that stays.
+    /// Returns whether this node leads and is not about to end.
     fn steers(&self) -> bool {
         self.protocol.leads() && !self.ending.is_requested()
     }
 
-    /// When a leader steers next.
+    /// Returns when a leader steers next.
     pub(super) fn steer_at(&self) -> Option<Time> {
         if !self.steers() {
             return None;
@@ -667,7 +670,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The change that the plan wants now; `Err`: what it waits for.
+    /// Returns the change that the plan wants now, or as `Err` the condition it waits for.
     fn change_wanted(&mut self, now: Time) -> Result<Option<Change>, String> {
         let membership = self.applying.membership();
         let era = membership.eras().era();
@@ -714,9 +717,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(Some(change))
     }
 
-    /// [volatile-2] The plan names a member that will never be there again: it goes on with the one
-    /// that its node is now. Ended where it is, it would leave a group of fewer voters than anybody
-    /// wanted.
+    /// [volatile-2] Renews a plan that names a member that will never return: the plan continues
+    /// with the member that its node is now. Ended where it is, it would leave a group of fewer
+    /// voters than requested.
     fn renew(&mut self, now: Time, era: Era, plan: &Plan) {
         let renewed = plan.renewed(|member| match self.peers.member(member.node) {
             Some(met) if met.incarnation > member.incarnation => met,
@@ -734,7 +737,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Who leads on, where the plan takes this leader's weight away and another one can lead.
+    /// Returns the member to hand leadership to, where the plan takes this leader's weight away and
+    /// another member can lead.
     fn heir(&self, now: Time, current: &Configuration, goal: &Goal) -> Option<Member> {
         if goal.get(&self.member).is_some_and(|weight| *weight > 0) {
             return None;
@@ -752,15 +756,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 
     fn transfer_to(&mut self, now: Time, to: Member) {
-        // What an operator asked for goes on, and ends with its own outcome.
+        // A handover that an operator requested continues, and ends with its own outcome.
         let busy = self.protocol.node().is_handing_over();
         if !busy && self.steering.may_hand_over(now) {
             self.ending.transfer(Some(to.node), &mut self.protocol);
         }
     }
 
-    /// [volatile-2] A member that forgot is here again, as another one: the old one's weight goes
-    /// to the new one, unasked.
+    /// [volatile-2] Readmits a member that forgot its votes and is here again as another one: the
+    /// old one's weight goes to the new one, without a request.
     fn take_back(&mut self, now: Time) {
         if self.group().plan().is_some() {
             return;
@@ -804,7 +808,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Somebody who can leads on: this node is about to serve nothing for a while.
+    /// Hands leadership to a member that can lead: this node is about to serve nothing for a while.
     pub(super) fn give_way(&mut self, now: Time) {
         let members = self.protocol.node().configuration().members().iter();
         let others = members.filter(|voter| {
@@ -818,7 +822,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Leadership goes towards the highest priority that is level.
+    /// Hands leadership to the level member of highest priority.
     fn hand_over(&mut self, now: Time) {
         if now < self.steering.stays_until || self.group().plan().is_some() {
             return;
@@ -843,8 +847,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// [volatile-1] Whether the node is here as a later member than this one, which thus never comes
-/// back.
+/// [volatile-1] Returns whether the node is here as a later member than this one, which thus never
+/// comes back.
 fn has_forgotten(peers: &Peers, member: Member) -> bool {
     let met = peers.member(member.node);
     met.is_some_and(|met| met.incarnation > member.incarnation)
@@ -865,7 +869,8 @@ fn no_way(why: NoWay) -> Refused {
     Refused::new("impossible", message, "choose other weights")
 }
 
-/// Where a voter takes a place, the group has a vote less: it must bear as many losses as before.
+/// Checks that the group survives as many losses as before: where a voter takes the place of
+/// another, the group has a vote less.
 fn check_bears(
     current: &Configuration,
     changes: &[Change],

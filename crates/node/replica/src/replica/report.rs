@@ -1,4 +1,4 @@
-//! What a replica says about itself: its status, and why it does not serve if it does not.
+//! A replica's report on itself: its status, and why it does not serve if it does not.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ use crate::{
     },
 };
 
-/// Returns whether this node goes on as it is: if it may be the one that is wrong, its doubt says so
-/// ([differ-2]).
+/// Returns whether the alarm leaves this node as it is: if this node may be the wrong one, its
+/// doubt is reported instead ([differ-2]).
 const fn is_of_others(alarm: &Alarm) -> bool {
     matches!(alarm, Alarm::DifferentHistory { .. })
 }
@@ -36,7 +36,7 @@ const fn is_of_others(alarm: &Alarm) -> bool {
 const STUCK_MS: u64 = 5_000;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// What this node says about itself.
+    /// Returns the status of this node.
     pub fn status(&self, now: Time) -> Status {
         Status {
             cluster: self.cluster,
@@ -76,12 +76,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The group's time ([time-1]), Unix time in milliseconds; 0 before a deadline was ever due.
+    /// Returns the group's time ([time-1]), Unix time in milliseconds; 0 before a deadline was ever
+    /// due.
     pub fn group_ms(&self) -> u64 {
         self.applying.time().ms()
     }
 
-    /// This node's device, if it was lent one.
+    /// Returns the status of this node's device, if it was lent one.
     pub fn device(&self) -> Option<&DeviceStatus> {
         self.devices.status()
     }
@@ -108,7 +109,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What room the log has, and how fast it needs it.
+    /// Returns the space that the log has, and how fast it uses it.
     fn disk_use(&self, now: Time) -> DiskUse {
         let log = self.storing.log();
         let counters = log.counters();
@@ -119,7 +120,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The byte streams, as this node has them.
+    /// Returns the state of the byte streams on this node.
     pub fn stream_use(&self, now: Time) -> Streams {
         let (streams, keeping) = (self.applying.streams(), &self.streaming.keeping);
         let (used_bytes, file_bytes) = keeping.bytes();
@@ -135,8 +136,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-8] Why clients that write wait, and not only for a moment. What a leader lacks, the
-    /// others see only by that.
+    /// [stream-8] Returns why clients that write wait, and not only for a moment. Other nodes see
+    /// what a leader lacks only by that.
     fn streams_stopped(&self, now: Time) -> Option<String> {
         let keeping = &self.streaming.keeping;
         if let Some(why) = keeping.failure() {
@@ -155,7 +156,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// What somebody should look at, although the node serves.
+    /// Returns notices that deserve an operator's attention, although the node serves.
     fn notices(&self, now: Time) -> Vec<String> {
         let strain = self.applying.condition().strain().map(ToOwned::to_owned);
         let short = self.streaming.keeping.short();
@@ -184,13 +185,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             .collect()
     }
 
-    /// The byte streams, as applied here.
+    /// Returns the byte streams, as applied here.
     pub fn streams(&self) -> &Table {
         self.applying.streams()
     }
 
-    /// [snap-5] How many bytes the table says are kept that this node lacks; `None`: it has not
-    /// looked yet.
+    /// [snap-5] Returns the number of bytes that are kept according to the table and that this node
+    /// lacks; `None` if it has not looked yet.
     pub fn stream_bytes_missing(&self) -> Option<u64> {
         let keeping = &self.streaming.keeping;
         let known = keeping.missing_bytes();
@@ -202,7 +203,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.storing.failure().is_some()
     }
 
-    /// Why this node does not vote or serve, if it does not; the gravest reason.
+    /// Returns why this node does not vote or serve, if it does not; the gravest reason.
     pub fn error(&self) -> Option<String> {
         if let Some(why) = self.applying.condition().doubt() {
             return Some(why.to_owned());
@@ -264,8 +265,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.storing.log().busy_reason()
     }
 
-    /// [disk-8] The first slot that was decided here and whose value the log cannot give any more,
-    /// and how many questions for it nobody answered.
+    /// [disk-8] Returns the first slot that was decided here and whose value the log cannot return
+    /// any more, and the number of questions for it that went unanswered.
     pub fn lost_value(&self) -> Option<(Slot, u32)> {
         let running = || self.catching_up.lost_value();
         self.protocol.node().relearning().or_else(running)
@@ -303,8 +304,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         for member in self.peers.members() {
             peers.entry(member.node).or_insert_with(|| self.peer(member, 0, false));
         }
-        // Who has an id and neither weight nor a connection is a learner that is down. An id that
-        // is kept for somebody is nobody yet.
+        // A node with an id and neither weight nor a connection is a learner that is down. An id
+        // that is only reserved is not listed yet.
         let known = self.group().nodes();
         for (node, known) in known.filter(|(_, known)| known.has_come()) {
             let peer = peers.entry(node).or_insert_with(|| {
@@ -343,22 +344,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The next change of batch and window that was not asked for yet, for the operator's log.
+    /// Returns the next change of batch and window that was not returned yet, for the operator's
+    /// log.
     pub fn next_change(&mut self) -> Option<Change> {
         self.tuning.next_change()
     }
 
-    /// What an operator should be told once, if there is something new.
+    /// Returns the next notice for the operator, each one once.
     pub fn next_notice(&mut self, now: Time) -> Option<String> {
         self.observing.take_notice(now)
     }
 
-    /// The next event that was not asked for yet, for the operator's log.
+    /// Returns the next event that was not returned yet, for the operator's log.
     pub fn next_event(&mut self) -> Option<Event> {
         self.observing.next_event()
     }
 
-    /// What the tuner knows, predicts and chose.
+    /// Returns the tuner's estimates, predictions and choices.
     pub fn tuning(&self) -> TuningReport {
         TuningReport {
             report: self.tuning.report(),
@@ -367,19 +369,20 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was chosen by itself, and why.
+    /// Returns the choices that the replica made by itself, and why.
     fn choices(&self) -> Vec<String> {
         let leads = self.protocol.node().role() == Role::Leader;
         let routing = self.routing.iter().filter(|_| leads);
         routing.map(Routing::why).collect()
     }
 
-    /// Batch and window that are in force.
+    /// Returns the batch size and window in force.
     pub fn batching(&self) -> Setting {
         self.tuning.setting()
     }
 
-    /// What wants to be woken when: for a person who wonders why a replica does not come to rest.
+    /// Describes which parts want to be woken and when: for debugging a replica that does not come
+    /// to rest.
     pub(crate) fn unrest(&self, now: Time) -> String {
         format!(
             "ending {:?}, work {}, node {:?}, due {:?}, retry {:?}, origin {:?}, reads {:?}, fetches {:?}, \
@@ -398,7 +401,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         )
     }
 
-    /// Everything that this replica counts.
+    /// Returns all counters of this replica.
     pub fn counters(&self) -> Counters {
         Counters {
             batches_formed: self.proposing.own().totals().batches,
@@ -407,47 +410,48 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// This node's snapshot, if it has one.
+    /// Returns this node's snapshot, if it has one.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.snapshots.own()
     }
 
-    /// Above this size the log is not kept for nodes that are behind.
+    /// Returns the size above which the log is not kept for nodes that lag.
     pub fn log_bytes_max(&self) -> u64 {
         self.snapshots.log_bytes_max()
     }
 
-    /// What the core counts of its slow paths.
+    /// Returns the core's counts of its slow paths.
     pub fn slow_paths(&self) -> SlowPaths {
         self.protocol.slow_paths()
     }
 
-    /// The core, for invariants.
+    /// Returns the core, for invariants.
     pub fn node(&self) -> &Node {
         self.protocol.node()
     }
 
-    /// The log, for its counters and its file descriptor.
+    /// Returns the log, for its counters and its file descriptor.
     pub fn log(&self) -> &Log<D> {
         self.storing.log()
     }
 
-    /// The service.
+    /// Returns the service.
     pub fn service(&self) -> &S {
         self.applying.service()
     }
 
-    /// Who this is.
+    /// Returns the member that this node is.
     pub fn member(&self) -> Member {
         self.member
     }
 
-    /// Every slot below is applied.
+    /// Returns the slot below which all are applied.
     pub fn applied_to(&self) -> Slot {
         self.applying.applied_to()
     }
 
-    /// The session table in a canonical form: equal on all nodes that applied the same slots.
+    /// Returns the session table in a canonical form: equal on all nodes that applied the same
+    /// slots.
     pub fn sessions(&self) -> Metadata {
         self.applying.sessions().canonical()
     }

@@ -1,4 +1,4 @@
-//! What a front asks, put into this replica's queues.
+//! Puts requests of fronts into this replica's queues.
 
 use quorate_access::Users;
 use quorate_core::{level::Level, time::Time};
@@ -22,7 +22,7 @@ pub struct Requester<'a, D: Disk, S: StateMachine> {
     pub(super) replica: &'a mut Replica<D, S>,
     pub(super) now: Time,
     pub(super) wall_ms: u64,
-    /// What lets the read run that is being told of.
+    /// Evidence that lets the reported read run.
     evidence: Evidence,
 }
 
@@ -31,7 +31,7 @@ impl<'a, D: Disk, S: StateMachine> Requester<'a, D, S> {
         Self::for_read(replica, now, wall_ms, Evidence::Confirmed)
     }
 
-    /// While a read is told of that may run, for this reason.
+    /// Creates a requester for the time in which a read is reported that may run by this evidence.
     pub(super) fn for_read(
         replica: &'a mut Replica<D, S>,
         now: Time,
@@ -171,7 +171,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     fn answer(&mut self, _: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let length = reply.len();
         self.query(query, reply)?;
-        // [read-4] Behind the query: the process may have stood still before it, or in it.
+        // [read-4] Checked after the query: the process may have stood still before it, or in it.
         let replica = &mut *self.replica;
         let (node, applied_to) = (replica.protocol.node(), replica.applying.applied_to());
         if self.evidence.stands(replica.clock.as_ref(), node, applied_to) {
@@ -191,8 +191,7 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
     }
 
     fn users(&self) -> Option<&Users> {
-        // [aux-1] Nothing is executed here, and nothing answered, whoever asks: a client is told so
-        // at once.
+        // [aux-1] An auxiliary executes nothing and answers no user: clients are refused at once.
         if self.replica.protocol.node().is_auxiliary() {
             return Some(&NOBODY);
         }
@@ -226,8 +225,8 @@ impl<D: Disk, S: StateMachine> Requests for Requester<'_, D, S> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Who may do what, as far as this node may go by that: its table is no older than what it went
-    /// by before ([access-4]), and an auxiliary has none.
+    /// Returns the users and their permissions, if this node may go by them: its table is no older
+    /// than the one it went by before ([access-4]), and an auxiliary has none.
     pub fn users(&self) -> Option<&Users> {
         let users = self.applying.access().users();
         users.filter(|_| self.applying.answers() && !self.protocol.node().is_auxiliary())

@@ -1,9 +1,9 @@
-//! The scrub in a turn: what was read is looked at, what was found is told and repaired, the next
-//! piece is read.
+//! The scrub within a turn: inspects the piece that was read, reports and repairs damage, and reads
+//! the next piece.
 //!
-//! Nothing here decides what a node has forgotten, and nothing is written but what this process
-//! knows ([scrub-1]). Damage is reported to whoever meets it in a read as well, and has no other
-//! effect than there ([scrub-7]): what is lost is not served ([scrub-3]), and is asked of peers.
+//! The scrub never decides what a node has forgotten, and writes only what this process knows
+//! ([scrub-1]). Damage is also reported to any read that meets it, and has no other effect than
+//! there ([scrub-7]): lost data is not served ([scrub-3]), and is requested from peers.
 
 use quorate_core::{slot::Slot, time::Time};
 use quorate_log::disk::{Disk, DiskError, Source, sealed};
@@ -23,12 +23,12 @@ use crate::{
     storing::Asked,
 };
 
-/// The small file that says when the last scrub ended, or, before there was one, from when on a
+/// The small file that records when the last scrub ended, or, before there was one, since when the
 /// node counts.
 const ENDED_FILE: &str = "scrubbed";
 const FIRST_LINE: &str = "quorate scrubbed 1";
 
-/// What it says. Without it a node counts from now on.
+/// Returns the contents of the file. Without one a node counts from now on.
 pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
     let bytes = disk.kept(ENDED_FILE).ok()??;
     let mut lines = sealed::open(str::from_utf8(&bytes).ok()?).ok()?.lines();
@@ -40,15 +40,15 @@ pub(super) fn since(disk: &mut impl Source) -> Option<Since> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Everything that this node keeps is to be read and checked, at most so many bytes a second; a
-    /// scrub that goes on goes on at this pace. [`Replica::scrub_status`] says what it finds.
+    /// Starts to read and check everything that this node keeps, at up to `bytes_per_second`; a
+    /// scrub in progress continues at this pace. [`Replica::scrub_status`] returns the findings.
     pub fn begin_scrub(&mut self, now: Time, wall_ms: u64, bytes_per_second: Option<u64>) {
         if !self.ending.is_silent() {
             self.scrubbing.begin(now, wall_ms, bytes_per_second);
         }
     }
 
-    /// What the scrub that goes on, or the last one, has read and found.
+    /// Returns the progress and findings of the current scrub, or of the last one.
     pub fn scrub_status(&self) -> ScrubStatus {
         let mut status = self.scrubbing.status(|needs| self.fate(needs));
         if status.now.is_some() {
@@ -90,9 +90,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Goes on with the scrub, if one goes on or is due.
+    /// Continues the scrub, or starts one that is due.
     pub(super) fn go_on_scrubbing(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
-        // What a repair that is under way will end is not looked for once more.
+        // Damage that a repair in progress will end is not looked for again.
         let looks = self.scrubbing.goes_on() || self.snapshots.renewal().is_under_way();
         if !looks && self.applying.service_mut().wants_scrub() {
             self.begin_scrub(now, wall_ms, None);
@@ -138,7 +138,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Reads more of this kind, if nothing of it is being read. `false`: there is no more.
+    /// Reads more of this kind, unless a piece is being read. Returns `false` if there is no more.
     fn scrub_more(&mut self, now: Time, kind: Kind) -> bool {
         match kind {
             Kind::Log => {
@@ -172,7 +172,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
                 let scrubbed = self.applying.service_mut().take_scrubbed();
                 self.scrubbing.read_apart(Kind::Store, scrubbed.bytes);
-                // [scrub-8] In a group of one there is nobody to have it from.
+                // [scrub-8] A group of one has no peer to fetch it from.
                 let voters = self.protocol.node().configuration().members();
                 let alone = voters.iter().all(|voter| voter.member == self.member);
                 for what in scrubbed.damaged {
@@ -199,7 +199,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was read since the last turn.
+    /// Processes the pieces read since the last turn.
     fn hear_scrubbed(&mut self, now: Time) {
         if let Some(piece) = self.storing.log_mut().next_scrubbed() {
             self.scrubbing.read(Kind::Log, piece.bytes);
@@ -207,7 +207,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 self.scrubbing.wait(now);
             }
             if !piece.damaged.is_empty() {
-                // [scrub-1] It may be the only place that says what was promised.
+                // [scrub-1] The damaged piece may be the only record of the node's promises.
                 let hard = self.protocol.node().hard_state();
                 self.storing.restate(hard);
             }
@@ -253,7 +253,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A small file was read back: one that is damaged is written anew by who knows what was in it.
+    /// Handles a small file that was read back: a damaged one is written anew by the part that
+    /// knows its contents.
     fn look_at_file(
         &mut self,
         now: Time,
@@ -304,7 +305,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Has a small file written anew. `false`: nobody does.
+    /// Has a small file written anew. Returns `false` if no part does so.
     fn mend(&mut self, now: Time, keeper: Keeper, plane: &mut dyn Plane) -> bool {
         match keeper {
             Keeper::Base => {
@@ -327,13 +328,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The node has an identity: a scrub looks for it, and [`Replica::take_damaged_file`] says if
-    /// it is to be written anew.
+    /// Notes that the node has an identity: a scrub looks for it, and
+    /// [`Replica::take_damaged_file`] reports if it is to be written anew.
     pub fn has_identity(&mut self) {
         self.scrubbing.has_identity = true;
     }
 
-    /// A file that was found damaged, and that only the node can write anew: `identity` or `peers`.
+    /// Returns a file that was found damaged, and that only the node can write anew: `identity` or
+    /// `peers`.
     pub fn take_damaged_file(&mut self) -> Option<&'static str> {
         Some(match self.scrubbing.unmended.take()? {
             Keeper::Identity => "identity",
@@ -341,11 +343,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         })
     }
 
-    /// Tells of damage, once.
+    /// Reports damage, once.
     fn damage_found(&mut self, kind: Kind, what: String, needs: Needs) -> Option<usize> {
         let found = Found::new(kind, what.clone(), needs);
         let (at, news) = self.scrubbing.found(found);
-        // Snapshots that are given up are told of by those who give them up.
+        // Snapshots that are given up are reported by the code that gives them up.
         if news && kind != Kind::Snapshot {
             self.observing.tell(Event::DamageFound { kind, what });
         }

@@ -1,4 +1,4 @@
-//! How a replica starts: from what the log and the service remember, its parts.
+//! Starts a replica: builds its parts from the state of the log and of the service.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -53,14 +53,14 @@ use crate::{
 /// Owners that fill what a node has room for, if each does as it may.
 const OWNERS: usize = 4;
 
-/// An owner of streams that cannot be talked to for so many times what a new leader takes is lost.
+/// An owner of streams that cannot be reached for this many times what a new leader takes is lost.
 const OWNER_LOST_REPEATS: u64 = 4;
 
-/// Election time-outs in which leadership stays where it is, if nobody asks.
+/// Election time-outs for which leadership stays in place, unless a move is requested.
 const BOUNCE_TIMEOUTS: u64 = 10;
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Goes on from what the log and the service remember. Nothing is sent before the first
+    /// Continues from the state of the log and the service. Nothing is sent before the first
     /// [`Replica::poll`].
     pub fn open(
         options: ReplicaOptions,
@@ -122,7 +122,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             route: options.votes.first(),
             seed: options.seed,
         };
-        // Longer than an election usually takes: by then a new leader has heard of everything.
+        // Longer than an election usually takes: by then a new leader knows everything.
         let repeat_ms = timeouts.election_max_ms.saturating_mul(2).max(1);
         // [session-2] bounds the open batches of a session.
         let possible =
@@ -222,8 +222,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
     }
 }
 
-/// The store of streams as it was left. What is damaged is begun anew: the bytes are in the log,
-/// and at peers.
+/// Opens the store of streams as it was left. A damaged one is begun anew: the bytes are in the
+/// log, and at peers.
 fn open_store<D: Disk>(
     disk: &mut D,
     limits: StoreLimits,
@@ -238,8 +238,8 @@ fn open_store<D: Disk>(
     .map_err(OpenError::Streams)
 }
 
-/// [disk-5] What the log says of bytes in the store of streams: they are claimed before anything
-/// else is written there. What is older than the store's checkpoint it knows itself.
+/// [disk-5] Claims the places in the store of streams that the log mentions, before anything else
+/// is written there. The store itself knows those older than its checkpoint.
 fn claim_placed<D: Disk>(store: &mut Store, recovery: &Recovery, disk: &mut D) {
     let at = store.checkpointed_to();
     let newer = recovery.placed.iter().filter(|(range, ..)| range.to > at);
@@ -258,8 +258,8 @@ fn bare_to(recovery: &Recovery) -> Slot {
     bare.map(|(range, ..)| range.to).max().unwrap_or_default()
 }
 
-/// [value-3] Votes that are still open and whose bytes were placed, and are gone, are no votes any
-/// more: takes them out. What says so, for people.
+/// [value-3] Takes out votes that are still open but whose placed bytes are gone: they are no votes
+/// any more. Returns messages for operators.
 fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
     let placed = &recovery.placed;
     let gone = |vote: &mut Extent| {
@@ -278,7 +278,7 @@ fn take_unplaced_votes(store: &Store, recovery: &mut Recovery) -> Vec<String> {
         .collect()
 }
 
-/// The group as every node of it was told at its founding.
+/// Returns the group as all of its nodes received it at its founding.
 fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     let members = eras.current().members().iter();
     let known = members.map(|voter| {
@@ -288,7 +288,8 @@ fn founded(eras: Eras, peers: &BTreeMap<NodeId, String>) -> Membership {
     Membership::new(Group::founded(known), eras)
 }
 
-/// Within what is possible. Without a wish, what `limits` says stays in force.
+/// Clamps the settings to what is possible. Without wanted settings, those of `limits` stay in
+/// force.
 fn tuning_settings(
     wanted: Option<Settings>,
     limits: &Limits,
@@ -305,7 +306,7 @@ fn tuning_settings(
     settings
 }
 
-/// Slots of the votes whose payloads are to be read back.
+/// Returns the slots of the votes whose payloads are to be read back.
 fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
     let mut ranges: VecDeque<SlotRange> = VecDeque::new();
     for vote in votes.iter().filter(|vote| vote.value.has_bytes()) {
@@ -317,17 +318,17 @@ fn with_bytes(votes: &[Extent]) -> VecDeque<SlotRange> {
     ranges
 }
 
-/// A batch must fit into one record, and into one frame.
+/// Returns the size of the largest batch: it must fit into one record, and into one frame.
 fn batch_bytes_max<D: Disk>(log: &Log<D>) -> usize {
     log.record_bytes_max().min(BODY_BYTES_MAX)
 }
 
-/// The largest command that any batch has room for.
+/// Returns the size of the largest command that any batch has room for.
 pub(super) fn largest_command<D: Disk>(log: &Log<D>) -> usize {
     batch_bytes_max(log).saturating_sub(batch::OVERHEAD_BYTES)
 }
 
-/// So must a command, in a batch of its own.
+/// Limits a command to the bytes that fit a record, in a batch of its own.
 fn command_bytes_max<D: Disk>(wanted: usize, log: &Log<D>) -> usize {
     wanted.min(largest_command(log))
 }

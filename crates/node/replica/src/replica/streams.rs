@@ -33,7 +33,7 @@ use crate::{
 };
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// Bytes of a stream, from its owner or asked for.
+    /// Handles bytes of a stream, from its owner or asked for.
     pub(super) fn on_stream_bytes(
         &mut self,
         now: Time,
@@ -66,8 +66,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.offering.arrived(stream);
     }
 
-    /// [disk-5] Whole units that are in memory are written at once, so that votes need not have
-    /// them. In a volatile group nobody waits for the disk.
+    /// [disk-5] Writes whole units that are in memory at once, so that votes need not contain them.
+    /// In a volatile group nothing waits for the disk.
     fn place_units(&mut self, stream: StreamName) {
         let node = self.protocol.node();
         let durable = node.configuration().class() == Class::Durable;
@@ -87,7 +87,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was placed is on stable storage: it may get slots, and votes.
+    /// Handles placed units that are on stable storage: they may get slots, and votes.
     fn hear_placed(&mut self, now: Time) {
         while let Some((stream, positions)) = self.streaming.keeping.next_placed() {
             if self.applying.streams().may_be_open(stream) {
@@ -111,16 +111,16 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.offering.arrived(stream);
     }
 
-    /// [aux-5] Slots from here on have everything that the table says before them.
+    /// [aux-5] Returns the first slot for which the table covers all slots before it.
     fn table_holds_from(&self) -> Slot {
         // A service may be ahead of a log that lost its end.
         let decided_to = self.protocol.node().decided_to();
         self.applying.applied_to().max(decided_to)
     }
 
-    /// [aux-5] Whether content in this slot is a no-op, as follows from what is applied here,
-    /// whatever is decided before it. An auxiliary has no table, and cannot know; nobody can give
-    /// it bytes that all let go.
+    /// [aux-5] Returns whether content in this slot is a no-op, as follows from what is applied
+    /// here, whatever is decided before it. An auxiliary has no table, and cannot know; bytes that
+    /// all nodes dropped cannot be fetched.
     pub(super) fn is_needless(&self, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -130,22 +130,23 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             && streams.may_append(stream, offset, SlotRange::one(slot)).is_empty()
     }
 
-    /// [aux-5] Says so to one who asked for the bytes, of all that is needless of this stream.
+    /// [aux-5] Replies to a node that asked for such bytes, for all of this stream that is not
+    /// needed.
     pub(super) fn say_needless(&mut self, to: NodeId, value: &Value, plane: &mut dyn Plane) {
         let Value::Content { stream, .. } = *value else {
             return;
         };
         let frame = Frame::Needless {
             stream,
-            // One that is not open, and that nobody will open, is closed.
+            // A stream that is not open, and that will never be opened, is closed.
             below: self.applying.streams().next(stream).unwrap_or(u64::MAX),
             from: self.table_holds_from(),
         };
         Outbox::new(self.member, plane, &mut self.counters).send(to, Lane::Control, &frame);
     }
 
-    /// [aux-5] A full replica says that nobody needs bytes that this node may look for. Full
-    /// replicas find out by their own tables, in time, and believe nothing else.
+    /// [aux-5] Handles a full replica's report that bytes are not needed which this node may look
+    /// for. Full replicas find out by their own tables, in time, and believe nothing else.
     pub(super) fn on_needless(&mut self, now: Time, stream: StreamName, below: u64, from: Slot) {
         if !self.protocol.node().is_auxiliary() {
             return;
@@ -156,8 +157,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// A peer looks for the bytes of content that was proposed in this slot, or for a position:
-    /// whether the store has them. They are sent when they are read.
+    /// Returns whether the store has the bytes that a peer looks for: of content that was proposed
+    /// in this slot, or at a position. They are sent when they are read.
     pub(super) fn has_in_store(&mut self, from: NodeId, value: &Value, slot: Slot) -> bool {
         let Value::Content { stream, offset } = *value else {
             return false;
@@ -171,7 +172,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         !recent && keeping.read_for_peer(from, stream, position, disk)
     }
 
-    /// Bytes that clients gave go to the other nodes; a leader gives slots to what is here.
+    /// Sends bytes of clients to the other nodes; a leader assigns slots to bytes that are here.
     pub(super) fn offer_streams(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane) {
         self.streaming.take_fresh();
         self.close_owned(now);
@@ -198,7 +199,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [trim-2] A leader asks for what keeps streams within their bounds.
+    /// [trim-2] Proposes, as leader, the commands that keep streams within their bounds.
     fn retain_streams(&mut self, now: Time, wall_ms: u64) {
         let streams = self.applying.streams();
         for command in self.streaming.take_retention(now, wall_ms, streams) {
@@ -207,7 +208,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [aux-1] Whom an owner sends its bytes: everybody but auxiliaries.
+    /// [aux-1] Returns the nodes to which an owner sends its bytes: all but auxiliaries.
     fn takers(&self) -> Vec<NodeId> {
         let configuration = self.protocol.node().configuration();
         let takes = |node: &NodeId| {
@@ -217,7 +218,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.peers.ids().into_iter().filter(takes).collect()
     }
 
-    /// Pieces whose bytes are all decided, and whose clients want no more, are closed by a command.
+    /// Closes, by a command, pieces whose bytes are all decided, and whose clients want no more.
     fn close_owned(&mut self, now: Time) {
         while let Some((tag, command)) = self.streaming.owning.next_close() {
             if self.ask_streams(now, tag, &command).is_err() {
@@ -233,7 +234,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         origin.accept_for(now, Kind::Stream, waiter, &command.encode())
     }
 
-    /// [stream-1] The leader gives slots to bytes that it holds.
+    /// [stream-1] Assigns slots, as leader, to bytes that it holds.
     fn propose_streams(&mut self, now: Time, plane: &mut dyn Plane) {
         let inflight_max = self.streaming.inflight_max();
         loop {
@@ -263,7 +264,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [stream-6] Streams of owners that are lost are closed.
+    /// [stream-6] Closes streams whose owners are lost.
     fn close_lost(&mut self, now: Time, plane: &mut dyn Plane) {
         let applied_to = self.applying.applied_to();
         while self.may_propose(0) {
@@ -281,21 +282,21 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was applied is followed: bytes go to the store, owners and readers hear of it.
+    /// Follows up on what was applied: bytes go to the store, owners and readers are notified.
     pub(super) fn follow_streams(&mut self, now: Time) {
         let more = self.streaming.has_applied(self.applying.streams());
         let changes =
             self.streaming.applied(now, self.applying.streams_mut(), self.contents.runs_mut());
         self.keep_appended(changes);
         if more {
-            // [stream-4] What was looked for may be content that nobody needs now.
+            // [stream-4] Content that was looked for may not be needed any more.
             for value in self.contents.wanted_content() {
                 self.found(now, value);
             }
         }
     }
 
-    /// What was applied goes into the store.
+    /// Moves what was applied into the store.
     fn keep_appended(&mut self, changes: Vec<Change>) {
         let appended = std::mem::take(&mut self.streaming.appended);
         let applied_to = self.applying.applied_to();
@@ -305,7 +306,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.applied((applied_to, voted_to), appended, changes, disk);
     }
 
-    /// The store goes on; what it lacks is looked for. Gives what the disk has done for others.
+    /// Advances the store, and looks for bytes that it lacks. Returns disk operations that
+    /// completed for other parts.
     pub(super) fn keep_streams(&mut self, now: Time, plane: &mut dyn Plane) -> Vec<Completed> {
         let mut others = Vec::new();
         while let Some(completed) = self.storing.log_mut().next_other() {
@@ -341,15 +343,15 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         others
     }
 
-    /// [here-1] The core hears when bytes of streams begin to be lacking here, and when they are
-    /// here.
+    /// [here-1] Notifies the core when bytes of streams begin to be lacking here, and when they are
+    /// here again.
     pub(super) fn note_lacking(&mut self) {
         if let Some(lacking) = self.streaming.keeping.lacking_news() {
             self.protocol.later(Input::Lacking(lacking));
         }
     }
 
-    /// What is behind the last checkpoint is in the log.
+    /// Reads back from the log what follows the last checkpoint.
     fn replay_streams(&mut self, now: Time, range: SlotRange) {
         if range.from < self.storing.log().start() {
             // It was trimmed, and so was in a checkpoint that is lost.
@@ -361,14 +363,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// What was behind the last checkpoint was read back.
+    /// Hands the values after the last checkpoint, read back from the log, to the store.
     pub(super) fn on_streams_read(&mut self, values: Values) {
         let disk = self.storing.log_mut().disk_mut();
         let streams = self.applying.streams();
         self.streaming.keeping.replayed(values, streams, disk);
     }
 
-    /// The log waits to be trimmed until the store has what is below: it is to have it.
+    /// Starts a checkpoint of the store if the log waits for one to be trimmed up to `wanted`.
     pub(super) fn checkpoint_streams(&mut self, wanted: Option<Slot>) {
         let keeping = &mut self.streaming.keeping;
         if wanted.is_some_and(|wanted| wanted > keeping.kept_to(self.applying.streams())) {
@@ -376,7 +378,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The table is another one than follows from what was applied.
+    /// Handles a loaded table of streams, which does not follow from what was applied.
     pub(super) fn streams_loaded(&mut self, now: Time) {
         let streams = self.applying.streams();
         self.streaming.loaded(now, streams, self.contents.runs_mut());
@@ -385,8 +387,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.loaded(start, applied_to, streams);
     }
 
-    /// [trim-2] From now on no bytes of streams are let go that a snapshot from here on speaks of,
-    /// until that is dropped. An earlier hold goes on if it is not over; another one is over now.
+    /// [trim-2] Keeps the bytes of streams that a snapshot taken from now on refers to, until that
+    /// hold is dropped. An earlier hold continues if it has not ended; any other one ends now.
     ///
     /// # Errors
     /// Why this node does not have them all.
@@ -413,8 +415,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Ok(keeping.hold(now, self.applying.applied_to()))
     }
 
-    /// Reads at most so many bytes of an inner stream, of those that are held:
-    /// [`Replica::take_held_bytes`] has them under the number `asked`.
+    /// Reads up to `bytes_max` bytes of an inner stream, of those that are held:
+    /// [`Replica::take_held_bytes`] returns them under the number `asked`.
     pub fn read_held(
         &mut self,
         now: Time,
@@ -426,12 +428,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         keeping.read_held(now, (asked, hold), (stream, position, bytes_max), disk);
     }
 
-    /// The next thing that was read so, or was not.
+    /// Returns the next result of such a read.
     pub fn take_held_bytes(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
         self.streaming.keeping.next_held()
     }
 
-    /// Bytes at a position of a named stream, as applied here.
+    /// Reads bytes at a position of a named stream, as applied here.
     fn read_stream(
         &mut self,
         tag: StreamTag,
@@ -453,7 +455,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         taken.then_some(()).ok_or(Failure::Busy)
     }
 
-    /// Tells a front of everything about streams; says whether there was anything.
+    /// Notifies a front of all news about streams; returns whether there was any.
     pub(super) fn deliver_streams(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! What nodes tell each other about their logs and starts, and what a node does whose folder has
-//! less than it said ([lie-1] to [lie-5]).
+//! Messages between nodes about their logs and starts, and the handling of a data folder that has
+//! less than the node had reported ([lie-1] to [lie-5]).
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -39,8 +39,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [lie-2] Notes that a peer's log is that far. Returns whether what it says counts: not if it
-    /// said before that it has more, of which it is reminded ([lie-5]).
+    /// [lie-2] Records how far a peer's log is. Returns whether that claim counts: it does not if
+    /// the peer said before that it has more, of which it is reminded ([lie-5]).
     pub(super) fn believes(&mut self, from: Member, to: u64, plane: &mut dyn Plane) -> bool {
         if !self.peers.has_member(from) {
             return true;
@@ -72,8 +72,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         Memory { written, boot: self.boot }
     }
 
-    /// [lie-5] A node of this cluster, known here or not, remembers what this node said of its log
-    /// over an earlier connection, and its starts.
+    /// [lie-5] Handles the memory that a node of this cluster, known here or not, has of what this
+    /// node said of its log over an earlier connection, and of its starts.
     pub(super) fn on_recalled(&mut self, by: NodeId, remembered: Memory) {
         let own = self.own_memory();
         if own.fell_behind(remembered) {

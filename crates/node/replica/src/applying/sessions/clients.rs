@@ -10,16 +10,16 @@ use super::{
 };
 use crate::front::{Sequenced, SessionId};
 
-/// What a stored reply costs beyond its bytes.
+/// Overhead of a stored reply beyond its bytes.
 const REPLY_OVERHEAD_BYTES: usize = 64;
 
 /// Tells repeated registrations apart from new ones: origin, boot, number.
 pub(super) type Request = (NodeId, u32, u64);
 
-/// What happens to a client's numbered command.
+/// Verdict on a client's numbered command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// Execute, and tell the table with [`super::Sessions::executed`].
+    /// Execute, and report the reply with [`super::Sessions::executed`].
     Execute,
     /// Executed before; this was the reply.
     Stored(&'a [u8]),
@@ -77,7 +77,7 @@ impl ClientSessions {
         self.make_room(id, changed);
     }
 
-    /// The session that this registration began, while it lives.
+    /// Returns the session that this registration began, while it lives.
     pub(super) fn registered(&self, request: Request) -> Option<SessionId> {
         self.by_request.get(&request).copied()
     }
@@ -89,7 +89,7 @@ impl ClientSessions {
         Some((*boot, *number))
     }
 
-    /// A client's numbered command was decided in `slot` ([session-2]).
+    /// Judges a client's numbered command, decided in `slot` ([session-2]).
     pub(super) fn verdict(
         &mut self,
         slot: Slot,
@@ -105,7 +105,7 @@ impl ClientSessions {
             session.last_slot = slot.0;
             changed.insert(Key::Client(at.session));
         }
-        // Nobody can have the reply of what is only now decided.
+        // A client cannot have the reply to a command that is decided only now.
         let acknowledged = at.acknowledged_below.min(at.sequence);
         let needed = at.sequence.saturating_sub(OPEN_SEQUENCES_MAX - 1);
         if !done_through(session, acknowledged.max(session.low), needed) {
@@ -140,7 +140,7 @@ impl ClientSessions {
         }
     }
 
-    /// The command that [`Self::verdict`] let through was executed, with this reply.
+    /// Stores the reply to a command that [`Self::verdict`] let through.
     pub(super) fn executed(&mut self, at: Sequenced, reply: &[u8], changed: &mut BTreeSet<Key>) {
         let Some(session) = self.table.get_mut(&at.session) else {
             return;
@@ -152,8 +152,8 @@ impl ClientSessions {
         self.make_room(at.session, changed);
     }
 
-    /// [session-3] A full table loses the sessions with the oldest last slot; if the newest one
-    /// alone is too much, its oldest replies.
+    /// [session-3] Makes room in a full table: drops the sessions with the oldest last slot; if the
+    /// newest one alone is too much, its oldest replies.
     fn make_room(&mut self, newest: SessionId, changed: &mut BTreeSet<Key>) {
         while self.table.len() > self.max || self.reply_bytes > self.reply_bytes_max {
             let oldest = self.by_age.iter().map(|(_, id)| *id).find(|id| *id != newest);
@@ -180,7 +180,7 @@ impl ClientSessions {
         }
     }
 
-    /// The session with this id ends, if it is one of these.
+    /// Ends the session with this id, if it is one of these.
     pub(super) fn remove(&mut self, id: SessionId, changed: &mut BTreeSet<Key>) {
         let Some(session) = self.table.remove(&id) else {
             return;
@@ -194,14 +194,15 @@ impl ClientSessions {
         }
     }
 
-    /// A session as a persistent service kept it, without its replies.
+    /// Adopts a session as a persistent service kept it, without its replies.
     pub(super) fn adopt(&mut self, id: SessionId, session: ClientSession) {
         self.by_request.insert(session.request, id);
         self.by_age.insert((session.last_slot, id));
         self.table.insert(id, session);
     }
 
-    /// A reply as a persistent service kept it, of a session that was adopted. `None`: unreadable.
+    /// Adopts a reply as a persistent service kept it, of a session that was adopted. `None`:
+    /// unreadable.
     pub(super) fn adopt_reply(&mut self, id: SessionId, sequence: u64, value: &[u8]) -> Option<()> {
         let reply = decode_reply(value)?;
         let session = self.table.get_mut(&id)?;
@@ -239,7 +240,7 @@ impl ClientSessions {
     }
 }
 
-/// Whether every sequence in `low..to` is done.
+/// Returns whether every sequence in `low..to` is done.
 fn done_through(session: &ClientSession, low: u64, to: u64) -> bool {
     let missing = to.saturating_sub(low);
     missing <= OPEN_SEQUENCES_MAX && session.done.range(low..to.max(low)).count() as u64 == missing

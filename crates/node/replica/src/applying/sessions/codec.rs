@@ -31,7 +31,7 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Key {
-    /// Big-endian, so that keys sort as what they name.
+    /// Encodes the key, big-endian, so that keys sort as what they name.
     pub(super) fn encode(self) -> Vec<u8> {
         let mut key = Vec::with_capacity(21);
         match self {
@@ -116,7 +116,7 @@ impl Fields<'_> {
     }
 }
 
-/// A stored reply, or that it was too much to keep.
+/// Encodes a stored reply, or the fact that it was too large to keep.
 pub(super) fn encode_reply(reply: Option<&[u8]>) -> Vec<u8> {
     match reply {
         None => vec![0],
@@ -124,7 +124,7 @@ pub(super) fn encode_reply(reply: Option<&[u8]>) -> Vec<u8> {
     }
 }
 
-/// The same back; `None` is unreadable.
+/// Decodes a stored reply; `None` if it is unreadable.
 pub(super) fn decode_reply(value: &[u8]) -> Option<Option<Vec<u8>>> {
     match value.split_first() {
         Some((0, [])) => Some(None),

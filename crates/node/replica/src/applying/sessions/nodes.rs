@@ -10,12 +10,12 @@ use quorate_core::{node_id::NodeId, slot::Slot, value::BatchName};
 use super::codec::Key;
 use crate::proposing::batch::Header;
 
-/// Whether a batch is executed.
+/// Whether a batch is executed, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It is the next of its origin.
+    /// The next batch of its origin.
     Now,
-    /// It was executed before.
+    /// Executed before.
     Past,
     /// An earlier one of its origin is missing; the origin sends both again.
     Early,
@@ -32,7 +32,7 @@ pub(super) struct NodeSession {
     pub(super) last_slot: u64,
 }
 
-/// One session per node: the newest.
+/// The newest session of each node.
 #[derive(Clone, Debug)]
 pub(super) struct NodeSessions {
     /// Most sessions kept.
@@ -53,8 +53,9 @@ impl NodeSessions {
         number: u64,
         changed: &mut BTreeSet<Key>,
     ) {
-        // A newer one fences the older: what an earlier start of this node left in flight is not
-        // executed any more. Its clients were told "unknown", or were gone with it.
+        // A newer one fences the older: batches that an earlier start of this node left in flight
+        // are not executed any more. Their clients got "unknown", or disconnected with that
+        // process.
         if self.table.get(&origin).is_some_and(|held| (held.boot, held.number) >= (boot, number)) {
             return;
         }
@@ -70,7 +71,7 @@ impl NodeSessions {
         }
     }
 
-    /// The session with this id ends, if it is one of these.
+    /// Ends the session with this id, if it is one of these.
     pub(super) fn expire(&mut self, slot: u64, changed: &mut BTreeSet<Key>) {
         let node = self.table.iter().find(|(_, session)| session.slot == slot);
         if let Some((&node, _)) = node {
@@ -79,8 +80,8 @@ impl NodeSessions {
         }
     }
 
-    /// A batch of this name was decided in `slot`: is it executed? If so it counts as executed
-    /// from here on.
+    /// Returns whether a batch of this name, decided in `slot`, is executed. If so it counts as
+    /// executed from here on.
     pub(super) fn take_turn(
         &mut self,
         slot: Slot,
@@ -99,7 +100,7 @@ impl NodeSessions {
         turn
     }
 
-    /// What [`Self::take_turn`] would say.
+    /// Returns the result of [`Self::take_turn`] without changing anything.
     pub(super) fn turn(&self, name: &BatchName, header: Header) -> Turn {
         let Some(session) = self.table.get(&name.origin) else {
             return Turn::Never;
@@ -114,7 +115,7 @@ impl NodeSessions {
         }
     }
 
-    /// The id of the session that this registration began, if it took effect.
+    /// Returns the id of the session that this registration began, if it took effect.
     pub(super) fn registered(&self, origin: NodeId, boot: u32, number: u64) -> Option<u64> {
         let session = self.table.get(&origin)?;
         (session.boot == boot && session.number == number).then_some(session.slot)
@@ -126,13 +127,13 @@ impl NodeSessions {
         Some((session.boot, session.number))
     }
 
-    /// The id of a start's session, and the number that is next in it.
+    /// Returns the id of a start's session, and the number that is next in it.
     pub(super) fn stand(&self, origin: NodeId, boot: u32) -> Option<(u64, u64)> {
         let session = self.table.get(&origin)?;
         (session.boot == boot).then_some((session.slot, session.next))
     }
 
-    /// A session as a persistent service kept it.
+    /// Adopts a session as a persistent service kept it.
     pub(super) fn adopt(&mut self, node: NodeId, session: NodeSession) {
         self.table.insert(node, session);
     }
