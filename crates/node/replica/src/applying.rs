@@ -41,7 +41,7 @@ use crate::{
 /// A turn that has lasted for so long applies nothing more: peers wait for votes and heartbeats. A
 /// single value is never divided, and each turn applies one.
 const TURN_US: u64 = 10_000;
-/// What the apply budget is charged for a value without bytes.
+/// Bytes charged to the apply budget for a value without bytes.
 const CHARGE_BYTES: usize = 64;
 
 /// The service, with everything in front of it.
@@ -77,12 +77,12 @@ impl<S: StateMachine> Applying<S> {
         self.applier.applied_to()
     }
 
-    /// How the service is.
+    /// Returns the condition of the service.
     pub(crate) fn condition(&self) -> &Condition {
         self.applier.condition()
     }
 
-    /// What an operator should hear of it now.
+    /// Returns the next event for an operator, if any.
     pub(crate) fn news(&mut self) -> Option<Event> {
         let applied_to = self.applied_to();
         self.applier.condition_mut().news(applied_to)
@@ -93,22 +93,22 @@ impl<S: StateMachine> Applying<S> {
         self.condition().trouble(self.applied_to())
     }
 
-    /// Whether queries may be asked.
+    /// Returns whether queries are allowed.
     pub(crate) fn answers(&self) -> bool {
         self.condition().answers(self.applied_to())
     }
 
-    /// Whether clients' commands can be executed here.
+    /// Checks that clients' commands can be executed here.
     pub(crate) fn takes_commands(&self) -> Result<(), Failure> {
         if self.condition().is_stuck() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
-    /// Whether clients' questions can be answered here.
+    /// Checks that clients' reads can be answered here.
     pub(crate) fn takes_reads(&self) -> Result<(), Failure> {
         if self.condition().is_down() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
-    /// Whether the decided entries that wait are too many for more to be decided.
+    /// Returns whether too many decided entries are waiting for more to be decided.
     pub(crate) fn is_full(&self) -> bool {
         self.applier.is_full()
     }
@@ -121,17 +121,18 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut()
     }
 
-    /// Whether the service has everything below [`Applying::applied_to`], committed, and works.
+    /// Returns whether the service has everything below [`Applying::applied_to`], committed, and
+    /// works.
     pub(crate) fn is_whole(&self) -> bool {
         self.condition().takes() && self.applier.is_committed()
     }
 
-    /// What this crate keeps beside the service's state, as of the last commit.
+    /// Returns the metadata that this crate stores with the service's state, as of the last commit.
     pub(crate) fn metadata(&self) -> Metadata {
         self.applier.metadata()
     }
 
-    /// Whether the service itself, loading or not, said that it takes something.
+    /// Returns whether the service itself, loading or not, reported that it accepts work.
     pub(crate) fn service_takes(&self) -> bool {
         self.condition().said_takes()
     }
@@ -174,7 +175,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.streams_mut()
     }
 
-    /// Whether the state is another one than follows from what was applied, since the last call.
+    /// Returns whether, since the last call, the state was replaced by one that does not follow
+    /// from what was applied.
     pub(crate) fn take_loaded(&mut self) -> bool {
         std::mem::take(&mut self.reloaded)
     }
@@ -194,7 +196,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.has_level(command)
     }
 
-    /// Who may do what, behind what was applied.
+    /// Returns the access rules as of the last applied slot.
     pub(crate) fn access(&self) -> &Access {
         self.applier.access()
     }
@@ -213,7 +215,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.digest()
     }
 
-    /// What the latest slots decided.
+    /// Returns the decisions of the latest slots.
     pub(crate) fn history(&self) -> &History {
         &self.history
     }
@@ -226,7 +228,7 @@ impl<S: StateMachine> Applying<S> {
         note
     }
 
-    /// Whether the service came back at an earlier position, since the last call.
+    /// Returns whether the service restarted at an earlier position since the last call.
     pub(crate) fn take_went_back(&mut self) -> bool {
         std::mem::take(&mut self.went_back)
     }
@@ -269,7 +271,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.decided(range, value);
     }
 
-    /// Whether something can be applied at once.
+    /// Returns whether something can be applied immediately.
     pub(crate) fn has_work(
         &self,
         decided_to: Slot,
@@ -326,13 +328,13 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// How many bytes a batch should have at most, so that executing it does not hold up a turn.
+    /// Returns the maximum size of a batch in bytes, so that executing it does not hold up a turn.
     pub(crate) fn batch_bytes_max(&self) -> usize {
         self.pace.bytes_max()
     }
 
-    /// What is known of the bytes of a value that is next, as far as that is the same for all of
-    /// them. Of content that is a no-op here and now, none are looked for.
+    /// Returns the known bytes of the next value, as far as that is the same for all callers. Bytes
+    /// of content that is a no-op here are not looked up.
     fn bytes_to_apply(
         &self,
         range: SlotRange,
@@ -422,7 +424,7 @@ impl<S: StateMachine> Applying<S> {
     }
 }
 
-/// Whether the turn has lasted long enough.
+/// Returns whether the turn has lasted long enough.
 fn is_long(to: &Listeners<'_>) -> bool {
     to.clock.is_some_and(|clock| clock.now().since_us(to.now) >= TURN_US)
 }

@@ -35,10 +35,10 @@ use crate::{
     },
 };
 
-/// What a message without bytes is charged for.
+/// Bytes charged for a message without bytes.
 const CHARGE_BYTES: usize = 64;
 
-/// What is missing here, and what others miss.
+/// Values missing on this node, and values missing on its peers.
 pub(crate) struct CatchingUp {
     /// Votes of an earlier process whose bytes are still to be read; nothing else until then.
     unread_votes: VecDeque<SlotRange>,
@@ -52,9 +52,9 @@ pub(crate) struct CatchingUp {
     questions_max: usize,
 }
 
-/// What came of an attempt to serve.
+/// Outcome of an attempt to serve a peer.
 enum Served {
-    /// That many bytes went out.
+    /// Number of bytes sent.
     Sent(usize),
     /// The peer's buffer is full.
     NoRoom,
@@ -63,8 +63,8 @@ enum Served {
 }
 
 impl CatchingUp {
-    /// The bytes of these votes are to be read back. A repair that nobody answered is asked for
-    /// again after `retry_ms`.
+    /// Starts with the votes whose bytes are to be read back. An unanswered repair request is
+    /// repeated after `retry_ms`.
     pub(crate) fn new(unread_votes: VecDeque<SlotRange>, retry_ms: u64, limits: &Limits) -> Self {
         Self {
             unread_votes,
@@ -97,12 +97,13 @@ impl CatchingUp {
         self.unread_votes.front().copied()
     }
 
-    /// How many slots of them there are.
+    /// Returns the number of slots in unread votes.
     pub(crate) fn unread_slots(&self) -> u64 {
         self.unread_votes.iter().map(|votes| votes.len()).sum()
     }
 
-    /// They cannot be read back: this node's votes are void, and nothing waits for them.
+    /// Drops the unread votes: they cannot be read back, this node's votes are void, and nothing
+    /// waits for them.
     pub(crate) fn forget_votes(&mut self) {
         self.unread_votes.clear();
     }
@@ -155,27 +156,27 @@ impl CatchingUp {
         }
     }
 
-    /// Whether all of these slots were lost, and are looked for.
+    /// Returns whether all of these slots were lost and are being fetched.
     pub(crate) fn wants(&self, range: SlotRange) -> bool {
         self.repair.wants(range)
     }
 
-    /// Whether any of these slots was lost, and is looked for.
+    /// Returns whether any of these slots was lost and is being fetched.
     pub(crate) fn misses(&self, range: SlotRange) -> bool {
         self.repair.misses(range)
     }
 
-    /// The first slot that was lost, and how many questions for it nobody answered.
+    /// Returns the first lost slot and the number of unanswered requests for it.
     pub(crate) fn lost_value(&self) -> Option<(Slot, u32)> {
         Some((self.repair.first()?, self.repair.fruitless()))
     }
 
-    /// How many slots were lost.
+    /// Returns the number of lost slots.
     pub(crate) fn missing_slots(&self) -> u64 {
         self.repair.missing_slots()
     }
 
-    /// What was lost in these slots is recorded again.
+    /// Records that the values lost in these slots are logged again.
     pub(crate) fn repaired(
         &mut self,
         range: SlotRange,
@@ -355,8 +356,8 @@ impl CatchingUp {
         Served::Sent(bytes.max(CHARGE_BYTES))
     }
 
-    /// What a peer lacks was read from the log. `false`: it has no room for it, and reading on
-    /// would be thrown away.
+    /// Sends a value that was read from the log to the peer that lacks it. Returns `false` if the
+    /// peer has no room for it, so that reading on would be wasted.
     pub(crate) fn on_read_to_serve(
         &mut self,
         to: NodeId,

@@ -16,7 +16,7 @@ impl Clock {
         Self(Arc::new(read))
     }
 
-    /// What it shows at this moment.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         (self.0)()
     }

@@ -40,7 +40,7 @@ const BACK_MS: i64 = 10;
 pub struct Off {
     /// The clock's node.
     pub node: NodeId,
-    /// How far it is ahead, in milliseconds; below 0: behind.
+    /// Offset in milliseconds: positive if ahead, negative if behind.
     pub ms: i64,
 }
 
@@ -110,10 +110,10 @@ pub(crate) struct Clocks {
     own: i64,
     /// The group's clock; `None`: not known yet.
     group: Option<i64>,
-    /// What leaders said that the group's clock shows.
+    /// Group time as stated by leaders.
     said: Words,
     reign: Option<Reign>,
-    /// Those that answer this node's heartbeats.
+    /// Members that answer this node's heartbeats.
     answered: BTreeMap<NodeId, Answers>,
     look_at: Time,
     /// Clocks that are off: since when, by how much, and whether that was reported.
@@ -344,7 +344,7 @@ mod tests {
             self.clocks.look(now, self.time_ms, Member::first(1), self.leads, &configuration)
         }
 
-        /// It leads for so long, and receives the wall clocks and readings of others.
+        /// Leads for `ms` milliseconds, receiving the wall clocks and readings of others.
         fn lead(&mut self, ms: u64, others: &[(u32, i64, Option<i64>)]) -> Vec<Off> {
             self.leads = true;
             let mut news = self.look();

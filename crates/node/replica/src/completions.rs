@@ -1,5 +1,5 @@
-//! What the front is to hear: ended requests, their replies in one buffer, in order. And what
-//! operators are to hear, who are few.
+//! Notifications to the front: ended requests, in order, with their replies in one buffer. Also
+//! those to operators, which are few.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// That many bytes of the reply buffer.
+    /// Length of the reply in the reply buffer.
     Written(usize),
     InMemory(Slot),
     Registered(SessionId),
@@ -40,7 +40,7 @@ impl Ended {
         Some(self.completion(tag, outcome))
     }
 
-    /// Takes the next one that nobody has forgotten meanwhile.
+    /// Takes the next completion that was not forgotten in the meantime.
     pub(crate) fn next_wanted(
         &mut self,
         queue: &mut Completions,
@@ -88,13 +88,13 @@ pub(crate) struct Completions {
     device_is_late: bool,
     /// A part of the queue was taken out and is being told.
     telling: bool,
-    /// What operators asked may be judged by what is applied here now.
+    /// Operators' requests that can be judged by the state applied here now.
     judged: VecDeque<u64>,
-    /// What operators asked of the group, by its number, and what came of it.
+    /// Results of operators' requests to the group, by number.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
     /// Replies that wait until what they tell of is on stable storage at a quorum.
     outlasting: Outlasting,
-    /// What was asked about streams and failed, or may be looked at.
+    /// Stream requests that failed or are ready to be looked at.
     streams: VecDeque<(StreamTag, Result<(), Failure>)>,
 }
 
@@ -134,7 +134,7 @@ impl Completions {
         self.outlasting.hold(tag, slot, until, reply);
     }
 
-    /// What replies wait for.
+    /// Returns the replies that wait for durability.
     pub(crate) fn outlasting(&mut self) -> &mut Outlasting {
         &mut self.outlasting
     }
@@ -182,7 +182,7 @@ impl Completions {
         }
     }
 
-    /// What came of something that was asked about streams: it may be looked at, or failed.
+    /// Takes the next stream request that is ready to be looked at, or failed.
     pub(crate) fn take_stream(&mut self) -> Option<(StreamTag, Result<(), Failure>)> {
         self.streams.pop_front()
     }
@@ -193,7 +193,8 @@ impl Completions {
         }
     }
 
-    /// A read is about to run at its place; `false`: nobody waits for it, it must not run.
+    /// Marks a read as about to run at its place. Returns `false` if no client waits for it: it
+    /// must not run.
     pub(crate) fn read(&mut self, tag: Tag) -> bool {
         let wanted = self.ends(tag);
         if wanted {
@@ -202,7 +203,7 @@ impl Completions {
         wanted
     }
 
-    /// What an operator asked was executed.
+    /// Records the reply to an operator's executed request.
     pub(crate) fn granted(&mut self, asked: u64, reply: Reply) {
         self.group.push_back((asked, Ok(reply)));
     }
@@ -212,7 +213,7 @@ impl Completions {
         self.judged.pop_front()
     }
 
-    /// What came of something that an operator asked, each once.
+    /// Takes the next result of an operator's request; each is returned once.
     pub(crate) fn take_group(&mut self) -> Option<(u64, Result<Reply, Failure>)> {
         self.group.pop_front()
     }

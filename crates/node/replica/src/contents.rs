@@ -1,11 +1,11 @@
 //! The port for values' bytes, by descriptor and slot range: hold, pin, fetch, release, read back.
 //!
 //! The protocol orders descriptors; only this file and those below know what kinds of bytes there
-//! are and where they lie. A batch has all its bytes or none, the same in every slot. A kind whose
-//! values cover ranges of slots, with some of their bytes here and some not, is one more arm in
-//! each operation: what is here of a range is told as its first part. Content of streams is of that
-//! kind; of content that the table of streams makes a no-op whatever comes, nobody needs the bytes
-//! ([stream-4]).
+//! are and where they are stored. A batch has all its bytes or none, the same in every slot. A kind
+//! whose values cover ranges of slots, with some of their bytes here and some not, is one more arm
+//! in each operation: the available bytes of a range are returned as its first part. Content of
+//! streams is of that kind; if the table of streams makes content a no-op in any case, its bytes
+//! are not needed ([stream-4]).
 
 mod fetches;
 pub(crate) mod payloads;
@@ -33,16 +33,16 @@ use crate::{
     peers::Peers,
 };
 
-/// What is known of a value's bytes in some slots.
+/// Availability of a value's bytes in some slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes {
-    /// It has none, or nobody needs them.
+    /// The value has no bytes, or they are not needed.
     None,
     /// These.
     Here(Payload),
-    /// They are on stable storage, in the store of streams.
+    /// The bytes are on stable storage, in the store of streams.
     Placed,
-    /// They are not in memory.
+    /// The bytes are not in memory.
     Missing,
 }
 
@@ -57,9 +57,9 @@ pub(crate) struct Brought<'a> {
 }
 
 impl Brought<'_> {
-    /// Whether these are the bytes of the value in these slots ([value-2]); if it has none, whether
-    /// there are none. Of content there may be none: whether it needs them, the table of streams
-    /// knows.
+    /// Returns whether these are the bytes of the value in these slots ([value-2]); for a value
+    /// without bytes, whether there are none. Content may have none: the table of streams knows
+    /// whether it needs them.
     pub(crate) fn is_of(&self, value: &Value, range: SlotRange) -> bool {
         match value {
             Value::Batch(name) => payloads::matches(name, self.bytes, self.check),
@@ -70,7 +70,7 @@ impl Brought<'_> {
         }
     }
 
-    /// Those of a part of the slots; `None` if they are not the bytes of all of them.
+    /// Returns the bytes of a part of the slots; `None` if `self` does not cover all of them.
     pub(crate) fn part(self, whole: SlotRange, part: SlotRange) -> Option<Self> {
         if self.bytes.is_empty() {
             return Some(self);
@@ -98,7 +98,7 @@ pub(crate) struct Mismatched;
 pub(crate) struct Contents {
     payloads: Payloads,
     runs: Runs,
-    /// Content whose bytes nobody needs, whatever the table says: this node voted for it without
+    /// Content whose bytes are not needed, whatever the table says: this node voted for it without
     /// them before its start, and the table may be older than the vote; or a full replica said so
     /// ([aux-5]).
     bare: Vec<(SlotRange, Value)>,
@@ -106,8 +106,8 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Open slots may need `pinned_bytes_max`; `recent_bytes_max` more are kept for peers. A
-    /// question that nobody answered is asked again after `retry_ms`.
+    /// Open slots may need `pinned_bytes_max`; `recent_bytes_max` more are kept for peers. An
+    /// unanswered request is repeated after `retry_ms`.
     pub(crate) fn new(
         pinned_bytes_max: usize,
         recent_bytes_max: usize,
@@ -132,7 +132,7 @@ impl Contents {
         &mut self.runs
     }
 
-    /// Whether open slots may need `more` bytes.
+    /// Returns whether there is room for `more` bytes of open slots.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.payloads.has_room(more + self.runs.excess_bytes())
     }
@@ -142,9 +142,9 @@ impl Contents {
         self.payloads.has_room_ahead(more + self.runs.excess_bytes())
     }
 
-    /// The first part of these slots for which the value's bytes are here: all, if it has none. Of
-    /// content, the part that nobody needs is told apart from the part that is here: they are
-    /// recorded apart.
+    /// Returns the first part of these slots for which the value's bytes are here: all of them if
+    /// it has no bytes. Content that is not needed and content that is here are returned as
+    /// separate parts, since they are recorded separately.
     pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let to = match *value {
             Value::Batch(ref name) if !self.payloads.holds(name) => range.from,
@@ -162,7 +162,7 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// Whether nothing is missing in these slots.
+    /// Returns whether nothing is missing in these slots.
     pub(crate) fn holds(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
         self.held(value, range, streams) == range
     }
@@ -212,7 +212,7 @@ impl Contents {
         }
     }
 
-    /// Whether [`Contents::first_part`] would find some missing.
+    /// Returns whether [`Contents::first_part`] would find missing bytes.
     pub(crate) fn lacks(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
         match *value {
             Value::Batch(ref name) => !self.payloads.holds(name),
@@ -260,8 +260,8 @@ impl Contents {
         Ok(())
     }
 
-    /// [stream-4] The first part of these slots whose content nobody needs: says the table, or a
-    /// vote of before.
+    /// [stream-4] Returns the first part of these slots whose content is not needed, according to
+    /// the table or an earlier vote.
     pub(crate) fn needless(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let Value::Content { stream, offset } = *value else {
             return SlotRange::new(range.from, range.from);
@@ -281,9 +281,9 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// [aux-5] A full replica says that nobody needs content of this stream at positions below
-    /// `below`, in slots from `from` on. Gives the content that was looked for and is settled by
-    /// that, if only its first part is.
+    /// [aux-5] Records a full replica's statement that content of this stream at positions below
+    /// `below`, in slots from `from` on, is not needed. Returns the requested content that this
+    /// settles, even if only its first part is settled.
     pub(crate) fn settle(&mut self, stream: StreamName, below: u64, from: Slot) -> Vec<Value> {
         let mut settled = self.fetches.of_stream(stream);
         settled.retain(|value| {
@@ -294,7 +294,7 @@ impl Contents {
             let Some(SlotRange { from, to }) = wanted else {
                 return false;
             };
-            // A slot below the offset has no position: such content is nobody's.
+            // A slot below the offset has no position: such content belongs to no stream.
             let to = to.min(Slot(offset.saturating_add(below)));
             if from < to {
                 self.bare.push((SlotRange::new(from, to), *value));
@@ -491,8 +491,8 @@ mod tests {
         assert_eq!(nothing, Bytes::None);
     }
 
-    /// Positions of content are slots minus 0 here. [stream-4] What nobody needs is told apart from
-    /// what is here: a vote for both together would have to lie about one.
+    /// [stream-4] Content that is not needed is kept apart from content that is here: a vote for
+    /// both together would have to be wrong about one. Positions of content are slots minus 0 here.
     #[test]
     fn of_content_the_part_that_nobody_needs_is_told_apart() {
         let mut contents = contents(1000);

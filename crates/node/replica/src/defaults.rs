@@ -1,7 +1,7 @@
-//! What a node is started with unless somebody says otherwise: the one table of these numbers.
+//! Default settings of a node: the only table of these numbers.
 //!
-//! The command line, embedded nodes and the simulator take them from here; docs/operate.md is
-//! compared with them by a test of the command line.
+//! The command line, embedded nodes and the simulator take them from here; a test of the command
+//! line compares docs/operate.md with them.
 
 /// A leader speaks at least this often, in milliseconds.
 pub const HEARTBEAT_MS: u64 = 20;

@@ -25,9 +25,9 @@ use crate::{
 
 /// A device that could not take something is left alone for so long, in milliseconds.
 const REST_MS: u64 = 1_000;
-/// Where there is no device, one is looked for so often, in milliseconds.
+/// Interval of searches for a device while there is none, in milliseconds.
 const CLIMB_MS: u64 = 5_000;
-/// How often a device is asked whether it hears the network, in milliseconds.
+/// Interval of checks that a device receives from the network, in milliseconds.
 const LOOK_MS: u64 = 500;
 /// [offload-9] How long a device whose votes count may be late before they are given up, in
 /// microseconds.
@@ -37,14 +37,14 @@ const LOOK_MS: u64 = 500;
 /// others go on; to give up is for good, and as many members as the loss budget end the group. So
 /// the bound only has to be shorter than an operator's patience with a box that hangs.
 const LATE_US: u64 = 30_000_000;
-/// What is said of such a device.
+/// Reason reported for such a device.
 const LATE: &str = "the device does not answer";
 
 /// A device, and who asks it for what it does: what a process lends its replica.
 pub struct Lent {
     /// Which kind of device it is: one word.
     pub kind: &'static str,
-    /// What it is, in words for people.
+    /// Human-readable description of the device.
     pub name: String,
     /// Its port.
     pub device: Box<dyn Device + Send>,
@@ -59,7 +59,7 @@ pub trait Ladder: Send {
     fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String>;
 }
 
-/// What comes of a device, in order.
+/// Events from a device, in order.
 #[derive(Debug)]
 pub(crate) enum News {
     /// These bytes are at hand.
@@ -75,20 +75,20 @@ pub(crate) enum News {
     Back(Value),
 }
 
-/// What stands in `status`.
+/// Status of a device, as shown in `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatus {
     /// Which kind of device it is: one word; none where there is none.
     pub kind: &'static str,
-    /// What it is, in words.
+    /// Human-readable description of the device.
     pub name: String,
-    /// Whether the core uses it now.
+    /// The core uses the device now.
     pub used: bool,
     /// The ballot that its acceptor votes in.
     pub armed: Option<Ballot>,
     /// The first slot that its coordinator was started with, while it gives out slots.
     pub gives_from: Option<Slot>,
-    /// How many slots it holds.
+    /// Number of slots that it holds.
     pub cells: u32,
     /// Bytes of its room for a value.
     pub room: usize,
@@ -111,8 +111,8 @@ pub struct DeviceStatus {
     /// Frames by what became of them in this and the devices before it, by number of
     /// [`quorate_offload::Reason`].
     pub refused: [u64; COUNTERS],
-    /// What is remarkable about it as it is: its interface has another name, it votes for nothing,
-    /// nobody asks for votes.
+    /// Remark on its present state: its interface has another name, it votes for nothing, or no
+    /// votes are requested of it.
     pub note: Option<String>,
     /// Why it is not used now, or not any more.
     pub why: Option<String>,
@@ -145,17 +145,17 @@ struct Unit {
     hears: Hears,
     offers: Offers,
     idling: Idling,
-    /// What devices before it refused.
+    /// Values refused by the devices before this one.
     refused_before: [u64; COUNTERS],
 }
 
-/// What is known of its place in the network.
+/// State of the device's place in the network.
 struct Hears {
     look_at: Time,
     /// The interface's name, if it is another now.
     moved: Option<String>,
     is_paused: bool,
-    /// It was taken from its place, because of this.
+    /// Reason why it was removed from its place.
     over: Option<String>,
 }
 
@@ -193,7 +193,7 @@ impl Devices {
         }
     }
 
-    /// What the node's devices did until now: counts never fall.
+    /// Returns the totals of all devices of this node: counts never decrease.
     fn counts_so_far(&mut self) -> DeviceStatus {
         let DeviceStatus { votes, given, counted, taken_back, offered, outgrown, refused, .. } =
             self.status.take().unwrap_or_default();
@@ -209,7 +209,8 @@ impl Devices {
         }
     }
 
-    /// It is fenced before it is used, whatever an owner of before did ([offload-9]).
+    /// Takes ownership of a device. It is fenced before use, whatever an earlier owner did
+    /// ([offload-9]).
     fn own(&mut self, lent: Lent) {
         let Lent { kind, name, device, mut owner } = lent;
         owner.disarm();
@@ -248,7 +249,7 @@ impl Devices {
         self.unit.is_none() && self.ladder.is_none()
     }
 
-    /// How it stands; `None` if there never was one.
+    /// Returns the status of the device; `None` if there never was one.
     pub(crate) fn status(&self) -> Option<&DeviceStatus> {
         self.status.as_ref()
     }
@@ -264,7 +265,7 @@ impl Devices {
         Some(unit.device.shape().room)
     }
 
-    /// Where clients reach it, if it hears them by raw frames and gives out slots.
+    /// Returns the place where clients reach it, if it accepts raw frames and assigns slots.
     pub(crate) fn place(&self) -> Option<Place> {
         let unit = self.unit.as_ref().filter(|unit| unit.started.is_some())?;
         let Shape { form: Form::Raw, group, room, own, .. } = unit.device.shape() else {
@@ -273,7 +274,7 @@ impl Devices {
         Some(Place { group, room: u16::try_from(room).ok()?, station: own.mac })
     }
 
-    /// Whether more may be submitted than waits.
+    /// Returns whether more can be submitted.
     pub(crate) fn has_room(&self) -> bool {
         self.unit.as_ref().is_none_or(|unit| unit.started.is_none() || unit.owner.has_room())
     }
@@ -341,8 +342,8 @@ impl Devices {
         done
     }
 
-    /// [offload-15] Offers a value of this node's to the coordinator of whoever leads in this
-    /// ballot, if one was heard lately; whether that was done.
+    /// [offload-15] Offers a value of this node to the coordinator of the leader of this ballot, if
+    /// one was seen recently. Returns whether it was offered.
     pub(crate) fn offer(&mut self, now: Time, ballot: Ballot, offer: &Offer) -> bool {
         let Some(unit) = self.unit.as_mut().filter(|unit| unit.may_be_used()) else {
             return false;
@@ -485,13 +486,13 @@ impl Unit {
         !self.is_closed && !self.hears.is_paused && self.hears.over.is_none()
     }
 
-    /// It was taken from its place, and nothing of it is waited for.
+    /// Returns whether it was removed from its place and nothing is pending.
     fn is_left(&self) -> bool {
         let is_over = self.hears.over.is_some() && self.is_fenced && !self.is_closed;
         is_over && !self.is_offered && self.armed.is_none() && self.started.is_none()
     }
 
-    /// Whether it hears the network, now and then.
+    /// Checks periodically whether the device receives from the network.
     fn look(&mut self, now: Time, status: &mut DeviceStatus) {
         if now < self.hears.look_at || self.hears.over.is_some() {
             return;
@@ -548,8 +549,8 @@ impl Unit {
             Event::Fenced { ballot: of, mut votes } => {
                 self.is_fenced = true;
                 if let Some(ballot) = self.armed.take() {
-                    // [offload-8] Of another ballot they are an earlier owner's, and nobody's now:
-                    // this one's were read out.
+                    // [offload-8] Votes of another ballot are an earlier owner's and void now: this
+                    // owner's were read out.
                     if of != Some(ballot) {
                         votes.clear();
                     }
@@ -574,7 +575,8 @@ impl Unit {
                     tell(News::Word(Word::Given { ballot, slot, value }));
                 }
             }
-            // [offload-20] Nobody is answered by it: only who applied the slots before may.
+            // [offload-20] No client is answered on this event: only a node that applied the slots
+            // before may answer.
             Event::Decided { ballot, slot, value } => {
                 // [offload-10] Where votes of devices are hints nothing is counted, whatever a
                 // frame says.
@@ -598,7 +600,8 @@ impl Unit {
                 for held in given {
                     let (slot, value) = at_hand(held, tell);
                     let at = usize::try_from(slot.0 - from.0).unwrap_or(usize::MAX);
-                    // Holes between are nobody's; both lists are in order and bounded by the cells.
+                    // Holes in between belong to no value; both lists are in order and bounded by
+                    // the cells.
                     rest.resize(at, None);
                     rest.push(Some(value));
                 }
@@ -629,7 +632,7 @@ impl Unit {
         None
     }
 
-    /// What waited for the device is offered to the core again.
+    /// Offers the values that waited for the device to the core again.
     fn give_back(&mut self, tell: &mut impl FnMut(News)) {
         for (value, _) in self.owner.withdraw() {
             tell(News::Back(value));

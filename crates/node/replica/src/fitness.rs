@@ -1,5 +1,5 @@
-//! How fit this node is to lead, as its log and its service see it, for the core, which hands over,
-//! and for people ([live-3], [live-6]).
+//! Fitness of this node to lead, as its log and its service see it, for the core, which hands over,
+//! and for operators ([live-3], [live-6]).
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
@@ -14,10 +14,10 @@ const FAR_MS: u64 = 2_000;
 /// Leadership is not brought to it when something has waited for so long: a leader that is far
 /// behind must not hand over to a node that is about to be.
 const LAGS_MS: u64 = 1_000;
-/// It is no more when something decided was applied within this.
+/// The lag is over when a decided slot was applied within this time.
 const NEAR_MS: u64 = 500;
 
-/// How far this node is behind in applying what is decided ([live-6]).
+/// Lag of this node in applying decided slots ([live-6]).
 #[derive(Debug)]
 pub(crate) struct Lag {
     /// Slots below were known to be decided then.
@@ -51,7 +51,7 @@ impl Lag {
     }
 }
 
-/// What stands between this node and leading.
+/// Obstacles between this node and leading.
 #[derive(Debug)]
 pub(crate) struct Fit {
     fitness: Fitness,
@@ -61,7 +61,7 @@ pub(crate) struct Fit {
     why: String,
     /// Since its trouble is over, it is fit from then on.
     settled_at: Time,
-    /// It has been fit. What keeps it from being fit after a start is no trouble.
+    /// The node has been fit. Obstacles to fitness after a start are not reported as trouble.
     was_fit: bool,
 }
 
