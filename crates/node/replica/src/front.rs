@@ -36,13 +36,13 @@ pub enum Door {
 /// The ends of a client's connection, for people to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Where it came in.
+    /// Door that accepted the connection.
     pub door: Door,
-    /// Where the client is.
+    /// Address of the client.
     pub peer: String,
-    /// Where it came to.
+    /// Local address that the client connected to.
     pub local: String,
-    /// Who the client proved to be when it came.
+    /// Identity that the client proved when it connected.
     pub who: Who,
 }
 
@@ -85,7 +85,7 @@ pub enum Failure {
     /// This node and others have applied different things, and this one may be wrong ([differ-2]);
     /// not executed.
     Diverged,
-    /// It may have been executed, or may yet be.
+    /// Unknown outcome: it may have been executed, or may yet be.
     Unknown,
     /// The session is unknown or expired; not executed now ([session-4]). Had the number been sent
     /// before, it may have been executed then.
@@ -94,12 +94,12 @@ pub enum Failure {
     ReplyForgotten,
     /// More sequences open than a session may have; not executed.
     SessionFull,
-    /// What this node has could not be shown to be as fresh as was asked for; not executed
-    /// ([read-6]).
+    /// This node's state could not be shown to be as fresh as requested; not executed ([read-6]).
     Stale,
-    /// It needs a feature level that the group does not use yet; not executed ([level-9]).
+    /// Requires a feature level that the group does not use yet; not executed ([level-9]).
     Level,
-    /// What let this read run was over when it had read: ask again ([`Requests::answer`]).
+    /// The condition under which this read ran no longer held when it had read: retry
+    /// ([`Requests::answer`]).
     Overtaken,
     /// Executed, as the group decides; that it is on stable storage at a quorum could not be said
     /// in time ([class-2]). It is executed all the same, and will be there, unless many memories
@@ -126,10 +126,10 @@ pub enum Completion<'a> {
     Failed(Tag, Failure),
 }
 
-/// Where there are no users, everybody may do everything.
+/// Rules of a group without users: every client may do everything.
 pub(crate) static NOBODY: Users = Users::NONE;
 
-/// What a front can ask for. All calls return at once.
+/// Requests that a front can make. All calls return immediately.
 pub trait Requests {
     /// Order this command and execute it on every node.
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure>;
@@ -137,10 +137,10 @@ pub trait Requests {
     /// The same, exactly once within a client's session.
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
 
-    /// One of the two above, answered when it outlasts a crash of everybody: when it is on stable
-    /// storage at a quorum, whatever class the group decides by ([class-2]). If that cannot be said
-    /// in time: [`Failure::NotLasting`]. In a group that does not use the level that this takes:
-    /// [`Failure::Level`], and nothing is executed.
+    /// Like one of the two above, but answered when it survives a crash of all nodes: when it is on
+    /// stable storage at a quorum, whatever class the group decides by ([class-2]). If that cannot
+    /// be confirmed in time: [`Failure::NotLasting`]. In a group that does not use the required
+    /// level: [`Failure::Level`], and nothing is executed.
     fn write_lasting(
         &mut self,
         tag: Tag,
@@ -178,8 +178,8 @@ pub trait Requests {
     /// It sends nothing of its own, but it may cost a place in the log.
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// The requests with these tags matter to nobody any more (their connection closed). They may
-    /// be executed all the same.
+    /// Drops interest in the requests with this tag (their connection closed). They may be executed
+    /// all the same.
     fn forget(&mut self, tag: Tag);
 
     /// Ask the local state, as it stands. If the service cannot answer, nothing is appended.
@@ -193,7 +193,7 @@ pub trait Requests {
         self.query(query, reply)
     }
 
-    /// What this node is.
+    /// Returns the status of this node.
     fn status(&self) -> Status;
 
     /// Returns the level that the group uses ([level-5]).
@@ -201,8 +201,8 @@ pub trait Requests {
         Level::BASE
     }
 
-    /// Who may do what, as this node has applied it ([access-2]); `None`: it does not know
-    /// ([access-4]).
+    /// Returns the access rules as applied by this node ([access-2]); `None` if it does not know
+    /// them ([access-4]).
     fn users(&self) -> Option<&Users> {
         Some(&NOBODY)
     }
@@ -224,12 +224,12 @@ pub trait Requests {
     /// Largest command taken, in bytes.
     fn command_bytes_max(&self) -> usize;
 
-    /// What clients of devices can ask, where there may be such.
+    /// Returns the requests for clients of devices, if such clients are possible.
     fn frame_clients(&mut self) -> Option<&mut dyn FrameClients> {
         None
     }
 
-    /// What can be asked about byte streams, where there are any.
+    /// Returns the requests for byte streams, if there are any.
     fn streams(&mut self) -> Option<&mut dyn StreamRequests> {
         None
     }
@@ -245,7 +245,7 @@ pub trait State {
 /// may do what, and what the group's clock shows: as long as for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
-/// How long that is from now on; once in a process.
+/// Waiting time from now on, started once per process.
 #[derive(Debug, Default)]
 pub struct Patience {
     /// Unix time in milliseconds.
@@ -253,15 +253,15 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Whether nobody waits any more.
+    /// Returns whether the waiting time is over.
     pub fn is_over(&mut self, now_ms: u64) -> bool {
         let until_ms = *self.until_ms.get_or_insert(now_ms + PATIENCE_MS);
-        // A clock that goes back makes nobody wait longer.
+        // A clock that goes back does not prolong the waiting time.
         now_ms >= until_ms || until_ms - now_ms > PATIENCE_MS
     }
 }
 
-/// What clients were refused, counted.
+/// Counters of refused clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// Requests of those whose role is not enough ([access-2]).
@@ -303,7 +303,7 @@ pub trait Front {
         let _ = (connection, requests);
     }
 
-    /// Whether this connection takes more input.
+    /// Returns whether this connection accepts more input.
     fn ready(&self, connection: ConnectionId) -> bool;
 
     /// A request ended.
@@ -315,7 +315,8 @@ pub trait Front {
         let _ = (tag, state);
     }
 
-    /// What was asked with [`Requests::streams`] ended, or a piece that this node owns moved on.
+    /// Reports that a request of [`Requests::streams`] ended, or that a piece owned by this node
+    /// advanced.
     fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         let _ = (event, requests);
     }
@@ -328,8 +329,8 @@ pub trait Front {
     /// Takes the next connection that has output, or is to be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// What this connection is to be sent next: the same until [`Front::sent`] is called, or
-    /// longer. More may follow once that is sent; there is none if this is empty.
+    /// Returns the next output of this connection: the same until [`Front::sent`] is called, or
+    /// longer. More may follow once it is sent; an empty slice means that there is none.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
     /// The first `count` bytes of the output were sent.
@@ -356,18 +357,18 @@ pub trait Front {
         0
     }
 
-    /// What clients were refused since the start.
+    /// Returns the counters of refused clients since the start.
     fn refused(&self) -> Refused {
         Refused::default()
     }
 
-    /// Those of one connection.
+    /// Returns the bytes held for one connection.
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {
         let _ = connection;
         0
     }
 
-    /// Whether the connection is to be closed once its output is sent.
+    /// Returns whether the connection is to be closed once its output is sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
     /// Why the connection is to be reset, in a protocol that has no words for it.
@@ -379,7 +380,7 @@ pub trait Front {
     /// The client is gone.
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
 
-    /// Whether replies to what this connection asked are still to come.
+    /// Returns whether replies to this connection's requests are pending.
     fn is_busy(&self, connection: ConnectionId) -> bool;
 
     /// Requests that wait for the replica: 0 once all is answered.
@@ -394,7 +395,8 @@ pub trait Front {
         let _ = requests;
     }
 
-    /// Whether the next turn is wanted at once: there is something to poll for, or to send.
+    /// Returns whether the next turn should begin immediately: there is something to poll for, or
+    /// to send.
     fn is_eager(&self) -> bool {
         false
     }
@@ -405,17 +407,17 @@ pub trait Front {
     }
 }
 
-/// What is to be done with what can be read of a connection.
+/// Decision on the readable input of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intake {
-    /// It was read.
+    /// The input was read.
     Done,
-    /// So much of it is to be given to [`Front::received`].
+    /// Pass at most this many bytes to [`Front::received`].
     AtMost(usize),
 }
 
-/// Whose request a tag is, for a front that gives tags out. A tag does not come again for a long
-/// time, so what is heard late of a request that was forgotten is nobody's.
+/// Owners of tags, for a front that allocates tags. A tag is not reused for a long time, so a late
+/// event of a forgotten request has no owner.
 #[derive(Debug)]
 pub struct Tags<T> {
     owners: SlotMap<DefaultKey, T>,
@@ -433,7 +435,7 @@ impl<T> Tags<T> {
         Tag(self.owners.insert(owner).data().as_ffi())
     }
 
-    /// Whose tag it is. `None`: it was never allocated, or is released.
+    /// Returns the owner of a tag; `None` if it was never allocated, or is released.
     pub fn get(&self, tag: Tag) -> Option<&T> {
         self.owners.get(KeyData::from_ffi(tag.0).into())
     }

@@ -1,11 +1,10 @@
-//! Who belongs to the group: the ids that were given out, where nodes listen, which plan is under
-//! way. Replicated: it follows from the log alone, and is part of every snapshot ([snap-1],
-//! [member-2]).
+//! Members of the group: the ids that were assigned, the nodes' addresses, the plan in progress.
+//! Replicated: it follows from the log alone, and is part of every snapshot ([snap-1], [member-2]).
 //!
 //! Weights are the core's, by reconfigurations. Everything else about a member is here, changed by
 //! commands (`command`) that travel in batches as those of clients do, and are executed by every
-//! node alike. A plan names the weights that are wanted; whoever leads goes towards them, a step at
-//! a time (`steering`, `planner`).
+//! node alike. A plan names the target weights; the leader moves towards them one step at a time
+//! (`steering`, `planner`).
 
 pub mod asking;
 mod codec;
@@ -39,15 +38,15 @@ const ADDRESSES_SINCE: Level = Level(10);
 /// Longest text that says what a plan is for.
 const WHAT_BYTES_MAX: usize = 256;
 
-/// What a node is to become.
+/// Intended role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum As {
-    /// It votes.
+    /// Votes.
     #[default]
     Voter,
-    /// It learns, without weight.
+    /// Learns, without weight.
     Learner,
-    /// It votes, and gets no values while it is not needed ([aux-1]).
+    /// Votes, and gets no values while it is not needed ([aux-1]).
     Auxiliary,
 }
 
@@ -73,18 +72,18 @@ pub struct Known {
     /// Tells the folder that joined under this id from others ([join-2]); `None`: the id is kept
     /// for a node that has not come yet, or is a founding member's.
     pub nonce: Option<u64>,
-    /// Where it listens for peers.
+    /// Address for peers.
     pub peer: String,
-    /// What it is to become, or is.
+    /// Intended or present role.
     pub role: As,
-    /// Who leads, if several could: the highest.
+    /// Priority as leader: among several candidates the highest leads.
     pub priority: u32,
-    /// It was there at the founding.
+    /// The node is a founding member.
     pub founding: bool,
 }
 
 impl Known {
-    /// Whether a folder has this id; else it is kept for one that comes later.
+    /// Returns whether a folder has this id; otherwise it is reserved for a later node.
     pub const fn has_come(&self) -> bool {
         self.founding || self.nonce.is_some()
     }
@@ -101,13 +100,14 @@ pub struct Plan {
     pub then: Vec<Change>,
     /// These leave the group when they have no weight: their ids are spent ([member-1]).
     pub leaving: Vec<NodeId>,
-    /// What the operator asked for, for people.
+    /// The operator's request, for display.
     pub what: String,
 }
 
 impl Plan {
-    /// What is left of the changes of roles and of the rule, behind this configuration's weights. A
-    /// rule that does not meet the one in force is reached over one that meets both ([era-4]).
+    /// Returns the remaining changes of roles and of the rule, to be made after this
+    /// configuration's weights. A rule that does not meet the one in force is reached over one that
+    /// meets both ([era-4]).
     pub fn left(&self, configuration: &Configuration) -> Vec<Change> {
         let mut left = Vec::new();
         for change in &self.then {
@@ -130,7 +130,7 @@ impl Plan {
         left
     }
 
-    /// Whether everything but removals is as it is wanted.
+    /// Returns whether everything but removals has reached its target.
     pub fn is_reached(&self, configuration: &Configuration) -> bool {
         has_weights(configuration, &self.goal) && self.left(configuration).is_empty()
     }
@@ -150,7 +150,7 @@ impl Plan {
         }
     }
 
-    /// Whether this is that plan, renewed.
+    /// Returns whether this is a renewal of `other`.
     fn renews(&self, other: &Self) -> bool {
         let later = |member: Member| {
             let mut members = self.goal.keys().copied();
@@ -184,12 +184,12 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
     Some(QuorumRule::Flexible { phase1: now.0.max(then.0), phase2: now.1.max(then.1) })
 }
 
-/// How a plan ended.
+/// A plan that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Its number.
     pub id: u64,
-    /// Whether it reached what was wanted.
+    /// The plan reached its goal.
     pub reached: bool,
     /// The slot of what ended it: its last change, or the command that cancelled it.
     pub at: Slot,
@@ -199,7 +199,7 @@ pub struct Ended {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nonces of nodes that were removed: whoever asks with one again is told so.
+    /// Nonces of removed nodes: a node that presents one again learns that it was removed.
     gone: BTreeMap<u64, NodeId>,
     /// The next id that was never given out.
     next: u32,
@@ -225,7 +225,7 @@ impl Group {
         self.nodes.iter().map(|(node, known)| (*node, known))
     }
 
-    /// What is known of a node; `None`: its id was never given out, or was removed.
+    /// Returns the entry of a node; `None` if its id was never assigned, or was removed.
     pub fn known(&self, node: NodeId) -> Option<&Known> {
         self.nodes.get(&node)
     }
@@ -264,7 +264,7 @@ impl Group {
         counts
     }
 
-    /// The plan that is under way.
+    /// Returns the plan in progress.
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref()
     }
@@ -403,8 +403,9 @@ impl Group {
         Ok(Granted::Done)
     }
 
-    /// Two operators at once: the second one's plan was made for another state of things. The plan
-    /// under way may only be renewed, and keeps its number: somebody waits for its end.
+    /// Adopts a plan. If two operators act concurrently, the second one's plan was made for an
+    /// outdated state. The plan in progress may only be renewed, and keeps its number: its end is
+    /// being waited for.
     fn adopt(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> Reply {
         if let Some(other) = &self.plan {
             if !plan.renews(other) {
@@ -468,7 +469,7 @@ impl Group {
     }
 }
 
-/// Whether the weights are those that are wanted.
+/// Returns whether the weights match the goal.
 pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     let wanted = goal.iter().filter(|(_, weight)| **weight > 0);
     goal_of(configuration).iter().eq(wanted)
@@ -551,7 +552,8 @@ mod tests {
         assert_eq!(group.known(NodeId(4)).unwrap().role, As::Learner);
         let five = Ok(Granted::Node(NodeId(5)));
         assert_eq!(run(&mut group, 3, &keep("b:1", As::Voter)), five);
-        // Once somebody came, the address may be another one's: a machine whose folder is lost.
+        // Once a node joined, the address may belong to another one: a machine whose folder is
+        // lost.
         let come = Command::Allocate {
             nonce: Some(7),
             node: Some(NodeId(4)),
@@ -613,7 +615,7 @@ mod tests {
         for level in [7, 8, 10, u16::MAX] {
             assert!(!group.raise(era, sum, Level(level), &eras), "{level}");
         }
-        // Somebody came meanwhile, or somebody's weight changed.
+        // In the meantime a node joined, or a weight changed.
         let mut with_four = group.clone();
         run(&mut with_four, 1, &allocate(None, None)).unwrap();
         assert_eq!(with_four.nodes_sum(), sum, "an id that is kept is nobody");
@@ -643,8 +645,8 @@ mod tests {
         assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(Denied::Full));
     }
 
-    /// Who was removed is told so, and gets no other id; a request may have been on its way for
-    /// long.
+    /// A removed node learns of its removal and gets no other id; a request may have been in flight
+    /// for long.
     #[test]
     fn a_removed_node_gets_no_other_id() {
         let (mut group, configuration) = group();

@@ -1,15 +1,15 @@
-//! When a command reached which hop on its way through this node: for the picture that `quorate
-//! bench log --trace` draws.
+//! Timestamps of a command's hops through this node: for the picture that `quorate bench log
+//! --trace` draws.
 //!
-//! Stamps lie in a ring of a fixed size, which overwrites the oldest: nothing is allocated once it
-//! is made. A node that nobody asked for stamps has no ring, and pays one branch for each place
+//! Stamps are kept in a ring of a fixed size, which overwrites the oldest: nothing is allocated
+//! once it is made. A node without stamps enabled has no ring, and pays one branch for each place
 //! that would stamp.
 
 use std::fmt::Write as _;
 
 use quorate_core::slot::Slot;
 
-/// What happened.
+/// Event that is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
     /// The thread has events to look at: it slept or polled until now.
@@ -28,7 +28,7 @@ pub enum Hop {
     Sending,
     /// A write to the disk was begun, with the vote for the slot in it.
     Writing,
-    /// What this node recorded of the slot is on the disk.
+    /// This node's record of the slot is on disk.
     Written,
     /// The slot is known to be decided.
     Decided,
@@ -79,7 +79,7 @@ impl Hop {
 pub struct Stamp {
     /// By the clock that the ring was made with, in nanoseconds.
     pub at_ns: u64,
-    /// What happened.
+    /// Event that is stamped.
     pub hop: Hop,
     /// To which slot, where that is known.
     pub slot: Option<Slot>,
@@ -119,7 +119,7 @@ impl Hops {
         Self { clock, ring: vec![none; Self::KEPT].into(), stamped: 0, next_write: 0 }
     }
 
-    /// What its clock shows.
+    /// Returns the time of its clock.
     pub fn now_ns(&self) -> u64 {
         (self.clock)()
     }

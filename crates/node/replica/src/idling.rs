@@ -3,23 +3,23 @@
 
 use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
-/// So long nothing is remarkable, in milliseconds.
+/// Minimum time before idleness is reported, in milliseconds.
 const PATIENCE_MS: u64 = 3_000;
-/// So many slots must have been decided meanwhile.
+/// Minimum number of slots decided in that time.
 const SLOTS: u64 = 64;
 
-/// What a device's node knows of its group.
+/// State of the group around a device's node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
-    /// It is a voter.
+    /// The node is a voter.
     pub(crate) has_vote: bool,
     /// Votes of devices are hints.
     pub(crate) is_durable: bool,
-    /// It leads.
+    /// The node leads.
     pub(crate) leads: bool,
-    /// Who leads.
+    /// Present leader.
     pub(crate) leader: Option<NodeId>,
-    /// What is decided.
+    /// Slots below are decided.
     pub(crate) decided_to: Slot,
 }
 
@@ -33,12 +33,12 @@ pub(crate) struct Idling {
 }
 
 impl Idling {
-    /// It voted.
+    /// Records a vote of the device.
     pub(crate) const fn voted(&mut self) {
         self.votes = None;
     }
 
-    /// What is remarkable. `used`, `armed`: how it stands.
+    /// Returns a remark on the device, if any. `used`, `armed`: its present state.
     pub(crate) fn note(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! How many commands took how long: a fixed number of classes, so that counting costs next to
+//! Histogram of command latencies: a fixed number of classes, so that counting costs next to
 //! nothing, and numbers of different nodes and times can be added and subtracted.
 
 use std::fmt;
@@ -62,7 +62,7 @@ fn class(us: u64) -> usize {
     (doublings as usize * QUARTERS as usize + quarter as usize).min(CLASSES - 1)
 }
 
-/// Where the next class begins.
+/// Returns the lower bound of the next class.
 fn upper_edge_us(class: usize) -> u64 {
     let (doublings, quarter) = (class as u64 / QUARTERS, class as u64 % QUARTERS);
     ((QUARTERS + quarter + 1) << doublings) << FINEST_BITS

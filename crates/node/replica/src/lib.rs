@@ -119,7 +119,7 @@ pub use observing::events;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
 pub use payload::Payload;
 pub use plane::Plane;
-/// How batch and window are chosen.
+/// Choice of batch and window.
 pub use quorate_tuner as tuner;
 pub use reading::probe::Probed;
 pub use replica::{Replica, requests::Requester};

@@ -3,11 +3,11 @@
 /// Most batches of one origin that may be open at a time ([session-2]).
 pub const OPEN_BATCHES_MAX: usize = 64;
 
-/// What one command costs beyond its bytes while it waits: tag, deadline and bookkeeping. Charged,
-/// so that a flood of empty commands is bounded too.
+/// Cost of a waiting command beyond its bytes: tag, deadline and bookkeeping. Charged, so that a
+/// flood of empty commands is bounded too.
 pub const COMMAND_OVERHEAD_BYTES: usize = 64;
 
-/// What a replica may hold. These never influence what is executed, so nodes may differ in them;
+/// Capacities of a replica. These never influence what is executed, so nodes may differ in them;
 /// what must be equal everywhere is in [`crate::applying::sessions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -31,7 +31,7 @@ pub struct Limits {
     pub recent_bytes: usize,
     /// Bytes of streams that came and are not applied yet.
     pub stream_bytes: usize,
-    /// Of one stream ([stream-8]).
+    /// Window of one stream, in bytes ([stream-8]).
     pub stream_window_bytes: usize,
     /// Batches of other nodes that wait for a free slot at the leader.
     pub forwarded_bytes: usize,

@@ -1,9 +1,9 @@
-//! Values of this node on their way to another member's coordinator by frames ([offload-15]).
+//! Values of this node in flight to another member's coordinator by frames ([offload-15]).
 //!
-//! A frame saves the way through the leader's process. Nobody says that it arrived, and a
-//! coordinator that was taken back hears nothing: what is not seen voted for or decided within some
-//! milliseconds goes by a connection, and so does everything after it until the coordinator is
-//! heard again. A leader drops what came twice.
+//! A frame avoids the path through the leader's process. Its arrival is not acknowledged, and a
+//! coordinator that was revoked receives nothing: a value that is not seen as voted for or decided
+//! within some milliseconds is sent over a connection, and so is everything after it until the
+//! coordinator is seen again. A leader drops duplicates.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::proposing::origin::Offer;
 
 /// Most that are on their way.
 const OFFERS_MAX: usize = 256;
-/// What is not seen for so long is late, in milliseconds.
+/// Time after which an unseen value is late, in milliseconds.
 const LATE_MS: u64 = 5;
 /// A coordinator that was not heard for so long is not counted on, in milliseconds.
 const HEARD_MS: u64 = 1_000;
@@ -22,12 +22,12 @@ const HEARD_MS: u64 = 1_000;
 #[derive(Default)]
 pub(crate) struct Offers {
     list: VecDeque<(Time, Offer)>,
-    /// Whose coordinator was heard last, and when.
+    /// Ballot of the last coordinator seen, with the time.
     heard: Option<(Ballot, Time)>,
 }
 
 impl Offers {
-    /// Whether the coordinator of this ballot gives out slots, as far as that is heard.
+    /// Returns whether the coordinator of this ballot assigns slots, as far as is known.
     pub(crate) fn may_go(&self, now: Time, ballot: Ballot) -> bool {
         let lately = |(heard, at): (Ballot, Time)| heard == ballot && now < at.plus_ms(HEARD_MS);
         self.list.len() < OFFERS_MAX && self.heard.is_some_and(lately)
@@ -54,7 +54,7 @@ impl Offers {
         Some(late)
     }
 
-    /// Nobody is to be offered anything: another node leads, or this one.
+    /// Drops all offers: another node leads, or this one.
     pub(crate) fn forget(&mut self) {
         self.list.clear();
         self.heard = None;

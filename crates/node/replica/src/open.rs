@@ -1,4 +1,4 @@
-//! What a caller chooses when a replica starts, and what may go wrong.
+//! Options for the start of a replica, and errors of it.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,7 +17,7 @@ use crate::{
     scrubbing::ScrubOptions, snapshots::trimming::SnapshotOptions, status::Addresses,
 };
 
-/// How long nodes wait for each other.
+/// Time-outs between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// A leader speaks at least this often.
@@ -38,18 +38,18 @@ impl Default for Timeouts {
     }
 }
 
-/// What the caller chooses; constant while the replica runs.
+/// Options of a replica; constant while it runs.
 #[derive(Clone, Debug)]
 pub struct ReplicaOptions {
     /// The group's id.
     pub cluster: u128,
-    /// Who this is, in which incarnation ([volatile-1]).
+    /// This node and its incarnation ([volatile-1]).
     pub member: Member,
     /// This process start; never used before by this node ([value-2]).
     pub boot: u32,
-    /// How long nodes wait for each other.
+    /// Time-outs between nodes.
     pub timeouts: Timeouts,
-    /// Where randomised time-outs come from; different on every node and start.
+    /// Seed of randomised time-outs; different on every node and start.
     pub seed: u64,
     /// Largest command taken, in bytes.
     pub command_bytes_max: usize,
@@ -64,37 +64,37 @@ pub struct ReplicaOptions {
     pub leases: Option<Leases>,
     /// For how long a process of before may have granted a lease; 0 if it cannot have.
     pub silent_us: u64,
-    /// How long it waits for others to connect before it leads as a quorum by itself ([lie-6]); 0
-    /// if its process made the folder of a new group.
+    /// Time that it waits for others to connect before it leads as a quorum by itself ([lie-6]), in
+    /// microseconds; 0 if its process made the folder of a new group.
     pub alone_us: u64,
     /// By how much a clock may be fast or slow, in parts per million.
     pub clock_drift_ppm: u64,
     /// Capacity of every queue.
     pub limits: Limits,
-    /// Where the founding members listen, as far as that is known; this node included.
+    /// Known addresses of the founding members, this node included.
     pub addresses: BTreeMap<NodeId, Addresses>,
-    /// Where the founding members were to listen, as every node of the group was told.
+    /// Peer addresses of the founding members, as configured on every node of the group.
     pub founding_peers: BTreeMap<NodeId, String>,
-    /// How batch and window are chosen. Without it they stay as `limits` has them.
+    /// Settings of the tuner of batch and window. Without it they stay as `limits` has them.
     pub tuning: Option<Settings>,
     /// When snapshots are taken and the log is trimmed.
     pub snapshots: SnapshotOptions,
-    /// How much the store of streams may hold in memory.
+    /// Memory limits of the store of streams.
     pub stream_limits: StoreLimits,
-    /// How its files are cut, if there are none yet.
+    /// Layout of its files, if there are none yet.
     pub stream_layout: Layout,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
-    /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
+    /// A leader sends proposals to just a quorum, and to all nodes when an answer is late.
     pub thrifty: bool,
-    /// How votes come to this node when it leads.
+    /// Route of votes to this node when it leads.
     pub votes: Votes,
     /// The newest level that it supports; below that of this release only in tests, where it stands
     /// for an earlier one.
     pub supports: Level,
-    /// What the folder may hold already ([level-8]).
+    /// Level that the folder may hold already ([level-8]).
     pub marked: Level,
-    /// What it does about levels when it leads.
+    /// Handling of levels when it leads.
     pub raising: Raising,
     /// When it reads all that it keeps, to see whether it is sound.
     pub scrub: ScrubOptions,
@@ -141,12 +141,12 @@ impl ReplicaOptions {
 pub enum OpenError {
     /// The log lost votes or promises: the node must come with its next incarnation ([disk-8]).
     Forgotten {
-        /// What is damaged, and where.
+        /// Damaged places.
         places: Vec<String>,
     },
     /// The service's metadata cannot be read.
     Metadata(Unreadable),
-    /// What the replica wrote into the base of the log cannot be read.
+    /// The base of the log, as written by the replica, cannot be read.
     Base,
     /// The files of snapshots cannot be looked at.
     Snapshots(DiskError),

@@ -21,7 +21,7 @@ pub(crate) const RETRY_MS: u64 = 2;
 pub(crate) struct Outbox<'a> {
     from: Member,
     plane: &'a mut dyn Plane,
-    /// What frames say of this node's log ([lie-1]); 0: nothing.
+    /// End of this node's log as stated in frames ([lie-1]); 0: not stated.
     logged: u64,
     pub(crate) counters: &'a mut Counters,
 }
@@ -71,7 +71,7 @@ impl<'a> Outbox<'a> {
         self.dropped(to, sent.unwrap_or_default())
     }
 
-    /// Whether a frame of this length could be sent; that it could not is counted.
+    /// Returns whether a frame of this length could be sent; counts a refusal.
     pub(crate) fn has_room(&mut self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         let room = self.fits(to, lane, bytes);
         self.counters.sends_dropped += u64::from(!room);

@@ -10,19 +10,19 @@ use quorate_core::{level::Level, slot::Slot, time::Time};
 
 use crate::front::Tag;
 
-/// Whom a group may ask what is on their disks ([level-9]).
+/// Level of a group whose members can be asked about their disks ([level-9]).
 pub(crate) const LEVEL: Level = Level(9);
-/// Whom a group may ask what is in their memory ([level-9]).
+/// Level of a group whose members can be asked about their memory ([level-9]).
 pub(crate) const EARLY_LEVEL: Level = Level(10);
 
-/// How a command comes to be answered at another class than the group's.
+/// Path by which a command is answered at another class than the group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It is at that class when it is decided: nobody waits for anything else.
+    /// The command is at that class when it is decided: nothing else is waited for.
     Decided,
     /// Members are asked.
     Asked,
-    /// They might not understand the question.
+    /// Members might not understand the question.
     Closed,
 }
 
@@ -53,7 +53,7 @@ impl Outlasting {
         self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -63,7 +63,7 @@ impl Outlasting {
         self.replies.len() + self.held.len() * size_of::<Held>()
     }
 
-    /// What the core is to be asked for, if that is news.
+    /// Returns the next question to the core, if it is new.
     pub(crate) fn question(&mut self) -> Option<Slot> {
         let to = self.held.back()?.slot.next();
         if to <= self.asked_to {

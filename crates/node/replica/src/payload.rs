@@ -10,14 +10,14 @@ use std::{
 use quorate_log::disk::Blocks;
 use quorate_stream::store::Bulk;
 
-/// Bytes that nobody changes any more. A copy is another reference to the same bytes.
+/// Bytes that do not change any more. A copy is another reference to the same bytes.
 #[derive(Clone)]
 pub struct Payload(Kept);
 
 #[derive(Clone)]
 enum Kept {
     Plain(Arc<Vec<u8>>),
-    /// Where a disk can write them from.
+    /// Blocks that a disk can write from.
     Bulk(Blocks),
 }
 
@@ -27,7 +27,7 @@ impl Payload {
         Self(Kept::Plain(Arc::new(bytes)))
     }
 
-    /// How many references there are: 1 if nobody else holds these bytes.
+    /// Returns the number of references: 1 if these bytes are not shared.
     pub fn holders(&self) -> usize {
         match &self.0 {
             Kept::Plain(bytes) => Arc::strong_count(bytes),

@@ -34,7 +34,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Nobody is connected yet; an earlier process had this doubt.
+    /// Starts without connections; an earlier process had this doubt.
     pub(crate) fn new(
         now: Time,
         addresses: BTreeMap<NodeId, Addresses>,
@@ -47,7 +47,7 @@ impl Peers {
     /// This member can be talked to.
     pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
-        // Whoever has the cluster's id may say any node's: what is known of those that went is
+        // A client with the cluster's id may claim any node's: the memory for disconnected nodes is
         // bounded.
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&member.node) {
             let connected = &self.connected;
@@ -59,7 +59,7 @@ impl Peers {
         self.addresses.insert(member.node, addresses);
     }
 
-    /// It cannot be talked to any more; whether it could before.
+    /// Marks the node as unreachable; returns whether it was connected before.
     pub(crate) fn disconnect(&mut self, node: NodeId) -> bool {
         let known = self.connected.remove(&node).is_some();
         if known {
@@ -76,7 +76,7 @@ impl Peers {
         self.connected.len()
     }
 
-    /// Whether some incarnation of this node is connected.
+    /// Returns whether some incarnation of this node is connected.
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.connected.contains_key(&node)
     }
@@ -86,7 +86,7 @@ impl Peers {
         self.connected.get(&node).copied()
     }
 
-    /// Whether this member is connected.
+    /// Returns whether this member is connected.
     pub(crate) fn has_member(&self, member: Member) -> bool {
         self.connected.get(&member.node) == Some(&member)
     }
@@ -101,12 +101,12 @@ impl Peers {
         self.connected.values().copied()
     }
 
-    /// Where a node listens, if that was ever told.
+    /// Returns the known addresses of a node.
     pub(crate) fn known(&self, node: NodeId) -> Option<&Addresses> {
         self.addresses.get(&node)
     }
 
-    /// Where a node listens, as far as that is known.
+    /// Returns the addresses of a node, empty where unknown.
     pub(crate) fn address(&self, node: NodeId) -> Addresses {
         self.addresses.get(&node).cloned().unwrap_or_default()
     }
@@ -130,8 +130,8 @@ impl Peers {
         self.comparison.doubt(own, members)
     }
 
-    /// Compares what peers said with what is applied here by now; an alarm if it is something else.
-    /// And now and then this node tells everybody what it has applied.
+    /// Compares the peers' claims with the state applied here by now; returns an alarm if they
+    /// differ. Periodically sends all peers this node's applied position.
     pub(crate) fn compare(
         &mut self,
         now: Time,

@@ -17,8 +17,8 @@ use crate::payload::Payload;
 /// Moves frames to peers. It may lose, delay, repeat and reorder them, and never invents one
 /// ([model-1]); it does not know what they mean.
 pub trait Plane {
-    /// Whether a frame of this length could be sent to the node now: for who would otherwise take
-    /// it from where it waits.
+    /// Returns whether a frame of this length could be sent to the node now: for callers that would
+    /// otherwise remove it from a queue.
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
 
     /// Sends one whole frame, its header and its body, to each of these nodes. Those that took it
@@ -38,13 +38,13 @@ pub trait Plane {
         let _ = (ballot, decided_to);
     }
 
-    /// Who votes from now on: they may be asked for what the others missed ([learn-1]).
+    /// Sets the voters from now on: they may be asked for values that others missed ([learn-1]).
     fn voters(&mut self, configuration: &Configuration) {
         let _ = configuration;
     }
 }
 
-/// What follows a frame's header.
+/// Content after a frame's header.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
     /// Bytes that the plane copies if it keeps them.
@@ -63,7 +63,8 @@ impl Body<'_> {
     }
 }
 
-/// This plane never carries a frame of this length, however empty its queues are. Nobody got it.
+/// Error: this plane never carries a frame of this length, however empty its queues are. The frame
+/// was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     /// The longest frame that it carries, in bytes.
@@ -82,7 +83,7 @@ impl std::error::Error for TooLarge {}
 /// A frame as it arrived.
 #[derive(Clone, Debug)]
 pub struct Received<'a> {
-    /// Who says it.
+    /// Sender.
     pub from: Member,
     /// What.
     pub frame: Frame<'a>,

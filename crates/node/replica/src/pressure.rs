@@ -13,7 +13,7 @@ const BATCHES: usize = 4;
 /// Small batches are no reason for a short queue.
 const BYTES_MIN: usize = 4 << 20;
 
-/// How full this node's queues of requests are.
+/// Fill state of this node's queues of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     /// All clients may be read.
@@ -37,9 +37,9 @@ impl Pressure {
     }
 }
 
-/// Whom to close, if all clients together hold too much of the memory for them: the one that holds
-/// most, the oldest of several, with how much that is. It begins at three quarters of `bytes_max`,
-/// so that those who read their replies find room below it.
+/// Returns the client to close if all clients together hold too much of the memory for them: the
+/// one that holds most, the oldest of several, with its bytes. It begins at three quarters of
+/// `bytes_max`, so that clients that read their replies find room below it.
 pub fn heaviest(
     held_bytes: usize,
     bytes_max: usize,
@@ -51,8 +51,8 @@ pub fn heaviest(
     clients.max_by_key(|(client, bytes)| (*bytes, Reverse(*client)))
 }
 
-/// Above this many waiting bytes of commands nobody is read. At most half of what makes a node
-/// refuse: what was read before it was noticed finds room.
+/// Returns the bytes of waiting commands above which no client is read. At most half of the bytes
+/// at which a node refuses: input that was read before the pressure was noticed finds room.
 pub(crate) fn bound(limits: &Limits) -> usize {
     let batches = limits.batch_bytes.saturating_mul(BATCHES);
     batches.max(BYTES_MIN).min(limits.pending_bytes / 2)

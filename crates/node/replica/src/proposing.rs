@@ -26,11 +26,11 @@ use crate::{
     },
 };
 
-/// How often the leader looks whether a deadline is due, and asks its service for housekeeping.
+/// Interval at which the leader checks deadlines, and asks its service for housekeeping.
 const DUE_MS: u64 = 10;
 /// [time-1] The leader says at most so often what time it is.
 const STAMP_MS: u64 = 50;
-/// What it said, and was not applied after this long, is lost.
+/// A stamp of time that was not applied after this long is lost.
 const STAMP_LOST_MS: u64 = 1000;
 
 /// Commands that are to be proposed: this node's own, and at the leader those of others.
@@ -43,7 +43,7 @@ pub(crate) struct Proposing {
     command_bytes_max: usize,
     /// When the service is asked next for what is due.
     due_at: Time,
-    /// What this leader last said time is, and when.
+    /// Last time that this leader stated, and when.
     stamped: Option<(u64, Time)>,
 }
 
@@ -65,7 +65,7 @@ impl Proposing {
         }
     }
 
-    /// What this node accepted, for the parts that complete, repeat or end it.
+    /// Returns the requests accepted by this node, for the parts that complete, repeat or end them.
     pub(crate) fn origin(&mut self) -> &mut Origin {
         &mut self.origin
     }
@@ -99,7 +99,7 @@ impl Proposing {
         Ok(())
     }
 
-    /// How full the queue of commands is.
+    /// Returns the pressure of the queue of commands.
     pub(crate) fn pressure(&self) -> Pressure {
         Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound())
     }
@@ -109,7 +109,7 @@ impl Proposing {
         self.due_at
     }
 
-    /// Whether that is now; the next time is later.
+    /// Returns whether the check is due, and schedules the next one.
     pub(crate) fn take_due(&mut self, now: Time) -> bool {
         let due = now >= self.due_at;
         if due {
@@ -118,7 +118,7 @@ impl Proposing {
         due
     }
 
-    /// Whether a leader may say what time it is, the group's time being this.
+    /// Returns whether a leader may state the time, given the group's time.
     pub(crate) fn may_stamp(&self, now: Time, group_ms: u64) -> bool {
         self.stamped.is_none_or(|(ms, at)| {
             let wait_ms = match ms <= group_ms {
@@ -129,13 +129,12 @@ impl Proposing {
         })
     }
 
-    /// It said so.
+    /// Records the stated time.
     pub(crate) fn stamped(&mut self, now: Time, ms: u64) {
         self.stamped = Some((ms, now));
     }
 
-    /// The leader in this ballot is known, or nobody leads. `newly`: this node has just begun to
-    /// lead.
+    /// Sets the ballot of the present leader, or none. `newly`: this node has just begun to lead.
     pub(crate) fn on_role(&mut self, now: Time, leader: Option<Ballot>, newly: bool) {
         self.forwarded.restart(leader);
         if newly {
@@ -152,7 +151,7 @@ impl Proposing {
         self.forwarded.push(value, payload, self.forwarded_bytes_max)
     }
 
-    /// Whether proposing this value again would change nothing.
+    /// Returns whether proposing this value again would change nothing.
     pub(crate) fn knows(&self, value: &Value) -> bool {
         self.forwarded.knows(value)
     }
@@ -204,15 +203,15 @@ impl Proposing {
     }
 }
 
-/// How this node's batches reach the leader.
+/// Paths of this node's batches to the leader.
 pub(crate) struct Ways<'a, 'b> {
-    /// Who it is.
+    /// Present leader.
     pub(crate) leader: NodeId,
     /// In which ballot.
     pub(crate) ballot: Ballot,
     /// By frames, to its device.
     pub(crate) devices: &'a mut Devices,
-    /// Where bytes stay that the leader need not send back.
+    /// Bytes that the leader need not send back stay here.
     pub(crate) contents: &'a mut Contents,
     /// By its connection.
     pub(crate) out: &'a mut Outbox<'b>,

@@ -19,7 +19,7 @@ pub(crate) struct Protocol {
     inbox: VecDeque<Input>,
     /// When the core wants to hear of the time.
     wake: Time,
-    /// What the other parts were told that this node is.
+    /// Role of this node, as known to the other parts.
     role: Role,
     /// The latest time that was read within a turn: the core's never goes back.
     read_at: Time,
@@ -46,7 +46,7 @@ impl Protocol {
         &self.node
     }
 
-    /// Whether this node leads, as far as the other parts were told.
+    /// Returns whether this node leads, as far as the other parts know.
     pub(crate) fn leads(&self) -> bool {
         self.role == Role::Leader
     }
@@ -84,7 +84,7 @@ impl Protocol {
         self.wake
     }
 
-    /// Whether a tick is due; it counts as given.
+    /// Returns whether a tick is due, and marks it as done.
     pub(crate) fn take_tick(&mut self, now: Time) -> bool {
         let due = now >= self.wake;
         if due {
@@ -108,7 +108,7 @@ impl Protocol {
         self.effects = effects;
     }
 
-    /// What the core counts of its slow paths.
+    /// Returns the core's counters of its slow paths.
     pub(crate) fn slow_paths(&self) -> SlowPaths {
         self.effects.slow
     }

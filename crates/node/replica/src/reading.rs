@@ -96,7 +96,7 @@ impl Reading {
         self.reads.len() + self.bounded.len()
     }
 
-    /// Whether reads wait that a lease could answer.
+    /// Returns whether reads are waiting that a lease could answer.
     pub(crate) fn wants_lease(&self) -> bool {
         self.leases && self.reads.are_waiting()
     }
@@ -106,7 +106,7 @@ impl Reading {
         self.reads.leased(leased)
     }
 
-    /// How full the queue of reads is.
+    /// Returns the pressure of the queue of reads.
     pub(crate) fn pressure(&self) -> Pressure {
         Pressure::of(self.len(), self.waiting_max / 2)
     }
@@ -127,8 +127,8 @@ impl Reading {
         self.of_access.next_question(now)
     }
 
-    /// [access-4] Whether a read that began after the last call of `true`, and one is under way
-    /// from here on, has found everything that it has to show applied.
+    /// [access-4] Returns whether a read that began after the last call that returned `true` has
+    /// found everything applied that it has to show. A read is in flight from here on.
     pub(crate) fn shows_access(&mut self, now: Time, applied_to: Slot) -> bool {
         self.of_access.settle(now, applied_to);
         let shown = self.of_access.take() == Some(Probed::Served);
@@ -199,7 +199,7 @@ impl Reading {
         self.probe.settle(now, applied_to);
     }
 
-    /// How the last attempt ended, once.
+    /// Takes the result of the last attempt.
     pub(crate) fn take_probe(&mut self) -> Option<Probed> {
         self.probe.take()
     }
