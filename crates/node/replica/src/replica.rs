@@ -2,13 +2,13 @@
 //!
 //! The caller hands in frames, requests and the time, calls [`Replica::poll`], delivers the
 //! completions, flushes the plane's buffers, and then calls [`Replica::submit`]: the leader sends
-//! before it writes, so that nobody waits for two disks in a row.
+//! before it writes, so that no client waits for two disks in a row.
 //!
-//! Each part owns its state, and borrows for one call what it needs of others. Here they are
-//! joined; what comes from elsewhere is handed to them by a file of its own below: peers' frames
-//! (`ingress`), effects of the core (`egress`), what the disk has done (`disk`), clients' requests
-//! (`requests`). `witness` is what other nodes said of their logs; `report` says how it is, `start`
-//! and `ending` how it begins and ends.
+//! Each part owns its state, and borrows for one call what it needs of others. They are joined
+//! here; each source of input has a file of its own below: peers' frames (`ingress`), effects of
+//! the core (`egress`), completions of the disk (`disk`), clients' requests (`requests`). `witness`
+//! has other nodes' statements on their logs; `report` the status of the replica, `start` and
+//! `ending` its start and end.
 
 mod differing;
 mod disk;
@@ -80,7 +80,7 @@ use crate::{
     wake::earliest,
 };
 
-/// Of decisions that come by frames, those are kept that are less than so many slots ahead.
+/// Decisions received by frames are kept if they are less than this many slots ahead.
 const TOLD_AHEAD: u64 = 1 << 12;
 
 /// A small file by its name, and what it holds.
@@ -95,11 +95,11 @@ pub struct Replica<D: Disk, S: StateMachine> {
     window_slots: u64,
     protocol: Protocol,
     peers: Peers,
-    /// What other nodes said of their logs.
+    /// Statements of other nodes on their logs.
     witness: Witness,
-    /// What nodes that just connected are to be reminded of ([lie-3]).
+    /// Reminders for nodes that just connected ([lie-3]).
     reminders: Vec<(NodeId, Memory)>,
-    /// What this node said of its own, and has not ([lie-5]).
+    /// Earlier statement of this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
     /// Names that a later process of this node gave were looked for below this slot ([lie-7]).
     names_seen_to: Slot,
@@ -111,7 +111,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     completions: Completions,
     // A stream's.
     streaming: Streaming,
-    // Beside it.
+    // Other parts.
     reading: Reading,
     /// Without one there are no leases, and no reads with a bound.
     clock: Option<Clock>,
@@ -120,7 +120,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     catching_up: CatchingUp,
     snapshots: Snapshots,
     steering: Steering,
-    /// What other nodes support, and what this one waits for.
+    /// Levels that other nodes support, and operators that wait for one.
     rising: Rising,
     scrubbing: Scrubbing,
     /// A small file that was read back.
@@ -130,7 +130,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     ending: Ending,
     fit: Fit,
     lag: Lag,
-    /// What this node has applied may be wrong ([differ-2]).
+    /// Reason why this node's state may be wrong ([differ-2]).
     doubt: Option<Doubt>,
     turns: Turns,
     observing: Observing,
@@ -139,10 +139,10 @@ pub struct Replica<D: Disk, S: StateMachine> {
     devices: Devices,
     /// Names that clients of devices were lent ([offload-22]).
     names_lent: u32,
-    /// Who chooses how votes come, if that is not said.
+    /// Choice of the route of votes, unless it is configured.
     routing: Option<Routing>,
     counters: Counters,
-    /// Stamps of what happened when, if somebody wants them.
+    /// Timestamps of hops, if enabled.
     hops: Option<Box<Hops>>,
     rings: Rings,
     /// The configuration that the plane knows.
@@ -175,7 +175,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// It cannot be talked to any more.
+    /// Marks the node as unreachable.
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.peers.disconnect(node) {
             self.rising.lost(node);
@@ -246,8 +246,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [access-4] Somebody asks who may do what, and this node does not know: a linearizable read
-    /// shows whether it has applied everything that it may have gone by before.
+    /// [access-4] Serves requests for the access rules while this node does not know them: a
+    /// linearizable read shows whether it has applied everything that it may have acted on before.
     fn look_at_access(&mut self, now: Time) {
         if !self.applying.access().is_wanted() || self.is_open().is_err() {
             return;
@@ -346,8 +346,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ])
     }
 
-    /// How far there is something to execute: nowhere, for an auxiliary that has forgotten what is
-    /// before.
+    /// Returns the end of the executable slots: none for an auxiliary that has forgotten earlier
+    /// ones.
     fn executable_to(&self) -> Slot {
         let node = self.protocol.node();
         match node.is_hollow() {
@@ -377,13 +377,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 && self.applying.has_work(decided_to, &self.contents, &self.completions))
     }
 
-    /// Whether nothing may be said: the votes of before are not read yet, or the last ones are
-    /// being written down.
+    /// Returns whether the node must stay silent: its earlier votes are not read yet, or the last
+    /// ones are being written.
     fn is_silent(&self) -> bool {
         self.catching_up.unread_votes().is_some() || self.ending.is_silent()
     }
 
-    /// Whether what others propose must wait: this node could not keep up with writing or applying.
+    /// Returns whether proposals of others must wait: this node could not keep up with writing or
+    /// applying.
     fn is_overloaded(&self) -> bool {
         self.storing.is_behind() || self.applying.is_full()
     }
@@ -434,7 +435,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applied(now, front);
     }
 
-    /// What is applied, from where, and who hears of it.
+    /// Borrows the parts that applying needs: its input, and the listeners of its output.
     fn lend_to_apply<'a>(
         &'a mut self,
         now: Time,
@@ -469,7 +470,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.release_reads();
     }
 
-    /// [class-2] Somebody waits until what was applied is on stable storage at a quorum.
+    /// [class-2] Asks members while a client waits until the applied commands are on stable storage
+    /// at a quorum.
     fn ask_what_lasts(&mut self) {
         if self.completions.outlasting().is_empty() {
             return;
@@ -718,7 +720,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.hops = Some(Box::new(hops));
     }
 
-    /// Where that is stamped, if somebody wants it.
+    /// Returns the timestamps of hops, if enabled.
     pub fn hops(&mut self) -> Option<&mut Hops> {
         self.hops.as_deref_mut()
     }
@@ -883,14 +885,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         true
     }
 
-    /// What clients ask of this node.
+    /// Returns the port for clients' requests to this node.
     pub fn requests(&mut self, now: Time, wall_ms: u64) -> Requester<'_, D, S> {
         let wall_ms = self.look_at_clocks(now, wall_ms);
         Requester::new(self, now, wall_ms)
     }
 
-    /// Whether clients should be read. Without a leader they should: what they ask may have to be
-    /// answered with an error, and in time.
+    /// Returns whether clients should be read. Without a leader they should: their requests may
+    /// have to be answered with an error, and in time.
     pub fn pressure(&self) -> Pressure {
         if self.protocol.node().leader().is_none() {
             return Pressure::Low;
@@ -911,7 +913,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.reading.probe(now, refused);
     }
 
-    /// How the attempt ended, once.
+    /// Takes the result of the attempt.
     pub fn take_probe(&mut self) -> Option<Probed> {
         self.reading.take_probe()
     }
@@ -922,13 +924,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.begin(now);
     }
 
-    /// Whether a clean stop has ended: every vote and promise is on disk.
+    /// Returns whether a clean stop has ended: every vote and promise is on disk.
     pub fn is_stopped(&self) -> bool {
         self.ending.is_done()
     }
 
-    /// Whether a stop that has ended may be marked as clean: not if the log failed, or votes were
-    /// forgotten or may be.
+    /// Returns whether a stop that has ended may be marked as clean: not if the log failed, or
+    /// votes were forgotten or may be.
     pub fn stopped_cleanly(&self) -> bool {
         self.ending.is_clean() && self.storing.failure().is_none()
     }
@@ -939,7 +941,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.transfer(to, &mut self.protocol);
     }
 
-    /// How a transfer ended, once.
+    /// Takes the result of a transfer.
     pub fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
         self.ending.take_transfer_result()
     }
@@ -966,8 +968,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// How that ended, once: the snapshot is whole and named by the base of the log, or why there
-    /// is none.
+    /// Takes the result: the snapshot is complete and named by the base of the log, or an error.
     pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.snapshots.take_answer()
     }

@@ -17,12 +17,13 @@ const ANSWER_MS: u64 = 10_000;
 /// Most nodes that are remembered when they go.
 const HEARD_MAX: usize = 128;
 
-/// What a leader does about levels, unasked.
+/// Handling of levels by a leader without an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Raising {
     /// Nothing: an operator raises.
     Hold,
-    /// It raises so many milliseconds after it met the last node in its present release.
+    /// The leader raises the level this many milliseconds after it met the last node in its present
+    /// release.
     After(u64),
 }
 
@@ -43,7 +44,7 @@ impl Raising {
     }
 }
 
-/// What this process has heard of another node.
+/// Levels that this process knows of another node.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     newest: Level,
@@ -61,11 +62,11 @@ pub(crate) struct Rising {
     /// When this process began to look.
     begun: Time,
     heard: BTreeMap<NodeId, Heard>,
-    /// Whether all who are connected may be told how far this log is ([lie-1]).
+    /// All connected nodes may receive the end of this log ([lie-1]).
     all_witness: bool,
-    /// What the folder may hold already ([level-8]).
+    /// Level that the folder may hold already ([level-8]).
     marked: Level,
-    /// What it should be allowed to hold.
+    /// Level to mark the folder with.
     to_mark: Option<Level>,
     /// Nothing is proposed before.
     retry_at: Time,
@@ -98,14 +99,14 @@ impl Rising {
         let since = same.map_or(now, |heard| heard.since);
         let heard = Heard { newest, since, connected: true };
         self.heard.insert(node, heard);
-        // Whoever has the cluster's id may say any node's.
+        // A client with the cluster's id may claim any node's.
         if self.heard.len() > HEARD_MAX {
             self.heard.retain(|_, heard| heard.connected);
         }
         self.look_for_witnesses();
     }
 
-    /// It is gone: what it comes back with, nobody knows.
+    /// Marks a node as disconnected: the release that it will return with is unknown.
     pub(crate) fn lost(&mut self, node: NodeId) {
         if let Some(heard) = self.heard.get_mut(&node) {
             heard.connected = false;
@@ -130,7 +131,8 @@ impl Rising {
         self.supports >= witness::SINCE && self.newest_of(node) >= Some(witness::SINCE)
     }
 
-    /// What the process of this node that is connected supports; `None`: there is none.
+    /// Returns the newest level that this node's connected process supports; `None` if it is not
+    /// connected.
     pub(crate) fn newest_of(&self, node: NodeId) -> Option<Level> {
         let heard = self.heard.get(&node).filter(|heard| heard.connected)?;
         Some(heard.newest)
@@ -147,7 +149,7 @@ impl Rising {
         Some(last.plus_ms(ms))
     }
 
-    /// Whether somebody waits for it.
+    /// Returns whether an operator waits for it.
     pub(crate) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -178,12 +180,12 @@ impl Rising {
         level <= self.marked
     }
 
-    /// What the folder is to be marked with.
+    /// Takes the level to mark the folder with.
     pub(crate) fn take_to_mark(&mut self) -> Option<Level> {
         self.to_mark.take()
     }
 
-    /// It is, durably.
+    /// Records that the folder is marked durably.
     pub(crate) fn marked(&mut self, level: Level) {
         self.marked = self.marked.max(level);
     }
@@ -193,7 +195,7 @@ impl Rising {
         self.retry_at = Time(0);
     }
 
-    /// Whether a raise may be proposed now; another one not at once.
+    /// Returns whether a raise may be proposed now; the next one has to wait.
     pub(crate) fn take_turn(&mut self, now: Time) -> bool {
         let may = now >= self.retry_at;
         if may {

@@ -1,16 +1,16 @@
-//! How votes come to a leader, where that is chosen: straight, or by a ring ([ring-1], [plane-3]).
+//! Route of votes to a leader, where it is chosen: straight, or by a ring ([ring-1], [plane-3]).
 //!
-//! A ring spares the leader all votes but one, and takes a hop for each of its members. So it pays
-//! where the leader is busy, and most of that is votes: the prediction is the hops of a proposal
-//! and its vote, each as long as a busy leader makes it. Where all nodes share two processors it
-//! never does (`docs/performance.md`).
+//! A ring spares the leader all votes but one, and takes a hop for each of its members. It pays
+//! where the leader is busy mostly with votes: the prediction is the hops of a proposal and its
+//! vote, each as long as a busy leader makes it. Where all nodes share two processors it never does
+//! (`docs/performance.md`).
 
 use quorate_core::{laying::Route, message::Message, time::Time};
 use quorate_tuner::Choice;
 
 use crate::tuning::moment;
 
-/// How votes shall come to this node when it leads.
+/// Route of votes to this node when it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Votes {
     /// As said, always.
@@ -26,7 +26,7 @@ impl Default for Votes {
 }
 
 impl Votes {
-    /// Those that operators can name.
+    /// Parses the choices that operators can name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
@@ -34,7 +34,7 @@ impl Votes {
         }
     }
 
-    /// What a leader begins with.
+    /// Returns the initial route of a leader.
     pub(crate) fn first(&self) -> Route {
         match self {
             Self::Set(route) => route.clone(),
@@ -43,13 +43,13 @@ impl Votes {
     }
 }
 
-/// How often the choice is looked at.
+/// Interval of checks of the choice.
 const LOOK_US: u64 = 100_000;
-/// What a look counts for, beside all before it.
+/// Weight of the newest check in the average.
 const NEWEST: f64 = 0.3;
-/// What it costs a leader to read a vote, and to count it.
+/// Cost to a leader of reading and counting a vote.
 const VOTE_US: f64 = 6.0;
-/// Nobody is taken for busier than that.
+/// Upper bound of the estimated load.
 const BUSY_MAX: f64 = 0.98;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(crate) struct Routing {
     /// Since then.
     busy_us: u64,
     messages: u64,
-    /// Of each second, lately.
+    /// Busy share of each second, recently.
     busy: f64,
     messages_s: f64,
     /// Nanoseconds of a microsecond's way: what the two would cost.
@@ -100,7 +100,7 @@ impl Routing {
         self.began.get_or_insert(now);
     }
 
-    /// It is over: `now` is later by what it cost.
+    /// Ends a turn: `now` is later by its cost.
     pub(crate) fn end_turn(&mut self, now: Time) {
         if let Some(began) = self.began.take() {
             self.busy_us += now.since_us(began);

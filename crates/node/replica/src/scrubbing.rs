@@ -18,7 +18,7 @@ use self::{
 };
 use crate::snapshots::allowance::Allowance;
 
-/// What a scrub reads in a second, unless somebody says otherwise.
+/// Default bytes that a scrub reads per second.
 pub const BYTES_PER_SECOND: u64 = 32 << 20;
 /// No pace is slower.
 pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
@@ -26,8 +26,7 @@ pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// Places that are told of in one life of a process, and no more after those.
 const TOLD_MAX: usize = 4096;
-/// What cannot be read now, for want of descriptors or of room in a queue, is tried again after
-/// this.
+/// Delay of a retry if a read lacks descriptors or room in a queue.
 const SHORT_MS: u64 = 100;
 /// The log takes what the disk fails to read three times in a row for lost.
 const TRIES_MAX: u32 = 4;
@@ -35,7 +34,7 @@ const TRIES_MAX: u32 = 4;
 /// When a node scrubs by itself, and how fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// From the end of one scrub to the next; `None`: only if somebody asks.
+    /// From the end of one scrub to the next; `None`: only on request.
     pub every_ms: Option<u64>,
     /// Bytes that are read in a second.
     pub bytes_per_second: u64,
@@ -60,7 +59,7 @@ const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
     due_ms > wall_ms.saturating_add(every_ms)
 }
 
-/// What is done next.
+/// Next step of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Begin with this kind.
@@ -101,13 +100,13 @@ pub(crate) struct Scrubbing {
     told: BTreeSet<(Kind, String)>,
     /// The next one is due then, Unix time.
     due_ms: Option<u64>,
-    /// Where the store of streams is read next.
+    /// Next position to read in the store of streams.
     pub(crate) streams_at: Option<(StreamName, u64)>,
-    /// How far the snapshot was read.
+    /// End of the part of the snapshot that was read.
     pub(crate) snapshot_to: u64,
     /// Which small file is read.
     pub(crate) files: Files,
-    /// Whether there is an identity, which a node in tests may lack.
+    /// There is an identity, which a node in tests may lack.
     pub(crate) has_identity: bool,
     /// A file that only the node can write anew.
     pub(crate) unmended: Option<Keeper>,
@@ -140,7 +139,7 @@ impl Scrubbing {
         }
     }
 
-    /// Whether there is nothing to do now. Asked for in every turn.
+    /// Returns whether there is nothing to do now. Called in every turn.
     pub(crate) fn rests(&self, wall_ms: u64) -> bool {
         let waits = match (self.options.every_ms, self.due_ms) {
             (None, _) => true,
@@ -192,12 +191,12 @@ impl Scrubbing {
         false
     }
 
-    /// Whether one goes on.
+    /// Returns whether a scrub is in progress.
     pub(crate) fn goes_on(&self) -> bool {
         self.run.is_some()
     }
 
-    /// What may be done now, if something may.
+    /// Returns the next step that may be taken now, if any.
     pub(crate) fn step(&mut self, now: Time) -> Option<Step> {
         let run = self.run.as_mut()?;
         if now < run.not_before || !run.allowance.may(now) {
@@ -229,7 +228,7 @@ impl Scrubbing {
         }
     }
 
-    /// So much of this kind was read.
+    /// Counts the bytes read of this kind.
     pub(crate) fn read(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
         if let Some(run) = &mut self.run {
@@ -237,7 +236,7 @@ impl Scrubbing {
         }
     }
 
-    /// The same, by somebody who keeps the pace himself.
+    /// Counts bytes of a reader that keeps the pace itself.
     pub(crate) fn read_apart(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
     }
@@ -290,7 +289,8 @@ impl Scrubbing {
         }
     }
 
-    /// They were read, and these of them are lost; or `failed`, and nothing is known.
+    /// Records the slots that were read, and which of them are lost; or `failed`, and nothing is
+    /// known.
     pub(crate) fn answered(&mut self, lost: &[SlotRange], failed: bool) {
         let Some(run) = &mut self.run else { return };
         let Some(mut doubt) = run.asked.take() else {
@@ -304,19 +304,19 @@ impl Scrubbing {
         }
     }
 
-    /// Whether slots are still to be read.
+    /// Returns whether slots are still to be read.
     pub(crate) fn doubts(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.asked.is_some() || !run.doubtful.is_empty())
     }
 
-    /// What was found is like this now.
+    /// Updates the needs of a finding.
     pub(crate) fn needs(&mut self, found: Option<usize>, needs: Needs) {
         if let Some(found) = found {
             self.report.needs(found, needs);
         }
     }
 
-    /// What is known, `fate` saying what became of what was found.
+    /// Returns the status, with the fate of each finding as `fate` says.
     pub(crate) fn status(&self, mut fate: impl FnMut(&Needs) -> Fate) -> ScrubStatus {
         let mut status = self.report.clone();
         for found in &mut status.found {

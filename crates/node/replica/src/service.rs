@@ -14,10 +14,10 @@ pub struct MetaChange {
     pub value: Option<Vec<u8>>,
 }
 
-/// What a persistent service keeps for the replica: keys with their values.
+/// Keys and values that a persistent service stores for the replica.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Where a command stands in the log: unique, the same on every node, growing.
+/// Position of a command in the log: unique, the same on every node, growing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId {
     /// The slot of its batch.
@@ -26,7 +26,7 @@ pub struct CommandId {
     pub index: u32,
 }
 
-/// How long a command takes.
+/// Duration class of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// A batch may have many of them.
@@ -37,38 +37,38 @@ pub enum Weight {
     TooHeavy,
 }
 
-/// How a service is, as it says itself.
+/// Health of a service, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It executes and answers.
+    /// The service executes and answers.
     Well,
-    /// It executes and answers still, and will not forever; why, for people.
+    /// The service still executes and answers, and will not permanently; the reason, for operators.
     Strained(String),
-    /// It answers, and takes no commands for a moment: its writing is behind.
+    /// The service answers, and takes no commands for a moment: its writing is behind.
     Behind,
-    /// It answers, and takes no commands until something changes; what is wrong.
+    /// The service answers, and takes no commands until something changes; the reason.
     Stuck(String),
-    /// It neither answers nor takes commands until something changes; what is wrong.
+    /// The service neither answers nor takes commands until something changes; the reason.
     Down(String),
-    /// It was down and can go on from the position that [`StateMachine::recovered`] says, which may
-    /// be an earlier one than where it was; the log replays the rest. What there is to say about
-    /// it. Said once.
+    /// The service was down and can go on from the position that [`StateMachine::recovered`]
+    /// returns, which may be an earlier one than before; the log replays the rest. With a remark,
+    /// if any. Reported once.
     Back(Option<String>),
 }
 
-/// What is left of an image after some of its items.
+/// Remainder of an image after some of its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Imaged {
     /// More items follow.
     More,
-    /// That was the last one, or there was none. The image is over.
+    /// That was the last item, or there was none. The image has ended.
     End,
     /// The rest cannot be had: the image is over, and what it gave is of no use. Another one may be
     /// begun.
     Failed,
 }
 
-/// What a service read of its own files.
+/// Result of a service's read of its own files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Bytes that were read.
@@ -107,23 +107,24 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A replicated service. Equal commands in equal order give equal states and equal replies on
-/// every node: no clock, no randomness, no iteration order of a hash map may reach either.
+/// A replicated service. Equal commands in equal order give equal states and equal replies on every
+/// node: no clock, no randomness, no iteration order of a hash map may have an effect.
 ///
 /// The service never sees a ballot. It is called from one thread.
 ///
-/// **What it may meet.** Any bytes may be committed: clients, other versions and other nodes have
-/// other ideas of what a command is. A command that makes no sense gets a reply that says so, the
-/// same on every node.
+/// **Input.** Any bytes may be committed: clients, other versions and other nodes have other ideas
+/// of what a command is. A command that makes no sense gets a reply that says so, the same on every
+/// node.
 ///
-/// **Panics.** A panic in here ends the replica: what a half-executed command left behind is known
-/// to nobody, so nothing catches it. A panic in [`StateMachine::apply`] ends it again at each
-/// start, as the command is in the log, and all other replicas too. What can go wrong with a disk
-/// is for [`StateMachine::health`] and [`StateMachine::has_failed`] to say.
+/// **Panics.** A panic in here ends the replica: the effects of a half-executed command are
+/// unknown, so nothing catches it. A panic in [`StateMachine::apply`] ends it again at each start,
+/// as the command is in the log, and all other replicas too. Disk failures are reported by
+/// [`StateMachine::health`] and [`StateMachine::has_failed`].
 ///
 /// **Sizes.** A reply may be as large as memory allows; it goes to one client and to no peer.
 /// Replies to commands of sessions are kept until they are acknowledged, 64 MiB of all sessions
-/// together; one that is larger is forgotten at once, and a repetition of its command is told so.
+/// together; one that is larger is dropped immediately, and a repetition of its command gets an
+/// error that says so.
 ///
 /// **Images.** An image is the state as a sequence of items, each some bytes, which another node's
 /// service, or this one after a restart, is loaded from. Equal states give equal items in equal
@@ -182,25 +183,27 @@ pub trait StateMachine {
         (Slot::FIRST, Vec::new())
     }
 
-    /// How the service is. Asked before commands are applied, and in every turn: it must take no
-    /// time.
+    /// Returns the health of the service. Called before commands are applied, and in every turn: it
+    /// must take no time.
     ///
-    /// While it is stuck or down, the node goes on voting and keeping the log, tells its clients to
-    /// ask elsewhere, and is not ready. A service that says nothing here is always well.
+    /// While it is stuck or down, the node goes on voting and keeping the log, redirects its
+    /// clients to other nodes, and is not ready. A service without an implementation of its own is
+    /// always well.
     fn health(&mut self) -> Health {
         Health::Well
     }
 
-    /// Whether a call since the last commit met a failure of this node alone, such as a disk that
-    /// cannot be read: then nothing that was executed or answered since counts, nobody is told of
-    /// it, and nothing is asked before [`Health::Back`]. Asked after every command and query.
+    /// Returns whether a call since the last commit met a failure of this node alone, such as a
+    /// disk that cannot be read: then nothing that was executed or answered since counts, no client
+    /// is notified of it, and nothing is called before [`Health::Back`]. Called after every command
+    /// and query.
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// Takes what commands told since the last call, in their order: a subject and a message, for
-    /// the clients that listen on this node. It is no part of the state, and is lost with the
-    /// process. What a service that went back tells once more is told to nobody.
+    /// Takes the notices of commands since the last call, in their order: a subject and a message,
+    /// for the clients that listen on this node. They are no part of the state, and are lost with
+    /// the process. Notices that a service repeats after it went back are dropped.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let _ = each;
     }
@@ -274,9 +277,9 @@ pub trait StateMachine {
         Err(LoadError::Unsupported)
     }
 
-    /// That was the last item: the image is the state now, and every slot below `at` is in it. A
-    /// persistent service makes the items, this position and `meta`, which replaces all the
-    /// metadata that it had, one atomic unit.
+    /// Ends the load: the image is the state now, and every slot below `at` is in it. A persistent
+    /// service makes the items, this position and `meta`, which replaces all the metadata that it
+    /// had, one atomic unit.
     ///
     /// After it the service goes on as if it had applied every slot below `at` itself. At the first
     /// slot, without an item: it is empty, and begins with the log.
@@ -300,14 +303,14 @@ pub trait StateMachine {
         let _ = bytes_per_second;
     }
 
-    /// What was read so since the last call. Asked for now and then: it must take no time.
+    /// Takes the results read since the last call. Called periodically: it must take no time.
     fn take_scrubbed(&mut self) -> Scrubbed {
         Scrubbed::default()
     }
 
-    /// Whether something of it failed that damage would explain: then the node reads all that it
-    /// keeps, as if somebody had asked for it. Asked for in every turn, until
-    /// [`StateMachine::take_scrubbed`] said that all was read.
+    /// Returns whether an operation failed in a way that damage would explain: then the node reads
+    /// all its files, as if an operator had asked for it. Called in every turn, until
+    /// [`StateMachine::take_scrubbed`] reported that all was read.
     fn wants_scrub(&mut self) -> bool {
         false
     }
@@ -326,12 +329,12 @@ pub trait StateMachine {
     }
 
     /// Brings [`StateMachine::synced_to`] up to the last commit, soon, and without waiting for it.
-    /// Asked for while one is under way, it is done once more for what was committed since.
+    /// If called while a sync is in flight, another one follows for later commits.
     fn start_sync(&mut self) {}
 }
 
-/// Where the service goes on, and its metadata; `None`: it failed over saying so, and is not
-/// believed.
+/// Returns the position at which the service goes on, and its metadata; `None` if it failed during
+/// the call, so that the answer is not trusted.
 pub fn position<S: StateMachine>(service: &mut S) -> Option<(Slot, Metadata)> {
     let said = service.recovered();
     (!service.has_failed()).then_some(said)

@@ -125,11 +125,11 @@ pub(crate) struct Snapshots {
     loading: Option<Loading>,
     /// A peer's log begins behind what this one's has lost: there.
     for_lost: Option<Slot>,
-    /// Somebody asked for a snapshot at this slot or behind it.
+    /// A snapshot at this slot or after it is requested.
     wanted: Option<Slot>,
     /// [trim-1] As an auxiliary this node needs nothing of its log below.
     forget: Option<Slot>,
-    /// What an operator wants, and how that ended.
+    /// Operators' requests and their result.
     asking: Asking,
     /// Files that nothing needs.
     idle: VecDeque<FileId>,
@@ -140,13 +140,13 @@ pub(crate) struct Snapshots {
     not_before: Time,
     /// After a failure to take one: who cannot may still be sent one.
     take_at: Time,
-    /// What an earlier process received is kept until then, should it be needed.
+    /// Data received by an earlier process is kept until then, in case it is needed.
     resume_until: Time,
     /// Nothing is loaded before.
     load_at: Time,
-    /// What is due is looked for then.
+    /// Time of the next check for due work.
     look_at: Time,
-    /// What waits for its turn or its allowance goes on then.
+    /// Time at which work that waits for its turn or its allowance goes on.
     go_on_at: Option<Time>,
     /// The store of streams has what is below.
     streams_kept_to: Slot,
@@ -158,13 +158,13 @@ pub(crate) struct Snapshots {
     syncing_to: Slot,
     /// Slots below were decided before this process started.
     replay_to: Slot,
-    /// What is known of the chunk that was scrubbed last.
+    /// State of the chunk that was scrubbed last.
     scrubbed: Option<turn::Scrubbed>,
     /// The service's files are damaged, and to be replaced.
     renewal: Renewal,
 }
 
-/// What the base of a log says to a replica that starts from it.
+/// State that a replica takes from the base of its log at a start.
 pub(crate) struct Begun {
     pub(crate) eras: Eras,
     /// Nothing stands for what is below.
@@ -194,7 +194,7 @@ pub(crate) fn begin(
 }
 
 impl Snapshots {
-    /// Where the log would begin, but for the store of streams.
+    /// Returns the start of the log as it would be without the store of streams.
     pub(crate) fn wants_streams_kept_to(&self) -> Option<Slot> {
         self.streams_wanted_to
     }
@@ -309,8 +309,7 @@ impl Snapshots {
         replay(self.eras.clone(), below)
     }
 
-    /// A snapshot at this slot or behind it is needed here: nobody's log has what is missing
-    /// ([catch-2]).
+    /// Requests a snapshot at this slot or after it: no log has the missing slots ([catch-2]).
     pub(crate) fn need(&mut self, from: Slot) {
         self.fetching.need(from);
     }
@@ -341,7 +340,7 @@ impl Snapshots {
         self.asking.fail(why);
     }
 
-    /// How it ended, once.
+    /// Takes the result.
     pub(crate) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.asking.take_answer()
     }
@@ -371,8 +370,8 @@ impl Snapshots {
         self.fetching.lose(node);
     }
 
-    /// What a peer that needs a snapshot at `needed` or behind it can get here, if it can get
-    /// something. One behind what is applied here cannot be made: the peer will ask again.
+    /// Returns the snapshot that this node can offer to a peer that needs one at `needed` or after
+    /// it, if any. One after the slots applied here cannot be made: the peer will ask again.
     pub(crate) fn offer(&mut self, start: Slot, applied_to: Slot, needed: Slot) -> Offer {
         let useful = |own: &&Manifest| own.at >= start && own.at >= needed;
         match self.own.as_ref().filter(useful) {
@@ -411,7 +410,7 @@ impl Snapshots {
         self.fetching.on_offer(now, from, offer);
     }
 
-    /// Whether nothing is under way or asked for.
+    /// Returns whether nothing is in progress or requested.
     fn is_quiet(&self) -> bool {
         let works = self.job.is_some()
             || self.resuming.is_some()

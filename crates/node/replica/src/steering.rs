@@ -1,8 +1,8 @@
-//! Towards the members that are wanted: what operators asked and is not answered yet, and what a
-//! leader does for a plan, one change after another ([member-2], [cast-6]).
+//! Changes towards the wanted members: operators' unanswered requests, and a leader's steps for a
+//! plan, one change after another ([member-2], [cast-6]).
 //!
 //! Only the state: each step is computed from the configuration in force (`group/planner`), so that
-//! whoever leads goes on with what another one began. The replica asks and steps
+//! a new leader continues the plan of the previous one. The replica asks and steps
 //! (`replica/members`).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -29,7 +29,7 @@ const RETRY_MS: u64 = 20;
 const HAND_OVER_MS: u64 = 2_000;
 /// Commands that a leader wants by itself are proposed this often at most.
 const COMMAND_MS: u64 = 1_000;
-/// How often a leader looks whether somebody else should lead, or be taken back.
+/// Interval at which a leader checks whether another node should lead, or be reinstated.
 pub(crate) const LOOK_MS: u64 = 250;
 
 /// The way of a plan, as computed for one era.
@@ -40,11 +40,11 @@ struct Way {
     changes: VecDeque<Change>,
 }
 
-/// What is under way.
+/// Membership changes in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
-    /// What operators asked and what waits until this node has applied what was decided before
-    /// ([read-7]), by its number; with `true` it is only to be shown.
+    /// Operators' requests that wait until this node has applied the slots decided before
+    /// ([read-7]), by number; with `true` a request is only to be shown.
     unjudged: BTreeMap<u64, (Ask, bool)>,
     /// Operators that wait, by the number of what they asked, and the steps that they are to be
     /// shown.
@@ -53,18 +53,18 @@ pub(crate) struct Steering {
     way: Option<Way>,
     /// Nothing more is proposed in that era before.
     tried: (Era, Time),
-    /// Leadership stays at least this long where it is, if nobody asks.
+    /// Leadership stays at least this long where it is, unless a request or a plan moves it.
     bounce_ms: u64,
     /// Nothing is looked at before.
     pub(crate) look_at: Time,
     /// Leadership is not handed over again before, whatever for.
     hand_over_at: Time,
-    /// It stays here until then, if nobody asks ([live-4]). A plan is asked for, and its heir
-    /// stays.
+    /// Leadership stays here until then, unless requested ([live-4]). A plan counts as a request,
+    /// and its heir stays.
     pub(crate) stays_until: Time,
     /// No command of the leader's own is proposed before.
     command_at: Time,
-    /// What the plan waits for, for people.
+    /// Obstacle that the plan waits for, for display.
     waits: Option<String>,
     /// When this leader last proposed, it could not, as it moved into an era without a casting
     /// vote.
@@ -74,12 +74,12 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// Leadership stays for `bounce_ms` where it is, if nobody asks.
+    /// Keeps leadership where it is for `bounce_ms`, unless requested.
     pub(crate) fn new(bounce_ms: u64) -> Self {
         Self { bounce_ms, ..Self::default() }
     }
 
-    /// Whether the next change is to be tried in this era.
+    /// Returns whether the next change is to be tried in this era.
     pub(crate) fn is_due(&self, now: Time, era: Era) -> bool {
         era != self.tried.0 || now >= self.tried.1
     }
@@ -94,7 +94,7 @@ impl Steering {
         self.tried.1
     }
 
-    /// Whether the leader may propose a command of its own; another one not at once.
+    /// Returns whether the leader may propose a command of its own; the next one has to wait.
     pub(crate) fn may_command(&mut self, now: Time) -> bool {
         let may = now >= self.command_at;
         if may {
@@ -136,12 +136,12 @@ impl Steering {
         self.answer(asked, answer);
     }
 
-    /// What came of something that was asked, each once.
+    /// Takes the next result of a request; each is returned once.
     pub(crate) fn take_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
         self.answers.pop_front()
     }
 
-    /// What the plan waits for, as far as this node leads.
+    /// Returns the obstacle that the plan waits for, as far as this node leads.
     pub(crate) fn waits(&self) -> Option<&str> {
         self.waits.as_deref()
     }
@@ -157,7 +157,7 @@ impl Steering {
         self.waits = None;
     }
 
-    /// Whether what is proposed now had to wait for an era ([cast-5]).
+    /// Returns whether present proposals had to wait for an era ([cast-5]).
     pub(crate) fn is_pausing(&self) -> bool {
         self.pausing
     }
@@ -168,7 +168,7 @@ impl Steering {
         self.pausing = pauses;
     }
 
-    /// Whether leadership may be handed over; not again at once.
+    /// Returns whether leadership may be handed over; the next attempt has to wait.
     pub(crate) fn may_hand_over(&mut self, now: Time) -> bool {
         let may = now >= self.hand_over_at;
         if may {
@@ -203,7 +203,7 @@ impl Steering {
         self.way.as_ref()?.changes.front().copied()
     }
 
-    /// What is left of the way that was computed for this plan, in this era.
+    /// Returns the remaining changes computed for this plan in this era.
     pub(crate) fn rest(&self, plan: u64, era: Era) -> Option<Vec<Change>> {
         let way = self.way.as_ref();
         let way = way.filter(|way| (way.plan, way.era) == (plan, era))?;
@@ -237,7 +237,7 @@ impl Steering {
     }
 }
 
-/// What somebody sees of a plan: its changes with the weights behind each, then who leaves.
+/// Returns the display of a plan: its changes with the weights after each, then the leaving nodes.
 pub(crate) fn shown(
     configuration: &Configuration,
     changes: &[Change],
@@ -346,7 +346,7 @@ impl From<Failure> for Refused {
                 "the service of this node cannot work at the moment",
                 "ask another node",
             ),
-            // Nobody reads here, and no command of the group needs a level.
+            // There are no reads here, and no command of the group needs a level.
             Failure::Level
             | Failure::Diverged
             | Failure::NotLasting

@@ -23,10 +23,10 @@ const SHORT_MS: u64 = 100;
 /// The same for a write, or a segment, that is waited for. Disks that are busy take less; some
 /// stand still for longer, and come back.
 const HANGS_MS: u64 = 700;
-/// How long records linger in a log that nobody waits for.
+/// Maximum time that records linger in a log that nothing waits for.
 const LINGER_MS: u64 = 5;
 
-/// What a record has of its value's bytes.
+/// Bytes of a value as stored in a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written<'a> {
     /// The bytes, or none.
@@ -46,9 +46,9 @@ pub(crate) struct Storing<D: Disk> {
     persisted_to: RecordSeq,
     /// Why nothing is appended any more, if so: the log failed for good, or votes were forgotten.
     failure: Option<String>,
-    /// What the log could not read back the last time, if it could not.
+    /// Last failure of the log to read back.
     read_failure: Option<String>,
-    /// What lingers in the log is written then.
+    /// Deadline for writing lingering records.
     write_by: Option<Time>,
     /// The log lacks room or descriptors: it tries again then.
     short_retry_at: Time,
@@ -60,15 +60,15 @@ pub(crate) struct Storing<D: Disk> {
     read_bytes_max: usize,
 }
 
-/// Whether it is asked what of some slots is lost.
+/// Outcome of a request to find the lost slots of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Yes,
     /// Something is in the way for a moment.
     NotNow,
-    /// Nothing of them is needed that lies on the disk: they were trimmed, or their last words are
-    /// in memory, and not written yet. In a group in memory they may stay there for as long as
-    /// nobody asks for anything.
+    /// None of these slots is needed from the disk: they were trimmed, or their latest records are
+    /// in memory, and not written yet. In a group in memory they may stay there until there is a
+    /// request.
     Needless,
 }
 
@@ -105,7 +105,7 @@ impl<D: Disk> Storing<D> {
         self.failure.as_deref()
     }
 
-    /// What the log could not read back the last time.
+    /// Returns the last failure of the log to read back.
     pub(crate) fn read_failure(&self) -> Option<&str> {
         self.read_failure.as_deref()
     }
@@ -119,7 +119,7 @@ impl<D: Disk> Storing<D> {
         first
     }
 
-    /// Whether it cannot keep up with what it is given.
+    /// Returns whether the log cannot keep up with its input.
     pub(crate) fn is_behind(&self) -> bool {
         self.log.backlog_bytes() as u64 > self.backlog_bytes_max
     }
@@ -216,8 +216,8 @@ impl<D: Disk> Storing<D> {
         };
     }
 
-    /// [live-3] Why this log cannot write, in words; `None` while it can, or failed for good.
-    /// Nobody is woken for that: heartbeats and time-outs come often enough.
+    /// [live-3] Returns the reason why this log cannot write; `None` while it can, or failed
+    /// permanently. It causes no wake-up: heartbeats and time-outs come often enough.
     pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
         let (_, since) = self.waits?;
         let waited_us = now.since_us(since);
@@ -230,7 +230,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Starts writing what was appended; without lingering if somebody waits for it.
+    /// Starts writing the appended records; without lingering if their completion is awaited.
     pub(crate) fn submit(&mut self, now: Time, awaited: bool) {
         if self.log.lingers() {
             let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
@@ -253,7 +253,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Whether the last record is on disk, or never will be.
+    /// Returns whether the last record is on disk, or never will be.
     pub(crate) fn all_written(&self) -> bool {
         self.log.is_idle() || self.failure.is_some()
     }
@@ -292,7 +292,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Whether a read of this kind may start.
+    /// Returns whether a read of this kind may start.
     pub(crate) fn may_read(&self, now: Time, kind: Kind) -> bool {
         self.reads.may_start(now, kind)
     }

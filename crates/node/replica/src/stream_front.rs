@@ -1,5 +1,5 @@
-//! The front port of byte streams: what a client protocol can ask of a replica about streams, and
-//! what it hears back. Beside [`crate::front`], whose connections and failures it shares.
+//! The front port of byte streams: a client protocol's requests on streams, and their events. It
+//! shares connections and failures with [`crate::front`].
 
 use quorate_core::value::StreamName;
 use quorate_log::disk::Blocks;
@@ -11,7 +11,7 @@ use crate::front::Failure;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamTag(pub u64);
 
-/// What came of a request, or happened to a piece that this node owns.
+/// Result of a request, or event of a piece that this node owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEvent<'a> {
     /// The command was executed; this was done.
@@ -30,13 +30,13 @@ pub enum StreamEvent<'a> {
     /// [stream-7] All bytes of the stream below this position are decided, as the class of the
     /// group has it; the position is that of the named stream.
     Durable(StreamName, u64),
-    /// The piece ended at this position of the named stream although nobody asked here: another
-    /// writer took over, the stream was removed, or this node was thought to be lost. What was
-    /// given beyond is void.
+    /// The piece ended at this position of the named stream without a request from here: another
+    /// writer took over, the stream was removed, or this node was thought to be lost. Bytes given
+    /// beyond are void.
     Ended(StreamName, u64),
 }
 
-/// What a front can ask for. All calls return at once.
+/// Requests that a front can make. All calls return immediately.
 pub trait StreamRequests {
     /// Order that the stream is opened for writing, with this node as the owner of the new piece.
     /// [`Done::Opened`] names the piece.
@@ -48,11 +48,11 @@ pub trait StreamRequests {
         writer: Writer,
     ) -> Result<(), Failure>;
 
-    /// How many bytes of the piece may be given now ([stream-8]).
+    /// Returns the number of bytes of the piece that may be given now ([stream-8]).
     fn room(&self, piece: StreamName) -> usize;
 
-    /// How many bytes all pieces together may be given now, beside the few that each may always be
-    /// given.
+    /// Returns the number of bytes that all pieces together may be given now, besides the few that
+    /// each may always be given.
     fn shared_room(&self) -> usize;
 
     /// The next bytes of the piece, at most [`StreamRequests::room`]. Gives how many were taken.
@@ -87,7 +87,7 @@ pub trait StreamRequests {
     /// acknowledged before: [`StreamEvent::Looked`].
     fn look(&mut self, tag: StreamTag) -> Result<(), Failure>;
 
-    /// What a stream is, as applied here.
+    /// Returns a stream's entry, as applied here.
     fn info(&self, name: &Name) -> Option<Info>;
 
     /// The same of those behind `after`, in order of their names, until `each` returns `false`.
@@ -106,9 +106,9 @@ pub trait StreamRequests {
     /// [`StreamEvent::Looked`].
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
 
-    /// Nobody waits for what was asked under this tag; it may be done all the same.
+    /// Drops interest in the request under this tag; it may be executed all the same.
     fn forget(&mut self, tag: StreamTag);
 
-    /// Where the leader listens for streams, if that is another node and known.
+    /// Returns the leader's address for streams, if that is another node and known.
     fn leader(&self) -> Option<&str>;
 }

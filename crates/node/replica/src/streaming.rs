@@ -44,7 +44,7 @@ const AGE_PARTS: u64 = 64;
 /// Most waits for bytes that are not there yet.
 const WAITS_MAX: usize = 4096;
 
-/// What a front of streams is to hear.
+/// Event for a front of streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Done(StreamTag, Done),
@@ -65,7 +65,7 @@ pub(crate) struct Streaming {
     /// Fronts that wait for a position of a stream.
     waits: BTreeMap<Name, Vec<(u64, StreamTag)>>,
     told: VecDeque<Told>,
-    /// What was applied in this turn, to be followed at its end.
+    /// Effects applied in this turn, processed at its end.
     pub(crate) appended: Vec<Appended>,
     pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
     pub(crate) done: Vec<(Waiter, quorate_stream::Reply)>,
@@ -114,7 +114,7 @@ impl Streaming {
         self.owning.peer_up(node);
     }
 
-    /// It cannot be talked to any more.
+    /// Marks the node as unreachable.
     pub(crate) fn peer_down(&mut self, node: NodeId) {
         self.boots.remove(&node);
     }
@@ -177,12 +177,12 @@ impl Streaming {
         self.fresh = true;
     }
 
-    /// Whether they did, and nobody looked.
+    /// Returns whether there are fresh bytes that were not looked at.
     pub(crate) fn has_fresh(&self) -> bool {
         self.fresh || !self.told.is_empty()
     }
 
-    /// They are looked at now.
+    /// Marks the fresh bytes as looked at.
     pub(crate) fn take_fresh(&mut self) {
         self.fresh = false;
     }
@@ -225,7 +225,7 @@ impl Streaming {
         Ok(())
     }
 
-    /// Nobody waits under this tag.
+    /// Drops the waits under this tag.
     pub(crate) fn forget(&mut self, tag: StreamTag) {
         self.waits.retain(|_, waits| {
             waits.retain(|(_, waiting)| *waiting != tag);
@@ -233,7 +233,7 @@ impl Streaming {
         });
     }
 
-    /// Whoever waited for what is there now, or never will be, may look.
+    /// Ends the waits whose position is available now, or never will be.
     fn end_waits(&mut self, streams: &Table) {
         let told = &mut self.told;
         self.waits.retain(|name, waits| {
@@ -259,7 +259,7 @@ impl Streaming {
         }
     }
 
-    /// Whether what was applied is about streams.
+    /// Returns whether the applied commands concern streams.
     pub(crate) fn has_applied(&self, streams: &Table) -> bool {
         !self.runs.is_empty() || !self.done.is_empty() || streams.has_changes()
     }

@@ -41,27 +41,27 @@ use crate::{
 
 pub use self::front::{Heard, Outcome};
 
-/// How long a turn of a slow node has lasted, whenever it looks.
+/// Apparent duration of a slow node's turn at every reading of its clock.
 const SLOWLY_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
 /// A replica that is polled this often without time passing does not come to rest.
 const TURNS_MAX: u32 = 10_000;
 
-/// How bad the world is.
+/// Faults of the simulated world.
 #[derive(Clone, Debug)]
 pub struct Knobs {
     /// A frame takes at least this long.
     pub delay_min_us: u64,
     /// A frame takes at most this long. Frames of one lane between two nodes stay in order.
     pub delay_max_us: u64,
-    /// How many frames of a thousand are lost.
+    /// Lost frames per thousand.
     pub loss_per_mille: u64,
-    /// How long a disk operation takes.
+    /// Duration of a disk operation.
     pub disk_us: u64,
-    /// What fits into a node's buffer towards one peer and lane.
+    /// Capacity of a node's buffer towards one peer and lane.
     pub plane_bytes: usize,
-    /// How long a segment of a log is, where it is not as usual: for starts from here on.
+    /// Size of a log segment, if it is not the default: for starts from here on.
     pub segment_bytes: Option<u64>,
 }
 
@@ -87,9 +87,9 @@ struct Seat<S: StateMachine> {
     replica: Option<Replica<MemoryDisk, S>>,
     plane: Buffers,
     ledger: Ledger,
-    /// How much later than the turn began its clock is read next, in microseconds.
+    /// Advance of the next clock reading over the start of the turn, in microseconds.
     ahead: Arc<AtomicU64>,
-    /// Whether its clock shows that every turn lasts long.
+    /// The clock shows that every turn lasts long.
     slow: Arc<AtomicBool>,
     /// Disk operations in flight: when they complete, by id.
     disk_done: BTreeMap<u64, Time>,
@@ -124,9 +124,9 @@ struct InFlight {
 
 /// The cluster.
 pub struct Cluster<S: StateMachine> {
-    /// How bad the world is; may be changed at any time.
+    /// Faults of the world; may be changed at any time.
     pub knobs: Knobs,
-    /// What every node is opened with, but for who it is.
+    /// Options of every node, except its identity.
     pub options: ReplicaOptions,
     make: Box<dyn FnMut(NodeId) -> S>,
     seats: BTreeMap<NodeId, Seat<S>>,
@@ -307,7 +307,7 @@ impl<S: StateMachine> Cluster<S> {
         self.connect_all();
     }
 
-    /// Whether the node runs.
+    /// Returns whether the node runs.
     pub fn runs(&self, node: NodeId) -> bool {
         self.seats[&node].replica.is_some()
     }
@@ -455,7 +455,7 @@ impl<S: StateMachine> Cluster<S> {
         (tag, ask(streams, tag))
     }
 
-    /// What a node's front heard about streams since the last call.
+    /// Returns the stream events of a node's front since the last call.
     pub fn heard(&mut self, node: NodeId) -> Vec<Heard> {
         self.seat(node).ledger.take_heard()
     }
@@ -506,7 +506,7 @@ impl<S: StateMachine> Cluster<S> {
         tag
     }
 
-    /// How a request through this node ended, if it did.
+    /// Returns the result of a request through this node, if it ended.
     pub fn outcome(&self, node: NodeId, tag: Tag) -> Option<&Outcome> {
         self.seats[&node].ledger.outcome(tag)
     }
@@ -604,7 +604,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// What the reactor does after something happened.
+    /// Does the work of the reactor after an event.
     fn turn(&mut self, node: NodeId) {
         let (now, wall_ms, disk_us) = (self.now, self.wall_ms(), self.knobs.disk_us);
         let seat = self.seat(node);

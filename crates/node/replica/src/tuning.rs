@@ -1,7 +1,7 @@
-//! What the tuner is shown of this replica: a translation of names and clocks, no decisions.
+//! Input of the tuner from this replica: a translation of names and clocks, no decisions.
 //!
-//! Batch and window say when a command leaves and with whom. Whatever the tuner makes of it, what
-//! is decided and in which order does not change.
+//! Batch and window determine when a command leaves and with which others. Whatever the tuner makes
+//! of it, the decided commands and their order do not change.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use quorate_tuner::{Bounds, Change, Done, Moment, Report, Setting, Settings, Tun
 
 use crate::proposing::origin::{Completed, Totals};
 
-/// Changes that nobody has asked for yet; the oldest make room.
+/// Maximum of changes that were not read yet; the oldest make room.
 const CHANGES_MAX: usize = 64;
 
 /// A write of the log on its way.
@@ -58,7 +58,7 @@ impl Tuning {
         }
     }
 
-    /// What is in force.
+    /// Returns the setting in force.
     pub(crate) fn setting(&self) -> Setting {
         let held = self.held.map(|(setting, _)| setting);
         held.unwrap_or_else(|| self.tuner.setting())
