@@ -61,7 +61,7 @@ pub enum Health {
 pub enum Imaged {
     /// More items follow.
     More,
-    /// That was the last item, or there was none. The image has ended.
+    /// The image has ended: that was the last item, or there was none.
     End,
     /// The rest cannot be had: the image is over, and what it gave is of no use. Another one may be
     /// begun.

@@ -27,7 +27,7 @@ const NODE: NodeId = NodeId(1);
 /// Bytes that are encoded at a time, about.
 const PIECE: usize = 256 << 10;
 
-/// Who gives the items of a service's image, one after the other.
+/// Source of the items of a service's image, one after the other.
 pub trait Source {
     /// From the first one again.
     fn rewind(&mut self);
@@ -39,16 +39,16 @@ pub trait Source {
     fn next(&mut self, item: &mut Vec<u8>) -> io::Result<bool>;
 }
 
-/// A backup that nobody took.
+/// A backup made from another source than a node.
 pub struct Brought<S> {
     header: Header,
-    /// What stands before the service's items.
+    /// Bytes of the stream before the service's items.
     head: Vec<u8>,
     source: S,
 }
 
 impl<S: Source> Brought<S> {
-    /// Of what this source gives, for this store of a service. The id is at random.
+    /// Creates a backup of the items of this source, for this store of a service. The id is random.
     ///
     /// # Errors
     /// The source has failed.
@@ -106,10 +106,10 @@ impl<S: Source> Brought<S> {
     }
 }
 
-/// It is being read.
+/// State of a read.
 struct Reading<'s, S> {
     source: &'s mut S,
-    /// Of the stream, before it is cut into chunks.
+    /// Bytes of the stream that are not cut into chunks yet.
     content: Vec<u8>,
     encoder: Option<Encoder>,
     item: Vec<u8>,

@@ -24,7 +24,7 @@ pub struct Encoded<'a, P> {
     used: usize,
 }
 
-/// What is left of the bytes of byte streams.
+/// Remaining bytes of byte streams.
 struct Streams<'a> {
     ranges: VecDeque<(StreamName, Range<u64>)>,
     from: &'a mut dyn StreamBytes,

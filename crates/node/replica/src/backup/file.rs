@@ -57,7 +57,7 @@ const FORMAT_STREAMS: u16 = 2;
 const LEAD: usize = 12;
 /// A header without the store's name.
 const HEADER_MIN: usize = LEAD + 16 + 8 + 4 + 4 + 1 + 8 + 16 + 1 + 4;
-/// What format 2 has more.
+/// Additional bytes of format 2.
 const STREAMS: usize = 8;
 const STORE_MAX: usize = 64;
 /// Longest content of a chunk.
@@ -66,12 +66,12 @@ const CHUNK_HEAD: usize = 8;
 const TRAILER: usize = 40;
 const CHECKSUM: usize = 4;
 
-/// What a backup is of.
+/// Header of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The group.
     pub cluster: u128,
-    /// It is the state behind all slots below.
+    /// Slot of the snapshot: the state after all slots below.
     pub slot: Slot,
     /// The era there.
     pub era: Era,
@@ -125,7 +125,7 @@ impl Header {
         out
     }
 
-    /// What stands behind the lead, without the checksum.
+    /// Decodes the fields after the lead, without the checksum.
     fn decode(format: u16, bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let header = Self {
@@ -233,19 +233,19 @@ fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
 /// Why a file is no backup that can be used.
 #[derive(Debug)]
 pub enum Bad {
-    /// It cannot be read.
+    /// The file cannot be read.
     Io(io::Error),
-    /// It does not begin like one.
+    /// The file does not begin like a backup.
     NotABackup,
-    /// It was made by a later version.
+    /// The backup was made by a later version.
     Newer(u16),
-    /// It ends too early: here.
+    /// The file ends too early, at this position.
     Truncated(u64),
     /// Somewhere before this place it is not what was written.
     Damaged {
         /// Bytes that were read.
         at: u64,
-        /// What is wrong.
+        /// Kind of damage.
         what: String,
     },
 }
@@ -266,7 +266,7 @@ impl fmt::Display for Bad {
 
 impl std::error::Error for Bad {}
 
-/// What a reader has read.
+/// Item returned by a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A part of the snapshot's stream.
@@ -337,7 +337,7 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// What it is of.
+    /// Returns the header.
     pub fn header(&self) -> &Header {
         &self.header
     }

@@ -48,16 +48,16 @@ const SPACES: u128 = 1 << 10;
 /// The number of the first part of the first snapshot.
 const FIRST_PART: u64 = 1;
 
-/// Who the new cluster is.
+/// Identity of the new cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewGroup {
     /// Its id, at random.
     pub cluster: u128,
     /// Its one node.
     pub node: NodeId,
-    /// Where its log begins.
+    /// Start of its log.
     pub at: Slot,
-    /// Where the node listens for peers.
+    /// Address of the node for peers.
     pub peer: String,
     /// Name of the service's store: that of the backup, or another one that takes the same items.
     pub store: String,
@@ -95,7 +95,7 @@ impl NewGroup {
         let identity =
             Identity { node, incarnation: Member::first(node.0).incarnation, spent: false };
         let era = Era(era.ok_or(Exhausted("eras"))?);
-        // The era before is nobody's: no ballot of it was ever taken in the new cluster.
+        // The era before is unused: no ballot of it was ever taken in the new cluster.
         let eras = Eras::restored(era, at, alone.clone(), Some(alone), vec![identity])
             .map_err(|_| Exhausted("eras"))?;
         let (peer, store) = (peer.to_owned(), header.store.clone());
@@ -114,22 +114,22 @@ fn fresh_slot(old: Slot, cluster: u128) -> Option<Slot> {
 
 /// A block or more of a part of the new snapshot.
 pub struct Part<'a> {
-    /// Where it lies.
+    /// Position of the bytes.
     pub at: Position,
     /// Bytes of the file that it lies in.
     pub file_bytes: u64,
-    /// What lies there.
+    /// The bytes at that position.
     pub bytes: &'a [u8],
 }
 
-/// What the log of the new node begins with.
+/// Start of the new node's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founded {
-    /// Where it begins.
+    /// First slot.
     pub at: Slot,
-    /// What the replica keeps with that.
+    /// The replica's note that is stored with it.
     pub note: Vec<u8>,
-    /// What was read.
+    /// Header of the backup.
     pub header: Header,
 }
 

@@ -1,4 +1,4 @@
-//! A node's own snapshot, whose files stay while somebody reads them.
+//! A node's own snapshot, whose files stay while a reader holds it.
 
 use std::{fmt, io, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::snapshots::{
     stream::{Item, Items, Malformed},
 };
 
-/// Where the files of a node are read, by another thread than the node's.
+/// Reader of a node's files, from another thread than the node's.
 pub trait Parts {
     /// Fills the buffer with what lies there.
     ///
@@ -22,7 +22,7 @@ pub trait Parts {
     fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()>;
 }
 
-/// Where the bytes of byte streams are read, by another thread than the node's.
+/// Reader of the bytes of byte streams, from another thread than the node's.
 pub trait StreamBytes {
     /// Something else of the backup is read meanwhile: they are still wanted.
     ///
@@ -42,7 +42,7 @@ pub trait StreamBytes {
 pub enum Unreadable {
     /// The system says so.
     Io(io::Error),
-    /// It is not what was written.
+    /// The content is not what was written.
     Damaged(String),
 }
 
@@ -70,7 +70,7 @@ impl Held {
         Self { manifest, hold, next: 0 }
     }
 
-    /// It is the state behind all slots below.
+    /// Returns the snapshot's slot: it is the state after all slots below.
     pub fn at(&self) -> Slot {
         self.manifest.at
     }

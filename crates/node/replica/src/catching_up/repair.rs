@@ -9,7 +9,7 @@ use quorate_core::{
     time::Time,
 };
 
-/// What is missing, and when whom to ask.
+/// Missing slots, and the schedule of requests for them.
 #[derive(Debug)]
 pub(crate) struct Repair {
     /// In order and apart.
@@ -47,12 +47,12 @@ impl Repair {
         self.ask_at = Time(0);
     }
 
-    /// Whether all of `range` is missing.
+    /// Returns whether all of `range` is missing.
     pub(crate) fn wants(&self, range: SlotRange) -> bool {
         !range.is_empty() && self.missing.iter().any(|gap| gap.intersect(range) == range)
     }
 
-    /// Whether some of `range` is missing.
+    /// Returns whether some of `range` is missing.
     pub(crate) fn misses(&self, range: SlotRange) -> bool {
         self.missing.iter().any(|gap| !gap.intersect(range).is_empty())
     }
@@ -92,12 +92,12 @@ impl Repair {
         (!self.missing.is_empty()).then_some(self.ask_at)
     }
 
-    /// How many questions in a row nobody answered.
+    /// Returns the number of consecutive unanswered requests.
     pub(crate) fn fruitless(&self) -> u32 {
         self.fruitless
     }
 
-    /// How many slots are missing.
+    /// Returns the number of missing slots.
     pub(crate) fn missing_slots(&self) -> u64 {
         self.missing.iter().map(|gap| gap.len()).sum()
     }

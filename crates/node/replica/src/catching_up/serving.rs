@@ -8,7 +8,7 @@ use quorate_core::{
     value::Value,
 };
 
-/// Who waits for what.
+/// Pending slots of each peer.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     /// Slots that each peer is still to be sent. The newest request of a peer replaces its older
@@ -16,7 +16,7 @@ pub(crate) struct Serving {
     ranges: BTreeMap<NodeId, SlotRange>,
     /// Payloads that peers look for and that are not in memory.
     payloads: VecDeque<(NodeId, Value, Slot)>,
-    /// Who was served last; the next in order is next.
+    /// Peer that was served last; the next in order is next.
     last: NodeId,
 }
 
@@ -51,7 +51,7 @@ impl Serving {
         self.payloads.pop_front()
     }
 
-    /// Whose turn it is, and from where.
+    /// Returns the next peer to serve, with its remaining range.
     pub(crate) fn next_range(&mut self) -> Option<(NodeId, SlotRange)> {
         let behind = self.ranges.range(NodeId(self.last.0.saturating_add(1))..).next();
         let (to, range) = behind.or_else(|| self.ranges.iter().next())?;
@@ -59,7 +59,7 @@ impl Serving {
         Some((*to, *range))
     }
 
-    /// What a peer is still to be sent.
+    /// Returns the slots that a peer is still to be sent.
     pub(crate) fn range(&self, to: NodeId) -> Option<SlotRange> {
         self.ranges.get(&to).copied()
     }

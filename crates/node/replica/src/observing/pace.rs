@@ -1,10 +1,10 @@
-//! How fast a number grows, over the last moments.
+//! Recent growth rate of a number.
 
 use std::collections::VecDeque;
 
 use quorate_core::time::Time;
 
-/// What a total was at a few moments, equally far apart, the oldest first.
+/// Samples of a total at equal intervals, the oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     every_ms: u64,

@@ -1,6 +1,6 @@
-//! How far this node is behind, what it does about it, and how fast: for status and events.
+//! Lag of this node, its present activity and its rate: for status and events.
 //!
-//! Every node is a few slots behind all the time; only what lasts is worth a word.
+//! Every node is a few slots behind all the time; only a lasting lag is reported.
 
 use quorate_core::{slot::Slot, time::Time};
 
@@ -12,14 +12,14 @@ use crate::{
     status::{Activity, Progress},
 };
 
-/// What lasts this long is reported; damage at once.
+/// A lag of this duration is reported; damage is reported immediately.
 const TELL_AFTER_MS: u64 = 1_000;
-/// What lasts longer is reported again this often.
+/// Interval of further reports of a lasting lag.
 const TELL_EVERY_MS: u64 = 10_000;
 /// The rate is that of the last two seconds.
 const PACE: (u64, usize) = (250, 8);
 
-/// Where a node stands, at one moment.
+/// State of a node at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
     /// Slots whose bytes are still to be read back before anything is said.
@@ -32,7 +32,7 @@ pub(crate) struct Standing {
     pub(crate) applied_to: Slot,
     /// Slots below are known to be decided, here or elsewhere.
     pub(crate) known_to: Slot,
-    /// Whether a leader is known: without one, nobody says what else is decided.
+    /// A leader is known: without one, further decisions are not learned.
     pub(crate) led: bool,
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct Pursuit {
     replay_to: Slot,
     unread: u64,
     missing: u64,
-    /// What is being done, and since when.
+    /// Present activity, with its start.
     doing: Option<Doing>,
     /// When it was last seen level, or started.
     level_at: Time,
-    /// Whether that was told.
+    /// Reaching the level of the others was reported.
     level_told: bool,
     pace: Pace,
 }
@@ -76,9 +76,9 @@ impl Pursuit {
         }
     }
 
-    /// What comes first: nothing is said before the votes are read; who needs a snapshot gets no
-    /// further without it; what is lost is in the way of what lies behind it; and the log of this
-    /// node is nearer than its peers.
+    /// Returns the activity with priority: the node is silent before the votes are read; a node
+    /// that needs a snapshot makes no progress without it; lost slots block those after them; and
+    /// the log of this node is nearer than its peers.
     fn activity(&self, standing: &Standing) -> Option<Activity> {
         let behind = standing.applied_to < standing.known_to;
         match () {
@@ -91,7 +91,7 @@ impl Pursuit {
         }
     }
 
-    /// How far an activity is, and where it ends.
+    /// Returns the position of an activity, and its end.
     fn position(&self, activity: Activity, standing: &Standing) -> (u64, u64) {
         match activity {
             Activity::ReadingVotes => (self.unread.saturating_sub(standing.unread), self.unread),
@@ -146,7 +146,7 @@ impl Pursuit {
         }
     }
 
-    /// What was being done is over, or gives way to something else.
+    /// Ends the present activity: it is done, or another one replaces it.
     fn end(&mut self, now: Time, standing: &Standing, events: &mut Events) {
         let Some(doing) = self.doing.take() else {
             return;
@@ -182,7 +182,7 @@ impl Pursuit {
         self.level_at = now;
     }
 
-    /// What is being done, and how far it is.
+    /// Returns the progress of the present activity.
     pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
         let doing = self.doing?;
         // Since it was last looked at it may be over.

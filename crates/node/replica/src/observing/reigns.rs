@@ -1,5 +1,4 @@
-//! Who led, as this node saw it: the last changes, so that somebody who comes later sees what
-//! happened.
+//! Leaders as seen by this node: the last changes, so that an operator can see later what happened.
 
 use std::collections::VecDeque;
 
@@ -17,8 +16,8 @@ pub(crate) struct Reigns {
 }
 
 impl Reigns {
-    /// This is who leads now; what was so before is no change. That nobody leads is told with the
-    /// last ballot.
+    /// Records the present leader; a repeated call is no change. The absence of a leader is
+    /// recorded with the last ballot.
     pub(crate) fn look(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         let last = self.kept.back();
         let same = last.is_some_and(|(_, known, in_ballot)| {

@@ -27,12 +27,12 @@ const NO_LEADER_EVERY_MS: u64 = 60_000;
 /// The log's growth is that of the last minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
-/// What there is to see of a replica at one moment.
+/// State of a replica at one moment.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
-    /// How far it is behind.
+    /// Lag of the node.
     pub(crate) standing: Standing,
-    /// Whether it is stopping.
+    /// The node is stopping.
     pub(crate) stops: bool,
     /// When the log's oldest write in flight began.
     pub(crate) oldest_write: Option<Time>,
@@ -44,7 +44,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) reachable: (usize, usize),
 }
 
-/// What was seen at the last look, and told.
+/// State at the last check, as reported.
 #[derive(Debug)]
 pub(crate) struct Watch {
     next: Time,
@@ -81,7 +81,7 @@ impl Watch {
         }
     }
 
-    /// Whether it is time for a look; the next is later.
+    /// Returns whether a check is due, and schedules the next one.
     pub(crate) fn take_due(&mut self, now: Time) -> bool {
         let due = now >= self.next;
         if due {
@@ -123,12 +123,12 @@ impl Watch {
         }
     }
 
-    /// What keeps this node from being level with the others, if it is not.
+    /// Returns the activity that keeps this node from being level with the others, if any.
     pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
         self.pursuit.progress(now, standing)
     }
 
-    /// How fast the log grows, in bytes per second.
+    /// Returns the growth of the log in bytes per second.
     pub(crate) fn growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
         self.growth.per_second(now, written_bytes)
     }

@@ -1,4 +1,4 @@
-//! What a scrub has read and found, for people and programs.
+//! Progress and findings of a scrub, for operators and programs.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use quorate_core::slot::SlotRange;
 /// Places that a report names; of more it says how many.
 pub const FOUND_MAX: usize = 64;
 
-/// What a node keeps.
+/// Kind of data that a node stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Segments of the log.
@@ -53,17 +53,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What becomes of damage.
+/// Fate of damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// What was lost is being fetched, or made again.
+    /// The lost data is being fetched, or made again.
     #[default]
     Repairing,
-    /// It is here again.
+    /// The data is here again.
     Repaired,
     /// Nothing that is needed lay there.
     Superseded,
-    /// Nobody repairs it but a person.
+    /// Only an operator can repair it.
     Stays,
 }
 
@@ -87,7 +87,7 @@ impl Fate {
     }
 }
 
-/// What was lost: while it is missing, damage is being repaired.
+/// Lost data: while it is missing, damage is being repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Slots of the log; none are known to be lost before they were read once more.
@@ -109,11 +109,11 @@ pub(crate) enum Needs {
 /// Damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Of what.
+    /// Kind of the damaged data.
     pub kind: Kind,
     /// Which file, where in it, and what is wrong there.
     pub what: String,
-    /// What becomes of it.
+    /// Fate of the damage.
     pub fate: Fate,
     pub(crate) needs: Needs,
 }
@@ -127,7 +127,7 @@ impl Found {
 /// The scrub that goes on, or the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubStatus {
-    /// What is being read; `None`: nothing is.
+    /// Kind of data being read; `None` if no scrub is in progress.
     pub now: Option<Kind>,
     /// When it began, Unix time in milliseconds; `None`: this process has begun none.
     pub begun_ms: Option<u64>,
@@ -141,9 +141,9 @@ pub struct ScrubStatus {
     pub bytes: [u64; Kind::ALL.len()],
     /// About as many there are in all, while one goes on.
     pub bytes_all: u64,
-    /// What it found, the first of it.
+    /// The first findings.
     pub found: Vec<Found>,
-    /// How much it found beyond that.
+    /// Number of further findings.
     pub more: u64,
     /// Bytes read since the process started, by all scrubs.
     pub bytes_total: u64,
@@ -157,7 +157,7 @@ impl ScrubStatus {
         self.bytes.iter().sum()
     }
 
-    /// How many have this fate.
+    /// Returns the number of findings with this fate.
     pub fn count(&self, fate: Fate) -> usize {
         self.found.iter().filter(|found| found.fate == fate).count()
     }

@@ -4,11 +4,10 @@ use quorate_core::{slot::Slot, time::Time};
 
 use crate::status::Snapshot;
 
-/// How long somebody who asks waits for a disk that does not let a snapshot count: it is tried
-/// again ten times.
+/// Time that an operator waits while the disk does not let a snapshot become valid: ten attempts.
 const VAIN_MS: u64 = 1_000;
 
-/// What is asked for, until it is answered. All who ask share one answer.
+/// The pending request. All operators that ask share one answer.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     /// A snapshot at this slot or behind it.
@@ -24,7 +23,7 @@ impl Asking {
         self.wanted = self.wanted.max(Some(at));
     }
 
-    /// What is wanted and not answered yet.
+    /// Returns the slot of the unanswered request.
     pub(super) fn wanted(&self) -> Option<Slot> {
         self.wanted
     }
@@ -49,14 +48,14 @@ impl Asking {
         }
     }
 
-    /// It failed: who still wants one asks again.
+    /// Fails the request: operators that still want a snapshot ask again.
     pub(super) fn fail(&mut self, why: String) {
         self.wanted = None;
         self.vain_since = None;
         self.answer = Some(Err(why));
     }
 
-    /// How it ended, once.
+    /// Takes the result.
     pub(super) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.answer.take()
     }

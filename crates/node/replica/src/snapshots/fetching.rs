@@ -1,8 +1,8 @@
-//! This node needs a peer's snapshot: who has which, and what was received of it.
+//! Transfer of a peer's snapshot to this node: the peers' offers, and the received part.
 //!
-//! Everybody is asked; the best of those that answered is taken: not busy, with the newest
-//! snapshot, and not the leader if there is another. One that goes silent is replaced by any that
-//! has the same one.
+//! All peers are asked; the best of those that answered is taken: not busy, with the newest
+//! snapshot, and not the leader if there is another. A peer that goes silent is replaced by any
+//! that has the same snapshot.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 pub(crate) struct Offer {
     /// Its slot.
     pub(crate) at: Slot,
-    /// Of its stream.
+    /// Digest of its stream.
     pub(crate) digest: u128,
-    /// Of its stream.
+    /// Length of its stream.
     pub(crate) bytes: u64,
     /// The peer has as many to serve as it can.
     pub(crate) busy: bool,
@@ -35,10 +35,10 @@ impl From<Offer> for Target {
     }
 }
 
-/// What is to be said.
+/// Next request to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// To everybody: what have you?
+    /// To all peers: request offers.
     Offers,
     /// To this node: go on from here.
     More(NodeId, Target, u64),
@@ -63,9 +63,9 @@ pub(crate) struct Fetching {
     first_offer: Option<Time>,
     /// Peers whose snapshots were refused or that went silent, and how often: others come first.
     fruitless_peers: BTreeMap<NodeId, u32>,
-    /// What is received, and from whom.
+    /// Transfer in progress, with its source.
     receiving: Option<(NodeId, Target)>,
-    /// What was received below this was told.
+    /// Bytes below are acknowledged to the peer.
     told: u64,
     asked: Option<Time>,
     fruitless: u32,
@@ -102,7 +102,7 @@ impl Fetching {
         self.needed
     }
 
-    /// What is received now.
+    /// Returns the snapshot that is being received.
     pub(crate) fn target(&self) -> Option<Target> {
         self.receiving.map(|(_, target)| target)
     }
@@ -133,7 +133,7 @@ impl Fetching {
         self.first_offer.get_or_insert(now);
     }
 
-    /// What this peer sent was refused, or nothing came: another one is better.
+    /// Marks a peer as worse than others: its data was refused, or nothing arrived.
     pub(crate) fn disappoint(&mut self, node: NodeId) {
         *self.fruitless_peers.entry(node).or_default() += 1;
         self.lose(node);
@@ -148,7 +148,7 @@ impl Fetching {
         }
     }
 
-    /// Whether these bytes are the next; they count as received.
+    /// Returns whether these bytes are the next; they count as received.
     pub(crate) fn takes(
         &mut self,
         now: Time,
@@ -167,8 +167,8 @@ impl Fetching {
         next
     }
 
-    /// What is to be asked now. `received`: what is here of the target's stream, or of that of an
-    /// earlier process, `known`, which is gone on with if somebody has it.
+    /// Returns the next request. `received`: the bytes here of the target's stream, or of that of
+    /// an earlier process, `known`, which is continued if a peer has it.
     pub(crate) fn question(
         &mut self,
         now: Time,
@@ -241,7 +241,7 @@ impl Fetching {
     }
 }
 
-/// What of the offered one is here.
+/// Returns the bytes of the offered snapshot that are here.
 fn received_of(offer: Offer, known: Option<Target>, received: u64) -> u64 {
     if known == Some(offer.into()) { received } else { 0 }
 }

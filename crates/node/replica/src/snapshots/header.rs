@@ -8,12 +8,12 @@ use crate::fields::Fields;
 
 const FORMAT: u16 = 1;
 
-/// What a snapshot is of ([snap-1]).
+/// Identity of a snapshot ([snap-1]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The group.
     pub(crate) cluster: u128,
-    /// It is the state behind all slots below.
+    /// Slot of the snapshot: the state after all slots below.
     pub(crate) at: Slot,
     /// The eras there.
     pub(crate) eras: Eras,

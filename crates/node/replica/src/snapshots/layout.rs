@@ -1,4 +1,4 @@
-//! Where the bytes of a snapshot lie: a stream, cut into chunks, which lie in files of fixed size.
+//! Layout of a snapshot: a stream, cut into chunks, which are stored in files of fixed size.
 //!
 //! | bytes of a chunk | what |
 //! |---|---|
@@ -20,7 +20,7 @@ const MAGIC: [u8; 8] = *b"qrtesnap";
 pub(crate) const HEAD: usize = 64;
 const COVERED_FROM: usize = 12;
 
-/// How a snapshot is cut.
+/// Sizes of a snapshot's chunks and parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Bytes of a chunk on disk, head included: whole blocks.
@@ -53,12 +53,12 @@ impl Layout {
         self.chunk_bytes as usize - HEAD
     }
 
-    /// How many chunks a stream of that length has.
+    /// Returns the number of chunks of a stream of this length.
     pub(crate) fn chunks(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.content_bytes() as u64)
     }
 
-    /// How many parts it has.
+    /// Returns the number of parts of a stream of this length.
     pub(crate) fn parts(self, bytes: u64) -> u64 {
         self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
     }
@@ -70,7 +70,7 @@ impl Layout {
         (chunk, chunk * content)
     }
 
-    /// Where a chunk lies, if the snapshot's first part is `first_part`.
+    /// Returns the position of a chunk, if the snapshot's first part is `first_part`.
     pub(crate) fn place(self, first_part: u64, chunk: u64) -> Position {
         let chunks = u64::from(self.part_chunks);
         let file = FileId::new(Family::Snapshot, first_part + chunk / chunks);
@@ -78,12 +78,12 @@ impl Layout {
     }
 }
 
-/// What the head of a chunk says besides its checksum.
+/// Fields of a chunk's head, without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The snapshot's slot.
     pub(crate) at: Slot,
-    /// Where the content begins in the stream.
+    /// Offset of the content in the stream.
     pub(crate) offset: u64,
     /// Number of the snapshot's first part.
     pub(crate) first_part: u64,

@@ -26,9 +26,9 @@ pub(crate) struct Loading {
 /// Why a snapshot cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// It cannot be read at the moment.
+    /// The snapshot cannot be read at the moment.
     NotNow,
-    /// It is damaged: another one is needed.
+    /// The snapshot is damaged: another one is needed.
     Snapshot(String),
     /// The service cannot take it now.
     Service(String),
@@ -63,7 +63,7 @@ impl Loading {
         })
     }
 
-    /// What is loaded.
+    /// Returns the manifest of the snapshot that is being loaded.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }

@@ -1,5 +1,5 @@
-//! What the replica writes into the base of its log: who votes where the log begins, and which
-//! snapshot this node has.
+//! The replica's note in the base of its log: the voters where the log begins, and this node's
+//! snapshot.
 
 use quorate_core::reconfigure::Eras;
 

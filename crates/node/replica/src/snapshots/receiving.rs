@@ -30,7 +30,7 @@ pub(crate) struct Receiving {
     header: Option<Header>,
 }
 
-/// It is not what was offered, or no snapshot of this group.
+/// Error: the data is not what was offered, or no snapshot of this group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong(pub(crate) &'static str);
 
@@ -53,12 +53,12 @@ impl Receiving {
         }
     }
 
-    /// Whether another piece can be taken: who sends is no further ahead than a window.
+    /// Returns whether another piece can be taken: the sender is at most a window ahead.
     pub(crate) fn has_room(&self) -> bool {
         self.writer.backlog_bytes() < BACKLOG_BYTES_MAX
     }
 
-    /// What the small file says of it.
+    /// Encodes the small file about it.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = FORMAT.to_be_bytes().to_vec();
         self.as_manifest().encode(&mut out);
@@ -82,7 +82,7 @@ impl Receiving {
         Some(Self::new(target, layout, first_part))
     }
 
-    /// Where it will lie when it is whole.
+    /// Returns its manifest as it will be when it is complete.
     pub(crate) fn as_manifest(&self) -> Manifest {
         Manifest {
             at: self.target.at,
@@ -135,7 +135,7 @@ impl Receiving {
         })
     }
 
-    /// What was received, once all of it is durable and is what was offered.
+    /// Returns the received snapshot, once all of it is durable and matches the offer.
     pub(crate) fn done(&self) -> Option<Result<(Manifest, Header), Wrong>> {
         let manifest = self.writer.done()?;
         if manifest.digest != self.target.digest || !self.items.is_between_items() {

@@ -20,11 +20,11 @@ const PEERS_MAX: usize = 16;
 struct Transfer {
     at: Slot,
     digest: u128,
-    /// What the peer said last to have.
+    /// Position that the peer requested last: it has everything below.
     asked: u64,
-    /// What it is sent next.
+    /// Next byte to send.
     next: u64,
-    /// What is read for it next: what is between is being read.
+    /// Next byte to read: bytes from `next` to here are being read.
     read: u64,
     /// When it asked last.
     heard: Time,
@@ -37,7 +37,8 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// What lies below may be sent now, if this is the snapshot that the peer wants.
+    /// Returns the end of the bytes that may be sent now, if this is the snapshot that the peer
+    /// wants.
     fn end(&self, manifest: &Manifest) -> u64 {
         let this = (self.at, self.digest) == (manifest.at, manifest.digest);
         // The peer may say that it has whatever it likes.
@@ -45,7 +46,7 @@ impl Transfer {
         if this { end } else { 0 }
     }
 
-    /// What was asked from or sent now.
+    /// Records the furthest positions requested and sent.
     fn reach(&mut self, now: Time) {
         let (asked, sent) = self.furthest;
         if self.asked > asked || self.next > sent {
@@ -65,7 +66,7 @@ pub(crate) struct Serving {
     transfers: BTreeMap<NodeId, Transfer>,
     /// Peers that learn from the log: from where on they asked last, and when.
     learning: BTreeMap<NodeId, (Slot, Time)>,
-    /// Who was served last; the next in order is next.
+    /// Peer that was served last; the next in order is next.
     last: NodeId,
 }
 
@@ -146,7 +147,7 @@ impl Serving {
         sent.chain(learned).min()
     }
 
-    /// Whether this snapshot is being sent to somebody who gets further with it.
+    /// Returns whether this snapshot is being sent to a peer that makes progress.
     pub(crate) fn moves(&self, now: Time, manifest: &Manifest) -> bool {
         let mut transfers = self.transfers.values();
         transfers.any(|transfer| {
@@ -155,24 +156,24 @@ impl Serving {
         })
     }
 
-    /// Whether this snapshot is being sent to somebody.
+    /// Returns whether this snapshot is being sent to a peer.
     pub(crate) fn uses(&self, manifest: &Manifest) -> bool {
         let mut transfers = self.transfers.values();
         transfers.any(|transfer| (transfer.at, transfer.digest) == (manifest.at, manifest.digest))
     }
 
-    /// How many peers are served.
+    /// Returns the number of peers that are served.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.transfers.len()
     }
 
-    /// Whether nobody is served.
+    /// Returns whether no peer is served.
     pub(crate) fn is_empty(&self) -> bool {
         self.transfers.is_empty()
     }
 
-    /// Whether no other peer can be served now.
+    /// Returns whether no other peer can be served now.
     pub(crate) fn is_full(&self) -> bool {
         let here = self.transfers.values().filter(|transfer| !transfer.lost);
         here.count() >= PEERS_MAX
@@ -192,15 +193,14 @@ impl Serving {
         Some(next)
     }
 
-    /// What a peer is to be sent is being read, as far as here.
+    /// Records that a peer's bytes below `end` are being read.
     pub(crate) fn reads(&mut self, to: NodeId, end: u64) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = end;
         }
     }
 
-    /// It could not be read or sent: it is read again, and what is being read behind it is of no
-    /// use.
+    /// Restarts reading after a failed read or send: the reads in flight after it are useless.
     pub(crate) fn missed(&mut self, to: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = transfer.next;
@@ -223,7 +223,7 @@ impl Serving {
         this.then_some((transfer.next, piece))
     }
 
-    /// It was sent that much more.
+    /// Records the bytes sent.
     pub(crate) fn sent(&mut self, now: Time, to: NodeId, bytes: usize) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.next += bytes as u64;
@@ -324,7 +324,7 @@ mod tests {
         assert!(serving.ask(later, NodeId(99), Slot(9), 5, 0));
         assert_eq!(serving.len(), 1);
 
-        // Who has lost its connection is in nobody's way.
+        // A peer that has lost its connection is in no one's way.
         for node in 0..PEERS_MAX as u32 - 1 {
             assert!(serving.ask(later, NodeId(node), Slot(9), 5, 0));
         }
@@ -334,7 +334,8 @@ mod tests {
         assert_eq!(serving.len(), PEERS_MAX);
     }
 
-    /// [snap-4] Who asks for the same again and again keeps the log of nobody for long.
+    /// [snap-4] A peer that asks for the same bytes again and again does not hold back the trimming
+    /// of a log for long.
     #[test]
     fn the_log_is_kept_for_who_gets_further() {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));
