@@ -1,4 +1,4 @@
-//! What the stream of a snapshot says: items, each with its kind and its length before it.
+//! Encoding of a snapshot's stream: items, each preceded by its kind and its length.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -6,8 +6,7 @@
 //! | 4 | length |
 //! | length | content |
 //!
-//! The header comes first, then the metadata in the order of their keys, then what the service
-//! gave.
+//! The header comes first, then the metadata in the order of their keys, then the service's items.
 
 use crate::service::MetaChange;
 
@@ -23,7 +22,7 @@ const ITEM_BYTES_MAX: usize = 64 << 20;
 /// One item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
-    /// What the snapshot is of: `header.rs`.
+    /// Header of the snapshot: `header.rs`.
     Header(&'a [u8]),
     /// A key of the replica's, with its value.
     Meta(&'a [u8], &'a [u8]),
@@ -81,7 +80,7 @@ impl<'a> Item<'a> {
 /// Takes the stream in pieces, and gives its items.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
-    /// Of an item that is not whole yet.
+    /// Bytes of an incomplete item.
     rest: Vec<u8>,
 }
 
@@ -113,7 +112,7 @@ impl Items {
         Ok(())
     }
 
-    /// Whether the stream may end here.
+    /// Returns whether the stream may end here.
     pub(crate) fn is_between_items(&self) -> bool {
         self.rest.is_empty()
     }
@@ -132,7 +131,7 @@ fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
     Ok(Some((item[0], &item[HEAD..], behind)))
 }
 
-/// How many bytes the first item has, or its head if that is not whole.
+/// Returns the length of the first item, or that of its head if the head is incomplete.
 fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
     let Some((_, length)) = bytes.get(..HEAD).and_then(|head| head.split_first()) else {
         return Ok(HEAD);

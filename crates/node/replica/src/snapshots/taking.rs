@@ -67,7 +67,7 @@ impl Taking {
         Ok(bytes)
     }
 
-    /// Whether all of it was handed to the disk.
+    /// Returns whether all of it was handed to the disk.
     pub(crate) fn is_imaged(&self) -> bool {
         self.imaged
     }

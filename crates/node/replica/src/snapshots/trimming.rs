@@ -1,4 +1,4 @@
-//! How far the log is trimmed, and when a new snapshot is due.
+//! Rules for trimming the log and for taking a new snapshot.
 
 use quorate_core::{message::Held, slot::Slot};
 
@@ -7,7 +7,7 @@ use crate::defaults;
 /// While a node replays its log, this part of the least log makes a snapshot due.
 const REPLAYED_PART: u64 = 8;
 
-/// What an operator chooses.
+/// Options of snapshots and trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotOptions {
     /// A snapshot is taken when the log has grown by so many times the last one's size.
@@ -47,8 +47,8 @@ impl SnapshotOptions {
         log_bytes >= wanted
     }
 
-    /// [snap-4] Above this size of the log, nobody is waited for any more: who is being sent a
-    /// snapshot of that size begins again with another.
+    /// [snap-4] Returns the size of the log above which transfers are not waited for: a peer that
+    /// is receiving a snapshot of that size starts over with another.
     pub(crate) fn moving_bytes_max(&self, snapshot_bytes: u64) -> u64 {
         let more = self.log_bytes_max.max(snapshot_bytes);
         self.log_bytes_max.saturating_add(more)

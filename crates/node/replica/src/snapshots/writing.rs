@@ -1,7 +1,7 @@
 //! Writes the stream of a snapshot into its parts, a few chunks at a time, and makes it durable.
 //!
-//! Nobody waits for these writes: they are flushed at the end. Whoever pushes asks first whether
-//! there is room. Nothing speaks of a snapshot before its last flush is done ([trim-3]).
+//! These writes are not urgent: they are flushed at the end. The caller checks for room before it
+//! pushes. A snapshot is not referred to before its last flush is done ([trim-3]).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -22,8 +22,8 @@ use crate::status::Snapshot;
 /// Most chunks that wait or are in flight before the caller has to pause; and most that are in
 /// flight, however many a caller pushes that cannot.
 const CHUNKS_MAX: usize = 3;
-/// What is written here, and its flush; and reads for loads, for peers, and of what was received
-/// before.
+/// Operations of one snapshot in writing, and its flush; and reads for loads, for peers, and of
+/// data received before.
 const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
 const _: () = assert!(
     quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX + STORE_OPERATIONS_MAX <= OPERATIONS_MAX
@@ -83,7 +83,7 @@ impl Writer {
         self.bytes
     }
 
-    /// What there is of it so far.
+    /// Returns the part of the snapshot that was written.
     pub(crate) fn so_far(&self) -> Snapshot {
         Snapshot { at: self.at, bytes: self.bytes }
     }
@@ -104,7 +104,7 @@ impl Writer {
         chunks as u64 * u64::from(self.layout.chunk_bytes)
     }
 
-    /// Whether more may be pushed now.
+    /// Returns whether more may be pushed now.
     pub(crate) fn has_room(&self) -> bool {
         self.sealed.len() + self.in_flight < CHUNKS_MAX
     }
@@ -209,7 +209,7 @@ impl Writer {
         self.preparing = true;
         let part = FileId::new(Family::Snapshot, self.parts_ready);
         disk.start_prepare(part, self.layout.part_bytes(), Zeros::Reserved);
-        // Nobody waits for a commit because of it, and it is not made of zeros.
+        // No commit waits because of it, and it is not made of zeros.
         disk.hurry_prepare(Family::Snapshot);
     }
 
@@ -249,12 +249,12 @@ impl Writer {
         self.advance(disk);
     }
 
-    /// Whether operations of it are in flight: until they end its parts stay.
+    /// Returns whether its operations are in flight: until they end its parts stay.
     pub(crate) fn is_busy(&self) -> bool {
         self.in_flight > 0 || self.preparing || self.flushing.is_some()
     }
 
-    /// What was written, once all of it is durable.
+    /// Returns the manifest once everything is durable.
     pub(crate) fn done(&self) -> Option<Manifest> {
         let written = self.finished && self.sealed.is_empty() && !self.is_busy();
         (written && self.unflushed.is_empty()).then(|| Manifest {
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Who receives takes a whole window at once: the disk is asked for no more than it takes.
+    /// A receiver takes a whole window at once: the disk gets no more operations than it can take.
     #[test]
     fn however_much_is_pushed_few_writes_are_in_flight() {
         let layout = Layout::checked(2 * BLOCK as u32, 64).unwrap();

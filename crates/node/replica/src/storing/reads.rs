@@ -12,7 +12,7 @@ use quorate_core::{
 use quorate_log::Log;
 use quorate_log::disk::Disk;
 
-/// What a read is for.
+/// Purpose of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     /// Payloads of votes cast before this process started.
@@ -29,7 +29,7 @@ pub(crate) enum Purpose {
     Scrub,
 }
 
-/// What reads are for: of each kind, one is in flight at a time.
+/// Kind of a read: one of each kind is in flight at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// As [`Purpose::Votes`].
@@ -60,7 +60,7 @@ impl Purpose {
     }
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 const KINDS: usize = 6;
 
 /// Reads in flight; one of each kind at a time.
@@ -112,7 +112,7 @@ impl LogReads {
         None
     }
 
-    /// Whether a read of this kind may start.
+    /// Returns whether a read of this kind may start.
     pub(crate) fn may_start(&self, now: Time, kind: Kind) -> bool {
         let at = kind as usize;
         self.open[at].is_none() && now >= self.retry_at[at]
@@ -152,7 +152,7 @@ impl LogReads {
 mod tests {
     use super::*;
 
-    /// What is decided but not written may lie in the log as a vote for something else.
+    /// A slot that is decided but not written may be in the log as a vote for another value.
     #[test]
     fn slots_with_unwritten_records_are_not_read() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));

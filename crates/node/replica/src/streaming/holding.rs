@@ -31,8 +31,8 @@ pub enum NotRead {
     Busy,
     /// This node lacks them at the moment. Another node may have them, and it asks.
     NotHere,
-    /// They are held no more: nobody asked for any for too long, another backup began, or the disk
-    /// is full.
+    /// The hold was released: it was not used for too long, another backup began, or the disk is
+    /// full.
     LetGo,
 }
 
@@ -66,7 +66,7 @@ impl Holding {
         }
     }
 
-    /// Whether nothing may be let go.
+    /// Returns whether a hold is in place, so that nothing may be released.
     pub(crate) fn holds(&self) -> bool {
         self.current.is_some()
     }
@@ -84,7 +84,7 @@ impl Holding {
         self.current.take_if(|current| over(current));
     }
 
-    /// Whether something is to be let go now that could not be before; said once.
+    /// Returns whether a release was postponed and is possible now; returned once.
     pub(crate) fn take_late(&mut self) -> bool {
         !self.holds() && std::mem::take(&mut self.late)
     }

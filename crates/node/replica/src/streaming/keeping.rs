@@ -42,24 +42,24 @@ const ASKED_MAX: u64 = 16;
 const ASKED_BYTES: usize = 64 << 10;
 /// A store that lacks room or descriptors tries again after this.
 const SHORT_MS: u64 = 20;
-/// What is missing is looked up again after this.
+/// Interval of checks for missing bytes.
 const LOOK_MS: u64 = 50;
 /// Checkpoints for the sake of bytes in no record begin no closer together than this: each writes a
 /// whole catalogue.
 const SAVE_MS: u64 = 1000;
 
-/// Whom bytes are read for.
+/// Reader that bytes are read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     Front(StreamTag),
     Peer(NodeId),
     /// A backup, by the number of its question.
     Backup(u64),
-    /// Nobody: it is looked whether they are sound.
+    /// A scrub: the bytes are checked for damage.
     Scrub,
 }
 
-/// How a read for a front ended.
+/// Result of a read for a front.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Bytes(Blocks),
@@ -79,11 +79,11 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Lack {
     ranges: VecDeque<(StreamName, Range<u64>)>,
-    /// Of the first range, positions below were asked for.
+    /// Positions of the first range below were requested.
     asked_to: u64,
-    /// Who delivered last: it is asked first.
+    /// Peer that delivered last: it is asked first.
     source: Option<NodeId>,
-    /// How many were asked for its first byte in vain, and whether one more was.
+    /// Number of requests for the first byte that failed, and whether another one is in flight.
     asked: usize,
     waiting: bool,
     ask_at: Time,
@@ -110,9 +110,9 @@ struct Unrecorded {
 pub(crate) struct Keeping {
     store: Store,
     unrecorded: Unrecorded,
-    /// What the core knows of [`Keeping::lacks`].
+    /// State of [`Keeping::lacks`] as known to the core.
     noted_lacking: bool,
-    /// What is decided below was put, since the last checkpoint or before.
+    /// Decided slots below were put, since the last checkpoint or before.
     put_to: Slot,
     /// The log is gone through again up to here.
     replay_to: Slot,
@@ -123,17 +123,17 @@ pub(crate) struct Keeping {
     retry_ms: u64,
     /// The store may have streams that were opened below, and that a table of before does not know.
     known_to: Option<Slot>,
-    /// What happened to streams, and is not followed before everything below these slots is
-    /// applied: votes that are open may name what it frees, and a start takes a vote whose bytes
-    /// are gone for a forgotten one ([trim-4]).
+    /// Changes of streams that take effect only when everything below these slots is applied: open
+    /// votes may name what they free, and a start takes a vote whose bytes are gone for a forgotten
+    /// one ([trim-4]).
     later: VecDeque<(Slot, Change)>,
     /// The store lacks something: it tries again then.
     retry_at: Option<Time>,
     /// A backup that needs what is kept.
     holding: Holding,
-    /// What was read for backups.
+    /// Bytes that were read for backups.
     held: VecDeque<(u64, Result<Vec<u8>, NotRead>)>,
-    /// Whether a read of a scrub is out, and how the last one ended.
+    /// A read of a scrub is in flight; the result of the last one.
     scrubs: bool,
     scrubbed: Option<ReadDone>,
 }
@@ -188,7 +188,7 @@ impl Keeping {
         (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
     }
 
-    /// What was read back of them.
+    /// Puts the values that were read back from these slots.
     pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
         for (range, value, body) in values {
             if range.from > self.put_to || range.to <= self.put_to {
@@ -207,13 +207,13 @@ impl Keeping {
         }
     }
 
-    /// They are not in the log: what they held is fetched by position.
+    /// Skips the slots, which are not in the log: their content is fetched by position.
     pub(crate) fn skip_replay(&mut self) {
         self.put_to = self.replay_to;
         self.lack.unknown = true;
     }
 
-    /// Whether more may be applied: what it appends must find room.
+    /// Returns whether more may be applied: there must be room for the appended bytes.
     pub(crate) fn has_room(&self) -> bool {
         self.replays().is_none() && (self.store.failure().is_some() || self.store.has_room())
     }
@@ -223,12 +223,12 @@ impl Keeping {
         self.store.failure()
     }
 
-    /// Whether the store takes nothing more in than what is on its way: commands need what is left.
+    /// Returns whether the store takes only bytes in flight: commands need the remaining space.
     pub(crate) fn is_full(&self) -> bool {
         self.store.is_full()
     }
 
-    /// What the store lacks and waits for.
+    /// Returns the resource that the store waits for.
     pub(crate) fn short(&self) -> Option<&str> {
         self.store.short()
     }
@@ -268,7 +268,7 @@ impl Keeping {
                 }
                 Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
                 Change::Removed { stream } => self.store.forget(stream),
-                // What was placed behind its end is needed by nobody.
+                // Bytes placed after its end are not needed.
                 Change::Closed { stream, end } => self.store.drop_above(stream, end),
             }
         }
@@ -292,8 +292,8 @@ impl Keeping {
         self.places_units() && self.store.place(stream, position, bulk, disk)
     }
 
-    /// Whether units may be placed now: not before what the log has was put, nor where nothing more
-    /// has room.
+    /// Returns whether units may be placed now: not before the content of the log was put, nor
+    /// where there is no room.
     pub(crate) fn places_units(&self) -> bool {
         self.replays().is_none()
             && self.store.failure().is_none()
@@ -301,7 +301,7 @@ impl Keeping {
             && !self.store.is_full()
     }
 
-    /// How the store cuts its files.
+    /// Returns the layout of the store's files.
     pub(crate) fn layout(&self) -> Layout {
         self.store.layout()
     }
@@ -311,7 +311,8 @@ impl Keeping {
         self.store.next_placed()
     }
 
-    /// Where these bytes are, as a record says it; nothing if they are not on stable storage.
+    /// Returns the places of these bytes, encoded as in a record; empty if they are not on stable
+    /// storage.
     pub(crate) fn places(&self, stream: StreamName, positions: Range<u64>) -> Vec<u8> {
         let places = self.store.places(stream, positions);
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))
@@ -373,7 +374,7 @@ impl Keeping {
         }
     }
 
-    /// Whether bytes in no record wait for a checkpoint to begin, and no more are to come.
+    /// Returns whether bytes in no record wait for a checkpoint to begin, and no more are expected.
     fn has_all_to_save(&self) -> bool {
         let Unrecorded { fetched, bare_to, .. } = self.unrecorded;
         let waits = fetched > 0 || self.store.checkpointed_to() < bare_to;
@@ -502,7 +503,7 @@ impl Keeping {
         self.start_reads(disk);
     }
 
-    /// Whether the store may not have bytes that the table says are kept.
+    /// Returns whether the store may lack bytes that the table says are kept.
     fn misses_any(&self) -> bool {
         self.lack.unknown || !self.lack.ranges.is_empty()
     }
@@ -521,7 +522,7 @@ impl Keeping {
         (before != lacks).then_some(lacks)
     }
 
-    /// How many bytes are known to be missing, or would be after a restart.
+    /// Returns the number of bytes that are known to be missing, or would be after a restart.
     pub(crate) fn missing_bytes(&self) -> u64 {
         let ranges = self.lack.ranges.iter();
         let missing: u64 = ranges.map(|(_, range)| range.end - range.start).sum();
@@ -562,8 +563,8 @@ impl Keeping {
         }
     }
 
-    /// One who was asked for missing bytes has none of them: somebody else is asked at once, unless
-    /// all were.
+    /// Records that a peer has none of the requested bytes: another one is asked immediately,
+    /// unless all were.
     pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
         let first = self.lack.ranges.front();
         let wanted = self.lack.waiting && first.is_some_and(|(name, _)| *name == stream);
@@ -645,7 +646,7 @@ impl Keeping {
         }
     }
 
-    /// Whether the store may be made to have no more than the table says.
+    /// Returns whether the store may be reduced to the ranges in the table.
     fn follows(&self) -> bool {
         self.later.is_empty() && !self.holding.holds()
     }
@@ -664,7 +665,7 @@ impl Keeping {
         self.holding.begin(now, applied_to)
     }
 
-    /// Whether a hold is not over; it is needed for some time more.
+    /// Returns whether a hold is still in place, and prolongs it.
     pub(crate) fn goes_on(&mut self, now: Time, hold: &StreamHold) -> bool {
         self.holding.touch(now, hold.id)
     }
@@ -710,12 +711,12 @@ impl Keeping {
         true
     }
 
-    /// What came of it, once.
+    /// Takes the result.
     pub(crate) fn take_scrubbed(&mut self) -> Option<ReadDone> {
         self.scrubbed.take()
     }
 
-    /// Whether the disk has a catalogue.
+    /// Returns whether the disk has a catalogue.
     pub(crate) fn has_catalogue(&self) -> bool {
         self.store.checkpointed_to() > Slot::FIRST
     }
@@ -792,7 +793,7 @@ mod tests {
         table
     }
 
-    /// What the table's stream has.
+    /// Returns the content of the table's stream.
     fn ten_bytes() -> Appended {
         Appended {
             stream: S,

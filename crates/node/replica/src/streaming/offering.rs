@@ -23,7 +23,7 @@ use crate::{
 /// A run whose bytes go into records ends with as many at the latest.
 const SLICE_BYTES: u64 = 64 << 10;
 
-/// How far a stream is proposed.
+/// Progress of a stream's proposals.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     /// Positions below are proposed in this ballot, or decided.
@@ -41,7 +41,7 @@ pub(crate) struct NextRun {
     position: u64,
 }
 
-/// What this leader offers.
+/// Streams that this leader proposes.
 #[derive(Debug)]
 pub(crate) struct Offering {
     offers: BTreeMap<StreamName, Offer>,
@@ -111,8 +111,8 @@ impl Offering {
         self.closing.remove(&stream);
     }
 
-    /// [stream-2] The next run, of each stream in turn: of what is here behind what is proposed, at
-    /// most so much that nobody waits long.
+    /// [stream-2] Returns the next run, round-robin over streams: the available bytes after the
+    /// proposed ones, limited so that no stream waits long.
     pub(crate) fn next_run(
         &mut self,
         next_slot: Slot,
@@ -207,9 +207,9 @@ impl Offering {
     }
 }
 
-/// Where a run from this position on ends, as far as its bytes are here. What is placed needs but a
-/// few bytes of a record, and may be long; what is in memory only would keep others waiting
-/// ([stream-2]).
+/// Returns the end of a run that begins at this position, as far as its bytes are here. Placed
+/// bytes need but a few bytes of a record, so that the run may be long; bytes that are in memory
+/// only would keep others waiting ([stream-2]).
 fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);

@@ -1,8 +1,8 @@
-//! Bytes that a client gave and nobody was sent yet: the piece that is being filled.
+//! Bytes from a client that were not sent to any node yet: the piece that is being filled.
 //!
-//! A few lie in a vector. Many lie where the store writes them from and connections send them from,
-//! so that they are copied once. A piece ends where a chunk of the store does, or, if it is wanted
-//! earlier, where a unit does.
+//! A few are kept in a vector. Many are kept in the memory that the store writes from and
+//! connections send from, so that they are copied once. A piece ends where a chunk of the store
+//! does, or, if it is wanted earlier, where a unit does.
 
 use quorate_log::disk::{BlockPool, Filling};
 use quorate_stream::store::Layout;
@@ -10,10 +10,10 @@ use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
 
 use crate::payload::Payload;
 
-/// Memory for pieces that is kept while nobody uses it.
+/// Maximum of unused buffers for pieces that are kept.
 const FREE_MAX: usize = 32;
 
-/// Where pieces end, and their memory.
+/// Boundaries of pieces, and their memory.
 #[derive(Debug)]
 pub(crate) struct Cut {
     unit: u64,
@@ -32,12 +32,12 @@ impl Cut {
         }
     }
 
-    /// Whether a piece ends at this position.
+    /// Returns whether a piece ends at this position.
     pub(crate) fn is_end(&self, position: u64) -> bool {
         position.is_multiple_of(self.piece)
     }
 
-    /// How much a piece that begins here has at most.
+    /// Returns the maximum length of a piece that begins here.
     fn most(&self, position: u64) -> usize {
         usize::try_from(self.piece - position % self.piece).expect("a piece")
     }
@@ -65,7 +65,7 @@ impl Default for Open {
 }
 
 impl Open {
-    /// How many they are.
+    /// Returns the number of bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Few(bytes) => bytes.len(),
@@ -73,7 +73,7 @@ impl Open {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -111,8 +111,8 @@ impl Open {
         }
     }
 
-    /// So many bytes came into [`Self::spare`]. A few that stay without a whole unit need no more
-    /// memory than they have.
+    /// Records that `count` bytes were written to [`Self::spare`]. A few that stay without a whole
+    /// unit need no more memory than they have.
     pub(crate) fn came(&mut self, count: usize, cut: &Cut) {
         if let Self::Many(filling) = self {
             filling.came(count);

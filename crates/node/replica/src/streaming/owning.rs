@@ -20,25 +20,25 @@ use crate::{
     wake::earliest,
 };
 
-/// What each piece may have undecided, however many there are.
+/// Undecided bytes that each piece may have, however many pieces there are.
 const LEAST_WINDOW: u64 = 16 << 10;
 
-/// While so many pieces of a stream are under way, the next one grows: no timer decides how large
+/// While this many pieces of a stream are in flight, the next one grows: no timer decides how large
 /// it gets.
 const UNDER_WAY_MAX: usize = 3;
 
 /// Tags of what the owner itself asks for; no front gives them out.
 const OWN_TAGS: u64 = u64::MAX << 32;
 
-/// Nobody waits for what is asked under this tag.
+/// Tag of requests that no front waits for.
 pub(crate) const NOBODY: StreamTag = StreamTag(u64::MAX);
 
-/// Whether nobody but the owner waits under this tag.
+/// Returns whether only the owner waits under this tag.
 pub(crate) const fn is_own(tag: StreamTag) -> bool {
     tag.0 & OWN_TAGS == OWN_TAGS
 }
 
-/// How a piece is to end.
+/// Pending end of a piece.
 #[derive(Clone, Copy, Debug)]
 struct Closing {
     tag: StreamTag,
@@ -51,11 +51,11 @@ struct Closing {
 struct Owned {
     /// Position in the named stream of byte 0.
     first: u64,
-    /// Bytes that are not sent yet, because enough of them are under way.
+    /// Bytes that are not sent yet, because enough of them are in flight.
     open: Open,
     /// Positions below were made ready to be sent.
     sealed_to: u64,
-    /// Ends of what is under way, in order.
+    /// Ends of the pieces in flight, in order.
     under_way: VecDeque<u64>,
     /// Positions below went to each node, on the connection that is open.
     sent: BTreeMap<NodeId, u64>,
@@ -66,7 +66,7 @@ struct Owned {
     /// When `next` moved last, or bytes came after all before were decided.
     moved_at: Time,
     closing: Option<Closing>,
-    /// Nobody here asked for it, or not any more: it is only to be closed.
+    /// No front here wants the piece, or not any more: it is only to be closed.
     orphan: bool,
 }
 
@@ -89,13 +89,13 @@ impl Owned {
         self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
     }
 
-    /// Those of the nodes that were not sent all.
+    /// Returns the nodes that were not sent all bytes.
     fn lacking(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let lacks = |node: &&NodeId| self.sent_to(**node) < self.sealed_to;
         nodes.iter().filter(lacks).copied().collect()
     }
 
-    /// How many bytes are given and not decided.
+    /// Returns the number of bytes that are given and not decided.
     fn undecided(&self) -> u64 {
         self.given().saturating_sub(self.next)
     }
@@ -106,7 +106,7 @@ impl Owned {
 pub(crate) struct Ended {
     /// Position in the named stream.
     pub(crate) at: u64,
-    /// Nobody here wanted that, or not there.
+    /// No front here requested that, or not at this position.
     pub(crate) unasked: bool,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Owning {
     look_at: Option<Time>,
     /// Most undecided bytes of a piece ([stream-8]).
     window: u64,
-    /// Most of all pieces together: what others have room for beside what they get from other
+    /// Maximum of all pieces together: the room of other nodes, besides their bytes from other
     /// owners.
     total_max: u64,
     /// Undecided bytes of all pieces.
@@ -173,9 +173,9 @@ impl Owning {
         Some(StreamName { owner: self.node, boot: self.boot, number: self.numbers })
     }
 
-    /// A piece was opened. If it is this process's, and nobody asked for it, it is closed again: it
-    /// was asked for long ago, and the service has begun again since. A piece that was open then
-    /// goes on.
+    /// Records that a piece was opened. If it is this process's, but was not requested (`asked`),
+    /// it is closed again: the request was made long ago, and the service has restarted since. A
+    /// piece that was open then goes on.
     pub(crate) fn opened(&mut self, now: Time, stream: StreamName, first: u64, asked: bool) {
         if (stream.owner, stream.boot) != (self.node, self.boot)
             || self.pieces.contains_key(&stream)
@@ -200,9 +200,9 @@ impl Owning {
         }
     }
 
-    /// The table has these as open. Those of this process that are not known here were opened in
-    /// slots that a snapshot stands for: whoever asked was told that nothing is known, so they are
-    /// to be closed.
+    /// Adopts a piece that is open in the table. Pieces of this process that are not known here
+    /// were opened in slots that a snapshot stands for: their requests were answered as unknown, so
+    /// they are to be closed.
     pub(crate) fn adopt(&mut self, now: Time, stream: StreamName, first: u64, next: u64) {
         if self.pieces.contains_key(&stream) {
             return;
@@ -229,8 +229,8 @@ impl Owning {
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
     }
 
-    /// How many bytes all pieces together may be given, beside what each may have undecided in any
-    /// case.
+    /// Returns the number of bytes that all pieces together may be given, besides those that each
+    /// may have undecided in any case.
     pub(crate) fn shared_room(&self) -> usize {
         let room = self.total_max.saturating_sub(self.total);
         usize::try_from(room).unwrap_or(usize::MAX)
@@ -287,7 +287,7 @@ impl Owning {
         taken
     }
 
-    /// So many bytes of it were taken.
+    /// Records the bytes taken.
     fn took(&mut self, stream: StreamName, bytes: usize) {
         if bytes > 0 {
             self.active.insert(stream);
@@ -313,7 +313,7 @@ impl Owning {
         true
     }
 
-    /// The same, and nobody waits for it.
+    /// Closes the piece likewise, without a front that waits for it.
     pub(crate) fn abandon(&mut self, stream: StreamName) {
         let tag = StreamTag(OWN_TAGS | u64::from(stream.number));
         if self.pieces.get(&stream).is_some_and(|owned| owned.closing.is_none()) {
@@ -406,7 +406,7 @@ impl Owning {
         self.retry_at = Some(now.plus_ms(RETRY_MS));
     }
 
-    /// This node leads now: all that is under way may get slots.
+    /// Marks all pieces as active: this node leads now, and all bytes in flight may get slots.
     pub(crate) fn leads(&mut self) {
         self.active.extend(self.pieces.keys());
     }
@@ -486,8 +486,8 @@ impl Owning {
         }
     }
 
-    /// Now and then all that is under way is looked at: what makes no progress is offered to the
-    /// `leader` again, and everything to nodes that take bytes only now.
+    /// Checks all bytes in flight at intervals: those without progress are offered to the `leader`
+    /// again, and all bytes to nodes that can take them only now.
     fn look(&mut self, now: Time, leader: Option<NodeId>, out: &mut Outbox<'_>) {
         if self.look_at.take_if(|at| *at <= now).is_none() {
             return;
@@ -515,7 +515,7 @@ impl Owning {
     }
 }
 
-/// What was given becomes a piece that is sent as it is.
+/// Turns the given bytes into a piece that is sent as it is.
 fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     let payload = owned.open.take(owned.sealed_to, cut);
     // The window of the owner is no larger than that of the store of runs, so there is room.

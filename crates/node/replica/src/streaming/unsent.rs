@@ -19,12 +19,12 @@ impl Unsent {
         }
     }
 
-    /// How many wait for a node.
+    /// Returns the number of streams waiting for a node.
     pub(super) fn of(&self, node: NodeId) -> usize {
         self.0.get(&node).map_or(0, RoundRobin::len)
     }
 
-    /// Whether none waits for any.
+    /// Returns whether no stream waits for any node.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -53,7 +53,7 @@ impl Unsent {
         self.add(stream, but);
     }
 
-    /// It is over.
+    /// Removes a stream that has ended.
     pub(super) fn forget(&mut self, stream: StreamName) {
         self.sent(stream, &[]);
     }

@@ -21,9 +21,9 @@ use crate::{
     snapshots::{header::Header as StreamHeader, stream::Item},
 };
 
-/// Behind it the snapshot was taken.
+/// Slot of the snapshot: the state after all slots below.
 pub const SLOT: Slot = Slot(500);
-/// Whose snapshot it is.
+/// Id of its cluster.
 pub const CLUSTER: u128 = 7;
 
 /// Two: a founding with three nodes, and one that came later.
@@ -124,7 +124,7 @@ pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     out
 }
 
-/// What the file of a backup says of this stream.
+/// Returns the header of the backup file of this stream.
 pub fn header_of(stream: &[u8]) -> Header {
     Header {
         cluster: CLUSTER,

@@ -16,7 +16,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// What fits into the buffer towards one peer and lane.
+    /// Sets the capacity of the buffer towards one peer and lane.
     pub(super) fn set_bytes_max(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
@@ -30,12 +30,12 @@ impl Buffers {
         self.connected.remove(&peer)
     }
 
-    /// The node is down: nobody is connected.
+    /// Disconnects all peers: the node is down.
     pub(super) fn disconnect_all(&mut self) {
         self.connected.clear();
     }
 
-    /// What was written is lost.
+    /// Drops the written frames.
     pub(super) fn clear(&mut self) {
         self.to.clear();
     }

@@ -152,7 +152,7 @@ impl Snapshots {
             self.asking.goes_on();
         }
         if self.switch.is_some() {
-            // It goes on when the disk lets it, which nobody who asks should wait for.
+            // It goes on when the disk lets it, which operators that ask should not wait for.
             if let Some(error) = around.log().rebase_failure().cloned()
                 && self.asking.is_in_vain(around.now)
             {
@@ -249,7 +249,7 @@ impl Snapshots {
         around: &mut Around<'_, '_, D, S>,
     ) {
         if self.fetching.needed().is_none() {
-            // An earlier process began with it, and nobody needs it any more.
+            // An earlier process began with it, and it is not needed any more.
             self.give_up_receiving(around);
         }
         let ready = self.job.is_none()
@@ -296,7 +296,7 @@ impl Snapshots {
         match taking.step(around.applying.service_mut(), disk) {
             Ok(bytes) => {
                 self.allowance.spend(bytes);
-                // One step a turn, so that nobody waits for a snapshot.
+                // One step a turn, so that no turn is held up by a snapshot.
                 self.go_on_at = Some(around.now);
             }
             Err(_) => self.fail_job("the service could not be read".to_owned(), around),

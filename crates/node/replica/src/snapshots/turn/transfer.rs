@@ -51,7 +51,7 @@ impl Snapshots {
             self.fetching.stop();
             self.give_up_receiving(around);
         }
-        // What an earlier process received, and nobody needs after all.
+        // Data received by an earlier process that is not needed after all.
         if self.fetching.needed().is_none() && around.now >= self.resume_until {
             self.give_up_receiving(around);
         }
@@ -89,7 +89,7 @@ impl Snapshots {
         }
     }
 
-    /// What is received from now on is this.
+    /// Starts receiving this snapshot.
     pub(super) fn receive<D: Disk, S: StateMachine>(
         &mut self,
         target: Target,
@@ -172,7 +172,7 @@ impl Snapshots {
         }
     }
 
-    /// What was received is not what was wanted: all of it is given up.
+    /// Refuses the received data, which is not what was wanted, and drops all of it.
     pub(super) fn refuse<D: Disk, S: StateMachine>(
         &mut self,
         why: &str,
@@ -188,7 +188,7 @@ impl Snapshots {
         }
     }
 
-    /// What is being received, if something is, is not needed.
+    /// Drops the transfer in progress, if any: it is not needed.
     pub(super) fn give_up_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
