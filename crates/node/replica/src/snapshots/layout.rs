@@ -3,7 +3,7 @@
 //! | bytes of a chunk | what |
 //! |---|---|
 //! | 8 | [`MAGIC`] |
-//! | 4 | CRC-32C of everything behind, to the end of the content |
+//! | 4 | CRC-32C of everything after it, to the end of the content |
 //! | 4 | length of the content |
 //! | 8 | the snapshot's slot |
 //! | 8 | where the content begins in the stream |

@@ -8,7 +8,7 @@ use quorate_replica::{
 };
 use quorate_tuner::{Setting, Settings};
 
-/// Long beside everything else here.
+/// Duration of a disk operation: long compared with everything else here.
 const DISK_US: u64 = 1_000;
 
 /// Answers what it is told, and remembers nothing.
@@ -80,8 +80,8 @@ fn two_groups_in_lockstep_come_together_and_stay_together() {
     }
 }
 
-/// Nobody comes back: what gathered goes when the patience is over, a quarter of what the batch
-/// before took, and is not forgotten until some timer runs out.
+/// If no client returns, the gathered commands are sent when the patience is over, a quarter of the
+/// duration of the batch before, and do not wait for a timer.
 #[test]
 fn who_does_not_come_back_delays_others_by_a_quarter() {
     let (mut cluster, leader) = slow();

@@ -20,9 +20,9 @@ use quorate_replica::{
 struct Book {
     pages: Vec<Vec<u8>>,
     prefetched: VecDeque<Vec<u8>>,
-    /// What an image still has to give.
+    /// Remaining items of an image.
     image: Option<VecDeque<Vec<u8>>>,
-    /// How many pages there were when something was committed.
+    /// Number of pages at each commit.
     commits: Vec<usize>,
 }
 
@@ -105,7 +105,7 @@ fn read(text: &str) -> Outcome {
     Outcome::Read(text.as_bytes().to_vec())
 }
 
-/// How a snapshot that an operator asks for ends.
+/// Returns the result of a snapshot that an operator requests.
 #[track_caller]
 fn snapshot(cluster: &mut Cluster<Book>, at: Option<Slot>) -> Result<Snapshot, String> {
     cluster.replica_mut(N1).snapshot_now(at);
@@ -133,7 +133,7 @@ fn a_snapshot_is_taken_when_it_is_asked_for() {
     let now = cluster.replica(N1).counters().snapshots_taken;
     assert_eq!((again, now), (first, taken), "the same one");
 
-    // Nobody waits for a slot that may never come.
+    // No request waits for a slot that may never come.
     let tag = cluster.write(N1, b"two");
     assert_eq!(done(&mut cluster, N1, tag), written("2"));
     let applied_to = cluster.replica(N1).applied_to();
@@ -788,7 +788,7 @@ fn clean_stop_waits_for_a_slow_heir() {
     assert!(heirs.iter().flatten().any(|heir| *heir != leader), "it did not wait");
 }
 
-/// Nobody answers, although the connections stand.
+/// No peer answers, although the connections stand.
 #[test]
 fn clean_stop_ends_without_an_heir() {
     let mut cluster = books(3, Class::Durable, 15);
@@ -830,7 +830,7 @@ fn node_that_forgot_its_votes_learns_and_says_so() {
     assert_eq!(done(&mut cluster, forgetful, tag), written("2"));
 }
 
-/// What a persistent service keeps, committed as one.
+/// State of a persistent service, committed as one.
 #[derive(Default)]
 struct Kept {
     pages: Vec<Vec<u8>>,
@@ -1008,7 +1008,7 @@ fn damaged_log_is_repaired_from_peers() {
     assert!(error.starts_with("the log has lost the value of slot"), "{error}");
     assert_eq!(level(&mut cluster), before);
     assert_eq!(cluster.replica(N2).error(), None);
-    // The repair is in the log: the next start needs nobody.
+    // The repair is in the log: the next start needs no peers.
     cluster.run_ms(10);
     cluster.crash(N2);
     cluster.isolate(N2, true);
@@ -1062,8 +1062,8 @@ fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, Nod
     again.then_some((cluster, leader))
 }
 
-/// [disk-8] [decide-2] The others wait for a value that the leader cannot give, and nobody else has
-/// decided: it steps down, they decide it anew, and it gets it from them.
+/// [disk-8] [decide-2] The others wait for a value that the leader cannot provide, and no other
+/// node has decided: it steps down, they decide it anew, and it gets it from them.
 #[test]
 fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     let (mut cluster, leader) = (0..100)
@@ -1109,8 +1109,8 @@ impl StateMachine for Odd {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Nodes tell each other what they have applied; one that has become another is found, on both
-/// sides, and nobody accuses those that agree.
+/// Nodes send each other their applied state; one that has diverged is found, on both sides, and no
+/// alarm is raised on those that agree.
 #[test]
 fn different_histories_are_found() {
     let differs = |cluster: &Cluster<Odd>, node| cluster.replica(node).counters().alarms > 0;

@@ -9,9 +9,9 @@ use quorate_replica::{
 
 use crate::stage::{NODES, Places, Stage};
 
-/// Nobody waits for a disk as slow as this who hears of memory.
+/// Duration of a disk operation: too slow for an early reply to have waited for it.
 const SLOW_US: u64 = 2_000_000;
-/// What a frame takes, one way.
+/// Delay of a frame, one way.
 const DELAY_US: u64 = 10_000;
 
 impl Stage {
@@ -54,7 +54,7 @@ impl Stage {
         (leader, others.next().unwrap(), others.next().unwrap())
     }
 
-    /// Where a command is in memory.
+    /// Returns the slot of a command that is answered as being in memory.
     fn in_memory(&mut self, node: NodeId, tag: Tag) -> Slot {
         match self.outcome(node, tag, 1_000) {
             Some(Outcome::InMemory(slot)) => slot,
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Where this node executed a command, all times, once it did.
+    /// Returns the slots at which this node executed a command, once it did.
     fn executed(&mut self, node: NodeId, command: &[u8]) -> Vec<Slot> {
         let found = |cluster: &Cluster<Places>| cluster.replica(node).service().places(command);
         self.cluster.run_until(20_000, |cluster| !found(cluster).is_empty());
@@ -189,7 +189,7 @@ fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     }
 }
 
-/// [less-5] A volatile group decides by memories, and nobody is asked; a durable one below the
+/// [less-5] A volatile group decides by memories, and no member is asked; a durable one below the
 /// level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand() {
@@ -204,8 +204,7 @@ fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand(
     assert_eq!(durable.outcome(one, tag, 0), refused);
 }
 
-/// [less-5] A question and an answer for each member and batch; who does not ask costs nobody a
-/// frame.
+/// [less-5] A question and an answer for each member and batch; other commands cost no frame.
 #[test]
 fn who_does_not_ask_costs_nobody_a_frame() {
     const BATCHES: u64 = 50;

@@ -84,8 +84,8 @@ fn name_bound_to_other_bytes_is_dropped() {
     assert_eq!(cluster.replica(leader).counters().frames_mismatched, before + 4);
 }
 
-/// [session-4] A batch that no decoder takes, or of a session that nobody registered, is decided
-/// like any other and executed nowhere.
+/// [session-4] A batch that no decoder accepts, or of an unregistered session, is decided like any
+/// other and executed nowhere.
 #[test]
 fn garbage_that_is_decided_is_executed_nowhere() {
     let (mut cluster, leader) = cluster();

@@ -21,7 +21,7 @@ const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 #[derive(Default)]
 struct Journal {
     executed: Vec<Vec<u8>>,
-    /// It takes new commands for old ones, as nobody's release does.
+    /// Takes new commands for old ones, as no release does.
     blind: Rc<Cell<bool>>,
 }
 
@@ -71,7 +71,7 @@ impl Stage {
         self.cluster.ask_group(leader, Ask::Raise)
     }
 
-    /// Whether all of these come to be at this level.
+    /// Returns whether all of these nodes reach this level.
     fn reaches(&mut self, nodes: &[NodeId], level: u16) -> bool {
         let at = |cluster: &mut Cluster<Journal>| {
             let level_of = |node: &NodeId| cluster.replica(*node).level();

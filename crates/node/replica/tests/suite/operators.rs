@@ -1,4 +1,4 @@
-//! What people hear of a replica: whether it serves, how far it is, and what happened to it.
+//! Reports of a replica to operators: whether it serves, its progress, and its events.
 
 use quorate_core::{
     effect::Role,
@@ -56,7 +56,7 @@ fn write(cluster: &mut Cluster<Counter>, node: NodeId, bytes: usize) {
     assert!(matches!(done(cluster, node, tag), Outcome::Written(_)));
 }
 
-/// Whether a linearizable read is served there now, as the node itself finds out.
+/// Returns whether a linearizable read is served there now, as found by the node itself.
 fn probe(cluster: &mut Cluster<Counter>, node: NodeId) -> Probed {
     let now = cluster.now();
     cluster.replica_mut(node).probe(now);
@@ -73,7 +73,7 @@ fn events(cluster: &mut Cluster<Counter>, node: NodeId) -> Vec<Event> {
     std::iter::from_fn(|| replica.next_event()).collect()
 }
 
-/// It is told why there is none, and not left waiting.
+/// An operator learns the reason why there is none, and is not left waiting.
 #[test]
 fn service_without_images_gives_no_snapshot() {
     let mut cluster = Cluster::new(1, Class::Durable, 5, |_| Counter::default());

@@ -29,7 +29,7 @@ use quorate_replica::{
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 
 thread_local! {
-    /// Whether the service of this test takes commands.
+    /// The service of this test takes commands.
     static TAKES: Cell<bool> = const { Cell::new(true) };
     /// The slot up to which the service of this test has applied everything when it starts.
     static KEPT_TO: Cell<Slot> = const { Cell::new(Slot::FIRST) };
@@ -119,7 +119,7 @@ impl Stage {
     }
 
     fn with_options(mut options: ReplicaOptions) -> Self {
-        // What nobody needs any more goes at once.
+        // Values that are not needed any more are dropped immediately.
         options.limits.recent_bytes = 1;
         let mut cluster = Cluster::with_options(options, 1, |_| Count::default());
         cluster.start(ONE);
@@ -222,7 +222,7 @@ impl Stage {
     }
 
     /// Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed a no-op in the slot at
-    /// which node 1 is, and voted for it. Then node 1 leads on, in a ballot above. Nobody else
+    /// which node 1 is, and voted for it. Then node 1 leads on, in a ballot above. No other node
     /// voted.
     fn loses_a_slot(&mut self) {
         let at = self.decided_to();
@@ -334,7 +334,7 @@ fn forwarded_value_that_lost_its_slot_is_taken_again() {
 }
 
 /// A read that was confirmed waits for slots which the leader of that time had proposed. If that
-/// leader dies, nobody may ever propose so far: the next one is asked again.
+/// leader dies, there may never be a proposal that far: the next one is asked again.
 #[test]
 fn confirmed_read_is_asked_again_when_another_leads() {
     let mut stage = Stage::new();
@@ -374,7 +374,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
     assert_eq!(stage.ended(read), Some(&Outcome::Read(b"0".to_vec())));
 }
 
-/// What is inherited is in flight in the new ballot from its first moment: it is not proposed
+/// An inherited batch is in flight in the new ballot from its first moment: it is not proposed
 /// twice.
 #[test]
 fn inherited_batch_is_not_proposed_twice() {
@@ -606,7 +606,7 @@ fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     assert_eq!(stage.decided_to(), Slot::FIRST);
 }
 
-/// A batch of an origin that nobody knows: it is decided, and then skipped.
+/// A batch of an unknown origin: it is decided, and then skipped.
 fn batch(origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
     batch_of(77, origin, counter, command)
 }

@@ -63,7 +63,7 @@ fn leader_reads_by_its_lease_without_a_question() {
     assert_eq!(after.reads_leased, before.reads_leased + 1);
     assert_eq!(after.reads_confirmed, before.reads_confirmed);
     assert_eq!(cluster.frames_sent(), frames);
-    // Whoever does not lead asks, as ever.
+    // A follower asks, as ever.
     let other = follower(leader);
     let tag = cluster.read(other, b"");
     assert!(ends(&mut cluster, other, tag, 100));
@@ -93,7 +93,7 @@ fn lease_that_ended_while_the_state_was_read_answers_nothing() {
     assert_eq!(after.reads_overtaken, before.reads_overtaken + 1);
 }
 
-/// A leader that nobody answers has no lease for longer than it was granted.
+/// A leader without answers from its peers has no lease for longer than it was granted.
 #[test]
 fn cut_off_leader_soon_answers_nothing() {
     let (mut cluster, leader) = cluster(true);

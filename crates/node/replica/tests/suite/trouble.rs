@@ -15,7 +15,7 @@ use quorate_replica::{
     testing::{Cluster, Outcome},
 };
 
-/// What a test does to a service, and hears of it.
+/// Handle by which a test controls a service, and observes it.
 #[derive(Default)]
 struct Strings {
     stuck: bool,
@@ -28,7 +28,7 @@ struct Strings {
     loses: bool,
     /// The next query fails.
     misreads: bool,
-    /// It fails while it says where it goes on.
+    /// The service fails while it returns its position.
     stumbles: bool,
     /// Times that it was asked to do something.
     applied: u64,
@@ -184,7 +184,7 @@ impl Stage {
         }
     }
 
-    /// What operators hear of its service.
+    /// Returns the events of its service for operators.
     fn news(&mut self, node: NodeId) -> Vec<Event> {
         let replica = self.cluster.replica_mut(node);
         let events = std::iter::from_fn(|| replica.next_event());
@@ -197,7 +197,7 @@ impl Stage {
         events.filter(of_service).collect()
     }
 
-    /// How a read is served now.
+    /// Returns the result of a read now.
     fn probe(&mut self, node: NodeId) -> Probed {
         let now = self.cluster.now();
         self.cluster.replica_mut(node).probe(now);
@@ -267,8 +267,8 @@ fn service_that_is_down_is_asked_nothing() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b".to_vec()));
 }
 
-/// What clients were shown they are shown still: a service that begins again answers nothing before
-/// it is where it was.
+/// Clients still see everything that they saw before: a service that restarts answers nothing
+/// before it is where it was.
 #[test]
 fn service_that_went_back_answers_when_it_has_caught_up() {
     let mut stage = Stage::new(3, 3);
@@ -303,7 +303,7 @@ fn service_that_went_back_answers_when_it_has_caught_up() {
     stage.level();
 }
 
-/// What it says of its position, and fails over, is not believed; nor at the start.
+/// A position that the service returns while it fails is not trusted; nor at the start.
 #[test]
 fn service_that_fails_while_it_comes_back_comes_back_again() {
     let mut stage = Stage::new(3, 5);
@@ -323,8 +323,8 @@ fn service_that_fails_while_it_comes_back_comes_back_again() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b c".to_vec()));
 }
 
-/// It fails in the middle of a batch: who was told a reply was told the right one, the others hear
-/// that nobody knows; each command is executed once.
+/// The service fails in the middle of a batch: replies that were sent are right, the other clients
+/// get an unknown outcome; each command is executed once.
 #[test]
 fn batch_that_fails_halfway_is_executed_whole_later() {
     let mut stage = Stage::new(3, 4);
@@ -356,8 +356,8 @@ fn batch_that_fails_halfway_is_executed_whole_later() {
     stage.level();
 }
 
-/// It fails at a read between the commands of a batch: what was executed before stands, what
-/// follows was not asked.
+/// The service fails at a read between the commands of a batch: the commands executed before stand,
+/// the following ones were not executed.
 #[test]
 fn batch_that_fails_at_a_read_is_executed_whole_later() {
     let mut stage = Stage::new(3, 6);

@@ -143,7 +143,7 @@ fn level(cluster: &mut Shelves) {
         }
         panic!("nodes do not converge");
     }
-    // Claims are exchanged: nobody contradicts.
+    // Claims are exchanged: none contradicts.
     cluster.run_ms(3_000);
     for node in NODES.into_iter().filter(|node| cluster.runs(*node)) {
         assert_eq!(cluster.replica(node).counters().alarms, 0, "node {node}");
@@ -290,7 +290,7 @@ fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     (away, leader, third)
 }
 
-/// [snap-2] Whoever asked for something before is told how it ended.
+/// [snap-2] Clients with earlier requests learn how these ended.
 #[test]
 fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
     let mut unknown = 0;
@@ -314,7 +314,7 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
         let others: Vec<NodeId> = NODES.into_iter().filter(|node| *node != away).collect();
         fill_until_trimmed(&mut cluster, leader, &others, behind);
         cluster.isolate(away, false);
-        // Executed, with a reply that nobody here knows; unless it heard just before.
+        // Executed, with a reply that is not known here, unless it arrived just before.
         let ended = done(&mut cluster, away, write);
         let is_unknown = ended == Outcome::Failed(Failure::Unknown);
         assert!(is_unknown || matches!(ended, Outcome::Written(_)), "{ended:?}");
@@ -334,7 +334,7 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
     assert!(unknown > 0);
 }
 
-/// So slow that something can happen meanwhile.
+/// Slow enough for other events to happen in the meantime.
 fn slow() -> SnapshotOptions {
     let mut options = small();
     options.log_bytes_max = 300 << 10;
@@ -445,9 +445,9 @@ fn a_slow_transfer_ends_although_there_is_much_to_write() {
     level(&mut cluster);
 }
 
-/// [snap-4] While it is sent, the log of everybody grows above its bound, and so often that no
-/// snapshot would ever arrive if each took the next one then. What is behind the snapshot is there
-/// when it has arrived.
+/// [snap-4] While a snapshot is sent, the logs of all nodes grow above their bound, and so often
+/// that no snapshot would ever arrive if each transfer took the next one then. The log after the
+/// snapshot is there when it has arrived.
 #[test]
 fn a_transfer_that_moves_is_not_started_over() {
     for seed in 0..4 {
@@ -489,8 +489,8 @@ fn a_transfer_that_moves_is_not_started_over() {
     }
 }
 
-/// A snapshot that is being taken when somebody comes who needs the last one would share what may
-/// be moved, and then take its place.
+/// A snapshot that is being taken while a node needs the last one would share the rate limit, and
+/// then replace it.
 #[test]
 fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
     for seed in 0..4 {
@@ -514,7 +514,7 @@ fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
         let counters = cluster.replica(away).counters();
         assert_eq!(counters.snapshots_installed, 1, "seed {seed}");
         assert_eq!(counters.snapshot_bytes_received, last.bytes, "seed {seed}");
-        // Whoever asked for it gets it behind that.
+        // Operators that asked for it get it after that.
         let taken = cluster.run_until(60_000, |cluster| {
             let nodes = [leader, third].into_iter();
             let mut answers = nodes.map(|node| cluster.replica_mut(node).take_snapshot_answer());
@@ -557,7 +557,7 @@ fn a_snapshot_that_rotted_is_noticed_at_the_start_and_a_peers_taken() {
     }
 }
 
-/// What rotted stood beside a log that has everything.
+/// The damaged snapshot is stored next to a log that has everything.
 #[test]
 fn a_snapshot_that_rotted_is_not_needed_if_the_log_is_whole() {
     let mut options = small();
@@ -683,7 +683,7 @@ fn parts(cluster: &Shelves, node: NodeId) -> usize {
     disk.files(Family::Snapshot).unwrap().len()
 }
 
-/// What a node asks for is its own affair: nobody else's snapshots wait for it.
+/// Requests of one node do not affect others: no other snapshot waits for them.
 #[test]
 fn absurd_questions_are_answered_and_forgotten() {
     let mut cluster = shelves_with(small(), 1);
@@ -769,7 +769,7 @@ fn a_peer_that_lies_does_not_keep_a_node_from_an_honest_one() {
     }
 }
 
-/// What an earlier process was told is not believed either.
+/// Offers to an earlier process are not trusted either.
 #[test]
 fn a_node_that_was_offered_too_much_starts_again() {
     let mut cluster = shelves_with(small(), 2);

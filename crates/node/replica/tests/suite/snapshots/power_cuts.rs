@@ -18,7 +18,7 @@ const PAGES: u64 = 60;
 /// so many are drawn besides.
 const FATES_MAX: usize = 60;
 
-/// What so many commands make.
+/// Returns the shelf after this many commands.
 fn shelf_of(commands: u64) -> Shelf {
     let mut shelf = Shelf::default();
     for count in 0..commands {
@@ -35,7 +35,7 @@ fn contents(cluster: &Shelves, node: NodeId) -> Shelf {
     shelf
 }
 
-/// What crashes met.
+/// Operations that were in flight at crashes.
 #[derive(Debug, Default)]
 struct Seen {
     crashes: u64,
@@ -45,7 +45,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether something is in flight that is not the log's everyday work.
+    /// Returns whether an operation is in flight that is not the log's everyday work.
     fn look(&mut self, disk: &MemoryDisk) -> bool {
         let pending = disk.pending();
         let flies = |kind| pending.iter().any(|pending| pending.kind == kind);

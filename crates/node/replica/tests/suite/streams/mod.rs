@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// What came of a request.
+    /// Returns the result of a request.
     fn wait(&mut self, group: &mut Group, node: NodeId, tag: StreamTag) -> Heard {
         let came = group.run_until(30_000, |group| {
             self.listen(group, node);
@@ -285,7 +285,8 @@ fn second_writer_is_refused_or_takes_over() {
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::Exists)));
     second.how = How::Append;
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::InUse)));
-    // Bytes that are under way when the other takes over are kept or not, and nobody is told wrong.
+    // Bytes that are in flight when the other takes over are kept or not, and no writer gets a
+    // wrong answer.
     first.give(&mut group, 60_000);
     second.how = How::Takeover;
     second.given = 60_000;
@@ -326,7 +327,8 @@ fn piece_outlives_a_leader() {
     }
 }
 
-/// What a new leader inherits of a stream is one run, longer than any log write has room for.
+/// The inherited part of a stream is one run at a new leader, longer than any log write has room
+/// for.
 #[test]
 fn inherited_runs_are_recorded_in_parts() {
     for seed in 0..5 {
@@ -376,7 +378,7 @@ fn client_of_a_dead_owner_continues_elsewhere() {
     }
 }
 
-/// [stream-6] Nobody comes back: the leader closes what the lost owner had open.
+/// [stream-6] The owner does not return: the leader closes its open streams.
 #[test]
 fn stream_of_a_lost_owner_is_closed() {
     let mut group = group(Class::Durable, 4);
@@ -414,7 +416,7 @@ fn owner_that_came_back_is_another_one() {
     }));
 }
 
-/// [disk-5] Power cuts of everybody at once: what was acknowledged is there.
+/// [disk-5] Power cuts of all nodes at once: acknowledged bytes survive.
 #[test]
 fn nothing_acknowledged_is_lost_when_all_lose_power() {
     for seed in 0..10 {
@@ -545,8 +547,8 @@ fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     check_all(&mut group, 500_000);
 }
 
-/// [disk-8] A log loses content that the service has applied. Nobody needs its bytes then, so it is
-/// learned again without them. When the service loses its state, too, they are needed, and peers
+/// [disk-8] A log loses content that the service has applied. Its bytes are not needed then, so it
+/// is learned again without them. When the service loses its state, too, they are needed, and peers
 /// are asked for them.
 #[test]
 fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_state() {
@@ -772,8 +774,8 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);
 }
 
-/// [stream-8] A writer whose bytes nobody decides waits; its node says so, after a while, and no
-/// longer than that lasts.
+/// [stream-8] A writer whose bytes are not decided waits; its node reports it, after a while, and
+/// for no longer than that lasts.
 #[test]
 fn what_clients_gave_and_nobody_decides_is_told() {
     let mut group = group(Class::Durable, 6);
