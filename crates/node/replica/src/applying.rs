@@ -170,7 +170,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.streams()
     }
 
-    /// The same, to be told what happened to them.
+    /// Returns the table of streams, to be notified of their events.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         self.applier.streams_mut()
     }
@@ -249,8 +249,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut().due(each);
     }
 
-    /// Asks the service a question; `Unavailable` if its state may be older than what clients were
-    /// told.
+    /// Asks the service a query; `Unavailable` if its state may be older than clients have seen.
     pub(crate) fn query(
         &self,
         query: &[u8],

@@ -91,8 +91,8 @@ impl CatchingUp {
         self.repair.wake_at()
     }
 
-    /// [value-3] Votes of before the restart that say: I have the bytes. So those are read back
-    /// before this node says anything.
+    /// [value-3] Returns the first votes from before the restart that claim to have the bytes. They
+    /// are read back before this node sends anything.
     pub(crate) fn unread_votes(&self) -> Option<SlotRange> {
         self.unread_votes.front().copied()
     }

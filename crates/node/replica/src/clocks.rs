@@ -21,21 +21,21 @@ const REPORT_AFTER_MS: u64 = 2_000;
 const KNOWN_FOR_MS: u64 = 60_000;
 /// A clock whose last word is older than this has no say in what time it is.
 const FRESH_MS: u64 = 2_000;
-/// A word arrives late, never early: of so many of a clock's last words, the one that was the
-/// least late counts.
+/// A reading arrives late, never early: of this many latest readings of a clock, the one that was
+/// the least late counts.
 const WORDS: usize = 8;
 /// The clocks are compared at least this often.
 const LOOK_MS: u64 = 100;
 /// The group's clock begins once all members' are known, or those of a quorum after this long.
 const BEGIN_MS: u64 = 500;
-/// The group's clock follows the median of the members' once in so many milliseconds,
+/// Interval at which the group's clock follows the median of the members'.
 const SLEW_MS: u64 = 1_000;
-/// by this many ahead, since lives are shortened,
+/// Step ahead per interval: small, since it shortens lives.
 const AHEAD_MS: i64 = 1;
-/// or back.
+/// Step back per interval.
 const BACK_MS: i64 = 10;
 
-/// A wall clock that is off, or right again, by as much as the group can tell.
+/// A wall clock that is off, or right again, as far as the group can judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Off {
     /// The clock's node.
@@ -316,7 +316,7 @@ mod tests {
     const UNIX_MS: u64 = 1_700_000_000_000;
     const HOURS: i64 = 7_200_000;
 
-    /// Node 1 of so many, at a moment of its steady clock; readings are how far a clock is off.
+    /// Node 1 of a group, at a moment of its steady clock; readings are offsets of a clock.
     struct One {
         clocks: Clocks,
         nodes: u32,
@@ -361,7 +361,7 @@ mod tests {
             news
         }
 
-        /// The leader says what it shows, so much later.
+        /// Follows a leader that states its reading, `late_ms` later.
         fn follow(&mut self, off: i64, late_ms: u64) {
             (self.leads, self.ms) = (false, self.ms + 20);
             self.look();

@@ -25,7 +25,7 @@ enum Outcome {
     Failed(Failure),
 }
 
-/// A batch of ended requests, taken out to be told to a front.
+/// A batch of ended requests, taken out to notify a front.
 #[derive(Debug, Default)]
 pub struct Ended {
     list: VecDeque<(Tag, Outcome)>,
@@ -81,18 +81,18 @@ impl Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
     ended: Ended,
-    /// Requests whose front does not want to hear of them any more.
+    /// Requests that their front has dropped.
     forgotten: BTreeSet<Tag>,
     open: usize,
     /// [offload-9] This node's device does not answer: that is why it found no leader in time.
     device_is_late: bool,
-    /// A part of the queue was taken out and is being told.
+    /// A part of the queue was taken out, and its front is being notified.
     telling: bool,
     /// Operators' requests that can be judged by the state applied here now.
     judged: VecDeque<u64>,
     /// Results of operators' requests to the group, by number.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
-    /// Replies that wait until what they tell of is on stable storage at a quorum.
+    /// Replies that wait until their commands are on stable storage at a quorum.
     outlasting: Outlasting,
     /// Stream requests that failed or are ready to be looked at.
     streams: VecDeque<(StreamTag, Result<(), Failure>)>,
@@ -128,8 +128,8 @@ impl Completions {
         }
     }
 
-    /// [class-2] This is told when the command in that slot is on stable storage at a quorum, or
-    /// not known to be by then.
+    /// [class-2] Holds a reply until the command in that slot is on stable storage at a quorum, or
+    /// not known to be at the deadline.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.outlasting.hold(tag, slot, until, reply);
     }
@@ -139,7 +139,7 @@ impl Completions {
         &mut self.outlasting
     }
 
-    /// [class-2] Tells the replies that waited for slots below `to`.
+    /// [class-2] Sends the replies that waited for slots below `to`.
     pub(crate) fn lasts(&mut self, to: Slot) {
         self.outlasting.lasts(to);
         while let Some((tag, reply)) = self.outlasting.next_told() {
@@ -246,8 +246,8 @@ impl Completions {
         }
     }
 
-    /// The front does not want to hear of this request. One that is not open is not remembered
-    /// for longer than others are open.
+    /// Drops the front's interest in this request. One that is not open is not remembered for
+    /// longer than others are open.
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!((completions.open(), completions.bytes()), (0, 0));
     }
 
-    /// A front may close a connection because of what it hears.
+    /// A front may close a connection because of an event.
     #[test]
     fn request_forgotten_while_others_are_told_is_not_told() {
         let mut completions = Completions::default();

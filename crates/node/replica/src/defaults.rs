@@ -20,7 +20,7 @@ pub const COMMAND_BYTES_MAX: usize = 8 << 20;
 pub const CLIENT_MEMORY_BYTES: usize = 1 << 30;
 /// Log space made ahead of need, in bytes.
 pub const LOG_READY_BYTES: u64 = 64 << 20;
-/// A snapshot is taken when the log has grown by so many times the last one's size.
+/// A snapshot is taken when the log has grown by this multiple of the last one's size.
 pub const SNAPSHOT_RATIO: u32 = 2;
 /// Above this size the log is not kept for nodes that are behind, in bytes.
 pub const LOG_BYTES_MAX: u64 = 8 << 30;

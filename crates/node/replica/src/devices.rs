@@ -64,12 +64,12 @@ pub trait Ladder: Send {
 pub(crate) enum News {
     /// These bytes are at hand.
     Bytes(Value, SlotRange, Payload),
-    /// The core hears this.
+    /// An input of the core.
     Word(Word),
-    /// There is a device to be used, with so many cells; 0: it is to be left alone.
+    /// There is a device to be used, with this many cells; 0: it is to be left alone.
     Use(u64),
-    /// [offload-11] This is decided, as a coordinator counted in this ballot: who has no vote hears
-    /// it.
+    /// [offload-11] A decision, as counted by a coordinator in this ballot, for nodes without a
+    /// vote.
     Told(Ballot, Held),
     /// A value that the device did not take: the core is to be asked again.
     Back(Value),
@@ -86,7 +86,7 @@ pub struct DeviceStatus {
     pub used: bool,
     /// The ballot that its acceptor votes in.
     pub armed: Option<Ballot>,
-    /// The first slot that its coordinator was started with, while it gives out slots.
+    /// The first slot that its coordinator was started with, while it assigns slots.
     pub gives_from: Option<Slot>,
     /// Number of slots that it holds.
     pub cells: u32,
@@ -94,13 +94,13 @@ pub struct DeviceStatus {
     pub room: usize,
     /// Its boot.
     pub boot: u32,
-    /// Votes that this and the devices before it were heard to cast.
+    /// Votes seen of this and the devices before it.
     pub votes: u64,
-    /// Slots that they were heard to give out.
+    /// Slots that they were seen to assign.
     pub given: u64,
-    /// Decisions that they were heard to count.
+    /// Decisions that they were seen to count.
     pub counted: u64,
-    /// Times that a coordinator was taken back.
+    /// Times that a coordinator was revoked.
     pub taken_back: u64,
     /// Values of this node's that were offered to another member's device.
     pub offered: u64,
@@ -133,7 +133,7 @@ struct Unit {
     limit: Slot,
     /// [offload-9] It was fenced since this process began.
     is_fenced: bool,
-    /// The core was told that there is a device.
+    /// The core knows of the device.
     is_offered: bool,
     /// Until then it is left alone.
     rests_until: Time,
@@ -309,8 +309,8 @@ impl Devices {
         }
     }
 
-    /// A value of so many bytes is about to be proposed: while longer ones than a frame carries
-    /// come, devices are left alone ([offload-15]).
+    /// Notes the size of a value about to be proposed: while values longer than a frame carries
+    /// arrive, devices are left alone ([offload-15]).
     pub(crate) fn note_proposed(&mut self, now: Time, bytes: usize) {
         let Some(unit) = &mut self.unit else { return };
         if bytes <= unit.device.shape().room {
@@ -379,10 +379,10 @@ impl Devices {
         }
     }
 
-    /// Lets the owner take what the device said, and do what is due. What comes of it is told in
-    /// order.
+    /// Lets the owner process the device's messages, and does the work that is due. The results are
+    /// reported in order.
     ///
-    /// Who has no vote learns by what others count ([offload-11]).
+    /// A node without a vote learns by the counts of others ([offload-11]).
     pub(crate) fn turn(&mut self, now: Time, group: &Surroundings, mut tell: impl FnMut(News)) {
         self.step_down(now);
         let Some(unit) = &mut self.unit else { return };
@@ -451,8 +451,8 @@ impl Devices {
         }
     }
 
-    /// A device that hears nothing any more goes once the core is through with it, and another
-    /// comes; where there is none, one is looked for now and then.
+    /// Replaces a device that receives nothing any more, once the core is done with it; where there
+    /// is none, searches for one at intervals.
     fn step_down(&mut self, now: Time) {
         if let Some(unit) = self.unit.take_if(|unit| unit.is_left()) {
             let Unit { device, hears, .. } = unit;
@@ -526,7 +526,7 @@ impl Unit {
         moved.or(idles)
     }
 
-    /// Power went and came: what it was told is forgotten there.
+    /// Takes ownership again after a power cycle: the device has lost its state.
     fn own_again(&mut self, now: Time, found: u32) {
         self.owner = self.owner.after_power(found);
         self.owner.disarm();
@@ -640,7 +640,7 @@ impl Unit {
     }
 }
 
-/// The bytes of what a device holds, told first; then which it is.
+/// Reports the bytes of a value held by a device, then returns the value.
 pub(crate) fn at_hand(held: Held, tell: &mut impl FnMut(News)) -> (Slot, Value) {
     let Held { slot, value, bytes } = held;
     if value.has_bytes() {

@@ -1,4 +1,4 @@
-//! The front port: what a client protocol can ask of a replica, and what it hears back.
+//! The front port: a client protocol's requests to a replica, and its answers.
 //!
 //! A front is a set of connection state machines without sockets. The reactor feeds it bytes; the
 //! front calls [`Requests`]; the replica answers with [`Completion`]s, in any order.
@@ -321,7 +321,7 @@ pub trait Front {
         let _ = (event, requests);
     }
 
-    /// An applied command told this, for the clients that listen to that subject.
+    /// Delivers a notice of an applied command to the clients that listen to that subject.
     fn notice(&mut self, subject: &[u8], message: &[u8]) {
         let _ = (subject, message);
     }

@@ -28,8 +28,8 @@ use quorate_wire::checksum;
 pub use self::command::{Command, Denied, Granted, Reply};
 pub use self::planner::Goal;
 
-/// Most ids that are given out and not removed, founding members included. Bounds what strangers
-/// who may join can make every node hold.
+/// Most ids that are assigned and not removed, founding members included. Bounds the memory on
+/// every node that strangers who may join can use.
 pub const NODES_MAX: usize = 64;
 /// Longest address.
 pub const ADDRESS_BYTES_MAX: usize = 256;
@@ -69,8 +69,8 @@ impl As {
 /// A node that has an id in this group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Tells the folder that joined under this id from others ([join-2]); `None`: the id is kept
-    /// for a node that has not come yet, or is a founding member's.
+    /// Distinguishes the folder that joined under this id from others ([join-2]); `None`: the id is
+    /// kept for a node that has not joined yet, or is a founding member's.
     pub nonce: Option<u64>,
     /// Address for peers.
     pub peer: String,
@@ -201,7 +201,7 @@ pub struct Group {
     nodes: BTreeMap<NodeId, Known>,
     /// Nonces of removed nodes: a node that presents one again learns that it was removed.
     gone: BTreeMap<u64, NodeId>,
-    /// The next id that was never given out.
+    /// The next id that was never assigned.
     next: u32,
     plan: Option<Plan>,
     ended: Option<Ended>,
@@ -230,7 +230,7 @@ impl Group {
         self.nodes.get(&node)
     }
 
-    /// The next id that was never given out.
+    /// Returns the next id that was never assigned.
     pub fn next_id(&self) -> u32 {
         self.next
     }
@@ -253,9 +253,9 @@ impl Group {
         checksum(&ids)
     }
 
-    /// [level-5] A raise was decided, with these eras in front of it; whether it counts. It does
-    /// not if other nodes belong to the group than those whom the leader asked, or if the level is
-    /// not the next.
+    /// [level-5] Executes a decided raise that was proposed in this era; returns whether it counts.
+    /// It does not if the group has other nodes than the leader asked, or if the level is not the
+    /// next.
     pub fn raise(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
         let counts = era == eras.era() && nodes == self.nodes_sum() && to == self.level.next();
         if counts {
@@ -602,8 +602,8 @@ mod tests {
         assert_eq!(replaced, Ok(Granted::Plan(4)));
     }
 
-    /// [level-5] It counts for those whom the leader asked, and one level at a time; a release
-    /// before levels keeps its table as ever until then.
+    /// [level-5] A raise counts for the nodes that the leader asked, and one level at a time; a
+    /// release before levels keeps its table as ever until then.
     #[test]
     fn a_raise_counts_for_the_nodes_and_the_era_that_were_asked() {
         let (mut group, configuration) = group();
@@ -662,7 +662,7 @@ mod tests {
         assert_eq!(Group::decode(&group.encode()), Some(group));
     }
 
-    /// Two operators at once: one wins, the other is told.
+    /// Of two concurrent operators, one wins, and the other gets an error.
     #[test]
     fn there_is_one_plan_at_a_time_and_it_is_for_the_era_it_was_made_for() {
         let (mut group, configuration) = group();

@@ -22,7 +22,7 @@ pub enum Hop {
     Proposed,
     /// The vote was appended to the log.
     Recorded,
-    /// The vote may be told: where it must be durable, it is.
+    /// The vote may be sent: where it must be durable, it is.
     Voted,
     /// The turn's frames begin to leave.
     Sending,

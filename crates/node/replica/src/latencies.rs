@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Classes per doubling of the time.
 const QUARTERS: u64 = 4;
-/// The shortest time that is told from another, as a power of two of microseconds.
+/// The shortest time that is distinguished from another, as a power of two of microseconds.
 const FINEST_BITS: u32 = 2;
 /// The last class begins at 58.7 seconds.
 pub const CLASSES: usize = 88;
@@ -38,7 +38,7 @@ impl Latencies {
         for number in first..last {
             let under = upper_edge_us(number).saturating_sub(shortest_us);
             let share = u128::from(commands) * u128::from(under) / u128::from(span);
-            // Of all, so many were answered before; the rest is in the classes that follow.
+            // This share of all was answered before; the rest is in the classes that follow.
             let share = u64::try_from(share).unwrap_or(u64::MAX).min(commands);
             let here = share.saturating_sub(commands - left);
             self.0[number] += here;

@@ -20,7 +20,7 @@ pub struct Limits {
     /// Replies and notices that the front has not taken; no more is applied while they are above.
     pub completion_bytes: usize,
     /// Replies of one batch, which is applied as a whole: the replies beyond are dropped, and their
-    /// clients told that nothing is known.
+    /// clients get an unknown outcome.
     pub reply_bytes: usize,
     /// Reads and session registrations waiting at a time, each.
     pub waiting_requests: usize,

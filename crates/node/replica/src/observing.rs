@@ -49,7 +49,7 @@ impl Observing {
         }
     }
 
-    /// Something changed that an operator should hear of.
+    /// Queues an event for the operator.
     pub(crate) fn tell(&mut self, event: Event) {
         self.events.push(event);
     }

@@ -15,7 +15,7 @@ use crate::proposing::origin::Offer;
 const OFFERS_MAX: usize = 256;
 /// Time after which an unseen value is late, in milliseconds.
 const LATE_MS: u64 = 5;
-/// A coordinator that was not heard for so long is not counted on, in milliseconds.
+/// A coordinator that was not seen for this long is not relied on, in milliseconds.
 const HEARD_MS: u64 = 1_000;
 
 /// All of them, oldest first, each with when it is late.
@@ -46,8 +46,8 @@ impl Offers {
         }
     }
 
-    /// The oldest that is late, and goes another way. What follows does, too, until something is
-    /// heard.
+    /// Takes the oldest offer that is late, to be sent another way. The following ones are, too,
+    /// until the coordinator is seen again.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         let (_, late) = self.list.pop_front_if(|(late_at, _)| *late_at <= now)?;
         self.heard = None;
@@ -84,7 +84,7 @@ mod tests {
         Offer { value: value(number), payload: None }
     }
 
-    /// [offload-15] Only to one that was heard, in its ballot, and not long ago.
+    /// [offload-15] Values are offered only to a coordinator that was seen in its ballot recently.
     #[test]
     fn nothing_is_offered_to_whom_nobody_hears() {
         let mut offers = Offers::default();

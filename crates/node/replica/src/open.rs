@@ -62,7 +62,8 @@ pub struct ReplicaOptions {
     /// Leases, if the leader reads by them ([read-4]); for a node with a clock
     /// ([`crate::Replica::lend_clock`]).
     pub leases: Option<Leases>,
-    /// For how long a process of before may have granted a lease; 0 if it cannot have.
+    /// Time for which an earlier process may have granted a lease, in microseconds; 0 if it cannot
+    /// have.
     pub silent_us: u64,
     /// Time that it waits for others to connect before it leads as a quorum by itself ([lie-6]), in
     /// microseconds; 0 if its process made the folder of a new group.

@@ -40,9 +40,9 @@ pub(crate) struct Outlasting {
     held: VecDeque<Held>,
     /// Their replies, one behind the other.
     replies: VecDeque<u8>,
-    /// Everything below lasts, as this process has heard.
+    /// Everything below lasts, as far as this process knows.
     lasts_to: Slot,
-    /// The core was asked for so far.
+    /// End of the last question to the core.
     asked_to: Slot,
 }
 

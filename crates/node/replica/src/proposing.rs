@@ -48,7 +48,7 @@ pub(crate) struct Proposing {
 }
 
 impl Proposing {
-    /// Nothing was accepted so far.
+    /// Starts without accepted requests.
     pub(crate) fn new(
         now: Time,
         origin: Origin,

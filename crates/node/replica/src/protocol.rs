@@ -17,7 +17,7 @@ pub(crate) struct Protocol {
     /// Empty between two steps; kept for its memory.
     effects: Effects,
     inbox: VecDeque<Input>,
-    /// When the core wants to hear of the time.
+    /// Next tick of the core.
     wake: Time,
     /// Role of this node, as known to the other parts.
     role: Role,
@@ -93,8 +93,8 @@ impl Protocol {
         due
     }
 
-    /// One event for the core. Gives the hard state of before it, and what the core wants done; the
-    /// latter goes back to [`Protocol::recycle`].
+    /// Passes one event to the core. Returns the hard state before it, and the core's effects; the
+    /// latter are returned to [`Protocol::recycle`].
     pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
         let before = self.node.hard_state();
         let now = now.max(self.read_at);

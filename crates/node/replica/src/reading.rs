@@ -72,8 +72,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Takes a client's read that may be stale by so much ([read-6]), or says that there is no
-    /// room. It waits no longer than the bound, or a question, takes.
+    /// Queues a client's read with a bound of staleness ([read-6]), or refuses it for want of room.
+    /// It waits no longer than the bound, or a question, takes.
     pub(crate) fn accept_within(
         &mut self,
         now: Time,

@@ -187,8 +187,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Whatever is to be done now: timers, completed writes, decisions, new proposals. Reads that
-    /// have a place among the commands run in `front` meanwhile; all else it hears of by
+    /// Does all work that is due: timers, completed writes, decisions, new proposals. Reads that
+    /// have a place among the commands run in `front` meanwhile; it gets all other results by
     /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
         let wall_ms = self.look_at_clocks(now, wall_ms);
@@ -237,7 +237,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.advance_stop(now);
     }
 
-    /// [live-5] The core hears of a turn that is late before anything that was said meanwhile.
+    /// [live-5] Reports a late turn to the core before any message that arrived in the meantime.
     pub(super) fn begin_turn(&mut self, now: Time) {
         if let Some(us) = self.turns.begin(now)
             && !self.is_silent()
@@ -277,7 +277,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let (waiting, in_flight) = origin.queued();
         let totals = origin.totals();
         let setting = self.tuning.end_turn(now, wake_by, totals, waiting, in_flight);
-        // [offload-15] A batch that fits into a frame need not be taken back for.
+        // [offload-15] The coordinator need not be revoked for a batch that fits into a frame.
         let refitted = origin.set_room(now, self.devices.room());
         let batch_bytes = setting.batch_bytes.min(self.applying.batch_bytes_max());
         let changed = origin.set_batching(batch_bytes, setting.window) || refitted;
@@ -526,7 +526,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.contents.release_below(self.protocol.node().decided_to());
     }
 
-    /// Tells the core how fit this node is to lead ([live-3], [live-6]).
+    /// Reports this node's fitness to lead to the core ([live-3], [live-6]).
     fn look_at_fitness(&mut self, now: Time) {
         let (applying, keeping) = (&self.applying, &self.streaming.keeping);
         let device = self.devices.late();
@@ -547,7 +547,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [time-3] Returns what time it is, as far as this node can tell.
+    /// [time-3] Returns the time, as far as this node knows it.
     fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
         self.clocks.turn(now, wall_ms);
         let (leads, node) = (self.protocol.leads(), self.protocol.node());
@@ -850,7 +850,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.end_all(failure);
     }
 
-    /// Looks at this replica now and then, for what an operator should hear of.
+    /// Checks this replica at intervals, and reports events to the operator.
     fn watch(&mut self, now: Time) {
         if !self.observing.take_look(now) {
             return;
@@ -868,7 +868,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.observing.look(now, &sight);
     }
 
-    /// Tells a front of everything that ended; says whether there was anything.
+    /// Reports everything that ended to a front; returns whether there was anything.
     pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
         let wall_ms = self.look_at_clocks(now, wall_ms);
         if self.deliver_streams(now, wall_ms, front) {

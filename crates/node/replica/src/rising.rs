@@ -1,5 +1,5 @@
-//! When the group uses a further level: what this node hears of the others' releases, and what it
-//! waits for ([level-4], [level-6]).
+//! Timing of a raise of the group's level: the levels of the other nodes' releases, and the
+//! conditions that this node waits for ([level-4], [level-6]).
 //!
 //! Only the state; the replica asks and proposes (`replica/levels`), the group's table decides
 //! whether a raise counts.
@@ -165,8 +165,8 @@ impl Rising {
         done.map(|(asked, ..)| asked).collect()
     }
 
-    /// Operators who are to be told that they have not; all of them, if this node does not lead any
-    /// more.
+    /// Takes the operators to be notified that the level was not reached in time; all of them, if
+    /// this node does not lead any more.
     pub(crate) fn given_up(&mut self, now: Time, leads: bool) -> Vec<u64> {
         let over = self.asked.extract_if(.., |(_, _, until)| !leads || now >= *until);
         over.map(|(asked, ..)| asked).collect()

@@ -107,8 +107,8 @@ impl Routing {
         }
     }
 
-    /// Looks, if it is time, as the leader of so many voters, or not as a leader. What is wished
-    /// from now on, if that is new.
+    /// Checks the choice, if it is time, as the leader of this many voters, or not as a leader.
+    /// Returns the wanted route, if it is new.
     pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let us = now.since_us(self.looked_at);
         if us < LOOK_US {
@@ -139,7 +139,7 @@ impl Routing {
     /// makes it.
     fn predict(&self, voters: usize) -> [u64; 2] {
         let others = voters.saturating_sub(1).max(1) as f64;
-        // A ring is a majority; its first member hears the proposal, each of the others the one
+        // A ring is a majority; its first member receives the proposal, each of the others the one
         // before.
         let ring_hops = (voters / 2 + 1) as f64;
         let star_s = match self.choice.chosen() {
@@ -177,8 +177,8 @@ impl Routing {
 mod tests {
     use super::*;
 
-    /// Looks each 100 ms at a leader that is so busy with so many votes a second; when it changed
-    /// its mind.
+    /// Checks each 100 ms with a leader of this load and this many votes a second; returns when it
+    /// changed its choice.
     fn looks(
         routing: &mut Routing,
         voters: usize,

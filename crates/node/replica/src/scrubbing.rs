@@ -24,7 +24,7 @@ pub const BYTES_PER_SECOND: u64 = 32 << 20;
 pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 /// Bytes of one read of the store of streams.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
-/// Places that are told of in one life of a process, and no more after those.
+/// Maximum of places reported in one life of a process.
 const TOLD_MAX: usize = 4096;
 /// Delay of a retry if a read lacks descriptors or room in a queue.
 const SHORT_MS: u64 = 100;
@@ -96,7 +96,7 @@ pub(crate) struct Scrubbing {
     options: ScrubOptions,
     run: Option<Run>,
     report: ScrubStatus,
-    /// [scrub-4] Places that were told of.
+    /// [scrub-4] Places that were reported.
     told: BTreeSet<(Kind, String)>,
     /// The next one is due then, Unix time.
     due_ms: Option<u64>,

@@ -296,9 +296,9 @@ pub trait StateMachine {
         None
     }
 
-    /// Begins to read all that it keeps on this node's disk, to see whether that is what was
-    /// written; at most so many bytes a second, and by a thread of its own. What was being read so
-    /// is given up. A service in memory has nothing to read.
+    /// Begins to read all its data on this node's disk, to check whether it is what was written; at
+    /// most this many bytes a second, and by a thread of its own. A scrub in progress is abandoned.
+    /// A service in memory has nothing to read.
     fn start_scrub(&mut self, bytes_per_second: u64) {
         let _ = bytes_per_second;
     }

@@ -345,7 +345,7 @@ impl Snapshots {
         self.asking.take_answer()
     }
 
-    /// The snapshot that is being taken: its slot, and the bytes of its stream so far.
+    /// Returns the snapshot that is being taken: its slot, and the bytes of its stream that exist.
     pub(crate) fn taking(&self) -> Option<Snapshot> {
         match &self.job {
             Some(Job::Taking(taking)) => Some(taking.writer.so_far()),

@@ -69,7 +69,7 @@ pub(crate) struct Steering {
     /// When this leader last proposed, it could not, as it moved into an era without a casting
     /// vote.
     pausing: bool,
-    /// The version of the group that was told as a table of peers.
+    /// The version of the group that was last sent as a table of peers.
     pub(crate) told: Option<u64>,
 }
 

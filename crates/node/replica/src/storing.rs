@@ -312,7 +312,7 @@ impl<D: Disk> Storing<D> {
         None
     }
 
-    /// A read ended like this. Gives what is to be told, if it is new.
+    /// Records the result of a read. Returns the failure to report, if it is new.
     pub(crate) fn note_read(&mut self, done: &ReadDone) -> Option<String> {
         let Err(error) = &done.result else {
             self.read_failure = None;

@@ -51,8 +51,8 @@ pub trait StreamRequests {
     /// Returns the number of bytes of the piece that may be given now ([stream-8]).
     fn room(&self, piece: StreamName) -> usize;
 
-    /// Returns the number of bytes that all pieces together may be given now, besides the few that
-    /// each may always be given.
+    /// Returns the number of bytes that all pieces together may be given now, in addition to the
+    /// few that each may always be given.
     fn shared_room(&self) -> usize;
 
     /// The next bytes of the piece, at most [`StreamRequests::room`]. Gives how many were taken.

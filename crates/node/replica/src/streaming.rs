@@ -1,10 +1,11 @@
-//! Byte streams of this replica: the pieces that it owns, what it offers as a leader, who reads.
+//! Byte streams of this replica: the pieces that it owns, its proposals as a leader, and the
+//! readers.
 //!
-//! A byte's way: a client gives it to this node (`owning`; what is not sent yet is `open`), which
-//! keeps it among all bytes of streams (`contents/runs`) and sends it to every node that takes
-//! bulk; the leader gives slots to what it holds (`offering`); nodes vote as for any value; what is
-//! decided goes through the table (`applying`) into the store, and the owner's client hears how far
-//! that is.
+//! The path of a byte: a client gives it to this node (`owning`; bytes not sent yet are in `open`),
+//! which keeps it among all bytes of streams (`contents/runs`) and sends it to every node that
+//! takes bulk; the leader assigns slots to the bytes that it holds (`offering`); nodes vote as for
+//! any value; decided bytes go through the table (`applying`) into the store, and the owner's
+//! client is notified of the progress.
 
 pub(crate) mod holding;
 pub(crate) mod keeping;
@@ -192,7 +193,7 @@ impl Streaming {
         earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }
 
-    /// A front is to hear this.
+    /// Queues an event for a front.
     pub(crate) fn tell(&mut self, told: Told) {
         let own = match &told {
             Told::Done(tag, _) | Told::Refused(tag, _) => owning::is_own(*tag),
@@ -204,7 +205,7 @@ impl Streaming {
         }
     }
 
-    /// The next thing that a front is to hear.
+    /// Takes the next event for a front.
     pub(crate) fn take_told(&mut self) -> Option<Told> {
         self.told.pop_front()
     }

@@ -391,7 +391,7 @@ impl<S: StateMachine> Cluster<S> {
         seat.replica.as_mut().expect("the node runs")
     }
 
-    /// A node does what there is to do, and tells it by this plane.
+    /// Polls a node, which sends over this plane.
     pub fn poll_over(&mut self, node: NodeId, plane: &mut dyn Plane) {
         let now = self.now;
         let seat = self.seat(node);
@@ -460,7 +460,7 @@ impl<S: StateMachine> Cluster<S> {
         self.seat(node).ledger.take_heard()
     }
 
-    /// A read through this node that may be stale by so much.
+    /// Reads through this node with a bound of staleness.
     pub fn read_within(&mut self, node: NodeId, most_ms: u64, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_within(tag, most_ms));
         self.seat(node).ledger.asks(tag, query);
@@ -646,7 +646,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Frames sent so far.
+    /// Returns the number of frames sent.
     pub fn frames_sent(&self) -> u64 {
         self.frames
     }

@@ -148,8 +148,8 @@ impl Tuning {
         }
     }
 
-    /// Every write up to this one is on stable storage; `each` hears how long it took, in
-    /// microseconds, and how many bytes it had.
+    /// Records that every write up to this one is on stable storage; `each` receives its duration,
+    /// in microseconds, and its bytes.
     pub(crate) fn on_written(&mut self, now: Time, seq: u64, mut each: impl FnMut(u64, usize)) {
         while let Some(write) = self.writes.pop_front_if(|write| write.seq <= seq) {
             self.tuner.on_flush(moment(write.began), moment(now), write.bytes);

@@ -104,10 +104,11 @@ impl Found {
     }
 }
 
-/// Hears the service's items, and of what they are; may refuse one with a reason.
+/// Receives the service's items and the header of the backup; may refuse an item with a reason.
 pub type Each<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), String> + 'a;
 
-/// Reads all of it. The service's items go to `each`; `tell` hears how many bytes were read.
+/// Reads the whole backup. The service's items go to `each`; `tell` receives the number of bytes
+/// read.
 pub fn check<R: Read>(
     from: R,
     each: &mut Each<'_>,

@@ -1,6 +1,6 @@
 //! The file of a backup: a header, the stream of a snapshot in chunks, the bytes of byte streams in
-//! more of them, a trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; whatever
-//! needs none is written in it.
+//! more of them, a trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; a backup
+//! that needs none is written in it.
 //!
 //! | bytes | header |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | 16 | cluster |
 //! | 8 | the snapshot's slot |
 //! | 4 | era |
-//! | 4 | the next id that was never given out |
+//! | 4 | the next id that was never assigned |
 //! | 1 | class: 0 volatile, 1 durable |
 //! | 8 | bytes of the stream |
 //! | 16 | XXH3-128 of the stream |
@@ -26,8 +26,8 @@
 //! | length | content |
 //!
 //! Bytes of byte streams follow the stream as if they were part of it, but for its checksum; a
-//! chunk has of one or of the other. They are all that the snapshot's table of streams says is
-//! kept, in its order, and nothing else.
+//! chunk has bytes of one or of the other. They are all that the snapshot's table of streams says
+//! is kept, in its order, and nothing else.
 //!
 //! | bytes | trailer |
 //! |---|---|
@@ -75,7 +75,7 @@ pub struct Header {
     pub slot: Slot,
     /// The era there.
     pub era: Era,
-    /// No id from here on was given out, when the backup was taken.
+    /// Ids from here on were not assigned when the backup was taken.
     pub next_id: u32,
     /// The group's class.
     pub class: Class,
@@ -282,7 +282,7 @@ pub enum Next {
 pub struct Reader<R> {
     from: R,
     header: Header,
-    /// Bytes of the file so far.
+    /// Bytes of the file that were read.
     bytes: u64,
     hash: Xxh3,
     stream: u64,

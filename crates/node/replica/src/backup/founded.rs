@@ -39,7 +39,7 @@ use crate::{
     },
 };
 
-/// The era of a new group lies so far above the old one's ([era-10]).
+/// Distance of a new group's era from the old one's ([era-10]).
 const ERAS_BETWEEN: u32 = 1 << 16;
 /// Slots of a name space for sessions: more than a group uses up in years.
 const SPACE_BITS: u32 = 40;
@@ -85,7 +85,7 @@ impl NewGroup {
         let highest = eras.ids().last().map_or(0, |id| id.node.0);
         let above = highest.checked_add(1).ok_or(Exhausted("node ids"))?;
         let node = header.next_id.max(table.next_id()).max(above);
-        // The one behind it is the next that is given out.
+        // The one after it is the next to be assigned.
         node.checked_add(1).ok_or(Exhausted("node ids"))?;
         let node = NodeId(node);
         let era = eras.era().0.checked_add(ERAS_BETWEEN);

@@ -30,7 +30,7 @@ pub trait StreamBytes {
     /// They are held no more.
     fn stay(&mut self) -> io::Result<()>;
 
-    /// At least one byte of this stream from here on, and at most so many.
+    /// Reads at least one byte of this stream from here on, and at most `bytes_max`.
     ///
     /// # Errors
     /// They cannot be had.

@@ -147,7 +147,7 @@ pub enum Event {
         /// Why.
         why: String,
     },
-    /// A scrub found something damaged; told once for each place ([scrub-4]).
+    /// A scrub found damage; reported once for each place ([scrub-4]).
     DamageFound {
         /// Kind of the damaged data.
         kind: Kind,

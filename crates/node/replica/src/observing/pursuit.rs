@@ -58,7 +58,7 @@ struct Doing {
     from: u64,
     to: u64,
     began: Time,
-    /// When it was last told of, if it was.
+    /// Time of the last report, if any.
     told: Option<Time>,
 }
 
@@ -102,7 +102,7 @@ impl Pursuit {
         }
     }
 
-    /// Looks at where the node stands now, and tells what is worth it.
+    /// Checks the node's present state, and reports a lasting lag.
     pub(crate) fn observe(&mut self, now: Time, standing: &Standing, events: &mut Events) {
         self.missing = self.missing.max(standing.missing);
         let activity = self.activity(standing);
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(told(&mut events), expected);
     }
 
-    /// Every node is behind for moments; of a start, status tells even those.
+    /// Every node is behind for moments; of a start, the status shows even those.
     #[test]
     fn what_does_not_last_is_not_told_of() {
         let mut events = Events::default();

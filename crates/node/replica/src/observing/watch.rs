@@ -1,4 +1,4 @@
-//! Looks at this replica now and then, and tells what an operator should hear of.
+//! Checks this replica at intervals, and reports events to the operator.
 
 use quorate_core::time::Time;
 use quorate_log::disk::DiskError;
@@ -14,10 +14,10 @@ use crate::{
 
 /// Between two looks.
 const LOOK_EVERY_MS: u64 = 50;
-/// A write of the log that takes longer is slow, which is told, and no death ([live-3]): most disks
-/// need a hundredth of that.
+/// A write of the log that takes longer is slow, which is reported, but not failed ([live-3]): most
+/// disks need a hundredth of that.
 const SLOW_WRITE_MS: u64 = 200;
-/// A write that has not ended after this long is told of before it ends, and again after twice as
+/// A write that has not ended after this long is reported before it ends, and again after twice as
 /// long.
 const HANGING_WRITE_MS: u64 = 2_000;
 /// Without a leader for this long; then after ten seconds, and then each minute.
@@ -36,7 +36,7 @@ pub(crate) struct Sight<'a> {
     pub(crate) stops: bool,
     /// When the log's oldest write in flight began.
     pub(crate) oldest_write: Option<Time>,
-    /// Bytes that the log has written so far.
+    /// Bytes that the log has written.
     pub(crate) written_bytes: u64,
     /// Why a segment for the log cannot be made, if one cannot.
     pub(crate) segment_failure: Option<&'a DiskError>,
@@ -52,7 +52,7 @@ pub(crate) struct Watch {
     growth: Pace,
     /// A leader was known then, or the node started.
     led_at: Time,
-    /// When its absence is told of next.
+    /// Time of the next report of its absence.
     unled_due_ms: u64,
     /// Since when segments cannot be made.
     segments_fail_since: Option<Time>,
@@ -90,7 +90,7 @@ impl Watch {
         due
     }
 
-    /// Looks, and tells what is worth it.
+    /// Checks the replica, and reports events.
     pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>, events: &mut Events) {
         let unled_ms = self.look_at_leader(now, sight.standing.led || sight.stops);
         self.growth.note(now, sight.written_bytes);

@@ -29,14 +29,14 @@ pub(crate) struct Doubt {
 pub(super) struct Comparison {
     /// Claims on slots that are not applied here yet; the first of each peer.
     ahead: BTreeMap<NodeId, Claim>,
-    /// Peers that are known to have applied something else, and below which slots. What differs
-    /// once differs permanently: each is told of once, until it has another state.
+    /// Peers that are known to have applied something else, and below which slots. A difference is
+    /// permanent: each is reported once, until it has another state.
     different: BTreeMap<NodeId, Slot>,
     /// Peers that have applied the same, and below which slots.
     same: BTreeMap<NodeId, Slot>,
     /// [differ-2] This node may be the one that is wrong.
     doubt: Option<Doubt>,
-    /// When this node tells others what it has applied.
+    /// Time at which this node sends the others its applied state.
     due_at: Time,
 }
 

@@ -137,7 +137,7 @@ pub struct ScrubStatus {
     pub every_ms: Option<u64>,
     /// Its pace.
     pub bytes_per_second: u64,
-    /// Bytes read so far, by kind.
+    /// Bytes read, by kind.
     pub bytes: [u64; Kind::ALL.len()],
     /// About as many there are in all, while one goes on.
     pub bytes_all: u64,
@@ -152,7 +152,7 @@ pub struct ScrubStatus {
 }
 
 impl ScrubStatus {
-    /// Bytes read so far, of all kinds.
+    /// Returns the bytes read, of all kinds.
     pub fn bytes_read(&self) -> u64 {
         self.bytes.iter().sum()
     }

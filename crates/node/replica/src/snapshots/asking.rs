@@ -1,4 +1,4 @@
-//! An operator asks for a snapshot now, and is told how that ended.
+//! An operator's request for a snapshot now, and its result.
 
 use quorate_core::{slot::Slot, time::Time};
 
@@ -28,8 +28,8 @@ impl Asking {
         self.wanted
     }
 
-    /// The disk is in the way at this moment. Whether it has been for so long that who asks is to
-    /// be told.
+    /// Notes that the disk is in the way at this moment. Returns whether it has been for long
+    /// enough that the request should fail.
     pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
         let asked = self.wanted.is_some();
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000

@@ -21,7 +21,7 @@ pub(crate) struct Offer {
     pub(crate) busy: bool,
 }
 
-/// Which snapshot is being received, from whom.
+/// The snapshot that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) at: Slot,
@@ -46,11 +46,11 @@ pub(crate) enum Question {
 
 /// Offers are gathered for this long after the first.
 const GATHER_MS: u64 = 20;
-/// After so many questions without an answer another peer is asked.
+/// After this many questions without an answer another peer is asked.
 const FRUITLESS_MAX: u32 = 3;
 /// Nothing larger is believed to be a snapshot: 4 TiB.
 const OFFER_BYTES_MAX: u64 = 4 << 40;
-/// Bytes after which a peer is told what was received.
+/// Bytes after which the received part is acknowledged to a peer.
 const TOLD_BYTES: u64 = 1 << 20;
 
 /// The search for a snapshot, and its transfer.
@@ -107,7 +107,7 @@ impl Fetching {
         self.receiving.map(|(_, target)| target)
     }
 
-    /// From whom.
+    /// Returns the peer that sends it.
     pub(crate) fn source(&self) -> Option<NodeId> {
         self.receiving.map(|(source, _)| source)
     }

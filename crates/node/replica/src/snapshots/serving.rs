@@ -179,7 +179,7 @@ impl Serving {
         here.count() >= PEERS_MAX
     }
 
-    /// For whom is read now, and from where on; only those who want this snapshot.
+    /// Returns the next peer to read for, and the position; only peers that want this snapshot.
     pub(crate) fn next(&mut self, now: Time, manifest: &Manifest) -> Option<(NodeId, u64)> {
         self.forget_silent(now);
         let wants = |(node, transfer): (&NodeId, &Transfer)| {

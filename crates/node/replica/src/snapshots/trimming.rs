@@ -10,7 +10,7 @@ const REPLAYED_PART: u64 = 8;
 /// Options of snapshots and trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotOptions {
-    /// A snapshot is taken when the log has grown by so many times the last one's size.
+    /// A snapshot is taken when the log has grown by this multiple of the last one's size.
     pub ratio: u32,
     /// And by at least this many bytes.
     pub log_bytes_min: u64,

@@ -34,7 +34,7 @@ pub(crate) struct Writer {
     at: Slot,
     layout: Layout,
     first_part: u64,
-    /// Bytes of the stream so far.
+    /// Bytes of the stream that were pushed.
     bytes: u64,
     digest: Xxh3,
     /// The chunk that grows, and how much of the stream is in it.
@@ -78,7 +78,7 @@ impl Writer {
         }
     }
 
-    /// Bytes of the stream so far.
+    /// Returns the bytes of the stream that were pushed.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -66,8 +66,8 @@ const KINDS: usize = 6;
 /// Reads in flight; one of each kind at a time.
 #[derive(Debug, Default)]
 pub(crate) struct LogReads {
-    /// Records that are not on disk yet: of these slots the log would tell an older story, such as
-    /// a vote for another value than the one decided.
+    /// Records that are not on disk yet: for these slots the log has an outdated state, such as a
+    /// vote for another value than the one decided.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
     open: [Option<Purpose>; KINDS],
     /// After a read that found nothing, the next of its kind waits.

@@ -16,7 +16,7 @@ const IDLE_MS: u64 = 120_000;
 /// Until this is dropped the node lets go of no bytes of streams.
 #[derive(Clone, Debug)]
 pub struct StreamHold {
-    /// Tells it from others of this process.
+    /// Distinguishes it from others of this process.
     pub id: u64,
     /// Everything below this slot was applied when it began: of snapshots from here on, all bytes
     /// are there.

@@ -121,7 +121,7 @@ pub(crate) struct Keeping {
     next_token: u64,
     lack: Lack,
     retry_ms: u64,
-    /// The store may have streams that were opened below, and that a table of before does not know.
+    /// The store may have streams that were opened below, and that an earlier table does not know.
     known_to: Option<Slot>,
     /// Changes of streams that take effect only when everything below these slots is applied: open
     /// votes may name what they free, and a start takes a vote whose bytes are gone for a forgotten
@@ -452,7 +452,7 @@ impl Keeping {
         }
     }
 
-    /// Goes on with everything; tells fronts and peers what was read for them.
+    /// Continues all work; sends fronts and peers the bytes that were read for them.
     pub(crate) fn advance<D: Disk>(
         &mut self,
         now: Time,
@@ -724,7 +724,7 @@ impl Keeping {
     /// When something is due without anything having happened.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
-        // What is in memory is read at once, and nothing tells of it.
+        // Bytes in memory are read immediately, without a completion.
         let scrubbed = (self.scrubs && self.store.has_read()).then_some(Time(0));
         let saves = self.has_all_to_save() && !self.store.is_checkpointing();
         let save_at = saves.then_some(self.unrecorded.save_at);
@@ -865,8 +865,8 @@ mod tests {
         assert_eq!(keeping.store.held_to(S, 0), 0);
     }
 
-    /// A backup holds what a table of before says is kept; when it is over, or the store is asked
-    /// for too little for too long, what was let go meanwhile goes.
+    /// A backup holds the bytes kept by an earlier table; when it is over, or reads too little for
+    /// too long, the bytes trimmed meanwhile are released.
     #[test]
     fn a_backup_keeps_what_is_trimmed_and_removed_meanwhile() {
         let mut disk = MemoryDisk::default();

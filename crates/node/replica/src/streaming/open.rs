@@ -42,7 +42,7 @@ impl Cut {
         usize::try_from(self.piece - position % self.piece).expect("a piece")
     }
 
-    /// The same, if it is to end with the last whole unit of so many bytes.
+    /// Returns the same if the piece is to end with the last whole unit of `bytes` bytes.
     fn whole(&self, position: u64, bytes: usize) -> usize {
         let end = position + bytes as u64;
         let whole = (end - end % self.unit).saturating_sub(position);

@@ -1,7 +1,8 @@
-//! Pieces that this node owns: what their clients gave, and how far it went to whom ([stream-5]).
+//! Pieces that this node owns: the bytes of their clients, and how far these were sent to each node
+//! ([stream-5]).
 //!
 //! The owner keeps bytes until they are decided, and offers them again when nothing moves. It binds
-//! a position to a byte once: a client that comes back gets a new piece.
+//! a position to a byte once: a client that returns gets a new piece.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -127,8 +128,8 @@ pub(crate) struct Owning {
     look_at: Option<Time>,
     /// Most undecided bytes of a piece ([stream-8]).
     window: u64,
-    /// Maximum of all pieces together: the room of other nodes, besides their bytes from other
-    /// owners.
+    /// Maximum of all pieces together: the room of other nodes, in addition to their bytes from
+    /// other owners.
     total_max: u64,
     /// Undecided bytes of all pieces.
     total: u64,
@@ -229,8 +230,8 @@ impl Owning {
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
     }
 
-    /// Returns the number of bytes that all pieces together may be given, besides those that each
-    /// may have undecided in any case.
+    /// Returns the number of bytes that all pieces together may be given, in addition to those that
+    /// each may have undecided in any case.
     pub(crate) fn shared_room(&self) -> usize {
         let room = self.total_max.saturating_sub(self.total);
         usize::try_from(room).unwrap_or(usize::MAX)
@@ -261,8 +262,8 @@ impl Owning {
         taken
     }
 
-    /// The next bytes, at most so many, which `read` puts where they are kept; gives how many. It
-    /// may be given less room, or none.
+    /// Adds the next bytes, at most `bytes_max`, which `read` writes to their buffer; returns their
+    /// number. It may be given less room, or none.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -329,7 +330,7 @@ impl Owning {
                 && closing.tag == tag
                 && closing.asked
             {
-                // Who waited is told, and the piece is to be closed all the same.
+                // The waiting front is notified, and the piece is to be closed all the same.
                 closing.asked = false;
                 again = is_own(tag);
                 closing.tag = StreamTag(OWN_TAGS | u64::from(stream.number));
@@ -419,8 +420,8 @@ impl Owning {
         }
     }
 
-    /// Makes ready what was given, and sends `to` these nodes what they were not sent. `each` hears
-    /// of the streams of which there is more.
+    /// Makes the given bytes ready, and sends `to` these nodes the bytes that they lack. `each`
+    /// receives the streams that have more.
     pub(crate) fn send(
         &mut self,
         now: Time,
@@ -589,7 +590,7 @@ mod tests {
     const A: NodeId = NodeId(2);
     const B: NodeId = NodeId(3);
 
-    /// Connections with room for so many frames, and what was asked of them.
+    /// Connections with room for a number of frames each, and the calls made to them.
     #[derive(Default)]
     struct Connections {
         room: BTreeMap<NodeId, usize>,
@@ -646,8 +647,8 @@ mod tests {
             assert_eq!(taken, BYTES);
         }
 
-        /// One turn, with room for so many frames to each; how often it was asked whether there is
-        /// room, and to whom something went.
+        /// Runs one turn with room for `a` and `b` frames; returns the number of checks for room,
+        /// and the receivers of frames.
         fn turn(&mut self, a: usize, b: usize) -> (usize, Vec<NodeId>) {
             self.connections = Connections::default();
             self.connections.room.extend([(A, a), (B, b)]);

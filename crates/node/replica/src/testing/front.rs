@@ -46,7 +46,7 @@ pub enum Heard {
     Ended(StreamName, u64),
 }
 
-/// A front without connections that writes down what it hears.
+/// A front without connections that records its events.
 #[derive(Default)]
 pub(super) struct Ledger {
     queries: BTreeMap<Tag, Vec<u8>>,

@@ -1,4 +1,4 @@
-//! At a window of one, a batch waits a moment for the clients whom the last one answered.
+//! At a window of one, a batch waits a moment for the clients that the last one answered.
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_replica::{
@@ -11,7 +11,7 @@ use quorate_tuner::{Setting, Settings};
 /// Duration of a disk operation: long compared with everything else here.
 const DISK_US: u64 = 1_000;
 
-/// Answers what it is told, and remembers nothing.
+/// Replies with the command, and remembers nothing.
 struct Echo;
 
 impl StateMachine for Echo {

@@ -237,8 +237,8 @@ fn read_on_any_node_sees_every_acknowledged_write() {
     }
 }
 
-/// A read in order sees the writes asked for before it and none of those behind it, though all go
-/// out together; and what another node's client was told of before it was asked.
+/// A read in order sees the writes requested before it and none of those after it, though all are
+/// sent together; and the writes that another node's client saw before the request.
 #[test]
 fn reads_run_between_the_writes_around_them() {
     for class in [Class::Durable, Class::Volatile] {
@@ -271,8 +271,8 @@ fn reads_run_between_the_writes_around_them() {
     }
 }
 
-/// A batch that is on its way may have a place already, before what another client was told of
-/// since: a read that is asked for now must not run behind that batch.
+/// A batch in flight may have a place already, before writes that another client has seen since: a
+/// read that is requested now must not run after that batch.
 #[test]
 fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     let mut cluster = books(3, Class::Durable, 6);
@@ -280,7 +280,7 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     let [slow, other] = followers(leader);
     let first = cluster.write(slow, b"first");
     done(&mut cluster, slow, first);
-    // The follower's next batch is decided, and it does not hear of it.
+    // The follower's next batch is decided, and it does not learn of it.
     let mine = cluster.write(slow, b"mine");
     let applied = |cluster: &Cluster<Book>| cluster.replica(leader).service().pages.len();
     assert!(cluster.run_until(1_000, |cluster| applied(cluster) == 2));
@@ -293,8 +293,8 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     assert_eq!(done(&mut cluster, slow, look), read("first mine newer"));
 }
 
-/// A node that is slow to execute leaves its turn, so that peers hear of it, and goes on with the
-/// next.
+/// A node that is slow to execute ends its turn, so that peers receive its messages, and goes on
+/// with the next.
 #[test]
 fn a_turn_that_has_lasted_long_executes_no_more() {
     let mut cluster = books(3, Class::Durable, 9);
@@ -696,7 +696,7 @@ fn pressure_rises_before_anything_is_refused_and_ends() {
     assert_eq!(pressure, Pressure::Low, "errors are to be told in time");
 }
 
-/// Memory stays bounded, the client is told, and all is well when the others are back.
+/// Memory stays bounded, the client gets an error, and all is well when the others are back.
 #[test]
 fn overload_is_busy_and_bounded() {
     let (mut cluster, leader) = cramped();

@@ -1,4 +1,4 @@
-//! Clients of a durable group that want to hear when their commands are in the memory of a quorum
+//! Clients of a durable group that want replies when their commands are in the memory of a quorum
 //! ([class-2], [less-1] to [less-5]), in whole groups.
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
@@ -135,7 +135,7 @@ fn what_is_in_memory_is_decided_when_the_leader_goes() {
 }
 
 /// [less-4] One of the quorum loses its memory before its disk had it, and the other is cut off:
-/// another value may take the slot. That is what a client was told; while the node that it asked
+/// another value may take the slot. The client's reply allows that; while the node that it asked
 /// lives, the command is executed all the same, once.
 #[test]
 fn what_a_member_forgot_may_lose_its_slot() {
@@ -169,8 +169,8 @@ fn what_a_member_forgot_may_lose_its_slot() {
     assert!((1..8).contains(&lost), "{lost} of 8");
 }
 
-/// [less-4] To hear that it is durable: the reply to a later command of the connection at the
-/// group's class.
+/// [less-4] A client learns that it is durable by the reply to a later command of the connection at
+/// the group's class.
 #[test]
 fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     let mut stage = Stage::early();

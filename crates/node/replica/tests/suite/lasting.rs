@@ -1,4 +1,4 @@
-//! Clients of a volatile group that want to hear when their commands are on the disks of a quorum
+//! Clients of a volatile group that want replies when their commands are on the disks of a quorum
 //! ([class-2], [last-1] to [last-5]), in whole groups.
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
@@ -52,8 +52,8 @@ impl Stage {
     }
 }
 
-/// [last-3] Whichever node is asked. What is decided by memories is told at once to whom that is
-/// enough, and lost.
+/// [last-3] It holds for any node that is asked. A decision by memories is reported immediately to
+/// clients that need no more, and lost.
 #[test]
 fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
     for at in NODES {

@@ -330,7 +330,7 @@ fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3]));
 }
 
-/// Where the quorum rule needs the weight of the old node, only a learner can replace it.
+/// Only a learner can replace the old node where the quorum rule needs its weight.
 #[test]
 fn a_voter_takes_no_place_that_the_quorum_rule_needs() {
     let mut cluster = cluster(3, Class::Durable, 41);
@@ -348,7 +348,7 @@ fn a_voter_takes_no_place_that_the_quorum_rule_needs() {
     carry_out(&mut cluster, &ask).unwrap();
 }
 
-/// Two operators at once: one wins, the other is told.
+/// Of two concurrent operators, one wins, and the other gets an error.
 #[test]
 fn of_two_operators_one_wins() {
     let mut cluster = cluster(3, Class::Durable, 11);

@@ -206,7 +206,7 @@ fn change_of_leader_is_told_of_with_its_causes() {
     assert!(told.contains(&follows), "{told:?}");
 }
 
-/// A disk that is full, slow, stuck or broken is told of as what it is.
+/// A disk that is full, slow, stuck or broken is reported as such.
 #[test]
 fn what_the_disk_does_is_told_of() {
     let mut cluster = cluster(4);
@@ -238,7 +238,7 @@ fn what_the_disk_does_is_told_of() {
     assert!(told.iter().any(|event| matches!(event, Event::LogFailed { .. })), "{told:?}");
 }
 
-/// No room is told of when it is noticed and when it is over, not all the while.
+/// A full disk is reported when it is noticed and when it is over, not all the while.
 #[test]
 fn full_disk_is_told_of_once_and_so_is_its_end() {
     let mut cluster = cluster(5);

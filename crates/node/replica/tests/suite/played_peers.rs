@@ -304,7 +304,7 @@ fn own_batch_that_lost_its_slot_is_proposed_again() {
     assert_eq!(stage.ended(third).cloned(), written("3"));
 }
 
-/// The same for a batch that a follower handed on: it repeats it, and must not be told "known".
+/// The same for a batch that a follower handed on: it repeats it, and must not get "known".
 #[test]
 fn forwarded_value_that_lost_its_slot_is_taken_again() {
     let mut stage = Stage::new();
@@ -453,7 +453,7 @@ fn slots_beyond_the_window_get_no_vote() {
 }
 
 /// Features G5: a late proposal for a slot that is decided gets no vote, whatever its ballot; nor
-/// are the votes there told of, but where they end ([p1-3]).
+/// are the votes there reported, but where they end ([p1-3]).
 #[test]
 fn decided_slots_get_no_further_vote() {
     let mut stage = Stage::new();
@@ -714,7 +714,7 @@ fn beat(lease: Lease) -> Message {
 }
 
 /// [read-6] A heartbeat is no evidence: its sender may have been replaced before it was sent, and
-/// if it was not, others may have acknowledged what it tells nothing of.
+/// if it was not, others may have acknowledged commands that it does not mention.
 #[test]
 fn heartbeats_are_no_evidence_of_freshness() {
     let mut stage = Stage::new();

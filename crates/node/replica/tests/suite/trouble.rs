@@ -35,7 +35,7 @@ struct Strings {
     queried: u64,
 }
 
-/// Keeps words; everything is lost when it fails, but what was committed last time it was told to.
+/// Keeps words; on a failure everything is lost except the state at its last requested commit.
 struct Puppet {
     words: Vec<String>,
     lost: RefCell<bool>,
@@ -380,7 +380,7 @@ fn batch_that_fails_at_a_read_is_executed_whole_later() {
             assert_eq!(stage.end(N3, second), Outcome::Failed(Failure::Unknown));
             assert_eq!(stage.end(N3, third), unavailable());
         }
-        // A client that heard of "b" is not shown a state without it.
+        // A client that saw "b" is not shown a state without it.
         while stage.ask(N3).is_err() {
             let now = stage.cluster.now();
             stage.cluster.run_until(10, |cluster| cluster.now() > now);

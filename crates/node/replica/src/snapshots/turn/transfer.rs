@@ -154,7 +154,7 @@ impl Snapshots {
                 // [trim-1] A node that has forgotten what is below its log takes any.
                 let unknown = unknown || node.is_hollow();
                 let ahead = unknown || lost.is_some_and(|(lost, _)| lost < header.at);
-                // The core may not have heard yet that an auxiliary's log begins later now.
+                // The core may not know yet that an auxiliary's log begins later now.
                 let below = unknown && header.at < around.storing.log().start();
                 if below || (unknown && !node.may_install(header.at, &header.eras)) {
                     return self.refuse("it contradicts what is known here", around);

@@ -41,7 +41,7 @@ fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
     cluster
 }
 
-/// The same, of so many nodes, none of which runs.
+/// Creates such a cluster of `count` nodes, none of which runs.
 fn shelves_at_rest(count: u32, snapshots: SnapshotOptions, seed: u64) -> Shelves {
     let mut options = Shelves::options(count, Class::Durable);
     options.client_timeout_ms = 60_000;
@@ -248,8 +248,8 @@ fn a_service_on_a_disk_is_synced_while_it_replays() {
     assert!(asked.is_sorted_by(|one, next| one < next), "{asked:?}");
 }
 
-/// A disk that takes a snapshot's files, but not the log's new base: who asked is told, and the
-/// node goes on by itself once it does.
+/// A disk that takes a snapshot's files, but not the log's new base: the operator gets an error,
+/// and the node goes on by itself once the disk does.
 #[test]
 fn an_operator_is_told_if_the_base_cannot_be_replaced() {
     let mut cluster = shelves_with(SnapshotOptions::default(), 3);

@@ -14,8 +14,8 @@ use super::{
 
 /// Pages are written in this order, again and again.
 const PAGES: u64 = 60;
-/// Ways of one crash that are tried one after the other. If there are more, as much is in flight,
-/// so many are drawn besides.
+/// Maximum of outcomes of one crash that are tried one after the other. If there are more, since
+/// much is in flight, this many are drawn at random.
 const FATES_MAX: usize = 60;
 
 /// Returns the shelf after this many commands.

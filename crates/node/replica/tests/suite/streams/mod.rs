@@ -274,7 +274,7 @@ fn leader_and_follower_own_streams_beside_commands() {
     check_all(&mut group, 100_000);
 }
 
-/// [stream-10] The first is told where its piece ended, and never writes again.
+/// [stream-10] The first writer learns where its piece ended, and never writes again.
 #[test]
 fn second_writer_is_refused_or_takes_over() {
     let mut group = group(Class::Durable, 3);
@@ -342,7 +342,7 @@ fn inherited_runs_are_recorded_in_parts() {
         let mut client = Client::new(7);
         client.write_to(&mut group, 50_000, owner);
         let dead = leader(&mut group);
-        // What the followers vote for is not heard of any more.
+        // The followers' votes do not arrive any more.
         client.give(&mut group, 900_000);
         group.run_until(1_000, |group| {
             let voted_to = group.replica(owner).node().acceptor().voted_to();
@@ -520,7 +520,7 @@ fn piece_outlives_the_state_of_the_service() {
 }
 
 /// [stream-6] The same, and the service goes on from a snapshot in which the piece was not open
-/// yet: it is not lost, and no client is told that it ended.
+/// yet: it is not lost, and no client is notified of an end.
 #[test]
 fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     let mut options = options(Class::Durable);
