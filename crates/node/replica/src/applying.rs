@@ -1,4 +1,4 @@
-//! Decided values on their way into the service, and what is remembered of them.
+//! Execution of decided values by the service, and the state that is kept about it.
 
 pub(crate) mod access;
 pub(crate) mod applier;
@@ -38,8 +38,8 @@ use crate::{
     service::{LoadError, Metadata, StateMachine, Weight},
 };
 
-/// A turn that has lasted for so long applies nothing more: peers wait for votes and heartbeats. A
-/// single value is never divided, and each turn applies one.
+/// A turn of this duration applies nothing more: peers wait for votes and heartbeats. A single
+/// value is never divided, and each turn applies one.
 const TURN_US: u64 = 10_000;
 /// Bytes charged to the apply budget for a value without bytes.
 const CHARGE_BYTES: usize = 64;
@@ -51,11 +51,11 @@ pub(crate) struct Applying<S> {
     /// Most bytes that are applied in one turn.
     turn_bytes: usize,
     pace: Pace,
-    /// With that many bytes of completions waiting, nothing more is applied.
+    /// With this many bytes of completions waiting, nothing more is applied.
     completion_bytes: usize,
     /// A snapshot was taken in, or the service made empty.
     reloaded: bool,
-    /// The service came back at an earlier position.
+    /// The service restarted at an earlier position.
     went_back: bool,
 }
 
@@ -72,7 +72,7 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Every slot below is applied.
+    /// Returns the first slot that is not applied.
     pub(crate) fn applied_to(&self) -> Slot {
         self.applier.applied_to()
     }
@@ -88,7 +88,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition_mut().news(applied_to)
     }
 
-    /// Why the service does not serve as it should.
+    /// Returns the reason why the service does not serve as it should, if any.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.condition().trouble(self.applied_to())
     }
@@ -137,7 +137,7 @@ impl<S: StateMachine> Applying<S> {
         self.condition().said_takes()
     }
 
-    /// Why the service's state may be wrong, if it may ([differ-2]).
+    /// Sets the reason why the service's state may be wrong, if it may ([differ-2]).
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.applier.condition_mut().set_doubt(why);
     }
@@ -147,7 +147,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition_mut().set_loading(why);
     }
 
-    /// The service is now the state behind all slots below `at`, and `meta` belongs to it.
+    /// Records that the service is now the state after all slots below `at`, with `meta` as its
+    /// metadata.
     pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
         self.applier.go_on_at(at, meta);
         self.history = History::default();
@@ -165,7 +166,7 @@ impl<S: StateMachine> Applying<S> {
         Ok(())
     }
 
-    /// Which streams there are, behind what was applied.
+    /// Returns the table of streams as of the last applied slot.
     pub(crate) fn streams(&self) -> &Table {
         self.applier.streams()
     }
@@ -176,12 +177,12 @@ impl<S: StateMachine> Applying<S> {
     }
 
     /// Returns whether, since the last call, the state was replaced by one that does not follow
-    /// from what was applied.
+    /// from the applied slots.
     pub(crate) fn take_loaded(&mut self) -> bool {
         std::mem::take(&mut self.reloaded)
     }
 
-    /// Table and eras of the group, behind what was applied.
+    /// Returns the table and eras of the group as of the last applied slot.
     pub(crate) fn membership(&self) -> &Membership {
         self.applier.membership()
     }
@@ -191,7 +192,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.weigh(command)
     }
 
-    /// [level-9] Whether the group uses what this command of the service needs.
+    /// [level-9] Returns whether the group uses the level that this command of the service needs.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.applier.has_level(command)
     }
@@ -220,7 +221,7 @@ impl<S: StateMachine> Applying<S> {
         &self.history
     }
 
-    /// Asks the service how it is; says what it had to say about coming back.
+    /// Checks the service's health; returns its remark on a recovery.
     pub(crate) fn tend(&mut self) -> Option<String> {
         let before = self.applied_to();
         let note = self.applier.tend();
@@ -233,7 +234,7 @@ impl<S: StateMachine> Applying<S> {
         std::mem::take(&mut self.went_back)
     }
 
-    /// The group's time, behind what was applied.
+    /// Returns the group's time as of the last applied slot.
     pub(crate) fn time(&self) -> GroupTime {
         self.applier.time()
     }
@@ -265,7 +266,7 @@ impl<S: StateMachine> Applying<S> {
         ask(self.applier.service(), query, wall_ms, reply)
     }
 
-    /// These slots are decided. In slot order, without gaps.
+    /// Queues these slots as decided. In slot order, without gaps.
     pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
         self.applier.decided(range, value);
     }
@@ -288,9 +289,9 @@ impl<S: StateMachine> Applying<S> {
         completions.bytes() < self.completion_bytes && self.condition().takes()
     }
 
-    /// Applies what is decided below `decided_to`, within a budget; `again`: something may have
-    /// been applied in this turn. Gives the slots that are to be read from the log before it can go
-    /// on, if that is what it waits for.
+    /// Applies the decided slots below `decided_to`, within a budget; `again`: something may have
+    /// been applied in this turn. Returns the slots that are to be read from the log before it can
+    /// go on, if it waits for that.
     pub(crate) fn run(
         &mut self,
         decided_to: Slot,
@@ -348,8 +349,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Applies what was read back from the log, as far as it is still next and decided so. Returns
-    /// the slots whose bytes are needed and are not in the log, if it stopped at such.
+    /// Applies the values read back from the log, as far as they are still next and decided so.
+    /// Returns the slots whose bytes are needed and are not in the log, if it stopped at such.
     pub(crate) fn run_from_log(
         &mut self,
         decided_to: Slot,
@@ -380,8 +381,8 @@ impl<S: StateMachine> Applying<S> {
                 && payload.as_ref().is_some_and(|payload| payload.len() as u64 != range.len())
             {
                 // [disk-8] Content that this node had applied already was recorded without its
-                // bytes, and then the service lost that state. Nothing but a peer's log can say
-                // what they were.
+                // bytes, and then the service lost that state. Only a peer's log can have the
+                // bytes.
                 if payload.as_ref().is_some_and(|bytes| bytes.is_empty()) {
                     return Some(range);
                 }

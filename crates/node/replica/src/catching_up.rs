@@ -1,5 +1,4 @@
-//! Nodes that are behind get what they lack: this one from its log and its peers, peers from this
-//! one.
+//! Catch-up of nodes that are behind: this one from its log and its peers, peers from this one.
 
 mod repair;
 mod serving;
@@ -58,7 +57,7 @@ enum Served {
     Sent(usize),
     /// The peer's buffer is full.
     NoRoom,
-    /// Not in memory.
+    /// The bytes are not in memory.
     NotHere,
 }
 
@@ -76,17 +75,17 @@ impl CatchingUp {
         }
     }
 
-    /// A new turn: what waited for it goes on.
+    /// Begins a turn: work that waited for it goes on.
     pub(crate) fn begin_turn(&mut self) {
         self.retry_at = None;
     }
 
-    /// When a peer is to be served again.
+    /// Returns the time at which a peer is to be served again.
     pub(crate) fn retry_at(&self) -> Option<Time> {
         self.retry_at
     }
 
-    /// When a question about what is lost is due.
+    /// Returns the time at which a request for lost slots is due.
     pub(crate) fn repair_at(&self) -> Option<Time> {
         self.repair.wake_at()
     }
@@ -127,15 +126,16 @@ impl CatchingUp {
         }
     }
 
-    /// The part of `range` that can be read from the log: nothing behind what is lost.
+    /// Returns the part of `range` that can be read from the log: nothing after lost slots.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let missing = self.repair.first().filter(|first| *first < range.to);
         SlotRange::new(range.from, missing.unwrap_or(range.to))
     }
 
-    /// [disk-8] What was decided in this process is fetched from peers; what was decided before,
-    /// and the core has not come to yet, is the core's to learn. A vote that is still open has its
-    /// bytes in memory; should this process end before it is decided, the next one has forgotten.
+    /// [disk-8] Records lost slots. Slots decided in this process are fetched from peers; earlier
+    /// ones that the core has not reached yet are the core's to learn. A vote that is still open
+    /// has its bytes in memory; if this process ends before it is decided, the next one has
+    /// forgotten it.
     pub(crate) fn lose(
         &mut self,
         lost: &[SlotRange],
@@ -188,13 +188,13 @@ impl CatchingUp {
         protocol.later(Input::Missing(self.repair.first()));
     }
 
-    /// The log begins with `start` now: what was lost below it is needed no more.
+    /// Records that the log begins with `start` now: lost slots below it are not needed any more.
     pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
         self.repair.repaired(SlotRange::new(Slot::FIRST, start));
         protocol.later(Input::Missing(self.repair.first()));
     }
 
-    /// Asks a peer for what was lost, if a question is due.
+    /// Requests lost slots from a peer, if a request is due.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -215,13 +215,13 @@ impl CatchingUp {
         }
     }
 
-    /// A peer is behind: it needs these slots, all of them decided here.
+    /// Queues slots for a peer that is behind, all of them decided here.
     pub(crate) fn start_serving(&mut self, to: NodeId, range: SlotRange) {
         self.serving.start(to, range);
     }
 
-    /// A peer looks for the bytes of a value that was proposed in this slot. They are sent at once,
-    /// or read back from the log for it.
+    /// Handles a peer's request for the bytes of a value that was proposed in this slot. They are
+    /// sent immediately, or read back from the log first.
     pub(crate) fn on_question(
         &mut self,
         from: NodeId,
@@ -248,7 +248,7 @@ impl CatchingUp {
         out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload.as_ref());
     }
 
-    /// This peer is gone: it will ask again.
+    /// Drops a disconnected peer: it will ask again.
     pub(crate) fn stop_serving(&mut self, node: NodeId) {
         self.serving.stop(node);
     }
@@ -269,7 +269,8 @@ impl CatchingUp {
         }
     }
 
-    /// Sends peers what they lack, each in turn, from memory; starts to read what is not there.
+    /// Sends peers the slots that they lack, each in turn, from memory; starts to read those that
+    /// are not in memory.
     pub(crate) fn serve<D: Disk>(
         &mut self,
         now: Time,
@@ -401,7 +402,7 @@ fn part_of(
     Some(Payload::new(part.to_vec()))
 }
 
-/// Sends bytes of a stream; what does not fit into one frame is asked for again.
+/// Sends bytes of a stream; the peer requests the rest again if they do not fit into one frame.
 pub(crate) fn send_stream_bytes(
     to: NodeId,
     stream: StreamName,

@@ -84,7 +84,7 @@ pub(crate) struct Completions {
     /// Requests that their front has dropped.
     forgotten: BTreeSet<Tag>,
     open: usize,
-    /// [offload-9] This node's device does not answer: that is why it found no leader in time.
+    /// [offload-9] This node's device does not answer: the reason why it found no leader in time.
     device_is_late: bool,
     /// A part of the queue was taken out, and its front is being notified.
     telling: bool,
@@ -147,12 +147,12 @@ impl Completions {
         }
     }
 
-    /// When the first of them has waited too long.
+    /// Returns the deadline of the first held reply.
     pub(crate) fn lasting_deadline(&self) -> Option<Time> {
         self.outlasting.deadline()
     }
 
-    /// [last-4] Ends what has waited for that too long; says how many.
+    /// [last-4] Ends the replies that have waited for that too long; returns their number.
     pub(crate) fn expire_lasting(&mut self, now: Time) -> u64 {
         let mut expired = 0;
         while let Some(tag) = self.outlasting.next_overdue(now) {
@@ -208,7 +208,7 @@ impl Completions {
         self.group.push_back((asked, Ok(reply)));
     }
 
-    /// Takes what an operator asked and what may be judged now.
+    /// Takes the next operator's request that can be judged now.
     pub(crate) fn take_judged(&mut self) -> Option<u64> {
         self.judged.pop_front()
     }
@@ -223,7 +223,7 @@ impl Completions {
         self.device_is_late = is_late;
     }
 
-    /// Ends what waits without a reply; `false`: it waited for none.
+    /// Ends a pending request without a reply; returns `false` if it waited for none.
     pub(crate) fn fail(&mut self, waiter: Waiter, failure: Failure) -> bool {
         let failure = match failure {
             Failure::NoQuorum if self.device_is_late => Failure::Voteless,

@@ -38,7 +38,7 @@ use crate::{
 pub(crate) enum Bytes {
     /// The value has no bytes, or they are not needed.
     None,
-    /// These.
+    /// The bytes.
     Here(Payload),
     /// The bytes are on stable storage, in the store of streams.
     Placed,
@@ -81,7 +81,7 @@ impl Brought<'_> {
         Some(Self { bytes: bytes.filter(|_| sound)?, check: None, body: None })
     }
 
-    /// To be kept: shared if they can be, else copied.
+    /// Returns the bytes to be kept: shared if they can be, else copied.
     pub(crate) fn to_payload(self) -> Payload {
         match self.body {
             Some(body) => body.clone(),
@@ -90,7 +90,7 @@ impl Brought<'_> {
     }
 }
 
-/// Why bytes that came from elsewhere were not kept.
+/// Error: bytes from elsewhere do not match and were not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatched;
 
@@ -137,7 +137,7 @@ impl Contents {
         self.payloads.has_room(more + self.runs.excess_bytes())
     }
 
-    /// The same for slots that have to wait for others.
+    /// Returns the same for slots that have to wait for others.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.payloads.has_room_ahead(more + self.runs.excess_bytes())
     }
@@ -202,8 +202,8 @@ impl Contents {
         }
     }
 
-    /// The value's bytes in these slots, for a peer that may need what this node needs no more;
-    /// `None` if they are not in memory.
+    /// Returns the value's bytes in these slots, for a peer that may need bytes that this node does
+    /// not need any more; `None` if they are not in memory.
     pub(crate) fn recent(&self, value: &Value, range: SlotRange) -> Option<Payload> {
         match *value {
             Value::Batch(ref name) => self.payloads.get(name).cloned(),
@@ -335,7 +335,7 @@ impl Contents {
         match value {
             Value::Batch(name) => self.payloads.decided(range.from, Some(*name)),
             _ if range.len() == 1 => self.payloads.decided(range.from, None),
-            // A wide range of no-ops: what is pinned there goes when it is applied.
+            // A wide range of no-ops: its pinned bytes are dropped when it is applied.
             _ => {}
         }
         self.fetches.forget_below(range.to);
@@ -385,7 +385,7 @@ impl Contents {
         Some(held)
     }
 
-    /// All content of which bytes are looked for.
+    /// Returns all content of which bytes are being fetched.
     pub(crate) fn wanted_content(&self) -> Vec<Value> {
         self.fetches.content()
     }
@@ -400,12 +400,12 @@ impl Contents {
         self.fetches.wanted(value)
     }
 
-    /// One of `peers` that was asked does not have them.
+    /// Records that one of `peers` that was asked does not have them.
     pub(crate) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         self.fetches.not_there(now, value, peers);
     }
 
-    /// Asks peers for what is due.
+    /// Sends peers the requests that are due.
     pub(crate) fn ask(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
         if self.fetches.wake_at().is_none_or(|at| at > now) {
             return;
@@ -418,7 +418,7 @@ impl Contents {
         }
     }
 
-    /// When the next question is due.
+    /// Returns the time of the next request.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.fetches.wake_at()
     }
@@ -529,8 +529,7 @@ mod tests {
         assert_eq!(bare, Bytes::None, "it was voted for without bytes");
         assert!(contents.holds(&CONTENT, slots(22, 30), &streams));
         assert!(!contents.holds(&CONTENT, slots(22, 31), &streams));
-        // The next position is 6 here: what the table says and what the vote says follow one
-        // another.
+        // The next position is 6 here: the table's end and the vote follow one another.
         contents.restore(&CONTENT, slots(6, 7), Vec::new());
         let needless = contents.needless(&CONTENT, slots(2, 9), &streams);
         assert_eq!(needless, slots(2, 7));
@@ -546,8 +545,8 @@ mod tests {
         assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
     }
 
-    /// [aux-5] An auxiliary knows no stream. What a full replica says settles what it looks for:
-    /// this stream's, below the position, in the slots that are meant, and nothing else.
+    /// [aux-5] An auxiliary knows no stream. A full replica's statement settles the content that it
+    /// fetches: this stream's, below the position, in the slots that are meant, and nothing else.
     #[test]
     fn what_is_needless_elsewhere_is_not_looked_for() {
         let streams = Table::default();

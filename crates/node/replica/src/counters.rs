@@ -37,7 +37,7 @@ impl PerNode {
         }
     }
 
-    /// Every node that it is something for.
+    /// Iterates over the nodes with a nonzero count.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let known = |(node, _): &(NodeId, u64)| *node != NodeId(0);
         self.nodes.iter().copied().filter(known)
@@ -81,7 +81,7 @@ pub struct Counters {
     /// Times that this node, an auxiliary, learned that bytes it requested are not needed
     /// ([aux-5]).
     pub stream_bytes_needless: u64,
-    /// Bytes of streams that came from their owners and did not fit.
+    /// Bytes of streams that arrived from their owners and did not fit.
     pub stream_bytes_dropped: u64,
     /// Bytes of streams that were offered again, for want of progress.
     pub stream_bytes_repeated: u64,
@@ -137,7 +137,7 @@ pub struct Counters {
     pub slots_repaired: u64,
     /// Snapshots of this node's state that became whole.
     pub snapshots_taken: u64,
-    /// Peers' snapshots that took the place of what this node lacked.
+    /// Peers' snapshots that replaced the state that this node lacked.
     pub snapshots_installed: u64,
     /// Snapshots that the service took in.
     pub snapshots_loaded: u64,
@@ -151,7 +151,7 @@ pub struct Counters {
     pub trims: u64,
     /// Rings of votes that this node laid as a leader ([ring-1]).
     pub rings_laid: u64,
-    /// Rings that made no progress: votes came straight for a while ([ring-7]).
+    /// Rings that made no progress: votes were sent straight for a while ([ring-7]).
     pub rings_broken: u64,
     /// Times that each node was in a ring that made no progress, and not in the next one.
     pub ring_left_out: PerNode,

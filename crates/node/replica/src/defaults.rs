@@ -9,10 +9,10 @@ pub const HEARTBEAT_MS: u64 = 20;
 pub const ELECTION_MS: (u64, u64) = (100, 200);
 /// A request that is not done by then fails, in milliseconds.
 pub const CLIENT_TIMEOUT_MS: u64 = 5_000;
-/// By how much a clock may be fast or slow, in parts per million.
+/// Maximum drift of a clock, in parts per million.
 pub const CLOCK_DRIFT_PPM: u64 = 10_000;
-/// The group uses a further level so long after the leader met the last node in its present
-/// release, in milliseconds.
+/// Delay from the leader's first contact with the last node in its present release to the use of a
+/// further level by the group, in milliseconds.
 pub const RAISE_MS: u64 = 24 * 3_600_000;
 /// Largest command taken, in bytes.
 pub const COMMAND_BYTES_MAX: usize = 8 << 20;

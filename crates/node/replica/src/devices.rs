@@ -1,5 +1,5 @@
-//! The device of this node, if it has one: what the core orders becomes calls of its owner, and
-//! what the device says becomes words for the core ([offload-5]–[offload-19]).
+//! The device of this node, if it has one: orders of the core become calls of its owner, and events
+//! of the device become inputs of the core ([offload-5]–[offload-19]).
 
 use quorate_core::{
     ballot::Ballot,
@@ -23,26 +23,26 @@ use crate::{
     proposing::origin::Offer,
 };
 
-/// A device that could not take something is left alone for so long, in milliseconds.
+/// A device that could not take something is left alone for this long, in milliseconds.
 const REST_MS: u64 = 1_000;
 /// Interval of searches for a device while there is none, in milliseconds.
 const CLIMB_MS: u64 = 5_000;
 /// Interval of checks that a device receives from the network, in milliseconds.
 const LOOK_MS: u64 = 500;
-/// [offload-9] How long a device whose votes count may be late before they are given up, in
+/// [offload-9] Time for which a device whose votes count may be late before it is given up, in
 /// microseconds.
 ///
-/// One that is late holds its votes: the machine is busy, a virtual machine is paused or moved, an
-/// operator stopped the box. Such pauses take seconds. To wait costs one silent member, and the
-/// others go on; to give up is for good, and as many members as the loss budget end the group. So
+/// A late device still holds its votes: the machine is busy, a virtual machine is paused or moved,
+/// an operator stopped the box. Such pauses take seconds. To wait costs one silent member, and the
+/// others go on; to give up is permanent, and as many members as the loss budget end the group. So
 /// the bound only has to be shorter than an operator's patience with a box that hangs.
 const LATE_US: u64 = 30_000_000;
 /// Reason reported for such a device.
 const LATE: &str = "the device does not answer";
 
-/// A device, and who asks it for what it does: what a process lends its replica.
+/// A device with its owner, as a process lends them to its replica.
 pub struct Lent {
-    /// Which kind of device it is: one word.
+    /// Kind of device: one word.
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
@@ -78,7 +78,7 @@ pub(crate) enum News {
 /// Status of a device, as shown in `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatus {
-    /// Which kind of device it is: one word; none where there is none.
+    /// Kind of device: one word; none where there is none.
     pub kind: &'static str,
     /// Human-readable description of the device.
     pub name: String,
@@ -108,17 +108,18 @@ pub struct DeviceStatus {
     pub outgrown: u64,
     /// Frames for this node that the present one had no room for.
     pub lost: u64,
-    /// Frames by what became of them in this and the devices before it, by number of
+    /// Frames by their outcome in this and the devices before it, by number of
     /// [`quorate_offload::Reason`].
     pub refused: [u64; COUNTERS],
     /// Remark on its present state: its interface has another name, it votes for nothing, or no
     /// votes are requested of it.
     pub note: Option<String>,
-    /// Why it is not used now, or not any more.
+    /// Reason why the device is not used, or not any more.
     pub why: Option<String>,
 }
 
-/// Why frames are not obeyed: all that [`DeviceStatus::refused`] has, but for those that were.
+/// Returns the reasons why frames are not obeyed: all of [`DeviceStatus::refused`], except those
+/// that were obeyed.
 pub fn device_reasons() -> impl Iterator<Item = Reason> {
     let reasons = Reason::ALL.into_iter();
     reasons.filter(|reason| *reason != Reason::None)
@@ -135,9 +136,9 @@ struct Unit {
     is_fenced: bool,
     /// The core knows of the device.
     is_offered: bool,
-    /// Until then it is left alone.
+    /// The device is left alone until then.
     rests_until: Time,
-    /// For good.
+    /// The device is closed permanently.
     is_closed: bool,
     /// [offload-9] It owes answers, and the core knows.
     is_late: bool,
@@ -166,12 +167,12 @@ pub(crate) struct Devices {
     events: Vec<Event>,
     status: Option<DeviceStatus>,
     ladder: Option<Box<dyn Ladder>>,
-    /// When a device is looked for again, if there is none.
+    /// Time of the next search for a device, if there is none.
     climb_at: Option<Time>,
 }
 
 impl Devices {
-    /// This node owns a device from now on, or knows why it does not.
+    /// Gives this node a device from now on, or the reason why it has none.
     pub(crate) fn lend(&mut self, ladder: Box<dyn Ladder>) {
         self.ladder = Some(ladder);
         self.climb(None);
@@ -244,7 +245,7 @@ impl Devices {
         });
     }
 
-    /// There is none, and there never will be.
+    /// Returns whether there is none, and never will be.
     pub(crate) const fn is_none(&self) -> bool {
         self.unit.is_none() && self.ladder.is_none()
     }
@@ -254,12 +255,13 @@ impl Devices {
         self.status.as_ref()
     }
 
-    /// [offload-9] Why this node can neither promise nor vote for now, if its device is late.
+    /// [offload-9] Returns the reason why this node can neither promise nor vote for now, if its
+    /// device is late.
     pub(crate) fn late(&self) -> Option<&'static str> {
         self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
     }
 
-    /// Most bytes of a batch that fits into a frame, if there is a device.
+    /// Returns the maximum size of a batch that fits into a frame, if there is a device.
     pub(crate) fn room(&self) -> Option<usize> {
         let unit = self.unit.as_ref()?;
         Some(unit.device.shape().room)
@@ -365,7 +367,8 @@ impl Devices {
         self.unit.as_mut()?.offers.next_late(now)
     }
 
-    /// Another member leads than the one that values were offered to, or none does.
+    /// Drops the offers: another member leads than the one that values were offered to, or none
+    /// does.
     pub(crate) fn forget_offers(&mut self) {
         if let Some(unit) = &mut self.unit {
             unit.offers.forget();
@@ -469,7 +472,7 @@ impl Devices {
         }
     }
 
-    /// When the next turn is due without anything else.
+    /// Returns the time at which the next turn is due without an event.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let Some(unit) = &self.unit else {
             return self.climb_at;
@@ -535,7 +538,7 @@ impl Unit {
         self.rests_until = now.plus_ms(REST_MS);
     }
 
-    /// One event; why the device is lost, if that is what it says.
+    /// Processes one event; returns the reason why the device is lost, if the event says so.
     fn hear(
         &mut self,
         now: Time,

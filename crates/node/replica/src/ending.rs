@@ -1,4 +1,5 @@
-//! The end of a replica: finish what was accepted, hand over, write everything down ([volatile-4]).
+//! The end of a replica: finish accepted requests, hand over, write everything to disk
+//! ([volatile-4]).
 
 use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};
 use quorate_log::disk::Disk;
@@ -12,9 +13,9 @@ const HAND_OVER_MS: u64 = 5_000;
 /// Progress of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// Not asked for.
+    /// No stop was requested.
     Running,
-    /// Takes nothing new; what was accepted ends, by then at the latest.
+    /// Accepts nothing new; accepted requests end, by then at the latest.
     Finishing(Time),
     /// Hands over leadership, until this deadline at the latest.
     HandingOver(Time),
@@ -22,7 +23,7 @@ enum Stop {
     LeavingDevice(Time),
     /// Says nothing any more; the last records are on their way to the disk.
     Writing,
-    /// All is written.
+    /// Everything is written.
     Done,
 }
 
@@ -155,7 +156,7 @@ impl Ending {
         storing.close(protocol.node().hard_state());
     }
 
-    /// When the stop goes on at the latest, whatever else happens.
+    /// Returns the time at which the stop goes on at the latest.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.stop {
             Stop::Finishing(at) | Stop::HandingOver(at) | Stop::LeavingDevice(at) => Some(at),

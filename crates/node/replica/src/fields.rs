@@ -1,5 +1,5 @@
-//! Fields of what this crate keeps as bytes: big-endian, taken off the front, bounded by what is
-//! there.
+//! Fields of this crate's encodings: big-endian, taken off the front, bounded by the remaining
+//! bytes.
 
 /// The remaining bytes.
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,7 @@ pub struct Tag(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Which of a node's addresses for clients a connection came to: each has a protocol of its own.
+/// Door for clients, of a node's several: each has an address and a protocol of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Door {
     /// Commands of the service.
@@ -66,7 +66,7 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why there is no reply. The first six say: not executed, try again at will.
+/// Reason why there is no reply. The first six mean: not executed, may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.
@@ -82,8 +82,8 @@ pub enum Failure {
     Voteless,
     /// This node's service cannot work at the moment; another node's may.
     Unavailable,
-    /// This node and others have applied different things, and this one may be wrong ([differ-2]);
-    /// not executed.
+    /// This node and others have applied different commands, and this one may be wrong
+    /// ([differ-2]); not executed.
     Diverged,
     /// Unknown outcome: it may have been executed, or may yet be.
     Unknown,
@@ -112,8 +112,8 @@ pub enum Failure {
 pub enum Completion<'a> {
     /// Executed; this is the service's reply.
     Written(Tag, &'a [u8]),
-    /// In memory at a quorum, which was asked for ([`Requests::write_early`]), and not decided yet:
-    /// in this slot, unless it loses that ([less-4]).
+    /// In memory at a quorum, as requested ([`Requests::write_early`]), and not decided yet: in
+    /// this slot, unless it loses that ([less-4]).
     InMemory(Tag, Slot),
     /// A session was registered.
     Registered(Tag, SessionId),
@@ -134,7 +134,7 @@ pub trait Requests {
     /// Order this command and execute it on every node.
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure>;
 
-    /// The same, exactly once within a client's session.
+    /// Like [`Requests::write`], but exactly once within a client's session.
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
 
     /// Like one of the two above, but answered when it survives a crash of all nodes: when it is on
@@ -151,9 +151,9 @@ pub trait Requests {
         Err(Failure::Level)
     }
 
-    /// As [`Requests::write`], answered as soon as a quorum has it in memory, whatever class the
-    /// group decides by ([class-2]): with [`Completion::InMemory`], or, if the group decided first,
-    /// as ever. In a group that does not use the level that this takes: [`Failure::Level`], and
+    /// Like [`Requests::write`], but answered as soon as a quorum has it in memory, whatever class
+    /// the group decides by ([class-2]): with [`Completion::InMemory`], or, if the group decided
+    /// first, as ever. In a group that does not use the required level: [`Failure::Level`], and
     /// nothing is executed.
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
         let _ = (tag, command);
@@ -185,9 +185,9 @@ pub trait Requests {
     /// Ask the local state, as it stands. If the service cannot answer, nothing is appended.
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 
-    /// Ask the local state for the read of this tag, which may run. What let it run is looked at
-    /// once more behind the query ([read-4]): on [`Failure::Overtaken`] nothing was appended, and
-    /// the read is to be asked for again.
+    /// Runs the query of the read of this tag on the local state, when it may run. The condition
+    /// that allowed it is checked once more after the query ([read-4]): on [`Failure::Overtaken`]
+    /// nothing was appended, and the read is to be requested again.
     fn answer(&mut self, tag: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let _ = tag;
         self.query(query, reply)
@@ -207,13 +207,13 @@ pub trait Requests {
         Some(&NOBODY)
     }
 
-    /// Another number whenever [`Requests::users`] may say something else.
+    /// Returns a number that changes whenever the result of [`Requests::users`] may.
     fn users_version(&self) -> u64 {
         0
     }
 
-    /// Returns what the group's clock shows ([time-3]), Unix time in milliseconds; by this node's
-    /// own while that is not known.
+    /// Returns the reading of the group's clock ([time-3]), Unix time in milliseconds; by this
+    /// node's own while that is not known.
     fn wall_ms(&self) -> u64;
 
     /// [time-4] Says whether the group's clock is known, so that deadlines can be made.
@@ -241,8 +241,8 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
-/// [access-4] [time-4] So long requests wait after the first of them came, until it is known who
-/// may do what, and what the group's clock shows: as long as for a leader.
+/// [access-4] [time-4] Maximum time that requests wait, from the first of them, until the access
+/// rules and the group's clock are known: as long as for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
 /// Waiting time from now on, started once per process.
@@ -275,9 +275,9 @@ pub trait Front {
     /// A client connected.
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);
 
-    /// Bytes arrived. Returns how many were used up; the rest comes again with what follows it.
-    /// Using none although output or open requests are at their limit is back-pressure: the
-    /// reactor stops reading that socket until [`Front::ready`] says otherwise.
+    /// Passes received bytes. Returns the number consumed; the rest is passed again with the bytes
+    /// that follow. Consuming none although output or open requests are at their limit is
+    /// back-pressure: the reactor stops reading that socket until [`Front::ready`] says otherwise.
     fn received(
         &mut self,
         connection: ConnectionId,
@@ -285,9 +285,9 @@ pub trait Front {
         requests: &mut dyn Requests,
     ) -> usize;
 
-    /// Bytes can be read of this connection, and none are left over. A front that knows what they
-    /// are may have them read to where they are kept, with one call of `read`, which says how many
-    /// it read.
+    /// Called when bytes can be read of this connection, and none are left over. A front that knows
+    /// their use may have them read to their final place, with one call of `read`, which returns
+    /// the number read.
     fn intake(
         &mut self,
         connection: ConnectionId,
@@ -336,7 +336,7 @@ pub trait Front {
     /// The first `count` bytes of the output were sent.
     fn sent(&mut self, connection: ConnectionId, count: usize);
 
-    /// All output of this connection, for a driver without sockets.
+    /// Takes all output of this connection, for a driver without sockets.
     fn take_output(&mut self, connection: ConnectionId) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
@@ -350,9 +350,9 @@ pub trait Front {
         }
     }
 
-    /// Bytes of memory that connections hold: replies, requests, what they prepare. The bound of
-    /// all of them is the front's to know while it works, and the reactor's to enforce between
-    /// turns.
+    /// Returns the bytes of memory that connections hold: replies, requests, and preparations of
+    /// these. The front observes the bound of all of them while it works, and the reactor enforces
+    /// it between turns.
     fn held_bytes(&self) -> usize {
         0
     }
@@ -371,7 +371,8 @@ pub trait Front {
     /// Returns whether the connection is to be closed once its output is sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
-    /// Why the connection is to be reset, in a protocol that has no words for it.
+    /// Returns the reason why the connection is to be reset, in a protocol that has no words for
+    /// it.
     fn broken(&self, connection: ConnectionId) -> Option<&str> {
         let _ = connection;
         None
@@ -389,8 +390,8 @@ pub trait Front {
     /// Number of open connections.
     fn connections(&self) -> usize;
 
-    /// Called once a turn: for a front whose requests come by other ways than connections, or that
-    /// asks for more once output was sent.
+    /// Called once a turn: for a front whose requests do not arrive by connections, or that makes
+    /// further requests once output was sent.
     fn poll(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
     }
@@ -401,7 +402,7 @@ pub trait Front {
         false
     }
 
-    /// When a turn is wanted at the latest, Unix time in milliseconds.
+    /// Returns the latest time of the next wanted turn, Unix time in milliseconds.
     fn wake_ms(&self) -> Option<u64> {
         None
     }
@@ -440,7 +441,7 @@ impl<T> Tags<T> {
         self.owners.get(KeyData::from_ffi(tag.0).into())
     }
 
-    /// The same, to change it.
+    /// Returns the owner of a tag mutably.
     pub fn get_mut(&mut self, tag: Tag) -> Option<&mut T> {
         self.owners.get_mut(KeyData::from_ffi(tag.0).into())
     }
@@ -455,7 +456,7 @@ impl<T> Tags<T> {
         self.owners.len()
     }
 
-    /// All of them, with their owners.
+    /// Iterates over all tags with their owners.
     pub fn iter(&self) -> impl Iterator<Item = (Tag, &T)> {
         let tag = |key: DefaultKey| Tag(key.data().as_ffi());
         self.owners.iter().map(move |(key, owner)| (tag(key), owner))

@@ -35,7 +35,7 @@ pub const NODES_MAX: usize = 64;
 pub const ADDRESS_BYTES_MAX: usize = 256;
 /// [member-4] The level from which the table itself refuses to give an address twice.
 const ADDRESSES_SINCE: Level = Level(10);
-/// Longest text that says what a plan is for.
+/// Longest description of a plan.
 const WHAT_BYTES_MAX: usize = 256;
 
 /// Intended role of a node.
@@ -51,7 +51,7 @@ pub enum As {
 }
 
 impl As {
-    /// As it stands on command lines and in documents.
+    /// Returns the name used on command lines and in documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Voter => "voter",
@@ -60,7 +60,7 @@ impl As {
         }
     }
 
-    /// Which of them has this name.
+    /// Returns the role of this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Voter, Self::Learner, Self::Auxiliary].into_iter().find(|role| role.name() == name)
     }
@@ -98,7 +98,7 @@ pub struct Plan {
     pub goal: Goal,
     /// Changes of roles and of the quorum rule, made when the weights are reached.
     pub then: Vec<Change>,
-    /// These leave the group when they have no weight: their ids are spent ([member-1]).
+    /// Nodes that leave the group when they have no weight: their ids are spent ([member-1]).
     pub leaving: Vec<NodeId>,
     /// The operator's request, for display.
     pub what: String,
@@ -135,8 +135,7 @@ impl Plan {
         has_weights(configuration, &self.goal) && self.left(configuration).is_empty()
     }
 
-    /// The same plan for the same nodes, as the members that they are now: some forgot their votes
-    /// since.
+    /// Returns the same plan for the nodes' present members: some forgot their votes since.
     pub fn renewed(&self, now: impl Fn(Member) -> Member) -> Self {
         let goal = self.goal.iter();
         let role = |change: &Change| match *change {
@@ -171,8 +170,7 @@ impl Plan {
     }
 }
 
-/// A rule whose quorums are those of both: what is a quorum by the rule in force and by the one
-/// that is wanted.
+/// Returns a rule whose quorums are those of both the rule in force and the wanted one.
 fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRule> {
     let most = u32::try_from(configuration.weight() / 2 + 1).ok()?;
     let thresholds = |rule| match rule {
@@ -191,7 +189,7 @@ pub struct Ended {
     pub id: u64,
     /// The plan reached its goal.
     pub reached: bool,
-    /// The slot of what ended it: its last change, or the command that cancelled it.
+    /// Slot of the end: the last change of the plan, or the command that cancelled it.
     pub at: Slot,
 }
 
@@ -240,13 +238,14 @@ impl Group {
         self.level
     }
 
-    /// The same group at a level from which it begins: that of a backup ([level-10]).
+    /// Returns the same group at a level from which it begins: that of a backup ([level-10]).
     #[must_use]
     pub fn at_level(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
-    /// [level-5] A sum over the nodes that have come, for who asked all of them for something.
+    /// [level-5] Returns a checksum of the nodes that have joined, for a leader that asked all of
+    /// them.
     pub fn nodes_sum(&self) -> u32 {
         let come = self.nodes.iter().filter(|(_, known)| known.has_come());
         let ids: Vec<u8> = come.flat_map(|(node, _)| node.0.to_be_bytes()).collect();
@@ -274,8 +273,8 @@ impl Group {
         self.ended
     }
 
-    /// Executes a command that was decided in `slot`, with these eras in front of it.
-    /// Deterministic; what cannot be done is a reply.
+    /// Executes a command that was decided in `slot`, with these eras in force before it.
+    /// Deterministic; a refusal is a reply.
     pub fn execute(&mut self, slot: Slot, command: &[u8], eras: &Eras) -> Reply {
         let Some(command) = Command::decode(command) else {
             return Err(Denied::Malformed);
@@ -424,7 +423,7 @@ impl Group {
         if let Some(node) = unknown.into_iter().find(|node| !self.nodes.contains_key(node)) {
             return Err(Denied::UnknownNode(node));
         }
-        // Whether there is a way does not hang on who looks for it, or on a search that may grow
+        // The outcome does not depend on the node that searches, or on a search that may grow
         // better.
         let last = plan.end(eras.current());
         let heavy = |weight: &u32| *weight > planner::WEIGHT_WANTED_MAX;
@@ -452,8 +451,7 @@ impl Group {
         }
     }
 
-    /// The eras behind this slot are these: who was removed leaves the table, a plan that is
-    /// fulfilled has ended.
+    /// Applies the eras after this slot: removed nodes leave the table, a fulfilled plan has ended.
     pub fn look(&mut self, at: Slot, eras: &Eras) {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));
@@ -475,7 +473,7 @@ pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     goal_of(configuration).iter().eq(wanted)
 }
 
-/// Every member of the configuration with its weight: what a plan begins with.
+/// Returns every member of the configuration with its weight: the initial goal of a plan.
 pub fn goal_of(configuration: &Configuration) -> Goal {
     let members = configuration.members().iter();
     members.map(|voter| (voter.member, voter.weight)).collect()
@@ -536,7 +534,7 @@ mod tests {
         assert_eq!(run(&mut group, 8, &allocate(Some(11), Some(9))), unknown);
     }
 
-    /// An operator who asks again for the same machine does not use up another id.
+    /// An operator that asks again for the same machine does not use up another id.
     #[test]
     fn an_id_is_kept_once_for_one_address() {
         let (mut group, _) = group();
@@ -662,7 +660,7 @@ mod tests {
         assert_eq!(Group::decode(&group.encode()), Some(group));
     }
 
-    /// Of two concurrent operators, one wins, and the other gets an error.
+    /// When two operators act concurrently, one wins, and the other gets an error.
     #[test]
     fn there_is_one_plan_at_a_time_and_it_is_for_the_era_it_was_made_for() {
         let (mut group, configuration) = group();

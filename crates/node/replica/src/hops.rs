@@ -39,7 +39,7 @@ pub enum Hop {
 }
 
 impl Hop {
-    /// All, in the order in which a turn meets them.
+    /// All hops, in the order in which a turn meets them.
     pub const ALL: [Self; 12] = [
         Self::Woke,
         Self::Command,
@@ -55,7 +55,7 @@ impl Hop {
         Self::Replying,
     ];
 
-    /// In one word.
+    /// Returns the name, one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Woke => "woke",
@@ -77,16 +77,16 @@ impl Hop {
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// By the clock that the ring was made with, in nanoseconds.
+    /// Nanoseconds by the clock of the ring.
     pub at_ns: u64,
     /// Event that is stamped.
     pub hop: Hop,
-    /// To which slot, where that is known.
+    /// Slot, where it is known.
     pub slot: Option<Slot>,
 }
 
 impl Stamp {
-    /// As a line of [`Hops::text`] has it.
+    /// Parses a line of [`Hops::text`].
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let (at, name, slot) = (words.next()?, words.next()?, words.next()?);
@@ -102,7 +102,7 @@ impl Stamp {
 /// The last stamps of a node.
 #[derive(Clone, Debug)]
 pub struct Hops {
-    /// All nodes and clients that are compared read the same clock.
+    /// Clock shared by all nodes and clients that are compared.
     clock: fn() -> u64,
     ring: Box<[Stamp]>,
     stamped: usize,
@@ -113,7 +113,7 @@ impl Hops {
     /// Stamps that are kept.
     pub const KEPT: usize = 1 << 16;
 
-    /// None yet, by this clock, in nanoseconds.
+    /// Creates an empty ring with this clock, in nanoseconds.
     pub fn new(clock: fn() -> u64) -> Self {
         let none = Stamp { at_ns: 0, hop: Hop::Woke, slot: None };
         Self { clock, ring: vec![none; Self::KEPT].into(), stamped: 0, next_write: 0 }
@@ -124,12 +124,12 @@ impl Hops {
         (self.clock)()
     }
 
-    /// This happens now.
+    /// Stamps a hop now.
     pub fn stamp(&mut self, hop: Hop, slot: Option<Slot>) {
         self.stamp_at(self.now_ns(), hop, slot);
     }
 
-    /// This happened then.
+    /// Stamps a hop at the given time.
     pub fn stamp_at(&mut self, at_ns: u64, hop: Hop, slot: Option<Slot>) {
         self.ring[self.stamped % Self::KEPT] = Stamp { at_ns, hop, slot };
         self.stamped += 1;
@@ -143,7 +143,7 @@ impl Hops {
         }
     }
 
-    /// All that are kept, the oldest first: a line each.
+    /// Returns all stamps, the oldest first: a line each.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for number in self.stamped.saturating_sub(Self::KEPT)..self.stamped {

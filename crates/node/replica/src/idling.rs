@@ -1,5 +1,5 @@
-//! Why a device does nothing, for people: its own node cannot know, but it sees what the group
-//! does.
+//! Detection of an idle device, for operators: its own node cannot know the reason, but it sees the
+//! activity of the group.
 
 use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
@@ -23,12 +23,12 @@ pub(crate) struct Surroundings {
     pub(crate) decided_to: Slot,
 }
 
-/// Since when it does nothing, and what was decided then.
+/// Start of the idleness, with the slots decided then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Idling {
     /// Armed, and without a vote.
     votes: Option<(Time, Slot)>,
-    /// There to be used, and not armed.
+    /// The device could be used, and is not armed.
     armed: Option<(Time, Slot)>,
 }
 
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(idling.note(at(0), &group(1), idle), None);
         let said = idling.note(at(3_000), &group(65), idle).unwrap();
         assert!(said.starts_with("node 7, which leads, asks for no votes"), "{said}");
-        // One that leads itself, and one that is none of those who vote.
+        // One that leads itself, and one that is not a voter.
         for other in [
             Surroundings { leads: true, ..group(65) },
             Surroundings { has_vote: false, ..group(65) },

@@ -47,8 +47,8 @@ impl Latencies {
         self.0[last.max(first)] += left;
     }
 
-    /// For each class: the microseconds before which its commands were answered, and how many there
-    /// are. The last has all that took longer, too.
+    /// Iterates over the classes: the upper bound in microseconds, and the number of commands. The
+    /// last class includes all longer times.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let counts = self.0.iter().enumerate();
         counts.map(|(number, count)| (upper_edge_us(number), *count))
@@ -97,7 +97,7 @@ mod tests {
         let mut latencies = Latencies::default();
         latencies.add(1, 100, 100);
         assert_eq!(some(&latencies), [(112, 1)]);
-        // From 96 to 192: as many in each sixteen microseconds.
+        // From 96 to 192: equal numbers in each sixteen microseconds.
         let mut latencies = Latencies::default();
         latencies.add(60, 96, 192);
         assert_eq!(some(&latencies), [(112, 10), (128, 10), (160, 20), (192, 20)]);

@@ -1,8 +1,7 @@
-//! Data that no node of a cluster made, as a backup: a new cluster then begins with them as it
-//! begins with any backup.
+//! Backups of data from outside any cluster: a new cluster begins with them as with any backup.
 //!
-//! What makes them gives the service's items as often as it is asked to, and the same ones each
-//! time: the header of a backup says how long all is, so they are gone through once before.
+//! The source returns the service's items as often as it is asked to, and the same ones each time:
+//! the header of a backup has the total length, so the items are read once before.
 
 use std::io::{self, Read};
 
@@ -29,13 +28,13 @@ const PIECE: usize = 256 << 10;
 
 /// Source of the items of a service's image, one after the other.
 pub trait Source {
-    /// From the first one again.
+    /// Restarts from the first item.
     fn rewind(&mut self);
 
-    /// The next one takes the place of what is in `item`; whether there was one.
+    /// Replaces the content of `item` with the next item; returns whether there was one.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// The item cannot be had.
     fn next(&mut self, item: &mut Vec<u8>) -> io::Result<bool>;
 }
 

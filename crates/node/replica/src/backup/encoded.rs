@@ -1,4 +1,4 @@
-//! A snapshot that is held, as the bytes of a backup: what `GET /backup` sends and recovery reads.
+//! A held snapshot, encoded as the bytes of a backup: for `GET /backup` and for recovery.
 
 use std::{
     collections::VecDeque,
@@ -52,13 +52,13 @@ impl Streams<'_> {
 }
 
 impl<'a, P: Parts> Encoded<'a, P> {
-    /// From the beginning, however far the snapshot was read before.
+    /// Starts from the beginning, however far the snapshot was read before.
     pub fn begin(held: &'a mut Held, header: &Header, parts: P) -> Self {
         debug_assert_eq!(header.streams, None, "nobody has their bytes");
         Self::begin_with(held, header, parts, None)
     }
 
-    /// The same with the bytes of the byte streams of this table, which is the snapshot's.
+    /// Starts likewise, with the bytes of the byte streams of this table, which is the snapshot's.
     pub fn with_streams(
         held: &'a mut Held,
         header: &Header,

@@ -159,7 +159,7 @@ impl Header {
     }
 }
 
-/// The end of a backup: what its trailer says.
+/// Fields of a backup's trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes of the file.
@@ -200,7 +200,7 @@ impl Encoder {
         self.hash.update(bytes);
     }
 
-    /// The next bytes of the stream, or of byte streams behind it, as they stand in the file.
+    /// Encodes the next bytes of the stream, or of byte streams after it, as they are in the file.
     pub fn chunks(&mut self, content: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(content.len() + CHUNK_HEAD);
         for content in content.chunks(CHUNK_MAX) {
@@ -230,7 +230,7 @@ fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     checksum(&covered)
 }
 
-/// Why a file is no backup that can be used.
+/// Reason why a file is no usable backup.
 #[derive(Debug)]
 pub enum Bad {
     /// The file cannot be read.
@@ -241,7 +241,7 @@ pub enum Bad {
     Newer(u16),
     /// The file ends too early, at this position.
     Truncated(u64),
-    /// Somewhere before this place it is not what was written.
+    /// The file is damaged somewhere before this place.
     Damaged {
         /// Bytes that were read.
         at: u64,
@@ -347,7 +347,7 @@ impl<R: Read> Reader<R> {
         self.bytes
     }
 
-    /// Something that was read is not what was written.
+    /// Returns the error for damaged content.
     pub(super) fn damaged(&self, what: impl Into<String>) -> Bad {
         let what = what.into();
         Bad::Damaged { at: self.bytes, what }
@@ -369,8 +369,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The next bytes of the stream, or of byte streams behind it, go to `content`; at the end, the
-    /// trailer is read instead, and the file is whole.
+    /// Reads the next bytes of the stream, or of byte streams after it, into `content`; at the end,
+    /// the trailer is read instead, and the file is complete.
     pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Bad> {
         let mut length = [0; 4];
         self.fill(&mut length)?;

@@ -51,7 +51,7 @@ const FIRST_PART: u64 = 1;
 /// Identity of the new cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewGroup {
-    /// Its id, at random.
+    /// Its id, chosen at random.
     pub cluster: u128,
     /// Its one node.
     pub node: NodeId,
@@ -153,7 +153,7 @@ pub fn founded<R: Read, E: From<Bad>>(
     let mut bytes = Vec::new();
     let header = StreamHeader { cluster: group.cluster, at: group.at, eras: group.eras.clone() };
     Item::Header(&header.encode()).encode(&mut bytes);
-    // Nodes of the new group compare what they apply from here on.
+    // Nodes of the new group compare their applied state from here on.
     Item::Meta(DIGEST_KEY, &0_u64.to_le_bytes()).encode(&mut bytes);
     // [level-10] What it keeps may need it.
     let table = Group::founded([(group.node, group.peer.clone())]).at_level(checked.level());

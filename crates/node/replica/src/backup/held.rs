@@ -15,19 +15,19 @@ use crate::snapshots::{
 
 /// Reader of a node's files, from another thread than the node's.
 pub trait Parts {
-    /// Fills the buffer with what lies there.
+    /// Fills the buffer with the bytes at this position.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// They cannot be read.
     fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()>;
 }
 
 /// Reader of the bytes of byte streams, from another thread than the node's.
 pub trait StreamBytes {
-    /// Something else of the backup is read meanwhile: they are still wanted.
+    /// Prolongs the hold while another part of the backup is read: the bytes are still wanted.
     ///
     /// # Errors
-    /// They are held no more.
+    /// The bytes are held no more.
     fn stay(&mut self) -> io::Result<()>;
 
     /// Reads at least one byte of this stream from here on, and at most `bytes_max`.
@@ -37,7 +37,7 @@ pub trait StreamBytes {
     fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>>;
 }
 
-/// Why a snapshot cannot be read.
+/// Reason why a snapshot cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
     /// The system says so.
@@ -85,7 +85,7 @@ impl Held {
         self.manifest.digest
     }
 
-    /// Its stream is read from the beginning again.
+    /// Restarts reading from the beginning of its stream.
     pub(super) fn rewind(&mut self) {
         self.next = 0;
     }

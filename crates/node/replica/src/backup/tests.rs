@@ -101,7 +101,7 @@ fn any_flipped_bit_is_noticed() {
     }
 }
 
-/// Whatever comes in, nothing panics, and no memory is asked for on a stranger's word.
+/// No input causes a panic, and no memory is allocated on a stranger's word.
 #[test]
 fn hostile_bytes_are_refused() {
     let mut dice = Dice::new(11);
@@ -168,7 +168,7 @@ fn a_backup_that_contradicts_itself_is_refused() {
     }
     let cut = &good[..good.len() - 1];
     refused(&header_of(cut), cut);
-    // A second header; metadata behind the service's items; no table.
+    // A second header; metadata after the service's items; no table.
     let head = stream(&[]);
     let twice = [&head[..], &head[..]].concat();
     refused(&header_of(&twice), &twice);

@@ -1,4 +1,5 @@
-//! Peers that are behind, and what they are still to be sent: one range each, within a budget.
+//! Peers that are behind, and the slots that they are still to be sent: one range each, within a
+//! budget.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -348,7 +348,7 @@ fn a_voter_takes_no_place_that_the_quorum_rule_needs() {
     carry_out(&mut cluster, &ask).unwrap();
 }
 
-/// Of two concurrent operators, one wins, and the other gets an error.
+/// When two operators act concurrently, one wins, and the other gets an error.
 #[test]
 fn of_two_operators_one_wins() {
     let mut cluster = cluster(3, Class::Durable, 11);
