@@ -29,7 +29,7 @@ pub struct Limits {
     pub payload_bytes: usize,
     /// Applied or superseded payloads, kept for slow followers.
     pub recent_bytes: usize,
-    /// Bytes of streams that came and are not applied yet.
+    /// Bytes of streams that arrived and are not applied yet.
     pub stream_bytes: usize,
     /// Window of one stream, in bytes ([stream-8]).
     pub stream_window_bytes: usize,
@@ -76,7 +76,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same with what would stop a replica from working raised to the least that works.
+    /// Returns the limits, with those that would stop a replica from working raised to the least
+    /// that works.
     pub fn at_least(mut self, command_bytes_max: usize) -> Self {
         let one = command_bytes_max.saturating_add(1024);
         self.window_batches = self.window_batches.clamp(1, OPEN_BATCHES_MAX);

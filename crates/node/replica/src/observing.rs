@@ -59,7 +59,7 @@ impl Observing {
         self.events.next()
     }
 
-    /// This is who leads, as far as this node knows.
+    /// Records the present leader, as far as this node knows.
     pub(crate) fn led(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         self.reigns.look(now, leader, ballot);
     }
@@ -99,7 +99,7 @@ impl Observing {
         self.promises.notice(now)
     }
 
-    /// The same, once.
+    /// Takes the notice, once.
     pub(crate) fn take_notice(&mut self, now: Time) -> Option<String> {
         self.promises.take_news(now)
     }
@@ -114,7 +114,7 @@ impl Observing {
         self.watch.take_due(now)
     }
 
-    /// This is what there is to see.
+    /// Checks the present state.
     pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>) {
         self.watch.look(now, sight, &mut self.events);
     }

@@ -11,14 +11,14 @@ use quorate_core::{ballot::Ballot, time::Time, value::Value};
 
 use crate::proposing::origin::Offer;
 
-/// Most that are on their way.
+/// Maximum of offers in flight.
 const OFFERS_MAX: usize = 256;
 /// Time after which an unseen value is late, in milliseconds.
 const LATE_MS: u64 = 5;
 /// A coordinator that was not seen for this long is not relied on, in milliseconds.
 const HEARD_MS: u64 = 1_000;
 
-/// All of them, oldest first, each with when it is late.
+/// All offers in flight, the oldest first, each with the time at which it is late.
 #[derive(Default)]
 pub(crate) struct Offers {
     list: VecDeque<(Time, Offer)>,
@@ -60,7 +60,7 @@ impl Offers {
         self.heard = None;
     }
 
-    /// When the oldest is late.
+    /// Returns the time at which the oldest is late.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.list.front().map(|(late_at, _)| *late_at)
     }

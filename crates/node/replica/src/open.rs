@@ -45,7 +45,7 @@ pub struct ReplicaOptions {
     pub cluster: u128,
     /// This node and its incarnation ([volatile-1]).
     pub member: Member,
-    /// This process start; never used before by this node ([value-2]).
+    /// Number of this process start; never used before by this node ([value-2]).
     pub boot: u32,
     /// Time-outs between nodes.
     pub timeouts: Timeouts,
@@ -55,7 +55,7 @@ pub struct ReplicaOptions {
     pub command_bytes_max: usize,
     /// A request that is not done by then fails.
     pub client_timeout_ms: u64,
-    /// Most proposals of a leader in flight.
+    /// Maximum of a leader's proposals in flight.
     pub inflight_max: usize,
     /// Slots at or above `decided_to + window_slots` are refused ([p2-3]).
     pub window_slots: u64,
@@ -68,7 +68,7 @@ pub struct ReplicaOptions {
     /// Time that it waits for others to connect before it leads as a quorum by itself ([lie-6]), in
     /// microseconds; 0 if its process made the folder of a new group.
     pub alone_us: u64,
-    /// By how much a clock may be fast or slow, in parts per million.
+    /// Maximum drift of a clock, in parts per million.
     pub clock_drift_ppm: u64,
     /// Capacity of every queue.
     pub limits: Limits,
@@ -78,7 +78,7 @@ pub struct ReplicaOptions {
     pub founding_peers: BTreeMap<NodeId, String>,
     /// Settings of the tuner of batch and window. Without it they stay as `limits` has them.
     pub tuning: Option<Settings>,
-    /// When snapshots are taken and the log is trimmed.
+    /// Schedule of snapshots and of trimming.
     pub snapshots: SnapshotOptions,
     /// Memory limits of the store of streams.
     pub stream_limits: StoreLimits,
@@ -97,12 +97,12 @@ pub struct ReplicaOptions {
     pub marked: Level,
     /// Handling of levels when it leads.
     pub raising: Raising,
-    /// When it reads all that it keeps, to see whether it is sound.
+    /// Schedule of scrubs, which read all its data to check whether it is sound.
     pub scrub: ScrubOptions,
 }
 
 impl ReplicaOptions {
-    /// Everything by default but who this is.
+    /// Creates default options for this node.
     pub fn new(cluster: u128, member: Member, boot: u32, founding: Configuration) -> Self {
         Self {
             cluster,
@@ -113,7 +113,7 @@ impl ReplicaOptions {
             command_bytes_max: defaults::COMMAND_BYTES_MAX,
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             inflight_max: 256,
-            // Content takes a slot for each byte; what is in flight is bounded by the proposals.
+            // Content takes a slot for each byte; the bytes in flight are bounded by the proposals.
             window_slots: 32 << 20,
             leases: None,
             silent_us: 0,
@@ -137,10 +137,10 @@ impl ReplicaOptions {
     }
 }
 
-/// Why a replica cannot start.
+/// Reason why a replica cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The log lost votes or promises: the node must come with its next incarnation ([disk-8]).
+    /// The log lost votes or promises: the node must return with its next incarnation ([disk-8]).
     Forgotten {
         /// Damaged places.
         places: Vec<String>,

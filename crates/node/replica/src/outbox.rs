@@ -1,5 +1,5 @@
-//! Frames on their way to the plane: what it has no room for is counted, and repeated by the
-//! protocol.
+//! Frames on their way to the plane: frames that it has no room for are counted, and repeated by
+//! the protocol.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -13,8 +13,8 @@ use crate::{
     plane::{Body, Plane},
 };
 
-/// After a refusal, what was refused waits this long. Long enough not to spin, short enough not to
-/// be felt: a slot frees within a disk write.
+/// Delay of a retry after a refusal. Long enough not to spin, short enough not to be felt: a slot
+/// frees within a disk write.
 pub(crate) const RETRY_MS: u64 = 2;
 
 /// The plane, for the time of one call.
@@ -67,7 +67,7 @@ impl<'a> Outbox<'a> {
         {
             self.counters.payload_bytes_sent.add(*sent, length);
         }
-        // What a plane cannot carry at all is lost with it, as what it has no room for.
+        // A frame that a plane cannot carry at all is lost, like one that it has no room for.
         self.dropped(to, sent.unwrap_or_default())
     }
 
@@ -78,7 +78,8 @@ impl<'a> Outbox<'a> {
         room
     }
 
-    /// The same for who has something better to do if it could not.
+    /// Returns the same for callers that have an alternative if it could not; a refusal is not
+    /// counted.
     pub(crate) fn fits(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         self.plane.has_room(to, lane, bytes)
     }
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
     use crate::plane::TooLarge;
 
-    /// A plane of packets: what is longer than one never fits, and node 3 has no room.
+    /// A plane of packets: a frame longer than one never fits, and node 3 has no room.
     struct Packets(Vec<(NodeId, usize)>);
 
     const PACKET_BYTES: usize = 1400;

@@ -1,8 +1,9 @@
 //! Replies that wait until their commands would survive a crash of all nodes ([class-2]): executed
 //! commands, in the order of their slots.
 //!
-//! This is only the queue. The core finds out what lasts ([`quorate_core::input::Input::Last`]);
-//! clients that ask for nothing more than the group's class never get here.
+//! This is only the queue. The core determines which slots last
+//! ([`quorate_core::input::Input::Last`]); commands that need no more than the group's class never
+//! get here.
 
 use std::collections::VecDeque;
 
@@ -38,7 +39,7 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Outlasting {
     held: VecDeque<Held>,
-    /// Their replies, one behind the other.
+    /// Their replies, one after the other.
     replies: VecDeque<u8>,
     /// Everything below lasts, as far as this process knows.
     lasts_to: Slot,
@@ -73,7 +74,7 @@ impl Outlasting {
         Some(to)
     }
 
-    /// Everything below lasts.
+    /// Records that all slots below last.
     pub(crate) fn lasts(&mut self, to: Slot) {
         self.lasts_to = self.lasts_to.max(to);
     }
@@ -95,7 +96,7 @@ impl Outlasting {
         Some(held.tag)
     }
 
-    /// When that is.
+    /// Returns the deadline of the first reply.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.held.front().map(|held| held.until)
     }

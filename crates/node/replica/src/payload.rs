@@ -22,7 +22,7 @@ enum Kept {
 }
 
 impl Payload {
-    /// These bytes, shared from now on. They are not copied.
+    /// Shares these bytes from now on. They are not copied.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Kept::Plain(Arc::new(bytes)))
     }

@@ -22,7 +22,7 @@ use crate::{
 
 pub(crate) use self::comparison::Doubt;
 
-/// Most nodes whose addresses are known: all that there can be, and as many that were.
+/// Maximum of nodes whose addresses are kept: all that can be members, and as many former ones.
 const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 
 /// Other nodes, as far as this one knows them.
@@ -44,7 +44,7 @@ impl Peers {
         Self { connected: BTreeMap::new(), addresses, comparison }
     }
 
-    /// This member can be talked to.
+    /// Marks the member as connected.
     pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
         // A client with the cluster's id may claim any node's: the memory for disconnected nodes is
@@ -91,12 +91,12 @@ impl Peers {
         self.connected.get(&member.node) == Some(&member)
     }
 
-    /// In order of ids.
+    /// Returns the connected nodes in order of ids.
     pub(crate) fn ids(&self) -> Vec<NodeId> {
         self.connected.keys().copied().collect()
     }
 
-    /// In order of ids.
+    /// Iterates over the connected members in order of ids.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
         self.connected.values().copied()
     }
@@ -120,7 +120,7 @@ impl Peers {
         (reachable.count(), members.len())
     }
 
-    /// A peer says what it has applied. An alarm if that is known to be something else.
+    /// Compares a peer's applied state. Returns an alarm if it is known to differ.
     pub(crate) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         self.comparison.heard(from, claim, own)
     }

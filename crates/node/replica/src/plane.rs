@@ -1,4 +1,4 @@
-//! The plane port: where a replica's frames for its peers go, and what comes by it.
+//! The plane port: a replica's frames to its peers, and those received from them.
 
 use std::fmt;
 
@@ -21,8 +21,8 @@ pub trait Plane {
     /// otherwise remove it from a queue.
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
 
-    /// Sends one whole frame, its header and its body, to each of these nodes. Those that took it
-    /// come back; the others are not connected, or their queues are full: for them the message is
+    /// Sends one whole frame, its header and its body, to each of these nodes. Returns those that
+    /// accepted it; the others are not connected, or their queues are full: for them the message is
     /// lost, and the protocol repeats it.
     fn send(
         &mut self,
@@ -32,8 +32,8 @@ pub trait Plane {
         body: Body<'_>,
     ) -> Result<NodeSet, TooLarge>;
 
-    /// Values of this ballot's leader below this slot are decided. Said once a turn, before what is
-    /// sent in it.
+    /// Values of this ballot's leader below this slot are decided. Called once a turn, before the
+    /// frames of that turn are sent.
     fn told(&mut self, ballot: Ballot, decided_to: Slot) {
         let _ = (ballot, decided_to);
     }
@@ -89,10 +89,10 @@ pub struct Received<'a> {
     pub frame: Frame<'a>,
     /// CRC-32C of the frame's body, if the receiver has compared it with the bytes.
     pub body_check: Option<u32>,
-    /// Up to which write the sender's log is on stable storage, as the frame says ([lie-1]); 0: it
-    /// says nothing.
+    /// The sender's log is on stable storage up to this write, as the frame states ([lie-1]); 0:
+    /// not stated.
     pub logged: u64,
-    /// The body, if it arrived in a buffer of its own: who keeps it need not copy it.
+    /// The body, if it arrived in a buffer of its own: it can be kept without a copy.
     pub body: Option<&'a Payload>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Received<'a> {
     }
 }
 
-/// One moment in which a replica acts: what time it is, and how to speak.
+/// The present moment of a replica: the time, and the means to send.
 pub struct Turn<'a> {
     /// Monotonic time.
     pub time: Time,

@@ -1,8 +1,9 @@
-//! When to stop reading clients: before what waits here is more than the next batches can use.
+//! Back-pressure on clients: reading stops before the queue is longer than the next batches can
+//! use.
 //!
-//! A queue longer than that makes nothing faster. What is left in the sockets costs the clients
-//! patience and this node nothing; what is read beyond a bound has to be parsed in order to be
-//! refused.
+//! A queue longer than that makes nothing faster. Input that is left in the sockets costs the
+//! clients patience and this node nothing; input that is read beyond a bound has to be parsed in
+//! order to be refused.
 
 use std::cmp::Reverse;
 

@@ -28,7 +28,7 @@ use crate::{
 
 /// Interval at which the leader checks deadlines, and asks its service for housekeeping.
 const DUE_MS: u64 = 10;
-/// [time-1] The leader says at most so often what time it is.
+/// [time-1] Minimum interval of the leader's statements of the time.
 const STAMP_MS: u64 = 50;
 /// A stamp of time that was not applied after this long is lost.
 const STAMP_LOST_MS: u64 = 1000;
@@ -37,11 +37,11 @@ const STAMP_LOST_MS: u64 = 1000;
 pub(crate) struct Proposing {
     origin: Origin,
     forwarded: Forwarded,
-    /// Most bytes of batches of others that wait here.
+    /// Maximum of bytes of batches of others that wait here.
     forwarded_bytes_max: usize,
     /// Largest command taken.
     command_bytes_max: usize,
-    /// When the service is asked next for what is due.
+    /// Time of the next check of the service for due work.
     due_at: Time,
     /// Last time that this leader stated, and when.
     stamped: Option<(u64, Time)>,
@@ -70,7 +70,7 @@ impl Proposing {
         &mut self.origin
     }
 
-    /// The same to look at.
+    /// Returns the same, immutably.
     pub(crate) fn own(&self) -> &Origin {
         &self.origin
     }
@@ -104,7 +104,7 @@ impl Proposing {
         Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound())
     }
 
-    /// When a leader asks its service for what is due.
+    /// Returns the time at which a leader asks its service for due work.
     pub(crate) fn due_at(&self) -> Time {
         self.due_at
     }
@@ -167,7 +167,7 @@ impl Proposing {
         Some(Offer { value, payload })
     }
 
-    /// This node voted for the value in a ballot of its own.
+    /// Records that this node voted for the value in a ballot of its own.
     pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
         self.forwarded.proposed(ballot, value);
     }
@@ -196,7 +196,7 @@ impl Proposing {
                 ways.connect(&offer);
             }
             if let Offer { value, payload: Some(payload) } = offer {
-                // The leader's proposal may come without the bytes: they are from here.
+                // The leader's proposal may arrive without the bytes: they are from here.
                 ways.contents.offer(&value, payload);
             }
         }
@@ -207,13 +207,13 @@ impl Proposing {
 pub(crate) struct Ways<'a, 'b> {
     /// Present leader.
     pub(crate) leader: NodeId,
-    /// In which ballot.
+    /// Ballot of the leader.
     pub(crate) ballot: Ballot,
-    /// By frames, to its device.
+    /// Path by frames, to its device.
     pub(crate) devices: &'a mut Devices,
     /// Bytes that the leader need not send back stay here.
     pub(crate) contents: &'a mut Contents,
-    /// By its connection.
+    /// Path by its connection.
     pub(crate) out: &'a mut Outbox<'b>,
 }
 

@@ -51,7 +51,7 @@ impl Protocol {
         self.role == Role::Leader
     }
 
-    /// This node's role is another; gives back whether it led before.
+    /// Sets this node's role; returns whether it led before.
     pub(crate) fn set_role(&mut self, role: Role) -> bool {
         std::mem::replace(&mut self.role, role) == Role::Leader
     }
@@ -70,7 +70,7 @@ impl Protocol {
         !self.inbox.is_empty()
     }
 
-    /// Nothing is said any more: what waits is dropped.
+    /// Drops the queued inputs: nothing is sent any more.
     pub(crate) fn clear_inputs(&mut self) {
         self.inbox.clear();
     }

@@ -23,7 +23,7 @@ use crate::{
     wake::earliest,
 };
 
-/// Reads that wait for a confirmation, or for what is to be applied before they run.
+/// Reads that wait for a confirmation, or for slots that are to be applied before they run.
 pub(crate) struct Reading {
     reads: Reads,
     bounded: Bounded,
@@ -32,13 +32,13 @@ pub(crate) struct Reading {
     of_access: Probe,
     /// Linearizable reads of a leader go by its lease where it has one ([read-4]).
     leases: bool,
-    /// By how much this node's clock may be slow, in parts per million.
+    /// Maximum by which this node's clock may be slow, in parts per million.
     drift_ppm: u64,
     /// A read that has not run by then fails.
     timeout_ms: u64,
     /// A question without an answer is given up after this.
     patience_ms: u64,
-    /// Most reads that wait.
+    /// Maximum of waiting reads.
     waiting_max: usize,
 }
 
@@ -122,7 +122,7 @@ impl Reading {
         self.probe.next_question(now)
     }
 
-    /// The same for the read that shows that users are known.
+    /// Returns the same for the read that confirms the access rules.
     pub(crate) fn next_access_question(&mut self, now: Time) -> Option<ReadToken> {
         self.of_access.next_question(now)
     }
@@ -150,12 +150,12 @@ impl Reading {
         asked_at.is_some()
     }
 
-    /// [read-6] Everything that was acknowledged before then is below `slot`.
+    /// [read-6] Records that everything acknowledged before `asked_at` is below `slot`.
     pub(crate) fn is_fresh(&mut self, asked_at: Time, slot: Slot) {
         self.bounded.confirmed(asked_at, slot);
     }
 
-    /// The other answer: the question is asked again, not at once.
+    /// Handles a refused question: it is asked again, after a delay.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         self.probe.failed(now, token);
         self.of_access.failed(now, token);
@@ -173,7 +173,7 @@ impl Reading {
         self.reads.release(applied_to, completions);
     }
 
-    /// Lets those run for which what is applied is fresh enough.
+    /// Runs the reads for which the applied state is fresh enough.
     pub(crate) fn release_within(
         &mut self,
         now: Time,
@@ -204,14 +204,14 @@ impl Reading {
         self.probe.take()
     }
 
-    /// When clients' reads have something due, without answers from others.
+    /// Returns the time at which clients' reads are due for work, without answers from others.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let ask = self.reads.may_ask_at();
         let ask = ask.filter(|_| self.bounded.wants_question(now));
         earliest([self.reads.wake_at(self.patience_ms), self.bounded.wake_at(), ask])
     }
 
-    /// When the probe has.
+    /// Returns the same for the probe.
     pub(crate) fn probe_at(&self) -> Option<Time> {
         earliest([self.probe.wake_at(), self.of_access.wake_at()])
     }

@@ -83,7 +83,7 @@ use crate::{
 /// Decisions received by frames are kept if they are less than this many slots ahead.
 const TOLD_AHEAD: u64 = 1 << 12;
 
-/// A small file by its name, and what it holds.
+/// A small file by its name, with its content.
 type Recalled = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
 /// One replica: core, log and service joined.
@@ -113,9 +113,9 @@ pub struct Replica<D: Disk, S: StateMachine> {
     streaming: Streaming,
     // Other parts.
     reading: Reading,
-    /// Without one there are no leases, and no reads with a bound.
+    /// Clock for leases and reads with a bound; without one there are none.
     clock: Option<Clock>,
-    /// Wall clocks, and what the group's is.
+    /// Wall clocks, and the group's clock.
     clocks: Clocks,
     catching_up: CatchingUp,
     snapshots: Snapshots,
@@ -257,13 +257,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Starts writing what was appended. Called after the plane's buffers were flushed.
+    /// Starts writing the appended records. Called after the plane's buffers were flushed.
     pub fn submit(&mut self, now: Time) {
         self.storing.submit(now, self.protocol.node().awaits_disk());
         self.note_writes(now);
     }
 
-    /// The turn is over: `now` is later than what the turn began with by what it cost. Says when
+    /// Ends the turn: `now` is later than its beginning by its cost. Returns the time at which
     /// [`Replica::poll`] is due, as [`Replica::wake_at`] does.
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
@@ -281,7 +281,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let refitted = origin.set_room(now, self.devices.room());
         let batch_bytes = setting.batch_bytes.min(self.applying.batch_bytes_max());
         let changed = origin.set_batching(batch_bytes, setting.window) || refitted;
-        // There may be room now for what waits.
+        // There may be room now for waiting commands.
         if changed && waiting > 0 {
             self.turns.end(now, Some(now));
             return Some(now);
@@ -290,7 +290,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         wake_by
     }
 
-    /// [plane-3] How votes should come from now on.
+    /// [plane-3] Chooses the route of votes from now on.
     fn choose_route(&mut self, now: Time) {
         let node = self.protocol.node();
         let leads = node.role() == Role::Leader;
@@ -303,8 +303,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// When [`Replica::poll`] is due at the latest, if nothing else happens; in the past if there
-    /// is work left.
+    /// Returns the time at which [`Replica::poll`] is due at the latest, without an event; in the
+    /// past if there is work left.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         if self.ending.is_silent() {
             // Only the disk is waited for.
@@ -356,10 +356,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The first slot that may need bytes in memory: everything below is decided, and is applied,
-    /// or comes from the log if it is ever applied. An auxiliary that has forgotten what is before
-    /// applies nothing, and a service in trouble nothing now. A service that is ahead of a log that
-    /// lost its end has applied slots that are still to be voted for here.
+    /// Returns the first slot that may need bytes in memory: all below are decided, and are
+    /// applied, or read from the log if they are ever applied. An auxiliary that has forgotten
+    /// earlier slots applies nothing, and a service in trouble nothing now. A service that is ahead
+    /// of a log that lost its end has applied slots that are still to be voted for here.
     fn needed_from(&self) -> Slot {
         let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
         let decided_to = self.protocol.node().decided_to();
@@ -415,7 +415,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.counters.requests_timed_out += commands + reads + lasting;
     }
 
-    /// Applies what is decided, within a budget, and lets the reads run that waited for it.
+    /// Applies the decided slots, within a budget, and runs the reads that waited for them.
     fn apply(&mut self, now: Time, wall_ms: u64, again: bool, front: &mut dyn Front) {
         self.tend();
         if !self.streaming.keeping.has_room() {
@@ -483,7 +483,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [last-5] How a command comes to be answered when it is on stable storage at a quorum.
+    /// [last-5] Returns the path by which a command is answered when it is on stable storage at a
+    /// quorum.
     fn way_to_last(&self) -> Way {
         match self.protocol.node().configuration().class() {
             Class::Durable => Way::Decided,
@@ -492,7 +493,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [less-5] How a command comes to be answered when it is in memory at a quorum.
+    /// [less-5] Returns the path by which a command is answered when it is in memory at a quorum.
     fn way_to_hear_early(&self) -> Way {
         match self.protocol.node().configuration().class() {
             Class::Volatile => Way::Decided,
@@ -521,8 +522,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if !self.applying.condition().is_stuck() {
             return;
         }
-        // What is decided is in the log, and is read from there when it can be applied: what is
-        // held for that must not keep this node from voting.
+        // Decided values are in the log, and are read from there when they can be applied: memory
+        // for them must not keep this node from voting.
         self.contents.release_below(self.protocol.node().decided_to());
     }
 
@@ -559,8 +560,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.clocks.now_ms(self.read_clock(now)).max(time_ms)
     }
 
-    /// Returns the time at this moment: the process may have stood still since its turn began, and
-    /// what it reads now was sent later.
+    /// Returns the present time: the process may have stood still since its turn began, and the
+    /// input that it reads now was sent later.
     fn read_clock(&self, now: Time) -> Time {
         self.clock.as_ref().map_or(now, |clock| clock.now().max(now))
     }
@@ -585,7 +586,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.propose_value(now, Offer { value, payload }, plane);
         }
         let origin = self.proposing.origin();
-        // Whatever clients may send: what a service once took it must be able to end.
+        // Whatever clients may send: a command that was accepted once must be able to end.
         let max = largest_command(self.storing.log());
         self.applying.due(&mut |command| {
             if command.len() <= max {
@@ -657,13 +658,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
-    /// This node owns a device from now on: phase 2 of its group may run there ([offload-5]), if
+    /// Gives this node a device from now on: phase 2 of its group may run there ([offload-5]), if
     /// one can be had.
     pub fn lend_device(&mut self, devices: Box<dyn Ladder>) {
         self.devices.lend(devices);
     }
 
-    /// Takes what the device said, and lets its owner do what is due.
+    /// Processes the device's messages, and lets its owner do the work that is due.
     fn turn_device(&mut self, now: Time) {
         if self.devices.is_none() {
             return;
@@ -699,8 +700,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.completions.note_late_device(self.devices.late().is_some());
     }
 
-    /// [offload-15] The core gives a value to the device; what that has no room for the core is
-    /// asked for again.
+    /// [offload-15] Submits a value of the core to the device; if the device has no room for it,
+    /// the core is asked again.
     fn submit_to_device(&mut self, now: Time, value: Value, plane: &mut dyn Plane) {
         let slot = SlotRange::one(Slot(0));
         let payload = self.contents.recent(&value, slot);
@@ -715,7 +716,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.clock = Some(clock);
     }
 
-    /// From now on what happens to commands here is stamped into this.
+    /// Stamps the hops of commands here into this ring from now on.
     pub fn lend_hops(&mut self, hops: Hops) {
         self.hops = Some(Box::new(hops));
     }
@@ -731,8 +732,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [read-4] What waits needs no question while this node seems to hold a lease. The time of the
-    /// turn may be long past, so this is no more than a guess: the clock is read behind the query.
+    /// [read-4] Lets waiting reads run without a question while this node seems to hold a lease.
+    /// The time of the turn may be long past, so this is no more than a guess: the clock is read
+    /// after the query.
     fn read_by_lease(&mut self, now: Time) {
         if !self.reading.wants_lease() || self.clock.is_none() {
             return;
@@ -792,7 +794,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.checkpoint_streams(self.snapshots.wants_streams_kept_to());
     }
 
-    /// Lends snapshots what they look at and act on.
+    /// Lends snapshots the parts that they read and act on.
     fn with_snapshots(
         &mut self,
         now: Time,
@@ -841,7 +843,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Ends what is still open, because of this.
+    /// Ends all open requests with this failure.
     fn end_requests(&mut self, failure: Failure) {
         let origin = self.proposing.origin();
         origin.expire_all(failure, &mut self.completions);
@@ -946,8 +948,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.take_transfer_result()
     }
 
-    /// Takes a snapshot at this slot or behind it, or at what is applied now; also where the
-    /// service keeps itself on a disk. The end of it: [`Replica::take_snapshot_answer`].
+    /// Takes a snapshot at this slot or after it, or at the applied position; also if the service
+    /// persists itself on a disk. The result is taken by [`Replica::take_snapshot_answer`].
     pub fn snapshot_now(&mut self, at: Option<Slot>) {
         let applied_to = self.applying.applied_to();
         let refused = if self.ending.is_requested() {
@@ -973,8 +975,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.snapshots.take_answer()
     }
 
-    /// This node's snapshot, if it has one, for another thread to read: its files stay as long as
-    /// that lives.
+    /// Returns this node's snapshot, if it has one, for another thread to read: its files stay as
+    /// long as the value lives.
     pub fn hold_snapshot(&mut self) -> Option<Held> {
         self.snapshots.hold()
     }

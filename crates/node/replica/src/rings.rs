@@ -13,7 +13,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// The core explains what it does.
+    /// Counts an explanation of the core.
     pub(crate) fn note(&mut self, explanation: &Explanation, counters: &mut Counters) {
         match explanation {
             Explanation::RingLaid { nodes, .. } => {

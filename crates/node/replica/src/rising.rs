@@ -10,11 +10,11 @@ use quorate_core::{level::Level, node_id::NodeId, time::Time, witness};
 
 use crate::defaults;
 
-/// A raise that was proposed is proposed again after this, if nothing came of it.
+/// A proposed raise without a result is proposed again after this time.
 const RETRY_MS: u64 = 1_000;
 /// An operator is answered after this, whatever has become of it.
 const ANSWER_MS: u64 = 10_000;
-/// Most nodes that are remembered when they go.
+/// Maximum of disconnected nodes that are remembered.
 const HEARD_MAX: usize = 128;
 
 /// Handling of levels by a leader without an operator.
@@ -34,7 +34,7 @@ impl Default for Raising {
 }
 
 impl Raising {
-    /// As it is given: `auto` or `hold`.
+    /// Parses `auto` or `hold`.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::default()),
@@ -48,7 +48,7 @@ impl Raising {
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     newest: Level,
-    /// When it was first met with that.
+    /// Time of the first contact at this level.
     since: Time,
     connected: bool,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Rising {
     /// The newest level that this release supports.
     supports: Level,
     raising: Raising,
-    /// When this process began to look.
+    /// Start of this process.
     begun: Time,
     heard: BTreeMap<NodeId, Heard>,
     /// All connected nodes may receive the end of this log ([lie-1]).
@@ -68,9 +68,9 @@ pub(crate) struct Rising {
     marked: Level,
     /// Level to mark the folder with.
     to_mark: Option<Level>,
-    /// Nothing is proposed before.
+    /// Nothing is proposed before this time.
     retry_at: Time,
-    /// Operators who wait for this level, and until when.
+    /// Operators that wait for a level, each with a deadline.
     asked: Vec<(u64, Level, Time)>,
 }
 
@@ -93,7 +93,7 @@ impl Rising {
         self.supports
     }
 
-    /// [level-4] A process of this node is connected, and says what it supports.
+    /// [level-4] Records that a process of this node is connected, and the level that it supports.
     pub(crate) fn met(&mut self, now: Time, node: NodeId, newest: Level) {
         let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
         let since = same.map_or(now, |heard| heard.since);
@@ -120,12 +120,12 @@ impl Rising {
             && connected.all(|heard| heard.newest >= witness::SINCE);
     }
 
-    /// [lie-1] Whether all who are connected know what to do with the end of this node's log.
+    /// [lie-1] Returns whether all connected nodes understand the end of this node's log.
     pub(crate) fn all_witness(&self) -> bool {
         self.all_witness
     }
 
-    /// [lie-3] Returns whether this node, which is connected, knows what a reminder is, and this
+    /// [lie-3] Returns whether this node, which is connected, understands a reminder, and this
     /// release does.
     pub(crate) fn may_remind(&self, node: NodeId) -> bool {
         self.supports >= witness::SINCE && self.newest_of(node) >= Some(witness::SINCE)
@@ -138,8 +138,8 @@ impl Rising {
         Some(heard.newest)
     }
 
-    /// [level-6] When these nodes have been what they are for long enough; `None`: nothing happens
-    /// unasked.
+    /// [level-6] Returns the time at which these nodes have had their present levels for long
+    /// enough; `None`: nothing happens without an operator.
     pub(crate) fn due_at(&self, others: impl Iterator<Item = NodeId>) -> Option<Time> {
         let Raising::After(ms) = self.raising else {
             return None;
@@ -159,7 +159,7 @@ impl Rising {
         self.asked.push((asked, to, now.plus_ms(ANSWER_MS)));
     }
 
-    /// Operators who have what they wanted.
+    /// Takes the operators whose level is reached.
     pub(crate) fn reached(&mut self, level: Level) -> Vec<u64> {
         let done = self.asked.extract_if(.., |(_, to, _)| *to <= level);
         done.map(|(asked, ..)| asked).collect()
@@ -190,7 +190,7 @@ impl Rising {
         self.marked = self.marked.max(level);
     }
 
-    /// A raise has come through: the next may follow at once.
+    /// Records that a raise was executed: the next may follow immediately.
     pub(crate) fn came_through(&mut self) {
         self.retry_at = Time(0);
     }
@@ -219,7 +219,7 @@ mod tests {
         Rising::new(at(0), Level(9), Level(8), raising)
     }
 
-    /// [level-4] What a process said that is gone does not count for the one that comes.
+    /// [level-4] The level of a disconnected process does not count for the next one.
     #[test]
     fn a_word_counts_as_long_as_its_connection() {
         let mut rising = rising(Raising::Hold);

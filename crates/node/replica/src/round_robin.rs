@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Bound};
 
-/// Members in their order, each once; the next one is the first behind the one that was last.
+/// Members in their order, each once; the next one is the first after the last one served.
 #[derive(Clone, Debug, Default)]
 pub struct RoundRobin<T> {
     members: BTreeSet<T>,
@@ -10,7 +10,7 @@ pub struct RoundRobin<T> {
 }
 
 impl<T: Copy + Ord> RoundRobin<T> {
-    /// Without members.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         Self { members: BTreeSet::new(), last: None }
     }

@@ -13,7 +13,7 @@ use crate::tuning::moment;
 /// Route of votes to this node when it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Votes {
-    /// As said, always.
+    /// Always this route.
     Set(Route),
     /// Straight, or by a ring, whichever is predicted to be faster.
     Auto,
@@ -58,14 +58,14 @@ enum Way {
     Ring,
 }
 
-/// The choice, and what it is made from.
+/// The choice, with its inputs.
 #[derive(Debug)]
 pub(crate) struct Routing {
     choice: Choice<Way>,
-    /// When this turn began.
+    /// Start of this turn.
     began: Option<Time>,
     looked_at: Time,
-    /// Since then.
+    /// Busy time since then.
     busy_us: u64,
     messages: u64,
     /// Busy share of each second, recently.
@@ -89,7 +89,7 @@ impl Routing {
         }
     }
 
-    /// A message came.
+    /// Counts a message.
     pub(crate) const fn on_message(&mut self, message: &Message) {
         if matches!(message, Message::Phase2b(_) | Message::RingVote(_)) {
             self.messages += 1;
@@ -135,8 +135,8 @@ impl Routing {
         }
     }
 
-    /// The hops of a proposal and its votes, each as many nanoseconds long as the leader's queue
-    /// makes it.
+    /// Returns the time of a proposal and its votes by each route, in nanoseconds: their hops, each
+    /// as long as the leader's queue makes it.
     fn predict(&self, voters: usize) -> [u64; 2] {
         let others = voters.saturating_sub(1).max(1) as f64;
         // A ring is a majority; its first member receives the proposal, each of the others the one
@@ -158,7 +158,7 @@ impl Routing {
         [waits(2.0, star), waits(ring_hops.max(2.0), ring)]
     }
 
-    /// Why votes come as they do, for people.
+    /// Returns the reason for the present route, for operators.
     pub(crate) fn why(&self) -> String {
         let way = match self.choice.chosen() {
             Way::Star => "straight",
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(routing.route(), Route::Ring);
         // 120 000 votes of 8 members are 15 000 messages of a ring, and 0.63 of a processor less.
         assert!(looks(&mut routing, 9, 0.32, 15_000, 10).is_empty());
-        // When little is to be voted, they come straight again.
+        // With few votes, they are sent straight again.
         assert_eq!(looks(&mut routing, 9, 0.05, 100, 20).len(), 1);
         assert_eq!(routing.route(), Route::Star);
     }

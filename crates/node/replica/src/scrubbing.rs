@@ -1,9 +1,9 @@
-//! Reads all that this node keeps, a piece at a time and at a pace, and has repaired what can be.
-//! The rules are in `docs/spec/scrub.md`.
+//! Reads all data of this node, a piece at a time and at a limited rate, and has damage repaired
+//! where possible. The rules are in `docs/spec/scrub.md`.
 //!
-//! This part knows what comes next and what was found (`report`); what is read, and what is
-//! repaired, is the business of those who keep it: the log and its repair, the store of streams,
-//! the snapshots, the service. `replica/scrub.rs` joins them.
+//! This part knows the next step and the findings (`report`); reading and repair are done by the
+//! owners of the data: the log and its repair, the store of streams, the snapshots, the service.
+//! `replica/scrub.rs` joins them.
 
 pub(crate) mod files;
 pub mod report;
@@ -20,7 +20,7 @@ use crate::snapshots::allowance::Allowance;
 
 /// Default bytes that a scrub reads per second.
 pub const BYTES_PER_SECOND: u64 = 32 << 20;
-/// No pace is slower.
+/// Minimum rate.
 pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 /// Bytes of one read of the store of streams.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
@@ -28,10 +28,10 @@ pub(crate) const PIECE_BYTES: usize = 256 << 10;
 const TOLD_MAX: usize = 4096;
 /// Delay of a retry if a read lacks descriptors or room in a queue.
 const SHORT_MS: u64 = 100;
-/// The log takes what the disk fails to read three times in a row for lost.
+/// After three failed reads in a row the log takes the data for lost.
 const TRIES_MAX: u32 = 4;
 
-/// When a node scrubs by itself, and how fast.
+/// Schedule and rate of a node's own scrubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubOptions {
     /// From the end of one scrub to the next; `None`: only on request.
@@ -46,7 +46,7 @@ impl Default for ScrubOptions {
     }
 }
 
-/// From when on the next scrub counts, Unix time in milliseconds.
+/// Start of the interval to the next scrub, Unix time in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     pub(crate) ms: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Since {
     pub(crate) ended: bool,
 }
 
-/// No scrub is due later than this, whatever a clock once said.
+/// Returns whether the due time is too late to be right, whatever a clock once said.
 const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
     due_ms > wall_ms.saturating_add(every_ms)
 }
@@ -74,10 +74,10 @@ struct Run {
     kind: Kind,
     begun: bool,
     allowance: Allowance,
-    /// Nothing is read before.
+    /// Nothing is read before this time.
     not_before: Time,
     doubtful: VecDeque<Doubt>,
-    /// Which of them is being read.
+    /// The range that is being read.
     asked: Option<Doubt>,
 }
 
@@ -85,7 +85,7 @@ struct Run {
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     slots: SlotRange,
-    /// The damage, by its place in the list of what was found.
+    /// The damage, by its place in the list of findings.
     found: Option<usize>,
     tried: u32,
 }
@@ -104,7 +104,7 @@ pub(crate) struct Scrubbing {
     pub(crate) streams_at: Option<(StreamName, u64)>,
     /// End of the part of the snapshot that was read.
     pub(crate) snapshot_to: u64,
-    /// Which small file is read.
+    /// The small file that is read.
     pub(crate) files: Files,
     /// There is an identity, which a node in tests may lack.
     pub(crate) has_identity: bool,
@@ -170,8 +170,8 @@ impl Scrubbing {
         self.report.begin(wall_ms);
     }
 
-    /// If the time of the next one has come, it begins. Whether the node begins to count now, as it
-    /// never scrubbed: that is to be written down.
+    /// Begins the next scrub if it is due. Returns whether the node begins its first interval now,
+    /// as it never scrubbed: that is to be written down.
     pub(crate) fn look(&mut self, now: Time, wall_ms: u64) -> bool {
         let Some(every) = self.options.every_ms else {
             return false;
@@ -208,7 +208,7 @@ impl Scrubbing {
         })
     }
 
-    /// When something may be done, if only time is in the way.
+    /// Returns the time of the next step, if only time is in the way.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let run = self.run.as_ref()?;
         let at = run.allowance.wake_at().unwrap_or(now).max(run.not_before);
@@ -221,7 +221,7 @@ impl Scrubbing {
         }
     }
 
-    /// Nothing can be read for a moment.
+    /// Pauses: nothing can be read for a moment.
     pub(crate) fn wait(&mut self, now: Time) {
         if let Some(run) = &mut self.run {
             run.not_before = now.plus_ms(SHORT_MS);
@@ -241,7 +241,7 @@ impl Scrubbing {
         self.report.add(kind, bytes);
     }
 
-    /// All of this kind was read. Whether it was the last one.
+    /// Ends a kind of which all was read. Returns whether it was the last one.
     pub(crate) fn end_kind(&mut self, wall_ms: u64) -> bool {
         let Some(run) = &mut self.run else {
             return false;
@@ -261,14 +261,15 @@ impl Scrubbing {
         }
     }
 
-    /// Damage: its place in the list of what was found, and whether it is news ([scrub-4]).
+    /// Records damage; returns its place in the list of findings, and whether it is new
+    /// ([scrub-4]).
     pub(crate) fn found(&mut self, found: Found) -> (Option<usize>, bool) {
         let key = (found.kind, found.what.clone());
         let news = self.told.len() < TOLD_MAX && self.told.insert(key);
         (self.report.found(found), news)
     }
 
-    /// These slots of the log are to be read: that says what of them is lost.
+    /// Queues slots of the log to be read: that determines which of them are lost.
     pub(crate) fn doubt(&mut self, found: Option<usize>, slots: Vec<SlotRange>) {
         if let Some(run) = &mut self.run {
             let doubts = slots.into_iter().map(|slots| Doubt { slots, found, tried: 0 });

@@ -5,7 +5,8 @@ use std::fmt;
 use quorate_core::level::Level;
 use quorate_core::slot::Slot;
 
-/// One change to what a persistent service keeps for the replica (its sessions), next to its data.
+/// One change to the data that a persistent service stores for the replica (its sessions), next to
+/// its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaChange {
     /// Chosen by the replica; sorts.
@@ -63,7 +64,7 @@ pub enum Imaged {
     More,
     /// The image has ended: that was the last item, or there was none.
     End,
-    /// The rest cannot be had: the image is over, and what it gave is of no use. Another one may be
+    /// The rest cannot be had: the image has ended, and its items are useless. Another one may be
     /// begun.
     Failed,
 }
@@ -73,18 +74,18 @@ pub enum Imaged {
 pub struct Scrubbed {
     /// Bytes that were read.
     pub bytes: u64,
-    /// Damage: which file, what is wrong with it, and the way out, for people.
+    /// Damage: the file, its fault, and the remedy, for operators.
     pub damaged: Vec<String>,
     /// There is more to read.
     pub goes_on: bool,
 }
 
-/// Why an image was not loaded. The load is over then; what was loaded is of no use.
+/// Reason why an image was not loaded. The load has ended; the loaded items are useless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
     /// This service cannot be loaded at all.
     Unsupported,
-    /// No load is going on: none was begun, or the service went back meanwhile, as
+    /// No load is in progress: none was begun, or the service went back meanwhile, as
     /// [`Health::Back`] says. It can be begun again.
     NotLoading,
     /// The items do not make an image: damage, or another program's. Why, for people.
@@ -132,15 +133,15 @@ impl std::error::Error for LoadError {}
 /// ([snap-1]). Everything that later commands and queries depend on is in it, or follows from it
 /// and the position. A service without state has no items, and still says that it can be imaged.
 pub trait StateMachine {
-    /// These commands will be applied next, unless a session has a reply for them already. A chance
-    /// to bring what they need near; what the service holds must not change.
+    /// Announces the commands that will be applied next, unless a session has a reply for them
+    /// already. A chance to bring needed data near; the service's state must not change.
     fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
         let _ = commands;
     }
 
-    /// The feature level that a command needs, with all that it has inside: what the group does not
-    /// use yet is neither taken nor executed, on any node ([level-9]). What makes no sense needs
-    /// none: its reply says so.
+    /// Returns the feature level that a command needs, with all its parts: a command above the
+    /// group's level is neither accepted nor executed, on any node ([level-9]). A command that
+    /// makes no sense needs none: its reply says so.
     ///
     /// A service that learns a new command, or a new use of an old one, answers with the level of
     /// its release. Then no node of the release before, which would do something else, meets it.
@@ -149,8 +150,9 @@ pub trait StateMachine {
         Level::BASE
     }
 
-    /// Returns how long the command takes on the state as it stands. What is too heavy is not taken
-    /// from clients; what is heavy has a batch of its own, so that no turn is longer for it.
+    /// Returns the duration class of the command on the present state. A command that is too heavy
+    /// is not accepted from clients; a heavy one has a batch of its own, so that no turn is longer
+    /// for it.
     fn weigh(&self, command: &[u8]) -> Weight {
         let _ = command;
         Weight::Light
@@ -159,12 +161,12 @@ pub trait StateMachine {
     /// Executes one command and appends its reply.
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>);
 
-    /// Answers a question about the state as it stands, and appends the answer. `wall_ms` is this
-    /// node's clock (Unix time), for showing what is left of a deadline; never for deciding.
+    /// Answers a query on the present state, and appends the answer. `wall_ms` is this node's clock
+    /// (Unix time), for showing the rest of a deadline; never for deciding.
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>);
 
     /// Every slot below `applied_to` has been applied since the last call. A persistent service
-    /// commits what it changed, this position and `meta` as one atomic unit.
+    /// commits its changes, this position and `meta` as one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         let _ = (applied_to, meta);
     }
@@ -208,70 +210,71 @@ pub trait StateMachine {
         let _ = each;
     }
 
-    /// The group's time ([time-1]) for all commands and queries from here on, Unix time in
-    /// milliseconds: what has a deadline up to it does not exist ([time-2]). Said before anything
-    /// is applied or asked, and again with every change, also when the service went back or took in
-    /// an image.
+    /// Sets the group's time ([time-1]) for all commands and queries from here on, Unix time in
+    /// milliseconds: entries with a deadline up to it do not exist ([time-2]). Called before
+    /// anything is applied or asked, and again with every change, also when the service went back
+    /// or loaded an image.
     ///
-    /// It is the replica's to keep; an image need not hold it.
+    /// The replica keeps it; an image need not contain it.
     fn set_time(&mut self, group_ms: u64) {
         let _ = group_ms;
     }
 
-    /// The earliest deadline above the group's time and up to `until_ms`, if there is one: then a
-    /// leader proposes that time has come. Asked for often, on the leader only.
+    /// Returns the earliest deadline above the group's time and up to `until_ms`, if there is one:
+    /// then a leader proposes that time has come. Called often, on the leader only.
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let _ = until_ms;
         None
     }
 
-    /// Housekeeping that this node should propose, such as removing a few of the keys that exist no
-    /// longer; asked for on the leader only, and often. It must change no answer: it may come late,
-    /// or never.
+    /// Passes housekeeping commands that this node should propose, such as removing a few of the
+    /// expired keys, to `each`; called on the leader only, and often. They must change no answer:
+    /// they may be executed late, or never.
     fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         let _ = each;
     }
 
-    /// Begins an image of the state as of the last commit; what is applied afterwards is not in it.
-    /// There is one at a time: a new one ends the one before. `false`: it cannot, ever or now; so
-    /// it is while something was applied and not committed.
+    /// Begins an image of the state as of the last commit; slots applied afterwards are not in it.
+    /// There is one at a time: a new one ends the one before. Returns `false` if it cannot, ever or
+    /// now; so it is while something was applied and not committed.
     ///
-    /// It takes no time, and copies nothing that stays as it is. Commands go on being applied. What
-    /// they overwrite is kept for the image, and bounded: when that is too much, the service is
-    /// [`Health::Behind`] until [`StateMachine::next_image`] has moved on, and if one run of
-    /// commands overwrites more than may be kept at all, the image has failed. So the caller goes
-    /// on asking for items, also while the service is behind, or ends the image.
+    /// It takes no time, and copies nothing that stays as it is. Commands go on being applied. The
+    /// data that they overwrite is kept for the image, and bounded: when that is too much, the
+    /// service is [`Health::Behind`] until [`StateMachine::next_image`] has moved on, and if one
+    /// run of commands overwrites more than may be kept at all, the image has failed. So the caller
+    /// goes on asking for items, also while the service is behind, or ends the image.
     fn begin_image(&mut self) -> bool {
         false
     }
 
     /// Passes the next items to `each`: about `bytes` of them, and at least one if any is left. An
-    /// item that is larger comes alone. [`Imaged::Failed`] also if no image is going on.
+    /// item that is larger is passed alone. Returns [`Imaged::Failed`] also if no image is in
+    /// progress.
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let _ = (bytes, each);
         Imaged::Failed
     }
 
-    /// Ends the image, if one is going on, and frees what was kept for it.
+    /// Ends the image, if one is in progress, and frees the data kept for it.
     fn end_image(&mut self) {}
 
-    /// An image comes in, to become the state; a load or image that was going on ends.
+    /// Begins to load an image, which becomes the state; a load or image in progress ends.
     ///
-    /// The old state may be given up at once. From here on until [`StateMachine::finish_load`] has
-    /// succeeded nothing is applied, asked, committed or imaged, whatever fails in between; the way
-    /// on is another load. A persistent service may go back by itself ([`Health::Back`]), and then
-    /// stands where [`StateMachine::recovered`] says. After a crash within a load, `recovered` says
-    /// the old position, or an earlier one; never a state that is neither.
+    /// The old state may be dropped immediately. From here on until [`StateMachine::finish_load`]
+    /// has succeeded nothing is applied, asked, committed or imaged, whatever fails in between; the
+    /// only way forward is another load. A persistent service may go back on its own
+    /// ([`Health::Back`]), to the position that [`StateMachine::recovered`] returns. After a crash
+    /// within a load, `recovered` returns the old position, or an earlier one; never a state that
+    /// is neither.
     ///
-    /// The caller asks for [`StateMachine::health`] in every turn, and gives no items while it is
-    /// not
-    /// [`Health::Well`]: [`Health::Behind`] says that its writing is behind, as ever.
+    /// The caller asks for [`StateMachine::health`] in every turn, and passes no items while it is
+    /// not [`Health::Well`]: [`Health::Behind`] says that its writing is behind, as ever.
     fn begin_load(&mut self) -> Result<(), LoadError> {
         Err(LoadError::Unsupported)
     }
 
-    /// The next item of the image, as [`StateMachine::next_image`] gave it elsewhere. Any bytes may
-    /// come in.
+    /// Loads the next item of the image, as [`StateMachine::next_image`] returned it elsewhere. The
+    /// bytes may be arbitrary.
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
         let _ = item;
         Err(LoadError::Unsupported)
@@ -315,15 +318,15 @@ pub trait StateMachine {
         false
     }
 
-    /// Bytes that it keeps on this node's disk, about: what is read so.
+    /// Returns the approximate number of its bytes on this node's disk, as read by a scrub.
     fn kept_bytes(&self) -> u64 {
         0
     }
 
-    /// [scrub-8] A part of what it keeps on this node's disk is damaged, and a snapshot that
-    /// replaces all of it is here: it lets go of what it has, and begins empty, as [`Health::Back`]
-    /// says then. From now on [`StateMachine::synced_to`] counts for what replaces it alone. An
-    /// error: why it goes on as it is.
+    /// [scrub-8] Drops the service's present state, and begins empty, as [`Health::Back`] says
+    /// then: a part of its data on this node's disk is damaged, and a snapshot that replaces all of
+    /// it is here. From now on [`StateMachine::synced_to`] counts for the replacement alone. On an
+    /// error, which gives the reason, the service goes on as it is.
     fn renew(&mut self) -> Result<(), String> {
         Err("the service cannot be built anew".to_owned())
     }

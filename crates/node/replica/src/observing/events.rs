@@ -23,7 +23,7 @@ const EVENTS_MAX: usize = 256;
 /// Something that changed about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Why leadership came, went or was not won.
+    /// Leadership was gained, lost or not won, with the reason.
     Leadership(Explanation),
     /// Role or known leader changed.
     Role {
@@ -34,16 +34,16 @@ pub enum Event {
         /// The ballot that it leads or follows.
         ballot: Ballot,
     },
-    /// No leader has been known for `for_ms`. Reported again, less and less often.
+    /// No leader has been known for `for_ms`. Reported again at growing intervals.
     NoLeader {
         /// Duration in milliseconds.
         for_ms: u64,
         /// Members that this node can talk to, itself included.
         connected: usize,
-        /// All members.
+        /// Number of members.
         members: usize,
     },
-    /// The node is behind, and this has taken a while already.
+    /// The node is behind, and has been for a while.
     Behind(Progress),
     /// The activity is still in progress.
     StillBehind(Progress),
@@ -59,7 +59,7 @@ pub enum Event {
     /// A leader is known, and all that is known to be decided is applied: for the first time since
     /// the start, or since [`Event::Behind`].
     Level {
-        /// Every slot below is applied.
+        /// Slots below are applied.
         at: Slot,
         /// Duration since the start, or since falling behind, in milliseconds.
         ms: u64,
@@ -74,14 +74,14 @@ pub enum Event {
     },
     /// Segments can be made again.
     SegmentsAgain {
-        /// After how long, in milliseconds.
+        /// Delay in milliseconds.
         ms: u64,
     },
     /// A write of the log took long.
     SlowWrite {
-        /// From its start to its end.
+        /// Duration from its start to its end, in milliseconds.
         ms: u64,
-        /// Its size.
+        /// Its size in bytes.
         bytes: usize,
     },
     /// A write of the log has not ended for `ms`.
@@ -118,7 +118,7 @@ pub enum Event {
         /// Which.
         level: Level,
     },
-    /// The service came back from where it was, and has something to say about that.
+    /// The service recovered from its failure, with a remark.
     ServiceBack {
         /// What.
         why: String,
@@ -132,7 +132,7 @@ pub enum Event {
         /// Bytes of its stream.
         bytes: u64,
     },
-    /// A peer's snapshot takes the place of what this node lacked.
+    /// A peer's snapshot replaces the state that this node lacked.
     SnapshotInstalled {
         /// Slot of the snapshot: the state after all slots below.
         at: Slot,
@@ -151,7 +151,7 @@ pub enum Event {
     DamageFound {
         /// Kind of the damaged data.
         kind: Kind,
-        /// Which file, where in it, and what is wrong there.
+        /// File, position in it, and kind of damage.
         what: String,
     },
     /// A scrub ended.
@@ -174,7 +174,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Takes it in, if there is room: who never asks must not grow a queue.
+    /// Queues an event, if there is room: a driver that never asks must not grow a queue.
     pub(crate) fn push(&mut self, event: Event) {
         if self.queue.len() < EVENTS_MAX {
             self.queue.push_back(event);

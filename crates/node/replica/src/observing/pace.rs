@@ -41,7 +41,7 @@ impl Pace {
         Some(u64::try_from(grown / u128::from(us)).unwrap_or(u64::MAX))
     }
 
-    /// Another total is looked at from now on.
+    /// Restarts with another total.
     pub(crate) fn restart(&mut self) {
         self.samples.clear();
     }
@@ -64,7 +64,7 @@ mod tests {
         }
         assert_eq!(pace.samples.len(), 3);
         assert_eq!(pace.per_second(at_ms(1000), 5000), Some(5000));
-        // Nothing more came: the older it gets, the less it is.
+        // No growth follows: the older the samples, the lower the rate.
         for ms in (1000..2000).step_by(10) {
             pace.note(at_ms(ms), 5000);
         }

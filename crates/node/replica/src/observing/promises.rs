@@ -102,7 +102,7 @@ impl Promises {
         ))
     }
 
-    /// The same, once.
+    /// Takes the notice, once.
     pub(crate) fn take_news(&mut self, now: Time) -> Option<String> {
         let news = self.lost(now).filter(|beyond| !beyond.told)?;
         self.beyond = Some(Beyond { told: true, ..news });
@@ -144,7 +144,7 @@ mod tests {
     fn it_is_noticed_when_nobody_speaks_of_the_era_again() {
         let mut promises = promised(7);
         assert_eq!(promises.notice(at(999)), None);
-        // Leaders of other eras say nothing of it, nor do others who were misled.
+        // Leaders of other eras do not mention it, nor do others that were misled.
         promises.heard(at(500), &lives(0), Era(0));
         promises.heard(at(500), &lives(6), Era(0));
         let misled = Message::Preempted { ballot: ballot(0), promised: ballot(7) };

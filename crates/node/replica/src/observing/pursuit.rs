@@ -28,7 +28,7 @@ pub(crate) struct Standing {
     pub(crate) receiving: Option<(u64, u64)>,
     /// Slots that are to be fetched from peers because the log has lost them.
     pub(crate) missing: u64,
-    /// Every slot below is applied.
+    /// Slots below are applied.
     pub(crate) applied_to: Slot,
     /// Slots below are known to be decided, here or elsewhere.
     pub(crate) known_to: Slot,
@@ -45,7 +45,7 @@ pub(crate) struct Pursuit {
     missing: u64,
     /// Present activity, with its start.
     doing: Option<Doing>,
-    /// When it was last seen level, or started.
+    /// Time at which it was last seen level, or started.
     level_at: Time,
     /// Reaching the level of the others was reported.
     level_told: bool,
@@ -154,8 +154,8 @@ impl Pursuit {
         if doing.told.is_none() {
             return;
         }
-        // "Level" says the same of who has caught up; of who has not, there is nothing to say yet.
-        // That a snapshot is there is an event of its own.
+        // A node that has caught up is reported as "level"; for one that has not, there is nothing
+        // to report yet. An installed snapshot is an event of its own.
         if matches!(doing.activity, Activity::CatchingUp | Activity::ReceivingSnapshot) {
             self.level_told = false;
             return;
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(told(&mut events), ["level at 50 after 50 ms"]);
     }
 
-    /// [catch-2] Without it, all that could be said is that nothing gets on.
+    /// [catch-2] Without it, the report could only be that there is no progress.
     #[test]
     fn a_snapshot_on_its_way_is_told_of_in_bytes() {
         let mut events = Events::default();

@@ -9,7 +9,7 @@ use crate::status::Reign;
 /// Changes that are remembered; the oldest are forgotten.
 const REIGNS_MAX: usize = 32;
 
-/// The last changes of who leads, the oldest first.
+/// The last changes of leader, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Reigns {
     kept: VecDeque<(Time, Option<NodeId>, Ballot)>,
@@ -32,7 +32,7 @@ impl Reigns {
         self.kept.push_back((now, leader, ballot));
     }
 
-    /// The same, with how long ago each began.
+    /// Returns the changes, with the age of each.
     pub(crate) fn seen(&self, now: Time) -> Vec<Reign> {
         let seen = |(at, leader, ballot): &(Time, Option<NodeId>, Ballot)| Reign {
             leader: *leader,

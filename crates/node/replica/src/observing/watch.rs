@@ -20,7 +20,7 @@ const SLOW_WRITE_MS: u64 = 200;
 /// A write that has not ended after this long is reported before it ends, and again after twice as
 /// long.
 const HANGING_WRITE_MS: u64 = 2_000;
-/// Without a leader for this long; then after ten seconds, and then each minute.
+/// Time without a leader before a report; then after ten seconds, and then each minute.
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
@@ -34,11 +34,11 @@ pub(crate) struct Sight<'a> {
     pub(crate) standing: Standing,
     /// The node is stopping.
     pub(crate) stops: bool,
-    /// When the log's oldest write in flight began.
+    /// Start of the log's oldest write in flight.
     pub(crate) oldest_write: Option<Time>,
     /// Bytes that the log has written.
     pub(crate) written_bytes: u64,
-    /// Why a segment for the log cannot be made, if one cannot.
+    /// Reason why a segment for the log cannot be made, if one cannot.
     pub(crate) segment_failure: Option<&'a DiskError>,
     /// Members that it can talk to, itself included, and all members.
     pub(crate) reachable: (usize, usize),
@@ -54,7 +54,7 @@ pub(crate) struct Watch {
     led_at: Time,
     /// Time of the next report of its absence.
     unled_due_ms: u64,
-    /// Since when segments cannot be made.
+    /// Time since which segments cannot be made.
     segments_fail_since: Option<Time>,
     hang_due_ms: u64,
 }

@@ -60,8 +60,8 @@ impl Comparison {
         due
     }
 
-    /// Compares what a peer said. Returns an alarm if it is known to be wrong, here or there, for
-    /// the first time.
+    /// Compares a peer's claim. Returns an alarm if it is known to be wrong, here or there, for the
+    /// first time.
     pub(super) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         if own.known_to().is_none_or(|to| claim.to > to) {
             self.ahead.entry(from).or_insert(claim);

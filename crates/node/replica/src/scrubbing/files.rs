@@ -1,5 +1,5 @@
-//! The small files of a data folder: which of them a scrub reads back, what is wrong with one, and
-//! who writes it anew.
+//! The small files of a data folder: the one that a scrub reads, its faults, and its owner, which
+//! rewrites it.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use quorate_log::{
 };
 use quorate_stream::store::Store;
 
-/// A file that was to be written anew is looked at so often before a person is asked.
+/// Number of reads of a file that is being rewritten before an operator is asked.
 const TRIES_MAX: u32 = 30;
 
 /// Owner of a file: it knows the content and writes it.
@@ -19,7 +19,7 @@ pub(crate) enum Keeper {
     Base,
     /// Position of the catalogue of byte streams.
     Catalogue,
-    /// Which node this is.
+    /// Identity of this node.
     Identity,
     /// Addresses of the other nodes: a hint.
     Book,
@@ -66,7 +66,7 @@ impl SmallFile {
     }
 }
 
-/// Which of them is read.
+/// Progress through the files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     left: VecDeque<SmallFile>,
@@ -84,7 +84,7 @@ pub(crate) struct Looked {
 }
 
 impl Looked {
-    /// Nothing came of writing it anew.
+    /// Returns whether rewriting it has failed.
     pub(crate) fn is_in_vain(&self) -> bool {
         self.again.is_some_and(|(_, tries)| tries >= TRIES_MAX)
     }

@@ -23,14 +23,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order in which they are read.
+    /// All kinds, in the order in which they are read.
     pub const ALL: [Self; 5] = [Self::Log, Self::Streams, Self::Snapshot, Self::Store, Self::Files];
 
     pub(crate) fn next(self) -> Option<Self> {
         Self::ALL.get(self as usize + 1).copied()
     }
 
-    /// For people and programs.
+    /// Returns the name for operators and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Log => "log",
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// Which of them has this name.
+    /// Returns the kind of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -61,17 +61,17 @@ pub enum Fate {
     Repairing,
     /// The data is here again.
     Repaired,
-    /// Nothing that is needed lay there.
+    /// The damaged data is not needed any more.
     Superseded,
     /// Only an operator can repair it.
     Stays,
 }
 
 impl Fate {
-    /// All of them.
+    /// All fates.
     pub const ALL: [Self; 4] = [Self::Repairing, Self::Repaired, Self::Superseded, Self::Stays];
 
-    /// For programs.
+    /// Returns the name for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Repairing => "repairing",
@@ -81,7 +81,7 @@ impl Fate {
         }
     }
 
-    /// Which of them has this name.
+    /// Returns the fate of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fate| fate.name() == name)
     }
@@ -100,7 +100,7 @@ pub(crate) enum Needs {
     Store,
     /// A small file that is written anew.
     File,
-    /// No more.
+    /// Nothing more is needed.
     Nothing,
     /// A person.
     Person,
@@ -111,7 +111,7 @@ pub(crate) enum Needs {
 pub struct Found {
     /// Kind of the damaged data.
     pub kind: Kind,
-    /// Which file, where in it, and what is wrong there.
+    /// File, position in it, and kind of damage.
     pub what: String,
     /// Fate of the damage.
     pub fate: Fate,
@@ -129,17 +129,17 @@ impl Found {
 pub struct ScrubStatus {
     /// Kind of data being read; `None` if no scrub is in progress.
     pub now: Option<Kind>,
-    /// When it began, Unix time in milliseconds; `None`: this process has begun none.
+    /// Start, Unix time in milliseconds; `None`: this process has begun none.
     pub begun_ms: Option<u64>,
-    /// When the last one ended, also one of an earlier process.
+    /// End of the last one, also one of an earlier process.
     pub ended_ms: Option<u64>,
-    /// From the end of one to the next; `None`: none begins by itself.
+    /// From the end of one to the next; `None`: none begins on its own.
     pub every_ms: Option<u64>,
-    /// Its pace.
+    /// Its rate.
     pub bytes_per_second: u64,
     /// Bytes read, by kind.
     pub bytes: [u64; Kind::ALL.len()],
-    /// About as many there are in all, while one goes on.
+    /// Estimate of all bytes, while a scrub is in progress.
     pub bytes_all: u64,
     /// The first findings.
     pub found: Vec<Found>,
@@ -147,7 +147,7 @@ pub struct ScrubStatus {
     pub more: u64,
     /// Bytes read since the process started, by all scrubs.
     pub bytes_total: u64,
-    /// Damaged places found since the process started: each scrub counts what it meets.
+    /// Damaged places found since the process started: each scrub counts those that it finds.
     pub found_total: u64,
 }
 
