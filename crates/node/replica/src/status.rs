@@ -50,7 +50,7 @@ pub struct PeerPlane {
     pub frames: Option<&'static str>,
     /// The round trip of the last probe, if there are probes.
     pub rtt_us: Option<u64>,
-    /// Why not a better way that was wanted.
+    /// Reason why a better path that was wanted is not used.
     pub why: Option<String>,
 }
 
@@ -62,11 +62,11 @@ pub enum Way {
     Tcp,
     /// Frames of the protocol by datagrams to it alone; the rest by connections.
     Udp,
-    /// The same, and what several peers get goes from one to the next.
+    /// Like [`Way::Udp`], but bytes for several peers are passed from one to the next.
     Chain,
-    /// The same, and what several peers get goes to an IP multicast group, once.
+    /// Like [`Way::Udp`], but bytes for several peers are sent to an IP multicast group, once.
     Multicast,
-    /// The same without IP: frames of our own EtherType on one interface.
+    /// Like [`Way::Udp`], but without IP: frames of our own EtherType on one interface.
     Ethernet,
     /// Connections, datagrams to each, a chain or a group, whichever is predicted to be the fastest
     /// ([plane-3]).
@@ -74,7 +74,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them.
+    /// All paths.
     pub const ALL: [Self; 6] =
         [Self::Tcp, Self::Udp, Self::Chain, Self::Multicast, Self::Ethernet, Self::Auto];
 
@@ -83,7 +83,7 @@ impl Way {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 
-    /// For people and programs.
+    /// Returns the name for operators and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -116,7 +116,7 @@ pub struct Streams {
     pub named: usize,
     /// Number of streams open for writing.
     pub open: usize,
-    /// Bytes of the disk that hold bytes of streams; what was trimmed counts for a while.
+    /// Bytes of the disk that hold bytes of streams; trimmed bytes count for a while.
     pub used_bytes: u64,
     /// Bytes of the files in which they lie.
     pub file_bytes: u64,
@@ -126,7 +126,7 @@ pub struct Streams {
     pub lacks: bool,
     /// The store waits for room or descriptors.
     pub short: bool,
-    /// Why this node takes no bytes of clients in, if it takes none.
+    /// Reason why this node accepts no bytes of clients, if so.
     pub stopped: Option<String>,
 }
 
@@ -183,11 +183,11 @@ pub enum Activity {
     ReadingVotes,
     /// Receives a peer's snapshot, because no log has the slots that it lacks.
     ReceivingSnapshot,
-    /// Fetches from its peers what its log has lost.
+    /// Fetches the slots that its log has lost from its peers.
     Repairing,
-    /// Executes again what its log holds and its service has not kept.
+    /// Executes again the slots of its log that its service has not kept.
     Replaying,
-    /// Learns and executes what was decided without it.
+    /// Learns and executes the slots decided without it.
     CatchingUp,
 }
 
@@ -234,7 +234,7 @@ impl Activity {
         Self::CatchingUp,
     ];
 
-    /// For programs.
+    /// Returns the name for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReadingVotes => "reading_votes",
@@ -250,7 +250,7 @@ impl Activity {
         matches!(self, Self::ReceivingSnapshot)
     }
 
-    /// Which of them has this name.
+    /// Returns the activity of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|activity| activity.name() == name)
     }
@@ -301,13 +301,13 @@ pub struct DiskUse {
 }
 
 impl DiskUse {
-    /// When the disk is full if the log goes on like this.
+    /// Returns the time until the disk is full at the present growth of the log.
     pub fn full_in_seconds(&self) -> Option<u64> {
         self.free_bytes?.checked_div(self.log_bytes_per_second?)
     }
 }
 
-/// A snapshot: the state behind all slots below one.
+/// A snapshot: the state after all slots below one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The snapshot has everything below.
@@ -347,8 +347,7 @@ pub struct LevelStatus {
     pub nodes: Vec<LevelOf>,
     /// Obstacles to the next level, a line each; known to the leader only.
     pub held_back: Vec<String>,
-    /// In how many milliseconds the leader raises it, if nothing comes between; known to the leader
-    /// only.
+    /// Milliseconds until the leader raises it, if nothing intervenes; known to the leader only.
     pub raise_in_ms: Option<u64>,
 }
 
@@ -367,7 +366,7 @@ pub struct Status {
     pub era: Era,
     /// Its quorum rule.
     pub quorum: QuorumRule,
-    /// The feature level that the group uses, and what its nodes support.
+    /// The feature level of the group, and those that its nodes support.
     pub level: LevelStatus,
     /// Membership change in progress.
     pub plan: Option<PlanStatus>,
@@ -375,17 +374,17 @@ pub struct Status {
     pub removed: bool,
     /// The ballot that it leads or follows.
     pub ballot: Ballot,
-    /// Every slot below is decided.
+    /// Slots below are decided.
     pub decided_to: Slot,
-    /// Every slot below is applied.
+    /// Slots below are applied.
     pub applied_to: Slot,
-    /// Every slot below is durable here.
+    /// Slots below are durable here.
     pub durable_to: Slot,
     /// The group's class.
     pub class: Class,
     /// Size of the log on disk.
     pub log_bytes: u64,
-    /// The log begins with this slot; a snapshot, or the service's own disk, has what lies below.
+    /// The log begins with this slot; a snapshot, or the service's own disk, has earlier ones.
     pub log_start: Slot,
     /// This node's snapshot, if it has one.
     pub snapshot: Option<Snapshot>,
@@ -401,11 +400,12 @@ pub struct Status {
     pub reigns: Vec<Reign>,
     /// Activity that keeps it from being level with the others, if any.
     pub progress: Option<Progress>,
-    /// Why it does not vote or serve, if it does not.
+    /// Reason why it does not vote or serve, if so.
     pub error: Option<String>,
     /// Notices that need attention, whether or not the node serves.
     pub notices: Vec<String>,
-    /// While it leads: the nodes that votes come through, itself last; empty if they come straight.
+    /// While it leads: the nodes of the ring of votes, itself last; empty if votes are sent
+    /// straight.
     pub ring: Vec<NodeId>,
     /// The scrub that goes on, or the last one.
     pub scrub: ScrubStatus,

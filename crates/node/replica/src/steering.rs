@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// A change that was proposed is tried again after this, if nothing came of it.
+/// Delay before a proposed change without a result is tried again.
 const RETRY_MS: u64 = 20;
 /// Leadership is handed over for a plan, or for a priority, this often at most.
 const HAND_OVER_MS: u64 = 2_000;
@@ -46,27 +46,26 @@ pub(crate) struct Steering {
     /// Operators' requests that wait until this node has applied the slots decided before
     /// ([read-7]), by number; with `true` a request is only to be shown.
     unjudged: BTreeMap<u64, (Ask, bool)>,
-    /// Operators that wait, by the number of what they asked, and the steps that they are to be
-    /// shown.
+    /// Waiting operators, by the number of their request, with the steps that they are to be shown.
     asked: BTreeMap<u64, Vec<Step>>,
     answers: VecDeque<(u64, Result<Answer, Refused>)>,
     way: Option<Way>,
-    /// Nothing more is proposed in that era before.
+    /// Nothing more is proposed in that era before this time.
     tried: (Era, Time),
     /// Leadership stays at least this long where it is, unless a request or a plan moves it.
     bounce_ms: u64,
-    /// Nothing is looked at before.
+    /// Nothing is checked before this time.
     pub(crate) look_at: Time,
     /// Leadership is not handed over again before, whatever for.
     hand_over_at: Time,
     /// Leadership stays here until then, unless requested ([live-4]). A plan counts as a request,
     /// and its heir stays.
     pub(crate) stays_until: Time,
-    /// No command of the leader's own is proposed before.
+    /// No command of the leader's own is proposed before this time.
     command_at: Time,
     /// Obstacle that the plan waits for, for display.
     waits: Option<String>,
-    /// When this leader last proposed, it could not, as it moved into an era without a casting
+    /// The last attempt of this leader to propose failed, as it moved into an era without a casting
     /// vote.
     pausing: bool,
     /// The version of the group that was last sent as a table of peers.
@@ -89,7 +88,7 @@ impl Steering {
         self.tried = (era, now.plus_ms(RETRY_MS));
     }
 
-    /// When something is tried again.
+    /// Returns the time of the next attempt.
     pub(crate) fn try_at(&self) -> Time {
         self.tried.1
     }
@@ -103,22 +102,22 @@ impl Steering {
         may
     }
 
-    /// Keeps what an operator asks until it can be judged.
+    /// Keeps an operator's request until it can be judged.
     pub(crate) fn judge_later(&mut self, asked: u64, ask: Ask, dry_run: bool) {
         self.unjudged.insert(asked, (ask, dry_run));
     }
 
-    /// Takes what waited to be judged, if it did.
+    /// Takes a request that waited to be judged, if it did.
     pub(crate) fn take_unjudged(&mut self, asked: u64) -> Option<(Ask, bool)> {
         self.unjudged.remove(&asked)
     }
 
-    /// This operator waits for the answer to a command.
+    /// Makes this operator wait for the result of a command.
     pub(crate) fn wait(&mut self, asked: u64, steps: Vec<Step>) {
         self.asked.insert(asked, steps);
     }
 
-    /// This is answered at once.
+    /// Answers a request immediately.
     pub(crate) fn answer(&mut self, asked: u64, answer: Result<Answer, Refused>) {
         self.answers.push_back((asked, answer));
     }
@@ -162,8 +161,8 @@ impl Steering {
         self.pausing
     }
 
-    /// Nothing could be proposed in this turn, as this leader moves into an era; or all that was
-    /// there was.
+    /// Sets whether this turn could propose nothing, as this leader moves into an era; or proposed
+    /// everything that there was.
     pub(crate) fn set_pausing(&mut self, pauses: bool) {
         self.pausing = pauses;
     }
@@ -177,7 +176,7 @@ impl Steering {
         may
     }
 
-    /// This node begins to lead: nothing that was computed before matters.
+    /// Restarts when this node begins to lead: nothing computed before matters.
     pub(crate) fn restart(&mut self, now: Time) {
         self.way = None;
         self.waits = None;

@@ -1,4 +1,4 @@
-//! The log of this replica: what is appended to it, when it is written, and what is read back.
+//! The log of this replica: appended records, the times of writes, and reads.
 
 pub(crate) mod reads;
 
@@ -17,11 +17,11 @@ use crate::{
 
 /// A log that lacks room or descriptors looks for them this often, however quiet it is.
 const SHORT_RETRY_MS: u64 = 100;
-/// Without room, or a descriptor, for so long, a log counts as one that cannot write: what was
-/// trimmed may make room sooner.
+/// Time without room, or a descriptor, after which a log counts as unable to write: trimming may
+/// make room sooner.
 const SHORT_MS: u64 = 100;
 /// The same for a write, or a segment, that is waited for. Disks that are busy take less; some
-/// stand still for longer, and come back.
+/// stand still for longer, and recover.
 const HANGS_MS: u64 = 700;
 /// Maximum time that records linger in a log that nothing waits for.
 const LINGER_MS: u64 = 5;
@@ -36,7 +36,7 @@ pub(crate) enum Written<'a> {
     Places(&'a [u8]),
 }
 
-/// The log, and what this process knows of it.
+/// The log, with its state as known to this process.
 pub(crate) struct Storing<D: Disk> {
     log: Log<D>,
     reads: LogReads,
@@ -44,7 +44,8 @@ pub(crate) struct Storing<D: Disk> {
     last_record: RecordSeq,
     /// Records up to this one are on stable storage.
     persisted_to: RecordSeq,
-    /// Why nothing is appended any more, if so: the log failed for good, or votes were forgotten.
+    /// Reason why nothing is appended any more, if so: the log failed permanently, or votes were
+    /// forgotten.
     failure: Option<String>,
     /// Last failure of the log to read back.
     read_failure: Option<String>,
@@ -54,9 +55,9 @@ pub(crate) struct Storing<D: Disk> {
     short_retry_at: Time,
     /// Something waits to be written: writes up to this one have ended, the last of them then.
     waits: Option<(u64, Time)>,
-    /// Most records that wait to be written before nothing new is taken.
+    /// Maximum of bytes that wait to be written before nothing new is accepted.
     backlog_bytes_max: u64,
-    /// Most bytes that are read in one turn.
+    /// Maximum of bytes that are read in one turn.
     read_bytes_max: usize,
 }
 
@@ -94,13 +95,13 @@ impl<D: Disk> Storing<D> {
         &self.log
     }
 
-    /// The log, for what only it can do: its beginning, and the disk that it shares.
+    /// Returns the log, for its own operations: its start, and the disk that it shares.
     pub(crate) fn log_mut(&mut self) -> &mut Log<D> {
         &mut self.log
     }
 
-    /// Why nothing is appended any more, if so: the log failed for good, or votes were forgotten
-    /// outside of it.
+    /// Returns the reason why nothing is appended any more, if so: the log failed permanently, or
+    /// votes were forgotten outside of it.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -110,7 +111,7 @@ impl<D: Disk> Storing<D> {
         self.read_failure.as_deref()
     }
 
-    /// Nothing is appended from here on; `false` if that was so before.
+    /// Stops appending; returns `false` if that was so before.
     pub(crate) fn fail(&mut self, why: String) -> bool {
         let first = self.failure.is_none();
         if first {
@@ -181,7 +182,8 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Notices what the disk has done. Gives the last record on stable storage, if that is news.
+    /// Processes the completions of the disk. Returns the last record on stable storage, if it is
+    /// new.
     pub(crate) fn poll(&mut self, now: Time) -> Result<Option<RecordSeq>, LogError> {
         if self.short_retry().is_some_and(|at| at <= now) {
             self.log.try_again();
@@ -205,7 +207,7 @@ impl<D: Disk> Storing<D> {
         next.saturating_sub(1)
     }
 
-    /// Looks how long what is appended has waited.
+    /// Checks how long the appended records have waited.
     fn look(&mut self, now: Time) {
         let written_to = self.written_to();
         self.waits = if self.all_written() {
@@ -245,7 +247,7 @@ impl<D: Disk> Storing<D> {
         self.look(now);
     }
 
-    /// Writes everything, with this hard state behind it: nothing follows.
+    /// Writes everything, with this hard state at the end: nothing follows.
     pub(crate) fn close(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
@@ -285,7 +287,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Writes the hard state once more: what stated it is damaged.
+    /// Writes the hard state once more, as its record is damaged.
     pub(crate) fn restate(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
@@ -319,7 +321,7 @@ impl<D: Disk> Storing<D> {
             return None;
         };
         if matches!(error, LogError::BelowStart { .. }) {
-            // It was trimmed meanwhile: a snapshot has it.
+            // It was trimmed in the meantime: a snapshot has it.
             return None;
         }
         let lost = !done.lost.is_empty();
@@ -329,17 +331,18 @@ impl<D: Disk> Storing<D> {
         news.then(|| error.to_string())
     }
 
-    /// When a read that has to wait may start.
+    /// Returns the time at which a waiting read may start.
     pub(crate) fn read_at(&self, now: Time) -> Option<Time> {
         self.reads.wake_at(now)
     }
 
-    /// When what lingers is written.
+    /// Returns the deadline for writing lingering records.
     pub(crate) fn write_by(&self) -> Option<Time> {
         self.write_by
     }
 
-    /// When a log that lacks something tries again: a disk does not say when it has room again.
+    /// Returns the time at which a log that lacks a resource tries again: a disk does not report
+    /// when it has room again.
     pub(crate) fn short_retry(&self) -> Option<Time> {
         self.log.is_short().then_some(self.short_retry_at)
     }

@@ -20,15 +20,15 @@ pub enum StreamEvent<'a> {
     Refused(StreamTag, Denied),
     /// Not done, or not known to be.
     Failed(StreamTag, Failure),
-    /// The table here has all that was acknowledged anywhere before the question, or what was
-    /// waited for.
+    /// The table here has everything that was acknowledged anywhere before the question, or the
+    /// position waited for.
     Looked(StreamTag),
     /// Bytes of a stream, from the position asked for on; not empty.
     Bytes(StreamTag, &'a Blocks),
     /// There are no bytes at that position.
     Nowhere(StreamTag, Nowhere),
-    /// [stream-7] All bytes of the stream below this position are decided, as the class of the
-    /// group has it; the position is that of the named stream.
+    /// [stream-7] All bytes of the stream below this position are decided, by the class of the
+    /// group; the position is that of the named stream.
     Durable(StreamName, u64),
     /// The piece ended at this position of the named stream without a request from here: another
     /// writer took over, the stream was removed, or this node was thought to be lost. Bytes given
@@ -55,11 +55,12 @@ pub trait StreamRequests {
     /// few that each may always be given.
     fn shared_room(&self) -> usize;
 
-    /// The next bytes of the piece, at most [`StreamRequests::room`]. Gives how many were taken.
+    /// Adds the next bytes of the piece, at most [`StreamRequests::room`]. Returns the number
+    /// taken.
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 
-    /// The same, but `read` puts them where they are kept, and says how many: at most `bytes_max`,
-    /// in what room it is given. It is called once at most.
+    /// Like [`StreamRequests::put`], but `read` writes the bytes to their buffer, and returns their
+    /// number: at most `bytes_max`, in the room that it is given. It is called once at most.
     fn fill(
         &mut self,
         piece: StreamName,
@@ -67,8 +68,8 @@ pub trait StreamRequests {
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> usize;
 
-    /// No more bytes are given; once all are decided the piece is closed, and with `finish` the
-    /// stream. [`Done::Closed`] says where.
+    /// Ends the input of a piece; once all bytes are decided the piece is closed, and with `finish`
+    /// the stream. [`Done::Closed`] has the position.
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;
 
     /// The client is gone. What it gave may be decided still; then the piece is closed.
@@ -90,7 +91,8 @@ pub trait StreamRequests {
     /// Returns a stream's entry, as applied here.
     fn info(&self, name: &Name) -> Option<Info>;
 
-    /// The same of those behind `after`, in order of their names, until `each` returns `false`.
+    /// Passes the entries of the streams after `after` to `each`, in order of their names, until it
+    /// returns `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(Info) -> bool);
 
     /// Read at most `bytes_max` bytes from this position on, as applied here.

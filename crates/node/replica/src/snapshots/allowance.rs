@@ -6,12 +6,12 @@ use quorate_core::time::Time;
 /// Time for which unused allowance is kept.
 const SAVED_MS: u64 = 100;
 
-/// A rate, and what of it is left.
+/// A rate, with the unused allowance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     /// `None`: as fast as it goes.
     bytes_per_second: Option<u64>,
-    /// Below zero: what was moved too early, and is paid for by waiting.
+    /// Below zero: bytes that were moved too early, and are paid for by waiting.
     left: i64,
     at: Time,
 }
@@ -45,7 +45,7 @@ impl Allowance {
         }
     }
 
-    /// When something may be moved again, if not now.
+    /// Returns the time at which something may be moved again, if not now.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let rate = self.bytes_per_second?;
         let missing = u128::try_from(1 - self.left).ok().filter(|missing| *missing > 0)?;

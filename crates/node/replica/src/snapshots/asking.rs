@@ -10,15 +10,15 @@ const VAIN_MS: u64 = 1_000;
 /// The pending request. All operators that ask share one answer.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
-    /// A snapshot at this slot or behind it.
+    /// Requested slot: a snapshot at it or after it.
     wanted: Option<Slot>,
     answer: Option<Result<Snapshot, String>>,
-    /// Since when the disk is in the way.
+    /// Time since which the disk is in the way.
     vain_since: Option<Time>,
 }
 
 impl Asking {
-    /// A snapshot at this slot or behind it is wanted.
+    /// Requests a snapshot at this slot or after it.
     pub(super) fn ask(&mut self, at: Slot) {
         self.wanted = self.wanted.max(Some(at));
     }

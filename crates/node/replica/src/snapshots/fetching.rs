@@ -17,7 +17,7 @@ pub(crate) struct Offer {
     pub(crate) digest: u128,
     /// Length of its stream.
     pub(crate) bytes: u64,
-    /// The peer has as many to serve as it can.
+    /// The peer serves as many transfers as it can.
     pub(crate) busy: bool,
 }
 
@@ -40,7 +40,7 @@ impl From<Offer> for Target {
 pub(crate) enum Question {
     /// To all peers: request offers.
     Offers,
-    /// To this node: go on from here.
+    /// To this node: continue from here.
     More(NodeId, Target, u64),
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Question {
 const GATHER_MS: u64 = 20;
 /// After this many questions without an answer another peer is asked.
 const FRUITLESS_MAX: u32 = 3;
-/// Nothing larger is believed to be a snapshot: 4 TiB.
+/// Maximum size of a snapshot that is trusted: 4 TiB.
 const OFFER_BYTES_MAX: u64 = 4 << 40;
 /// Bytes after which the received part is acknowledged to a peer.
 const TOLD_BYTES: u64 = 1 << 20;
@@ -57,11 +57,12 @@ const TOLD_BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Fetching {
     retry_ms: u64,
-    /// A snapshot is needed at this slot or behind it.
+    /// Slot at which, or after which, a snapshot is needed.
     needed: Option<Slot>,
     offers: BTreeMap<NodeId, Offer>,
     first_offer: Option<Time>,
-    /// Peers whose snapshots were refused or that went silent, and how often: others come first.
+    /// Peers whose snapshots were refused or that went silent, with the number of times: others are
+    /// preferred.
     fruitless_peers: BTreeMap<NodeId, u32>,
     /// Transfer in progress, with its source.
     receiving: Option<(NodeId, Target)>,
@@ -92,12 +93,12 @@ impl Fetching {
         self.needed = Some(self.needed.map_or(from, |needed| needed.max(from)));
     }
 
-    /// None is needed, or not any more.
+    /// Stops: no snapshot is needed, or not any more.
     pub(crate) fn stop(&mut self) {
         *self = Self::new(self.retry_ms);
     }
 
-    /// At which slot or behind it a snapshot is needed.
+    /// Returns the slot at which, or after which, a snapshot is needed.
     pub(crate) fn needed(&self) -> Option<Slot> {
         self.needed
     }
@@ -225,7 +226,7 @@ impl Fetching {
         offers.max_by_key(rank)
     }
 
-    /// When the next question is due, if that much of the target is here.
+    /// Returns the time of the next request, given the bytes of the target that are here.
     pub(crate) fn wake_at(&self, received: u64) -> Option<Time> {
         self.needed?;
         if self.target().is_some_and(|target| received >= target.bytes) {

@@ -1,5 +1,4 @@
-//! The first item of a snapshot: of which cluster it is, where it stands, and who votes from there
-//! on.
+//! The first item of a snapshot: its cluster, its position, and the voters from there on.
 
 use quorate_core::{reconfigure::Eras, slot::Slot};
 

@@ -63,7 +63,7 @@ impl Layout {
         self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
     }
 
-    /// Which chunk holds this place of the stream, and where that chunk's content begins.
+    /// Returns the chunk that holds this place of the stream, and the offset of its content.
     pub(crate) fn chunk_at(self, offset: u64) -> (u64, u64) {
         let content = self.content_bytes() as u64;
         let chunk = offset / content;
@@ -94,8 +94,8 @@ pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }
 
-/// Completes a chunk in place: `content` bytes of the stream stand behind the head. Gives how many
-/// bytes are to be written, in whole blocks; what is behind the content is made zeros.
+/// Completes a chunk in place: `content` bytes of the stream are stored after the head. Returns the
+/// number of bytes to be written, in whole blocks; the bytes after the content are zeroed.
 pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {
     let used = HEAD + content;
     let blocks = blocks(content);

@@ -23,7 +23,7 @@ pub(crate) struct Loading {
     header: bool,
 }
 
-/// Why a snapshot cannot be loaded.
+/// Reason why a snapshot cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
     /// The snapshot cannot be read at the moment.
@@ -47,7 +47,7 @@ impl From<LoadError> for Failed {
 }
 
 impl Loading {
-    /// The service gives up what it has for this.
+    /// Begins: the service drops its present state for this.
     pub(crate) fn begin<S: StateMachine>(
         manifest: Manifest,
         service: &mut S,
@@ -95,7 +95,7 @@ impl Loading {
         }
         let content = chunk.content.map_err(|unread| match unread {
             Unread::NotNow => {
-                // What is being read behind it will be of no use.
+                // The reads in flight after it will be useless.
                 self.asked = self.bytes;
                 Failed::NotNow
             }

@@ -22,7 +22,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The number behind that of its last part.
+    /// Returns the number after that of its last part.
     pub(crate) fn parts_end(&self) -> u64 {
         self.first_part.saturating_add(self.layout.parts(self.bytes))
     }

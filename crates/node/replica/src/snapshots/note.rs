@@ -18,8 +18,8 @@ pub(crate) struct Note {
     pub(crate) eras: Eras,
     /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
-    /// Nothing stands for what is below: this node forgot it as an auxiliary, and the eras are
-    /// those that it knew then ([trim-1]).
+    /// Slots below are missing without a replacement: this node forgot them as an auxiliary, and
+    /// the eras are those that it knew then ([trim-1]).
     pub(crate) hollow: bool,
 }
 

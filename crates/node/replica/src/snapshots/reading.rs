@@ -19,7 +19,7 @@ pub(crate) const READS_MAX: usize = 4;
 pub(crate) enum Purpose {
     /// The service takes the snapshot in.
     Load,
-    /// A peer is sent what lies there.
+    /// A peer is sent the chunk.
     Serve(NodeId),
     /// The data received by an earlier process is checked.
     Resume,
@@ -57,7 +57,7 @@ pub(crate) struct Chunk {
     pub(crate) content: Result<Vec<u8>, Unread>,
 }
 
-/// Why there are no bytes.
+/// Reason why there are no bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
     /// The bytes cannot be read now, for want of descriptors: their state is unknown.
@@ -104,7 +104,7 @@ impl Reads {
         begins + used
     }
 
-    /// A read ended; whether what it was for can go on is for [`Reads::take`] to say.
+    /// Takes the end of a read; [`Reads::take`] returns the chunks that are ready.
     pub(crate) fn ended<D: Disk>(
         &mut self,
         token: u64,

@@ -13,11 +13,11 @@ use super::{
 };
 use crate::fields::Fields;
 
-/// The small file that says what is being received.
+/// The small file with the state of the transfer.
 pub(crate) const FILE: &str = "incoming";
 const FORMAT: u16 = 1;
-/// Most bytes that wait for the disk: a window of the sender, what waited when it was asked for,
-/// and as much again for a sender with a larger one.
+/// Maximum of bytes that wait for the disk: a window of the sender, the bytes that waited at the
+/// request, and as much again for a sender with a larger one.
 const BACKLOG_BYTES_MAX: u64 = 10 << 20;
 
 /// A snapshot that is being received.
@@ -41,7 +41,7 @@ impl From<Malformed> for Wrong {
 }
 
 impl Receiving {
-    /// Nothing of it is here yet.
+    /// Starts without received bytes.
     pub(crate) fn new(target: Target, layout: Layout, first_part: u64) -> Self {
         Self {
             target,
@@ -67,7 +67,8 @@ impl Receiving {
         out
     }
 
-    /// One that an earlier process began; `None` if there is none that can be gone on with.
+    /// Decodes the state of a transfer that an earlier process began; `None` if there is none that
+    /// can be continued.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (bytes, sum) = bytes.split_last_chunk()?;
         if quorate_wire::checksum(bytes) != u32::from_be_bytes(*sum) {
@@ -119,7 +120,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Bytes are a peer's, so nothing in them is believed; the header has to be right at once.
+    /// Checks bytes from a peer, which are not trusted; the header has to be right from the start.
     fn look(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), Wrong> {
         let (at, known) = (self.target.at, &mut self.header);
         self.items.feed(bytes, |item| match (item, &known) {

@@ -6,18 +6,19 @@ use quorate_core::{slot::Slot, time::Time};
 
 use super::Snapshots;
 
-/// Without a piece of a peer's snapshot for so long, the service stays as it is until the next
+/// Time without a piece of a peer's snapshot after which the service stays as it is until the next
 /// scrub.
 const PATIENCE_MS: u64 = 600_000;
 
 /// Progress of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Nothing is to be done, or all was.
+    /// Nothing is to be done, or everything was.
     Nothing,
-    /// A snapshot is wanted; meanwhile the log begins no later than here. It is given up then.
+    /// A snapshot is wanted; until then the log begins no later than `from`. The renewal is dropped
+    /// at `until`.
     Wanted { from: Slot, until: Time },
-    /// The service has let go of what it had, and takes in the snapshot.
+    /// The service has dropped its state, and loads the snapshot.
     Loading,
     /// No peer sent a snapshot, or the service could not be set aside.
     Failed,

@@ -1,5 +1,5 @@
-//! Peers that are sent this node's snapshot, a piece at a time, each as far as it asked; and what
-//! they need of the log for it.
+//! Transfers of this node's snapshot to peers, a piece at a time, each as far as it was requested;
+//! and the part of the log that they need for it.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
 use super::manifest::Manifest;
 
-/// Bytes that a peer is sent beyond what it has said to have.
+/// Bytes that a peer is sent beyond those that it acknowledged.
 const WINDOW_BYTES: u64 = 4 << 20;
 /// A peer that has not asked for this long, nor was sent anything, is forgotten; it will ask again.
 /// One that got nothing further for this long does not move.
 const SILENCE_MS: u64 = 30_000;
-/// Most peers that are served at a time.
+/// Maximum of peers that are served at a time.
 const PEERS_MAX: usize = 16;
 
 /// One peer's transfer.
@@ -26,11 +26,11 @@ struct Transfer {
     next: u64,
     /// Next byte to read: bytes from `next` to here are being read.
     read: u64,
-    /// When it asked last.
+    /// Time of its last request.
     heard: Time,
     /// The furthest that it asked from, and was sent.
     furthest: (u64, u64),
-    /// When it got further last.
+    /// Time of its last progress.
     moved: Time,
     /// The connection broke: it will ask again, if it can.
     lost: bool,
@@ -71,9 +71,9 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// A peer has everything below `offset` of that snapshot and wants more. `false`: there is no
-    /// room for another peer. A question that is repeated says that what was sent got lost; so does
-    /// a connection that broke.
+    /// Handles a request of a peer that has everything below `offset` of that snapshot and wants
+    /// more. Returns `false` if there is no room for another peer. A repeated request means that
+    /// bytes in flight were lost; so does a connection that broke.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -121,10 +121,10 @@ impl Serving {
         self.learning.retain(|_, (_, at)| lately(now, *at));
     }
 
-    /// A peer asked for what this node's log says from this slot on.
+    /// Records that a peer requested this node's log from this slot on.
     pub(crate) fn learns(&mut self, now: Time, node: NodeId, from: Slot) {
         self.forget_silent(now);
-        // It has installed what it was sent.
+        // It has installed the snapshot.
         let installed = |transfer: &Transfer| transfer.at <= from;
         if self.transfers.get(&node).is_some_and(installed) {
             self.transfers.remove(&node);
@@ -134,8 +134,8 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Where the log has to begin for who is sent a snapshot, or learns from the log, and
-    /// moves: behind what it says that it `holds`.
+    /// [snap-4] Returns the start of the log that is needed by peers that receive a snapshot, or
+    /// learn from the log, and make progress: after the slots that each `holds`, as it reported.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent =
@@ -239,7 +239,8 @@ impl Serving {
         }
     }
 
-    /// The snapshot can be sent no more: who wants it asks for another.
+    /// Drops the transfers, as the snapshot can be sent no more: peers that want it request
+    /// another.
     pub(crate) fn clear(&mut self) {
         self.transfers.clear();
     }
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(serving.next(Time(0), &all), None, "more than there is");
     }
 
-    /// Pieces go out in their order, whatever became of the reads behind one that failed.
+    /// Pieces are sent in their order, whatever the result of the reads after one that failed.
     #[test]
     fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
         let (mut serving, all) = (Serving::default(), manifest(1000));
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!(state(&serving, 200), (true, Some(9)));
         serving.ask(at(200), ONE, Slot(9), 5, 500);
         assert_eq!(serving.next(at(200), &all), Some((ONE, 500)));
-        // It has all, and needs the log behind it.
+        // It has everything, and needs the log after it.
         serving.learns(at(201), ONE, Slot(9));
         assert_eq!(state(&serving, 201), (false, Some(9)));
         serving.learns(at(210), ONE, Slot(70));

@@ -16,7 +16,7 @@ const SERVICE: u8 = 3;
 
 /// Bytes before an item's content.
 const HEAD: usize = 5;
-/// Longest item: a value of the largest size fits, with its key and what else is said of it.
+/// Longest item: a value of the largest size fits, with its key and its attributes.
 const ITEM_BYTES_MAX: usize = 64 << 20;
 
 /// One item.
@@ -143,7 +143,7 @@ fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
     }
 }
 
-/// Metadata for who keeps it.
+/// Returns the change for the owner of the metadata.
 pub(crate) fn meta_change(key: &[u8], value: &[u8]) -> MetaChange {
     MetaChange { key: key.to_vec(), value: Some(value.to_vec()) }
 }

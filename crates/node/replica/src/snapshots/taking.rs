@@ -1,5 +1,5 @@
-//! This node's own snapshot while it is written: what is fixed at its beginning, and the service's
-//! image.
+//! This node's own snapshot while it is written: the state fixed at its beginning, and the
+//! service's image.
 
 use std::collections::VecDeque;
 

@@ -17,7 +17,7 @@ pub struct SnapshotOptions {
     /// Above this size the log is not kept for nodes that are behind: they get a snapshot
     /// ([trim-1]).
     pub log_bytes_max: u64,
-    /// Most bytes per second of snapshots, written and sent together; `None`: as fast as it goes.
+    /// Maximum of bytes per second of snapshots, written and sent together; `None`: unlimited.
     pub transfer_bytes_per_second: Option<u64>,
     /// Bytes of a chunk on disk, and how many of them a file has.
     pub(crate) layout: super::layout::Layout,
@@ -36,9 +36,9 @@ impl Default for SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Returns whether another snapshot is due, if `log_bytes` of what is applied lie behind the
-    /// last one of `snapshot_bytes`: sooner while the node `replays` its log, so that it keeps what
-    /// it has done if it is killed ([snap-6]).
+    /// Returns whether another snapshot is due, if there are `log_bytes` of applied records after
+    /// the last one of `snapshot_bytes`: sooner while the node `replays` its log, so that its
+    /// progress survives if it is killed ([snap-6]).
     pub(crate) fn is_due(&self, log_bytes: u64, snapshot_bytes: u64, replays: bool) -> bool {
         let wanted = match replays {
             true => snapshot_bytes.max(self.log_bytes_min / REPLAYED_PART),
@@ -64,10 +64,11 @@ impl SnapshotOptions {
     }
 }
 
-/// [trim-1] Where the log may begin. Safety is `own`: below it this node's durable state says
-/// everything. The rest is policy: peers that are behind a little learn from the log, unless that
-/// has grown too large for it. In a group with auxiliaries a quorum of full replicas is waited for
-/// no longer than that either: it may not be there for days, while an auxiliary helps to decide.
+/// [trim-1] Returns the slot at which the log may begin. Safety is `own`: below it this node's
+/// durable state is complete. The rest is policy: peers that are a little behind learn from the
+/// log, unless that has grown too large for it. In a group with auxiliaries a quorum of full
+/// replicas is waited for no longer than that either: it may be absent for days, while an auxiliary
+/// helps to decide.
 pub(crate) fn trim_to(
     own: Slot,
     held: Held,

@@ -52,8 +52,8 @@ impl<D: Disk, S: StateMachine> Around<'_, '_, D, S> {
 }
 
 impl Snapshots {
-    /// A turn. What was applied in it is committed. `done` is what the disk has done for it; the
-    /// store of streams has what is below `streams_kept_to`.
+    /// Runs a turn. The slots applied in it are committed. `done` has the completions of the disk;
+    /// the store of streams has the slots below `streams_kept_to`.
     pub(crate) fn advance<D: Disk, S: StateMachine>(
         &mut self,
         done: Vec<Completed>,

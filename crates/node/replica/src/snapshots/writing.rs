@@ -19,8 +19,8 @@ use super::{
 };
 use crate::status::Snapshot;
 
-/// Most chunks that wait or are in flight before the caller has to pause; and most that are in
-/// flight, however many a caller pushes that cannot.
+/// Maximum of chunks that wait or are in flight before the caller has to pause; and maximum in
+/// flight, for a caller that pushes without a pause.
 const CHUNKS_MAX: usize = 3;
 /// Operations of one snapshot in writing, and its flush; and reads for loads, for peers, and of
 /// data received before.
@@ -42,14 +42,14 @@ pub(crate) struct Writer {
     /// Sealed, and waiting for its part: number, buffer, bytes.
     sealed: VecDeque<(u64, Buffer, usize)>,
     in_flight: usize,
-    /// Buffers that came back.
+    /// Unused buffers.
     spare: Vec<Buffer>,
     /// Parts below this number are there.
     parts_ready: u64,
     preparing: bool,
     /// The part that is open for writing.
     part_open: Option<u64>,
-    /// No more is pushed.
+    /// Nothing more is pushed.
     finished: bool,
     /// Parts that are still to be flushed, or being flushed.
     unflushed: BTreeSet<u64>,
@@ -88,7 +88,7 @@ impl Writer {
         Snapshot { at: self.at, bytes: self.bytes }
     }
 
-    /// The number behind the last part that was asked for.
+    /// Returns the number after the last part that was requested.
     pub(crate) fn parts_end(&self) -> u64 {
         self.parts_ready + u64::from(self.preparing)
     }
@@ -109,7 +109,7 @@ impl Writer {
         self.sealed.len() + self.in_flight < CHUNKS_MAX
     }
 
-    /// Goes on behind bytes that lie in the parts already, as an earlier process left them: they
+    /// Continues after bytes that are in the parts already, as an earlier process left them: they
     /// are pushed once more, and not written.
     pub(crate) fn resume(&mut self, parts_ready: u64) {
         self.parts_ready = parts_ready;
@@ -120,7 +120,7 @@ impl Writer {
         debug_assert!(self.open.is_none(), "resumed before anything is pushed");
         let (chunk, _) = self.layout.chunk_at(self.bytes);
         let place = self.layout.place(self.first_part, chunk);
-        // It may have come from a cache.
+        // The bytes may have been read from a cache.
         self.unflushed.insert(place.file.number);
         self.digest.update(content);
         self.bytes += content.len() as u64;
@@ -170,7 +170,7 @@ impl Writer {
         self.sealed.push_back((chunk, buffer, blocks));
     }
 
-    /// Starts what can be started.
+    /// Starts the operations that can be started.
     fn advance<D: Disk>(&mut self, disk: &mut D) {
         while self.in_flight < CHUNKS_MAX
             && let Some((chunk, ..)) = self.sealed.front()
@@ -244,7 +244,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Tries again what could not be started.
+    /// Retries the operations that could not be started.
     pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
         self.advance(disk);
     }

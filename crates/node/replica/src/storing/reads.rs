@@ -1,4 +1,4 @@
-//! Reading back from the log: who asked for what, and what cannot be trusted to be there yet.
+//! Reads of the log: their purposes, and the records that cannot be relied on to be there yet.
 
 use std::collections::VecDeque;
 
@@ -17,15 +17,15 @@ use quorate_log::disk::Disk;
 pub(crate) enum Purpose {
     /// Payloads of votes cast before this process started.
     Votes,
-    /// The service is behind what is decided.
+    /// The service is behind the decided slots.
     Apply,
     /// A peer is behind.
     Serve(NodeId),
     /// A peer looks for the bytes of a value, which was proposed in this slot.
     Payload(NodeId, Value, Slot),
-    /// The store of streams is behind what was applied before this process started.
+    /// The store of streams is behind the slots applied before this process started.
     Streams,
-    /// A scrub found damage, and wants to know what is lost by it.
+    /// A scrub found damage, and needs to know the lost slots.
     Scrub,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct LogReads {
     /// vote for another value than the one decided.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
     open: [Option<Purpose>; KINDS],
-    /// After a read that found nothing, the next of its kind waits.
+    /// Earliest time of the next read of each kind, after one that found nothing.
     retry_at: [Time; KINDS],
 }
 
@@ -78,7 +78,7 @@ impl LogReads {
     /// A record about these slots was appended; or, if the log has failed, it should have been.
     pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
-            // Nothing will ever come of these; what is kept of them must stay small.
+            // These records will never be written; the list must stay small.
             Some((last, run)) if lost && run.to == range.from => {
                 (*last, run.to) = (seq, range.to);
             }
@@ -142,7 +142,7 @@ impl LogReads {
         self.retry_at[kind as usize] = until;
     }
 
-    /// When a read that has to wait may start.
+    /// Returns the time at which a waiting read may start.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         self.retry_at.iter().copied().filter(|at| *at > now).min()
     }

@@ -1,4 +1,4 @@
-//! This node's snapshot is read to see whether it is whole, a chunk at a time.
+//! Scrub of this node's snapshot, a chunk at a time.
 
 use quorate_log::disk::Disk;
 
@@ -48,9 +48,9 @@ impl Snapshots {
         self.own.is_none() && (self.wanted.is_some() || self.job.is_some() || self.switch.is_some())
     }
 
-    /// Writes the base of the log anew, as it is: what the file has is not what was written.
-    /// `false`: this cannot be done for an auxiliary that has forgotten what is below, as its base
-    /// says something else.
+    /// Rewrites the base of the log as it should be, since the file was damaged. Returns `false`
+    /// for an auxiliary that has forgotten earlier slots, for which this cannot be done, as its
+    /// base has another content.
     pub(crate) fn restate_base<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
