@@ -35,14 +35,14 @@ use crate::{
     wake::earliest,
 };
 
-/// A leader looks this often for what is too much of a stream, or too old.
+/// Interval at which a leader checks streams for bytes beyond their retention.
 const RETAIN_MS: u64 = 1000;
 /// Less than this is not worth a command: a chunk of the store.
 const RETAIN_BYTES: u64 = 256 << 10;
 /// Into how many parts an age is cut.
 const AGE_PARTS: u64 = 64;
 
-/// Most waits for bytes that are not there yet.
+/// Maximum of waits for bytes that are not there yet.
 const WAITS_MAX: usize = 4096;
 
 /// Event for a front of streams.
@@ -70,14 +70,13 @@ pub(crate) struct Streaming {
     pub(crate) appended: Vec<Appended>,
     pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
     pub(crate) done: Vec<(Waiter, quorate_stream::Reply)>,
-    /// In which process each peer runs that can be talked to.
+    /// Process of each connected peer.
     boots: BTreeMap<NodeId, u32>,
-    /// Most proposals of this node in flight, of all kinds.
+    /// Maximum of this node's proposals in flight, of all kinds.
     inflight_max: usize,
     /// Clients gave bytes since they were last looked at.
     fresh: bool,
-    /// When a leader looks next for what is too much or too old, and when it last said what time it
-    /// is.
+    /// Time of a leader's next check of retention, and of its last statement of the time.
     retain_at: Time,
     /// Some may be, or become, too much or too old.
     retains: bool,
@@ -136,14 +135,13 @@ impl Streaming {
         self.offering.next_lost(now, applied_to, streams, boot)
     }
 
-    /// Most proposals in flight that are followed by one more of a stream: commands keep the other
-    /// half.
+    /// Returns the proposals in flight up to which one more of a stream is made: commands keep the
+    /// other half.
     pub(crate) fn inflight_max(&self) -> usize {
         (self.inflight_max / 2).max(1)
     }
 
-    /// [trim-2] What a leader asks for now so that streams are kept as long and as large as they
-    /// are to be.
+    /// [trim-2] Returns the leader's request, if any, that enforces the retention of streams.
     pub(crate) fn take_retention(
         &mut self,
         now: Time,
@@ -168,7 +166,7 @@ impl Streaming {
         commands
     }
 
-    /// When a leader looks again for what is too much or too old.
+    /// Returns the time of a leader's next check of retention.
     pub(crate) fn retain_at(&self) -> Option<Time> {
         self.retains.then_some(self.retain_at)
     }
@@ -188,7 +186,7 @@ impl Streaming {
         self.fresh = false;
     }
 
-    /// When something is due without anything having happened.
+    /// Returns the time of the next due work, without an event.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }
@@ -251,7 +249,7 @@ impl Streaming {
         });
     }
 
-    /// Everything that waits ends: this node stops, or cannot apply any more.
+    /// Ends all waits: this node stops, or cannot apply any more.
     pub(crate) fn end_all(&mut self, failure: Failure) {
         for (_, waits) in std::mem::take(&mut self.waits) {
             for (_, tag) in waits {
@@ -265,7 +263,7 @@ impl Streaming {
         !self.runs.is_empty() || !self.done.is_empty() || streams.has_changes()
     }
 
-    /// Some slots were applied: follows what happened to streams. Gives what the store is to do.
+    /// Processes the effects of applied slots on streams. Returns the work for the store.
     pub(crate) fn applied(
         &mut self,
         now: Time,

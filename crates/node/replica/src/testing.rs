@@ -45,7 +45,7 @@ pub use self::front::{Heard, Outcome};
 const SLOWLY_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
-/// A replica that is polled this often without time passing does not come to rest.
+/// A replica that is polled this often without time passing does not become idle.
 const TURNS_MAX: u32 = 10_000;
 
 /// Faults of the simulated world.
@@ -79,7 +79,7 @@ impl Default for Knobs {
     }
 }
 
-/// One node: what survives a crash, and what does not.
+/// One node: the state that survives a crash, and the rest.
 struct Seat<S: StateMachine> {
     disk: MemoryDisk,
     boot: u32,
@@ -131,11 +131,11 @@ pub struct Cluster<S: StateMachine> {
     make: Box<dyn FnMut(NodeId) -> S>,
     seats: BTreeMap<NodeId, Seat<S>>,
     links: BTreeMap<(Time, u64), (NodeId, InFlight)>,
-    /// When the last frame of a link arrives: links keep the order.
+    /// Arrival of the last frame of each link: links keep the order.
     link_busy: BTreeMap<(NodeId, NodeId, Lane), Time>,
     cut: BTreeSet<(NodeId, NodeId)>,
     now: Time,
-    /// The same, for clocks.
+    /// The present time, for clocks.
     shown: Arc<AtomicU64>,
     frames: u64,
     tags: u64,
@@ -165,7 +165,7 @@ impl<S: StateMachine> Cluster<S> {
         ReplicaOptions::new(7, Member::first(1), 0, founding)
     }
 
-    /// The same with other options, and nothing running yet.
+    /// Creates a cluster with other options, and nothing running yet.
     pub fn with_options(
         options: ReplicaOptions,
         seed: u64,
@@ -196,7 +196,7 @@ impl<S: StateMachine> Cluster<S> {
         assert!(before.is_none(), "node {node} exists already");
     }
 
-    /// From its next start on, a node that does not run has this disk, of its life number `boot`.
+    /// Gives a node that does not run this disk, of its life number `boot`, from its next start on.
     pub fn put_disk(&mut self, node: NodeId, disk: MemoryDisk, boot: u32) {
         assert!(!self.runs(node), "node {node} runs");
         disk.set_manual(true);
@@ -204,7 +204,7 @@ impl<S: StateMachine> Cluster<S> {
         (seat.disk, seat.boot) = (disk, boot);
     }
 
-    /// Asks something of the group at a node; what came of it, once it is known there.
+    /// Sends a request to the group at a node; returns the result, once it is known there.
     pub fn ask_group(&mut self, node: NodeId, ask: Ask) -> Result<Answer, Refused> {
         self.tags += 1;
         let (now, asked) = (self.now, self.tags);
@@ -231,13 +231,13 @@ impl<S: StateMachine> Cluster<S> {
         Clock::new(read)
     }
 
-    /// From now on all turns of this node last long, whenever it looks.
+    /// Makes all turns of this node last long, at every reading of its clock, from now on.
     pub fn set_slow(&mut self, node: NodeId, slow: bool) {
         self.seat(node).slow.store(slow, Relaxed);
     }
 
-    /// This node stands still for so long between the beginning of a turn and the next look at its
-    /// clock.
+    /// Makes this node stand still for this time between the beginning of a turn and the next
+    /// reading of its clock.
     pub fn set_stall(&mut self, node: NodeId, stall_ms: u64) {
         self.seat(node).ahead.store(stall_ms * 1000, Relaxed);
     }
@@ -292,7 +292,7 @@ impl<S: StateMachine> Cluster<S> {
         self.end(node);
     }
 
-    /// Ends a node's process alone: what it wrote is kept.
+    /// Ends a node's process alone: its writes survive.
     pub fn kill(&mut self, node: NodeId) {
         self.seat(node).disk.complete_all();
         self.end(node);
@@ -651,7 +651,7 @@ impl<S: StateMachine> Cluster<S> {
         self.frames
     }
 
-    /// Loses what is on its way, on one lane or on both.
+    /// Drops the frames in flight, on one lane or on both.
     pub fn lose_in_flight(&mut self, lane: Option<Lane>) {
         self.links.retain(|_, (_, frame)| lane.is_some_and(|lane| lane != frame.lane));
     }

@@ -21,7 +21,7 @@ struct Write {
     bytes: usize,
 }
 
-/// A tuner, and what it has been shown.
+/// A tuner, with its input.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     tuner: Tuner,
@@ -37,13 +37,13 @@ pub(crate) struct Tuning {
     changes: VecDeque<Change>,
 }
 
-/// The same time on the tuner's clock.
+/// Returns this time on the tuner's clock.
 pub(crate) const fn moment(time: Time) -> Moment {
     Moment(time.0.saturating_mul(1000))
 }
 
 impl Tuning {
-    /// `possible` is what no setting from outside may exceed either.
+    /// Creates the tuner. `possible` bounds settings from outside, too.
     pub(crate) fn new(settings: Settings, possible: Bounds, class: Class) -> Self {
         Self {
             tuner: Tuner::new(settings),
@@ -64,7 +64,7 @@ impl Tuning {
         held.unwrap_or_else(|| self.tuner.setting())
     }
 
-    /// Holds a setting, for a measurement of what it does; `None` lets the tuner decide again.
+    /// Holds a setting, to measure its effect; `None` lets the tuner decide again.
     pub(crate) fn hold(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.held = setting.map(|setting| (self.possible.clamp(setting), until));
         match self.held {
@@ -108,7 +108,7 @@ impl Tuning {
         }
     }
 
-    /// A message came.
+    /// Counts a message.
     pub(crate) fn on_message(&mut self, now: Time, from: NodeId, message: &Message) {
         match message {
             Message::Phase2b(vote) => {
@@ -136,7 +136,7 @@ impl Tuning {
         }
     }
 
-    /// Another leader, or connections that came or went.
+    /// Restarts after a change of the leader or of the connections.
     pub(crate) fn on_peers_changed(&mut self) {
         self.tuner.on_peers_changed();
     }
@@ -157,7 +157,7 @@ impl Tuning {
         }
     }
 
-    /// When the oldest write in flight began.
+    /// Returns the start of the oldest write in flight.
     pub(crate) fn oldest_write(&self) -> Option<Time> {
         self.writes.front().map(|write| write.began)
     }
@@ -174,7 +174,7 @@ impl Tuning {
         self.tuner.on_done(moment(now), &done);
     }
 
-    /// The turn is over. Says what is in force from now on.
+    /// Ends the turn. Returns the setting in force from now on.
     pub(crate) fn end_turn(
         &mut self,
         now: Time,

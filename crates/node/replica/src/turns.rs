@@ -11,9 +11,9 @@ const ON_TIME_US: u64 = 5_000;
 pub(crate) struct Turns {
     began: Time,
     ended: Time,
-    /// When the next one should begin at the latest.
+    /// Latest due time of the next turn.
     due: Option<Time>,
-    /// By how much this turn is late.
+    /// Lateness of this turn.
     late_us: u64,
 }
 

@@ -1,4 +1,4 @@
-//! When a replica is to be woken: the earliest of many times, asked for after every event.
+//! Time of a replica's next wake-up: the earliest of many, computed after every event.
 
 use quorate_core::time::Time;
 

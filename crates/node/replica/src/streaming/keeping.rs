@@ -1,12 +1,12 @@
 //! Decided bytes of streams on their way into the store and out of it; and those that this node
 //! lacks.
 //!
-//! The store is behind the log: what is applied is put, and a checkpoint makes it outlive the log.
-//! At a start the log is gone through once more from the last checkpoint on, for putting again
-//! changes nothing. Then whatever the table says is kept, and the store has not, is fetched from
-//! peers by position: a node that took in a snapshot has the table, and none of the bytes
-//! ([snap-5]). What is fetched is in no record, so it counts as here only once a checkpoint has it
-//! ([here-1], [here-2]).
+//! The store is behind the log: applied bytes are put, and a checkpoint makes them outlive the log.
+//! At a start the log is replayed from the last checkpoint on, as putting again changes nothing.
+//! Then the bytes that the table says are kept, and the store lacks, are fetched from peers by
+//! position: a node that installed a snapshot has the table, and none of the bytes ([snap-5]).
+//! Fetched bytes are in no record, so they count as here only once a checkpoint has them ([here-1],
+//! [here-2]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -100,7 +100,7 @@ struct Unrecorded {
     fetched: u64,
     /// Fetched bytes that the checkpoint in progress names.
     saving: u64,
-    /// Content decided below was learned without bytes, which came later if they did.
+    /// Content decided below was learned without bytes, which arrived later if they did.
     bare_to: Slot,
     /// The next checkpoint for their sake begins no earlier.
     save_at: Time,
@@ -129,7 +129,7 @@ pub(crate) struct Keeping {
     later: VecDeque<(Slot, Change)>,
     /// The store lacks something: it tries again then.
     retry_at: Option<Time>,
-    /// A backup that needs what is kept.
+    /// Hold of a backup that needs the kept bytes.
     holding: Holding,
     /// Bytes that were read for backups.
     held: VecDeque<(u64, Result<Vec<u8>, NotRead>)>,
@@ -139,9 +139,9 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// A store that was opened, and has claimed what the log says. The service, and the table with
-    /// it, are at `applied_to`; the log begins at `log_start` and ends at `log_end`, and says of
-    /// content below `bare_to` that it was learned without bytes.
+    /// Creates the part with an open store that has claimed the places in the log. The service, and
+    /// the table with it, are at `applied_to`; the log begins at `log_start` and ends at `log_end`,
+    /// and records of content below `bare_to` that it was learned without bytes.
     pub(crate) fn new(
         store: Store,
         (log_start, log_end): (Slot, Slot),
@@ -173,8 +173,8 @@ impl Keeping {
         keeping
     }
 
-    /// Everything below `at` is applied, and was put unless it is behind the last checkpoint: of
-    /// that, the log has what is not below its start.
+    /// Starts a replay. Everything below `at` is applied, and was put unless it is after the last
+    /// checkpoint: of that, the log has the slots from its start on.
     fn replay(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         let from = self.store.checkpointed_to().max(log_start);
         // Of streams that are gone nothing is put.
@@ -218,7 +218,7 @@ impl Keeping {
         self.replays().is_none() && (self.store.failure().is_some() || self.store.has_room())
     }
 
-    /// Why the store writes no more.
+    /// Returns the reason why the store writes no more.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.store.failure()
     }
@@ -233,8 +233,8 @@ impl Keeping {
         self.store.short()
     }
 
-    /// Everything below `applied_to` was applied; this of it became part of streams, and this
-    /// happened to them.
+    /// Processes the slots applied below `applied_to`: the content that became part of streams, and
+    /// the changes of streams.
     pub(crate) fn applied<D: Disk>(
         &mut self,
         (applied_to, voted_to): (Slot, Slot),
@@ -251,14 +251,14 @@ impl Keeping {
                     let bytes = bytes.get(skip..).unwrap_or_default();
                     self.store.put(one.stream, position, bytes, disk);
                 }
-                // They were placed; what rotted since is looked for.
+                // The bytes were placed; those that rotted since are looked up.
                 None => {
                     self.lack.unknown |= self.store.held_to(one.stream, position) < end;
                 }
             }
         }
-        // Behind a snapshot this may be what seemed to be missing: a checkpoint that is ahead of it
-        // has nothing of what was removed meanwhile.
+        // After a snapshot these may be the bytes that seemed to be missing: a checkpoint that is
+        // ahead of it has no bytes of streams removed in between.
         self.lack.unknown |= !changes.is_empty() && !self.lack.ranges.is_empty();
         self.later.extend(changes.into_iter().map(|change| (voted_to, change)));
         while let Some((_, change)) = self.later.pop_front_if(|(slot, _)| *slot <= applied_to) {
@@ -280,8 +280,8 @@ impl Keeping {
         self.lack.unknown |= known.is_some();
     }
 
-    /// [disk-5] Writes whole units of a stream at once. `false`: it cannot be now, and the record
-    /// has the bytes.
+    /// [disk-5] Writes whole units of a stream immediately. Returns `false` if that is not possible
+    /// now, and the record has the bytes.
     pub(crate) fn place<D: Disk>(
         &mut self,
         stream: StreamName,
@@ -318,8 +318,8 @@ impl Keeping {
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))
     }
 
-    /// A snapshot took the place of everything below `at`: what is kept of streams is in the log
-    /// still, or is to be looked for.
+    /// Records that a snapshot replaced everything below `at`: kept bytes of streams are in the log
+    /// still, or are to be looked up.
     pub(crate) fn loaded(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         self.went_back();
         self.known_to.take_if(|known_to| *known_to <= at);
@@ -334,8 +334,8 @@ impl Keeping {
         self.known_to = Some(was);
     }
 
-    /// Streams that the table does not know are kept no more. Not while the table is older than
-    /// what the store has: what it does not know yet was placed, and is in no log.
+    /// Drops streams that the table does not know. Not while the table is older than the store:
+    /// streams that it does not know yet were placed, and are in no log.
     fn forget_unknown(&mut self, streams: &Table) {
         let gone: Vec<StreamName> = self
             .store
@@ -357,7 +357,7 @@ impl Keeping {
         }
     }
 
-    /// Makes what was put outlive the log.
+    /// Makes the bytes that were put outlive the log.
     pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
             self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);
@@ -365,7 +365,7 @@ impl Keeping {
     }
 
     /// [here-2] Begins a checkpoint for bytes in no record: once nothing more is missing, or when
-    /// they are as many as the chunks that are worth one.
+    /// there are enough chunks to be worth one.
     fn save<D: Disk>(&mut self, now: Time, disk: &mut D) {
         let due = self.store.is_worth_saving(self.unrecorded.fetched) || self.has_all_to_save();
         if due && !self.store.is_checkpointing() && now >= self.unrecorded.save_at {
@@ -515,7 +515,7 @@ impl Keeping {
         self.misses_any() || fetched + saving > 0 || self.store.checkpointed_to() < bare_to
     }
 
-    /// Returns [`Keeping::lacks`] if it is not what it was the last time.
+    /// Returns [`Keeping::lacks`] if it has changed since the last time.
     pub(crate) fn lacking_news(&mut self) -> Option<bool> {
         let lacks = self.lacks();
         let before = std::mem::replace(&mut self.noted_lacking, lacks);
@@ -573,7 +573,7 @@ impl Keeping {
         }
     }
 
-    /// Looks up what is missing, and asks peers for it.
+    /// Looks up missing bytes, and requests them from peers.
     pub(crate) fn look_for_missing(
         &mut self,
         now: Time,
@@ -603,8 +603,8 @@ impl Keeping {
             return;
         }
         if now >= self.lack.ask_at {
-            // Nothing came: everything from the first missing byte on is asked for again,
-            // elsewhere.
+            // No answer: everything from the first missing byte on is requested again, from another
+            // peer.
             self.lack.asked_to = range.start;
             self.lack.asked += usize::from(self.lack.waiting);
             self.lack.waiting = true;
@@ -659,8 +659,7 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Nothing is let go while a backup is taken: what is kept now, behind all that is
-    /// applied, stays.
+    /// [trim-2] Holds all bytes kept now, as of the last applied slot, while a backup is taken.
     pub(crate) fn hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.holding.begin(now, applied_to)
     }
@@ -693,8 +692,8 @@ impl Keeping {
         self.held.pop_front()
     }
 
-    /// Reads what is held from there on, or of the next stream: whether it is sound. `false`:
-    /// nothing is.
+    /// Reads the held bytes from there on, or of the next stream, to check them. Returns `false` if
+    /// there are none.
     pub(crate) fn scrub<D: Disk>(
         &mut self,
         from: Option<(StreamName, u64)>,
@@ -721,7 +720,7 @@ impl Keeping {
         self.store.checkpointed_to() > Slot::FIRST
     }
 
-    /// When something is due without anything having happened.
+    /// Returns the time of the next due work, without an event.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
         // Bytes in memory are read immediately, without a completion.
@@ -808,8 +807,8 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [here-1] [here-2] Bytes that no record has, fetched or come after their descriptor, count at
-    /// no moment of their checkpoint at which a crash would take them.
+    /// [here-1] [here-2] Bytes in no record, fetched or received after their descriptor, never
+    /// count during their checkpoint at a moment at which a crash would lose them.
     #[test]
     fn bytes_in_no_record_count_when_a_start_finds_them() {
         for fetched in [true, false] {
@@ -897,7 +896,7 @@ mod tests {
             let first = if remove { 4 } else { 0 };
             let slots = (Slot(13), Slot(13));
             keeping.applied(slots, Vec::new(), vec![change], &mut MemoryDisk::default());
-            // Nor when it looks for what is missing.
+            // Nor when it looks up missing bytes.
             keeping.lack.unknown = true;
             turn(&mut keeping, Time(1), after);
             assert_eq!(keeping.store.held_to(S, first), 10, "it is held");
@@ -909,9 +908,9 @@ mod tests {
         }
     }
 
-    /// The service fails and comes back empty while it is about to be looked up what is missing:
-    /// its table knows no stream, and the store keeps them all. A group of one would get the bytes
-    /// from nowhere.
+    /// The service fails and comes back empty just before a lookup of missing bytes: its table
+    /// knows no stream, and the store keeps them all. A group of one could not fetch the bytes from
+    /// anywhere.
     #[test]
     fn a_table_that_went_back_makes_the_store_forget_nothing() {
         let mut disk = MemoryDisk::default();

@@ -22,7 +22,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// For a store that cuts its files like this.
+    /// Returns the boundaries for a store of this layout.
     pub(crate) fn of(layout: Layout) -> Self {
         let piece = (layout.chunk_bytes as usize).min(STREAM_PIECE_BYTES_MAX);
         Self {
@@ -53,7 +53,7 @@ impl Cut {
 /// The bytes. They begin where the piece before ended.
 #[derive(Debug)]
 pub(crate) enum Open {
-    /// No more than a unit has.
+    /// At most a unit.
     Few(Vec<u8>),
     Many(Filling),
 }
@@ -78,7 +78,8 @@ impl Open {
         self.len() == 0
     }
 
-    /// Adds bytes to those that begin at `position`, up to the end of the piece; gives how many.
+    /// Adds bytes to those that begin at `position`, up to the end of the piece; returns the number
+    /// added.
     pub(crate) fn put(&mut self, position: u64, bytes: &[u8], cut: &Cut) -> usize {
         let most = cut.most(position);
         match self {
@@ -97,8 +98,8 @@ impl Open {
         }
     }
 
-    /// Memory for the bytes that come next, up to the end of the piece; then say how many came:
-    /// [`Self::came`].
+    /// Returns memory for the next bytes, up to the end of the piece; [`Self::came`] must follow
+    /// with the number written.
     pub(crate) fn spare(&mut self, position: u64, cut: &Cut) -> &mut [u8] {
         if let Self::Few(few) = self {
             let mut filling = cut.pool.fill(position, cut.most(position));

@@ -28,7 +28,7 @@ const LEAST_WINDOW: u64 = 16 << 10;
 /// it gets.
 const UNDER_WAY_MAX: usize = 3;
 
-/// Tags of what the owner itself asks for; no front gives them out.
+/// Tags of the owner's own requests; no front allocates them.
 const OWN_TAGS: u64 = u64::MAX << 32;
 
 /// Tag of requests that no front waits for.
@@ -62,9 +62,9 @@ struct Owned {
     sent: BTreeMap<NodeId, u64>,
     /// Positions below are applied here.
     next: u64,
-    /// When `next` moved last, or bytes were offered again.
+    /// Last time that `next` moved, or bytes were offered again.
     progress_at: Time,
-    /// When `next` moved last, or bytes came after all before were decided.
+    /// Last time that `next` moved, or bytes arrived after all earlier ones were decided.
     moved_at: Time,
     closing: Option<Closing>,
     /// No front here wants the piece, or not any more: it is only to be closed.
@@ -85,7 +85,7 @@ impl Owned {
         }
     }
 
-    /// A node was sent, or needs not be sent, what is below this position.
+    /// Returns the position below which a node was sent, or need not be sent, all bytes.
     fn sent_to(&self, node: NodeId) -> u64 {
         self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
     }
@@ -124,16 +124,16 @@ pub(crate) struct Owning {
     unsent: Unsent,
     /// Pieces that are to be closed, and whose command was not asked for yet.
     ending: BTreeSet<StreamName>,
-    /// When all pieces are looked at for some without progress.
+    /// Time of the next check of all pieces for progress.
     look_at: Option<Time>,
-    /// Most undecided bytes of a piece ([stream-8]).
+    /// Maximum of undecided bytes of a piece ([stream-8]).
     window: u64,
     /// Maximum of all pieces together: the room of other nodes, in addition to their bytes from
     /// other owners.
     total_max: u64,
     /// Undecided bytes of all pieces.
     total: u64,
-    /// Without progress for so long, bytes are offered again.
+    /// Time without progress after which bytes are offered again.
     repeat_ms: u64,
     /// A connection was full: go on then.
     retry_at: Option<Time>,
@@ -141,7 +141,7 @@ pub(crate) struct Owning {
 }
 
 impl Owning {
-    /// Nothing is owned yet.
+    /// Starts without pieces.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
@@ -237,7 +237,7 @@ impl Owning {
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    /// The next bytes; gives how many were taken.
+    /// Adds the next bytes; returns the number taken.
     pub(crate) fn put(
         &mut self,
         now: Time,
@@ -296,7 +296,7 @@ impl Owning {
         }
     }
 
-    /// For how long the bytes have waited of which none were decided for the longest time.
+    /// Returns the waiting time of the bytes that have waited longest for a decision.
     pub(crate) fn stuck_ms(&self, now: Time) -> u64 {
         let waiting = self.pieces.values().filter(|owned| owned.undecided() > 0);
         let first = waiting.map(|owned| owned.moved_at).min();
@@ -322,7 +322,7 @@ impl Owning {
         }
     }
 
-    /// A command to close did not come through; whether it was one, and is asked for again.
+    /// Handles a failed command; returns whether it was one to close a piece, and is repeated.
     pub(crate) fn failed(&mut self, tag: StreamTag) -> bool {
         let mut again = false;
         for (stream, owned) in &mut self.pieces {
@@ -363,7 +363,7 @@ impl Owning {
         Some(owned.first + next)
     }
 
-    /// A piece was closed behind `end` bytes; `None` if it is none that a client of this node had.
+    /// Records that a piece was closed after `end` bytes; `None` if no client of this node had it.
     pub(crate) fn closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
         let owned = self.pieces.remove(&stream)?;
         self.active.remove(&stream);
@@ -377,9 +377,9 @@ impl Owning {
         Some(Ended { at: owned.first + end, unasked: !wanted })
     }
 
-    /// Pieces that the table knows as closed: they were closed in slots that a snapshot stands for.
-    /// One that it does not know is opened behind it. How many of their bytes are kept, is not
-    /// known here any more than that these were.
+    /// Returns the pieces that the table knows as closed: they were closed in slots that a snapshot
+    /// stands for. One that it does not know is opened after it. The number of their kept bytes is
+    /// as unknown here as the close was.
     pub(crate) fn lost(&self, may_be_open: impl Fn(StreamName) -> bool) -> Vec<(StreamName, u64)> {
         let pieces = self.pieces.iter();
         let gone = pieces.filter(|(stream, _)| !may_be_open(**stream));
@@ -412,7 +412,7 @@ impl Owning {
         self.active.extend(self.pieces.keys());
     }
 
-    /// This node's connection to a peer is new: what went to it before may be lost.
+    /// Handles a new connection to a peer: bytes sent on the old one may be lost.
     pub(crate) fn peer_up(&mut self, node: NodeId) {
         for (stream, owned) in &mut self.pieces {
             owned.sent.remove(&node);
@@ -456,8 +456,8 @@ impl Owning {
         }
     }
 
-    /// Sends what a node lacks, as far as its connection has room, and the same to the others that
-    /// lack it.
+    /// Sends the bytes that a node lacks, as far as its connection has room, and the same to the
+    /// others that lack them.
     fn send_to(
         &mut self,
         node: NodeId,
@@ -510,7 +510,7 @@ impl Owning {
         }
     }
 
-    /// When something is due without anything having happened.
+    /// Returns the time of the next due work, without an event.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         earliest([self.retry_at, self.look_at])
     }
@@ -525,8 +525,8 @@ fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     owned.under_way.push_back(owned.sealed_to);
 }
 
-/// Sends each of these nodes what it was not sent of a piece, but those that are `full`. Gives
-/// those of them that lack some of it still; of them, those whose connections have no room are full
+/// Sends each of these nodes the bytes of a piece that it lacks, except those that are `full`.
+/// Returns the nodes that still lack some; those of them whose connections have no room are full
 /// from now on.
 fn send_piece(
     stream: StreamName,

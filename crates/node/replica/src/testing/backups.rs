@@ -26,7 +26,7 @@ pub const SLOT: Slot = Slot(500);
 /// Id of its cluster.
 pub const CLUSTER: u128 = 7;
 
-/// Two: a founding with three nodes, and one that came later.
+/// Two eras: a founding with three nodes, and one that joined later.
 pub fn eras() -> Eras {
     let members = [1, 2, 3].map(Member::first);
     let founded = Configuration::simple(members, Class::Durable);
@@ -78,7 +78,7 @@ pub fn byte_streams() -> Table {
     table
 }
 
-/// Their bytes, one kept range behind the other: each is its place in its inner stream.
+/// Returns their bytes, one kept range after the other: each byte is its place in its inner stream.
 pub fn bytes_of(table: &Table) -> Vec<u8> {
     let bytes = |(_, range): (StreamName, Range<u64>)| range.map(|at| at as u8);
     table.kept().flat_map(bytes).collect()
@@ -107,7 +107,7 @@ pub fn stream(items: &[Vec<u8>]) -> Vec<u8> {
     stream_with(items, &Table::default())
 }
 
-/// The same with byte streams.
+/// Returns such a stream with byte streams.
 pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     let header = StreamHeader { cluster: CLUSTER, at: SLOT, eras: eras() };
     let mut out = Vec::new();

@@ -58,7 +58,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// The request was refused at once.
+    /// Records a request that was refused immediately.
     pub(super) fn refused(&mut self, tag: Tag, failure: Failure) {
         self.outcomes.insert(tag, Outcome::Failed(failure));
     }

@@ -40,7 +40,7 @@ impl Buffers {
         self.to.clear();
     }
 
-    /// Takes what was written, in order of peers and lanes; buffers stay.
+    /// Takes the written frames, in order of peers and lanes; buffers stay.
     pub(super) fn take(&mut self) -> Vec<((NodeId, Lane), Vec<u8>)> {
         let buffers = self.to.iter_mut();
         buffers.map(|(to, bytes)| (*to, std::mem::take(bytes))).collect()
