@@ -22,7 +22,7 @@ impl StateMachine for Echo {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Three nodes on slow disks, and who leads with a window of one.
+/// Starts three nodes on slow disks; returns the leader, which has a window of one.
 fn slow() -> (Cluster<Echo>, NodeId) {
     let mut options = Cluster::<Echo>::options(3, Class::Durable);
     options.tuning = Some(Settings {

@@ -1,4 +1,5 @@
-//! Whole clusters in one thread: what clients see, whatever happens to nodes and messages.
+//! Whole clusters in one thread: the results that clients see, whatever happens to nodes and
+//! messages.
 
 use std::{
     cell::RefCell,
@@ -174,7 +175,7 @@ fn followers(leader: NodeId) -> [NodeId; 2] {
     [others.next().unwrap(), others.next().unwrap()]
 }
 
-/// All running nodes have applied the same, sessions included.
+/// Checks that all running nodes have applied the same, sessions included.
 fn level(cluster: &mut Cluster<Book>) -> Vec<String> {
     let state = |cluster: &Cluster<Book>, node| {
         let replica = cluster.replica(node);
@@ -220,7 +221,7 @@ fn every_node_takes_writes_and_all_apply_the_same() {
     }
 }
 
-/// [read-2] [read-3] On any node, a read sees what was acknowledged before it was asked.
+/// [read-2] [read-3] On any node, a read sees every write acknowledged before it was requested.
 #[test]
 fn read_on_any_node_sees_every_acknowledged_write() {
     let mut cluster = books(3, Class::Durable, 3);
@@ -355,7 +356,7 @@ fn read_in_order_without_commands_runs_in_an_empty_batch() {
     assert_eq!(done(&mut cluster, leader, page), written("1"));
 }
 
-/// Replies as long as the command says.
+/// Replies with the length that the command states.
 #[derive(Default)]
 struct Verbose(u64);
 
@@ -370,8 +371,8 @@ impl StateMachine for Verbose {
     }
 }
 
-/// A batch is applied as a whole, however long the replies of its commands are together: what has
-/// no room is dropped, and said to be unknown. Short replies are not.
+/// A batch is applied as a whole, however long the replies of its commands are together: replies
+/// without room are dropped, and reported as unknown. Short replies are not.
 #[test]
 fn replies_of_one_batch_are_bounded() {
     let mut options = Cluster::<Verbose>::options(3, Class::Durable);
@@ -419,8 +420,8 @@ fn many_reads_share_a_confirmation() {
     }
 }
 
-/// Exactly once across a change of leader: what was accepted by a node that lives is executed once,
-/// in its order, whatever the old leader took with it.
+/// Exactly once across a change of leader: commands accepted by a node that lives are executed
+/// once, in their order, even if some were lost with the old leader.
 #[test]
 fn leader_crash_loses_and_repeats_nothing_that_a_living_node_accepted() {
     for seed in 0..10 {
@@ -533,7 +534,7 @@ fn restarted_nodes_replay_their_logs() {
     assert!(cluster.replica(N1).counters().applied_from_log > 0);
 }
 
-/// [catch-1] From the memory of its peers, and from their logs.
+/// [catch-1] A node catches up from the memory of its peers, and from their logs.
 #[test]
 fn node_that_was_away_catches_up_with_bytes() {
     for recent_bytes in [1 << 20, 0] {
@@ -561,7 +562,8 @@ fn node_that_was_away_catches_up_with_bytes() {
     }
 }
 
-/// [value-4] What a new leader must propose again, it may have to fetch from who voted for it.
+/// [value-4] A new leader may have to fetch the values that it must propose again from their
+/// voters.
 #[test]
 fn new_leader_fetches_the_bytes_that_it_lacks() {
     let mut fetched = 0;
@@ -729,7 +731,7 @@ fn group_goes_on_without_one_of_its_disks() {
     }
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(broken).error().is_some()));
     assert!(cluster.replica(broken).has_log_failed());
-    // [disk-9] It shows what it has, and takes nothing.
+    // [disk-9] It shows its state, and accepts nothing.
     let tag = cluster.write(broken, b"refused");
     assert_eq!(done(&mut cluster, broken, tag), Outcome::Failed(Failure::Voteless));
     let now = cluster.now();
@@ -775,7 +777,7 @@ fn clean_stop_finishes_what_was_accepted_and_hands_over() {
     assert_eq!(level(&mut cluster), ["last", "next"]);
 }
 
-/// A hand-over may take longer than an election time-out: here the disk of who is to lead is slow.
+/// A hand-over may take longer than an election time-out: here the disk of the next leader is slow.
 #[test]
 fn clean_stop_waits_for_a_slow_heir() {
     let mut cluster = books(3, Class::Durable, 14);
@@ -942,7 +944,7 @@ fn persistent_service_goes_on_where_it_was() {
     assert_eq!(cluster.replica(N1).applied_to(), kept.borrow().applied_to);
 }
 
-/// Asks for one command each time that it is asked what is due.
+/// Requests one command each time that it is asked for due work.
 #[derive(Default)]
 struct Clockwork {
     book: Book,
@@ -966,7 +968,7 @@ impl StateMachine for Clockwork {
     }
 }
 
-/// [session-3] From the leader, through the log, each once.
+/// [session-3] Due work is proposed by the leader, through the log, each once.
 #[test]
 fn what_is_due_is_proposed_once_by_the_leader() {
     let mut cluster = Cluster::new(3, Class::Durable, 15, |_| Clockwork::default());
@@ -985,7 +987,7 @@ fn what_is_due_is_proposed_once_by_the_leader() {
     }
 }
 
-/// [disk-8] Bits rot in the middle of a log; what was decided comes back from peers.
+/// [disk-8] Bits rot in the middle of a log; the decided values are fetched from peers.
 #[test]
 fn damaged_log_is_repaired_from_peers() {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
@@ -1018,8 +1020,8 @@ fn damaged_log_is_repaired_from_peers() {
     assert!(cluster.run_until(5_000, replayed));
 }
 
-/// A leader has decided a value in a ballot of which the others know their own votes alone, and
-/// leads in another one. Then its log loses the value. `None`: it did not come to lead again.
+/// Makes a leader decide a value in a ballot of which the others know their own votes alone, and
+/// lead in another one. Then its log loses the value. Returns `None` if it did not lead again.
 fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, NodeId)> {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.recent_bytes = 0;
@@ -1080,7 +1082,8 @@ fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     assert!(cluster.run_until(2_000, whole));
 }
 
-/// [ballot-1] Rounds are shared out to incarnations; who has used up all of them says so.
+/// [ballot-1] Rounds are divided among incarnations; a node that has used up all of its own says
+/// so.
 #[test]
 fn node_out_of_rounds_says_that_it_never_leads() {
     let mut cluster = books(3, Class::Volatile, 17);

@@ -36,7 +36,7 @@ impl Stage {
         Self::at(Class::Durable, Level(10))
     }
 
-    /// The same, with slow disks.
+    /// Creates the same with slow disks.
     fn slow() -> Self {
         Self::slow_with_seed(1)
     }
@@ -70,8 +70,8 @@ impl Stage {
     }
 }
 
-/// [less-1] Whichever node is asked: no disk has written anything when the reply comes, and none is
-/// waited for.
+/// [less-1] Whichever node is asked: no disk has written anything when the reply arrives, and none
+/// is waited for.
 #[test]
 fn a_reply_comes_before_any_disk_has_written() {
     for at in NODES {
@@ -86,8 +86,8 @@ fn a_reply_comes_before_any_disk_has_written() {
     }
 }
 
-/// The way there and back at a leader; at a follower the way to the leader comes before that, and
-/// the leader's answer behind.
+/// A reply takes a round trip at a leader; at a follower the path to the leader is added before it,
+/// and the leader's answer after it.
 #[test]
 fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
     let mut stage = Stage::slow();

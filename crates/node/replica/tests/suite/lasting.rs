@@ -14,7 +14,7 @@ use crate::stage::{NODES, Stage};
 const SLOW_US: u64 = 60_000_000;
 
 impl Stage {
-    /// A group with a leader, at the level where members are asked what is on their disks.
+    /// Creates a group with a leader, at the level at which members are asked about their disks.
     fn lasting(class: Class) -> Self {
         Self::raised(class, Level(9), 1)
     }

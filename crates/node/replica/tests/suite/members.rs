@@ -1,4 +1,4 @@
-//! Members that come and go in whole clusters, under load ([member-2], [era-8], [volatile-2]).
+//! Membership changes in whole clusters, under load ([member-2], [era-8], [volatile-2]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +71,7 @@ fn level(cluster: &mut Cluster<Journal>, node: NodeId) {
     }));
 }
 
-/// Asks the leader until it is done; whatever leads meanwhile.
+/// Sends a request to the leader, and waits until its plan is done, whichever node leads then.
 fn carry_out(cluster: &mut Cluster<Journal>, ask: &Ask) -> Result<(), Refused> {
     let leader = led(cluster);
     let plan = match cluster.ask_group(leader, ask.clone())? {
@@ -115,7 +115,7 @@ fn write(cluster: &mut Cluster<Journal>, node: NodeId, command: &[u8]) {
     assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
 }
 
-/// All running nodes have applied the same, table and eras included.
+/// Checks that all running nodes have applied the same, table and eras included.
 fn assert_same(cluster: &mut Cluster<Journal>, nodes: &[u32]) {
     let nodes: Vec<NodeId> = nodes.iter().map(|node| NodeId(*node)).collect();
     let first = nodes[0];
@@ -314,7 +314,7 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     assert_same(&mut cluster, &left);
 }
 
-/// In a group of three a voter takes no place: two would be left, and neither may be lost.
+/// In a group of three a voter cannot replace another: two would be left, and neither may be lost.
 #[test]
 fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     let mut cluster = cluster(3, Class::Durable, 43);
@@ -370,8 +370,8 @@ fn of_two_operators_one_wins() {
     assert!(["under_way", "other_era"].contains(&lost[0].code), "{lost:?}");
 }
 
-/// Any node takes a plan, and the leader carries it out. Who does not lead does not know what has
-/// to wait: it waits.
+/// Any node accepts a plan, and the leader executes it. A follower does not know the changes that
+/// have to wait: it waits.
 #[test]
 fn a_plan_may_begin_anywhere() {
     let mut cluster = cluster(3, Class::Durable, 31);
@@ -433,8 +433,8 @@ fn what_cannot_be_is_refused() {
     assert_eq!(code(&mut cluster, leader, Ask::Remove(leader)), "last_voter");
 }
 
-/// [member-4] A machine whose folder is lost comes back at its address as a learner, and takes the
-/// place of its predecessor.
+/// [member-4] A machine whose folder is lost returns at its address as a learner, and replaces its
+/// predecessor.
 #[test]
 fn no_second_node_votes_at_an_address() {
     let mut cluster = cluster(3, Class::Durable, 19);
@@ -554,8 +554,8 @@ fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
     assert!(done, "{members:?}");
 }
 
-/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; a quorum becomes
-/// another; what is not possible is refused; and the rule is scaled with the weights on the way.
+/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; the quorum rule changes;
+/// an impossible change is refused; and the rule is scaled with the weights on the way.
 #[test]
 fn roles_and_the_quorum_rule_change_by_plans() {
     let mut cluster = cluster(3, Class::Durable, 29);
@@ -657,7 +657,7 @@ fn status_tells_of_learners_plans_and_removal() {
     assert!(status.peers.iter().all(|peer| peer.member.node != old));
 }
 
-/// Nothing is done, and what would be denied is.
+/// Nothing is changed, and a request that would be denied is denied.
 #[test]
 fn a_dry_run_denies_what_would_be_denied() {
     let mut cluster = cluster(3, Class::Durable, 17);

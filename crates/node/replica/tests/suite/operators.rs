@@ -89,7 +89,7 @@ fn service_without_images_gives_no_snapshot() {
     assert!(why.contains("no image"), "{why}");
 }
 
-/// A follower that was away knows the leader long before it has what its readers ask for.
+/// A follower that was away knows the leader long before it has the slots that its readers need.
 #[test]
 fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     let mut cluster = cluster(1);
@@ -102,7 +102,7 @@ fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     for _ in 0..2_000 {
         write(&mut cluster, leader, 2_000);
     }
-    // A few values at a time fit into what the leader may say to it.
+    // A few values at a time fit into the leader's buffer to it.
     cluster.knobs.plane_bytes = 5_000;
     cluster.start(away);
     let knows = |cluster: &mut Cluster<Counter>| {
@@ -145,7 +145,7 @@ fn ready_is_who_can_serve_a_linearizable_read_now() {
     for node in NODES {
         assert_eq!(probe(&mut cluster, node), Probed::Served, "node {node}");
     }
-    // The leader believes in itself for a while longer; what it would read may be old.
+    // The leader assumes that it leads for a while longer; the state that it would read may be old.
     let [one, other] = others(leader);
     cluster.isolate(leader, true);
     assert_eq!(probe(&mut cluster, leader), Probed::Unconfirmed);
@@ -157,7 +157,7 @@ fn ready_is_who_can_serve_a_linearizable_read_now() {
     assert_eq!(probe(&mut cluster, other), Probed::Closed);
 }
 
-/// Each node says what it saw of a change of leader, and why.
+/// Each node reports a change of leader as it saw it, with the reason.
 #[test]
 fn change_of_leader_is_told_of_with_its_causes() {
     let mut cluster = cluster(3);

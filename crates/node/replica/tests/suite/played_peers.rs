@@ -1,6 +1,6 @@
-//! One replica; its peers are played by the test. What was in flight in a ballot belongs to that
-//! ballot: the next one, of the same leader too, may decide something else in its slots. What they
-//! say of slots that are far away, or long decided, changes nothing.
+//! One replica; its peers are played by the test. A proposal in flight in a ballot belongs to that
+//! ballot: the next one, of the same leader too, may decide something else in its slots. Messages
+//! about slots that are far away, or long decided, change nothing.
 
 use std::cell::Cell;
 
@@ -59,7 +59,7 @@ impl StateMachine for Count {
     }
 }
 
-/// Keeps what the replica says.
+/// Keeps the replica's frames.
 #[derive(Default)]
 struct Heard(Vec<u8>);
 
@@ -203,7 +203,7 @@ impl Stage {
         self.0.replica(ONE).node().decided_to()
     }
 
-    /// Until node 1 leads in ballot 0.1.1, elected by node 2.
+    /// Runs until node 1 leads in ballot 0.1.1, elected by node 2.
     fn elected(&mut self) {
         for _ in 0..100 {
             let granted = Message::PreVoteReply {
@@ -471,7 +471,7 @@ fn decided_slots_get_no_further_vote() {
         stage.tell(3, proposal(second, late, other, Slot(1)));
         assert_eq!(votes_held(&stage), voted, "{late}");
     }
-    // Of what is late in part, that part is left out.
+    // Of a proposal that is late in part, that part is left out.
     stage.tell(3, proposal(second, ten, Value::NoOp, Slot(1)));
     assert_eq!(votes_held(&stage), [(9, 11, second)]);
     let ballot = ballot(3, 2);
@@ -489,7 +489,7 @@ fn decided_slots_get_no_further_vote() {
 }
 
 /// Features G5: votes for slots that were never proposed, or are long decided, and decisions of
-/// slots far away, decide nothing. A vote for what this leader did not propose is an alarm
+/// slots far away, decide nothing. A vote for a value that this leader did not propose is an alarm
 /// ([count-1]).
 #[test]
 fn reports_of_far_and_decided_slots_decide_nothing() {
@@ -524,8 +524,8 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
     assert_eq!(stage.ended(second).cloned(), Some(Outcome::Written(b"2".to_vec())));
 }
 
-/// [value-3] A leader proposes behind an inherited value whose bytes it lacks: its own votes wait,
-/// and until they come the bytes of its proposals stay, whatever else passes by.
+/// [value-3] A leader proposes after an inherited value whose bytes it lacks: its own votes wait,
+/// and until the bytes arrive those of its proposals stay, whatever else passes by.
 #[test]
 fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     let mut stage = Stage::new();
@@ -545,8 +545,8 @@ fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     stage.healthy_until(|stage| stage.ended(second).is_some());
 }
 
-/// [value-4] A leader fetches the bytes of the first undecided slot while its own proposals behind
-/// it fill all the memory for bytes. They are taken nevertheless: nothing else could ever free that
+/// [value-4] A leader fetches the bytes of the first undecided slot while its own later proposals
+/// fill all the memory for bytes. They are accepted nevertheless: nothing else could ever free that
 /// memory.
 #[test]
 fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
@@ -571,7 +571,7 @@ fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
 }
 
 /// [volatile-1] A log lost its end, and the service is ahead of it: slots that it applied are voted
-/// for once more. Their proposals wait behind a gap, and keep their bytes until it closes.
+/// for once more. Their proposals wait after a gap, and keep their bytes until it closes.
 #[test]
 fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     KEPT_TO.set(Slot(50));
@@ -630,8 +630,8 @@ fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, 
     (Value::Batch(name), bytes)
 }
 
-/// [disk-3] The log's last record on a slot may be a vote for another value than was decided there,
-/// as long as the decision is not written. A value that is read back to be applied is not that one.
+/// [disk-3] The log's last record on a slot may be a vote for another value than the decided one,
+/// as long as the decision is not written. Such a value is not applied when it is read back.
 #[test]
 fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     let mut stage = Stage::new();

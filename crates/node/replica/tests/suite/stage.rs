@@ -12,7 +12,7 @@ use quorate_replica::{
 
 pub(crate) const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
-/// Knows what it executed, and answers with the slot of the command.
+/// Records its executed commands, and answers with the slot of the command.
 #[derive(Default)]
 pub(crate) struct Places(Vec<(Slot, Vec<u8>)>);
 

@@ -1,4 +1,5 @@
-//! A service that cannot work for a while, or loses what it has: what its node does meanwhile.
+//! A service that cannot work for a while, or loses its state, and the behaviour of its node in
+//! that time.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -24,7 +25,7 @@ struct Strings {
     behind: bool,
     /// The next command gets another reply than elsewhere.
     errs: bool,
-    /// The next command fails, and what was there is lost.
+    /// The next command fails, and the uncommitted state is lost.
     loses: bool,
     /// The next query fails.
     misreads: bool,
@@ -120,7 +121,7 @@ impl Stage {
         let given = strings.clone();
         let mut options = Cluster::<Puppet>::options(nodes, Class::Durable);
         options.client_timeout_ms = 300;
-        // So small that what waits for a service would soon be in the way of votes.
+        // So small that entries waiting for a service would soon block votes.
         options.limits.decided_entries = 16;
         options.limits.payload_bytes = 4 << 10;
         options.limits.recent_bytes = 1 << 10;
@@ -237,7 +238,7 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     }
     assert_eq!(stage.strings[&N3].borrow().applied, applied, "it was asked all the same");
     assert_eq!(stage.ask(N3), Ok("a".into()));
-    // A read that sees what others wrote has to wait for that.
+    // A read that sees the writes of others has to wait for that.
     assert_eq!(stage.read(N3), Outcome::Failed(Failure::NoQuorum));
     stage.cluster.start(N1);
     stage.pull(N3, |strings| strings.stuck = false);
@@ -252,7 +253,7 @@ fn service_that_is_down_is_asked_nothing() {
     let mut stage = Stage::new(3, 2);
     assert!(matches!(stage.write(N3, "a"), Outcome::Written(_)));
     stage.level();
-    // Asked in time, answered too late: it must not be answered from what is gone.
+    // Requested in time, answered too late: it must not be answered from the lost state.
     let waiting = stage.cluster.read(N3, b"");
     stage.pull(N3, |strings| strings.down = true);
     let queried = stage.strings[&N3].borrow().queried;
@@ -399,7 +400,7 @@ fn diverged() -> Outcome {
 }
 
 impl Stage {
-    /// One that executes the next command wrongly, and the others, which do not.
+    /// Makes one node execute the next command wrongly; the others execute it as usual.
     fn err(&mut self, node: NodeId, word: &str) {
         self.pull(node, |strings| strings.errs = true);
         assert!(matches!(self.write(N1, word), Outcome::Written(_)));
@@ -420,7 +421,7 @@ impl Stage {
 }
 
 /// [differ-1] [differ-2] [differ-3] The one of three that differs answers nothing any more, and
-/// votes; nor does its next process answer before a majority has what it has.
+/// votes; nor does its next process answer before a majority has the same state as it.
 #[test]
 fn a_node_that_differs_from_a_majority_serves_no_clients() {
     let mut stage = Stage::new(3, 21);
@@ -496,7 +497,7 @@ fn a_leader_that_is_far_behind_gives_way() {
     assert_eq!(stage.cluster.leader(), Some(near), "no more changes");
 }
 
-/// [read-7] What an operator asks is judged by what was decided before, or not at all.
+/// [read-7] An operator's request is judged by the table as of earlier decisions, or not at all.
 #[test]
 fn a_node_that_is_behind_judges_no_operator_by_an_old_table() {
     let mut stage = Stage::new(3, 24);

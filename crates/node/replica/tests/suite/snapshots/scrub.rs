@@ -1,5 +1,5 @@
-//! A node that reads all that it keeps finds what its disk has spoiled, has it repaired by the
-//! others, and serves nothing wrong meanwhile: for the log and for snapshots, one node at a time.
+//! A node that reads all its data finds the damage of its disk, has it repaired by the others, and
+//! serves nothing wrong in that time: for the log and for snapshots, one node at a time.
 
 use quorate_log::{Log, LogOptions, disk::Position};
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
@@ -185,7 +185,7 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     let (_, recovery) = Log::open(cluster.disk(voter).attach(), options).unwrap();
     let damage = recovery.damage.expect("the damage is seen");
     assert!(damage.forgotten, "{damage:?}");
-    // As a new member it comes back.
+    // It returns as a new member.
     cluster.forget_votes(voter);
     cluster.start(voter);
     cluster.isolate(voter, false);
@@ -308,7 +308,7 @@ fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
     level(&mut cluster);
 }
 
-/// From one to the next, also across starts.
+/// A node scrubs at its interval, from one scrub to the next, also across starts.
 #[test]
 fn a_node_scrubs_by_itself_when_it_is_time() {
     let mut cluster = shelves_at_rest(3, small(), 9);

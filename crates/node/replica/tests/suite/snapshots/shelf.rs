@@ -30,7 +30,7 @@ pub(crate) struct Kept {
     pub(crate) at: Slot,
     /// Position that survives a loss of power, if it is another one.
     pub(crate) synced: Option<Slot>,
-    /// At which positions it was asked to sync.
+    /// Positions at which it was asked to sync.
     pub(crate) asked: Vec<Slot>,
     pub(crate) meta: BTreeMap<Vec<u8>, Vec<u8>>,
 }

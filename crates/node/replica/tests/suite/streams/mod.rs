@@ -1,5 +1,5 @@
-//! Byte streams through a whole group: what is acknowledged is on every node, in order, each byte
-//! once, whatever happens to nodes meanwhile ([stream-4] to [stream-10]).
+//! Byte streams through a whole group: acknowledged bytes are on every node, in order, each once,
+//! whatever happens to nodes ([stream-4] to [stream-10]).
 
 mod scrub;
 
@@ -93,7 +93,7 @@ impl Client {
         }
     }
 
-    /// Takes in what the node has to say.
+    /// Takes the events of the node.
     fn listen(&mut self, group: &mut Group, node: NodeId) {
         for heard in group.heard(node) {
             match heard {
@@ -159,7 +159,7 @@ impl Client {
         self.how = How::Continue;
     }
 
-    /// Gives what there is room for, up to this position.
+    /// Gives the bytes that there is room for, up to this position.
     fn give(&mut self, group: &mut Group, to: u64) {
         let Some((node, piece)) = self.at else {
             return;
@@ -226,7 +226,7 @@ fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, Nowhere> 
     }
 }
 
-/// Every node has exactly these bytes of the stream.
+/// Checks that every node has exactly these bytes of the stream.
 fn check_all(group: &mut Group, to: u64) {
     let level = group.run_until(60_000, |group| {
         ALL.into_iter().all(|node| {
@@ -400,7 +400,7 @@ fn stream_of_a_lost_owner_is_closed() {
     assert_eq!(second.given, 50_000);
 }
 
-/// [stream-5] The same when its next process is there at once.
+/// [stream-5] The same when its next process starts immediately.
 #[test]
 fn owner_that_came_back_is_another_one() {
     let mut group = group(Class::Durable, 5);
@@ -468,10 +468,10 @@ fn ailing(seed: u64) -> (Group, Rc<RefCell<Health>>) {
     ailing_and_keeping(seed, None)
 }
 
-/// The same; the service keeps its position there, if it is to outlive its process.
+/// Creates the same; the service keeps its position there, if it is to outlive its process.
 fn ailing_and_keeping(seed: u64, kept: Option<Rc<RefCell<Kept>>>) -> (Group, Rc<RefCell<Health>>) {
     let mut options = options(Class::Durable);
-    // What the service loses comes from the log.
+    // The state that the service loses is replayed from the log.
     options.snapshots.log_bytes_min = u64::MAX;
     ailing_with(options, seed, kept)
 }
@@ -498,8 +498,8 @@ fn ailing_with(
     (group, health)
 }
 
-/// The owner's service loses what it held, and the log is applied to it again: what clients gave
-/// goes on.
+/// The owner's service loses its state, and the log is applied to it again: the clients' pieces
+/// continue.
 #[test]
 fn piece_outlives_the_state_of_the_service() {
     for seed in 0..5 {
@@ -617,8 +617,8 @@ fn lost_frames_are_made_good() {
     }
 }
 
-/// [trim-2], [snap-5] The log is trimmed below what the store has; who was away then gets a
-/// snapshot, and the bytes by position. Until they are here it holds nothing for others.
+/// [trim-2], [snap-5] The log is trimmed below the end of the store; a node that was away then gets
+/// a snapshot, and the bytes by position. Until they are here it holds nothing for others.
 #[test]
 fn bytes_outlive_the_log() {
     let mut options = options(Class::Durable);
@@ -708,7 +708,7 @@ fn trimmed_and_removed_bytes_are_not_there() {
     }));
 }
 
-/// Keeps what a replica says.
+/// Keeps a replica's frames.
 #[derive(Default)]
 struct Said(Vec<u8>);
 
@@ -730,9 +730,9 @@ impl Plane for Said {
     }
 }
 
-/// [aux-5] Of slots that are to come it says that closed streams, and positions below the next one,
-/// need no bytes; not of slots that it has applied, in which the same content was appended, nor of
-/// what may still come.
+/// [aux-5] A full replica states for future slots that closed streams, and positions below the next
+/// one, need no bytes; not for slots that it has applied, in which the same content was appended,
+/// nor for content that may still arrive.
 #[test]
 fn a_full_replica_says_what_is_needless_and_no_more() {
     let mut group = group(Class::Durable, 5);
