@@ -142,7 +142,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.condition_mut().set_doubt(why);
     }
 
-    /// The service takes in a snapshot, or waits for one; until [`Applying::loaded`] it is down.
+    /// Marks the service as loading a snapshot, or waiting for one; until [`Applying::loaded`] it
+    /// is down.
     pub(crate) fn set_loading(&mut self, why: String) {
         self.applier.condition_mut().set_loading(why);
     }
@@ -155,7 +156,8 @@ impl<S: StateMachine> Applying<S> {
         self.reloaded = true;
     }
 
-    /// The service has a part of a snapshot that cannot be read to its end: it becomes empty.
+    /// Resets the service, which has a part of a snapshot that cannot be read to its end: it
+    /// becomes empty.
     pub(crate) fn begin_again(&mut self) -> Result<(), LoadError> {
         let service = self.applier.service_mut();
         service.begin_load()?;
@@ -202,7 +204,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.access()
     }
 
-    /// [access-4] The table is as fresh as a read that was just confirmed.
+    /// [access-4] Marks the table as fresh as of a read that was just confirmed.
     pub(crate) fn know_access(&mut self) {
         self.applier.know_access();
     }
@@ -211,7 +213,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.sessions()
     }
 
-    /// The digest of everything that was applied.
+    /// Returns the digest of everything that was applied.
     pub(crate) fn digest(&self) -> &Digest {
         self.applier.digest()
     }
@@ -239,7 +241,8 @@ impl<S: StateMachine> Applying<S> {
         self.applier.time()
     }
 
-    /// [time-1] What a leader with this clock proposes time to be, if a deadline is due by it.
+    /// [time-1] Returns the time that a leader with this clock proposes, if a deadline is due by
+    /// it.
     pub(crate) fn stamp(&self, clock_ms: u64) -> Option<u64> {
         let deadline = self.applier.service().next_deadline(clock_ms);
         self.time().stamp(clock_ms, deadline)
@@ -411,8 +414,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// A run of applications is over: a persistent service makes it one atomic unit. `logged`:
-    /// every slot below is in the log of this node, on stable storage, where that matters.
+    /// Ends a run of applications: a persistent service makes it one atomic unit. `logged`: every
+    /// slot below is in the log of this node, on stable storage, where that matters.
     pub(crate) fn commit(&mut self, logged: Option<Slot>, front: &mut dyn Front) {
         if let Some(to) = logged {
             self.applier.service_mut().logged(to);

@@ -386,7 +386,7 @@ impl CatchingUp {
     }
 }
 
-/// The bytes of a part of a run of content; `None` if it is all of it, or no such run.
+/// Returns the bytes of a part of a run of content; `None` if it is all of it, or no such run.
 fn part_of(
     payload: &Payload,
     value: &Value,
@@ -415,7 +415,8 @@ pub(crate) fn send_stream_bytes(
     out.send(to, Lane::Bulk, &frame);
 }
 
-/// The bytes that a peer looks for were read from the log, or were not there.
+/// Sends the bytes that a peer requested as they were read from the log, or that they were not
+/// there.
 pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbox<'_>) {
     if let Value::Content { stream, offset } = wanted {
         let found = values

@@ -99,7 +99,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// A request was taken; it will end exactly once.
+    /// Records that a request was accepted; it will end exactly once.
     pub(crate) fn opened(&mut self) {
         self.open += 1;
     }
@@ -109,7 +109,7 @@ impl Completions {
         self.open
     }
 
-    /// Bytes waiting.
+    /// Returns the number of bytes waiting.
     pub(crate) fn bytes(&self) -> usize {
         self.ended.replies.len() + self.ended.list.len() * size_of::<(Tag, Outcome)>()
     }
@@ -121,7 +121,7 @@ impl Completions {
         }
     }
 
-    /// [less-2] The command of this request is in memory at a quorum, in that slot.
+    /// [less-2] Reports that the command of this request is in memory at a quorum, in that slot.
     pub(crate) fn in_memory(&mut self, tag: Tag, slot: Slot) {
         if self.ends(tag) {
             self.ended.list.push_back((tag, Outcome::InMemory(slot)));
@@ -168,7 +168,7 @@ impl Completions {
         }
     }
 
-    /// A read may run now.
+    /// Reports that a read may run now.
     pub(crate) fn runs(&mut self, waiter: Waiter, evidence: Evidence) {
         match waiter {
             Waiter::Front(tag) => self.readable(tag, evidence),
@@ -283,7 +283,7 @@ impl Completions {
         self.telling.then(|| std::mem::take(&mut self.ended))
     }
 
-    /// Gives the buffers back for reuse.
+    /// Returns the buffers for reuse.
     pub(crate) fn recycle(&mut self, mut ended: Ended) {
         self.telling = false;
         if self.open == 0 {

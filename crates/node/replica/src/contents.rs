@@ -106,8 +106,8 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Open slots may need `pinned_bytes_max`; `recent_bytes_max` more are kept for peers. An
-    /// unanswered request is repeated after `retry_ms`.
+    /// Creates the store of bytes. Open slots may need `pinned_bytes_max`; `recent_bytes_max` more
+    /// are kept for peers. An unanswered request is repeated after `retry_ms`.
     pub(crate) fn new(
         pinned_bytes_max: usize,
         recent_bytes_max: usize,
@@ -122,12 +122,12 @@ impl Contents {
         }
     }
 
-    /// Bytes of streams, by position.
+    /// Returns the bytes of streams, by position.
     pub(crate) fn runs(&self) -> &Runs {
         &self.runs
     }
 
-    /// The same, to keep more of them, or less.
+    /// Returns the same mutably, to keep more of them, or less.
     pub(crate) fn runs_mut(&mut self) -> &mut Runs {
         &mut self.runs
     }
@@ -167,7 +167,8 @@ impl Contents {
         self.held(value, range, streams) == range
     }
 
-    /// The first part of these slots whose bytes are here, or needless, in one way; and in which.
+    /// Returns the first part of these slots whose bytes are here, or needless, in one way; and in
+    /// which.
     pub(crate) fn first_part(
         &self,
         value: &Value,
@@ -304,7 +305,7 @@ impl Contents {
         settled
     }
 
-    /// Bytes that were read back from the log, of slots that are still open: they stay.
+    /// Keeps bytes that were read back from the log, of slots that are still open.
     pub(crate) fn restore(&mut self, value: &Value, range: SlotRange, bytes: Vec<u8>) {
         if bytes.is_empty() && matches!(value, Value::Content { .. }) {
             self.bare.push((range, *value));
@@ -314,23 +315,24 @@ impl Contents {
         self.pin(value, range);
     }
 
-    /// [disk-5] The log says of slots that are still open that their bytes were placed: they are in
-    /// the store.
+    /// [disk-5] Records that the bytes of slots that are still open were placed, according to the
+    /// log: they are in the store.
     pub(crate) fn restore_placed(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             self.runs.placed(stream, positions(offset, range));
         }
     }
 
-    /// Open slots may need the value's bytes: those that are here stay until the slots are decided
-    /// without them, or released.
+    /// Pins the value's bytes, which open slots may need: those that are here stay until the slots
+    /// are decided without them, or released.
     pub(crate) fn pin(&mut self, value: &Value, range: SlotRange) {
         if let Value::Batch(name) = value {
             self.payloads.pin(range.from, *name);
         }
     }
 
-    /// The value is decided in these slots: its bytes stay, and they need no others any more.
+    /// Records that the value is decided in these slots: its bytes stay, and they need no others
+    /// any more.
     pub(crate) fn decided(&mut self, value: &Value, range: SlotRange) {
         match value {
             Value::Batch(name) => self.payloads.decided(range.from, Some(*name)),
@@ -347,8 +349,8 @@ impl Contents {
         self.bare.retain(|(range, _)| range.to > slot);
     }
 
-    /// Open slots need the value's bytes, which `from` should have; with `patience`, those of
-    /// streams should be on their way. Gives the part that is here, and stays; peers are asked for
+    /// Fetches the value's bytes for open slots; `from` should have them; with `patience`, those of
+    /// streams should be in flight. Returns the part that is here, and stays; peers are asked for
     /// the rest.
     pub(crate) fn fetch(
         &mut self,
@@ -372,8 +374,8 @@ impl Contents {
         held
     }
 
-    /// More of the value's bytes are here. Gives the slots in which they were looked for, if they
-    /// were: there they stay.
+    /// Records that more of the value's bytes are here. Returns the slots in which they were being
+    /// fetched, if they were: there they stay.
     pub(crate) fn found(&mut self, now: Time, value: &Value, streams: &Table) -> Option<SlotRange> {
         let wanted = self.fetches.wanted(value)?;
         let held = self.held(value, wanted, streams);
@@ -390,12 +392,12 @@ impl Contents {
         self.fetches.content()
     }
 
-    /// The content of this stream of which bytes are looked for.
+    /// Returns the content of this stream of which bytes are being fetched.
     pub(crate) fn wanted_of(&self, stream: StreamName) -> Vec<Value> {
         self.fetches.of_stream(stream)
     }
 
-    /// The slots of the value in which its bytes are looked for, if they are.
+    /// Returns the slots of the value in which its bytes are being fetched, if they are.
     pub(crate) fn wanted(&self, value: &Value) -> Option<SlotRange> {
         self.fetches.wanted(value)
     }
@@ -424,7 +426,7 @@ impl Contents {
     }
 }
 
-/// The positions of content in these slots.
+/// Returns the positions of content in these slots.
 pub(crate) fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)
@@ -455,7 +457,7 @@ mod tests {
         })
     }
 
-    /// Room for `pinned` bytes of open slots, and for the newest of others.
+    /// Creates a store with room for `pinned` bytes of open slots, and for the newest of others.
     fn contents(pinned: usize) -> Contents {
         Contents::new(pinned, 0, Runs::new(100, 50), 10)
     }

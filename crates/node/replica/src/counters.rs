@@ -161,7 +161,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// A batch of this node's clients was executed, and its replies are on their way. Acceptance is
+    /// Counts an executed batch of this node's clients, whose replies are in flight. Acceptance is
     /// taken as even between the first command and the last.
     pub(crate) fn on_answered(&mut self, now: Time, completed: &Completed) {
         let oldest = now.since_us(completed.accepted_first);

@@ -54,8 +54,9 @@ pub struct Lent {
 
 /// The devices that a process could have, the best first.
 pub trait Ladder: Send {
-    /// The first that can be had now; if one was taken from its place, and is gone by now: because
-    /// of this. If there is none: why. It is asked again after a while.
+    /// Returns the first device that can be had now, or the reason why there is none. `lost`: the
+    /// reason why the last one was removed from its place, which is gone by now. It is called again
+    /// after a while.
     fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String>;
 }
 
@@ -281,7 +282,7 @@ impl Devices {
         self.unit.as_ref().is_none_or(|unit| unit.started.is_none() || unit.owner.has_room())
     }
 
-    /// The core orders something other than [`Order::Submit`].
+    /// Executes an order of the core other than [`Order::Submit`].
     pub(crate) fn order(&mut self, order: &Order) {
         let Some(unit) = &mut self.unit else { return };
         match *order {
@@ -326,7 +327,7 @@ impl Devices {
         unit.rests_until = unit.rests_until.max(now.plus_ms(REST_MS));
     }
 
-    /// The core gives a value to the device.
+    /// Submits a value of the core to the device.
     pub(crate) fn submit(
         &mut self,
         now: Time,
@@ -362,7 +363,7 @@ impl Devices {
         offered
     }
 
-    /// An offered value that was not seen in time: it goes by connections.
+    /// Takes an offered value that was not seen in time: it goes by connections.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         self.unit.as_mut()?.offers.next_late(now)
     }
@@ -375,7 +376,7 @@ impl Devices {
         }
     }
 
-    /// Before a clean stop ([offload-8]).
+    /// Prepares a clean stop ([offload-8]).
     pub(crate) fn close(&mut self) {
         if let Some(unit) = &mut self.unit {
             unit.is_closed = true;

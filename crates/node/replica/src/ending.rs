@@ -56,7 +56,8 @@ impl Ending {
         self.stop != Stop::Running
     }
 
-    /// [volatile-4] Whether nothing may be said: no promise and no vote may follow the last record.
+    /// [volatile-4] Returns whether nothing may be sent: no promise and no vote may follow the last
+    /// record.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.stop, Stop::Writing | Stop::Done)
     }
@@ -71,7 +72,8 @@ impl Ending {
         self.stop == Stop::Done
     }
 
-    /// [volatile-4] Whether all is written, and nothing votes for this node any more.
+    /// [volatile-4] Returns whether everything is written, and nothing votes for this node any
+    /// more.
     pub(crate) fn is_clean(&self) -> bool {
         self.is_done() && !self.device_votes_on
     }
@@ -82,7 +84,7 @@ impl Ending {
         protocol.later(Input::Transfer { to });
     }
 
-    /// A transfer ended like this.
+    /// Records the result of a transfer.
     pub(crate) fn on_transfer_ended(&mut self, result: Result<NodeId, Refusal>) {
         self.transfer_ended = Some(result);
     }

@@ -5,7 +5,7 @@ use quorate_wire::frame_clients::{Name, Stand};
 
 use crate::front::Failure;
 
-/// All of it is answered at once.
+/// Requests of these clients. All calls are answered immediately.
 pub trait FrameClients {
     /// Assigns an unused name.
     fn lend(&mut self) -> Result<Name, Failure>;
@@ -13,7 +13,7 @@ pub trait FrameClients {
     /// Returns the applied position of this node, and of this name's session in it.
     fn stand(&self, name: Name) -> Stand;
 
-    /// Propose that this name's session be registered. [`Failure::NoQuorum`]: another node leads.
+    /// Proposes to register this name's session. [`Failure::NoQuorum`]: another node leads.
     fn register(&mut self, name: Name) -> Result<(), Failure>;
 
     /// Proposes a batch. The name is bound to these bytes permanently ([value-2]): clients that may

@@ -131,7 +131,7 @@ pub(crate) static NOBODY: Users = Users::NONE;
 
 /// Requests that a front can make. All calls return immediately.
 pub trait Requests {
-    /// Order this command and execute it on every node.
+    /// Orders this command and executes it on every node.
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure>;
 
     /// Like [`Requests::write`], but exactly once within a client's session.
@@ -160,29 +160,29 @@ pub trait Requests {
         Err(Failure::Level)
     }
 
-    /// Register a client session.
+    /// Registers a client session.
     fn register(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Say when a linearizable read may run.
+    /// Requests a linearizable read; the completion states when it may run.
     fn read(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Say when a read may run that misses nothing acknowledged more than `most_ms` ago ([read-6]).
-    /// [`Failure::Stale`] if that cannot be said in time.
+    /// Requests a read that misses nothing acknowledged more than `most_ms` ago ([read-6]); the
+    /// completion states when it may run. [`Failure::Stale`] if that cannot be confirmed in time.
     fn read_within(&mut self, tag: Tag, most_ms: u64) -> Result<(), Failure> {
         let _ = most_ms;
         self.read(tag)
     }
 
-    /// Let a linearizable read run at its place among the commands: [`Front::read_now`] is called
-    /// when all that were asked for before it, and none that were asked for after it, are executed.
-    /// It sends nothing of its own, but it may cost a place in the log.
+    /// Requests a linearizable read at its place among the commands: [`Front::read_now`] is called
+    /// when all commands requested before it, and none requested after it, are executed. It sends
+    /// nothing of its own, but it may cost a place in the log.
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
 
     /// Drops interest in the requests with this tag (their connection closed). They may be executed
     /// all the same.
     fn forget(&mut self, tag: Tag);
 
-    /// Ask the local state, as it stands. If the service cannot answer, nothing is appended.
+    /// Queries the local state, as it is. If the service cannot answer, nothing is appended.
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 
     /// Runs the query of the read of this tag on the local state, when it may run. The condition
@@ -221,7 +221,7 @@ pub trait Requests {
         true
     }
 
-    /// Largest command taken, in bytes.
+    /// Returns the size of the largest accepted command, in bytes.
     fn command_bytes_max(&self) -> usize;
 
     /// Returns the requests for clients of devices, if such clients are possible.
@@ -272,7 +272,7 @@ pub struct Refused {
 
 /// A client protocol: connections as state machines.
 pub trait Front {
-    /// A client connected.
+    /// Handles a new connection of a client.
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);
 
     /// Passes received bytes. Returns the number consumed; the rest is passed again with the bytes
@@ -298,7 +298,8 @@ pub trait Front {
         Intake::AtMost(usize::MAX)
     }
 
-    /// The client has sent its last byte, and all were used. It may still want its answers.
+    /// Handles the end of a client's input: it has sent its last byte, and all were consumed. It
+    /// may still want its answers.
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         let _ = (connection, requests);
     }
@@ -306,11 +307,11 @@ pub trait Front {
     /// Returns whether this connection accepts more input.
     fn ready(&self, connection: ConnectionId) -> bool;
 
-    /// A request ended.
+    /// Handles the end of a request.
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
 
-    /// A read that was asked for with [`Requests::read_in_order`] runs now; [`Completion::Read`]
-    /// follows with the completions of the commands around it. `state` is between them.
+    /// Runs a read of [`Requests::read_in_order`] now; [`Completion::Read`] follows with the
+    /// completions of the commands around it. `state` is between them.
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
         let _ = (tag, state);
     }
@@ -333,7 +334,7 @@ pub trait Front {
     /// longer. More may follow once it is sent; an empty slice means that there is none.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
-    /// The first `count` bytes of the output were sent.
+    /// Records that the first `count` bytes of the output were sent.
     fn sent(&mut self, connection: ConnectionId, count: usize);
 
     /// Takes all output of this connection, for a driver without sockets.
@@ -378,7 +379,7 @@ pub trait Front {
         None
     }
 
-    /// The client is gone.
+    /// Handles the end of a connection.
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
 
     /// Returns whether replies to this connection's requests are pending.
@@ -387,7 +388,7 @@ pub trait Front {
     /// Requests that wait for the replica: 0 once all is answered.
     fn open_requests(&self) -> usize;
 
-    /// Number of open connections.
+    /// Returns the number of open connections.
     fn connections(&self) -> usize;
 
     /// Called once a turn: for a front whose requests do not arrive by connections, or that makes
@@ -431,7 +432,7 @@ impl<T> Default for Tags<T> {
 }
 
 impl<T> Tags<T> {
-    /// A tag for a request of this owner.
+    /// Allocates a tag for a request of this owner.
     pub fn give(&mut self, owner: T) -> Tag {
         Tag(self.owners.insert(owner).data().as_ffi())
     }

@@ -162,7 +162,7 @@ impl Plan {
         self.goal != other.goal && *self == renewed
     }
 
-    /// The configuration at the end, if it can be.
+    /// Returns the configuration at the end, if it is valid.
     fn end(&self, from: &Configuration) -> Result<Configuration, Invalid> {
         let weighed = planner::reached_by(from, &self.goal)?;
         let left = self.left(&weighed);
@@ -207,7 +207,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The group as it was founded.
+    /// Returns the group as it was founded.
     pub fn founded(members: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         let known = |(node, peer)| {
             let known = Known { peer, founding: true, ..Known::default() };
@@ -233,7 +233,7 @@ impl Group {
         self.next
     }
 
-    /// [level-5] The level that the group uses.
+    /// [level-5] Returns the level that the group uses.
     pub fn level(&self) -> Level {
         self.level
     }
@@ -268,7 +268,7 @@ impl Group {
         self.plan.as_ref()
     }
 
-    /// The plan that ended last.
+    /// Returns the plan that ended last.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
@@ -479,7 +479,7 @@ pub fn goal_of(configuration: &Configuration) -> Goal {
     members.map(|voter| (voter.member, voter.weight)).collect()
 }
 
-/// The weights with one member replaced, removed or added.
+/// Returns the weights with one member replaced, removed or added.
 pub fn with(mut goal: Goal, member: Member, weight: u32) -> Goal {
     goal.insert(member, weight);
     goal.retain(|_, weight| *weight > 0);

@@ -54,7 +54,7 @@ impl Observing {
         self.events.push(event);
     }
 
-    /// The oldest event that was not asked for yet.
+    /// Takes the oldest event that was not read yet.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.next()
     }
@@ -79,12 +79,12 @@ impl Observing {
         }
     }
 
-    /// The first rule that was found broken.
+    /// Returns the first rule that was found broken.
     pub(crate) fn alarm(&self) -> Option<&Alarm> {
         self.alarm.as_ref()
     }
 
-    /// A peer said this; `own` is the era of this node.
+    /// Records a message from a peer; `own` is the era of this node.
     pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
         self.promises.heard(now, message, own);
     }
@@ -104,7 +104,7 @@ impl Observing {
         self.promises.take_news(now)
     }
 
-    /// A write of the log ended, after this long.
+    /// Records that a write of the log ended, after this long.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize) {
         self.watch.on_written(took_us, bytes, &mut self.events);
     }

@@ -33,12 +33,12 @@ impl Offers {
         self.list.len() < OFFERS_MAX && self.heard.is_some_and(lately)
     }
 
-    /// A value left.
+    /// Records that a value was sent.
     pub(crate) fn sent(&mut self, now: Time, offer: Offer) {
         self.list.push_back((now.plus_ms(LATE_MS), offer));
     }
 
-    /// A value has a slot in this ballot.
+    /// Records that a value has a slot in this ballot.
     pub(crate) fn heard(&mut self, now: Time, ballot: Ballot, value: &Value) {
         self.heard = Some((ballot, now));
         if let Some(at) = self.list.iter().position(|(_, known)| known.value == *value) {

@@ -90,7 +90,7 @@ impl<'a> Outbox<'a> {
     }
 }
 
-/// The bytes of the value in a frame.
+/// Returns the bytes of the value in a frame.
 const fn payload_of<'a>(frame: &Frame<'a>) -> Option<&'a [u8]> {
     match frame {
         Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => *bytes,

@@ -48,7 +48,7 @@ pub(crate) struct Outlasting {
 }
 
 impl Outlasting {
-    /// The reply to the command in this slot, none of which is before those that wait.
+    /// Holds the reply to the command in this slot, which is not before those that wait.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);
         self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
@@ -59,7 +59,7 @@ impl Outlasting {
         self.held.is_empty()
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.replies.len() + self.held.len() * size_of::<Held>()
     }
@@ -79,7 +79,7 @@ impl Outlasting {
         self.lasts_to = self.lasts_to.max(to);
     }
 
-    /// The next reply that waits no longer.
+    /// Takes the next reply that need not wait any more.
     pub(crate) fn next_told(&mut self) -> Option<(Tag, Vec<u8>)> {
         let lasts_to = self.lasts_to;
         let held = self.held.pop_front_if(|held| held.slot < lasts_to)?;
@@ -88,7 +88,7 @@ impl Outlasting {
         Some((held.tag, reply))
     }
 
-    /// The next one that has waited too long.
+    /// Takes the next request that has waited too long.
     pub(crate) fn next_overdue(&mut self, now: Time) -> Option<Tag> {
         let held = self.held.pop_front_if(|held| held.until <= now)?;
         self.replies.drain(..held.bytes);
@@ -101,7 +101,7 @@ impl Outlasting {
         self.held.front().map(|held| held.until)
     }
 
-    /// A burst is over.
+    /// Frees memory after a burst.
     fn rest(&mut self) {
         if self.held.is_empty() {
             self.replies.shrink_to(1 << 16);

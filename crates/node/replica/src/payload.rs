@@ -35,7 +35,7 @@ impl Payload {
         }
     }
 
-    /// CRC-32C of the bytes; of many it is remembered.
+    /// Returns the CRC-32C of the bytes; that of large payloads is cached.
     pub fn checksum(&self) -> u32 {
         match &self.0 {
             Kept::Plain(bytes) => quorate_wire::checksum(bytes),
@@ -43,7 +43,7 @@ impl Payload {
         }
     }
 
-    /// Whole units for the store of streams, from where they are if they lie as a disk wants it.
+    /// Returns whole units for the store of streams, without a copy if they are aligned for a disk.
     pub(crate) fn bulk(&self, range: Range<usize>) -> Bulk<'_> {
         match &self.0 {
             Kept::Plain(bytes) => Bulk::copied(&bytes[range]),

@@ -81,7 +81,7 @@ impl Peers {
         self.connected.contains_key(&node)
     }
 
-    /// The incarnation of this node that is connected.
+    /// Returns the incarnation of this node that is connected.
     pub(crate) fn member(&self, node: NodeId) -> Option<Member> {
         self.connected.get(&node).copied()
     }

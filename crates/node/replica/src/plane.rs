@@ -54,7 +54,7 @@ pub enum Body<'a> {
 }
 
 impl Body<'_> {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -97,7 +97,7 @@ pub struct Received<'a> {
 }
 
 impl<'a> Received<'a> {
-    /// A frame of which nothing else is known.
+    /// Creates a frame without further attributes.
     pub const fn plain(from: Member, frame: Frame<'a>) -> Self {
         Self { from, frame, body_check: None, logged: 0, body: None }
     }

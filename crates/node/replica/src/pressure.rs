@@ -26,7 +26,7 @@ pub enum Pressure {
 }
 
 impl Pressure {
-    /// The pressure of a queue that holds `waits` and is bounded by `bound`.
+    /// Returns the pressure of a queue that holds `waits` and is bounded by `bound`.
     pub(crate) fn of(waits: usize, bound: usize) -> Self {
         if waits > bound {
             Self::High

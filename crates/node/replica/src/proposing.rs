@@ -75,7 +75,7 @@ impl Proposing {
         &self.origin
     }
 
-    /// Largest command taken, in bytes.
+    /// Returns the size of the largest accepted command, in bytes.
     pub(crate) fn command_bytes_max(&self) -> usize {
         self.command_bytes_max
     }
@@ -156,7 +156,7 @@ impl Proposing {
         self.forwarded.knows(value)
     }
 
-    /// Bytes of the next value of another node.
+    /// Returns the size of the next value of another node.
     pub(crate) fn next_forwarded_bytes(&self) -> Option<usize> {
         self.forwarded.next_bytes()
     }
@@ -172,12 +172,12 @@ impl Proposing {
         self.forwarded.proposed(ballot, value);
     }
 
-    /// The value is decided.
+    /// Records that the value is decided.
     pub(crate) fn decided(&mut self, value: &Value) {
         self.forwarded.decided(value);
     }
 
-    /// Two-level batching: this node's batches go to the leader whole.
+    /// Sends this node's batches to the leader whole: batching has two levels.
     pub(crate) fn forward(&mut self, now: Time, ways: &mut Ways<'_, '_>) {
         while let Some(late) = ways.devices.next_late(now) {
             // Without room it is as good as lost, and offered again with all others.

@@ -37,7 +37,7 @@ impl Protocol {
         }
     }
 
-    /// The clock was read anew within this turn.
+    /// Records that the clock was read anew within this turn.
     pub(crate) fn clock_was_read(&mut self, now: Time) {
         self.read_at = self.read_at.max(now);
     }
@@ -75,7 +75,7 @@ impl Protocol {
         self.inbox.clear();
     }
 
-    /// The core's next wish for a tick; before it, there is none.
+    /// Sets the time of the core's next tick; before it, there is none.
     pub(crate) fn set_wake(&mut self, at: Time) {
         self.wake = at;
     }
@@ -103,7 +103,7 @@ impl Protocol {
         (before, effects)
     }
 
-    /// The effects of a step are carried out.
+    /// Recycles the effects of a step, which are carried out.
     pub(crate) fn recycle(&mut self, effects: Effects) {
         self.effects = effects;
     }

@@ -101,7 +101,7 @@ impl Reading {
         self.leases && self.reads.are_waiting()
     }
 
-    /// The leader holds a lease. Says how many reads go by it.
+    /// Runs reads by the leader's lease. Returns their number.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         self.reads.leased(leased)
     }
@@ -111,13 +111,13 @@ impl Reading {
         Pressure::of(self.len(), self.waiting_max / 2)
     }
 
-    /// The question to ask for clients' reads now, if there is one.
+    /// Returns the question to ask for clients' reads now, if there is one.
     pub(crate) fn next_question(&mut self, now: Time) -> Option<ReadToken> {
         let wanted = self.bounded.wants_question(now);
         self.reads.next_question(now, self.patience_ms, wanted)
     }
 
-    /// The question to ask for the probe now, if there is one.
+    /// Returns the question to ask for the probe now, if there is one.
     pub(crate) fn next_probe_question(&mut self, now: Time) -> Option<ReadToken> {
         self.probe.next_question(now)
     }
@@ -138,8 +138,8 @@ impl Reading {
         shown
     }
 
-    /// The answer to a question: reads may run once everything below `slot` is applied. Says
-    /// whether clients' reads waited for it.
+    /// Handles the answer to a question: reads may run once everything below `slot` is applied.
+    /// Returns whether clients' reads waited for it.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
         self.probe.confirmed(token, slot);
         self.of_access.confirmed(token, slot);
@@ -162,7 +162,7 @@ impl Reading {
         self.reads.failed(token, now.plus_ms(RETRY_MS));
     }
 
-    /// A node leads in another ballot than before.
+    /// Handles a change of the leader's ballot.
     pub(crate) fn on_new_ballot(&mut self) {
         self.reads.on_new_ballot();
         self.bounded.on_new_ballot();

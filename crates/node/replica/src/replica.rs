@@ -150,7 +150,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// A peer can be talked to: its handshake is done.
+    /// Marks a peer as connected: its handshake is done.
     pub fn peer_up(
         &mut self,
         now: Time,
@@ -457,7 +457,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (&mut self.applying, &self.contents, listeners)
     }
 
-    /// Some slots were applied, or none.
+    /// Processes the effects of applied slots, if any.
     fn applied(&mut self, now: Time, front: &mut dyn Front) {
         self.look_for_later_names();
         self.follow_streams(now);
@@ -566,7 +566,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.clock.as_ref().map_or(now, |clock| clock.now().max(now))
     }
 
-    /// [session-3] Time reaches the service by the log, from the leader alone.
+    /// [session-3] Proposes due work as the leader: time reaches the service by the log, from the
+    /// leader alone.
     fn take_due(&mut self, now: Time, plane: &mut dyn Plane) {
         if !self.protocol.leads() || !self.proposing.take_due(now) {
             return;
@@ -711,7 +712,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The clock to read where the time of the turn is too old. It is given before the first turn.
+    /// Sets the clock to read where the time of the turn is too old. Called before the first turn.
     pub fn lend_clock(&mut self, clock: Clock) {
         self.clock = Some(clock);
     }
@@ -768,7 +769,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Catch-up for others, questions of this node's own; within a budget per turn.
+    /// Serves peers that catch up, and sends this node's own requests; within a budget per turn.
     fn help_peers(&mut self, now: Time, plane: &mut dyn Plane) {
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
         self.contents.ask(now, &self.peers, &mut out);

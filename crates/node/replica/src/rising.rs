@@ -154,7 +154,7 @@ impl Rising {
         !self.asked.is_empty()
     }
 
-    /// An operator wants this level.
+    /// Records an operator's request for this level.
     pub(crate) fn ask(&mut self, now: Time, asked: u64, to: Level) {
         self.asked.push((asked, to, now.plus_ms(ANSWER_MS)));
     }
@@ -172,7 +172,7 @@ impl Rising {
         over.map(|(asked, ..)| asked).collect()
     }
 
-    /// [level-8] Whether the folder may hold this; else its owner is asked to mark it.
+    /// [level-8] Returns whether the folder may hold this; otherwise its owner is asked to mark it.
     pub(crate) fn may_hold(&mut self, level: Level) -> bool {
         if level > self.marked {
             self.to_mark = Some(level);

@@ -42,7 +42,7 @@ impl<T: Copy + Ord> RoundRobin<T> {
         later.next().or_else(|| self.members.first()).copied()
     }
 
-    /// The turn of this one is over. It stays a member.
+    /// Ends the turn of this one. It stays a member.
     pub fn over(&mut self, member: T) {
         self.last = Some(member);
     }

@@ -115,7 +115,8 @@ pub(crate) struct Scrubbing {
 }
 
 impl Scrubbing {
-    /// `since`: from when on the next one counts, as an earlier process wrote it down.
+    /// Creates the part. `since`: start of the interval to the next scrub, as written by an earlier
+    /// process.
     pub(crate) fn new(options: ScrubOptions, since: Option<Since>) -> Self {
         Self {
             options,
@@ -277,13 +278,13 @@ impl Scrubbing {
         }
     }
 
-    /// The first of them, unless some are being read.
+    /// Returns the first of them, unless some are being read.
     pub(crate) fn doubtful(&self) -> Option<SlotRange> {
         let run = self.run.as_ref().filter(|run| run.asked.is_none())?;
         run.doubtful.front().map(|doubt| doubt.slots)
     }
 
-    /// The first of them are being read.
+    /// Records that the first of them are being read.
     pub(crate) fn asked(&mut self) {
         if let Some(run) = &mut self.run {
             run.asked = run.doubtful.pop_front();

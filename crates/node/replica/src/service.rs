@@ -165,22 +165,22 @@ pub trait StateMachine {
     /// (Unix time), for showing the rest of a deadline; never for deciding.
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>);
 
-    /// Every slot below `applied_to` has been applied since the last call. A persistent service
-    /// commits its changes, this position and `meta` as one atomic unit.
+    /// Commits: every slot below `applied_to` has been applied since the last call. A persistent
+    /// service commits its changes, this position and `meta` as one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         let _ = (applied_to, meta);
     }
 
-    /// Every slot below is in the log of this node, on stable storage. A persistent service keeps
-    /// no state of a later position: so a log that knows less than the service has lost something,
-    /// and is found out at the next start ([volatile-1]). Not called where a commit does not wait
-    /// for the disk.
+    /// Records that every slot below is in the log of this node, on stable storage. A persistent
+    /// service keeps no state of a later position: so a log that knows less than the service has
+    /// lost something, and is found out at the next start ([volatile-1]). Not called where a commit
+    /// does not wait for the disk.
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
 
-    /// The position of the last commit that survived, and the metadata stored with it. A service
-    /// in memory starts at the first slot and is rebuilt from the log.
+    /// Returns the position of the last commit that survived, and the metadata stored with it. A
+    /// service in memory starts at the first slot and is rebuilt from the log.
     fn recovered(&mut self) -> (Slot, Metadata) {
         (Slot::FIRST, Vec::new())
     }
@@ -291,10 +291,11 @@ pub trait StateMachine {
         Err(LoadError::Unsupported)
     }
 
-    /// A persistent service returns to at least this position after any loss of power ([store-1]),
-    /// so no slot below is needed for its sake. `None`: it is in memory, and every slot is needed.
+    /// Returns the position to which a persistent service returns at least after any loss of power
+    /// ([store-1]), so that no slot below is needed for its sake. `None`: it is in memory, and
+    /// every slot is needed.
     ///
-    /// It never falls in the life of a process, but for [`Health::Back`] and for a load.
+    /// It never decreases in the life of a process, except for [`Health::Back`] and for a load.
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }

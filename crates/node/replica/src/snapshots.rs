@@ -304,7 +304,7 @@ impl Snapshots {
         Some(Held::new(own, hold))
     }
 
-    /// The eras at a slot that the log has, and that is applied.
+    /// Returns the eras at a slot that the log has, and that is applied.
     fn eras_at(&self, slot: Slot) -> Eras {
         let below = self.changes.iter().filter(|(at, _)| *at < slot);
         replay(self.eras.clone(), below)
@@ -336,7 +336,7 @@ impl Snapshots {
         }
     }
 
-    /// An operator wants one, and cannot have it.
+    /// Refuses an operator's request.
     pub(crate) fn refuse_ask(&mut self, why: String) {
         self.asking.fail(why);
     }
@@ -354,8 +354,8 @@ impl Snapshots {
         }
     }
 
-    /// The peer's snapshot that is being received, because it is needed: bytes that are here, and
-    /// all.
+    /// Returns the progress of the peer's snapshot that is being received, because it is needed:
+    /// bytes that are here, and all.
     pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
         match &self.job {
             Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {
@@ -365,7 +365,7 @@ impl Snapshots {
         }
     }
 
-    /// A peer is gone.
+    /// Handles a disconnected peer.
     pub(crate) fn lose(&mut self, node: NodeId) {
         self.serving.stop(node);
         self.fetching.lose(node);
@@ -389,8 +389,8 @@ impl Snapshots {
         }
     }
 
-    /// A peer has everything below `offset` of that snapshot. `false`: it cannot have more of it
-    /// here.
+    /// Handles a request of a peer that has everything below `offset` of that snapshot. Returns
+    /// `false` if it cannot have more of it here.
     pub(crate) fn on_ask(
         &mut self,
         now: Time,
@@ -448,7 +448,7 @@ impl Snapshots {
         ])
     }
 
-    /// A snapshot will not be finished: its files go when nothing uses them.
+    /// Abandons an unfinished snapshot: its files are removed when nothing uses them.
     fn abandon(&mut self, writer: Writer) {
         self.next_part = self.next_part.max(writer.parts_end());
         self.ending.push(writer);

@@ -83,7 +83,7 @@ impl Steering {
         era != self.tried.0 || now >= self.tried.1
     }
 
-    /// Something is tried in this era, or something is in its way.
+    /// Records an attempt in this era, or an obstacle to it.
     pub(crate) fn tried(&mut self, now: Time, era: Era) {
         self.tried = (era, now.plus_ms(RETRY_MS));
     }
@@ -122,7 +122,7 @@ impl Steering {
         self.answers.push_back((asked, answer));
     }
 
-    /// A command of the group that an operator asked for was executed, or was not.
+    /// Handles the end of a command of the group that an operator requested.
     pub(crate) fn on_ended(&mut self, asked: u64, ended: Result<Reply, Failure>) {
         let steps = self.asked.remove(&asked).unwrap_or_default();
         let answer = match ended {
@@ -145,13 +145,14 @@ impl Steering {
         self.waits.as_deref()
     }
 
-    /// The plan waits for this. What lives may change: the way is looked for again.
+    /// Records the obstacle that the plan waits for. The set of live nodes may change: the steps
+    /// are computed again.
     pub(crate) fn wait_for(&mut self, why: String) {
         self.waits = Some(why);
         self.way = None;
     }
 
-    /// The plan goes on.
+    /// Records that the plan continues.
     pub(crate) fn go_on(&mut self) {
         self.waits = None;
     }
@@ -186,7 +187,7 @@ impl Steering {
         self.stays_until = now.plus_ms(self.bounce_ms);
     }
 
-    /// The next change of this plan in this era.
+    /// Returns the next change of this plan in this era.
     pub(crate) fn next(
         &mut self,
         plan: &Plan,
@@ -209,7 +210,8 @@ impl Steering {
         Some(way.changes.iter().copied().collect())
     }
 
-    /// The rest of the way that was computed for the era before, if it led here; else a new one.
+    /// Returns the rest of the steps computed for the previous era, if they led here; otherwise new
+    /// ones.
     fn changes(
         &mut self,
         plan: &Plan,
@@ -259,7 +261,7 @@ pub(crate) fn shown(
     steps
 }
 
-/// A change for people.
+/// Formats a change for operators.
 fn told(change: Change) -> String {
     match change {
         Change::Increment(member) => format!("node {member}: + 1"),
@@ -275,7 +277,7 @@ fn told(change: Change) -> String {
     }
 }
 
-/// The weights of a goal as a text, such as `1:1 2:1 4:1`.
+/// Formats the weights of a goal, such as `1:1 2:1 4:1`.
 pub(crate) fn goal_text(goal: &Goal) -> String {
     let weights = goal.iter().filter(|(_, weight)| **weight > 0);
     let weights = weights.map(|(member, weight)| format!("{}:{weight}", member.node));

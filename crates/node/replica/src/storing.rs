@@ -90,7 +90,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// The log, to look at.
+    /// Returns the log.
     pub(crate) fn log(&self) -> &Log<D> {
         &self.log
     }
@@ -299,12 +299,12 @@ impl<D: Disk> Storing<D> {
         self.reads.may_start(now, kind)
     }
 
-    /// The next read of this kind waits until then.
+    /// Postpones the next read of this kind.
     pub(crate) fn read_later(&mut self, kind: Kind, until: Time) {
         self.reads.wait(kind, until);
     }
 
-    /// The next read that has ended.
+    /// Takes the next read that has ended.
     pub(crate) fn next_read(&mut self) -> Option<(Purpose, ReadDone)> {
         while let Some(done) = self.log.next_read() {
             if let Some(purpose) = self.reads.ended(done.token) {

@@ -38,7 +38,7 @@ pub enum StreamEvent<'a> {
 
 /// Requests that a front can make. All calls return immediately.
 pub trait StreamRequests {
-    /// Order that the stream is opened for writing, with this node as the owner of the new piece.
+    /// Orders that the stream is opened for writing, with this node as the owner of the new piece.
     /// [`Done::Opened`] names the piece.
     fn open(
         &mut self,
@@ -72,20 +72,20 @@ pub trait StreamRequests {
     /// the stream. [`Done::Closed`] has the position.
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;
 
-    /// The client is gone. What it gave may be decided still; then the piece is closed.
+    /// Ends a piece whose client is gone. Its bytes may be decided still; then the piece is closed.
     fn abandon(&mut self, piece: StreamName);
 
-    /// Order that the stream starts at this position.
+    /// Orders that the stream starts at this position.
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure>;
 
-    /// Order how much of the stream is kept from now on.
+    /// Orders how much of the stream is kept from now on.
     fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure>;
 
-    /// Order that the stream is removed.
+    /// Orders that the stream is removed.
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure>;
 
-    /// Say when [`StreamRequests::info`] and [`StreamRequests::infos`] show everything that was
-    /// acknowledged before: [`StreamEvent::Looked`].
+    /// Requests [`StreamEvent::Looked`] for the time when [`StreamRequests::info`] and
+    /// [`StreamRequests::infos`] show everything that was acknowledged before.
     fn look(&mut self, tag: StreamTag) -> Result<(), Failure>;
 
     /// Returns a stream's entry, as applied here.
@@ -95,7 +95,7 @@ pub trait StreamRequests {
     /// returns `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(Info) -> bool);
 
-    /// Read at most `bytes_max` bytes from this position on, as applied here.
+    /// Reads at most `bytes_max` bytes from this position on, as applied here.
     fn read(
         &mut self,
         tag: StreamTag,
@@ -104,8 +104,8 @@ pub trait StreamRequests {
         bytes_max: usize,
     ) -> Result<(), Failure>;
 
-    /// Say when there is something to read at this position, or never will be:
-    /// [`StreamEvent::Looked`].
+    /// Requests [`StreamEvent::Looked`] for the time when there are bytes to read at this position,
+    /// or never will be.
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
 
     /// Drops interest in the request under this tag; it may be executed all the same.

@@ -108,7 +108,7 @@ impl Streaming {
         }
     }
 
-    /// A peer can be talked to, in this process of its.
+    /// Marks a peer as connected, in this process of its.
     pub(crate) fn peer_up(&mut self, node: NodeId, boot: u32) {
         self.boots.insert(node, boot);
         self.owning.peer_up(node);
@@ -119,7 +119,7 @@ impl Streaming {
         self.boots.remove(&node);
     }
 
-    /// The next stream whose owner is lost; `own` is this node, in this process.
+    /// Returns the next stream whose owner is lost; `own` is this node, in this process.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,
@@ -318,7 +318,7 @@ impl Streaming {
         });
     }
 
-    /// [stream-6] The piece ended at the exact position of its close.
+    /// [stream-6] Handles the end of a piece at the exact position of its close.
     fn on_closed(&mut self, stream: StreamName, end: u64) {
         let Some(ended) = self.owning.closed(stream, end) else {
             return;
@@ -329,7 +329,7 @@ impl Streaming {
         }
     }
 
-    /// The table is another one: a snapshot was taken in.
+    /// Handles a new table: a snapshot was loaded.
     pub(crate) fn loaded(&mut self, now: Time, streams: &Table, runs: &mut Runs) {
         self.retains = true;
         runs.retain(|stream| streams.may_be_open(stream));

@@ -158,7 +158,7 @@ impl<S: StateMachine> Cluster<S> {
         cluster
     }
 
-    /// The options that [`Cluster::new`] uses.
+    /// Returns the options that [`Cluster::new`] uses.
     pub fn options(count: u32, class: Class) -> ReplicaOptions {
         let members = (1..=count).map(Member::first);
         let founding = Configuration::simple(members, class).expect("a few nodes of weight 1");
@@ -190,7 +190,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// A node that was no founding member, with an empty disk; not started.
+    /// Adds a node that was no founding member, with an empty disk; not started.
     pub fn add(&mut self, node: NodeId) {
         let before = self.seats.insert(node, Seat::new());
         assert!(before.is_none(), "node {node} exists already");
@@ -219,7 +219,7 @@ impl<S: StateMachine> Cluster<S> {
         answer
     }
 
-    /// The clock of a node, to be read within its turns.
+    /// Returns the clock of a node, to be read within its turns.
     fn clock(&mut self, node: NodeId) -> Clock {
         let shown = Arc::clone(&self.shown);
         let ahead = Arc::clone(&self.seat(node).ahead);
@@ -280,7 +280,7 @@ impl<S: StateMachine> Cluster<S> {
         self.connect_all();
     }
 
-    /// The next start of this node is in its next incarnation ([volatile-1]).
+    /// Puts the next start of this node into its next incarnation ([volatile-1]).
     pub fn forget_votes(&mut self, node: NodeId) {
         self.seat(node).incarnation.0 += 1;
     }
@@ -365,12 +365,12 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// A number that the seed and the calls before decide.
+    /// Returns a number that the seed and the calls before determine.
     pub fn roll(&mut self) -> u64 {
         self.dice.word()
     }
 
-    /// The present.
+    /// Returns the present time.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -379,12 +379,12 @@ impl<S: StateMachine> Cluster<S> {
         WALL_START_MS + self.now.0 / 1000
     }
 
-    /// A running node.
+    /// Returns a running node.
     pub fn replica(&self, node: NodeId) -> &Replica<MemoryDisk, S> {
         self.seats[&node].replica.as_ref().expect("the node runs")
     }
 
-    /// A running node, to do something to it.
+    /// Returns a running node mutably.
     pub fn replica_mut(&mut self, node: NodeId) -> &mut Replica<MemoryDisk, S> {
         let seat = self.seat(node);
         seat.dirty = true;
@@ -399,12 +399,12 @@ impl<S: StateMachine> Cluster<S> {
         replica.poll(now, 0, plane, &mut seat.ledger);
     }
 
-    /// A node's disk, to break it.
+    /// Returns a node's disk, to break it.
     pub fn disk(&self, node: NodeId) -> &MemoryDisk {
         &self.seats[&node].disk
     }
 
-    /// A node that leads and that a quorum follows.
+    /// Returns a node that leads and that a quorum follows.
     pub fn leader(&self) -> Option<NodeId> {
         let follows = |leader: NodeId, node: NodeId| {
             let replica = self.seats.get(&node).and_then(|seat| seat.replica.as_ref());
@@ -467,39 +467,39 @@ impl<S: StateMachine> Cluster<S> {
         tag
     }
 
-    /// A write through this node.
+    /// Writes through this node.
     pub fn write(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write(tag, command))
     }
 
-    /// A write through this node within a client's session.
+    /// Writes through this node within a client's session.
     pub fn write_once(&mut self, node: NodeId, at: Sequenced, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_once(tag, at, command))
     }
 
-    /// A write through this node that is to be answered when it is on stable storage at a quorum.
+    /// Writes through this node, to be answered when the command is on stable storage at a quorum.
     pub fn write_lasting(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_lasting(tag, None, command))
     }
 
-    /// A write through this node that is to be answered when it is in memory at a quorum.
+    /// Writes through this node, to be answered when the command is in memory at a quorum.
     pub fn write_early(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_early(tag, command))
     }
 
-    /// A new client session through this node.
+    /// Registers a new client session through this node.
     pub fn register(&mut self, node: NodeId) -> Tag {
         self.request(node, |requests, tag| requests.register(tag))
     }
 
-    /// A linearizable query through this node.
+    /// Sends a linearizable query through this node.
     pub fn read(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read(tag));
         self.seat(node).ledger.asks(tag, query);
         tag
     }
 
-    /// A query through this node, between the writes asked for before and after it.
+    /// Sends a query through this node, between the writes requested before and after it.
     pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_in_order(tag));
         self.seat(node).ledger.asks(tag, query);

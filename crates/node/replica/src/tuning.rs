@@ -93,7 +93,7 @@ impl Tuning {
         self.began.get_or_insert(now);
     }
 
-    /// A message was handed to the plane.
+    /// Records that a message was handed to the plane.
     pub(crate) fn on_sent(&mut self, now: Time, to: NodeId, message: &Message, bytes: usize) {
         match message {
             Message::Phase2a(proposal) => {
@@ -141,7 +141,7 @@ impl Tuning {
         self.tuner.on_peers_changed();
     }
 
-    /// A write of the log began.
+    /// Records that a write of the log began.
     pub(crate) fn on_write(&mut self, now: Time, seq: u64, bytes: usize) {
         if self.writes.back().is_none_or(|last| last.seq < seq) {
             self.writes.push_back(Write { seq, began: now, bytes });
@@ -162,7 +162,7 @@ impl Tuning {
         self.writes.front().map(|write| write.began)
     }
 
-    /// An own batch was executed, and its replies are on their way.
+    /// Records that an own batch was executed, and its replies are in flight.
     pub(crate) fn on_completed(&mut self, now: Time, completed: &Completed) {
         let done = Done {
             accepted_first: moment(completed.accepted_first),

@@ -18,7 +18,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// A turn begins, or goes on. Gives how late it is, in microseconds, if that is worth a word;
+    /// Begins a turn, or continues it. Returns its lateness in microseconds, if that is relevant;
     /// once.
     pub(crate) fn begin(&mut self, now: Time) -> Option<u64> {
         if now <= self.began {

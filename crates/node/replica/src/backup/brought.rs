@@ -90,7 +90,7 @@ impl<S: Source> Brought<S> {
         })
     }
 
-    /// The bytes of the backup, from the first one on.
+    /// Returns a reader of the backup, from the first byte on.
     pub fn read(&mut self) -> impl Read {
         self.source.rewind();
         let (encoder, piece) = Encoder::begin(&self.header);
@@ -117,7 +117,7 @@ struct Reading<'s, S> {
 }
 
 impl<S: Source> Reading<'_, S> {
-    /// The next piece; empty at the end.
+    /// Returns the next piece; empty at the end.
     fn next_piece(&mut self) -> io::Result<Vec<u8>> {
         while self.encoder.is_some() && self.content.len() < PIECE {
             if !self.source.next(&mut self.item)? {

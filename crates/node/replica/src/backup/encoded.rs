@@ -31,7 +31,7 @@ struct Streams<'a> {
 }
 
 impl Streams<'_> {
-    /// The next ones; empty at the end.
+    /// Returns the next bytes; empty at the end.
     fn next(&mut self) -> io::Result<Vec<u8>> {
         while let Some((stream, range)) = self.ranges.front_mut() {
             if range.is_empty() {
@@ -82,7 +82,7 @@ impl<'a, P: Parts> Encoded<'a, P> {
         Self { held, parts, streams, encoder: Some(encoder), piece, used: 0 }
     }
 
-    /// The next piece; empty at the end.
+    /// Returns the next piece; empty at the end.
     pub fn next_piece(&mut self) -> Result<Vec<u8>, Unreadable> {
         if self.used < self.piece.len() {
             let rest = self.piece.split_off(self.used);

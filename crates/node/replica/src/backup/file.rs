@@ -90,7 +90,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of all that is in it.
+    /// Returns the number of all bytes in it.
     pub fn content_bytes(&self) -> u64 {
         self.bytes.saturating_add(self.streams.unwrap_or(0))
     }
@@ -214,7 +214,7 @@ impl Encoder {
         out
     }
 
-    /// The last bytes of the file.
+    /// Returns the last bytes of the file.
     pub fn end(self) -> (Summary, Vec<u8>) {
         let summary =
             Summary { bytes: self.bytes + TRAILER as u64, checksum: self.hash.digest128() };
@@ -222,7 +222,7 @@ impl Encoder {
     }
 }
 
-/// A chunk in another place is another chunk.
+/// Returns the checksum of a chunk: it depends on the place.
 fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     let mut covered = Vec::with_capacity(8 + content.len());
     covered.extend_from_slice(&offset.to_be_bytes());
@@ -342,7 +342,7 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Bytes of the file that were read.
+    /// Returns the number of bytes of the file that were read.
     pub fn position(&self) -> u64 {
         self.bytes
     }

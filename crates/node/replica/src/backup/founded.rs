@@ -79,7 +79,7 @@ impl fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl NewGroup {
-    /// The new cluster with this id, chosen at random, of a backup.
+    /// Derives the new cluster with this id, chosen at random, from a backup.
     pub fn of(checked: &Checked, cluster: u128, peer: &str) -> Result<Self, Exhausted> {
         let Checked { header, table, eras, .. } = checked;
         let highest = eras.ids().last().map_or(0, |id| id.node.0);
@@ -103,7 +103,7 @@ impl NewGroup {
     }
 }
 
-/// The beginning of a name space that the old group does not reach.
+/// Returns the beginning of a name space that the old group does not reach.
 fn fresh_slot(old: Slot, cluster: u128) -> Option<Slot> {
     let by_chance = u64::try_from(cluster % SPACES).ok()?;
     let space = (old.0 >> SPACE_BITS).checked_add(2 + by_chance)?;
@@ -205,8 +205,8 @@ pub fn founded<R: Read, E: From<Bad>>(
     Ok(Founded { at: group.at, note: note.encode(), header: checked.header.clone() })
 }
 
-/// Bytes of byte streams go where they belong, one kept range after the other. `None`: they belong
-/// nowhere.
+/// Assigns bytes of byte streams to their places, one kept range after the other. `None`: they
+/// belong nowhere.
 fn hand_out<E>(
     mut bytes: &[u8],
     current: &mut Option<(StreamName, Range<u64>)>,

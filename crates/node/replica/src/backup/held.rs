@@ -75,12 +75,12 @@ impl Held {
         self.manifest.at
     }
 
-    /// Bytes of its stream.
+    /// Returns the length of its stream.
     pub fn bytes(&self) -> u64 {
         self.manifest.bytes
     }
 
-    /// XXH3-128 of its stream.
+    /// Returns the XXH3-128 of its stream.
     pub fn digest(&self) -> u128 {
         self.manifest.digest
     }
@@ -90,8 +90,8 @@ impl Held {
         self.next = 0;
     }
 
-    /// The next bytes of its stream; `None` at its end. A chunk of memory, whatever the snapshot's
-    /// size.
+    /// Returns the next bytes of its stream; `None` at its end. It uses a chunk of memory, whatever
+    /// the snapshot's size.
     pub fn next(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
         let content = self.read_at(self.next, parts)?;
         self.next += content.as_ref().map_or(0, |content| content.len() as u64);
@@ -117,7 +117,7 @@ impl Held {
         }
     }
 
-    /// The table of streams at its slot: before everything that the service gave.
+    /// Returns the table of streams at its slot, which precedes the service's items.
     pub fn streams(&self, parts: &mut dyn Parts) -> Result<Table, Unreadable> {
         let damaged = |what: &str| Unreadable::Damaged(what.to_owned());
         let (mut at, mut items) = (0, Items::default());
@@ -139,7 +139,7 @@ impl Held {
         Table::restore(rows).map_err(|bad| damaged(&bad.to_string()))
     }
 
-    /// The era at its slot: it stands in its first bytes.
+    /// Returns the era at its slot, which is in its first bytes.
     pub fn era(&self, parts: &mut dyn Parts) -> Result<Era, Unreadable> {
         let (mut at, mut items, mut era) = (0, Items::default(), None);
         while era.is_none() {

@@ -69,7 +69,7 @@ impl Repair {
         self.fruitless = 0;
     }
 
-    /// The question to ask now, if one is due.
+    /// Returns the request to send now, if one is due.
     pub(crate) fn question(&mut self, now: Time, peers: &[NodeId]) -> Option<(NodeId, SlotRange)> {
         let gap = *self.missing.first()?;
         if now < self.ask_at {
@@ -102,7 +102,7 @@ impl Repair {
         self.missing.iter().map(|gap| gap.len()).sum()
     }
 
-    /// The first slot that is missing.
+    /// Returns the first missing slot.
     pub(crate) fn first(&self) -> Option<Slot> {
         self.missing.first().map(|gap| gap.from)
     }

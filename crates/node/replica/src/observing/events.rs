@@ -96,7 +96,7 @@ pub enum Event {
         /// Work that this node cannot do.
         why: String,
     },
-    /// [disk-9] The log failed for good.
+    /// [disk-9] The log failed permanently.
     LogFailed {
         /// Error of the disk.
         why: String,
@@ -181,7 +181,7 @@ impl Events {
         }
     }
 
-    /// The oldest.
+    /// Takes the oldest event.
     pub(crate) fn next(&mut self) -> Option<Event> {
         self.queue.pop_front()
     }

@@ -18,7 +18,7 @@ impl Pace {
         Self { every_ms, samples_max, samples: VecDeque::new() }
     }
 
-    /// The total at this moment; taken if the last one is old enough.
+    /// Records the total at this moment, if the last sample is old enough.
     pub(crate) fn note(&mut self, now: Time, total: u64) {
         let last = self.samples.back();
         if last.is_some_and(|(at, _)| now < at.plus_ms(self.every_ms)) {
@@ -30,7 +30,7 @@ impl Pace {
         self.samples.push_back((now, total));
     }
 
-    /// Growth per second up to this moment, once there is something to compare with.
+    /// Returns the growth per second up to this moment, once there is an earlier sample.
     pub(crate) fn per_second(&self, now: Time, total: u64) -> Option<u64> {
         let (at, before) = self.samples.front()?;
         let us = now.since_us(*at);

@@ -132,7 +132,7 @@ mod tests {
         Time(ms * 1000)
     }
 
-    /// Patience is a second.
+    /// Returns promises with a patience of a second.
     fn promised(era: u32) -> Promises {
         let mut promises = Promises::new(100);
         promises.heard(at(0), &asks(era), Era(0));

@@ -63,7 +63,7 @@ struct Doing {
 }
 
 impl Pursuit {
-    /// A node that starts: its log has decided everything below `replay_to`.
+    /// Starts for a node whose log has decided everything below `replay_to`.
     pub(crate) fn new(now: Time, replay_to: Slot, unread: u64, missing: u64) -> Self {
         Self {
             replay_to,

@@ -72,7 +72,7 @@ impl Watch {
         }
     }
 
-    /// A write of the log ended.
+    /// Records that a write of the log ended.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize, events: &mut Events) {
         self.hang_due_ms = HANGING_WRITE_MS;
         let ms = took_us / 1000;

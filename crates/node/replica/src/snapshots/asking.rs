@@ -35,12 +35,12 @@ impl Asking {
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000
     }
 
-    /// The disk is not in the way any more.
+    /// Records that the disk is not in the way any more.
     pub(super) fn goes_on(&mut self) {
         self.vain_since = None;
     }
 
-    /// The base of the log names this snapshot.
+    /// Answers a request: the base of the log names this snapshot.
     pub(super) fn have(&mut self, own: Snapshot) {
         if self.wanted.take_if(|wanted| *wanted <= own.at).is_some() {
             self.answer = Some(Ok(own));

@@ -88,7 +88,7 @@ impl Fetching {
         }
     }
 
-    /// A snapshot at this slot or a later one is needed.
+    /// Requests a snapshot at this slot or a later one.
     pub(crate) fn need(&mut self, from: Slot) {
         self.needed = Some(self.needed.map_or(from, |needed| needed.max(from)));
     }
@@ -113,7 +113,7 @@ impl Fetching {
         self.receiving.map(|(source, _)| source)
     }
 
-    /// A peer has this, or none yet.
+    /// Records a peer's offer, or that it has none yet.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         let Some(needed) = self.needed else { return };
         let possible = (1..=OFFER_BYTES_MAX).contains(&offer.bytes) && offer.at < Slot(u64::MAX);
@@ -140,7 +140,7 @@ impl Fetching {
         self.lose(node);
     }
 
-    /// A peer is gone.
+    /// Handles a disconnected peer.
     pub(crate) fn lose(&mut self, node: NodeId) {
         self.offers.remove(&node);
         if self.source() == Some(node) {

@@ -27,7 +27,7 @@ impl Header {
         out
     }
 
-    /// `None`: it is of a later version, or nonsense.
+    /// Decodes a header; `None` if it is of a later version, or invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u16()? != FORMAT {

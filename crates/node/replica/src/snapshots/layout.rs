@@ -35,7 +35,7 @@ impl Layout {
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
     const PART_BYTES_MAX: u64 = 1 << 40;
 
-    /// A layout that was read from a disk, if it can be worked with.
+    /// Returns a layout that was read from a disk, if it is usable.
     pub(crate) fn checked(chunk_bytes: u32, part_chunks: u32) -> Option<Self> {
         let layout = Self { chunk_bytes, part_chunks };
         let whole = (chunk_bytes as usize).is_multiple_of(BLOCK) && chunk_bytes > 0;
@@ -43,12 +43,12 @@ impl Layout {
         (whole && bounded && layout.part_bytes() <= Self::PART_BYTES_MAX).then_some(layout)
     }
 
-    /// Bytes of a part.
+    /// Returns the bytes of a part.
     pub(crate) fn part_bytes(self) -> u64 {
         u64::from(self.chunk_bytes) * u64::from(self.part_chunks)
     }
 
-    /// Bytes of the stream in a full chunk.
+    /// Returns the bytes of the stream in a full chunk.
     pub(crate) fn content_bytes(self) -> usize {
         self.chunk_bytes as usize - HEAD
     }
@@ -89,7 +89,7 @@ pub(crate) struct Head {
     pub(crate) first_part: u64,
 }
 
-/// Bytes of a chunk on disk with that much content, in whole blocks.
+/// Returns the bytes of a chunk on disk with that much content, in whole blocks.
 pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }
@@ -112,7 +112,7 @@ pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {
     blocks
 }
 
-/// The content of a chunk, if it is whole and the one that `head` says.
+/// Returns the content of a chunk, if it is complete and matches `head`.
 pub(crate) fn open(head: Head, chunk: &[u8]) -> Option<&[u8]> {
     let word = |at: usize| {
         let bytes = chunk.get(at..at + 8)?;

@@ -68,7 +68,7 @@ impl Loading {
         &self.manifest
     }
 
-    /// Bytes of the stream that are in.
+    /// Returns the bytes of the stream that are loaded.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -83,7 +83,8 @@ impl Loading {
         }
     }
 
-    /// A chunk was read. The metadata of the snapshot, once the service has all of it.
+    /// Loads a chunk that was read. Returns the metadata of the snapshot, once the service has all
+    /// of it.
     pub(crate) fn on_chunk<S: StateMachine>(
         &mut self,
         cluster: u128,

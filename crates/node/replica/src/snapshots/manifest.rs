@@ -33,7 +33,7 @@ impl Manifest {
             && (self.first_part..self.parts_end()).contains(&file.number)
     }
 
-    /// The files that it lies in.
+    /// Iterates over its files.
     pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
         let numbers = self.first_part..self.parts_end();
         numbers.map(|number| FileId::new(Family::Snapshot, number))

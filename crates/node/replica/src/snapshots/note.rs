@@ -42,7 +42,7 @@ impl Note {
         out
     }
 
-    /// `None`: it is of a later version, or nonsense.
+    /// Decodes a note; `None` if it is of a later version, or invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u16()? != FORMAT {

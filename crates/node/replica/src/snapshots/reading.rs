@@ -131,7 +131,7 @@ impl Reads {
         disk.release(buffer);
     }
 
-    /// The next chunk that was read, and before which none is missing.
+    /// Takes the next chunk that was read, and before which none is missing.
     pub(crate) fn take(&mut self) -> Option<Chunk> {
         let first = |open: &Open| {
             let mut reads = self.open.iter();

@@ -94,14 +94,14 @@ impl Receiving {
         }
     }
 
-    /// A chunk that an earlier process received.
+    /// Takes a chunk that an earlier process received.
     pub(crate) fn have(&mut self, cluster: u128, content: &[u8]) -> Result<(), Wrong> {
         self.look(cluster, content)?;
         self.writer.have(content);
         Ok(())
     }
 
-    /// The next bytes of its stream.
+    /// Writes the next bytes of its stream.
     pub(crate) fn push<D: Disk>(
         &mut self,
         cluster: u128,

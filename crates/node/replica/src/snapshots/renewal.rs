@@ -31,7 +31,7 @@ impl Renewal {
 }
 
 impl Snapshots {
-    /// A scrub found files of the service damaged; the log begins here.
+    /// Starts a renewal: a scrub found files of the service damaged; the log begins here.
     pub(crate) fn renew(&mut self, now: Time, start: Slot) {
         if !self.renewal.is_under_way() {
             let until = now.plus_ms(PATIENCE_MS);
@@ -43,7 +43,7 @@ impl Snapshots {
         self.renewal
     }
 
-    /// A peer's snapshot moves on.
+    /// Prolongs the renewal: a peer's snapshot makes progress.
     pub(super) fn renewal_moves(&mut self, now: Time) {
         if let Renewal::Wanted { until, .. } = &mut self.renewal {
             *until = now.plus_ms(PATIENCE_MS);

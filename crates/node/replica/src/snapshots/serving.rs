@@ -207,8 +207,8 @@ impl Serving {
         }
     }
 
-    /// The part of `content`, which begins at `offset`, that the peer is to be sent; `None` if it
-    /// does not want it any more.
+    /// Returns the part of `content`, which begins at `offset`, that the peer is to be sent; `None`
+    /// if it does not want it any more.
     pub(crate) fn piece<'a>(
         &self,
         to: NodeId,
@@ -232,7 +232,7 @@ impl Serving {
         }
     }
 
-    /// A peer is gone, perhaps for a moment: it is sent nothing, and not forgotten yet.
+    /// Stops sending to a disconnected peer, which may return soon and is not forgotten yet.
     pub(crate) fn stop(&mut self, node: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&node) {
             transfer.lost = true;

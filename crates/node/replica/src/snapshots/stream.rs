@@ -85,7 +85,7 @@ pub(crate) struct Items {
 }
 
 impl Items {
-    /// The next bytes of the stream. Each item that they complete goes to `each`.
+    /// Takes the next bytes of the stream. Each item that they complete goes to `each`.
     pub(crate) fn feed<E: From<Malformed>>(
         &mut self,
         mut bytes: &[u8],
@@ -121,7 +121,7 @@ impl Items {
 /// An item's kind, its content, and what follows it.
 type Split<'a> = (u8, &'a [u8], &'a [u8]);
 
-/// The first item, if it is whole.
+/// Returns the first item, if it is complete.
 fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
     let need = needed(bytes)?;
     if bytes.len() < HEAD.max(need) {

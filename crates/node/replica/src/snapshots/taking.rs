@@ -25,7 +25,7 @@ pub(crate) struct Taking {
 pub(crate) struct ImageFailed;
 
 impl Taking {
-    /// The service's image has begun; `meta` belongs to it.
+    /// Starts with the service's image, which has begun; `meta` belongs to it.
     pub(crate) fn new(header: &Header, meta: Metadata, layout: Layout, first_part: u64) -> Self {
         let mut scratch = Vec::with_capacity(STEP_BYTES);
         Item::Header(&header.encode()).encode(&mut scratch);
@@ -37,7 +37,7 @@ impl Taking {
         }
     }
 
-    /// Goes on, a step. Gives how many bytes were added.
+    /// Continues by a step. Returns the number of bytes added.
     pub(crate) fn step<D: Disk, S: StateMachine>(
         &mut self,
         service: &mut S,

@@ -57,7 +57,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A snapshot at `at`, in parts from `first_part` on, which no snapshot ever had.
+    /// Starts a snapshot at `at`, in parts from `first_part` on, which no snapshot ever had.
     pub(crate) fn new(at: Slot, layout: Layout, first_part: u64) -> Self {
         Self {
             at,
@@ -93,12 +93,12 @@ impl Writer {
         self.parts_ready + u64::from(self.preparing)
     }
 
-    /// The parts that there are or may be.
+    /// Iterates over the parts that there are or may be.
     pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
         (self.first_part..self.parts_end()).map(|number| FileId::new(Family::Snapshot, number))
     }
 
-    /// Bytes that wait for the disk.
+    /// Returns the bytes that wait for the disk.
     pub(crate) fn backlog_bytes(&self) -> u64 {
         let chunks = self.sealed.len() + self.in_flight;
         chunks as u64 * u64::from(self.layout.chunk_bytes)
@@ -115,7 +115,7 @@ impl Writer {
         self.parts_ready = parts_ready;
     }
 
-    /// A chunk that lies in its part already.
+    /// Takes a chunk that is in its part already.
     pub(crate) fn have(&mut self, content: &[u8]) {
         debug_assert!(self.open.is_none(), "resumed before anything is pushed");
         let (chunk, _) = self.layout.chunk_at(self.bytes);
@@ -126,7 +126,7 @@ impl Writer {
         self.bytes += content.len() as u64;
     }
 
-    /// The next bytes of the stream.
+    /// Writes the next bytes of the stream.
     pub(crate) fn push<D: Disk>(&mut self, mut bytes: &[u8], disk: &mut D) {
         self.digest.update(bytes);
         while !bytes.is_empty() {
@@ -147,7 +147,7 @@ impl Writer {
         self.advance(disk);
     }
 
-    /// The stream ends here.
+    /// Ends the stream.
     pub(crate) fn finish<D: Disk>(&mut self, disk: &mut D) {
         self.finished = true;
         self.seal();
@@ -213,7 +213,7 @@ impl Writer {
         disk.hurry_prepare(Family::Snapshot);
     }
 
-    /// An operation of this snapshot ended. An error is final for it.
+    /// Takes the end of an operation of this snapshot. An error is final for it.
     pub(crate) fn on_completed<D: Disk>(
         &mut self,
         completed: Completed,

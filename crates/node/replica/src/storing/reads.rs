@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 }
 
 impl Purpose {
-    /// Its kind, which is also the token of its read.
+    /// Returns its kind, which is also the token of its read.
     pub(crate) const fn kind(self) -> Kind {
         match self {
             Self::Votes => Kind::Votes,
@@ -75,7 +75,8 @@ pub(crate) struct LogReads {
 }
 
 impl LogReads {
-    /// A record about these slots was appended; or, if the log has failed, it should have been.
+    /// Records that a record about these slots was appended; or, if the log has failed, should have
+    /// been.
     pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
             // These records will never be written; the list must stay small.
@@ -91,7 +92,7 @@ impl LogReads {
         while self.unwritten.pop_front_if(|(seq, _)| *seq <= to).is_some() {}
     }
 
-    /// The first part of `range` of which the log has the last word; may be empty.
+    /// Returns the first part of `range` for which the log is up to date; may be empty.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let unwritten =
             self.unwritten.iter().filter(|(_, other)| !other.intersect(range).is_empty());
@@ -99,7 +100,7 @@ impl LogReads {
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }
 
-    /// The first slot of `range` of which the log has the last word, if there is one.
+    /// Returns the first slot of `range` for which the log is up to date, if there is one.
     pub(crate) fn first_written(&self, range: SlotRange) -> Option<Slot> {
         let mut slot = range.from;
         while slot < range.to {
@@ -132,12 +133,12 @@ impl LogReads {
         }
     }
 
-    /// A read ended.
+    /// Records the end of a read.
     pub(crate) fn ended(&mut self, token: u64) -> Option<Purpose> {
         self.open.get_mut(usize::try_from(token).ok()?)?.take()
     }
 
-    /// The next read of this kind waits until then.
+    /// Postpones the next read of this kind.
     pub(crate) fn wait(&mut self, kind: Kind, until: Time) {
         self.retry_at[kind as usize] = until;
     }

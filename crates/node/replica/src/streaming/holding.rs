@@ -69,7 +69,7 @@ impl Holding {
         self.current.is_some()
     }
 
-    /// Something would have been let go.
+    /// Notes a release that is postponed.
     pub(crate) fn note_late(&mut self) {
         self.late = true;
     }

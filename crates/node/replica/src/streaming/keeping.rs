@@ -183,7 +183,7 @@ impl Keeping {
         self.replay_to = at;
     }
 
-    /// The slots that are to be gone through again before anything else is put.
+    /// Returns the slots that are to be replayed before anything else is put.
     pub(crate) fn replays(&self) -> Option<SlotRange> {
         (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
     }
@@ -306,7 +306,7 @@ impl Keeping {
         self.store.layout()
     }
 
-    /// The next bytes that were placed and are on stable storage.
+    /// Takes the next bytes that were placed and are on stable storage.
     pub(crate) fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.store.next_placed()
     }
@@ -327,8 +327,8 @@ impl Keeping {
         self.lack.unknown = true;
     }
 
-    /// The service is at an earlier state, and the table with it: until everything that was put is
-    /// applied again, that table does not know all streams that the store has.
+    /// Handles a service, and with it the table, at an earlier state: until everything that was put
+    /// is applied again, that table does not know all streams that the store has.
     pub(crate) fn went_back(&mut self) {
         let was = self.known_to.unwrap_or_default().max(self.replay_to);
         self.known_to = Some(was);
@@ -348,7 +348,7 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] The log is not needed for the sake of streams below this slot.
+    /// [trim-2] Returns the slot below which the log is not needed for the sake of streams.
     pub(crate) fn kept_to(&self, streams: &Table) -> Slot {
         let nothing = streams.is_empty() && self.store.streams().next().is_none();
         match nothing {
@@ -381,7 +381,7 @@ impl Keeping {
         waits && !self.misses_any() && self.replays().is_none() && self.put_to >= bare_to
     }
 
-    /// The disk has done something for the store.
+    /// Handles a completion of the disk for the store.
     pub(crate) fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
         self.store.on_completed(completed, disk);
         if !self.store.is_checkpointing() && self.store.failure().is_none() {
@@ -389,12 +389,13 @@ impl Keeping {
         }
     }
 
-    /// [here-1] Content decided below `to` is learned without its bytes.
+    /// [here-1] Records that content decided below `to` is learned without its bytes.
     pub(crate) fn learns_bare(&mut self, to: Slot) {
         self.unrecorded.bare_to = self.unrecorded.bare_to.max(to);
     }
 
-    /// A front wants bytes that the table says are kept. `false`: too many wait.
+    /// Reads bytes for a front that the table says are kept. Returns `false` if too many reads
+    /// wait.
     pub(crate) fn read<D: Disk>(
         &mut self,
         tag: StreamTag,
@@ -406,7 +407,7 @@ impl Keeping {
         self.read_for(Reader::Front(tag), stream, position, bytes_max, disk)
     }
 
-    /// A peer looks for bytes, by position. `false`: they are not in the store.
+    /// Reads bytes for a peer, by position. Returns `false` if they are not in the store.
     pub(crate) fn read_for_peer<D: Disk>(
         &mut self,
         to: NodeId,
@@ -508,8 +509,8 @@ impl Keeping {
         self.lack.unknown || !self.lack.ranges.is_empty()
     }
 
-    /// [here-1] Whether bytes that the table says are kept may not be here, or would not be after a
-    /// restart.
+    /// [here-1] Returns whether bytes that the table says are kept may not be here, or would not be
+    /// after a restart.
     pub(crate) fn lacks(&self) -> bool {
         let Unrecorded { fetched, saving, bare_to, .. } = self.unrecorded;
         self.misses_any() || fetched + saving > 0 || self.store.checkpointed_to() < bare_to
@@ -529,7 +530,7 @@ impl Keeping {
         missing + self.unrecorded.fetched + self.unrecorded.saving
     }
 
-    /// Bytes that were asked for by position arrived: they are put if they are missing.
+    /// Takes bytes that were requested by position: they are put if they are missing.
     pub(crate) fn take_missing<D: Disk>(
         &mut self,
         now: Time,
@@ -669,7 +670,7 @@ impl Keeping {
         self.holding.touch(now, hold.id)
     }
 
-    /// A backup wants bytes that it holds; [`Keeping::next_held`] has them.
+    /// Reads held bytes for a backup; [`Keeping::next_held`] returns them.
     pub(crate) fn read_held<D: Disk>(
         &mut self,
         now: Time,
@@ -687,7 +688,7 @@ impl Keeping {
         self.held.push_back((asked, Err(why)));
     }
 
-    /// The next thing that was read for a backup, or was not.
+    /// Takes the next result of a read for a backup.
     pub(crate) fn next_held(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
         self.held.pop_front()
     }
@@ -730,7 +731,7 @@ impl Keeping {
         earliest([missing.then_some(self.lack.ask_at), self.retry_at, scrubbed, save_at])
     }
 
-    /// Bytes of chunks in use, and of all files.
+    /// Returns the bytes of chunks in use, and of all files.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.store.used_bytes(), self.store.file_bytes())
     }
@@ -777,7 +778,7 @@ mod tests {
     const LIMITS: StoreLimits =
         StoreLimits { dirty_bytes_max: 1 << 20, gathered_bytes_max: 1 << 20, left_bytes: 0 };
 
-    /// A table whose stream has ten bytes, in slots 1 to 11.
+    /// Returns a table whose stream has ten bytes, in slots 1 to 11.
     fn table() -> Table {
         let open = Command::Open {
             name: "s".parse().unwrap(),

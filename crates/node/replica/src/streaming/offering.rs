@@ -98,7 +98,7 @@ impl Offering {
         self.ready.insert(stream);
     }
 
-    /// The run was not proposed after all.
+    /// Records that the run was not proposed after all.
     pub(crate) fn refused(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
         self.ready.insert(stream);
@@ -150,7 +150,7 @@ impl Offering {
         }
     }
 
-    /// The run is proposed in these slots.
+    /// Records that the run is proposed in these slots.
     pub(crate) fn proposed(&mut self, run: &NextRun, range: SlotRange) {
         let offer = self
             .offers
@@ -163,8 +163,8 @@ impl Offering {
         offer.proposed_to = run.position + range.len();
     }
 
-    /// The streams whose owners are lost, each once until that is decided or undone: `boot` says in
-    /// which process an owner that can be talked to runs.
+    /// Returns the streams whose owners are lost, each once until that is decided or undone: `boot`
+    /// returns the process of a connected owner.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,

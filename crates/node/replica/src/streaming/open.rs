@@ -124,7 +124,7 @@ impl Open {
         }
     }
 
-    /// A piece of those that begin at `position`: all, or of many the whole units.
+    /// Takes a piece of the bytes that begin at `position`: all, or of many the whole units.
     pub(crate) fn take(&mut self, position: u64, cut: &Cut) -> Payload {
         match std::mem::take(self) {
             Self::Few(few) => Payload::new(few),

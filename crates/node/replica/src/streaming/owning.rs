@@ -72,12 +72,12 @@ struct Owned {
 }
 
 impl Owned {
-    /// The position of the next byte that is given.
+    /// Returns the position of the next byte to be given.
     fn given(&self) -> u64 {
         self.sealed_to + self.open.len() as u64
     }
 
-    /// Bytes are given now.
+    /// Records that bytes are given now.
     fn begins(&mut self, now: Time) {
         if self.given() == self.next {
             self.progress_at = now;
@@ -168,7 +168,7 @@ impl Owning {
         }
     }
 
-    /// A name for the next inner stream; `None` after 2³² of them in one process.
+    /// Returns a name for the next inner stream; `None` after 2³² of them in one process.
     pub(crate) fn next_name(&mut self) -> Option<StreamName> {
         self.numbers = self.numbers.checked_add(1)?;
         Some(StreamName { owner: self.node, boot: self.boot, number: self.numbers })
@@ -214,7 +214,7 @@ impl Owning {
         }
     }
 
-    /// [stream-8] How many bytes may be given now.
+    /// [stream-8] Returns the number of bytes that may be given now.
     pub(crate) fn room(&self, stream: StreamName) -> usize {
         let Some(owned) = self.pieces.get(&stream) else {
             return 0;
@@ -303,7 +303,7 @@ impl Owning {
         first.map_or(0, |since| now.since_us(since) / 1000)
     }
 
-    /// The piece is closed once all that was given is decided. `false`: it is not open.
+    /// Closes the piece once all given bytes are decided. Returns `false` if it is not open.
     pub(crate) fn close(&mut self, tag: StreamTag, stream: StreamName, finish: bool) -> bool {
         let Some(owned) = self.pieces.get_mut(&stream) else {
             return false;
@@ -340,8 +340,8 @@ impl Owning {
         again
     }
 
-    /// Positions below `next` of a stream are applied here. Gives the position in the named stream,
-    /// if it is a piece of this node, and that is news.
+    /// Records that positions below `next` of a stream are applied here. Returns the position in
+    /// the named stream, if it is a piece of this node, and that is new.
     pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
         let owned = self.pieces.get_mut(&stream)?;
         if next <= owned.next {
@@ -401,7 +401,7 @@ impl Owning {
         Some((closing.tag, Command::Close { stream, finish }))
     }
 
-    /// The command could not be taken: it is asked for again.
+    /// Records that the command could not be taken: it is requested again.
     pub(crate) fn not_asked(&mut self, now: Time, tag: StreamTag) {
         self.failed(tag);
         self.retry_at = Some(now.plus_ms(RETRY_MS));
@@ -626,7 +626,7 @@ mod tests {
     }
 
     impl Owner {
-        /// Each of its pieces has bytes to send.
+        /// Creates pieces that each have bytes to send.
         fn new() -> Self {
             let cut = Cut::of(Layout { unit_bytes: 8192, chunk_bytes: 65536, file_chunks: 4 });
             let mut owner = Self {
@@ -661,7 +661,7 @@ mod tests {
             (asked, std::mem::take(&mut self.connections.sent))
         }
 
-        /// The positions below which a node was sent each piece.
+        /// Returns the positions below which a node was sent each piece.
         fn sent_to(&self, node: NodeId) -> Vec<u64> {
             let pieces = self.owning.pieces.values();
             pieces.map(|owned| owned.sent_to(node)).collect()

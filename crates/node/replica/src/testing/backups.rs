@@ -41,8 +41,8 @@ fn table() -> Group {
     Group::founded((1..=4).map(|node| (NodeId(node), format!("n{node}:1"))))
 }
 
-/// Byte streams: of one that is open the second piece is written to, and its start was trimmed; one
-/// is closed, and one is empty.
+/// Returns byte streams: of one that is open the second piece is written to, and its start was
+/// trimmed; one is closed, and one is empty.
 pub fn byte_streams() -> Table {
     let inner = |owner, number| StreamName { owner: NodeId(owner), boot: 3, number };
     let open = |name: &str, how, writer, stream| Command::Open {
@@ -84,8 +84,8 @@ pub fn bytes_of(table: &Table) -> Vec<u8> {
     table.kept().flat_map(bytes).collect()
 }
 
-/// A backup of these items and of [`byte_streams`]: with their bytes, in pieces of this size, or
-/// without.
+/// Returns a backup of these items and of [`byte_streams`]: with their bytes, in pieces of this
+/// size, or without.
 pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     let table = byte_streams();
     let stream = stream_with(items, &table);
@@ -102,7 +102,7 @@ pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     out
 }
 
-/// The stream of a snapshot with these items of the service, and a session.
+/// Returns the stream of a snapshot with these items of the service, and a session.
 pub fn stream(items: &[Vec<u8>]) -> Vec<u8> {
     stream_with(items, &Table::default())
 }
@@ -139,7 +139,7 @@ pub fn header_of(stream: &[u8]) -> Header {
     }
 }
 
-/// The file, with the stream in pieces of this size.
+/// Returns the file, with the stream in pieces of this size.
 pub fn file_of(header: &Header, stream: &[u8], piece: usize) -> (Vec<u8>, Summary) {
     let (mut encoder, mut out) = Encoder::begin(header);
     for piece in stream.chunks(piece) {

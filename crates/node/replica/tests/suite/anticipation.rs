@@ -43,8 +43,8 @@ fn slow() -> (Cluster<Echo>, NodeId) {
     (cluster, leader)
 }
 
-/// Eight clients, four of which begin while the first four are being written, send until this many
-/// commands are done: how many batches that took.
+/// Runs eight clients, four of which begin while the first four are being written, until this many
+/// commands are done; returns the number of batches.
 fn closed_loop(node: impl Fn(NodeId) -> NodeId) -> u64 {
     const COMMANDS: u32 = 400;
     let (mut cluster, leader) = slow();

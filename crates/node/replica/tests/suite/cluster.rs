@@ -656,7 +656,7 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
     assert!(!pages.contains(&"c".to_owned()), "never left, never executed: {pages:?}");
 }
 
-/// A cluster whose nodes accept little before it is in a batch, and its leader.
+/// Starts a cluster whose nodes accept little before it is in a batch; returns its leader, too.
 fn cramped() -> (Cluster<Book>, NodeId) {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.pending_bytes = 100_000;

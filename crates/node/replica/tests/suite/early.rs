@@ -15,7 +15,7 @@ const SLOW_US: u64 = 2_000_000;
 const DELAY_US: u64 = 10_000;
 
 impl Stage {
-    /// A group with a leader, at this level.
+    /// Creates a group with a leader, at this level.
     fn at(class: Class, level: Level) -> Self {
         Self::with_seed(class, level, 1)
     }
@@ -31,7 +31,7 @@ impl Stage {
         stage
     }
 
-    /// A durable group in which members understand the question.
+    /// Creates a durable group in which members understand the question.
     fn early() -> Self {
         Self::at(Class::Durable, Level(10))
     }
@@ -47,7 +47,7 @@ impl Stage {
         stage
     }
 
-    /// The leader, and the two others.
+    /// Returns the leader, and the two others.
     fn roles(&mut self) -> (NodeId, NodeId, NodeId) {
         let leader = self.leader();
         let mut others = NODES.into_iter().filter(|node| *node != leader);

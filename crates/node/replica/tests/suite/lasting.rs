@@ -23,7 +23,7 @@ impl Stage {
         Self::raised(class, Level::BASE, 1)
     }
 
-    /// The slot of a command that was executed.
+    /// Returns the slot of a command that was executed.
     fn slot(&mut self, node: NodeId, tag: Tag) -> Slot {
         match self.outcome(node, tag, 5_000) {
             Some(Outcome::Written(reply)) => Slot(u64::from_le_bytes(reply.try_into().unwrap())),

@@ -43,7 +43,7 @@ fn led(cluster: &mut Cluster<Journal>) -> NodeId {
     cluster.leader().unwrap()
 }
 
-/// A new node with an empty disk joins, and is level with the others.
+/// Joins a new node with an empty disk, and waits until it is level with the others.
 fn join(cluster: &mut Cluster<Journal>, nonce: u64) -> NodeId {
     join_as(cluster, nonce, As::Voter)
 }

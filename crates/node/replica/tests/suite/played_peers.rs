@@ -131,7 +131,7 @@ impl Stage {
         Self(cluster)
     }
 
-    /// A peer says something. What the replica says to that, to whomever.
+    /// Delivers a peer's frame. Returns the frames that the replica sends in response, to any node.
     fn hears(&mut self, from: u32, frame: Frame<'_>) -> Heard {
         let (now, mut heard) = (self.0.now(), Heard::default());
         let replica = self.0.replica_mut(ONE);
@@ -146,7 +146,7 @@ impl Stage {
         self.hears(from, Frame::Protocol { message, bytes })
     }
 
-    /// A peer follows the leader of `of`, and has promised `promised`.
+    /// Makes a peer follow the leader of `of`, with the promise `promised`.
     fn follows(&mut self, from: u32, of: Ballot, promised: Ballot, decided_to: Slot) {
         let reply = HeartbeatReply {
             ballot: of,
@@ -166,7 +166,7 @@ impl Stage {
         self.tell(from, Message::HeartbeatReply(reply));
     }
 
-    /// A peer has voted for all that node 1 has voted for.
+    /// Makes a peer vote for everything that node 1 has voted for.
     fn votes(&mut self, from: u32) {
         let run = *self.0.replica(ONE).node().run();
         let vote = Phase2b {
@@ -221,9 +221,9 @@ impl Stage {
         panic!("node 1 does not lead");
     }
 
-    /// Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed a no-op in the slot at
-    /// which node 1 is, and voted for it. Then node 1 leads on, in a ballot above. No other node
-    /// voted.
+    /// Makes node 1 lose a slot. Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed
+    /// a no-op in the slot at which node 1 is, and voted for it. Then node 1 leads on, in a ballot
+    /// above. No other node voted.
     fn loses_a_slot(&mut self) {
         let at = self.decided_to();
         self.follows(2, ballot(1, 1), ballot(1, 1), at);
@@ -242,8 +242,8 @@ impl Stage {
         assert_eq!(self.leads_in(), Some(next));
     }
 
-    /// Node 1 leads in a ballot that inherits this value from node 3, in the slot that is returned.
-    /// It lacks the bytes.
+    /// Makes node 1 lead in a ballot that inherits this value from node 3, in the slot that is
+    /// returned. It lacks the bytes.
     fn inherits(&mut self, value: Value) -> Slot {
         self.elected();
         let first = self.0.write(ONE, b"first");
@@ -264,7 +264,7 @@ impl Stage {
         at
     }
 
-    /// Both peers follow and vote until `done`.
+    /// Makes both peers follow and vote until `done`.
     fn healthy_until(&mut self, done: impl Fn(&Self) -> bool) {
         for _ in 0..1000 {
             if done(self) {
@@ -398,7 +398,7 @@ fn inherited_batch_is_not_proposed_twice() {
     assert_eq!(counters.batches_applied, 2);
 }
 
-/// A proposal of a leader that has decided everything below `decided_to`.
+/// Returns a proposal of a leader that has decided everything below `decided_to`.
 fn proposal(ballot: Ballot, range: SlotRange, value: Value, decided_to: Slot) -> Message {
     Message::Phase2a(Phase2a {
         ballot,
@@ -412,7 +412,7 @@ fn proposal(ballot: Ballot, range: SlotRange, value: Value, decided_to: Slot) ->
     })
 }
 
-/// The votes that the replica holds, as ⟨first slot, one past the last, ballot⟩.
+/// Returns the votes that the replica holds, as ⟨first slot, one past the last, ballot⟩.
 fn votes_held(stage: &Stage) -> Vec<(u64, u64, Ballot)> {
     let acceptor = stage.0.replica(ONE).node().acceptor();
     let run = |vote: Vote| (vote.range.from.0, vote.range.to.0, vote.ballot);
@@ -606,12 +606,12 @@ fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     assert_eq!(stage.decided_to(), Slot::FIRST);
 }
 
-/// A batch of an unknown origin: it is decided, and then skipped.
+/// Returns a batch of an unknown origin: it is decided, and then skipped.
 fn batch(origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
     batch_of(77, origin, counter, command)
 }
 
-/// A batch of the origin's session that was registered in this slot.
+/// Returns a batch of the origin's session that was registered in this slot.
 fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
     let length = u32::try_from(command.len()).unwrap();
     let mut bytes = vec![1];
@@ -697,7 +697,7 @@ fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
     assert_eq!(promised(&stage), ballot(6, 3));
 }
 
-/// Node 2 leads.
+/// Returns a heartbeat of node 2 as the leader.
 fn beat(lease: Lease) -> Message {
     Message::Heartbeat(Heartbeat {
         ballot: ballot(5, 2),

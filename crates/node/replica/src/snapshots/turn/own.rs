@@ -79,7 +79,7 @@ impl Snapshots {
         self.switch = Some(Switch { start, note, install: None, trims: true });
     }
 
-    /// The snapshot that was written is whole.
+    /// Ends the snapshot that was written completely.
     pub(super) fn end_job<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if self.switch.is_some() {
             return;
@@ -104,7 +104,7 @@ impl Snapshots {
         }
     }
 
-    /// The disk does not take it, or the service does not give it.
+    /// Ends a snapshot that failed at the disk or at the service.
     pub(super) fn fail_job<D: Disk, S: StateMachine>(
         &mut self,
         why: String,
@@ -125,7 +125,7 @@ impl Snapshots {
         }
     }
 
-    /// Gives up the snapshot that is being taken: another one is due when it can be begun.
+    /// Abandons the snapshot that is being taken: another one is due when it can be begun.
     fn give_up_taking<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if let Some(job) = self.job.take_if(|job| matches!(job, Job::Taking(_))) {
             self.give_up(job, around);

@@ -108,7 +108,7 @@ impl Snapshots {
         self.job = Some(Job::Receiving(Box::new(receiving)));
     }
 
-    /// A peer sent a piece of its snapshot.
+    /// Handles a piece of a peer's snapshot.
     pub(crate) fn on_piece<D: Disk, S: StateMachine>(
         &mut self,
         from: NodeId,
@@ -133,7 +133,7 @@ impl Snapshots {
         }
     }
 
-    /// The snapshot that was received is whole: it is this node's own from the switch on.
+    /// Ends the transfer of a complete snapshot: it is this node's own from the switch on.
     pub(super) fn end_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
@@ -316,7 +316,7 @@ impl Snapshots {
     }
 }
 
-/// The answer to a peer that needs a snapshot.
+/// Returns the answer to a peer that needs a snapshot.
 pub(crate) fn offer_frame(offer: Offer, log_start: Slot) -> Frame<'static> {
     Frame::SnapshotOffer {
         at: offer.at,

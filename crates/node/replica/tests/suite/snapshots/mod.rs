@@ -31,7 +31,7 @@ const SEGMENT_BYTES: u64 = 128 << 10;
 /// Bytes of a page.
 const PAGE: usize = 900;
 
-/// A group with small files, where a snapshot is due after that many bytes of log.
+/// Creates a group with small files, where a snapshot is due after that many bytes of log.
 fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
     let mut cluster = shelves_at_rest(3, snapshots, seed);
     for node in NODES {
@@ -334,7 +334,7 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
     assert!(unknown > 0);
 }
 
-/// Slow enough for other events to happen in the meantime.
+/// Returns options slow enough for other events to happen in between.
 fn slow() -> SnapshotOptions {
     let mut options = small();
     options.log_bytes_max = 300 << 10;
@@ -596,7 +596,7 @@ fn a_snapshot_that_rotted_is_not_sent_but_another_one_taken() {
     }
 }
 
-/// The bytes of a node's snapshot, as they lie in its parts.
+/// Returns the bytes of a node's snapshot, as stored in its parts.
 fn stream(cluster: &Shelves, node: NodeId) -> (Slot, Vec<u8>) {
     let Snapshot { at, bytes } = cluster.replica(node).snapshot().unwrap();
     let mut disk = cluster.disk(node).clone();

@@ -32,7 +32,7 @@ fn name() -> Name {
     "s".parse().unwrap()
 }
 
-/// The byte at a position, so that any mix-up shows.
+/// Returns the byte at a position, so that any mix-up shows.
 fn byte(position: u64) -> u8 {
     let [a, b, c, ..] = position.to_le_bytes();
     a ^ b.wrapping_mul(7) ^ c.wrapping_mul(31)
@@ -463,7 +463,7 @@ fn follower_that_was_away_gets_the_bytes() {
     check_all(&mut group, 2_100_000);
 }
 
-/// A group whose node 1 has a service that is as the test says.
+/// Creates a group whose node 1 has a service that the test controls.
 fn ailing(seed: u64) -> (Group, Rc<RefCell<Health>>) {
     ailing_and_keeping(seed, None)
 }
