@@ -1,4 +1,4 @@
-//! Decided values on their way into the service, and what is remembered of them.
+//! Execution of decided values by the service, and the state that is kept about it.
 
 pub(crate) mod access;
 pub(crate) mod applier;
@@ -38,10 +38,10 @@ use crate::{
     service::{LoadError, Metadata, StateMachine, Weight},
 };
 
-/// A turn that has lasted for so long applies nothing more: peers wait for votes and heartbeats. A
-/// single value is never divided, and each turn applies one.
+/// A turn of this duration applies nothing more: peers wait for votes and heartbeats. A single
+/// value is never divided, and each turn applies one.
 const TURN_US: u64 = 10_000;
-/// What the apply budget is charged for a value without bytes.
+/// Bytes charged to the apply budget for a value without bytes.
 const CHARGE_BYTES: usize = 64;
 
 /// The service, with everything in front of it.
@@ -51,11 +51,11 @@ pub(crate) struct Applying<S> {
     /// Most bytes that are applied in one turn.
     turn_bytes: usize,
     pace: Pace,
-    /// With that many bytes of completions waiting, nothing more is applied.
+    /// With this many bytes of completions waiting, nothing more is applied.
     completion_bytes: usize,
     /// A snapshot was taken in, or the service made empty.
     reloaded: bool,
-    /// The service came back at an earlier position.
+    /// The service restarted at an earlier position.
     went_back: bool,
 }
 
@@ -72,43 +72,43 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Every slot below is applied.
+    /// Returns the first slot that is not applied.
     pub(crate) fn applied_to(&self) -> Slot {
         self.applier.applied_to()
     }
 
-    /// How the service is.
+    /// Returns the condition of the service.
     pub(crate) fn condition(&self) -> &Condition {
         self.applier.condition()
     }
 
-    /// What an operator should hear of it now.
+    /// Returns the next event for an operator, if any.
     pub(crate) fn news(&mut self) -> Option<Event> {
         let applied_to = self.applied_to();
         self.applier.condition_mut().news(applied_to)
     }
 
-    /// Why the service does not serve as it should.
+    /// Returns the reason why the service does not serve as it should, if any.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.condition().trouble(self.applied_to())
     }
 
-    /// Whether queries may be asked.
+    /// Returns whether queries are allowed.
     pub(crate) fn answers(&self) -> bool {
         self.condition().answers(self.applied_to())
     }
 
-    /// Whether clients' commands can be executed here.
+    /// Checks that clients' commands can be executed here.
     pub(crate) fn takes_commands(&self) -> Result<(), Failure> {
         if self.condition().is_stuck() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
-    /// Whether clients' questions can be answered here.
+    /// Checks that clients' reads can be answered here.
     pub(crate) fn takes_reads(&self) -> Result<(), Failure> {
         if self.condition().is_down() { Err(Failure::Unavailable) } else { Ok(()) }
     }
 
-    /// Whether the decided entries that wait are too many for more to be decided.
+    /// Returns whether too many decided entries are waiting for more to be decided.
     pub(crate) fn is_full(&self) -> bool {
         self.applier.is_full()
     }
@@ -121,39 +121,43 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut()
     }
 
-    /// Whether the service has everything below [`Applying::applied_to`], committed, and works.
+    /// Returns whether the service has everything below [`Applying::applied_to`], committed, and
+    /// works.
     pub(crate) fn is_whole(&self) -> bool {
         self.condition().takes() && self.applier.is_committed()
     }
 
-    /// What this crate keeps beside the service's state, as of the last commit.
+    /// Returns the metadata that this crate stores with the service's state, as of the last commit.
     pub(crate) fn metadata(&self) -> Metadata {
         self.applier.metadata()
     }
 
-    /// Whether the service itself, loading or not, said that it takes something.
+    /// Returns whether the service itself, loading or not, reported that it accepts work.
     pub(crate) fn service_takes(&self) -> bool {
         self.condition().said_takes()
     }
 
-    /// Why the service's state may be wrong, if it may ([differ-2]).
+    /// Sets the reason why the service's state may be wrong, if it may ([differ-2]).
     pub(crate) fn set_doubt(&mut self, why: Option<String>) {
         self.applier.condition_mut().set_doubt(why);
     }
 
-    /// The service takes in a snapshot, or waits for one; until [`Applying::loaded`] it is down.
+    /// Marks the service as loading a snapshot, or waiting for one; until [`Applying::loaded`] it
+    /// is down.
     pub(crate) fn set_loading(&mut self, why: String) {
         self.applier.condition_mut().set_loading(why);
     }
 
-    /// The service is now the state behind all slots below `at`, and `meta` belongs to it.
+    /// Records that the service is now the state after all slots below `at`, with `meta` as its
+    /// metadata.
     pub(crate) fn loaded(&mut self, at: Slot, meta: Metadata) {
         self.applier.go_on_at(at, meta);
         self.history = History::default();
         self.reloaded = true;
     }
 
-    /// The service has a part of a snapshot that cannot be read to its end: it becomes empty.
+    /// Resets the service, which has a part of a snapshot that cannot be read to its end: it
+    /// becomes empty.
     pub(crate) fn begin_again(&mut self) -> Result<(), LoadError> {
         let service = self.applier.service_mut();
         service.begin_load()?;
@@ -164,22 +168,23 @@ impl<S: StateMachine> Applying<S> {
         Ok(())
     }
 
-    /// Which streams there are, behind what was applied.
+    /// Returns the table of streams as of the last applied slot.
     pub(crate) fn streams(&self) -> &Table {
         self.applier.streams()
     }
 
-    /// The same, to be told what happened to them.
+    /// Returns the table of streams, to be notified of their events.
     pub(crate) fn streams_mut(&mut self) -> &mut Table {
         self.applier.streams_mut()
     }
 
-    /// Whether the state is another one than follows from what was applied, since the last call.
+    /// Returns whether, since the last call, the state was replaced by one that does not follow
+    /// from the applied slots.
     pub(crate) fn take_loaded(&mut self) -> bool {
         std::mem::take(&mut self.reloaded)
     }
 
-    /// Table and eras of the group, behind what was applied.
+    /// Returns the table and eras of the group as of the last applied slot.
     pub(crate) fn membership(&self) -> &Membership {
         self.applier.membership()
     }
@@ -189,17 +194,17 @@ impl<S: StateMachine> Applying<S> {
         self.applier.weigh(command)
     }
 
-    /// [level-9] Whether the group uses what this command of the service needs.
+    /// [level-9] Returns whether the group uses the level that this command of the service needs.
     pub(crate) fn has_level(&self, command: &[u8]) -> bool {
         self.applier.has_level(command)
     }
 
-    /// Who may do what, behind what was applied.
+    /// Returns the access rules as of the last applied slot.
     pub(crate) fn access(&self) -> &Access {
         self.applier.access()
     }
 
-    /// [access-4] The table is as fresh as a read that was just confirmed.
+    /// [access-4] Marks the table as fresh as of a read that was just confirmed.
     pub(crate) fn know_access(&mut self) {
         self.applier.know_access();
     }
@@ -208,17 +213,17 @@ impl<S: StateMachine> Applying<S> {
         self.applier.sessions()
     }
 
-    /// The digest of everything that was applied.
+    /// Returns the digest of everything that was applied.
     pub(crate) fn digest(&self) -> &Digest {
         self.applier.digest()
     }
 
-    /// What the latest slots decided.
+    /// Returns the decisions of the latest slots.
     pub(crate) fn history(&self) -> &History {
         &self.history
     }
 
-    /// Asks the service how it is; says what it had to say about coming back.
+    /// Checks the service's health; returns its remark on a recovery.
     pub(crate) fn tend(&mut self) -> Option<String> {
         let before = self.applied_to();
         let note = self.applier.tend();
@@ -226,17 +231,18 @@ impl<S: StateMachine> Applying<S> {
         note
     }
 
-    /// Whether the service came back at an earlier position, since the last call.
+    /// Returns whether the service restarted at an earlier position since the last call.
     pub(crate) fn take_went_back(&mut self) -> bool {
         std::mem::take(&mut self.went_back)
     }
 
-    /// The group's time, behind what was applied.
+    /// Returns the group's time as of the last applied slot.
     pub(crate) fn time(&self) -> GroupTime {
         self.applier.time()
     }
 
-    /// [time-1] What a leader with this clock proposes time to be, if a deadline is due by it.
+    /// [time-1] Returns the time that a leader with this clock proposes, if a deadline is due by
+    /// it.
     pub(crate) fn stamp(&self, clock_ms: u64) -> Option<u64> {
         let deadline = self.applier.service().next_deadline(clock_ms);
         self.time().stamp(clock_ms, deadline)
@@ -247,8 +253,7 @@ impl<S: StateMachine> Applying<S> {
         self.applier.service_mut().due(each);
     }
 
-    /// Asks the service a question; `Unavailable` if its state may be older than what clients were
-    /// told.
+    /// Asks the service a query; `Unavailable` if its state may be older than clients have seen.
     pub(crate) fn query(
         &self,
         query: &[u8],
@@ -264,12 +269,12 @@ impl<S: StateMachine> Applying<S> {
         ask(self.applier.service(), query, wall_ms, reply)
     }
 
-    /// These slots are decided. In slot order, without gaps.
+    /// Queues these slots as decided. In slot order, without gaps.
     pub(crate) fn decided(&mut self, range: SlotRange, value: Value) {
         self.applier.decided(range, value);
     }
 
-    /// Whether something can be applied at once.
+    /// Returns whether something can be applied immediately.
     pub(crate) fn has_work(
         &self,
         decided_to: Slot,
@@ -287,9 +292,9 @@ impl<S: StateMachine> Applying<S> {
         completions.bytes() < self.completion_bytes && self.condition().takes()
     }
 
-    /// Applies what is decided below `decided_to`, within a budget; `again`: something may have
-    /// been applied in this turn. Gives the slots that are to be read from the log before it can go
-    /// on, if that is what it waits for.
+    /// Applies the decided slots below `decided_to`, within a budget; `again`: something may have
+    /// been applied in this turn. Returns the slots that are to be read from the log before it can
+    /// go on, if it waits for that.
     pub(crate) fn run(
         &mut self,
         decided_to: Slot,
@@ -326,13 +331,13 @@ impl<S: StateMachine> Applying<S> {
         None
     }
 
-    /// How many bytes a batch should have at most, so that executing it does not hold up a turn.
+    /// Returns the maximum size of a batch in bytes, so that executing it does not hold up a turn.
     pub(crate) fn batch_bytes_max(&self) -> usize {
         self.pace.bytes_max()
     }
 
-    /// What is known of the bytes of a value that is next, as far as that is the same for all of
-    /// them. Of content that is a no-op here and now, none are looked for.
+    /// Returns the known bytes of the next value, as far as that is the same for all callers. Bytes
+    /// of content that is a no-op here are not looked up.
     fn bytes_to_apply(
         &self,
         range: SlotRange,
@@ -347,8 +352,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// Applies what was read back from the log, as far as it is still next and decided so. Returns
-    /// the slots whose bytes are needed and are not in the log, if it stopped at such.
+    /// Applies the values read back from the log, as far as they are still next and decided so.
+    /// Returns the slots whose bytes are needed and are not in the log, if it stopped at such.
     pub(crate) fn run_from_log(
         &mut self,
         decided_to: Slot,
@@ -379,8 +384,8 @@ impl<S: StateMachine> Applying<S> {
                 && payload.as_ref().is_some_and(|payload| payload.len() as u64 != range.len())
             {
                 // [disk-8] Content that this node had applied already was recorded without its
-                // bytes, and then the service lost that state. Nothing but a peer's log can say
-                // what they were.
+                // bytes, and then the service lost that state. Only a peer's log can have the
+                // bytes.
                 if payload.as_ref().is_some_and(|bytes| bytes.is_empty()) {
                     return Some(range);
                 }
@@ -409,8 +414,8 @@ impl<S: StateMachine> Applying<S> {
         }
     }
 
-    /// A run of applications is over: a persistent service makes it one atomic unit. `logged`:
-    /// every slot below is in the log of this node, on stable storage, where that matters.
+    /// Ends a run of applications: a persistent service makes it one atomic unit. `logged`: every
+    /// slot below is in the log of this node, on stable storage, where that matters.
     pub(crate) fn commit(&mut self, logged: Option<Slot>, front: &mut dyn Front) {
         if let Some(to) = logged {
             self.applier.service_mut().logged(to);
@@ -422,7 +427,7 @@ impl<S: StateMachine> Applying<S> {
     }
 }
 
-/// Whether the turn has lasted long enough.
+/// Returns whether the turn has lasted long enough.
 fn is_long(to: &Listeners<'_>) -> bool {
     to.clock.is_some_and(|clock| clock.now().since_us(to.now) >= TURN_US)
 }

@@ -1,9 +1,9 @@
 //! Backups: a snapshot as one file, from which a new cluster of one can be made ([restore-1]).
 //!
-//! `file` is the file, from any bytes that come in to what they say; `held` reads a node's own
-//! snapshot while its files stay; `brought` makes one of data that no cluster had; `checked` is a
-//! file all of which was looked at; `founded` is the snapshot that a new cluster begins with.
-//! `docs/spec/snapshot.md` has the format.
+//! `file` parses and writes the file; `held` reads a node's own snapshot while its files stay;
+//! `brought` makes a backup of data from outside any cluster; `checked` is a file that was verified
+//! completely; `founded` is the snapshot that a new cluster begins with. `docs/spec/snapshot.md`
+//! has the format.
 
 mod brought;
 mod checked;

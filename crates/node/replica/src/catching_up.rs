@@ -1,5 +1,4 @@
-//! Nodes that are behind get what they lack: this one from its log and its peers, peers from this
-//! one.
+//! Catch-up of nodes that are behind: this one from its log and its peers, peers from this one.
 
 mod repair;
 mod serving;
@@ -35,10 +34,10 @@ use crate::{
     },
 };
 
-/// What a message without bytes is charged for.
+/// Bytes charged for a message without bytes.
 const CHARGE_BYTES: usize = 64;
 
-/// What is missing here, and what others miss.
+/// Values missing on this node, and values missing on its peers.
 pub(crate) struct CatchingUp {
     /// Votes of an earlier process whose bytes are still to be read; nothing else until then.
     unread_votes: VecDeque<SlotRange>,
@@ -52,19 +51,19 @@ pub(crate) struct CatchingUp {
     questions_max: usize,
 }
 
-/// What came of an attempt to serve.
+/// Outcome of an attempt to serve a peer.
 enum Served {
-    /// That many bytes went out.
+    /// Number of bytes sent.
     Sent(usize),
     /// The peer's buffer is full.
     NoRoom,
-    /// Not in memory.
+    /// The bytes are not in memory.
     NotHere,
 }
 
 impl CatchingUp {
-    /// The bytes of these votes are to be read back. A repair that nobody answered is asked for
-    /// again after `retry_ms`.
+    /// Starts with the votes whose bytes are to be read back. An unanswered repair request is
+    /// repeated after `retry_ms`.
     pub(crate) fn new(unread_votes: VecDeque<SlotRange>, retry_ms: u64, limits: &Limits) -> Self {
         Self {
             unread_votes,
@@ -76,33 +75,34 @@ impl CatchingUp {
         }
     }
 
-    /// A new turn: what waited for it goes on.
+    /// Begins a turn: work that waited for it goes on.
     pub(crate) fn begin_turn(&mut self) {
         self.retry_at = None;
     }
 
-    /// When a peer is to be served again.
+    /// Returns the time at which a peer is to be served again.
     pub(crate) fn retry_at(&self) -> Option<Time> {
         self.retry_at
     }
 
-    /// When a question about what is lost is due.
+    /// Returns the time at which a request for lost slots is due.
     pub(crate) fn repair_at(&self) -> Option<Time> {
         self.repair.wake_at()
     }
 
-    /// [value-3] Votes of before the restart that say: I have the bytes. So those are read back
-    /// before this node says anything.
+    /// [value-3] Returns the first votes from before the restart that claim to have the bytes. They
+    /// are read back before this node sends anything.
     pub(crate) fn unread_votes(&self) -> Option<SlotRange> {
         self.unread_votes.front().copied()
     }
 
-    /// How many slots of them there are.
+    /// Returns the number of slots in unread votes.
     pub(crate) fn unread_slots(&self) -> u64 {
         self.unread_votes.iter().map(|votes| votes.len()).sum()
     }
 
-    /// They cannot be read back: this node's votes are void, and nothing waits for them.
+    /// Drops the unread votes: they cannot be read back, this node's votes are void, and nothing
+    /// waits for them.
     pub(crate) fn forget_votes(&mut self) {
         self.unread_votes.clear();
     }
@@ -126,15 +126,16 @@ impl CatchingUp {
         }
     }
 
-    /// The part of `range` that can be read from the log: nothing behind what is lost.
+    /// Returns the part of `range` that can be read from the log: nothing after lost slots.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let missing = self.repair.first().filter(|first| *first < range.to);
         SlotRange::new(range.from, missing.unwrap_or(range.to))
     }
 
-    /// [disk-8] What was decided in this process is fetched from peers; what was decided before,
-    /// and the core has not come to yet, is the core's to learn. A vote that is still open has its
-    /// bytes in memory; should this process end before it is decided, the next one has forgotten.
+    /// [disk-8] Records lost slots. Slots decided in this process are fetched from peers; earlier
+    /// ones that the core has not reached yet are the core's to learn. A vote that is still open
+    /// has its bytes in memory; if this process ends before it is decided, the next one has
+    /// forgotten it.
     pub(crate) fn lose(
         &mut self,
         lost: &[SlotRange],
@@ -155,27 +156,27 @@ impl CatchingUp {
         }
     }
 
-    /// Whether all of these slots were lost, and are looked for.
+    /// Returns whether all of these slots were lost and are being fetched.
     pub(crate) fn wants(&self, range: SlotRange) -> bool {
         self.repair.wants(range)
     }
 
-    /// Whether any of these slots was lost, and is looked for.
+    /// Returns whether any of these slots was lost and is being fetched.
     pub(crate) fn misses(&self, range: SlotRange) -> bool {
         self.repair.misses(range)
     }
 
-    /// The first slot that was lost, and how many questions for it nobody answered.
+    /// Returns the first lost slot and the number of unanswered requests for it.
     pub(crate) fn lost_value(&self) -> Option<(Slot, u32)> {
         Some((self.repair.first()?, self.repair.fruitless()))
     }
 
-    /// How many slots were lost.
+    /// Returns the number of lost slots.
     pub(crate) fn missing_slots(&self) -> u64 {
         self.repair.missing_slots()
     }
 
-    /// What was lost in these slots is recorded again.
+    /// Records that the values lost in these slots are logged again.
     pub(crate) fn repaired(
         &mut self,
         range: SlotRange,
@@ -187,13 +188,13 @@ impl CatchingUp {
         protocol.later(Input::Missing(self.repair.first()));
     }
 
-    /// The log begins with `start` now: what was lost below it is needed no more.
+    /// Records that the log begins with `start` now: lost slots below it are not needed any more.
     pub(crate) fn begins_at(&mut self, start: Slot, protocol: &mut Protocol) {
         self.repair.repaired(SlotRange::new(Slot::FIRST, start));
         protocol.later(Input::Missing(self.repair.first()));
     }
 
-    /// Asks a peer for what was lost, if a question is due.
+    /// Requests lost slots from a peer, if a request is due.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -214,13 +215,13 @@ impl CatchingUp {
         }
     }
 
-    /// A peer is behind: it needs these slots, all of them decided here.
+    /// Queues slots for a peer that is behind, all of them decided here.
     pub(crate) fn start_serving(&mut self, to: NodeId, range: SlotRange) {
         self.serving.start(to, range);
     }
 
-    /// A peer looks for the bytes of a value that was proposed in this slot. They are sent at once,
-    /// or read back from the log for it.
+    /// Handles a peer's request for the bytes of a value that was proposed in this slot. They are
+    /// sent immediately, or read back from the log first.
     pub(crate) fn on_question(
         &mut self,
         from: NodeId,
@@ -247,7 +248,7 @@ impl CatchingUp {
         out.send_all(NodeSet::one(from), Lane::Bulk, &frame, payload.as_ref());
     }
 
-    /// This peer is gone: it will ask again.
+    /// Drops a disconnected peer: it will ask again.
     pub(crate) fn stop_serving(&mut self, node: NodeId) {
         self.serving.stop(node);
     }
@@ -268,7 +269,8 @@ impl CatchingUp {
         }
     }
 
-    /// Sends peers what they lack, each in turn, from memory; starts to read what is not there.
+    /// Sends peers the slots that they lack, each in turn, from memory; starts to read those that
+    /// are not in memory.
     pub(crate) fn serve<D: Disk>(
         &mut self,
         now: Time,
@@ -355,8 +357,8 @@ impl CatchingUp {
         Served::Sent(bytes.max(CHARGE_BYTES))
     }
 
-    /// What a peer lacks was read from the log. `false`: it has no room for it, and reading on
-    /// would be thrown away.
+    /// Sends a value that was read from the log to the peer that lacks it. Returns `false` if the
+    /// peer has no room for it, so that reading on would be wasted.
     pub(crate) fn on_read_to_serve(
         &mut self,
         to: NodeId,
@@ -384,7 +386,7 @@ impl CatchingUp {
     }
 }
 
-/// The bytes of a part of a run of content; `None` if it is all of it, or no such run.
+/// Returns the bytes of a part of a run of content; `None` if it is all of it, or no such run.
 fn part_of(
     payload: &Payload,
     value: &Value,
@@ -400,7 +402,7 @@ fn part_of(
     Some(Payload::new(part.to_vec()))
 }
 
-/// Sends bytes of a stream; what does not fit into one frame is asked for again.
+/// Sends bytes of a stream; the peer requests the rest again if they do not fit into one frame.
 pub(crate) fn send_stream_bytes(
     to: NodeId,
     stream: StreamName,
@@ -413,7 +415,8 @@ pub(crate) fn send_stream_bytes(
     out.send(to, Lane::Bulk, &frame);
 }
 
-/// The bytes that a peer looks for were read from the log, or were not there.
+/// Sends the bytes that a peer requested as they were read from the log, or that they were not
+/// there.
 pub(crate) fn answer(to: NodeId, wanted: Value, values: &Values, out: &mut Outbox<'_>) {
     if let Value::Content { stream, offset } = wanted {
         let found = values

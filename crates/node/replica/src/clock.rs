@@ -11,12 +11,12 @@ use quorate_core::time::Time;
 pub struct Clock(Arc<dyn Fn() -> Time + Send + Sync>);
 
 impl Clock {
-    /// This clock.
+    /// Creates a clock from this function.
     pub fn new(read: impl Fn() -> Time + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
 
-    /// What it shows at this moment.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         (self.0)()
     }

@@ -1,8 +1,8 @@
 //! The group's clock, and the members' wall clocks that it follows ([time-3], [time-4]).
 //!
-//! Everything is kept as an offset: what a clock shows minus this node's steady clock. An offset
-//! does not go stale as time passes, so two of them can be compared although their words arrived
-//! at different times.
+//! Everything is kept as an offset: the reading of a clock minus this node's steady clock. An
+//! offset does not go stale as time passes, so two of them can be compared although their readings
+//! arrived at different times.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,32 +15,33 @@ use quorate_core::{
 
 /// A wall clock that is further off the group's than this is reported.
 const REPORT_MS: u64 = 1_000;
-/// After it was for this long; a process that stood still has old answers to read first.
+/// A clock is reported after it was off for this long; a process that stood still has old answers
+/// to read first.
 const REPORT_AFTER_MS: u64 = 2_000;
 /// A clock whose last word is older than this is reported no more.
 const KNOWN_FOR_MS: u64 = 60_000;
-/// A clock whose last word is older than this has no say in what time it is.
+/// A clock whose last reading is older than this does not count for the group's time.
 const FRESH_MS: u64 = 2_000;
-/// A word arrives late, never early: of so many of a clock's last words, the one that was the
-/// least late counts.
+/// A reading arrives late, never early: of this many latest readings of a clock, the one that was
+/// the least late counts.
 const WORDS: usize = 8;
 /// The clocks are compared at least this often.
 const LOOK_MS: u64 = 100;
 /// The group's clock begins once all members' are known, or those of a quorum after this long.
 const BEGIN_MS: u64 = 500;
-/// The group's clock follows the median of the members' once in so many milliseconds,
+/// Interval at which the group's clock follows the median of the members'.
 const SLEW_MS: u64 = 1_000;
-/// by this many ahead, since lives are shortened,
+/// Step ahead per interval: small, since it shortens lives.
 const AHEAD_MS: i64 = 1;
-/// or back.
+/// Step back per interval.
 const BACK_MS: i64 = 10;
 
-/// A wall clock that is off, or right again, by as much as the group can tell.
+/// A wall clock that is off, or right again, as far as the group can judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Off {
     /// The clock's node.
     pub node: NodeId,
-    /// How far it is ahead, in milliseconds; below 0: behind.
+    /// Offset in milliseconds: positive if ahead, negative if behind.
     pub ms: i64,
 }
 
@@ -98,7 +99,7 @@ struct Voice {
 #[derive(Debug)]
 struct Reign {
     since: Time,
-    /// A quorum has confirmed what the group's clock is.
+    /// A quorum has confirmed the group's clock.
     settled: bool,
     slew_at: Time,
 }
@@ -110,10 +111,10 @@ pub(crate) struct Clocks {
     own: i64,
     /// The group's clock; `None`: not known yet.
     group: Option<i64>,
-    /// What leaders said that the group's clock shows.
+    /// Group time as stated by leaders.
     said: Words,
     reign: Option<Reign>,
-    /// Those that answer this node's heartbeats.
+    /// Members that answer this node's heartbeats.
     answered: BTreeMap<NodeId, Answers>,
     look_at: Time,
     /// Clocks that are off: since when, by how much, and whether that was reported.
@@ -121,7 +122,7 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// Takes what this node's wall clock shows.
+    /// Takes a reading of this node's wall clock.
     pub(crate) fn turn(&mut self, now: Time, wall_ms: u64) {
         let own = offset(now, wall_ms);
         if own.abs_diff(self.own) > LOOK_MS {
@@ -130,26 +131,26 @@ impl Clocks {
         self.own = own;
     }
 
-    /// Takes an answer to a heartbeat: what the node's wall clock shows, and what it takes the
-    /// group's to show; 0: it does not say.
+    /// Takes an answer to a heartbeat: the reading of the node's wall clock, and its reading of the
+    /// group's; 0: not stated.
     pub(crate) fn on_answer(&mut self, now: Time, from: NodeId, wall_ms: u64, group_ms: u64) {
         let answers = self.answered.entry(from).or_default();
         answers.wall.take(now, wall_ms);
         answers.group.take(now, group_ms);
     }
 
-    /// Takes what the leader says of the group's clock; 0: it does not know yet.
+    /// Takes the leader's reading of the group's clock; 0: it does not know yet.
     pub(crate) fn on_leader(&mut self, now: Time, group_ms: u64) {
         self.said.take(now, group_ms);
         self.group = self.said.offset().or(self.group);
     }
 
-    /// Returns what this node's wall clock shows.
+    /// Returns the reading of this node's wall clock.
     pub(crate) fn own_ms(&self, now: Time) -> u64 {
         shown(now, self.own)
     }
 
-    /// Returns what the group's clock shows; 0 while that is not known.
+    /// Returns the reading of the group's clock; 0 while it is not known.
     pub(crate) fn group_ms(&self, now: Time) -> u64 {
         self.group.map_or(0, |group| shown(now, group))
     }
@@ -159,12 +160,12 @@ impl Clocks {
         self.group.is_some()
     }
 
-    /// Returns what time it is; by this node's own clock while the group's is not known.
+    /// Returns the time; by this node's own clock while the group's is not known.
     pub(crate) fn now_ms(&self, now: Time) -> u64 {
         shown(now, self.group.unwrap_or(self.own))
     }
 
-    /// Returns what a leader says that the group's clock shows, once a quorum has confirmed it.
+    /// Returns the leader's reading of the group's clock, once a quorum has confirmed it.
     pub(crate) fn stamp_ms(&self, now: Time) -> Option<u64> {
         self.group.filter(|_| self.is_settled()).map(|group| shown(now, group))
     }
@@ -173,8 +174,8 @@ impl Clocks {
         self.reign.as_ref().is_some_and(|reign| reign.settled)
     }
 
-    /// Compares the clocks, if it is time to, and returns what there is to report. The group's
-    /// time is `time_ms`.
+    /// Compares the clocks, if it is time to, and returns the changes to report. The group's time
+    /// is `time_ms`.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -316,7 +317,7 @@ mod tests {
     const UNIX_MS: u64 = 1_700_000_000_000;
     const HOURS: i64 = 7_200_000;
 
-    /// Node 1 of so many, at a moment of its steady clock; readings are how far a clock is off.
+    /// Node 1 of a group, at a moment of its steady clock; readings are offsets of a clock.
     struct One {
         clocks: Clocks,
         nodes: u32,
@@ -344,7 +345,7 @@ mod tests {
             self.clocks.look(now, self.time_ms, Member::first(1), self.leads, &configuration)
         }
 
-        /// It leads for so long, and receives the wall clocks and readings of others.
+        /// Leads for `ms` milliseconds, receiving the wall clocks and readings of others.
         fn lead(&mut self, ms: u64, others: &[(u32, i64, Option<i64>)]) -> Vec<Off> {
             self.leads = true;
             let mut news = self.look();
@@ -361,7 +362,7 @@ mod tests {
             news
         }
 
-        /// The leader says what it shows, so much later.
+        /// Follows a leader that states its reading, `late_ms` later.
         fn follow(&mut self, off: i64, late_ms: u64) {
             (self.leads, self.ms) = (false, self.ms + 20);
             self.look();

@@ -1,5 +1,5 @@
-//! What the front is to hear: ended requests, their replies in one buffer, in order. And what
-//! operators are to hear, who are few.
+//! Notifications to the front: ended requests, in order, with their replies in one buffer. Also
+//! those to operators, which are few.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// That many bytes of the reply buffer.
+    /// Length of the reply in the reply buffer.
     Written(usize),
     InMemory(Slot),
     Registered(SessionId),
@@ -25,7 +25,7 @@ enum Outcome {
     Failed(Failure),
 }
 
-/// A batch of ended requests, taken out to be told to a front.
+/// A batch of ended requests, taken out to notify a front.
 #[derive(Debug, Default)]
 pub struct Ended {
     list: VecDeque<(Tag, Outcome)>,
@@ -40,7 +40,7 @@ impl Ended {
         Some(self.completion(tag, outcome))
     }
 
-    /// Takes the next one that nobody has forgotten meanwhile.
+    /// Takes the next completion that was not forgotten in the meantime.
     pub(crate) fn next_wanted(
         &mut self,
         queue: &mut Completions,
@@ -81,25 +81,25 @@ impl Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
     ended: Ended,
-    /// Requests whose front does not want to hear of them any more.
+    /// Requests that their front has dropped.
     forgotten: BTreeSet<Tag>,
     open: usize,
-    /// [offload-9] This node's device does not answer: that is why it found no leader in time.
+    /// [offload-9] This node's device does not answer: the reason why it found no leader in time.
     device_is_late: bool,
-    /// A part of the queue was taken out and is being told.
+    /// A part of the queue was taken out, and its front is being notified.
     telling: bool,
-    /// What operators asked may be judged by what is applied here now.
+    /// Operators' requests that can be judged by the state applied here now.
     judged: VecDeque<u64>,
-    /// What operators asked of the group, by its number, and what came of it.
+    /// Results of operators' requests to the group, by number.
     group: VecDeque<(u64, Result<Reply, Failure>)>,
-    /// Replies that wait until what they tell of is on stable storage at a quorum.
+    /// Replies that wait until their commands are on stable storage at a quorum.
     outlasting: Outlasting,
-    /// What was asked about streams and failed, or may be looked at.
+    /// Stream requests that failed or are ready to be looked at.
     streams: VecDeque<(StreamTag, Result<(), Failure>)>,
 }
 
 impl Completions {
-    /// A request was taken; it will end exactly once.
+    /// Records that a request was accepted; it will end exactly once.
     pub(crate) fn opened(&mut self) {
         self.open += 1;
     }
@@ -109,7 +109,7 @@ impl Completions {
         self.open
     }
 
-    /// Bytes waiting.
+    /// Returns the number of bytes waiting.
     pub(crate) fn bytes(&self) -> usize {
         self.ended.replies.len() + self.ended.list.len() * size_of::<(Tag, Outcome)>()
     }
@@ -121,25 +121,25 @@ impl Completions {
         }
     }
 
-    /// [less-2] The command of this request is in memory at a quorum, in that slot.
+    /// [less-2] Reports that the command of this request is in memory at a quorum, in that slot.
     pub(crate) fn in_memory(&mut self, tag: Tag, slot: Slot) {
         if self.ends(tag) {
             self.ended.list.push_back((tag, Outcome::InMemory(slot)));
         }
     }
 
-    /// [class-2] This is told when the command in that slot is on stable storage at a quorum, or
-    /// not known to be by then.
+    /// [class-2] Holds a reply until the command in that slot is on stable storage at a quorum, or
+    /// not known to be at the deadline.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.outlasting.hold(tag, slot, until, reply);
     }
 
-    /// What replies wait for.
+    /// Returns the replies that wait for durability.
     pub(crate) fn outlasting(&mut self) -> &mut Outlasting {
         &mut self.outlasting
     }
 
-    /// [class-2] Tells the replies that waited for slots below `to`.
+    /// [class-2] Sends the replies that waited for slots below `to`.
     pub(crate) fn lasts(&mut self, to: Slot) {
         self.outlasting.lasts(to);
         while let Some((tag, reply)) = self.outlasting.next_told() {
@@ -147,12 +147,12 @@ impl Completions {
         }
     }
 
-    /// When the first of them has waited too long.
+    /// Returns the deadline of the first held reply.
     pub(crate) fn lasting_deadline(&self) -> Option<Time> {
         self.outlasting.deadline()
     }
 
-    /// [last-4] Ends what has waited for that too long; says how many.
+    /// [last-4] Ends the replies that have waited for that too long; returns their number.
     pub(crate) fn expire_lasting(&mut self, now: Time) -> u64 {
         let mut expired = 0;
         while let Some(tag) = self.outlasting.next_overdue(now) {
@@ -168,7 +168,7 @@ impl Completions {
         }
     }
 
-    /// A read may run now.
+    /// Reports that a read may run now.
     pub(crate) fn runs(&mut self, waiter: Waiter, evidence: Evidence) {
         match waiter {
             Waiter::Front(tag) => self.readable(tag, evidence),
@@ -182,7 +182,7 @@ impl Completions {
         }
     }
 
-    /// What came of something that was asked about streams: it may be looked at, or failed.
+    /// Takes the next stream request that is ready to be looked at, or failed.
     pub(crate) fn take_stream(&mut self) -> Option<(StreamTag, Result<(), Failure>)> {
         self.streams.pop_front()
     }
@@ -193,7 +193,8 @@ impl Completions {
         }
     }
 
-    /// A read is about to run at its place; `false`: nobody waits for it, it must not run.
+    /// Marks a read as about to run at its place. Returns `false` if no client waits for it: it
+    /// must not run.
     pub(crate) fn read(&mut self, tag: Tag) -> bool {
         let wanted = self.ends(tag);
         if wanted {
@@ -202,17 +203,17 @@ impl Completions {
         wanted
     }
 
-    /// What an operator asked was executed.
+    /// Records the reply to an operator's executed request.
     pub(crate) fn granted(&mut self, asked: u64, reply: Reply) {
         self.group.push_back((asked, Ok(reply)));
     }
 
-    /// Takes what an operator asked and what may be judged now.
+    /// Takes the next operator's request that can be judged now.
     pub(crate) fn take_judged(&mut self) -> Option<u64> {
         self.judged.pop_front()
     }
 
-    /// What came of something that an operator asked, each once.
+    /// Takes the next result of an operator's request; each is returned once.
     pub(crate) fn take_group(&mut self) -> Option<(u64, Result<Reply, Failure>)> {
         self.group.pop_front()
     }
@@ -222,7 +223,7 @@ impl Completions {
         self.device_is_late = is_late;
     }
 
-    /// Ends what waits without a reply; `false`: it waited for none.
+    /// Ends a pending request without a reply; returns `false` if it waited for none.
     pub(crate) fn fail(&mut self, waiter: Waiter, failure: Failure) -> bool {
         let failure = match failure {
             Failure::NoQuorum if self.device_is_late => Failure::Voteless,
@@ -245,8 +246,8 @@ impl Completions {
         }
     }
 
-    /// The front does not want to hear of this request. One that is not open is not remembered
-    /// for longer than others are open.
+    /// Drops the front's interest in this request. One that is not open is not remembered for
+    /// longer than others are open.
     pub(crate) fn forget(&mut self, tag: Tag) {
         if let Some(at) = self.ended.list.iter().position(|(ended, _)| *ended == tag) {
             self.remove(at);
@@ -282,7 +283,7 @@ impl Completions {
         self.telling.then(|| std::mem::take(&mut self.ended))
     }
 
-    /// Gives the buffers back for reuse.
+    /// Returns the buffers for reuse.
     pub(crate) fn recycle(&mut self, mut ended: Ended) {
         self.telling = false;
         if self.open == 0 {
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!((completions.open(), completions.bytes()), (0, 0));
     }
 
-    /// A front may close a connection because of what it hears.
+    /// A front may close a connection because of an event.
     #[test]
     fn request_forgotten_while_others_are_told_is_not_told() {
         let mut completions = Completions::default();

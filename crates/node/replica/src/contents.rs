@@ -1,11 +1,11 @@
 //! The port for values' bytes, by descriptor and slot range: hold, pin, fetch, release, read back.
 //!
 //! The protocol orders descriptors; only this file and those below know what kinds of bytes there
-//! are and where they lie. A batch has all its bytes or none, the same in every slot. A kind whose
-//! values cover ranges of slots, with some of their bytes here and some not, is one more arm in
-//! each operation: what is here of a range is told as its first part. Content of streams is of that
-//! kind; of content that the table of streams makes a no-op whatever comes, nobody needs the bytes
-//! ([stream-4]).
+//! are and where they are stored. A batch has all its bytes or none, the same in every slot. A kind
+//! whose values cover ranges of slots, with some of their bytes here and some not, is one more arm
+//! in each operation: the available bytes of a range are returned as its first part. Content of
+//! streams is of that kind; if the table of streams makes content a no-op in any case, its bytes
+//! are not needed ([stream-4]).
 
 mod fetches;
 pub(crate) mod payloads;
@@ -33,16 +33,16 @@ use crate::{
     peers::Peers,
 };
 
-/// What is known of a value's bytes in some slots.
+/// Availability of a value's bytes in some slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes {
-    /// It has none, or nobody needs them.
+    /// The value has no bytes, or they are not needed.
     None,
-    /// These.
+    /// The bytes.
     Here(Payload),
-    /// They are on stable storage, in the store of streams.
+    /// The bytes are on stable storage, in the store of streams.
     Placed,
-    /// They are not in memory.
+    /// The bytes are not in memory.
     Missing,
 }
 
@@ -57,9 +57,9 @@ pub(crate) struct Brought<'a> {
 }
 
 impl Brought<'_> {
-    /// Whether these are the bytes of the value in these slots ([value-2]); if it has none, whether
-    /// there are none. Of content there may be none: whether it needs them, the table of streams
-    /// knows.
+    /// Returns whether these are the bytes of the value in these slots ([value-2]); for a value
+    /// without bytes, whether there are none. Content may have none: the table of streams knows
+    /// whether it needs them.
     pub(crate) fn is_of(&self, value: &Value, range: SlotRange) -> bool {
         match value {
             Value::Batch(name) => payloads::matches(name, self.bytes, self.check),
@@ -70,7 +70,7 @@ impl Brought<'_> {
         }
     }
 
-    /// Those of a part of the slots; `None` if they are not the bytes of all of them.
+    /// Returns the bytes of a part of the slots; `None` if `self` does not cover all of them.
     pub(crate) fn part(self, whole: SlotRange, part: SlotRange) -> Option<Self> {
         if self.bytes.is_empty() {
             return Some(self);
@@ -81,7 +81,7 @@ impl Brought<'_> {
         Some(Self { bytes: bytes.filter(|_| sound)?, check: None, body: None })
     }
 
-    /// To be kept: shared if they can be, else copied.
+    /// Returns the bytes to be kept: shared if they can be, else copied.
     pub(crate) fn to_payload(self) -> Payload {
         match self.body {
             Some(body) => body.clone(),
@@ -90,7 +90,7 @@ impl Brought<'_> {
     }
 }
 
-/// Why bytes that came from elsewhere were not kept.
+/// Error: bytes from elsewhere do not match and were not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatched;
 
@@ -98,7 +98,7 @@ pub(crate) struct Mismatched;
 pub(crate) struct Contents {
     payloads: Payloads,
     runs: Runs,
-    /// Content whose bytes nobody needs, whatever the table says: this node voted for it without
+    /// Content whose bytes are not needed, whatever the table says: this node voted for it without
     /// them before its start, and the table may be older than the vote; or a full replica said so
     /// ([aux-5]).
     bare: Vec<(SlotRange, Value)>,
@@ -106,8 +106,8 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Open slots may need `pinned_bytes_max`; `recent_bytes_max` more are kept for peers. A
-    /// question that nobody answered is asked again after `retry_ms`.
+    /// Creates the store of bytes. Open slots may need `pinned_bytes_max`; `recent_bytes_max` more
+    /// are kept for peers. An unanswered request is repeated after `retry_ms`.
     pub(crate) fn new(
         pinned_bytes_max: usize,
         recent_bytes_max: usize,
@@ -122,29 +122,29 @@ impl Contents {
         }
     }
 
-    /// Bytes of streams, by position.
+    /// Returns the bytes of streams, by position.
     pub(crate) fn runs(&self) -> &Runs {
         &self.runs
     }
 
-    /// The same, to keep more of them, or less.
+    /// Returns the same mutably, to keep more of them, or less.
     pub(crate) fn runs_mut(&mut self) -> &mut Runs {
         &mut self.runs
     }
 
-    /// Whether open slots may need `more` bytes.
+    /// Returns whether there is room for `more` bytes of open slots.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.payloads.has_room(more + self.runs.excess_bytes())
     }
 
-    /// The same for slots that have to wait for others.
+    /// Returns the same for slots that have to wait for others.
     pub(crate) fn has_room_ahead(&self, more: usize) -> bool {
         self.payloads.has_room_ahead(more + self.runs.excess_bytes())
     }
 
-    /// The first part of these slots for which the value's bytes are here: all, if it has none. Of
-    /// content, the part that nobody needs is told apart from the part that is here: they are
-    /// recorded apart.
+    /// Returns the first part of these slots for which the value's bytes are here: all of them if
+    /// it has no bytes. Content that is not needed and content that is here are returned as
+    /// separate parts, since they are recorded separately.
     pub(crate) fn held(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let to = match *value {
             Value::Batch(ref name) if !self.payloads.holds(name) => range.from,
@@ -162,12 +162,13 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// Whether nothing is missing in these slots.
+    /// Returns whether nothing is missing in these slots.
     pub(crate) fn holds(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
         self.held(value, range, streams) == range
     }
 
-    /// The first part of these slots whose bytes are here, or needless, in one way; and in which.
+    /// Returns the first part of these slots whose bytes are here, or needless, in one way; and in
+    /// which.
     pub(crate) fn first_part(
         &self,
         value: &Value,
@@ -202,8 +203,8 @@ impl Contents {
         }
     }
 
-    /// The value's bytes in these slots, for a peer that may need what this node needs no more;
-    /// `None` if they are not in memory.
+    /// Returns the value's bytes in these slots, for a peer that may need bytes that this node does
+    /// not need any more; `None` if they are not in memory.
     pub(crate) fn recent(&self, value: &Value, range: SlotRange) -> Option<Payload> {
         match *value {
             Value::Batch(ref name) => self.payloads.get(name).cloned(),
@@ -212,7 +213,7 @@ impl Contents {
         }
     }
 
-    /// Whether [`Contents::first_part`] would find some missing.
+    /// Returns whether [`Contents::first_part`] would find missing bytes.
     pub(crate) fn lacks(&self, value: &Value, range: SlotRange, streams: &Table) -> bool {
         match *value {
             Value::Batch(ref name) => !self.payloads.holds(name),
@@ -260,8 +261,8 @@ impl Contents {
         Ok(())
     }
 
-    /// [stream-4] The first part of these slots whose content nobody needs: says the table, or a
-    /// vote of before.
+    /// [stream-4] Returns the first part of these slots whose content is not needed, according to
+    /// the table or an earlier vote.
     pub(crate) fn needless(&self, value: &Value, range: SlotRange, streams: &Table) -> SlotRange {
         let Value::Content { stream, offset } = *value else {
             return SlotRange::new(range.from, range.from);
@@ -281,9 +282,9 @@ impl Contents {
         SlotRange::new(range.from, to)
     }
 
-    /// [aux-5] A full replica says that nobody needs content of this stream at positions below
-    /// `below`, in slots from `from` on. Gives the content that was looked for and is settled by
-    /// that, if only its first part is.
+    /// [aux-5] Records a full replica's statement that content of this stream at positions below
+    /// `below`, in slots from `from` on, is not needed. Returns the requested content that this
+    /// settles, even if only its first part is settled.
     pub(crate) fn settle(&mut self, stream: StreamName, below: u64, from: Slot) -> Vec<Value> {
         let mut settled = self.fetches.of_stream(stream);
         settled.retain(|value| {
@@ -294,7 +295,7 @@ impl Contents {
             let Some(SlotRange { from, to }) = wanted else {
                 return false;
             };
-            // A slot below the offset has no position: such content is nobody's.
+            // A slot below the offset has no position: such content belongs to no stream.
             let to = to.min(Slot(offset.saturating_add(below)));
             if from < to {
                 self.bare.push((SlotRange::new(from, to), *value));
@@ -304,7 +305,7 @@ impl Contents {
         settled
     }
 
-    /// Bytes that were read back from the log, of slots that are still open: they stay.
+    /// Keeps bytes that were read back from the log, of slots that are still open.
     pub(crate) fn restore(&mut self, value: &Value, range: SlotRange, bytes: Vec<u8>) {
         if bytes.is_empty() && matches!(value, Value::Content { .. }) {
             self.bare.push((range, *value));
@@ -314,28 +315,29 @@ impl Contents {
         self.pin(value, range);
     }
 
-    /// [disk-5] The log says of slots that are still open that their bytes were placed: they are in
-    /// the store.
+    /// [disk-5] Records that the bytes of slots that are still open were placed, according to the
+    /// log: they are in the store.
     pub(crate) fn restore_placed(&mut self, value: &Value, range: SlotRange) {
         if let Value::Content { stream, offset } = *value {
             self.runs.placed(stream, positions(offset, range));
         }
     }
 
-    /// Open slots may need the value's bytes: those that are here stay until the slots are decided
-    /// without them, or released.
+    /// Pins the value's bytes, which open slots may need: those that are here stay until the slots
+    /// are decided without them, or released.
     pub(crate) fn pin(&mut self, value: &Value, range: SlotRange) {
         if let Value::Batch(name) = value {
             self.payloads.pin(range.from, *name);
         }
     }
 
-    /// The value is decided in these slots: its bytes stay, and they need no others any more.
+    /// Records that the value is decided in these slots: its bytes stay, and they need no others
+    /// any more.
     pub(crate) fn decided(&mut self, value: &Value, range: SlotRange) {
         match value {
             Value::Batch(name) => self.payloads.decided(range.from, Some(*name)),
             _ if range.len() == 1 => self.payloads.decided(range.from, None),
-            // A wide range of no-ops: what is pinned there goes when it is applied.
+            // A wide range of no-ops: its pinned bytes are dropped when it is applied.
             _ => {}
         }
         self.fetches.forget_below(range.to);
@@ -347,8 +349,8 @@ impl Contents {
         self.bare.retain(|(range, _)| range.to > slot);
     }
 
-    /// Open slots need the value's bytes, which `from` should have; with `patience`, those of
-    /// streams should be on their way. Gives the part that is here, and stays; peers are asked for
+    /// Fetches the value's bytes for open slots; `from` should have them; with `patience`, those of
+    /// streams should be in flight. Returns the part that is here, and stays; peers are asked for
     /// the rest.
     pub(crate) fn fetch(
         &mut self,
@@ -372,8 +374,8 @@ impl Contents {
         held
     }
 
-    /// More of the value's bytes are here. Gives the slots in which they were looked for, if they
-    /// were: there they stay.
+    /// Records that more of the value's bytes are here. Returns the slots in which they were being
+    /// fetched, if they were: there they stay.
     pub(crate) fn found(&mut self, now: Time, value: &Value, streams: &Table) -> Option<SlotRange> {
         let wanted = self.fetches.wanted(value)?;
         let held = self.held(value, wanted, streams);
@@ -385,27 +387,27 @@ impl Contents {
         Some(held)
     }
 
-    /// All content of which bytes are looked for.
+    /// Returns all content of which bytes are being fetched.
     pub(crate) fn wanted_content(&self) -> Vec<Value> {
         self.fetches.content()
     }
 
-    /// The content of this stream of which bytes are looked for.
+    /// Returns the content of this stream of which bytes are being fetched.
     pub(crate) fn wanted_of(&self, stream: StreamName) -> Vec<Value> {
         self.fetches.of_stream(stream)
     }
 
-    /// The slots of the value in which its bytes are looked for, if they are.
+    /// Returns the slots of the value in which its bytes are being fetched, if they are.
     pub(crate) fn wanted(&self, value: &Value) -> Option<SlotRange> {
         self.fetches.wanted(value)
     }
 
-    /// One of `peers` that was asked does not have them.
+    /// Records that one of `peers` that was asked does not have them.
     pub(crate) fn not_there(&mut self, now: Time, value: &Value, peers: usize) {
         self.fetches.not_there(now, value, peers);
     }
 
-    /// Asks peers for what is due.
+    /// Sends peers the requests that are due.
     pub(crate) fn ask(&mut self, now: Time, peers: &Peers, out: &mut Outbox<'_>) {
         if self.fetches.wake_at().is_none_or(|at| at > now) {
             return;
@@ -418,13 +420,13 @@ impl Contents {
         }
     }
 
-    /// When the next question is due.
+    /// Returns the time of the next request.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.fetches.wake_at()
     }
 }
 
-/// The positions of content in these slots.
+/// Returns the positions of content in these slots.
 pub(crate) fn positions(offset: u64, range: SlotRange) -> Range<u64> {
     let at = |slot: Slot| slot.0.saturating_sub(offset);
     at(range.from)..at(range.to)
@@ -455,7 +457,7 @@ mod tests {
         })
     }
 
-    /// Room for `pinned` bytes of open slots, and for the newest of others.
+    /// Creates a store with room for `pinned` bytes of open slots, and for the newest of others.
     fn contents(pinned: usize) -> Contents {
         Contents::new(pinned, 0, Runs::new(100, 50), 10)
     }
@@ -491,8 +493,8 @@ mod tests {
         assert_eq!(nothing, Bytes::None);
     }
 
-    /// Positions of content are slots minus 0 here. [stream-4] What nobody needs is told apart from
-    /// what is here: a vote for both together would have to lie about one.
+    /// [stream-4] Content that is not needed is kept apart from content that is here: a vote for
+    /// both together would have to be wrong about one. Positions of content are slots minus 0 here.
     #[test]
     fn of_content_the_part_that_nobody_needs_is_told_apart() {
         let mut contents = contents(1000);
@@ -529,8 +531,7 @@ mod tests {
         assert_eq!(bare, Bytes::None, "it was voted for without bytes");
         assert!(contents.holds(&CONTENT, slots(22, 30), &streams));
         assert!(!contents.holds(&CONTENT, slots(22, 31), &streams));
-        // The next position is 6 here: what the table says and what the vote says follow one
-        // another.
+        // The next position is 6 here: the table's end and the vote follow one another.
         contents.restore(&CONTENT, slots(6, 7), Vec::new());
         let needless = contents.needless(&CONTENT, slots(2, 9), &streams);
         assert_eq!(needless, slots(2, 7));
@@ -546,8 +547,8 @@ mod tests {
         assert_eq!(contents.recent(&CONTENT, slots(7, 9)).unwrap()[..], [7, 8], "a peer may");
     }
 
-    /// [aux-5] An auxiliary knows no stream. What a full replica says settles what it looks for:
-    /// this stream's, below the position, in the slots that are meant, and nothing else.
+    /// [aux-5] An auxiliary knows no stream. A full replica's statement settles the content that it
+    /// fetches: this stream's, below the position, in the slots that are meant, and nothing else.
     #[test]
     fn what_is_needless_elsewhere_is_not_looked_for() {
         let streams = Table::default();

@@ -1,4 +1,4 @@
-//! What a replica counts: how often each path was taken, the slow and the wrong ones above all.
+//! Counters of a replica: how often each path was taken, above all the slow and the wrong ones.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl fmt::Debug for PerNode {
 }
 
 impl PerNode {
-    /// That much more for each of these. Of more nodes than there is room for, the last are left
+    /// Adds `amount` for each of these nodes. If there is no room for all nodes, the last are left
     /// out.
     pub(crate) fn add(&mut self, nodes: NodeSet, amount: usize) {
         for node in nodes.iter() {
@@ -37,13 +37,13 @@ impl PerNode {
         }
     }
 
-    /// Every node that it is something for.
+    /// Iterates over the nodes with a nonzero count.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let known = |(node, _): &(NodeId, u64)| *node != NodeId(0);
         self.nodes.iter().copied().filter(known)
     }
 
-    /// What it is for this node.
+    /// Returns the count of this node.
     pub fn to(&self, node: NodeId) -> u64 {
         let place = self.nodes.iter().find(|(known, _)| *known == node);
         place.map_or(0, |(_, sum)| *sum)
@@ -59,7 +59,7 @@ pub struct Counters {
     pub commands_answered: u64,
     /// The time from acceptance to the answer of all of these together, in microseconds.
     pub commands_answered_us: u64,
-    /// How long each of them took.
+    /// Latencies of these commands.
     pub command_latencies: Latencies,
     /// Commands refused because a queue was full.
     pub commands_busy: u64,
@@ -78,10 +78,10 @@ pub struct Counters {
     pub stream_bytes_recorded: u64,
     /// Slots of content that was a no-op ([stream-4]).
     pub stream_slots_skipped: u64,
-    /// Times that this node, an auxiliary, was told that nobody needs bytes that it looked for
+    /// Times that this node, an auxiliary, learned that bytes it requested are not needed
     /// ([aux-5]).
     pub stream_bytes_needless: u64,
-    /// Bytes of streams that came from their owners and did not fit.
+    /// Bytes of streams that arrived from their owners and did not fit.
     pub stream_bytes_dropped: u64,
     /// Bytes of streams that were offered again, for want of progress.
     pub stream_bytes_repeated: u64,
@@ -137,7 +137,7 @@ pub struct Counters {
     pub slots_repaired: u64,
     /// Snapshots of this node's state that became whole.
     pub snapshots_taken: u64,
-    /// Peers' snapshots that took the place of what this node lacked.
+    /// Peers' snapshots that replaced the state that this node lacked.
     pub snapshots_installed: u64,
     /// Snapshots that the service took in.
     pub snapshots_loaded: u64,
@@ -147,13 +147,13 @@ pub struct Counters {
     pub snapshot_bytes_sent: u64,
     /// Bytes of snapshots received from peers.
     pub snapshot_bytes_received: u64,
-    /// How often the log was made to begin later.
+    /// Times that the start of the log was moved forward.
     pub trims: u64,
     /// Rings of votes that this node laid as a leader ([ring-1]).
     pub rings_laid: u64,
-    /// Of those, how many got nowhere: votes came straight for a while ([ring-7]).
+    /// Rings that made no progress: votes were sent straight for a while ([ring-7]).
     pub rings_broken: u64,
-    /// How often each node was in a ring that got nowhere, and not in the next one.
+    /// Times that each node was in a ring that made no progress, and not in the next one.
     pub ring_left_out: PerNode,
     /// Rules broken somewhere ([`quorate_core::effect::Alarm`]); each is worth a person's
     /// attention.
@@ -161,7 +161,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// A batch of this node's clients was executed, and its replies are on their way. Acceptance is
+    /// Counts an executed batch of this node's clients, whose replies are in flight. Acceptance is
     /// taken as even between the first command and the last.
     pub(crate) fn on_answered(&mut self, now: Time, completed: &Completed) {
         let oldest = now.since_us(completed.accepted_first);

@@ -1,5 +1,5 @@
-//! The device of this node, if it has one: what the core orders becomes calls of its owner, and
-//! what the device says becomes words for the core ([offload-5]–[offload-19]).
+//! The device of this node, if it has one: orders of the core become calls of its owner, and events
+//! of the device become inputs of the core ([offload-5]–[offload-19]).
 
 use quorate_core::{
     ballot::Ballot,
@@ -23,28 +23,28 @@ use crate::{
     proposing::origin::Offer,
 };
 
-/// A device that could not take something is left alone for so long, in milliseconds.
+/// A device that could not take something is left alone for this long, in milliseconds.
 const REST_MS: u64 = 1_000;
-/// Where there is no device, one is looked for so often, in milliseconds.
+/// Interval of searches for a device while there is none, in milliseconds.
 const CLIMB_MS: u64 = 5_000;
-/// How often a device is asked whether it hears the network, in milliseconds.
+/// Interval of checks that a device receives from the network, in milliseconds.
 const LOOK_MS: u64 = 500;
-/// [offload-9] How long a device whose votes count may be late before they are given up, in
+/// [offload-9] Time for which a device whose votes count may be late before it is given up, in
 /// microseconds.
 ///
-/// One that is late holds its votes: the machine is busy, a virtual machine is paused or moved, an
-/// operator stopped the box. Such pauses take seconds. To wait costs one silent member, and the
-/// others go on; to give up is for good, and as many members as the loss budget end the group. So
+/// A late device still holds its votes: the machine is busy, a virtual machine is paused or moved,
+/// an operator stopped the box. Such pauses take seconds. To wait costs one silent member, and the
+/// others go on; to give up is permanent, and as many members as the loss budget end the group. So
 /// the bound only has to be shorter than an operator's patience with a box that hangs.
 const LATE_US: u64 = 30_000_000;
-/// What is said of such a device.
+/// Reason reported for such a device.
 const LATE: &str = "the device does not answer";
 
-/// A device, and who asks it for what it does: what a process lends its replica.
+/// A device with its owner, as a process lends them to its replica.
 pub struct Lent {
-    /// Which kind of device it is: one word.
+    /// Kind of device: one word.
     pub kind: &'static str,
-    /// What it is, in words for people.
+    /// Human-readable description of the device.
     pub name: String,
     /// Its port.
     pub device: Box<dyn Device + Send>,
@@ -54,53 +54,54 @@ pub struct Lent {
 
 /// The devices that a process could have, the best first.
 pub trait Ladder: Send {
-    /// The first that can be had now; if one was taken from its place, and is gone by now: because
-    /// of this. If there is none: why. It is asked again after a while.
+    /// Returns the first device that can be had now, or the reason why there is none. `lost`: the
+    /// reason why the last one was removed from its place, which is gone by now. It is called again
+    /// after a while.
     fn climb(&mut self, lost: Option<&str>) -> Result<Lent, String>;
 }
 
-/// What comes of a device, in order.
+/// Events from a device, in order.
 #[derive(Debug)]
 pub(crate) enum News {
     /// These bytes are at hand.
     Bytes(Value, SlotRange, Payload),
-    /// The core hears this.
+    /// An input of the core.
     Word(Word),
-    /// There is a device to be used, with so many cells; 0: it is to be left alone.
+    /// There is a device to be used, with this many cells; 0: it is to be left alone.
     Use(u64),
-    /// [offload-11] This is decided, as a coordinator counted in this ballot: who has no vote hears
-    /// it.
+    /// [offload-11] A decision, as counted by a coordinator in this ballot, for nodes without a
+    /// vote.
     Told(Ballot, Held),
     /// A value that the device did not take: the core is to be asked again.
     Back(Value),
 }
 
-/// What stands in `status`.
+/// Status of a device, as shown in `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatus {
-    /// Which kind of device it is: one word; none where there is none.
+    /// Kind of device: one word; none where there is none.
     pub kind: &'static str,
-    /// What it is, in words.
+    /// Human-readable description of the device.
     pub name: String,
-    /// Whether the core uses it now.
+    /// The core uses the device now.
     pub used: bool,
     /// The ballot that its acceptor votes in.
     pub armed: Option<Ballot>,
-    /// The first slot that its coordinator was started with, while it gives out slots.
+    /// The first slot that its coordinator was started with, while it assigns slots.
     pub gives_from: Option<Slot>,
-    /// How many slots it holds.
+    /// Number of slots that it holds.
     pub cells: u32,
     /// Bytes of its room for a value.
     pub room: usize,
     /// Its boot.
     pub boot: u32,
-    /// Votes that this and the devices before it were heard to cast.
+    /// Votes seen of this and the devices before it.
     pub votes: u64,
-    /// Slots that they were heard to give out.
+    /// Slots that they were seen to assign.
     pub given: u64,
-    /// Decisions that they were heard to count.
+    /// Decisions that they were seen to count.
     pub counted: u64,
-    /// Times that a coordinator was taken back.
+    /// Times that a coordinator was revoked.
     pub taken_back: u64,
     /// Values of this node's that were offered to another member's device.
     pub offered: u64,
@@ -108,17 +109,18 @@ pub struct DeviceStatus {
     pub outgrown: u64,
     /// Frames for this node that the present one had no room for.
     pub lost: u64,
-    /// Frames by what became of them in this and the devices before it, by number of
+    /// Frames by their outcome in this and the devices before it, by number of
     /// [`quorate_offload::Reason`].
     pub refused: [u64; COUNTERS],
-    /// What is remarkable about it as it is: its interface has another name, it votes for nothing,
-    /// nobody asks for votes.
+    /// Remark on its present state: its interface has another name, it votes for nothing, or no
+    /// votes are requested of it.
     pub note: Option<String>,
-    /// Why it is not used now, or not any more.
+    /// Reason why the device is not used, or not any more.
     pub why: Option<String>,
 }
 
-/// Why frames are not obeyed: all that [`DeviceStatus::refused`] has, but for those that were.
+/// Returns the reasons why frames are not obeyed: all of [`DeviceStatus::refused`], except those
+/// that were obeyed.
 pub fn device_reasons() -> impl Iterator<Item = Reason> {
     let reasons = Reason::ALL.into_iter();
     reasons.filter(|reason| *reason != Reason::None)
@@ -133,11 +135,11 @@ struct Unit {
     limit: Slot,
     /// [offload-9] It was fenced since this process began.
     is_fenced: bool,
-    /// The core was told that there is a device.
+    /// The core knows of the device.
     is_offered: bool,
-    /// Until then it is left alone.
+    /// The device is left alone until then.
     rests_until: Time,
-    /// For good.
+    /// The device is closed permanently.
     is_closed: bool,
     /// [offload-9] It owes answers, and the core knows.
     is_late: bool,
@@ -145,17 +147,17 @@ struct Unit {
     hears: Hears,
     offers: Offers,
     idling: Idling,
-    /// What devices before it refused.
+    /// Values refused by the devices before this one.
     refused_before: [u64; COUNTERS],
 }
 
-/// What is known of its place in the network.
+/// State of the device's place in the network.
 struct Hears {
     look_at: Time,
     /// The interface's name, if it is another now.
     moved: Option<String>,
     is_paused: bool,
-    /// It was taken from its place, because of this.
+    /// Reason why it was removed from its place.
     over: Option<String>,
 }
 
@@ -166,12 +168,12 @@ pub(crate) struct Devices {
     events: Vec<Event>,
     status: Option<DeviceStatus>,
     ladder: Option<Box<dyn Ladder>>,
-    /// When a device is looked for again, if there is none.
+    /// Time of the next search for a device, if there is none.
     climb_at: Option<Time>,
 }
 
 impl Devices {
-    /// This node owns a device from now on, or knows why it does not.
+    /// Gives this node a device from now on, or the reason why it has none.
     pub(crate) fn lend(&mut self, ladder: Box<dyn Ladder>) {
         self.ladder = Some(ladder);
         self.climb(None);
@@ -193,7 +195,7 @@ impl Devices {
         }
     }
 
-    /// What the node's devices did until now: counts never fall.
+    /// Returns the totals of all devices of this node: counts never decrease.
     fn counts_so_far(&mut self) -> DeviceStatus {
         let DeviceStatus { votes, given, counted, taken_back, offered, outgrown, refused, .. } =
             self.status.take().unwrap_or_default();
@@ -209,7 +211,8 @@ impl Devices {
         }
     }
 
-    /// It is fenced before it is used, whatever an owner of before did ([offload-9]).
+    /// Takes ownership of a device. It is fenced before use, whatever an earlier owner did
+    /// ([offload-9]).
     fn own(&mut self, lent: Lent) {
         let Lent { kind, name, device, mut owner } = lent;
         owner.disarm();
@@ -243,28 +246,29 @@ impl Devices {
         });
     }
 
-    /// There is none, and there never will be.
+    /// Returns whether there is none, and never will be.
     pub(crate) const fn is_none(&self) -> bool {
         self.unit.is_none() && self.ladder.is_none()
     }
 
-    /// How it stands; `None` if there never was one.
+    /// Returns the status of the device; `None` if there never was one.
     pub(crate) fn status(&self) -> Option<&DeviceStatus> {
         self.status.as_ref()
     }
 
-    /// [offload-9] Why this node can neither promise nor vote for now, if its device is late.
+    /// [offload-9] Returns the reason why this node can neither promise nor vote for now, if its
+    /// device is late.
     pub(crate) fn late(&self) -> Option<&'static str> {
         self.unit.as_ref().is_some_and(|unit| unit.is_late).then_some(LATE)
     }
 
-    /// Most bytes of a batch that fits into a frame, if there is a device.
+    /// Returns the maximum size of a batch that fits into a frame, if there is a device.
     pub(crate) fn room(&self) -> Option<usize> {
         let unit = self.unit.as_ref()?;
         Some(unit.device.shape().room)
     }
 
-    /// Where clients reach it, if it hears them by raw frames and gives out slots.
+    /// Returns the place where clients reach it, if it accepts raw frames and assigns slots.
     pub(crate) fn place(&self) -> Option<Place> {
         let unit = self.unit.as_ref().filter(|unit| unit.started.is_some())?;
         let Shape { form: Form::Raw, group, room, own, .. } = unit.device.shape() else {
@@ -273,12 +277,12 @@ impl Devices {
         Some(Place { group, room: u16::try_from(room).ok()?, station: own.mac })
     }
 
-    /// Whether more may be submitted than waits.
+    /// Returns whether more can be submitted.
     pub(crate) fn has_room(&self) -> bool {
         self.unit.as_ref().is_none_or(|unit| unit.started.is_none() || unit.owner.has_room())
     }
 
-    /// The core orders something other than [`Order::Submit`].
+    /// Executes an order of the core other than [`Order::Submit`].
     pub(crate) fn order(&mut self, order: &Order) {
         let Some(unit) = &mut self.unit else { return };
         match *order {
@@ -308,8 +312,8 @@ impl Devices {
         }
     }
 
-    /// A value of so many bytes is about to be proposed: while longer ones than a frame carries
-    /// come, devices are left alone ([offload-15]).
+    /// Notes the size of a value about to be proposed: while values longer than a frame carries
+    /// arrive, devices are left alone ([offload-15]).
     pub(crate) fn note_proposed(&mut self, now: Time, bytes: usize) {
         let Some(unit) = &mut self.unit else { return };
         if bytes <= unit.device.shape().room {
@@ -323,7 +327,7 @@ impl Devices {
         unit.rests_until = unit.rests_until.max(now.plus_ms(REST_MS));
     }
 
-    /// The core gives a value to the device.
+    /// Submits a value of the core to the device.
     pub(crate) fn submit(
         &mut self,
         now: Time,
@@ -341,8 +345,8 @@ impl Devices {
         done
     }
 
-    /// [offload-15] Offers a value of this node's to the coordinator of whoever leads in this
-    /// ballot, if one was heard lately; whether that was done.
+    /// [offload-15] Offers a value of this node to the coordinator of the leader of this ballot, if
+    /// one was seen recently. Returns whether it was offered.
     pub(crate) fn offer(&mut self, now: Time, ballot: Ballot, offer: &Offer) -> bool {
         let Some(unit) = self.unit.as_mut().filter(|unit| unit.may_be_used()) else {
             return false;
@@ -359,29 +363,30 @@ impl Devices {
         offered
     }
 
-    /// An offered value that was not seen in time: it goes by connections.
+    /// Takes an offered value that was not seen in time: it goes by connections.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         self.unit.as_mut()?.offers.next_late(now)
     }
 
-    /// Another member leads than the one that values were offered to, or none does.
+    /// Drops the offers: another member leads than the one that values were offered to, or none
+    /// does.
     pub(crate) fn forget_offers(&mut self) {
         if let Some(unit) = &mut self.unit {
             unit.offers.forget();
         }
     }
 
-    /// Before a clean stop ([offload-8]).
+    /// Prepares a clean stop ([offload-8]).
     pub(crate) fn close(&mut self) {
         if let Some(unit) = &mut self.unit {
             unit.is_closed = true;
         }
     }
 
-    /// Lets the owner take what the device said, and do what is due. What comes of it is told in
-    /// order.
+    /// Lets the owner process the device's messages, and does the work that is due. The results are
+    /// reported in order.
     ///
-    /// Who has no vote learns by what others count ([offload-11]).
+    /// A node without a vote learns by the counts of others ([offload-11]).
     pub(crate) fn turn(&mut self, now: Time, group: &Surroundings, mut tell: impl FnMut(News)) {
         self.step_down(now);
         let Some(unit) = &mut self.unit else { return };
@@ -450,8 +455,8 @@ impl Devices {
         }
     }
 
-    /// A device that hears nothing any more goes once the core is through with it, and another
-    /// comes; where there is none, one is looked for now and then.
+    /// Replaces a device that receives nothing any more, once the core is done with it; where there
+    /// is none, searches for one at intervals.
     fn step_down(&mut self, now: Time) {
         if let Some(unit) = self.unit.take_if(|unit| unit.is_left()) {
             let Unit { device, hears, .. } = unit;
@@ -468,7 +473,7 @@ impl Devices {
         }
     }
 
-    /// When the next turn is due without anything else.
+    /// Returns the time at which the next turn is due without an event.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let Some(unit) = &self.unit else {
             return self.climb_at;
@@ -485,13 +490,13 @@ impl Unit {
         !self.is_closed && !self.hears.is_paused && self.hears.over.is_none()
     }
 
-    /// It was taken from its place, and nothing of it is waited for.
+    /// Returns whether it was removed from its place and nothing is pending.
     fn is_left(&self) -> bool {
         let is_over = self.hears.over.is_some() && self.is_fenced && !self.is_closed;
         is_over && !self.is_offered && self.armed.is_none() && self.started.is_none()
     }
 
-    /// Whether it hears the network, now and then.
+    /// Checks periodically whether the device receives from the network.
     fn look(&mut self, now: Time, status: &mut DeviceStatus) {
         if now < self.hears.look_at || self.hears.over.is_some() {
             return;
@@ -525,7 +530,7 @@ impl Unit {
         moved.or(idles)
     }
 
-    /// Power went and came: what it was told is forgotten there.
+    /// Takes ownership again after a power cycle: the device has lost its state.
     fn own_again(&mut self, now: Time, found: u32) {
         self.owner = self.owner.after_power(found);
         self.owner.disarm();
@@ -534,7 +539,7 @@ impl Unit {
         self.rests_until = now.plus_ms(REST_MS);
     }
 
-    /// One event; why the device is lost, if that is what it says.
+    /// Processes one event; returns the reason why the device is lost, if the event says so.
     fn hear(
         &mut self,
         now: Time,
@@ -548,8 +553,8 @@ impl Unit {
             Event::Fenced { ballot: of, mut votes } => {
                 self.is_fenced = true;
                 if let Some(ballot) = self.armed.take() {
-                    // [offload-8] Of another ballot they are an earlier owner's, and nobody's now:
-                    // this one's were read out.
+                    // [offload-8] Votes of another ballot are an earlier owner's and void now: this
+                    // owner's were read out.
                     if of != Some(ballot) {
                         votes.clear();
                     }
@@ -574,7 +579,8 @@ impl Unit {
                     tell(News::Word(Word::Given { ballot, slot, value }));
                 }
             }
-            // [offload-20] Nobody is answered by it: only who applied the slots before may.
+            // [offload-20] No client is answered on this event: only a node that applied the slots
+            // before may answer.
             Event::Decided { ballot, slot, value } => {
                 // [offload-10] Where votes of devices are hints nothing is counted, whatever a
                 // frame says.
@@ -598,7 +604,8 @@ impl Unit {
                 for held in given {
                     let (slot, value) = at_hand(held, tell);
                     let at = usize::try_from(slot.0 - from.0).unwrap_or(usize::MAX);
-                    // Holes between are nobody's; both lists are in order and bounded by the cells.
+                    // Holes in between belong to no value; both lists are in order and bounded by
+                    // the cells.
                     rest.resize(at, None);
                     rest.push(Some(value));
                 }
@@ -629,7 +636,7 @@ impl Unit {
         None
     }
 
-    /// What waited for the device is offered to the core again.
+    /// Offers the values that waited for the device to the core again.
     fn give_back(&mut self, tell: &mut impl FnMut(News)) {
         for (value, _) in self.owner.withdraw() {
             tell(News::Back(value));
@@ -637,7 +644,7 @@ impl Unit {
     }
 }
 
-/// The bytes of what a device holds, told first; then which it is.
+/// Reports the bytes of a value held by a device, then returns the value.
 pub(crate) fn at_hand(held: Held, tell: &mut impl FnMut(News)) -> (Slot, Value) {
     let Held { slot, value, bytes } = held;
     if value.has_bytes() {

@@ -1,28 +1,29 @@
-//! The end of a replica: finish what was accepted, hand over, write everything down ([volatile-4]).
+//! The end of a replica: finish accepted requests, hand over, write everything to disk
+//! ([volatile-4]).
 
 use quorate_core::{effect::Refusal, input::Input, node_id::NodeId, time::Time};
 use quorate_log::disk::Disk;
 
 use crate::{devices::Devices, protocol::Protocol, storing::Storing};
 
-/// How long a stop waits for another node to lead. It is a courtesy to clients, not a matter of
-/// safety: a node that cannot hand over stops anyway.
+/// Maximum time that a stop waits for another node to lead. This is a courtesy to clients, not a
+/// matter of safety: a node that cannot hand over stops anyway.
 const HAND_OVER_MS: u64 = 5_000;
 
-/// How far the end has come.
+/// Progress of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// Not asked for.
+    /// No stop was requested.
     Running,
-    /// Takes nothing new; what was accepted ends, by then at the latest.
+    /// Accepts nothing new; accepted requests end, by then at the latest.
     Finishing(Time),
-    /// Hands leadership to somebody, by then at the latest.
+    /// Hands over leadership, until this deadline at the latest.
     HandingOver(Time),
     /// [offload-8] Waits until its device votes no more and was read out, by then at the latest.
     LeavingDevice(Time),
     /// Says nothing any more; the last records are on their way to the disk.
     Writing,
-    /// All is written.
+    /// Everything is written.
     Done,
 }
 
@@ -30,9 +31,9 @@ enum Stop {
 #[derive(Debug)]
 pub(crate) struct Ending {
     stop: Stop,
-    /// How the last transfer ended, until it is asked for.
+    /// Result of the last transfer, until it is taken.
     transfer_ended: Option<Result<NodeId, Refusal>>,
-    /// How long accepted requests may take to end.
+    /// Time that accepted requests have to end.
     finish_ms: u64,
     /// The device may vote on for all that is known here.
     device_votes_on: bool,
@@ -50,27 +51,29 @@ impl Ending {
         }
     }
 
-    /// Whether nothing new is taken.
+    /// Returns whether new requests are refused.
     pub(crate) fn is_requested(&self) -> bool {
         self.stop != Stop::Running
     }
 
-    /// [volatile-4] Whether nothing may be said: no promise and no vote may follow the last record.
+    /// [volatile-4] Returns whether nothing may be sent: no promise and no vote may follow the last
+    /// record.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.stop, Stop::Writing | Stop::Done)
     }
 
-    /// Whether only the last records are waited for.
+    /// Returns whether only the last records are pending.
     pub(crate) fn is_writing(&self) -> bool {
         self.stop == Stop::Writing
     }
 
-    /// Whether all is written.
+    /// Returns whether everything is written.
     pub(crate) fn is_done(&self) -> bool {
         self.stop == Stop::Done
     }
 
-    /// [volatile-4] Whether all is written, and nothing votes for this node any more.
+    /// [volatile-4] Returns whether everything is written, and nothing votes for this node any
+    /// more.
     pub(crate) fn is_clean(&self) -> bool {
         self.is_done() && !self.device_votes_on
     }
@@ -81,12 +84,12 @@ impl Ending {
         protocol.later(Input::Transfer { to });
     }
 
-    /// A transfer ended like this.
+    /// Records the result of a transfer.
     pub(crate) fn on_transfer_ended(&mut self, result: Result<NodeId, Refusal>) {
         self.transfer_ended = Some(result);
     }
 
-    /// How a transfer ended, once.
+    /// Takes the result of a transfer.
     pub(crate) fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
         self.transfer_ended.take()
     }
@@ -105,8 +108,8 @@ impl Ending {
         match self.stop {
             Stop::Finishing(deadline) if idle() || now >= deadline => {
                 if protocol.leads() && !alone {
-                    // A courtesy: without it the others wait for an election time-out. One that is
-                    // under way will do.
+                    // A courtesy: without it the others wait for an election time-out. A handover
+                    // in flight will do.
                     if !protocol.node().is_handing_over() {
                         self.transfer(None, protocol);
                     }
@@ -123,7 +126,7 @@ impl Ending {
                 self.write_all(protocol, storing);
             }
             Stop::LeavingDevice(deadline) if now >= deadline => {
-                // What the device votes for from here on nobody remembers.
+                // The device's votes from here on are not recorded anywhere.
                 self.device_votes_on = true;
                 self.stop = Stop::Writing;
                 protocol.clear_inputs();
@@ -155,7 +158,7 @@ impl Ending {
         storing.close(protocol.node().hard_state());
     }
 
-    /// When the stop goes on at the latest, whatever else happens.
+    /// Returns the time at which the stop goes on at the latest.
     pub(crate) fn deadline(&self) -> Option<Time> {
         match self.stop {
             Stop::Finishing(at) | Stop::HandingOver(at) | Stop::LeavingDevice(at) => Some(at),

@@ -1,7 +1,7 @@
-//! Fields of what this crate keeps as bytes: big-endian, taken off the front, bounded by what is
-//! there.
+//! Fields of this crate's encodings: big-endian, taken off the front, bounded by the remaining
+//! bytes.
 
-/// What is left.
+/// The remaining bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 

@@ -1,23 +1,23 @@
-//! How fit this node is to lead, as its log and its service see it, for the core, which hands over,
-//! and for people ([live-3], [live-6]).
+//! Fitness of this node to lead, as its log and its service see it, for the core, which hands over,
+//! and for operators ([live-3], [live-6]).
 
 use quorate_core::{fitness::Fitness, slot::Slot, time::Time};
 
-/// A node whose trouble is over is not trusted with leadership at once: what was short is often
-/// short again.
+/// A node whose trouble is over is not trusted with leadership immediately: a shortage often
+/// recurs.
 const SETTLES_MS: u64 = 5_000;
 
-/// A node that starts with more slots to apply is far behind at once.
+/// A node that starts with more slots to apply is far behind from the start.
 const FAR_SLOTS: u64 = 4096;
-/// A running node is far behind when something decided has waited here for longer.
+/// A running node is far behind when a decided slot has waited here for longer.
 const FAR_MS: u64 = 2_000;
-/// Leadership is not brought to it when something has waited for so long: a leader that is far
-/// behind must not hand over to a node that is about to be.
+/// Leadership is not handed to a node in which a slot has waited for this long: a leader that is
+/// far behind must not hand over to a node that is about to be.
 const LAGS_MS: u64 = 1_000;
-/// It is no more when something decided was applied within this.
+/// The lag is over when a decided slot was applied within this time.
 const NEAR_MS: u64 = 500;
 
-/// How far this node is behind in applying what is decided ([live-6]).
+/// Lag of this node in applying decided slots ([live-6]).
 #[derive(Debug)]
 pub(crate) struct Lag {
     /// Slots below were known to be decided then.
@@ -26,13 +26,13 @@ pub(crate) struct Lag {
 }
 
 impl Lag {
-    /// Begins with what is decided and applied at the start.
+    /// Starts with the decided and applied slots at the start.
     pub(crate) fn new(now: Time, decided_to: Slot, applied_to: Slot) -> Self {
         let far = applied_to.plus(FAR_SLOTS) < decided_to;
         Self { sample: (now, decided_to), far }
     }
 
-    /// Returns how fit this node is, by how far it is behind now.
+    /// Returns this node's fitness, by its present lag.
     pub(crate) fn look(&mut self, now: Time, decided_to: Slot, applied_to: Slot) -> Fitness {
         let (at, to) = self.sample;
         let waits = applied_to < to;
@@ -51,17 +51,17 @@ impl Lag {
     }
 }
 
-/// What stands between this node and leading.
+/// Obstacles between this node and leading.
 #[derive(Debug)]
 pub(crate) struct Fit {
     fitness: Fitness,
-    /// Why the log cannot write, if it cannot.
+    /// Reason why the log cannot write, if it cannot.
     log: Option<&'static str>,
     /// The last trouble, for people; kept while the node settles.
     why: String,
-    /// Since its trouble is over, it is fit from then on.
+    /// After the end of its trouble, it is fit from then on.
     settled_at: Time,
-    /// It has been fit. What keeps it from being fit after a start is no trouble.
+    /// The node has been fit. Obstacles to fitness after a start are not reported as trouble.
     was_fit: bool,
 }
 
@@ -76,8 +76,8 @@ impl Fit {
         }
     }
 
-    /// Takes what keeps the log from writing, and the service from applying, and how fit it
-    /// is by how far it is behind. Returns what is news to the core.
+    /// Updates the obstacles of the log and the service, and the fitness by the lag. Returns the
+    /// fitness if it is news to the core.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -109,12 +109,12 @@ impl Fit {
         (self.fitness != before).then_some(self.fitness)
     }
 
-    /// Why a leader hands over, if it does.
+    /// Returns the reason why a leader hands over, if it does.
     pub(crate) fn gives_way(&self) -> Option<&str> {
         self.fitness.gives_way().then_some(&*self.why)
     }
 
-    /// Why the log cannot write, if it cannot.
+    /// Returns the reason why the log cannot write, if it cannot.
     pub(crate) fn log_trouble(&self) -> Option<&'static str> {
         self.log
     }
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(look(3, Fitness::Fit), Some(Fitness::Fit));
     }
 
-    /// [live-6] By slots at the start, by time afterwards, and not to and fro.
+    /// [live-6] A node is far behind by slots at the start, by time afterwards, and not to and fro.
     #[test]
     fn a_node_is_far_behind_until_it_keeps_up() {
         use Fitness::{FarBehind, Fit, Settling};

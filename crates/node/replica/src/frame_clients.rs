@@ -1,22 +1,22 @@
-//! What a client of devices can ask of a replica ([offload-22]): it submits by frames and learns by
-//! itself, and comes here for its name, for how the log stands, and with what got lost.
+//! The port for clients of devices ([offload-22]): such a client submits and learns by frames
+//! itself, and asks the replica for its name, for the state of the log, and for lost values.
 
 use quorate_wire::frame_clients::{Name, Stand};
 
 use crate::front::Failure;
 
-/// All of it is answered at once.
+/// Requests of these clients. All calls are answered immediately.
 pub trait FrameClients {
-    /// A name that nobody else has.
+    /// Assigns an unused name.
     fn lend(&mut self) -> Result<Name, Failure>;
 
-    /// What this node has applied, and where this name's session is in it.
+    /// Returns the applied position of this node, and of this name's session in it.
     fn stand(&self, name: Name) -> Stand;
 
-    /// Propose that this name's session be registered. [`Failure::NoQuorum`]: another node leads.
+    /// Proposes to register this name's session. [`Failure::NoQuorum`]: another node leads.
     fn register(&mut self, name: Name) -> Result<(), Failure>;
 
-    /// Propose a batch. The name is bound to these bytes for ever ([value-2]): who may offer is
-    /// trusted as whoever sends frames to devices is.
+    /// Proposes a batch. The name is bound to these bytes permanently ([value-2]): clients that may
+    /// offer are trusted as much as clients that send frames to devices.
     fn offer(&mut self, name: Name, counter: u64, bytes: &[u8]) -> Result<(), Failure>;
 }

@@ -1,4 +1,4 @@
-//! The front port: what a client protocol can ask of a replica, and what it hears back.
+//! The front port: a client protocol's requests to a replica, and its answers.
 //!
 //! A front is a set of connection state machines without sockets. The reactor feeds it bytes; the
 //! front calls [`Requests`]; the replica answers with [`Completion`]s, in any order.
@@ -21,7 +21,7 @@ pub struct Tag(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Which of a node's addresses for clients a connection came to: each has a protocol of its own.
+/// Door for clients, of a node's several: each has an address and a protocol of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Door {
     /// Commands of the service.
@@ -36,13 +36,13 @@ pub enum Door {
 /// The ends of a client's connection, for people to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Where it came in.
+    /// Door that accepted the connection.
     pub door: Door,
-    /// Where the client is.
+    /// Address of the client.
     pub peer: String,
-    /// Where it came to.
+    /// Local address that the client connected to.
     pub local: String,
-    /// Who the client proved to be when it came.
+    /// Identity that the client proved when it connected.
     pub who: Who,
 }
 
@@ -66,7 +66,7 @@ pub struct Sequenced {
     pub acknowledged_below: u64,
 }
 
-/// Why there is no reply. The first six say: not executed, try again at will.
+/// Reason why there is no reply. The first six mean: not executed, may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// Queues are full.
@@ -82,10 +82,10 @@ pub enum Failure {
     Voteless,
     /// This node's service cannot work at the moment; another node's may.
     Unavailable,
-    /// This node and others have applied different things, and this one may be wrong ([differ-2]);
-    /// not executed.
+    /// This node and others have applied different commands, and this one may be wrong
+    /// ([differ-2]); not executed.
     Diverged,
-    /// It may have been executed, or may yet be.
+    /// Unknown outcome: it may have been executed, or may yet be.
     Unknown,
     /// The session is unknown or expired; not executed now ([session-4]). Had the number been sent
     /// before, it may have been executed then.
@@ -94,12 +94,12 @@ pub enum Failure {
     ReplyForgotten,
     /// More sequences open than a session may have; not executed.
     SessionFull,
-    /// What this node has could not be shown to be as fresh as was asked for; not executed
-    /// ([read-6]).
+    /// This node's state could not be shown to be as fresh as requested; not executed ([read-6]).
     Stale,
-    /// It needs a feature level that the group does not use yet; not executed ([level-9]).
+    /// Requires a feature level that the group does not use yet; not executed ([level-9]).
     Level,
-    /// What let this read run was over when it had read: ask again ([`Requests::answer`]).
+    /// The condition under which this read ran no longer held when it had read: retry
+    /// ([`Requests::answer`]).
     Overtaken,
     /// Executed, as the group decides; that it is on stable storage at a quorum could not be said
     /// in time ([class-2]). It is executed all the same, and will be there, unless many memories
@@ -112,8 +112,8 @@ pub enum Failure {
 pub enum Completion<'a> {
     /// Executed; this is the service's reply.
     Written(Tag, &'a [u8]),
-    /// In memory at a quorum, which was asked for ([`Requests::write_early`]), and not decided yet:
-    /// in this slot, unless it loses that ([less-4]).
+    /// In memory at a quorum, as requested ([`Requests::write_early`]), and not decided yet: in
+    /// this slot, unless it loses that ([less-4]).
     InMemory(Tag, Slot),
     /// A session was registered.
     Registered(Tag, SessionId),
@@ -126,21 +126,21 @@ pub enum Completion<'a> {
     Failed(Tag, Failure),
 }
 
-/// Where there are no users, everybody may do everything.
+/// Rules of a group without users: every client may do everything.
 pub(crate) static NOBODY: Users = Users::NONE;
 
-/// What a front can ask for. All calls return at once.
+/// Requests that a front can make. All calls return immediately.
 pub trait Requests {
-    /// Order this command and execute it on every node.
+    /// Orders this command and executes it on every node.
     fn write(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure>;
 
-    /// The same, exactly once within a client's session.
+    /// Like [`Requests::write`], but exactly once within a client's session.
     fn write_once(&mut self, tag: Tag, at: Sequenced, command: &[u8]) -> Result<(), Failure>;
 
-    /// One of the two above, answered when it outlasts a crash of everybody: when it is on stable
-    /// storage at a quorum, whatever class the group decides by ([class-2]). If that cannot be said
-    /// in time: [`Failure::NotLasting`]. In a group that does not use the level that this takes:
-    /// [`Failure::Level`], and nothing is executed.
+    /// Like one of the two above, but answered when it survives a crash of all nodes: when it is on
+    /// stable storage at a quorum, whatever class the group decides by ([class-2]). If that cannot
+    /// be confirmed in time: [`Failure::NotLasting`]. In a group that does not use the required
+    /// level: [`Failure::Level`], and nothing is executed.
     fn write_lasting(
         &mut self,
         tag: Tag,
@@ -151,49 +151,49 @@ pub trait Requests {
         Err(Failure::Level)
     }
 
-    /// As [`Requests::write`], answered as soon as a quorum has it in memory, whatever class the
-    /// group decides by ([class-2]): with [`Completion::InMemory`], or, if the group decided first,
-    /// as ever. In a group that does not use the level that this takes: [`Failure::Level`], and
+    /// Like [`Requests::write`], but answered as soon as a quorum has it in memory, whatever class
+    /// the group decides by ([class-2]): with [`Completion::InMemory`], or, if the group decided
+    /// first, as ever. In a group that does not use the required level: [`Failure::Level`], and
     /// nothing is executed.
     fn write_early(&mut self, tag: Tag, command: &[u8]) -> Result<(), Failure> {
         let _ = (tag, command);
         Err(Failure::Level)
     }
 
-    /// Register a client session.
+    /// Registers a client session.
     fn register(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Say when a linearizable read may run.
+    /// Requests a linearizable read; the completion states when it may run.
     fn read(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// Say when a read may run that misses nothing acknowledged more than `most_ms` ago ([read-6]).
-    /// [`Failure::Stale`] if that cannot be said in time.
+    /// Requests a read that misses nothing acknowledged more than `most_ms` ago ([read-6]); the
+    /// completion states when it may run. [`Failure::Stale`] if that cannot be confirmed in time.
     fn read_within(&mut self, tag: Tag, most_ms: u64) -> Result<(), Failure> {
         let _ = most_ms;
         self.read(tag)
     }
 
-    /// Let a linearizable read run at its place among the commands: [`Front::read_now`] is called
-    /// when all that were asked for before it, and none that were asked for after it, are executed.
-    /// It sends nothing of its own, but it may cost a place in the log.
+    /// Requests a linearizable read at its place among the commands: [`Front::read_now`] is called
+    /// when all commands requested before it, and none requested after it, are executed. It sends
+    /// nothing of its own, but it may cost a place in the log.
     fn read_in_order(&mut self, tag: Tag) -> Result<(), Failure>;
 
-    /// The requests with these tags matter to nobody any more (their connection closed). They may
-    /// be executed all the same.
+    /// Drops interest in the requests with this tag (their connection closed). They may be executed
+    /// all the same.
     fn forget(&mut self, tag: Tag);
 
-    /// Ask the local state, as it stands. If the service cannot answer, nothing is appended.
+    /// Queries the local state, as it is. If the service cannot answer, nothing is appended.
     fn query(&mut self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 
-    /// Ask the local state for the read of this tag, which may run. What let it run is looked at
-    /// once more behind the query ([read-4]): on [`Failure::Overtaken`] nothing was appended, and
-    /// the read is to be asked for again.
+    /// Runs the query of the read of this tag on the local state, when it may run. The condition
+    /// that allowed it is checked once more after the query ([read-4]): on [`Failure::Overtaken`]
+    /// nothing was appended, and the read is to be requested again.
     fn answer(&mut self, tag: Tag, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure> {
         let _ = tag;
         self.query(query, reply)
     }
 
-    /// What this node is.
+    /// Returns the status of this node.
     fn status(&self) -> Status;
 
     /// Returns the level that the group uses ([level-5]).
@@ -201,19 +201,19 @@ pub trait Requests {
         Level::BASE
     }
 
-    /// Who may do what, as this node has applied it ([access-2]); `None`: it does not know
-    /// ([access-4]).
+    /// Returns the access rules as applied by this node ([access-2]); `None` if it does not know
+    /// them ([access-4]).
     fn users(&self) -> Option<&Users> {
         Some(&NOBODY)
     }
 
-    /// Another number whenever [`Requests::users`] may say something else.
+    /// Returns a number that changes whenever the result of [`Requests::users`] may.
     fn users_version(&self) -> u64 {
         0
     }
 
-    /// Returns what the group's clock shows ([time-3]), Unix time in milliseconds; by this node's
-    /// own while that is not known.
+    /// Returns the reading of the group's clock ([time-3]), Unix time in milliseconds; by this
+    /// node's own while that is not known.
     fn wall_ms(&self) -> u64;
 
     /// [time-4] Says whether the group's clock is known, so that deadlines can be made.
@@ -221,15 +221,15 @@ pub trait Requests {
         true
     }
 
-    /// Largest command taken, in bytes.
+    /// Returns the size of the largest accepted command, in bytes.
     fn command_bytes_max(&self) -> usize;
 
-    /// What clients of devices can ask, where there may be such.
+    /// Returns the requests for clients of devices, if such clients are possible.
     fn frame_clients(&mut self) -> Option<&mut dyn FrameClients> {
         None
     }
 
-    /// What can be asked about byte streams, where there are any.
+    /// Returns the requests for byte streams, if there are any.
     fn streams(&mut self) -> Option<&mut dyn StreamRequests> {
         None
     }
@@ -241,11 +241,11 @@ pub trait State {
     fn query(&self, query: &[u8], reply: &mut Vec<u8>) -> Result<(), Failure>;
 }
 
-/// [access-4] [time-4] So long requests wait after the first of them came, until it is known who
-/// may do what, and what the group's clock shows: as long as for a leader.
+/// [access-4] [time-4] Maximum time that requests wait, from the first of them, until the access
+/// rules and the group's clock are known: as long as for a leader.
 const PATIENCE_MS: u64 = 5_000;
 
-/// How long that is from now on; once in a process.
+/// Waiting time from now on, started once per process.
 #[derive(Debug, Default)]
 pub struct Patience {
     /// Unix time in milliseconds.
@@ -253,15 +253,15 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Whether nobody waits any more.
+    /// Returns whether the waiting time is over.
     pub fn is_over(&mut self, now_ms: u64) -> bool {
         let until_ms = *self.until_ms.get_or_insert(now_ms + PATIENCE_MS);
-        // A clock that goes back makes nobody wait longer.
+        // A clock that goes back does not prolong the waiting time.
         now_ms >= until_ms || until_ms - now_ms > PATIENCE_MS
     }
 }
 
-/// What clients were refused, counted.
+/// Counters of refused clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// Requests of those whose role is not enough ([access-2]).
@@ -272,12 +272,12 @@ pub struct Refused {
 
 /// A client protocol: connections as state machines.
 pub trait Front {
-    /// A client connected.
+    /// Handles a new connection of a client.
     fn opened(&mut self, connection: ConnectionId, ends: Endpoints, requests: &mut dyn Requests);
 
-    /// Bytes arrived. Returns how many were used up; the rest comes again with what follows it.
-    /// Using none although output or open requests are at their limit is back-pressure: the
-    /// reactor stops reading that socket until [`Front::ready`] says otherwise.
+    /// Passes received bytes. Returns the number consumed; the rest is passed again with the bytes
+    /// that follow. Consuming none although output or open requests are at their limit is
+    /// back-pressure: the reactor stops reading that socket until [`Front::ready`] says otherwise.
     fn received(
         &mut self,
         connection: ConnectionId,
@@ -285,9 +285,9 @@ pub trait Front {
         requests: &mut dyn Requests,
     ) -> usize;
 
-    /// Bytes can be read of this connection, and none are left over. A front that knows what they
-    /// are may have them read to where they are kept, with one call of `read`, which says how many
-    /// it read.
+    /// Called when bytes can be read of this connection, and none are left over. A front that knows
+    /// their use may have them read to their final place, with one call of `read`, which returns
+    /// the number read.
     fn intake(
         &mut self,
         connection: ConnectionId,
@@ -298,29 +298,31 @@ pub trait Front {
         Intake::AtMost(usize::MAX)
     }
 
-    /// The client has sent its last byte, and all were used. It may still want its answers.
+    /// Handles the end of a client's input: it has sent its last byte, and all were consumed. It
+    /// may still want its answers.
     fn half_closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests) {
         let _ = (connection, requests);
     }
 
-    /// Whether this connection takes more input.
+    /// Returns whether this connection accepts more input.
     fn ready(&self, connection: ConnectionId) -> bool;
 
-    /// A request ended.
+    /// Handles the end of a request.
     fn completed(&mut self, completion: Completion<'_>, requests: &mut dyn Requests);
 
-    /// A read that was asked for with [`Requests::read_in_order`] runs now; [`Completion::Read`]
-    /// follows with the completions of the commands around it. `state` is between them.
+    /// Runs a read of [`Requests::read_in_order`] now; [`Completion::Read`] follows with the
+    /// completions of the commands around it. `state` is between them.
     fn read_now(&mut self, tag: Tag, state: &dyn State) {
         let _ = (tag, state);
     }
 
-    /// What was asked with [`Requests::streams`] ended, or a piece that this node owns moved on.
+    /// Reports that a request of [`Requests::streams`] ended, or that a piece owned by this node
+    /// advanced.
     fn streamed(&mut self, event: StreamEvent<'_>, requests: &mut dyn Requests) {
         let _ = (event, requests);
     }
 
-    /// An applied command told this, for the clients that listen to that subject.
+    /// Delivers a notice of an applied command to the clients that listen to that subject.
     fn notice(&mut self, subject: &[u8], message: &[u8]) {
         let _ = (subject, message);
     }
@@ -328,14 +330,14 @@ pub trait Front {
     /// Takes the next connection that has output, or is to be closed, since the last call.
     fn next_dirty(&mut self) -> Option<ConnectionId>;
 
-    /// What this connection is to be sent next: the same until [`Front::sent`] is called, or
-    /// longer. More may follow once that is sent; there is none if this is empty.
+    /// Returns the next output of this connection: the same until [`Front::sent`] is called, or
+    /// longer. More may follow once it is sent; an empty slice means that there is none.
     fn output(&mut self, connection: ConnectionId) -> &[u8];
 
-    /// The first `count` bytes of the output were sent.
+    /// Records that the first `count` bytes of the output were sent.
     fn sent(&mut self, connection: ConnectionId, count: usize);
 
-    /// All output of this connection, for a driver without sockets.
+    /// Takes all output of this connection, for a driver without sockets.
     fn take_output(&mut self, connection: ConnectionId) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
@@ -349,73 +351,75 @@ pub trait Front {
         }
     }
 
-    /// Bytes of memory that connections hold: replies, requests, what they prepare. The bound of
-    /// all of them is the front's to know while it works, and the reactor's to enforce between
-    /// turns.
+    /// Returns the bytes of memory that connections hold: replies, requests, and preparations of
+    /// these. The front observes the bound of all of them while it works, and the reactor enforces
+    /// it between turns.
     fn held_bytes(&self) -> usize {
         0
     }
 
-    /// What clients were refused since the start.
+    /// Returns the counters of refused clients since the start.
     fn refused(&self) -> Refused {
         Refused::default()
     }
 
-    /// Those of one connection.
+    /// Returns the bytes held for one connection.
     fn held_bytes_of(&self, connection: ConnectionId) -> usize {
         let _ = connection;
         0
     }
 
-    /// Whether the connection is to be closed once its output is sent.
+    /// Returns whether the connection is to be closed once its output is sent.
     fn closing(&self, connection: ConnectionId) -> bool;
 
-    /// Why the connection is to be reset, in a protocol that has no words for it.
+    /// Returns the reason why the connection is to be reset, in a protocol that has no words for
+    /// it.
     fn broken(&self, connection: ConnectionId) -> Option<&str> {
         let _ = connection;
         None
     }
 
-    /// The client is gone.
+    /// Handles the end of a connection.
     fn closed(&mut self, connection: ConnectionId, requests: &mut dyn Requests);
 
-    /// Whether replies to what this connection asked are still to come.
+    /// Returns whether replies to this connection's requests are pending.
     fn is_busy(&self, connection: ConnectionId) -> bool;
 
     /// Requests that wait for the replica: 0 once all is answered.
     fn open_requests(&self) -> usize;
 
-    /// Number of open connections.
+    /// Returns the number of open connections.
     fn connections(&self) -> usize;
 
-    /// Called once a turn: for a front whose requests come by other ways than connections, or that
-    /// asks for more once output was sent.
+    /// Called once a turn: for a front whose requests do not arrive by connections, or that makes
+    /// further requests once output was sent.
     fn poll(&mut self, requests: &mut dyn Requests) {
         let _ = requests;
     }
 
-    /// Whether the next turn is wanted at once: there is something to poll for, or to send.
+    /// Returns whether the next turn should begin immediately: there is something to poll for, or
+    /// to send.
     fn is_eager(&self) -> bool {
         false
     }
 
-    /// When a turn is wanted at the latest, Unix time in milliseconds.
+    /// Returns the latest time of the next wanted turn, Unix time in milliseconds.
     fn wake_ms(&self) -> Option<u64> {
         None
     }
 }
 
-/// What is to be done with what can be read of a connection.
+/// Decision on the readable input of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intake {
-    /// It was read.
+    /// The input was read.
     Done,
-    /// So much of it is to be given to [`Front::received`].
+    /// Pass at most this many bytes to [`Front::received`].
     AtMost(usize),
 }
 
-/// Whose request a tag is, for a front that gives tags out. A tag does not come again for a long
-/// time, so what is heard late of a request that was forgotten is nobody's.
+/// Owners of tags, for a front that allocates tags. A tag is not reused for a long time, so a late
+/// event of a forgotten request has no owner.
 #[derive(Debug)]
 pub struct Tags<T> {
     owners: SlotMap<DefaultKey, T>,
@@ -428,17 +432,17 @@ impl<T> Default for Tags<T> {
 }
 
 impl<T> Tags<T> {
-    /// A tag for a request of this owner.
+    /// Allocates a tag for a request of this owner.
     pub fn give(&mut self, owner: T) -> Tag {
         Tag(self.owners.insert(owner).data().as_ffi())
     }
 
-    /// Whose tag it is. `None`: it was never allocated, or is released.
+    /// Returns the owner of a tag; `None` if it was never allocated, or is released.
     pub fn get(&self, tag: Tag) -> Option<&T> {
         self.owners.get(KeyData::from_ffi(tag.0).into())
     }
 
-    /// The same, to change it.
+    /// Returns the owner of a tag mutably.
     pub fn get_mut(&mut self, tag: Tag) -> Option<&mut T> {
         self.owners.get_mut(KeyData::from_ffi(tag.0).into())
     }
@@ -453,7 +457,7 @@ impl<T> Tags<T> {
         self.owners.len()
     }
 
-    /// All of them, with their owners.
+    /// Iterates over all tags with their owners.
     pub fn iter(&self) -> impl Iterator<Item = (Tag, &T)> {
         let tag = |key: DefaultKey| Tag(key.data().as_ffi());
         self.owners.iter().map(move |(key, owner)| (tag(key), owner))

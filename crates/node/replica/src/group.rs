@@ -1,11 +1,10 @@
-//! Who belongs to the group: the ids that were given out, where nodes listen, which plan is under
-//! way. Replicated: it follows from the log alone, and is part of every snapshot ([snap-1],
-//! [member-2]).
+//! Members of the group: the ids that were assigned, the nodes' addresses, the plan in progress.
+//! Replicated: it follows from the log alone, and is part of every snapshot ([snap-1], [member-2]).
 //!
 //! Weights are the core's, by reconfigurations. Everything else about a member is here, changed by
 //! commands (`command`) that travel in batches as those of clients do, and are executed by every
-//! node alike. A plan names the weights that are wanted; whoever leads goes towards them, a step at
-//! a time (`steering`, `planner`).
+//! node alike. A plan names the target weights; the leader moves towards them one step at a time
+//! (`steering`, `planner`).
 
 pub mod asking;
 mod codec;
@@ -29,30 +28,30 @@ use quorate_wire::checksum;
 pub use self::command::{Command, Denied, Granted, Reply};
 pub use self::planner::Goal;
 
-/// Most ids that are given out and not removed, founding members included. Bounds what strangers
-/// who may join can make every node hold.
+/// Most ids that are assigned and not removed, founding members included. Bounds the memory on
+/// every node that strangers who may join can use.
 pub const NODES_MAX: usize = 64;
 /// Longest address.
 pub const ADDRESS_BYTES_MAX: usize = 256;
 /// [member-4] The level from which the table itself refuses to give an address twice.
 const ADDRESSES_SINCE: Level = Level(10);
-/// Longest text that says what a plan is for.
+/// Longest description of a plan.
 const WHAT_BYTES_MAX: usize = 256;
 
-/// What a node is to become.
+/// Intended role of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum As {
-    /// It votes.
+    /// Votes.
     #[default]
     Voter,
-    /// It learns, without weight.
+    /// Learns, without weight.
     Learner,
-    /// It votes, and gets no values while it is not needed ([aux-1]).
+    /// Votes, and gets no values while it is not needed ([aux-1]).
     Auxiliary,
 }
 
 impl As {
-    /// As it stands on command lines and in documents.
+    /// Returns the name used on command lines and in documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Voter => "voter",
@@ -61,7 +60,7 @@ impl As {
         }
     }
 
-    /// Which of them has this name.
+    /// Returns the role of this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Voter, Self::Learner, Self::Auxiliary].into_iter().find(|role| role.name() == name)
     }
@@ -70,21 +69,21 @@ impl As {
 /// A node that has an id in this group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Tells the folder that joined under this id from others ([join-2]); `None`: the id is kept
-    /// for a node that has not come yet, or is a founding member's.
+    /// Distinguishes the folder that joined under this id from others ([join-2]); `None`: the id is
+    /// kept for a node that has not joined yet, or is a founding member's.
     pub nonce: Option<u64>,
-    /// Where it listens for peers.
+    /// Address for peers.
     pub peer: String,
-    /// What it is to become, or is.
+    /// Intended or present role.
     pub role: As,
-    /// Who leads, if several could: the highest.
+    /// Priority as leader: among several candidates the highest leads.
     pub priority: u32,
-    /// It was there at the founding.
+    /// The node is a founding member.
     pub founding: bool,
 }
 
 impl Known {
-    /// Whether a folder has this id; else it is kept for one that comes later.
+    /// Returns whether a folder has this id; otherwise it is reserved for a later node.
     pub const fn has_come(&self) -> bool {
         self.founding || self.nonce.is_some()
     }
@@ -99,15 +98,16 @@ pub struct Plan {
     pub goal: Goal,
     /// Changes of roles and of the quorum rule, made when the weights are reached.
     pub then: Vec<Change>,
-    /// These leave the group when they have no weight: their ids are spent ([member-1]).
+    /// Nodes that leave the group when they have no weight: their ids are spent ([member-1]).
     pub leaving: Vec<NodeId>,
-    /// What the operator asked for, for people.
+    /// The operator's request, for display.
     pub what: String,
 }
 
 impl Plan {
-    /// What is left of the changes of roles and of the rule, behind this configuration's weights. A
-    /// rule that does not meet the one in force is reached over one that meets both ([era-4]).
+    /// Returns the remaining changes of roles and of the rule, to be made after this
+    /// configuration's weights. A rule that does not meet the one in force is reached over one that
+    /// meets both ([era-4]).
     pub fn left(&self, configuration: &Configuration) -> Vec<Change> {
         let mut left = Vec::new();
         for change in &self.then {
@@ -130,13 +130,12 @@ impl Plan {
         left
     }
 
-    /// Whether everything but removals is as it is wanted.
+    /// Returns whether everything but removals has reached its target.
     pub fn is_reached(&self, configuration: &Configuration) -> bool {
         has_weights(configuration, &self.goal) && self.left(configuration).is_empty()
     }
 
-    /// The same plan for the same nodes, as the members that they are now: some forgot their votes
-    /// since.
+    /// Returns the same plan for the nodes' present members: some forgot their votes since.
     pub fn renewed(&self, now: impl Fn(Member) -> Member) -> Self {
         let goal = self.goal.iter();
         let role = |change: &Change| match *change {
@@ -150,7 +149,7 @@ impl Plan {
         }
     }
 
-    /// Whether this is that plan, renewed.
+    /// Returns whether this is a renewal of `other`.
     fn renews(&self, other: &Self) -> bool {
         let later = |member: Member| {
             let mut members = self.goal.keys().copied();
@@ -163,7 +162,7 @@ impl Plan {
         self.goal != other.goal && *self == renewed
     }
 
-    /// The configuration at the end, if it can be.
+    /// Returns the configuration at the end, if it is valid.
     fn end(&self, from: &Configuration) -> Result<Configuration, Invalid> {
         let weighed = planner::reached_by(from, &self.goal)?;
         let left = self.left(&weighed);
@@ -171,8 +170,7 @@ impl Plan {
     }
 }
 
-/// A rule whose quorums are those of both: what is a quorum by the rule in force and by the one
-/// that is wanted.
+/// Returns a rule whose quorums are those of both the rule in force and the wanted one.
 fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRule> {
     let most = u32::try_from(configuration.weight() / 2 + 1).ok()?;
     let thresholds = |rule| match rule {
@@ -184,14 +182,14 @@ fn between(configuration: &Configuration, wanted: QuorumRule) -> Option<QuorumRu
     Some(QuorumRule::Flexible { phase1: now.0.max(then.0), phase2: now.1.max(then.1) })
 }
 
-/// How a plan ended.
+/// A plan that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Its number.
     pub id: u64,
-    /// Whether it reached what was wanted.
+    /// The plan reached its goal.
     pub reached: bool,
-    /// The slot of what ended it: its last change, or the command that cancelled it.
+    /// Slot of the end: the last change of the plan, or the command that cancelled it.
     pub at: Slot,
 }
 
@@ -199,9 +197,9 @@ pub struct Ended {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     nodes: BTreeMap<NodeId, Known>,
-    /// Nonces of nodes that were removed: whoever asks with one again is told so.
+    /// Nonces of removed nodes: a node that presents one again learns that it was removed.
     gone: BTreeMap<u64, NodeId>,
-    /// The next id that was never given out.
+    /// The next id that was never assigned.
     next: u32,
     plan: Option<Plan>,
     ended: Option<Ended>,
@@ -209,7 +207,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// The group as it was founded.
+    /// Returns the group as it was founded.
     pub fn founded(members: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         let known = |(node, peer)| {
             let known = Known { peer, founding: true, ..Known::default() };
@@ -225,37 +223,38 @@ impl Group {
         self.nodes.iter().map(|(node, known)| (*node, known))
     }
 
-    /// What is known of a node; `None`: its id was never given out, or was removed.
+    /// Returns the entry of a node; `None` if its id was never assigned, or was removed.
     pub fn known(&self, node: NodeId) -> Option<&Known> {
         self.nodes.get(&node)
     }
 
-    /// The next id that was never given out.
+    /// Returns the next id that was never assigned.
     pub fn next_id(&self) -> u32 {
         self.next
     }
 
-    /// [level-5] The level that the group uses.
+    /// [level-5] Returns the level that the group uses.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// The same group at a level from which it begins: that of a backup ([level-10]).
+    /// Returns the same group at a level from which it begins: that of a backup ([level-10]).
     #[must_use]
     pub fn at_level(self, level: Level) -> Self {
         Self { level, ..self }
     }
 
-    /// [level-5] A sum over the nodes that have come, for who asked all of them for something.
+    /// [level-5] Returns a checksum of the nodes that have joined, for a leader that asked all of
+    /// them.
     pub fn nodes_sum(&self) -> u32 {
         let come = self.nodes.iter().filter(|(_, known)| known.has_come());
         let ids: Vec<u8> = come.flat_map(|(node, _)| node.0.to_be_bytes()).collect();
         checksum(&ids)
     }
 
-    /// [level-5] A raise was decided, with these eras in front of it; whether it counts. It does
-    /// not if other nodes belong to the group than those whom the leader asked, or if the level is
-    /// not the next.
+    /// [level-5] Executes a decided raise that was proposed in this era; returns whether it counts.
+    /// It does not if the group has other nodes than the leader asked, or if the level is not the
+    /// next.
     pub fn raise(&mut self, era: Era, nodes: u32, to: Level, eras: &Eras) -> bool {
         let counts = era == eras.era() && nodes == self.nodes_sum() && to == self.level.next();
         if counts {
@@ -264,18 +263,18 @@ impl Group {
         counts
     }
 
-    /// The plan that is under way.
+    /// Returns the plan in progress.
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref()
     }
 
-    /// The plan that ended last.
+    /// Returns the plan that ended last.
     pub fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Executes a command that was decided in `slot`, with these eras in front of it.
-    /// Deterministic; what cannot be done is a reply.
+    /// Executes a command that was decided in `slot`, with these eras in force before it.
+    /// Deterministic; a refusal is a reply.
     pub fn execute(&mut self, slot: Slot, command: &[u8], eras: &Eras) -> Reply {
         let Some(command) = Command::decode(command) else {
             return Err(Denied::Malformed);
@@ -403,8 +402,9 @@ impl Group {
         Ok(Granted::Done)
     }
 
-    /// Two operators at once: the second one's plan was made for another state of things. The plan
-    /// under way may only be renewed, and keeps its number: somebody waits for its end.
+    /// Adopts a plan. If two operators act concurrently, the second one's plan was made for an
+    /// outdated state. The plan in progress may only be renewed, and keeps its number: its end is
+    /// being waited for.
     fn adopt(&mut self, slot: Slot, mut plan: Plan, named: Era, eras: &Eras) -> Reply {
         if let Some(other) = &self.plan {
             if !plan.renews(other) {
@@ -423,7 +423,7 @@ impl Group {
         if let Some(node) = unknown.into_iter().find(|node| !self.nodes.contains_key(node)) {
             return Err(Denied::UnknownNode(node));
         }
-        // Whether there is a way does not hang on who looks for it, or on a search that may grow
+        // The outcome does not depend on the node that searches, or on a search that may grow
         // better.
         let last = plan.end(eras.current());
         let heavy = |weight: &u32| *weight > planner::WEIGHT_WANTED_MAX;
@@ -451,8 +451,7 @@ impl Group {
         }
     }
 
-    /// The eras behind this slot are these: who was removed leaves the table, a plan that is
-    /// fulfilled has ended.
+    /// Applies the eras after this slot: removed nodes leave the table, a fulfilled plan has ended.
     pub fn look(&mut self, at: Slot, eras: &Eras) {
         let spent = |node: NodeId| eras.identity(node).is_some_and(|id| id.spent);
         let gone = self.nodes.extract_if(.., |node, _| spent(*node));
@@ -468,19 +467,19 @@ impl Group {
     }
 }
 
-/// Whether the weights are those that are wanted.
+/// Returns whether the weights match the goal.
 pub fn has_weights(configuration: &Configuration, goal: &Goal) -> bool {
     let wanted = goal.iter().filter(|(_, weight)| **weight > 0);
     goal_of(configuration).iter().eq(wanted)
 }
 
-/// Every member of the configuration with its weight: what a plan begins with.
+/// Returns every member of the configuration with its weight: the initial goal of a plan.
 pub fn goal_of(configuration: &Configuration) -> Goal {
     let members = configuration.members().iter();
     members.map(|voter| (voter.member, voter.weight)).collect()
 }
 
-/// The weights with one member replaced, removed or added.
+/// Returns the weights with one member replaced, removed or added.
 pub fn with(mut goal: Goal, member: Member, weight: u32) -> Goal {
     goal.insert(member, weight);
     goal.retain(|_, weight| *weight > 0);
@@ -535,7 +534,7 @@ mod tests {
         assert_eq!(run(&mut group, 8, &allocate(Some(11), Some(9))), unknown);
     }
 
-    /// An operator who asks again for the same machine does not use up another id.
+    /// An operator that asks again for the same machine does not use up another id.
     #[test]
     fn an_id_is_kept_once_for_one_address() {
         let (mut group, _) = group();
@@ -551,7 +550,8 @@ mod tests {
         assert_eq!(group.known(NodeId(4)).unwrap().role, As::Learner);
         let five = Ok(Granted::Node(NodeId(5)));
         assert_eq!(run(&mut group, 3, &keep("b:1", As::Voter)), five);
-        // Once somebody came, the address may be another one's: a machine whose folder is lost.
+        // Once a node joined, the address may belong to another one: a machine whose folder is
+        // lost.
         let come = Command::Allocate {
             nonce: Some(7),
             node: Some(NodeId(4)),
@@ -600,8 +600,8 @@ mod tests {
         assert_eq!(replaced, Ok(Granted::Plan(4)));
     }
 
-    /// [level-5] It counts for those whom the leader asked, and one level at a time; a release
-    /// before levels keeps its table as ever until then.
+    /// [level-5] A raise counts for the nodes that the leader asked, and one level at a time; a
+    /// release before levels keeps its table as ever until then.
     #[test]
     fn a_raise_counts_for_the_nodes_and_the_era_that_were_asked() {
         let (mut group, configuration) = group();
@@ -613,7 +613,7 @@ mod tests {
         for level in [7, 8, 10, u16::MAX] {
             assert!(!group.raise(era, sum, Level(level), &eras), "{level}");
         }
-        // Somebody came meanwhile, or somebody's weight changed.
+        // In the meantime a node joined, or a weight changed.
         let mut with_four = group.clone();
         run(&mut with_four, 1, &allocate(None, None)).unwrap();
         assert_eq!(with_four.nodes_sum(), sum, "an id that is kept is nobody");
@@ -643,8 +643,8 @@ mod tests {
         assert_eq!(run(&mut group, 99, &allocate(Some(99), None)), Err(Denied::Full));
     }
 
-    /// Who was removed is told so, and gets no other id; a request may have been on its way for
-    /// long.
+    /// A removed node learns of its removal and gets no other id; a request may have been in flight
+    /// for long.
     #[test]
     fn a_removed_node_gets_no_other_id() {
         let (mut group, configuration) = group();
@@ -660,7 +660,7 @@ mod tests {
         assert_eq!(Group::decode(&group.encode()), Some(group));
     }
 
-    /// Two operators at once: one wins, the other is told.
+    /// When two operators act concurrently, one wins, and the other gets an error.
     #[test]
     fn there_is_one_plan_at_a_time_and_it_is_for_the_era_it_was_made_for() {
         let (mut group, configuration) = group();

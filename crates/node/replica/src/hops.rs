@@ -1,15 +1,15 @@
-//! When a command reached which hop on its way through this node: for the picture that `quorate
-//! bench log --trace` draws.
+//! Timestamps of a command's hops through this node: for the picture that `quorate bench log
+//! --trace` draws.
 //!
-//! Stamps lie in a ring of a fixed size, which overwrites the oldest: nothing is allocated once it
-//! is made. A node that nobody asked for stamps has no ring, and pays one branch for each place
+//! Stamps are kept in a ring of a fixed size, which overwrites the oldest: nothing is allocated
+//! once it is made. A node without stamps enabled has no ring, and pays one branch for each place
 //! that would stamp.
 
 use std::fmt::Write as _;
 
 use quorate_core::slot::Slot;
 
-/// What happened.
+/// Event that is stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
     /// The thread has events to look at: it slept or polled until now.
@@ -22,13 +22,13 @@ pub enum Hop {
     Proposed,
     /// The vote was appended to the log.
     Recorded,
-    /// The vote may be told: where it must be durable, it is.
+    /// The vote may be sent: where it must be durable, it is.
     Voted,
     /// The turn's frames begin to leave.
     Sending,
     /// A write to the disk was begun, with the vote for the slot in it.
     Writing,
-    /// What this node recorded of the slot is on the disk.
+    /// This node's record of the slot is on disk.
     Written,
     /// The slot is known to be decided.
     Decided,
@@ -39,7 +39,7 @@ pub enum Hop {
 }
 
 impl Hop {
-    /// All, in the order in which a turn meets them.
+    /// All hops, in the order in which a turn meets them.
     pub const ALL: [Self; 12] = [
         Self::Woke,
         Self::Command,
@@ -55,7 +55,7 @@ impl Hop {
         Self::Replying,
     ];
 
-    /// In one word.
+    /// Returns the name, one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Woke => "woke",
@@ -77,16 +77,16 @@ impl Hop {
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// By the clock that the ring was made with, in nanoseconds.
+    /// Nanoseconds by the clock of the ring.
     pub at_ns: u64,
-    /// What happened.
+    /// Event that is stamped.
     pub hop: Hop,
-    /// To which slot, where that is known.
+    /// Slot, where it is known.
     pub slot: Option<Slot>,
 }
 
 impl Stamp {
-    /// As a line of [`Hops::text`] has it.
+    /// Parses a line of [`Hops::text`].
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let (at, name, slot) = (words.next()?, words.next()?, words.next()?);
@@ -102,7 +102,7 @@ impl Stamp {
 /// The last stamps of a node.
 #[derive(Clone, Debug)]
 pub struct Hops {
-    /// All nodes and clients that are compared read the same clock.
+    /// Clock shared by all nodes and clients that are compared.
     clock: fn() -> u64,
     ring: Box<[Stamp]>,
     stamped: usize,
@@ -113,23 +113,23 @@ impl Hops {
     /// Stamps that are kept.
     pub const KEPT: usize = 1 << 16;
 
-    /// None yet, by this clock, in nanoseconds.
+    /// Creates an empty ring with this clock, in nanoseconds.
     pub fn new(clock: fn() -> u64) -> Self {
         let none = Stamp { at_ns: 0, hop: Hop::Woke, slot: None };
         Self { clock, ring: vec![none; Self::KEPT].into(), stamped: 0, next_write: 0 }
     }
 
-    /// What its clock shows.
+    /// Returns the time of its clock.
     pub fn now_ns(&self) -> u64 {
         (self.clock)()
     }
 
-    /// This happens now.
+    /// Stamps a hop now.
     pub fn stamp(&mut self, hop: Hop, slot: Option<Slot>) {
         self.stamp_at(self.now_ns(), hop, slot);
     }
 
-    /// This happened then.
+    /// Stamps a hop at the given time.
     pub fn stamp_at(&mut self, at_ns: u64, hop: Hop, slot: Option<Slot>) {
         self.ring[self.stamped % Self::KEPT] = Stamp { at_ns, hop, slot };
         self.stamped += 1;
@@ -143,7 +143,7 @@ impl Hops {
         }
     }
 
-    /// All that are kept, the oldest first: a line each.
+    /// Returns all stamps, the oldest first: a line each.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for number in self.stamped.saturating_sub(Self::KEPT)..self.stamped {

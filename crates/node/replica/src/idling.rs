@@ -1,44 +1,44 @@
-//! Why a device does nothing, for people: its own node cannot know, but it sees what the group
-//! does.
+//! Detection of an idle device, for operators: its own node cannot know the reason, but it sees the
+//! activity of the group.
 
 use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
-/// So long nothing is remarkable, in milliseconds.
+/// Minimum time before idleness is reported, in milliseconds.
 const PATIENCE_MS: u64 = 3_000;
-/// So many slots must have been decided meanwhile.
+/// Minimum number of slots decided in that time.
 const SLOTS: u64 = 64;
 
-/// What a device's node knows of its group.
+/// State of the group around a device's node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings {
-    /// It is a voter.
+    /// The node is a voter.
     pub(crate) has_vote: bool,
     /// Votes of devices are hints.
     pub(crate) is_durable: bool,
-    /// It leads.
+    /// The node leads.
     pub(crate) leads: bool,
-    /// Who leads.
+    /// Present leader.
     pub(crate) leader: Option<NodeId>,
-    /// What is decided.
+    /// Slots below are decided.
     pub(crate) decided_to: Slot,
 }
 
-/// Since when it does nothing, and what was decided then.
+/// Start of the idleness, with the slots decided then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Idling {
     /// Armed, and without a vote.
     votes: Option<(Time, Slot)>,
-    /// There to be used, and not armed.
+    /// The device could be used, and is not armed.
     armed: Option<(Time, Slot)>,
 }
 
 impl Idling {
-    /// It voted.
+    /// Records a vote of the device.
     pub(crate) const fn voted(&mut self) {
         self.votes = None;
     }
 
-    /// What is remarkable. `used`, `armed`: how it stands.
+    /// Returns a remark on the device, if any. `used`, `armed`: its present state.
     pub(crate) fn note(
         &mut self,
         now: Time,
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(idling.note(at(0), &group(1), idle), None);
         let said = idling.note(at(3_000), &group(65), idle).unwrap();
         assert!(said.starts_with("node 7, which leads, asks for no votes"), "{said}");
-        // One that leads itself, and one that is none of those who vote.
+        // One that leads itself, and one that is not a voter.
         for other in [
             Surroundings { leads: true, ..group(65) },
             Surroundings { has_vote: false, ..group(65) },

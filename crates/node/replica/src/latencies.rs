@@ -1,11 +1,11 @@
-//! How many commands took how long: a fixed number of classes, so that counting costs next to
+//! Histogram of command latencies: a fixed number of classes, so that counting costs next to
 //! nothing, and numbers of different nodes and times can be added and subtracted.
 
 use std::fmt;
 
 /// Classes per doubling of the time.
 const QUARTERS: u64 = 4;
-/// The shortest time that is told from another, as a power of two of microseconds.
+/// The shortest time that is distinguished from another, as a power of two of microseconds.
 const FINEST_BITS: u32 = 2;
 /// The last class begins at 58.7 seconds.
 pub const CLASSES: usize = 88;
@@ -38,7 +38,7 @@ impl Latencies {
         for number in first..last {
             let under = upper_edge_us(number).saturating_sub(shortest_us);
             let share = u128::from(commands) * u128::from(under) / u128::from(span);
-            // Of all, so many were answered before; the rest is in the classes that follow.
+            // This share of all was answered before; the rest is in the classes that follow.
             let share = u64::try_from(share).unwrap_or(u64::MAX).min(commands);
             let here = share.saturating_sub(commands - left);
             self.0[number] += here;
@@ -47,8 +47,8 @@ impl Latencies {
         self.0[last.max(first)] += left;
     }
 
-    /// For each class: the microseconds before which its commands were answered, and how many there
-    /// are. The last has all that took longer, too.
+    /// Iterates over the classes: the upper bound in microseconds, and the number of commands. The
+    /// last class includes all longer times.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let counts = self.0.iter().enumerate();
         counts.map(|(number, count)| (upper_edge_us(number), *count))
@@ -62,7 +62,7 @@ fn class(us: u64) -> usize {
     (doublings as usize * QUARTERS as usize + quarter as usize).min(CLASSES - 1)
 }
 
-/// Where the next class begins.
+/// Returns the lower bound of the next class.
 fn upper_edge_us(class: usize) -> u64 {
     let (doublings, quarter) = (class as u64 / QUARTERS, class as u64 % QUARTERS);
     ((QUARTERS + quarter + 1) << doublings) << FINEST_BITS
@@ -97,7 +97,7 @@ mod tests {
         let mut latencies = Latencies::default();
         latencies.add(1, 100, 100);
         assert_eq!(some(&latencies), [(112, 1)]);
-        // From 96 to 192: as many in each sixteen microseconds.
+        // From 96 to 192: equal numbers in each sixteen microseconds.
         let mut latencies = Latencies::default();
         latencies.add(60, 96, 192);
         assert_eq!(some(&latencies), [(112, 10), (128, 10), (160, 20), (192, 20)]);

@@ -49,10 +49,10 @@
 //! # Reading order
 //!
 //! Ports: [`service`], [`front`], [`stream_front`], [`plane`]. The order of a turn: [`replica`],
-//! and below it what comes in: `ingress`, `egress`, `disk`, `requests`. The parts that it joins, in
-//! the order of a command: `proposing`, `contents`, `storing`, `applying`, `completions`. Reads:
-//! `reading`. When somebody is behind: `catching_up`, `peers`. How large a batch and how many in
-//! flight: `tuning`. Start and end: [`open`], `ending`. What people hear of it: [`status`],
+//! and below it the sources of input: `ingress`, `egress`, `disk`, `requests`. The parts that it
+//! joins, in the order of a command: `proposing`, `contents`, `storing`, `applying`, `completions`.
+//! Reads: `reading`. Nodes that are behind: `catching_up`, `peers`. Size of batches and number in
+//! flight: `tuning`. Start and end: [`open`], `ending`. Reports to operators: [`status`],
 //! `observing`, [`hops`]. Capacities: [`limits`].
 #![forbid(unsafe_code)]
 
@@ -119,7 +119,7 @@ pub use observing::events;
 pub use open::{OpenError, ReplicaOptions, Timeouts};
 pub use payload::Payload;
 pub use plane::Plane;
-/// How batch and window are chosen.
+/// Choice of batch and window.
 pub use quorate_tuner as tuner;
 pub use reading::probe::Probed;
 pub use replica::{Replica, requests::Requester};

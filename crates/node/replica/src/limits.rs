@@ -3,11 +3,11 @@
 /// Most batches of one origin that may be open at a time ([session-2]).
 pub const OPEN_BATCHES_MAX: usize = 64;
 
-/// What one command costs beyond its bytes while it waits: tag, deadline and bookkeeping. Charged,
-/// so that a flood of empty commands is bounded too.
+/// Cost of a waiting command beyond its bytes: tag, deadline and bookkeeping. Charged, so that a
+/// flood of empty commands is bounded too.
 pub const COMMAND_OVERHEAD_BYTES: usize = 64;
 
-/// What a replica may hold. These never influence what is executed, so nodes may differ in them;
+/// Capacities of a replica. These never influence what is executed, so nodes may differ in them;
 /// what must be equal everywhere is in [`crate::applying::sessions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -20,7 +20,7 @@ pub struct Limits {
     /// Replies and notices that the front has not taken; no more is applied while they are above.
     pub completion_bytes: usize,
     /// Replies of one batch, which is applied as a whole: the replies beyond are dropped, and their
-    /// clients told that nothing is known.
+    /// clients get an unknown outcome.
     pub reply_bytes: usize,
     /// Reads and session registrations waiting at a time, each.
     pub waiting_requests: usize,
@@ -29,9 +29,9 @@ pub struct Limits {
     pub payload_bytes: usize,
     /// Applied or superseded payloads, kept for slow followers.
     pub recent_bytes: usize,
-    /// Bytes of streams that came and are not applied yet.
+    /// Bytes of streams that arrived and are not applied yet.
     pub stream_bytes: usize,
-    /// Of one stream ([stream-8]).
+    /// Window of one stream, in bytes ([stream-8]).
     pub stream_window_bytes: usize,
     /// Batches of other nodes that wait for a free slot at the leader.
     pub forwarded_bytes: usize,
@@ -76,7 +76,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The same with what would stop a replica from working raised to the least that works.
+    /// Returns the limits, with those that would stop a replica from working raised to the least
+    /// that works.
     pub fn at_least(mut self, command_bytes_max: usize) -> Self {
         let one = command_bytes_max.saturating_add(1024);
         self.window_batches = self.window_batches.clamp(1, OPEN_BATCHES_MAX);

@@ -1,4 +1,4 @@
-//! What an operator hears of this replica: events, notices, how far it is behind.
+//! Reports of this replica to operators: events, notices, its lag.
 
 pub mod events;
 mod pace;
@@ -27,7 +27,7 @@ use crate::{
     status::{Progress, Reign},
 };
 
-/// What was seen, and not yet told.
+/// Observations that are not reported yet.
 #[derive(Debug)]
 pub(crate) struct Observing {
     watch: Watch,
@@ -49,22 +49,22 @@ impl Observing {
         }
     }
 
-    /// Something changed that an operator should hear of.
+    /// Queues an event for the operator.
     pub(crate) fn tell(&mut self, event: Event) {
         self.events.push(event);
     }
 
-    /// The oldest event that was not asked for yet.
+    /// Takes the oldest event that was not read yet.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         self.events.next()
     }
 
-    /// This is who leads, as far as this node knows.
+    /// Records the present leader, as far as this node knows.
     pub(crate) fn led(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         self.reigns.look(now, leader, ballot);
     }
 
-    /// Who led, the oldest first.
+    /// Returns the latest leaders, the oldest first.
     pub(crate) fn reigns(&self, now: Time) -> Vec<Reign> {
         self.reigns.seen(now)
     }
@@ -79,52 +79,52 @@ impl Observing {
         }
     }
 
-    /// The first rule that was found broken.
+    /// Returns the first rule that was found broken.
     pub(crate) fn alarm(&self) -> Option<&Alarm> {
         self.alarm.as_ref()
     }
 
-    /// A peer said this; `own` is the era of this node.
+    /// Records a message from a peer; `own` is the era of this node.
     pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
         self.promises.heard(now, message, own);
     }
 
-    /// What this node has promised, and its era, as they are now.
+    /// Records this node's present promise and era.
     pub(crate) fn promised(&mut self, now: Time, promised: Ballot, own: Era) {
         self.promises.look(now, promised, own);
     }
 
-    /// What an operator should know of that promise.
+    /// Returns a notice to the operator about that promise.
     pub(crate) fn notice(&self, now: Time) -> Option<String> {
         self.promises.notice(now)
     }
 
-    /// The same, once.
+    /// Takes the notice, once.
     pub(crate) fn take_notice(&mut self, now: Time) -> Option<String> {
         self.promises.take_news(now)
     }
 
-    /// A write of the log ended, after this long.
+    /// Records that a write of the log ended, after this long.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize) {
         self.watch.on_written(took_us, bytes, &mut self.events);
     }
 
-    /// Whether it is time for a look at the replica; the next is later.
+    /// Returns whether the replica should be checked now, and schedules the next check.
     pub(crate) fn take_look(&mut self, now: Time) -> bool {
         self.watch.take_due(now)
     }
 
-    /// This is what there is to see.
+    /// Checks the present state.
     pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>) {
         self.watch.look(now, sight, &mut self.events);
     }
 
-    /// What keeps this node from being level with the others, if it is not.
+    /// Returns the activity that keeps this node from being level with the others, if any.
     pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
         self.watch.progress(now, standing)
     }
 
-    /// How fast the log grows, in bytes per second.
+    /// Returns the growth of the log in bytes per second.
     pub(crate) fn log_growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
         self.watch.growth(now, written_bytes)
     }

@@ -1,9 +1,9 @@
-//! Values of this node on their way to another member's coordinator by frames ([offload-15]).
+//! Values of this node in flight to another member's coordinator by frames ([offload-15]).
 //!
-//! A frame saves the way through the leader's process. Nobody says that it arrived, and a
-//! coordinator that was taken back hears nothing: what is not seen voted for or decided within some
-//! milliseconds goes by a connection, and so does everything after it until the coordinator is
-//! heard again. A leader drops what came twice.
+//! A frame avoids the path through the leader's process. Its arrival is not acknowledged, and a
+//! coordinator that was revoked receives nothing: a value that is not seen as voted for or decided
+//! within some milliseconds is sent over a connection, and so is everything after it until the
+//! coordinator is seen again. A leader drops duplicates.
 
 use std::collections::VecDeque;
 
@@ -11,34 +11,34 @@ use quorate_core::{ballot::Ballot, time::Time, value::Value};
 
 use crate::proposing::origin::Offer;
 
-/// Most that are on their way.
+/// Maximum of offers in flight.
 const OFFERS_MAX: usize = 256;
-/// What is not seen for so long is late, in milliseconds.
+/// Time after which an unseen value is late, in milliseconds.
 const LATE_MS: u64 = 5;
-/// A coordinator that was not heard for so long is not counted on, in milliseconds.
+/// A coordinator that was not seen for this long is not relied on, in milliseconds.
 const HEARD_MS: u64 = 1_000;
 
-/// All of them, oldest first, each with when it is late.
+/// All offers in flight, the oldest first, each with the time at which it is late.
 #[derive(Default)]
 pub(crate) struct Offers {
     list: VecDeque<(Time, Offer)>,
-    /// Whose coordinator was heard last, and when.
+    /// Ballot of the last coordinator seen, with the time.
     heard: Option<(Ballot, Time)>,
 }
 
 impl Offers {
-    /// Whether the coordinator of this ballot gives out slots, as far as that is heard.
+    /// Returns whether the coordinator of this ballot assigns slots, as far as is known.
     pub(crate) fn may_go(&self, now: Time, ballot: Ballot) -> bool {
         let lately = |(heard, at): (Ballot, Time)| heard == ballot && now < at.plus_ms(HEARD_MS);
         self.list.len() < OFFERS_MAX && self.heard.is_some_and(lately)
     }
 
-    /// A value left.
+    /// Records that a value was sent.
     pub(crate) fn sent(&mut self, now: Time, offer: Offer) {
         self.list.push_back((now.plus_ms(LATE_MS), offer));
     }
 
-    /// A value has a slot in this ballot.
+    /// Records that a value has a slot in this ballot.
     pub(crate) fn heard(&mut self, now: Time, ballot: Ballot, value: &Value) {
         self.heard = Some((ballot, now));
         if let Some(at) = self.list.iter().position(|(_, known)| known.value == *value) {
@@ -46,21 +46,21 @@ impl Offers {
         }
     }
 
-    /// The oldest that is late, and goes another way. What follows does, too, until something is
-    /// heard.
+    /// Takes the oldest offer that is late, to be sent another way. The following ones are, too,
+    /// until the coordinator is seen again.
     pub(crate) fn next_late(&mut self, now: Time) -> Option<Offer> {
         let (_, late) = self.list.pop_front_if(|(late_at, _)| *late_at <= now)?;
         self.heard = None;
         Some(late)
     }
 
-    /// Nobody is to be offered anything: another node leads, or this one.
+    /// Drops all offers: another node leads, or this one.
     pub(crate) fn forget(&mut self) {
         self.list.clear();
         self.heard = None;
     }
 
-    /// When the oldest is late.
+    /// Returns the time at which the oldest is late.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         self.list.front().map(|(late_at, _)| *late_at)
     }
@@ -84,7 +84,7 @@ mod tests {
         Offer { value: value(number), payload: None }
     }
 
-    /// [offload-15] Only to one that was heard, in its ballot, and not long ago.
+    /// [offload-15] Values are offered only to a coordinator that was seen in its ballot recently.
     #[test]
     fn nothing_is_offered_to_whom_nobody_hears() {
         let mut offers = Offers::default();

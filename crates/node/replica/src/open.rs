@@ -1,4 +1,4 @@
-//! What a caller chooses when a replica starts, and what may go wrong.
+//! Options for the start of a replica, and errors of it.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -17,7 +17,7 @@ use crate::{
     scrubbing::ScrubOptions, snapshots::trimming::SnapshotOptions, status::Addresses,
 };
 
-/// How long nodes wait for each other.
+/// Time-outs between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// A leader speaks at least this often.
@@ -38,70 +38,71 @@ impl Default for Timeouts {
     }
 }
 
-/// What the caller chooses; constant while the replica runs.
+/// Options of a replica; constant while it runs.
 #[derive(Clone, Debug)]
 pub struct ReplicaOptions {
     /// The group's id.
     pub cluster: u128,
-    /// Who this is, in which incarnation ([volatile-1]).
+    /// This node and its incarnation ([volatile-1]).
     pub member: Member,
-    /// This process start; never used before by this node ([value-2]).
+    /// Number of this process start; never used before by this node ([value-2]).
     pub boot: u32,
-    /// How long nodes wait for each other.
+    /// Time-outs between nodes.
     pub timeouts: Timeouts,
-    /// Where randomised time-outs come from; different on every node and start.
+    /// Seed of randomised time-outs; different on every node and start.
     pub seed: u64,
     /// Largest command taken, in bytes.
     pub command_bytes_max: usize,
     /// A request that is not done by then fails.
     pub client_timeout_ms: u64,
-    /// Most proposals of a leader in flight.
+    /// Maximum of a leader's proposals in flight.
     pub inflight_max: usize,
     /// Slots at or above `decided_to + window_slots` are refused ([p2-3]).
     pub window_slots: u64,
     /// Leases, if the leader reads by them ([read-4]); for a node with a clock
     /// ([`crate::Replica::lend_clock`]).
     pub leases: Option<Leases>,
-    /// For how long a process of before may have granted a lease; 0 if it cannot have.
+    /// Time for which an earlier process may have granted a lease, in microseconds; 0 if it cannot
+    /// have.
     pub silent_us: u64,
-    /// How long it waits for others to connect before it leads as a quorum by itself ([lie-6]); 0
-    /// if its process made the folder of a new group.
+    /// Time that it waits for others to connect before it leads as a quorum by itself ([lie-6]), in
+    /// microseconds; 0 if its process made the folder of a new group.
     pub alone_us: u64,
-    /// By how much a clock may be fast or slow, in parts per million.
+    /// Maximum drift of a clock, in parts per million.
     pub clock_drift_ppm: u64,
     /// Capacity of every queue.
     pub limits: Limits,
-    /// Where the founding members listen, as far as that is known; this node included.
+    /// Known addresses of the founding members, this node included.
     pub addresses: BTreeMap<NodeId, Addresses>,
-    /// Where the founding members were to listen, as every node of the group was told.
+    /// Peer addresses of the founding members, as configured on every node of the group.
     pub founding_peers: BTreeMap<NodeId, String>,
-    /// How batch and window are chosen. Without it they stay as `limits` has them.
+    /// Settings of the tuner of batch and window. Without it they stay as `limits` has them.
     pub tuning: Option<Settings>,
-    /// When snapshots are taken and the log is trimmed.
+    /// Schedule of snapshots and of trimming.
     pub snapshots: SnapshotOptions,
-    /// How much the store of streams may hold in memory.
+    /// Memory limits of the store of streams.
     pub stream_limits: StoreLimits,
-    /// How its files are cut, if there are none yet.
+    /// Layout of its files, if there are none yet.
     pub stream_layout: Layout,
     /// The founding configuration ([era-11]).
     pub founding: Configuration,
-    /// A leader sends proposals to just a quorum, and to everybody when an answer is late.
+    /// A leader sends proposals to just a quorum, and to all nodes when an answer is late.
     pub thrifty: bool,
-    /// How votes come to this node when it leads.
+    /// Route of votes to this node when it leads.
     pub votes: Votes,
     /// The newest level that it supports; below that of this release only in tests, where it stands
     /// for an earlier one.
     pub supports: Level,
-    /// What the folder may hold already ([level-8]).
+    /// Level that the folder may hold already ([level-8]).
     pub marked: Level,
-    /// What it does about levels when it leads.
+    /// Handling of levels when it leads.
     pub raising: Raising,
-    /// When it reads all that it keeps, to see whether it is sound.
+    /// Schedule of scrubs, which read all its data to check whether it is sound.
     pub scrub: ScrubOptions,
 }
 
 impl ReplicaOptions {
-    /// Everything by default but who this is.
+    /// Creates default options for this node.
     pub fn new(cluster: u128, member: Member, boot: u32, founding: Configuration) -> Self {
         Self {
             cluster,
@@ -112,7 +113,7 @@ impl ReplicaOptions {
             command_bytes_max: defaults::COMMAND_BYTES_MAX,
             client_timeout_ms: defaults::CLIENT_TIMEOUT_MS,
             inflight_max: 256,
-            // Content takes a slot for each byte; what is in flight is bounded by the proposals.
+            // Content takes a slot for each byte; the bytes in flight are bounded by the proposals.
             window_slots: 32 << 20,
             leases: None,
             silent_us: 0,
@@ -136,17 +137,17 @@ impl ReplicaOptions {
     }
 }
 
-/// Why a replica cannot start.
+/// Reason why a replica cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The log lost votes or promises: the node must come with its next incarnation ([disk-8]).
+    /// The log lost votes or promises: the node must return with its next incarnation ([disk-8]).
     Forgotten {
-        /// What is damaged, and where.
+        /// Damaged places.
         places: Vec<String>,
     },
     /// The service's metadata cannot be read.
     Metadata(Unreadable),
-    /// What the replica wrote into the base of the log cannot be read.
+    /// The base of the log, as written by the replica, cannot be read.
     Base,
     /// The files of snapshots cannot be looked at.
     Snapshots(DiskError),

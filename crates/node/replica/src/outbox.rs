@@ -1,5 +1,5 @@
-//! Frames on their way to the plane: what it has no room for is counted, and repeated by the
-//! protocol.
+//! Frames on their way to the plane: frames that it has no room for are counted, and repeated by
+//! the protocol.
 
 use quorate_core::{
     node_id::{Member, NodeId},
@@ -13,15 +13,15 @@ use crate::{
     plane::{Body, Plane},
 };
 
-/// After a refusal, what was refused waits this long. Long enough not to spin, short enough not to
-/// be felt: a slot frees within a disk write.
+/// Delay of a retry after a refusal. Long enough not to spin, short enough not to be felt: a slot
+/// frees within a disk write.
 pub(crate) const RETRY_MS: u64 = 2;
 
 /// The plane, for the time of one call.
 pub(crate) struct Outbox<'a> {
     from: Member,
     plane: &'a mut dyn Plane,
-    /// What frames say of this node's log ([lie-1]); 0: nothing.
+    /// End of this node's log as stated in frames ([lie-1]); 0: not stated.
     logged: u64,
     pub(crate) counters: &'a mut Counters,
 }
@@ -67,18 +67,19 @@ impl<'a> Outbox<'a> {
         {
             self.counters.payload_bytes_sent.add(*sent, length);
         }
-        // What a plane cannot carry at all is lost with it, as what it has no room for.
+        // A frame that a plane cannot carry at all is lost, like one that it has no room for.
         self.dropped(to, sent.unwrap_or_default())
     }
 
-    /// Whether a frame of this length could be sent; that it could not is counted.
+    /// Returns whether a frame of this length could be sent; counts a refusal.
     pub(crate) fn has_room(&mut self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         let room = self.fits(to, lane, bytes);
         self.counters.sends_dropped += u64::from(!room);
         room
     }
 
-    /// The same for who has something better to do if it could not.
+    /// Returns the same for callers that have an alternative if it could not; a refusal is not
+    /// counted.
     pub(crate) fn fits(&self, to: NodeId, lane: Lane, bytes: usize) -> bool {
         self.plane.has_room(to, lane, bytes)
     }
@@ -89,7 +90,7 @@ impl<'a> Outbox<'a> {
     }
 }
 
-/// The bytes of the value in a frame.
+/// Returns the bytes of the value in a frame.
 const fn payload_of<'a>(frame: &Frame<'a>) -> Option<&'a [u8]> {
     match frame {
         Frame::Protocol { bytes, .. } | Frame::FetchReply { bytes, .. } => *bytes,
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
     use crate::plane::TooLarge;
 
-    /// A plane of packets: what is longer than one never fits, and node 3 has no room.
+    /// A plane of packets: a frame longer than one never fits, and node 3 has no room.
     struct Packets(Vec<(NodeId, usize)>);
 
     const PACKET_BYTES: usize = 1400;

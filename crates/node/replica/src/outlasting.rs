@@ -1,8 +1,9 @@
 //! Replies that wait until their commands would survive a crash of all nodes ([class-2]): executed
 //! commands, in the order of their slots.
 //!
-//! This is only the queue. The core finds out what lasts ([`quorate_core::input::Input::Last`]);
-//! clients that ask for nothing more than the group's class never get here.
+//! This is only the queue. The core determines which slots last
+//! ([`quorate_core::input::Input::Last`]); commands that need no more than the group's class never
+//! get here.
 
 use std::collections::VecDeque;
 
@@ -10,19 +11,19 @@ use quorate_core::{level::Level, slot::Slot, time::Time};
 
 use crate::front::Tag;
 
-/// Whom a group may ask what is on their disks ([level-9]).
+/// Level of a group whose members can be asked about their disks ([level-9]).
 pub(crate) const LEVEL: Level = Level(9);
-/// Whom a group may ask what is in their memory ([level-9]).
+/// Level of a group whose members can be asked about their memory ([level-9]).
 pub(crate) const EARLY_LEVEL: Level = Level(10);
 
-/// How a command comes to be answered at another class than the group's.
+/// Path by which a command is answered at another class than the group's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It is at that class when it is decided: nobody waits for anything else.
+    /// The command is at that class when it is decided: nothing else is waited for.
     Decided,
     /// Members are asked.
     Asked,
-    /// They might not understand the question.
+    /// Members might not understand the question.
     Closed,
 }
 
@@ -38,32 +39,32 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Outlasting {
     held: VecDeque<Held>,
-    /// Their replies, one behind the other.
+    /// Their replies, one after the other.
     replies: VecDeque<u8>,
-    /// Everything below lasts, as this process has heard.
+    /// Everything below lasts, as far as this process knows.
     lasts_to: Slot,
-    /// The core was asked for so far.
+    /// End of the last question to the core.
     asked_to: Slot,
 }
 
 impl Outlasting {
-    /// The reply to the command in this slot, none of which is before those that wait.
+    /// Holds the reply to the command in this slot, which is not before those that wait.
     pub(crate) fn hold(&mut self, tag: Tag, slot: Slot, until: Time, reply: &[u8]) {
         self.replies.extend(reply);
         self.held.push_back(Held { tag, slot, until, bytes: reply.len() });
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.replies.len() + self.held.len() * size_of::<Held>()
     }
 
-    /// What the core is to be asked for, if that is news.
+    /// Returns the next question to the core, if it is new.
     pub(crate) fn question(&mut self) -> Option<Slot> {
         let to = self.held.back()?.slot.next();
         if to <= self.asked_to {
@@ -73,12 +74,12 @@ impl Outlasting {
         Some(to)
     }
 
-    /// Everything below lasts.
+    /// Records that all slots below last.
     pub(crate) fn lasts(&mut self, to: Slot) {
         self.lasts_to = self.lasts_to.max(to);
     }
 
-    /// The next reply that waits no longer.
+    /// Takes the next reply that need not wait any more.
     pub(crate) fn next_told(&mut self) -> Option<(Tag, Vec<u8>)> {
         let lasts_to = self.lasts_to;
         let held = self.held.pop_front_if(|held| held.slot < lasts_to)?;
@@ -87,7 +88,7 @@ impl Outlasting {
         Some((held.tag, reply))
     }
 
-    /// The next one that has waited too long.
+    /// Takes the next request that has waited too long.
     pub(crate) fn next_overdue(&mut self, now: Time) -> Option<Tag> {
         let held = self.held.pop_front_if(|held| held.until <= now)?;
         self.replies.drain(..held.bytes);
@@ -95,12 +96,12 @@ impl Outlasting {
         Some(held.tag)
     }
 
-    /// When that is.
+    /// Returns the deadline of the first reply.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.held.front().map(|held| held.until)
     }
 
-    /// A burst is over.
+    /// Frees memory after a burst.
     fn rest(&mut self) {
         if self.held.is_empty() {
             self.replies.shrink_to(1 << 16);

@@ -10,24 +10,24 @@ use std::{
 use quorate_log::disk::Blocks;
 use quorate_stream::store::Bulk;
 
-/// Bytes that nobody changes any more. A copy is another reference to the same bytes.
+/// Bytes that do not change any more. A copy is another reference to the same bytes.
 #[derive(Clone)]
 pub struct Payload(Kept);
 
 #[derive(Clone)]
 enum Kept {
     Plain(Arc<Vec<u8>>),
-    /// Where a disk can write them from.
+    /// Blocks that a disk can write from.
     Bulk(Blocks),
 }
 
 impl Payload {
-    /// These bytes, shared from now on. They are not copied.
+    /// Shares these bytes from now on. They are not copied.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Kept::Plain(Arc::new(bytes)))
     }
 
-    /// How many references there are: 1 if nobody else holds these bytes.
+    /// Returns the number of references: 1 if these bytes are not shared.
     pub fn holders(&self) -> usize {
         match &self.0 {
             Kept::Plain(bytes) => Arc::strong_count(bytes),
@@ -35,7 +35,7 @@ impl Payload {
         }
     }
 
-    /// CRC-32C of the bytes; of many it is remembered.
+    /// Returns the CRC-32C of the bytes; that of large payloads is cached.
     pub fn checksum(&self) -> u32 {
         match &self.0 {
             Kept::Plain(bytes) => quorate_wire::checksum(bytes),
@@ -43,7 +43,7 @@ impl Payload {
         }
     }
 
-    /// Whole units for the store of streams, from where they are if they lie as a disk wants it.
+    /// Returns whole units for the store of streams, without a copy if they are aligned for a disk.
     pub(crate) fn bulk(&self, range: Range<usize>) -> Bulk<'_> {
         match &self.0 {
             Kept::Plain(bytes) => Bulk::copied(&bytes[range]),

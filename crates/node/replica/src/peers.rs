@@ -22,7 +22,7 @@ use crate::{
 
 pub(crate) use self::comparison::Doubt;
 
-/// Most nodes whose addresses are known: all that there can be, and as many that were.
+/// Maximum of nodes whose addresses are kept: all that can be members, and as many former ones.
 const ADDRESSES_MAX: usize = 2 * NODES_MAX;
 
 /// Other nodes, as far as this one knows them.
@@ -34,7 +34,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Nobody is connected yet; an earlier process had this doubt.
+    /// Starts without connections; an earlier process had this doubt.
     pub(crate) fn new(
         now: Time,
         addresses: BTreeMap<NodeId, Addresses>,
@@ -44,10 +44,10 @@ impl Peers {
         Self { connected: BTreeMap::new(), addresses, comparison }
     }
 
-    /// This member can be talked to.
+    /// Marks the member as connected.
     pub(crate) fn connect(&mut self, member: Member, addresses: Addresses) {
         self.connected.insert(member.node, member);
-        // Whoever has the cluster's id may say any node's: what is known of those that went is
+        // A client with the cluster's id may claim any node's: the memory for disconnected nodes is
         // bounded.
         if self.addresses.len() >= ADDRESSES_MAX && !self.addresses.contains_key(&member.node) {
             let connected = &self.connected;
@@ -59,7 +59,7 @@ impl Peers {
         self.addresses.insert(member.node, addresses);
     }
 
-    /// It cannot be talked to any more; whether it could before.
+    /// Marks the node as unreachable; returns whether it was connected before.
     pub(crate) fn disconnect(&mut self, node: NodeId) -> bool {
         let known = self.connected.remove(&node).is_some();
         if known {
@@ -76,37 +76,37 @@ impl Peers {
         self.connected.len()
     }
 
-    /// Whether some incarnation of this node is connected.
+    /// Returns whether some incarnation of this node is connected.
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.connected.contains_key(&node)
     }
 
-    /// The incarnation of this node that is connected.
+    /// Returns the incarnation of this node that is connected.
     pub(crate) fn member(&self, node: NodeId) -> Option<Member> {
         self.connected.get(&node).copied()
     }
 
-    /// Whether this member is connected.
+    /// Returns whether this member is connected.
     pub(crate) fn has_member(&self, member: Member) -> bool {
         self.connected.get(&member.node) == Some(&member)
     }
 
-    /// In order of ids.
+    /// Returns the connected nodes in order of ids.
     pub(crate) fn ids(&self) -> Vec<NodeId> {
         self.connected.keys().copied().collect()
     }
 
-    /// In order of ids.
+    /// Iterates over the connected members in order of ids.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
         self.connected.values().copied()
     }
 
-    /// Where a node listens, if that was ever told.
+    /// Returns the known addresses of a node.
     pub(crate) fn known(&self, node: NodeId) -> Option<&Addresses> {
         self.addresses.get(&node)
     }
 
-    /// Where a node listens, as far as that is known.
+    /// Returns the addresses of a node, empty where unknown.
     pub(crate) fn address(&self, node: NodeId) -> Addresses {
         self.addresses.get(&node).cloned().unwrap_or_default()
     }
@@ -120,7 +120,7 @@ impl Peers {
         (reachable.count(), members.len())
     }
 
-    /// A peer says what it has applied. An alarm if that is known to be something else.
+    /// Compares a peer's applied state. Returns an alarm if it is known to differ.
     pub(crate) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         self.comparison.heard(from, claim, own)
     }
@@ -130,8 +130,8 @@ impl Peers {
         self.comparison.doubt(own, members)
     }
 
-    /// Compares what peers said with what is applied here by now; an alarm if it is something else.
-    /// And now and then this node tells everybody what it has applied.
+    /// Compares the peers' claims with the state applied here by now; returns an alarm if they
+    /// differ. Periodically sends all peers this node's applied position.
     pub(crate) fn compare(
         &mut self,
         now: Time,

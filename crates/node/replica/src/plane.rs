@@ -1,4 +1,4 @@
-//! The plane port: where a replica's frames for its peers go, and what comes by it.
+//! The plane port: a replica's frames to its peers, and those received from them.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ use crate::payload::Payload;
 /// Moves frames to peers. It may lose, delay, repeat and reorder them, and never invents one
 /// ([model-1]); it does not know what they mean.
 pub trait Plane {
-    /// Whether a frame of this length could be sent to the node now: for who would otherwise take
-    /// it from where it waits.
+    /// Returns whether a frame of this length could be sent to the node now: for callers that would
+    /// otherwise remove it from a queue.
     fn has_room(&self, to: NodeId, lane: Lane, bytes: usize) -> bool;
 
-    /// Sends one whole frame, its header and its body, to each of these nodes. Those that took it
-    /// come back; the others are not connected, or their queues are full: for them the message is
+    /// Sends one whole frame, its header and its body, to each of these nodes. Returns those that
+    /// accepted it; the others are not connected, or their queues are full: for them the message is
     /// lost, and the protocol repeats it.
     fn send(
         &mut self,
@@ -32,19 +32,19 @@ pub trait Plane {
         body: Body<'_>,
     ) -> Result<NodeSet, TooLarge>;
 
-    /// Values of this ballot's leader below this slot are decided. Said once a turn, before what is
-    /// sent in it.
+    /// Values of this ballot's leader below this slot are decided. Called once a turn, before the
+    /// frames of that turn are sent.
     fn told(&mut self, ballot: Ballot, decided_to: Slot) {
         let _ = (ballot, decided_to);
     }
 
-    /// Who votes from now on: they may be asked for what the others missed ([learn-1]).
+    /// Sets the voters from now on: they may be asked for values that others missed ([learn-1]).
     fn voters(&mut self, configuration: &Configuration) {
         let _ = configuration;
     }
 }
 
-/// What follows a frame's header.
+/// Content after a frame's header.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
     /// Bytes that the plane copies if it keeps them.
@@ -54,7 +54,7 @@ pub enum Body<'a> {
 }
 
 impl Body<'_> {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -63,7 +63,8 @@ impl Body<'_> {
     }
 }
 
-/// This plane never carries a frame of this length, however empty its queues are. Nobody got it.
+/// Error: this plane never carries a frame of this length, however empty its queues are. The frame
+/// was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     /// The longest frame that it carries, in bytes.
@@ -82,27 +83,27 @@ impl std::error::Error for TooLarge {}
 /// A frame as it arrived.
 #[derive(Clone, Debug)]
 pub struct Received<'a> {
-    /// Who says it.
+    /// Sender.
     pub from: Member,
     /// What.
     pub frame: Frame<'a>,
     /// CRC-32C of the frame's body, if the receiver has compared it with the bytes.
     pub body_check: Option<u32>,
-    /// Up to which write the sender's log is on stable storage, as the frame says ([lie-1]); 0: it
-    /// says nothing.
+    /// The sender's log is on stable storage up to this write, as the frame states ([lie-1]); 0:
+    /// not stated.
     pub logged: u64,
-    /// The body, if it arrived in a buffer of its own: who keeps it need not copy it.
+    /// The body, if it arrived in a buffer of its own: it can be kept without a copy.
     pub body: Option<&'a Payload>,
 }
 
 impl<'a> Received<'a> {
-    /// A frame of which nothing else is known.
+    /// Creates a frame without further attributes.
     pub const fn plain(from: Member, frame: Frame<'a>) -> Self {
         Self { from, frame, body_check: None, logged: 0, body: None }
     }
 }
 
-/// One moment in which a replica acts: what time it is, and how to speak.
+/// The present moment of a replica: the time, and the means to send.
 pub struct Turn<'a> {
     /// Monotonic time.
     pub time: Time,

@@ -1,8 +1,9 @@
-//! When to stop reading clients: before what waits here is more than the next batches can use.
+//! Back-pressure on clients: reading stops before the queue is longer than the next batches can
+//! use.
 //!
-//! A queue longer than that makes nothing faster. What is left in the sockets costs the clients
-//! patience and this node nothing; what is read beyond a bound has to be parsed in order to be
-//! refused.
+//! A queue longer than that makes nothing faster. Input that is left in the sockets costs the
+//! clients patience and this node nothing; input that is read beyond a bound has to be parsed in
+//! order to be refused.
 
 use std::cmp::Reverse;
 
@@ -13,7 +14,7 @@ const BATCHES: usize = 4;
 /// Small batches are no reason for a short queue.
 const BYTES_MIN: usize = 4 << 20;
 
-/// How full this node's queues of requests are.
+/// Fill state of this node's queues of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     /// All clients may be read.
@@ -25,7 +26,7 @@ pub enum Pressure {
 }
 
 impl Pressure {
-    /// The pressure of a queue that holds `waits` and is bounded by `bound`.
+    /// Returns the pressure of a queue that holds `waits` and is bounded by `bound`.
     pub(crate) fn of(waits: usize, bound: usize) -> Self {
         if waits > bound {
             Self::High
@@ -37,9 +38,9 @@ impl Pressure {
     }
 }
 
-/// Whom to close, if all clients together hold too much of the memory for them: the one that holds
-/// most, the oldest of several, with how much that is. It begins at three quarters of `bytes_max`,
-/// so that those who read their replies find room below it.
+/// Returns the client to close if all clients together hold too much of the memory for them: the
+/// one that holds most, the oldest of several, with its bytes. It begins at three quarters of
+/// `bytes_max`, so that clients that read their replies find room below it.
 pub fn heaviest(
     held_bytes: usize,
     bytes_max: usize,
@@ -51,8 +52,8 @@ pub fn heaviest(
     clients.max_by_key(|(client, bytes)| (*bytes, Reverse(*client)))
 }
 
-/// Above this many waiting bytes of commands nobody is read. At most half of what makes a node
-/// refuse: what was read before it was noticed finds room.
+/// Returns the bytes of waiting commands above which no client is read. At most half of the bytes
+/// at which a node refuses: input that was read before the pressure was noticed finds room.
 pub(crate) fn bound(limits: &Limits) -> usize {
     let batches = limits.batch_bytes.saturating_mul(BATCHES);
     batches.max(BYTES_MIN).min(limits.pending_bytes / 2)

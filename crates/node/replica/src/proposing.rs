@@ -26,29 +26,29 @@ use crate::{
     },
 };
 
-/// How often the leader looks whether a deadline is due, and asks its service for housekeeping.
+/// Interval at which the leader checks deadlines, and asks its service for housekeeping.
 const DUE_MS: u64 = 10;
-/// [time-1] The leader says at most so often what time it is.
+/// [time-1] Minimum interval of the leader's statements of the time.
 const STAMP_MS: u64 = 50;
-/// What it said, and was not applied after this long, is lost.
+/// A stamp of time that was not applied after this long is lost.
 const STAMP_LOST_MS: u64 = 1000;
 
 /// Commands that are to be proposed: this node's own, and at the leader those of others.
 pub(crate) struct Proposing {
     origin: Origin,
     forwarded: Forwarded,
-    /// Most bytes of batches of others that wait here.
+    /// Maximum of bytes of batches of others that wait here.
     forwarded_bytes_max: usize,
     /// Largest command taken.
     command_bytes_max: usize,
-    /// When the service is asked next for what is due.
+    /// Time of the next check of the service for due work.
     due_at: Time,
-    /// What this leader last said time is, and when.
+    /// Last time that this leader stated, and when.
     stamped: Option<(u64, Time)>,
 }
 
 impl Proposing {
-    /// Nothing was accepted so far.
+    /// Starts without accepted requests.
     pub(crate) fn new(
         now: Time,
         origin: Origin,
@@ -65,17 +65,17 @@ impl Proposing {
         }
     }
 
-    /// What this node accepted, for the parts that complete, repeat or end it.
+    /// Returns the requests accepted by this node, for the parts that complete, repeat or end them.
     pub(crate) fn origin(&mut self) -> &mut Origin {
         &mut self.origin
     }
 
-    /// The same to look at.
+    /// Returns the same, immutably.
     pub(crate) fn own(&self) -> &Origin {
         &self.origin
     }
 
-    /// Largest command taken, in bytes.
+    /// Returns the size of the largest accepted command, in bytes.
     pub(crate) fn command_bytes_max(&self) -> usize {
         self.command_bytes_max
     }
@@ -99,17 +99,17 @@ impl Proposing {
         Ok(())
     }
 
-    /// How full the queue of commands is.
+    /// Returns the pressure of the queue of commands.
     pub(crate) fn pressure(&self) -> Pressure {
         Pressure::of(self.origin.waiting_bytes(), self.origin.waiting_bound())
     }
 
-    /// When a leader asks its service for what is due.
+    /// Returns the time at which a leader asks its service for due work.
     pub(crate) fn due_at(&self) -> Time {
         self.due_at
     }
 
-    /// Whether that is now; the next time is later.
+    /// Returns whether the check is due, and schedules the next one.
     pub(crate) fn take_due(&mut self, now: Time) -> bool {
         let due = now >= self.due_at;
         if due {
@@ -118,7 +118,7 @@ impl Proposing {
         due
     }
 
-    /// Whether a leader may say what time it is, the group's time being this.
+    /// Returns whether a leader may state the time, given the group's time.
     pub(crate) fn may_stamp(&self, now: Time, group_ms: u64) -> bool {
         self.stamped.is_none_or(|(ms, at)| {
             let wait_ms = match ms <= group_ms {
@@ -129,13 +129,12 @@ impl Proposing {
         })
     }
 
-    /// It said so.
+    /// Records the stated time.
     pub(crate) fn stamped(&mut self, now: Time, ms: u64) {
         self.stamped = Some((ms, now));
     }
 
-    /// The leader in this ballot is known, or nobody leads. `newly`: this node has just begun to
-    /// lead.
+    /// Sets the ballot of the present leader, or none. `newly`: this node has just begun to lead.
     pub(crate) fn on_role(&mut self, now: Time, leader: Option<Ballot>, newly: bool) {
         self.forwarded.restart(leader);
         if newly {
@@ -152,12 +151,12 @@ impl Proposing {
         self.forwarded.push(value, payload, self.forwarded_bytes_max)
     }
 
-    /// Whether proposing this value again would change nothing.
+    /// Returns whether proposing this value again would change nothing.
     pub(crate) fn knows(&self, value: &Value) -> bool {
         self.forwarded.knows(value)
     }
 
-    /// Bytes of the next value of another node.
+    /// Returns the size of the next value of another node.
     pub(crate) fn next_forwarded_bytes(&self) -> Option<usize> {
         self.forwarded.next_bytes()
     }
@@ -168,17 +167,17 @@ impl Proposing {
         Some(Offer { value, payload })
     }
 
-    /// This node voted for the value in a ballot of its own.
+    /// Records that this node voted for the value in a ballot of its own.
     pub(crate) fn proposed(&mut self, ballot: Ballot, value: Value) {
         self.forwarded.proposed(ballot, value);
     }
 
-    /// The value is decided.
+    /// Records that the value is decided.
     pub(crate) fn decided(&mut self, value: &Value) {
         self.forwarded.decided(value);
     }
 
-    /// Two-level batching: this node's batches go to the leader whole.
+    /// Sends this node's batches to the leader whole: batching has two levels.
     pub(crate) fn forward(&mut self, now: Time, ways: &mut Ways<'_, '_>) {
         while let Some(late) = ways.devices.next_late(now) {
             // Without room it is as good as lost, and offered again with all others.
@@ -197,24 +196,24 @@ impl Proposing {
                 ways.connect(&offer);
             }
             if let Offer { value, payload: Some(payload) } = offer {
-                // The leader's proposal may come without the bytes: they are from here.
+                // The leader's proposal may arrive without the bytes: they are from here.
                 ways.contents.offer(&value, payload);
             }
         }
     }
 }
 
-/// How this node's batches reach the leader.
+/// Paths of this node's batches to the leader.
 pub(crate) struct Ways<'a, 'b> {
-    /// Who it is.
+    /// Present leader.
     pub(crate) leader: NodeId,
-    /// In which ballot.
+    /// Ballot of the leader.
     pub(crate) ballot: Ballot,
-    /// By frames, to its device.
+    /// Path by frames, to its device.
     pub(crate) devices: &'a mut Devices,
-    /// Where bytes stay that the leader need not send back.
+    /// Bytes that the leader need not send back stay here.
     pub(crate) contents: &'a mut Contents,
-    /// By its connection.
+    /// Path by its connection.
     pub(crate) out: &'a mut Outbox<'b>,
 }
 

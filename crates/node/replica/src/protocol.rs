@@ -17,9 +17,9 @@ pub(crate) struct Protocol {
     /// Empty between two steps; kept for its memory.
     effects: Effects,
     inbox: VecDeque<Input>,
-    /// When the core wants to hear of the time.
+    /// Next tick of the core.
     wake: Time,
-    /// What the other parts were told that this node is.
+    /// Role of this node, as known to the other parts.
     role: Role,
     /// The latest time that was read within a turn: the core's never goes back.
     read_at: Time,
@@ -37,7 +37,7 @@ impl Protocol {
         }
     }
 
-    /// The clock was read anew within this turn.
+    /// Records that the clock was read anew within this turn.
     pub(crate) fn clock_was_read(&mut self, now: Time) {
         self.read_at = self.read_at.max(now);
     }
@@ -46,12 +46,12 @@ impl Protocol {
         &self.node
     }
 
-    /// Whether this node leads, as far as the other parts were told.
+    /// Returns whether this node leads, as far as the other parts know.
     pub(crate) fn leads(&self) -> bool {
         self.role == Role::Leader
     }
 
-    /// This node's role is another; gives back whether it led before.
+    /// Sets this node's role; returns whether it led before.
     pub(crate) fn set_role(&mut self, role: Role) -> bool {
         std::mem::replace(&mut self.role, role) == Role::Leader
     }
@@ -70,12 +70,12 @@ impl Protocol {
         !self.inbox.is_empty()
     }
 
-    /// Nothing is said any more: what waits is dropped.
+    /// Drops the queued inputs: nothing is sent any more.
     pub(crate) fn clear_inputs(&mut self) {
         self.inbox.clear();
     }
 
-    /// The core's next wish for a tick; before it, there is none.
+    /// Sets the time of the core's next tick; before it, there is none.
     pub(crate) fn set_wake(&mut self, at: Time) {
         self.wake = at;
     }
@@ -84,7 +84,7 @@ impl Protocol {
         self.wake
     }
 
-    /// Whether a tick is due; it counts as given.
+    /// Returns whether a tick is due, and marks it as done.
     pub(crate) fn take_tick(&mut self, now: Time) -> bool {
         let due = now >= self.wake;
         if due {
@@ -93,8 +93,8 @@ impl Protocol {
         due
     }
 
-    /// One event for the core. Gives the hard state of before it, and what the core wants done; the
-    /// latter goes back to [`Protocol::recycle`].
+    /// Passes one event to the core. Returns the hard state before it, and the core's effects; the
+    /// latter are returned to [`Protocol::recycle`].
     pub(crate) fn step(&mut self, now: Time, input: Input) -> (HardState, Effects) {
         let before = self.node.hard_state();
         let now = now.max(self.read_at);
@@ -103,12 +103,12 @@ impl Protocol {
         (before, effects)
     }
 
-    /// The effects of a step are carried out.
+    /// Recycles the effects of a step, which are carried out.
     pub(crate) fn recycle(&mut self, effects: Effects) {
         self.effects = effects;
     }
 
-    /// What the core counts of its slow paths.
+    /// Returns the core's counters of its slow paths.
     pub(crate) fn slow_paths(&self) -> SlowPaths {
         self.effects.slow
     }

@@ -23,7 +23,7 @@ use crate::{
     wake::earliest,
 };
 
-/// Reads that wait for a confirmation, or for what is to be applied before they run.
+/// Reads that wait for a confirmation, or for slots that are to be applied before they run.
 pub(crate) struct Reading {
     reads: Reads,
     bounded: Bounded,
@@ -32,13 +32,13 @@ pub(crate) struct Reading {
     of_access: Probe,
     /// Linearizable reads of a leader go by its lease where it has one ([read-4]).
     leases: bool,
-    /// By how much this node's clock may be slow, in parts per million.
+    /// Maximum by which this node's clock may be slow, in parts per million.
     drift_ppm: u64,
     /// A read that has not run by then fails.
     timeout_ms: u64,
     /// A question without an answer is given up after this.
     patience_ms: u64,
-    /// Most reads that wait.
+    /// Maximum of waiting reads.
     waiting_max: usize,
 }
 
@@ -72,8 +72,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Takes a client's read that may be stale by so much ([read-6]), or says that there is no
-    /// room. It waits no longer than the bound, or a question, takes.
+    /// Queues a client's read with a bound of staleness ([read-6]), or refuses it for want of room.
+    /// It waits no longer than the bound, or a question, takes.
     pub(crate) fn accept_within(
         &mut self,
         now: Time,
@@ -96,39 +96,39 @@ impl Reading {
         self.reads.len() + self.bounded.len()
     }
 
-    /// Whether reads wait that a lease could answer.
+    /// Returns whether reads are waiting that a lease could answer.
     pub(crate) fn wants_lease(&self) -> bool {
         self.leases && self.reads.are_waiting()
     }
 
-    /// The leader holds a lease. Says how many reads go by it.
+    /// Runs reads by the leader's lease. Returns their number.
     pub(crate) fn leased(&mut self, leased: LeasedRead) -> u64 {
         self.reads.leased(leased)
     }
 
-    /// How full the queue of reads is.
+    /// Returns the pressure of the queue of reads.
     pub(crate) fn pressure(&self) -> Pressure {
         Pressure::of(self.len(), self.waiting_max / 2)
     }
 
-    /// The question to ask for clients' reads now, if there is one.
+    /// Returns the question to ask for clients' reads now, if there is one.
     pub(crate) fn next_question(&mut self, now: Time) -> Option<ReadToken> {
         let wanted = self.bounded.wants_question(now);
         self.reads.next_question(now, self.patience_ms, wanted)
     }
 
-    /// The question to ask for the probe now, if there is one.
+    /// Returns the question to ask for the probe now, if there is one.
     pub(crate) fn next_probe_question(&mut self, now: Time) -> Option<ReadToken> {
         self.probe.next_question(now)
     }
 
-    /// The same for the read that shows that users are known.
+    /// Returns the same for the read that confirms the access rules.
     pub(crate) fn next_access_question(&mut self, now: Time) -> Option<ReadToken> {
         self.of_access.next_question(now)
     }
 
-    /// [access-4] Whether a read that began after the last call of `true`, and one is under way
-    /// from here on, has found everything that it has to show applied.
+    /// [access-4] Returns whether a read that began after the last call that returned `true` has
+    /// found everything applied that it has to show. A read is in flight from here on.
     pub(crate) fn shows_access(&mut self, now: Time, applied_to: Slot) -> bool {
         self.of_access.settle(now, applied_to);
         let shown = self.of_access.take() == Some(Probed::Served);
@@ -138,8 +138,8 @@ impl Reading {
         shown
     }
 
-    /// The answer to a question: reads may run once everything below `slot` is applied. Says
-    /// whether clients' reads waited for it.
+    /// Handles the answer to a question: reads may run once everything below `slot` is applied.
+    /// Returns whether clients' reads waited for it.
     pub(crate) fn confirmed(&mut self, token: ReadToken, slot: Slot) -> bool {
         self.probe.confirmed(token, slot);
         self.of_access.confirmed(token, slot);
@@ -150,19 +150,19 @@ impl Reading {
         asked_at.is_some()
     }
 
-    /// [read-6] Everything that was acknowledged before then is below `slot`.
+    /// [read-6] Records that everything acknowledged before `asked_at` is below `slot`.
     pub(crate) fn is_fresh(&mut self, asked_at: Time, slot: Slot) {
         self.bounded.confirmed(asked_at, slot);
     }
 
-    /// The other answer: the question is asked again, not at once.
+    /// Handles a refused question: it is asked again, after a delay.
     pub(crate) fn failed(&mut self, now: Time, token: ReadToken) {
         self.probe.failed(now, token);
         self.of_access.failed(now, token);
         self.reads.failed(token, now.plus_ms(RETRY_MS));
     }
 
-    /// A node leads in another ballot than before.
+    /// Handles a change of the leader's ballot.
     pub(crate) fn on_new_ballot(&mut self) {
         self.reads.on_new_ballot();
         self.bounded.on_new_ballot();
@@ -173,7 +173,7 @@ impl Reading {
         self.reads.release(applied_to, completions);
     }
 
-    /// Lets those run for which what is applied is fresh enough.
+    /// Runs the reads for which the applied state is fresh enough.
     pub(crate) fn release_within(
         &mut self,
         now: Time,
@@ -199,19 +199,19 @@ impl Reading {
         self.probe.settle(now, applied_to);
     }
 
-    /// How the last attempt ended, once.
+    /// Takes the result of the last attempt.
     pub(crate) fn take_probe(&mut self) -> Option<Probed> {
         self.probe.take()
     }
 
-    /// When clients' reads have something due, without answers from others.
+    /// Returns the time at which clients' reads are due for work, without answers from others.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let ask = self.reads.may_ask_at();
         let ask = ask.filter(|_| self.bounded.wants_question(now));
         earliest([self.reads.wake_at(self.patience_ms), self.bounded.wake_at(), ask])
     }
 
-    /// When the probe has.
+    /// Returns the same for the probe.
     pub(crate) fn probe_at(&self) -> Option<Time> {
         earliest([self.probe.wake_at(), self.of_access.wake_at()])
     }

@@ -2,13 +2,13 @@
 //!
 //! The caller hands in frames, requests and the time, calls [`Replica::poll`], delivers the
 //! completions, flushes the plane's buffers, and then calls [`Replica::submit`]: the leader sends
-//! before it writes, so that nobody waits for two disks in a row.
+//! before it writes, so that no client waits for two disks in a row.
 //!
-//! Each part owns its state, and borrows for one call what it needs of others. Here they are
-//! joined; what comes from elsewhere is handed to them by a file of its own below: peers' frames
-//! (`ingress`), effects of the core (`egress`), what the disk has done (`disk`), clients' requests
-//! (`requests`). `witness` is what other nodes said of their logs; `report` says how it is, `start`
-//! and `ending` how it begins and ends.
+//! Each part owns its state, and borrows for one call what it needs of others. They are joined
+//! here; each source of input has a file of its own below: peers' frames (`ingress`), effects of
+//! the core (`egress`), completions of the disk (`disk`), clients' requests (`requests`). `witness`
+//! has other nodes' statements on their logs; `report` the status of the replica, `start` and
+//! `ending` its start and end.
 
 mod differing;
 mod disk;
@@ -80,10 +80,10 @@ use crate::{
     wake::earliest,
 };
 
-/// Of decisions that come by frames, those are kept that are less than so many slots ahead.
+/// Decisions received by frames are kept if they are less than this many slots ahead.
 const TOLD_AHEAD: u64 = 1 << 12;
 
-/// A small file by its name, and what it holds.
+/// A small file by its name, with its content.
 type Recalled = (&'static str, Result<Option<Vec<u8>>, DiskError>);
 
 /// One replica: core, log and service joined.
@@ -95,11 +95,11 @@ pub struct Replica<D: Disk, S: StateMachine> {
     window_slots: u64,
     protocol: Protocol,
     peers: Peers,
-    /// What other nodes said of their logs.
+    /// Statements of other nodes on their logs.
     witness: Witness,
-    /// What nodes that just connected are to be reminded of ([lie-3]).
+    /// Reminders for nodes that just connected ([lie-3]).
     reminders: Vec<(NodeId, Memory)>,
-    /// What this node said of its own, and has not ([lie-5]).
+    /// Earlier statement of this node that its log does not fulfil ([lie-5]).
     fell_behind: Option<Memory>,
     /// Names that a later process of this node gave were looked for below this slot ([lie-7]).
     names_seen_to: Slot,
@@ -111,16 +111,16 @@ pub struct Replica<D: Disk, S: StateMachine> {
     completions: Completions,
     // A stream's.
     streaming: Streaming,
-    // Beside it.
+    // Other parts.
     reading: Reading,
-    /// Without one there are no leases, and no reads with a bound.
+    /// Clock for leases and reads with a bound; without one there are none.
     clock: Option<Clock>,
-    /// Wall clocks, and what the group's is.
+    /// Wall clocks, and the group's clock.
     clocks: Clocks,
     catching_up: CatchingUp,
     snapshots: Snapshots,
     steering: Steering,
-    /// What other nodes support, and what this one waits for.
+    /// Levels that other nodes support, and operators that wait for one.
     rising: Rising,
     scrubbing: Scrubbing,
     /// A small file that was read back.
@@ -130,7 +130,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
     ending: Ending,
     fit: Fit,
     lag: Lag,
-    /// What this node has applied may be wrong ([differ-2]).
+    /// Reason why this node's state may be wrong ([differ-2]).
     doubt: Option<Doubt>,
     turns: Turns,
     observing: Observing,
@@ -139,10 +139,10 @@ pub struct Replica<D: Disk, S: StateMachine> {
     devices: Devices,
     /// Names that clients of devices were lent ([offload-22]).
     names_lent: u32,
-    /// Who chooses how votes come, if that is not said.
+    /// Choice of the route of votes, unless it is configured.
     routing: Option<Routing>,
     counters: Counters,
-    /// Stamps of what happened when, if somebody wants them.
+    /// Timestamps of hops, if enabled.
     hops: Option<Box<Hops>>,
     rings: Rings,
     /// The configuration that the plane knows.
@@ -150,7 +150,7 @@ pub struct Replica<D: Disk, S: StateMachine> {
 }
 
 impl<D: Disk, S: StateMachine> Replica<D, S> {
-    /// A peer can be talked to: its handshake is done.
+    /// Marks a peer as connected: its handshake is done.
     pub fn peer_up(
         &mut self,
         now: Time,
@@ -175,7 +175,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// It cannot be talked to any more.
+    /// Marks the node as unreachable.
     pub fn peer_down(&mut self, _now: Time, node: NodeId) {
         if self.peers.disconnect(node) {
             self.rising.lost(node);
@@ -187,8 +187,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Whatever is to be done now: timers, completed writes, decisions, new proposals. Reads that
-    /// have a place among the commands run in `front` meanwhile; all else it hears of by
+    /// Does all work that is due: timers, completed writes, decisions, new proposals. Reads that
+    /// have a place among the commands run in `front` meanwhile; it gets all other results by
     /// [`Replica::deliver`]. `wall_ms` is Unix time in milliseconds.
     pub fn poll(&mut self, now: Time, wall_ms: u64, plane: &mut dyn Plane, front: &mut dyn Front) {
         let wall_ms = self.look_at_clocks(now, wall_ms);
@@ -237,7 +237,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.advance_stop(now);
     }
 
-    /// [live-5] The core hears of a turn that is late before anything that was said meanwhile.
+    /// [live-5] Reports a late turn to the core before any message that arrived in the meantime.
     pub(super) fn begin_turn(&mut self, now: Time) {
         if let Some(us) = self.turns.begin(now)
             && !self.is_silent()
@@ -246,8 +246,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [access-4] Somebody asks who may do what, and this node does not know: a linearizable read
-    /// shows whether it has applied everything that it may have gone by before.
+    /// [access-4] Serves requests for the access rules while this node does not know them: a
+    /// linearizable read shows whether it has applied everything that it may have acted on before.
     fn look_at_access(&mut self, now: Time) {
         if !self.applying.access().is_wanted() || self.is_open().is_err() {
             return;
@@ -257,13 +257,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Starts writing what was appended. Called after the plane's buffers were flushed.
+    /// Starts writing the appended records. Called after the plane's buffers were flushed.
     pub fn submit(&mut self, now: Time) {
         self.storing.submit(now, self.protocol.node().awaits_disk());
         self.note_writes(now);
     }
 
-    /// The turn is over: `now` is later than what the turn began with by what it cost. Says when
+    /// Ends the turn: `now` is later than its beginning by its cost. Returns the time at which
     /// [`Replica::poll`] is due, as [`Replica::wake_at`] does.
     pub fn end_turn(&mut self, now: Time) -> Option<Time> {
         self.watch(now);
@@ -277,11 +277,11 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         let (waiting, in_flight) = origin.queued();
         let totals = origin.totals();
         let setting = self.tuning.end_turn(now, wake_by, totals, waiting, in_flight);
-        // [offload-15] A batch that fits into a frame need not be taken back for.
+        // [offload-15] The coordinator need not be revoked for a batch that fits into a frame.
         let refitted = origin.set_room(now, self.devices.room());
         let batch_bytes = setting.batch_bytes.min(self.applying.batch_bytes_max());
         let changed = origin.set_batching(batch_bytes, setting.window) || refitted;
-        // There may be room now for what waits.
+        // There may be room now for waiting commands.
         if changed && waiting > 0 {
             self.turns.end(now, Some(now));
             return Some(now);
@@ -290,7 +290,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         wake_by
     }
 
-    /// [plane-3] How votes should come from now on.
+    /// [plane-3] Chooses the route of votes from now on.
     fn choose_route(&mut self, now: Time) {
         let node = self.protocol.node();
         let leads = node.role() == Role::Leader;
@@ -303,8 +303,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// When [`Replica::poll`] is due at the latest, if nothing else happens; in the past if there
-    /// is work left.
+    /// Returns the time at which [`Replica::poll`] is due at the latest, without an event; in the
+    /// past if there is work left.
     pub fn wake_at(&self, now: Time) -> Option<Time> {
         if self.ending.is_silent() {
             // Only the disk is waited for.
@@ -346,8 +346,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         ])
     }
 
-    /// How far there is something to execute: nowhere, for an auxiliary that has forgotten what is
-    /// before.
+    /// Returns the end of the executable slots: none for an auxiliary that has forgotten earlier
+    /// ones.
     fn executable_to(&self) -> Slot {
         let node = self.protocol.node();
         match node.is_hollow() {
@@ -356,10 +356,10 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The first slot that may need bytes in memory: everything below is decided, and is applied,
-    /// or comes from the log if it is ever applied. An auxiliary that has forgotten what is before
-    /// applies nothing, and a service in trouble nothing now. A service that is ahead of a log that
-    /// lost its end has applied slots that are still to be voted for here.
+    /// Returns the first slot that may need bytes in memory: all below are decided, and are
+    /// applied, or read from the log if they are ever applied. An auxiliary that has forgotten
+    /// earlier slots applies nothing, and a service in trouble nothing now. A service that is ahead
+    /// of a log that lost its end has applied slots that are still to be voted for here.
     fn needed_from(&self) -> Slot {
         let applies = !self.protocol.node().is_hollow() && !self.applying.condition().is_stuck();
         let decided_to = self.protocol.node().decided_to();
@@ -377,13 +377,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
                 && self.applying.has_work(decided_to, &self.contents, &self.completions))
     }
 
-    /// Whether nothing may be said: the votes of before are not read yet, or the last ones are
-    /// being written down.
+    /// Returns whether the node must stay silent: its earlier votes are not read yet, or the last
+    /// ones are being written.
     fn is_silent(&self) -> bool {
         self.catching_up.unread_votes().is_some() || self.ending.is_silent()
     }
 
-    /// Whether what others propose must wait: this node could not keep up with writing or applying.
+    /// Returns whether proposals of others must wait: this node could not keep up with writing or
+    /// applying.
     fn is_overloaded(&self) -> bool {
         self.storing.is_behind() || self.applying.is_full()
     }
@@ -414,7 +415,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.counters.requests_timed_out += commands + reads + lasting;
     }
 
-    /// Applies what is decided, within a budget, and lets the reads run that waited for it.
+    /// Applies the decided slots, within a budget, and runs the reads that waited for them.
     fn apply(&mut self, now: Time, wall_ms: u64, again: bool, front: &mut dyn Front) {
         self.tend();
         if !self.streaming.keeping.has_room() {
@@ -434,7 +435,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.applied(now, front);
     }
 
-    /// What is applied, from where, and who hears of it.
+    /// Borrows the parts that applying needs: its input, and the listeners of its output.
     fn lend_to_apply<'a>(
         &'a mut self,
         now: Time,
@@ -456,7 +457,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         (&mut self.applying, &self.contents, listeners)
     }
 
-    /// Some slots were applied, or none.
+    /// Processes the effects of applied slots, if any.
     fn applied(&mut self, now: Time, front: &mut dyn Front) {
         self.look_for_later_names();
         self.follow_streams(now);
@@ -469,7 +470,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.release_reads();
     }
 
-    /// [class-2] Somebody waits until what was applied is on stable storage at a quorum.
+    /// [class-2] Asks members while a client waits until the applied commands are on stable storage
+    /// at a quorum.
     fn ask_what_lasts(&mut self) {
         if self.completions.outlasting().is_empty() {
             return;
@@ -481,7 +483,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [last-5] How a command comes to be answered when it is on stable storage at a quorum.
+    /// [last-5] Returns the path by which a command is answered when it is on stable storage at a
+    /// quorum.
     fn way_to_last(&self) -> Way {
         match self.protocol.node().configuration().class() {
             Class::Durable => Way::Decided,
@@ -490,7 +493,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [less-5] How a command comes to be answered when it is in memory at a quorum.
+    /// [less-5] Returns the path by which a command is answered when it is in memory at a quorum.
     fn way_to_hear_early(&self) -> Way {
         match self.protocol.node().configuration().class() {
             Class::Volatile => Way::Decided,
@@ -519,12 +522,12 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         if !self.applying.condition().is_stuck() {
             return;
         }
-        // What is decided is in the log, and is read from there when it can be applied: what is
-        // held for that must not keep this node from voting.
+        // Decided values are in the log, and are read from there when they can be applied: memory
+        // for them must not keep this node from voting.
         self.contents.release_below(self.protocol.node().decided_to());
     }
 
-    /// Tells the core how fit this node is to lead ([live-3], [live-6]).
+    /// Reports this node's fitness to lead to the core ([live-3], [live-6]).
     fn look_at_fitness(&mut self, now: Time) {
         let (applying, keeping) = (&self.applying, &self.streaming.keeping);
         let device = self.devices.late();
@@ -545,7 +548,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [time-3] Returns what time it is, as far as this node can tell.
+    /// [time-3] Returns the time, as far as this node knows it.
     fn look_at_clocks(&mut self, now: Time, wall_ms: u64) -> u64 {
         self.clocks.turn(now, wall_ms);
         let (leads, node) = (self.protocol.leads(), self.protocol.node());
@@ -557,13 +560,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.clocks.now_ms(self.read_clock(now)).max(time_ms)
     }
 
-    /// Returns the time at this moment: the process may have stood still since its turn began, and
-    /// what it reads now was sent later.
+    /// Returns the present time: the process may have stood still since its turn began, and the
+    /// input that it reads now was sent later.
     fn read_clock(&self, now: Time) -> Time {
         self.clock.as_ref().map_or(now, |clock| clock.now().max(now))
     }
 
-    /// [session-3] Time reaches the service by the log, from the leader alone.
+    /// [session-3] Proposes due work as the leader: time reaches the service by the log, from the
+    /// leader alone.
     fn take_due(&mut self, now: Time, plane: &mut dyn Plane) {
         if !self.protocol.leads() || !self.proposing.take_due(now) {
             return;
@@ -583,7 +587,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
             self.propose_value(now, Offer { value, payload }, plane);
         }
         let origin = self.proposing.origin();
-        // Whatever clients may send: what a service once took it must be able to end.
+        // Whatever clients may send: a command that was accepted once must be able to end.
         let max = largest_command(self.storing.log());
         self.applying.due(&mut |command| {
             if command.len() <= max {
@@ -655,13 +659,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.step(now, Input::Propose { value, slots: 1 }, plane);
     }
 
-    /// This node owns a device from now on: phase 2 of its group may run there ([offload-5]), if
+    /// Gives this node a device from now on: phase 2 of its group may run there ([offload-5]), if
     /// one can be had.
     pub fn lend_device(&mut self, devices: Box<dyn Ladder>) {
         self.devices.lend(devices);
     }
 
-    /// Takes what the device said, and lets its owner do what is due.
+    /// Processes the device's messages, and lets its owner do the work that is due.
     fn turn_device(&mut self, now: Time) {
         if self.devices.is_none() {
             return;
@@ -697,8 +701,8 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.completions.note_late_device(self.devices.late().is_some());
     }
 
-    /// [offload-15] The core gives a value to the device; what that has no room for the core is
-    /// asked for again.
+    /// [offload-15] Submits a value of the core to the device; if the device has no room for it,
+    /// the core is asked again.
     fn submit_to_device(&mut self, now: Time, value: Value, plane: &mut dyn Plane) {
         let slot = SlotRange::one(Slot(0));
         let payload = self.contents.recent(&value, slot);
@@ -708,17 +712,17 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// The clock to read where the time of the turn is too old. It is given before the first turn.
+    /// Sets the clock to read where the time of the turn is too old. Called before the first turn.
     pub fn lend_clock(&mut self, clock: Clock) {
         self.clock = Some(clock);
     }
 
-    /// From now on what happens to commands here is stamped into this.
+    /// Stamps the hops of commands here into this ring from now on.
     pub fn lend_hops(&mut self, hops: Hops) {
         self.hops = Some(Box::new(hops));
     }
 
-    /// Where that is stamped, if somebody wants it.
+    /// Returns the timestamps of hops, if enabled.
     pub fn hops(&mut self) -> Option<&mut Hops> {
         self.hops.as_deref_mut()
     }
@@ -729,8 +733,9 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// [read-4] What waits needs no question while this node seems to hold a lease. The time of the
-    /// turn may be long past, so this is no more than a guess: the clock is read behind the query.
+    /// [read-4] Lets waiting reads run without a question while this node seems to hold a lease.
+    /// The time of the turn may be long past, so this is no more than a guess: the clock is read
+    /// after the query.
     fn read_by_lease(&mut self, now: Time) {
         if !self.reading.wants_lease() || self.clock.is_none() {
             return;
@@ -764,7 +769,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Catch-up for others, questions of this node's own; within a budget per turn.
+    /// Serves peers that catch up, and sends this node's own requests; within a budget per turn.
     fn help_peers(&mut self, now: Time, plane: &mut dyn Plane) {
         let mut out = Outbox::new(self.member, plane, &mut self.counters);
         self.contents.ask(now, &self.peers, &mut out);
@@ -790,7 +795,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.checkpoint_streams(self.snapshots.wants_streams_kept_to());
     }
 
-    /// Lends snapshots what they look at and act on.
+    /// Lends snapshots the parts that they read and act on.
     fn with_snapshots(
         &mut self,
         now: Time,
@@ -839,7 +844,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// Ends what is still open, because of this.
+    /// Ends all open requests with this failure.
     fn end_requests(&mut self, failure: Failure) {
         let origin = self.proposing.origin();
         origin.expire_all(failure, &mut self.completions);
@@ -848,7 +853,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.streaming.end_all(failure);
     }
 
-    /// Looks at this replica now and then, for what an operator should hear of.
+    /// Checks this replica at intervals, and reports events to the operator.
     fn watch(&mut self, now: Time) {
         if !self.observing.take_look(now) {
             return;
@@ -866,7 +871,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.observing.look(now, &sight);
     }
 
-    /// Tells a front of everything that ended; says whether there was anything.
+    /// Reports everything that ended to a front; returns whether there was anything.
     pub fn deliver(&mut self, now: Time, wall_ms: u64, front: &mut dyn Front) -> bool {
         let wall_ms = self.look_at_clocks(now, wall_ms);
         if self.deliver_streams(now, wall_ms, front) {
@@ -883,14 +888,14 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         true
     }
 
-    /// What clients ask of this node.
+    /// Returns the port for clients' requests to this node.
     pub fn requests(&mut self, now: Time, wall_ms: u64) -> Requester<'_, D, S> {
         let wall_ms = self.look_at_clocks(now, wall_ms);
         Requester::new(self, now, wall_ms)
     }
 
-    /// Whether clients should be read. Without a leader they should: what they ask may have to be
-    /// answered with an error, and in time.
+    /// Returns whether clients should be read. Without a leader they should: their requests may
+    /// have to be answered with an error, and in time.
     pub fn pressure(&self) -> Pressure {
         if self.protocol.node().leader().is_none() {
             return Pressure::Low;
@@ -911,7 +916,7 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.reading.probe(now, refused);
     }
 
-    /// How the attempt ended, once.
+    /// Takes the result of the attempt.
     pub fn take_probe(&mut self) -> Option<Probed> {
         self.reading.take_probe()
     }
@@ -922,13 +927,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.begin(now);
     }
 
-    /// Whether a clean stop has ended: every vote and promise is on disk.
+    /// Returns whether a clean stop has ended: every vote and promise is on disk.
     pub fn is_stopped(&self) -> bool {
         self.ending.is_done()
     }
 
-    /// Whether a stop that has ended may be marked as clean: not if the log failed, or votes were
-    /// forgotten or may be.
+    /// Returns whether a stop that has ended may be marked as clean: not if the log failed, or
+    /// votes were forgotten or may be.
     pub fn stopped_cleanly(&self) -> bool {
         self.ending.is_clean() && self.storing.failure().is_none()
     }
@@ -939,13 +944,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         self.ending.transfer(to, &mut self.protocol);
     }
 
-    /// How a transfer ended, once.
+    /// Takes the result of a transfer.
     pub fn take_transfer_result(&mut self) -> Option<Result<NodeId, Refusal>> {
         self.ending.take_transfer_result()
     }
 
-    /// Takes a snapshot at this slot or behind it, or at what is applied now; also where the
-    /// service keeps itself on a disk. The end of it: [`Replica::take_snapshot_answer`].
+    /// Takes a snapshot at this slot or after it, or at the applied position; also if the service
+    /// persists itself on a disk. The result is taken by [`Replica::take_snapshot_answer`].
     pub fn snapshot_now(&mut self, at: Option<Slot>) {
         let applied_to = self.applying.applied_to();
         let refused = if self.ending.is_requested() {
@@ -966,14 +971,13 @@ impl<D: Disk, S: StateMachine> Replica<D, S> {
         }
     }
 
-    /// How that ended, once: the snapshot is whole and named by the base of the log, or why there
-    /// is none.
+    /// Takes the result: the snapshot is complete and named by the base of the log, or an error.
     pub fn take_snapshot_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.snapshots.take_answer()
     }
 
-    /// This node's snapshot, if it has one, for another thread to read: its files stay as long as
-    /// that lives.
+    /// Returns this node's snapshot, if it has one, for another thread to read: its files stay as
+    /// long as the value lives.
     pub fn hold_snapshot(&mut self) -> Option<Held> {
         self.snapshots.hold()
     }

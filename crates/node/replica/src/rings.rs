@@ -1,5 +1,5 @@
-//! What became of a leader's rings, for whoever watches: how often one was laid, how often one got
-//! nowhere, and who was left out of the next.
+//! Statistics on a leader's rings: how often one was laid, how often one made no progress, and
+//! which nodes were left out of the next.
 
 use quorate_core::{explanation::Explanation, node_set::NodeSet};
 
@@ -13,7 +13,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// The core explains what it does.
+    /// Counts an explanation of the core.
     pub(crate) fn note(&mut self, explanation: &Explanation, counters: &mut Counters) {
         match explanation {
             Explanation::RingLaid { nodes, .. } => {
@@ -51,11 +51,11 @@ mod tests {
         };
         let breaks = Explanation::RingBreaks { ballot, slot: Slot(1) };
         rings.note(&laid(&[1, 2, 3]), &mut counters);
-        // Laid anew for another reason: nobody is to blame.
+        // Laid anew for another reason: no node is to blame.
         rings.note(&laid(&[1, 4, 3]), &mut counters);
         rings.note(&breaks, &mut counters);
         rings.note(&laid(&[1, 2, 3]), &mut counters);
-        // Nobody was slow.
+        // No node was slow.
         rings.note(&breaks, &mut counters);
         rings.note(&laid(&[1, 2, 3]), &mut counters);
         assert_eq!((counters.rings_laid, counters.rings_broken), (4, 2));

@@ -1,5 +1,5 @@
-//! When the group uses a further level: what this node hears of the others' releases, and what it
-//! waits for ([level-4], [level-6]).
+//! Timing of a raise of the group's level: the levels of the other nodes' releases, and the
+//! conditions that this node waits for ([level-4], [level-6]).
 //!
 //! Only the state; the replica asks and proposes (`replica/levels`), the group's table decides
 //! whether a raise counts.
@@ -10,19 +10,20 @@ use quorate_core::{level::Level, node_id::NodeId, time::Time, witness};
 
 use crate::defaults;
 
-/// A raise that was proposed is proposed again after this, if nothing came of it.
+/// A proposed raise without a result is proposed again after this time.
 const RETRY_MS: u64 = 1_000;
 /// An operator is answered after this, whatever has become of it.
 const ANSWER_MS: u64 = 10_000;
-/// Most nodes that are remembered when they go.
+/// Maximum of disconnected nodes that are remembered.
 const HEARD_MAX: usize = 128;
 
-/// What a leader does about levels, unasked.
+/// Handling of levels by a leader without an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Raising {
     /// Nothing: an operator raises.
     Hold,
-    /// It raises so many milliseconds after it met the last node in its present release.
+    /// The leader raises the level this many milliseconds after it met the last node in its present
+    /// release.
     After(u64),
 }
 
@@ -33,7 +34,7 @@ impl Default for Raising {
 }
 
 impl Raising {
-    /// As it is given: `auto` or `hold`.
+    /// Parses `auto` or `hold`.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::default()),
@@ -43,11 +44,11 @@ impl Raising {
     }
 }
 
-/// What this process has heard of another node.
+/// Levels that this process knows of another node.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     newest: Level,
-    /// When it was first met with that.
+    /// Time of the first contact at this level.
     since: Time,
     connected: bool,
 }
@@ -58,18 +59,18 @@ pub(crate) struct Rising {
     /// The newest level that this release supports.
     supports: Level,
     raising: Raising,
-    /// When this process began to look.
+    /// Start of this process.
     begun: Time,
     heard: BTreeMap<NodeId, Heard>,
-    /// Whether all who are connected may be told how far this log is ([lie-1]).
+    /// All connected nodes may receive the end of this log ([lie-1]).
     all_witness: bool,
-    /// What the folder may hold already ([level-8]).
+    /// Level that the folder may hold already ([level-8]).
     marked: Level,
-    /// What it should be allowed to hold.
+    /// Level to mark the folder with.
     to_mark: Option<Level>,
-    /// Nothing is proposed before.
+    /// Nothing is proposed before this time.
     retry_at: Time,
-    /// Operators who wait for this level, and until when.
+    /// Operators that wait for a level, each with a deadline.
     asked: Vec<(u64, Level, Time)>,
 }
 
@@ -92,20 +93,20 @@ impl Rising {
         self.supports
     }
 
-    /// [level-4] A process of this node is connected, and says what it supports.
+    /// [level-4] Records that a process of this node is connected, and the level that it supports.
     pub(crate) fn met(&mut self, now: Time, node: NodeId, newest: Level) {
         let same = self.heard.get(&node).filter(|heard| heard.newest == newest);
         let since = same.map_or(now, |heard| heard.since);
         let heard = Heard { newest, since, connected: true };
         self.heard.insert(node, heard);
-        // Whoever has the cluster's id may say any node's.
+        // A client with the cluster's id may claim any node's.
         if self.heard.len() > HEARD_MAX {
             self.heard.retain(|_, heard| heard.connected);
         }
         self.look_for_witnesses();
     }
 
-    /// It is gone: what it comes back with, nobody knows.
+    /// Marks a node as disconnected: the release that it will return with is unknown.
     pub(crate) fn lost(&mut self, node: NodeId) {
         if let Some(heard) = self.heard.get_mut(&node) {
             heard.connected = false;
@@ -119,25 +120,26 @@ impl Rising {
             && connected.all(|heard| heard.newest >= witness::SINCE);
     }
 
-    /// [lie-1] Whether all who are connected know what to do with the end of this node's log.
+    /// [lie-1] Returns whether all connected nodes understand the end of this node's log.
     pub(crate) fn all_witness(&self) -> bool {
         self.all_witness
     }
 
-    /// [lie-3] Returns whether this node, which is connected, knows what a reminder is, and this
+    /// [lie-3] Returns whether this node, which is connected, understands a reminder, and this
     /// release does.
     pub(crate) fn may_remind(&self, node: NodeId) -> bool {
         self.supports >= witness::SINCE && self.newest_of(node) >= Some(witness::SINCE)
     }
 
-    /// What the process of this node that is connected supports; `None`: there is none.
+    /// Returns the newest level that this node's connected process supports; `None` if it is not
+    /// connected.
     pub(crate) fn newest_of(&self, node: NodeId) -> Option<Level> {
         let heard = self.heard.get(&node).filter(|heard| heard.connected)?;
         Some(heard.newest)
     }
 
-    /// [level-6] When these nodes have been what they are for long enough; `None`: nothing happens
-    /// unasked.
+    /// [level-6] Returns the time at which these nodes have had their present levels for long
+    /// enough; `None`: nothing happens without an operator.
     pub(crate) fn due_at(&self, others: impl Iterator<Item = NodeId>) -> Option<Time> {
         let Raising::After(ms) = self.raising else {
             return None;
@@ -147,30 +149,30 @@ impl Rising {
         Some(last.plus_ms(ms))
     }
 
-    /// Whether somebody waits for it.
+    /// Returns whether an operator waits for it.
     pub(crate) fn is_asked(&self) -> bool {
         !self.asked.is_empty()
     }
 
-    /// An operator wants this level.
+    /// Records an operator's request for this level.
     pub(crate) fn ask(&mut self, now: Time, asked: u64, to: Level) {
         self.asked.push((asked, to, now.plus_ms(ANSWER_MS)));
     }
 
-    /// Operators who have what they wanted.
+    /// Takes the operators whose level is reached.
     pub(crate) fn reached(&mut self, level: Level) -> Vec<u64> {
         let done = self.asked.extract_if(.., |(_, to, _)| *to <= level);
         done.map(|(asked, ..)| asked).collect()
     }
 
-    /// Operators who are to be told that they have not; all of them, if this node does not lead any
-    /// more.
+    /// Takes the operators to be notified that the level was not reached in time; all of them, if
+    /// this node does not lead any more.
     pub(crate) fn given_up(&mut self, now: Time, leads: bool) -> Vec<u64> {
         let over = self.asked.extract_if(.., |(_, _, until)| !leads || now >= *until);
         over.map(|(asked, ..)| asked).collect()
     }
 
-    /// [level-8] Whether the folder may hold this; else its owner is asked to mark it.
+    /// [level-8] Returns whether the folder may hold this; otherwise its owner is asked to mark it.
     pub(crate) fn may_hold(&mut self, level: Level) -> bool {
         if level > self.marked {
             self.to_mark = Some(level);
@@ -178,22 +180,22 @@ impl Rising {
         level <= self.marked
     }
 
-    /// What the folder is to be marked with.
+    /// Takes the level to mark the folder with.
     pub(crate) fn take_to_mark(&mut self) -> Option<Level> {
         self.to_mark.take()
     }
 
-    /// It is, durably.
+    /// Records that the folder is marked durably.
     pub(crate) fn marked(&mut self, level: Level) {
         self.marked = self.marked.max(level);
     }
 
-    /// A raise has come through: the next may follow at once.
+    /// Records that a raise was executed: the next may follow immediately.
     pub(crate) fn came_through(&mut self) {
         self.retry_at = Time(0);
     }
 
-    /// Whether a raise may be proposed now; another one not at once.
+    /// Returns whether a raise may be proposed now; the next one has to wait.
     pub(crate) fn take_turn(&mut self, now: Time) -> bool {
         let may = now >= self.retry_at;
         if may {
@@ -217,7 +219,7 @@ mod tests {
         Rising::new(at(0), Level(9), Level(8), raising)
     }
 
-    /// [level-4] What a process said that is gone does not count for the one that comes.
+    /// [level-4] The level of a disconnected process does not count for the next one.
     #[test]
     fn a_word_counts_as_long_as_its_connection() {
         let mut rising = rising(Raising::Hold);

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Bound};
 
-/// Members in their order, each once; the next one is the first behind the one that was last.
+/// Members in their order, each once; the next one is the first after the last one served.
 #[derive(Clone, Debug, Default)]
 pub struct RoundRobin<T> {
     members: BTreeSet<T>,
@@ -10,44 +10,44 @@ pub struct RoundRobin<T> {
 }
 
 impl<T: Copy + Ord> RoundRobin<T> {
-    /// Without members.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         Self { members: BTreeSet::new(), last: None }
     }
 
-    /// Whether it was none before.
+    /// Returns whether the member is new.
     pub fn insert(&mut self, member: T) -> bool {
         self.members.insert(member)
     }
 
-    /// Whether it was one.
+    /// Returns whether it was a member.
     pub fn remove(&mut self, member: &T) -> bool {
         self.members.remove(member)
     }
 
-    /// How many there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Whose turn it is, until that is [over](Self::over).
+    /// Returns the next member, the same until its turn is [over](Self::over).
     pub fn next(&self) -> Option<T> {
         let behind = self.last.map_or(Bound::Unbounded, Bound::Excluded);
         let mut later = self.members.range((behind, Bound::Unbounded));
         later.next().or_else(|| self.members.first()).copied()
     }
 
-    /// The turn of this one is over. It stays a member.
+    /// Ends the turn of this one. It stays a member.
     pub fn over(&mut self, member: T) {
         self.last = Some(member);
     }
 
-    /// Whose turn it was: it is over.
+    /// Returns the next member and ends its turn.
     pub fn turn(&mut self) -> Option<T> {
         let member = self.next()?;
         self.over(member);

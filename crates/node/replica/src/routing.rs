@@ -1,19 +1,19 @@
-//! How votes come to a leader, where that is chosen: straight, or by a ring ([ring-1], [plane-3]).
+//! Route of votes to a leader, where it is chosen: straight, or by a ring ([ring-1], [plane-3]).
 //!
-//! A ring spares the leader all votes but one, and takes a hop for each of its members. So it pays
-//! where the leader is busy, and most of that is votes: the prediction is the hops of a proposal
-//! and its vote, each as long as a busy leader makes it. Where all nodes share two processors it
-//! never does (`docs/performance.md`).
+//! A ring spares the leader all votes but one, and takes a hop for each of its members. It pays
+//! where the leader is busy mostly with votes: the prediction is the hops of a proposal and its
+//! vote, each as long as a busy leader makes it. Where all nodes share two processors it never does
+//! (`docs/performance.md`).
 
 use quorate_core::{laying::Route, message::Message, time::Time};
 use quorate_tuner::Choice;
 
 use crate::tuning::moment;
 
-/// How votes shall come to this node when it leads.
+/// Route of votes to this node when it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Votes {
-    /// As said, always.
+    /// Always this route.
     Set(Route),
     /// Straight, or by a ring, whichever is predicted to be faster.
     Auto,
@@ -26,7 +26,7 @@ impl Default for Votes {
 }
 
 impl Votes {
-    /// Those that operators can name.
+    /// Parses the choices that operators can name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "auto" => Some(Self::Auto),
@@ -34,7 +34,7 @@ impl Votes {
         }
     }
 
-    /// What a leader begins with.
+    /// Returns the initial route of a leader.
     pub(crate) fn first(&self) -> Route {
         match self {
             Self::Set(route) => route.clone(),
@@ -43,13 +43,13 @@ impl Votes {
     }
 }
 
-/// How often the choice is looked at.
+/// Interval of checks of the choice.
 const LOOK_US: u64 = 100_000;
-/// What a look counts for, beside all before it.
+/// Weight of the newest check in the average.
 const NEWEST: f64 = 0.3;
-/// What it costs a leader to read a vote, and to count it.
+/// Cost to a leader of reading and counting a vote.
 const VOTE_US: f64 = 6.0;
-/// Nobody is taken for busier than that.
+/// Upper bound of the estimated load.
 const BUSY_MAX: f64 = 0.98;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,17 +58,17 @@ enum Way {
     Ring,
 }
 
-/// The choice, and what it is made from.
+/// The choice, with its inputs.
 #[derive(Debug)]
 pub(crate) struct Routing {
     choice: Choice<Way>,
-    /// When this turn began.
+    /// Start of this turn.
     began: Option<Time>,
     looked_at: Time,
-    /// Since then.
+    /// Busy time since then.
     busy_us: u64,
     messages: u64,
-    /// Of each second, lately.
+    /// Busy share of each second, recently.
     busy: f64,
     messages_s: f64,
     /// Nanoseconds of a microsecond's way: what the two would cost.
@@ -89,7 +89,7 @@ impl Routing {
         }
     }
 
-    /// A message came.
+    /// Counts a message.
     pub(crate) const fn on_message(&mut self, message: &Message) {
         if matches!(message, Message::Phase2b(_) | Message::RingVote(_)) {
             self.messages += 1;
@@ -100,15 +100,15 @@ impl Routing {
         self.began.get_or_insert(now);
     }
 
-    /// It is over: `now` is later by what it cost.
+    /// Ends a turn: `now` is later by its cost.
     pub(crate) fn end_turn(&mut self, now: Time) {
         if let Some(began) = self.began.take() {
             self.busy_us += now.since_us(began);
         }
     }
 
-    /// Looks, if it is time, as the leader of so many voters, or not as a leader. What is wished
-    /// from now on, if that is new.
+    /// Checks the choice, if it is time, as the leader of this many voters, or not as a leader.
+    /// Returns the wanted route, if it is new.
     pub(crate) fn look(&mut self, leads: bool, voters: usize, now: Time) -> Option<Route> {
         let us = now.since_us(self.looked_at);
         if us < LOOK_US {
@@ -135,11 +135,11 @@ impl Routing {
         }
     }
 
-    /// The hops of a proposal and its votes, each as many nanoseconds long as the leader's queue
-    /// makes it.
+    /// Returns the time of a proposal and its votes by each route, in nanoseconds: their hops, each
+    /// as long as the leader's queue makes it.
     fn predict(&self, voters: usize) -> [u64; 2] {
         let others = voters.saturating_sub(1).max(1) as f64;
-        // A ring is a majority; its first member hears the proposal, each of the others the one
+        // A ring is a majority; its first member receives the proposal, each of the others the one
         // before.
         let ring_hops = (voters / 2 + 1) as f64;
         let star_s = match self.choice.chosen() {
@@ -158,7 +158,7 @@ impl Routing {
         [waits(2.0, star), waits(ring_hops.max(2.0), ring)]
     }
 
-    /// Why votes come as they do, for people.
+    /// Returns the reason for the present route, for operators.
     pub(crate) fn why(&self) -> String {
         let way = match self.choice.chosen() {
             Way::Star => "straight",
@@ -177,8 +177,8 @@ impl Routing {
 mod tests {
     use super::*;
 
-    /// Looks each 100 ms at a leader that is so busy with so many votes a second; when it changed
-    /// its mind.
+    /// Checks each 100 ms with a leader of this load and this many votes a second; returns when it
+    /// changed its choice.
     fn looks(
         routing: &mut Routing,
         voters: usize,
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(routing.route(), Route::Ring);
         // 120 000 votes of 8 members are 15 000 messages of a ring, and 0.63 of a processor less.
         assert!(looks(&mut routing, 9, 0.32, 15_000, 10).is_empty());
-        // When little is to be voted, they come straight again.
+        // With few votes, they are sent straight again.
         assert_eq!(looks(&mut routing, 9, 0.05, 100, 20).len(), 1);
         assert_eq!(routing.route(), Route::Star);
     }

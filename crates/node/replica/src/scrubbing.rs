@@ -1,9 +1,9 @@
-//! Reads all that this node keeps, a piece at a time and at a pace, and has repaired what can be.
-//! The rules are in `docs/spec/scrub.md`.
+//! Reads all data of this node, a piece at a time and at a limited rate, and has damage repaired
+//! where possible. The rules are in `docs/spec/scrub.md`.
 //!
-//! This part knows what comes next and what was found (`report`); what is read, and what is
-//! repaired, is the business of those who keep it: the log and its repair, the store of streams,
-//! the snapshots, the service. `replica/scrub.rs` joins them.
+//! This part knows the next step and the findings (`report`); reading and repair are done by the
+//! owners of the data: the log and its repair, the store of streams, the snapshots, the service.
+//! `replica/scrub.rs` joins them.
 
 pub(crate) mod files;
 pub mod report;
@@ -18,24 +18,23 @@ use self::{
 };
 use crate::snapshots::allowance::Allowance;
 
-/// What a scrub reads in a second, unless somebody says otherwise.
+/// Default bytes that a scrub reads per second.
 pub const BYTES_PER_SECOND: u64 = 32 << 20;
-/// No pace is slower.
+/// Minimum rate.
 pub const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 /// Bytes of one read of the store of streams.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
-/// Places that are told of in one life of a process, and no more after those.
+/// Maximum of places reported in one life of a process.
 const TOLD_MAX: usize = 4096;
-/// What cannot be read now, for want of descriptors or of room in a queue, is tried again after
-/// this.
+/// Delay of a retry if a read lacks descriptors or room in a queue.
 const SHORT_MS: u64 = 100;
-/// The log takes what the disk fails to read three times in a row for lost.
+/// After three failed reads in a row the log takes the data for lost.
 const TRIES_MAX: u32 = 4;
 
-/// When a node scrubs by itself, and how fast.
+/// Schedule and rate of a node's own scrubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// From the end of one scrub to the next; `None`: only if somebody asks.
+    /// From the end of one scrub to the next; `None`: only on request.
     pub every_ms: Option<u64>,
     /// Bytes that are read in a second.
     pub bytes_per_second: u64,
@@ -47,7 +46,7 @@ impl Default for ScrubOptions {
     }
 }
 
-/// From when on the next scrub counts, Unix time in milliseconds.
+/// Start of the interval to the next scrub, Unix time in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Since {
     pub(crate) ms: u64,
@@ -55,12 +54,12 @@ pub(crate) struct Since {
     pub(crate) ended: bool,
 }
 
-/// No scrub is due later than this, whatever a clock once said.
+/// Returns whether the due time is too late to be right, whatever a clock once said.
 const fn is_absurd(due_ms: u64, wall_ms: u64, every_ms: u64) -> bool {
     due_ms > wall_ms.saturating_add(every_ms)
 }
 
-/// What is done next.
+/// Next step of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Begin with this kind.
@@ -75,10 +74,10 @@ struct Run {
     kind: Kind,
     begun: bool,
     allowance: Allowance,
-    /// Nothing is read before.
+    /// Nothing is read before this time.
     not_before: Time,
     doubtful: VecDeque<Doubt>,
-    /// Which of them is being read.
+    /// The range that is being read.
     asked: Option<Doubt>,
 }
 
@@ -86,7 +85,7 @@ struct Run {
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
     slots: SlotRange,
-    /// The damage, by its place in the list of what was found.
+    /// The damage, by its place in the list of findings.
     found: Option<usize>,
     tried: u32,
 }
@@ -97,17 +96,17 @@ pub(crate) struct Scrubbing {
     options: ScrubOptions,
     run: Option<Run>,
     report: ScrubStatus,
-    /// [scrub-4] Places that were told of.
+    /// [scrub-4] Places that were reported.
     told: BTreeSet<(Kind, String)>,
     /// The next one is due then, Unix time.
     due_ms: Option<u64>,
-    /// Where the store of streams is read next.
+    /// Next position to read in the store of streams.
     pub(crate) streams_at: Option<(StreamName, u64)>,
-    /// How far the snapshot was read.
+    /// End of the part of the snapshot that was read.
     pub(crate) snapshot_to: u64,
-    /// Which small file is read.
+    /// The small file that is read.
     pub(crate) files: Files,
-    /// Whether there is an identity, which a node in tests may lack.
+    /// There is an identity, which a node in tests may lack.
     pub(crate) has_identity: bool,
     /// A file that only the node can write anew.
     pub(crate) unmended: Option<Keeper>,
@@ -116,7 +115,8 @@ pub(crate) struct Scrubbing {
 }
 
 impl Scrubbing {
-    /// `since`: from when on the next one counts, as an earlier process wrote it down.
+    /// Creates the part. `since`: start of the interval to the next scrub, as written by an earlier
+    /// process.
     pub(crate) fn new(options: ScrubOptions, since: Option<Since>) -> Self {
         Self {
             options,
@@ -140,7 +140,7 @@ impl Scrubbing {
         }
     }
 
-    /// Whether there is nothing to do now. Asked for in every turn.
+    /// Returns whether there is nothing to do now. Called in every turn.
     pub(crate) fn rests(&self, wall_ms: u64) -> bool {
         let waits = match (self.options.every_ms, self.due_ms) {
             (None, _) => true,
@@ -171,8 +171,8 @@ impl Scrubbing {
         self.report.begin(wall_ms);
     }
 
-    /// If the time of the next one has come, it begins. Whether the node begins to count now, as it
-    /// never scrubbed: that is to be written down.
+    /// Begins the next scrub if it is due. Returns whether the node begins its first interval now,
+    /// as it never scrubbed: that is to be written down.
     pub(crate) fn look(&mut self, now: Time, wall_ms: u64) -> bool {
         let Some(every) = self.options.every_ms else {
             return false;
@@ -192,12 +192,12 @@ impl Scrubbing {
         false
     }
 
-    /// Whether one goes on.
+    /// Returns whether a scrub is in progress.
     pub(crate) fn goes_on(&self) -> bool {
         self.run.is_some()
     }
 
-    /// What may be done now, if something may.
+    /// Returns the next step that may be taken now, if any.
     pub(crate) fn step(&mut self, now: Time) -> Option<Step> {
         let run = self.run.as_mut()?;
         if now < run.not_before || !run.allowance.may(now) {
@@ -209,7 +209,7 @@ impl Scrubbing {
         })
     }
 
-    /// When something may be done, if only time is in the way.
+    /// Returns the time of the next step, if only time is in the way.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let run = self.run.as_ref()?;
         let at = run.allowance.wake_at().unwrap_or(now).max(run.not_before);
@@ -222,14 +222,14 @@ impl Scrubbing {
         }
     }
 
-    /// Nothing can be read for a moment.
+    /// Pauses: nothing can be read for a moment.
     pub(crate) fn wait(&mut self, now: Time) {
         if let Some(run) = &mut self.run {
             run.not_before = now.plus_ms(SHORT_MS);
         }
     }
 
-    /// So much of this kind was read.
+    /// Counts the bytes read of this kind.
     pub(crate) fn read(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
         if let Some(run) = &mut self.run {
@@ -237,12 +237,12 @@ impl Scrubbing {
         }
     }
 
-    /// The same, by somebody who keeps the pace himself.
+    /// Counts bytes of a reader that keeps the pace itself.
     pub(crate) fn read_apart(&mut self, kind: Kind, bytes: u64) {
         self.report.add(kind, bytes);
     }
 
-    /// All of this kind was read. Whether it was the last one.
+    /// Ends a kind of which all was read. Returns whether it was the last one.
     pub(crate) fn end_kind(&mut self, wall_ms: u64) -> bool {
         let Some(run) = &mut self.run else {
             return false;
@@ -262,14 +262,15 @@ impl Scrubbing {
         }
     }
 
-    /// Damage: its place in the list of what was found, and whether it is news ([scrub-4]).
+    /// Records damage; returns its place in the list of findings, and whether it is new
+    /// ([scrub-4]).
     pub(crate) fn found(&mut self, found: Found) -> (Option<usize>, bool) {
         let key = (found.kind, found.what.clone());
         let news = self.told.len() < TOLD_MAX && self.told.insert(key);
         (self.report.found(found), news)
     }
 
-    /// These slots of the log are to be read: that says what of them is lost.
+    /// Queues slots of the log to be read: that determines which of them are lost.
     pub(crate) fn doubt(&mut self, found: Option<usize>, slots: Vec<SlotRange>) {
         if let Some(run) = &mut self.run {
             let doubts = slots.into_iter().map(|slots| Doubt { slots, found, tried: 0 });
@@ -277,20 +278,21 @@ impl Scrubbing {
         }
     }
 
-    /// The first of them, unless some are being read.
+    /// Returns the first of them, unless some are being read.
     pub(crate) fn doubtful(&self) -> Option<SlotRange> {
         let run = self.run.as_ref().filter(|run| run.asked.is_none())?;
         run.doubtful.front().map(|doubt| doubt.slots)
     }
 
-    /// The first of them are being read.
+    /// Records that the first of them are being read.
     pub(crate) fn asked(&mut self) {
         if let Some(run) = &mut self.run {
             run.asked = run.doubtful.pop_front();
         }
     }
 
-    /// They were read, and these of them are lost; or `failed`, and nothing is known.
+    /// Records the slots that were read, and which of them are lost; or `failed`, and nothing is
+    /// known.
     pub(crate) fn answered(&mut self, lost: &[SlotRange], failed: bool) {
         let Some(run) = &mut self.run else { return };
         let Some(mut doubt) = run.asked.take() else {
@@ -304,19 +306,19 @@ impl Scrubbing {
         }
     }
 
-    /// Whether slots are still to be read.
+    /// Returns whether slots are still to be read.
     pub(crate) fn doubts(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.asked.is_some() || !run.doubtful.is_empty())
     }
 
-    /// What was found is like this now.
+    /// Updates the needs of a finding.
     pub(crate) fn needs(&mut self, found: Option<usize>, needs: Needs) {
         if let Some(found) = found {
             self.report.needs(found, needs);
         }
     }
 
-    /// What is known, `fate` saying what became of what was found.
+    /// Returns the status, with the fate of each finding as `fate` says.
     pub(crate) fn status(&self, mut fate: impl FnMut(&Needs) -> Fate) -> ScrubStatus {
         let mut status = self.report.clone();
         for found in &mut status.found {

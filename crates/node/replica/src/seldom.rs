@@ -5,7 +5,7 @@ use quorate_core::time::Time;
 /// The pause between two lines.
 const PAUSE_MS: u64 = 1000;
 
-/// What was said last, and what was not since.
+/// State of the limit: when a line was last logged, and how many were not since.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seldom {
     silent_until: Time,
@@ -13,7 +13,8 @@ pub struct Seldom {
 }
 
 impl Seldom {
-    /// Whether it may be said now; with how often it happened since it was said last, untold.
+    /// Returns whether a line may be logged now, with the number of lines suppressed since the last
+    /// one.
     pub fn say(&mut self, now: Time) -> Option<u64> {
         // A clock that was set back does not silence for longer.
         let until = self.silent_until.min(now.plus_ms(PAUSE_MS));

@@ -5,7 +5,8 @@ use std::fmt;
 use quorate_core::level::Level;
 use quorate_core::slot::Slot;
 
-/// One change to what a persistent service keeps for the replica (its sessions), next to its data.
+/// One change to the data that a persistent service stores for the replica (its sessions), next to
+/// its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaChange {
     /// Chosen by the replica; sorts.
@@ -14,10 +15,10 @@ pub struct MetaChange {
     pub value: Option<Vec<u8>>,
 }
 
-/// What a persistent service keeps for the replica: keys with their values.
+/// Keys and values that a persistent service stores for the replica.
 pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Where a command stands in the log: unique, the same on every node, growing.
+/// Position of a command in the log: unique, the same on every node, growing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId {
     /// The slot of its batch.
@@ -26,7 +27,7 @@ pub struct CommandId {
     pub index: u32,
 }
 
-/// How long a command takes.
+/// Duration class of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// A batch may have many of them.
@@ -37,54 +38,54 @@ pub enum Weight {
     TooHeavy,
 }
 
-/// How a service is, as it says itself.
+/// Health of a service, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It executes and answers.
+    /// The service executes and answers.
     Well,
-    /// It executes and answers still, and will not forever; why, for people.
+    /// The service still executes and answers, and will not permanently; the reason, for operators.
     Strained(String),
-    /// It answers, and takes no commands for a moment: its writing is behind.
+    /// The service answers, and takes no commands for a moment: its writing is behind.
     Behind,
-    /// It answers, and takes no commands until something changes; what is wrong.
+    /// The service answers, and takes no commands until something changes; the reason.
     Stuck(String),
-    /// It neither answers nor takes commands until something changes; what is wrong.
+    /// The service neither answers nor takes commands until something changes; the reason.
     Down(String),
-    /// It was down and can go on from the position that [`StateMachine::recovered`] says, which may
-    /// be an earlier one than where it was; the log replays the rest. What there is to say about
-    /// it. Said once.
+    /// The service was down and can go on from the position that [`StateMachine::recovered`]
+    /// returns, which may be an earlier one than before; the log replays the rest. With a remark,
+    /// if any. Reported once.
     Back(Option<String>),
 }
 
-/// What is left of an image after some of its items.
+/// Remainder of an image after some of its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Imaged {
     /// More items follow.
     More,
-    /// That was the last one, or there was none. The image is over.
+    /// The image has ended: that was the last item, or there was none.
     End,
-    /// The rest cannot be had: the image is over, and what it gave is of no use. Another one may be
+    /// The rest cannot be had: the image has ended, and its items are useless. Another one may be
     /// begun.
     Failed,
 }
 
-/// What a service read of its own files.
+/// Result of a service's read of its own files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Bytes that were read.
     pub bytes: u64,
-    /// Damage: which file, what is wrong with it, and the way out, for people.
+    /// Damage: the file, its fault, and the remedy, for operators.
     pub damaged: Vec<String>,
     /// There is more to read.
     pub goes_on: bool,
 }
 
-/// Why an image was not loaded. The load is over then; what was loaded is of no use.
+/// Reason why an image was not loaded. The load has ended; the loaded items are useless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
     /// This service cannot be loaded at all.
     Unsupported,
-    /// No load is going on: none was begun, or the service went back meanwhile, as
+    /// No load is in progress: none was begun, or the service went back meanwhile, as
     /// [`Health::Back`] says. It can be begun again.
     NotLoading,
     /// The items do not make an image: damage, or another program's. Why, for people.
@@ -107,23 +108,24 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A replicated service. Equal commands in equal order give equal states and equal replies on
-/// every node: no clock, no randomness, no iteration order of a hash map may reach either.
+/// A replicated service. Equal commands in equal order give equal states and equal replies on every
+/// node: no clock, no randomness, no iteration order of a hash map may have an effect.
 ///
 /// The service never sees a ballot. It is called from one thread.
 ///
-/// **What it may meet.** Any bytes may be committed: clients, other versions and other nodes have
-/// other ideas of what a command is. A command that makes no sense gets a reply that says so, the
-/// same on every node.
+/// **Input.** Any bytes may be committed: clients, other versions and other nodes have other ideas
+/// of what a command is. A command that makes no sense gets a reply that says so, the same on every
+/// node.
 ///
-/// **Panics.** A panic in here ends the replica: what a half-executed command left behind is known
-/// to nobody, so nothing catches it. A panic in [`StateMachine::apply`] ends it again at each
-/// start, as the command is in the log, and all other replicas too. What can go wrong with a disk
-/// is for [`StateMachine::health`] and [`StateMachine::has_failed`] to say.
+/// **Panics.** A panic in here ends the replica: the effects of a half-executed command are
+/// unknown, so nothing catches it. A panic in [`StateMachine::apply`] ends it again at each start,
+/// as the command is in the log, and all other replicas too. Disk failures are reported by
+/// [`StateMachine::health`] and [`StateMachine::has_failed`].
 ///
 /// **Sizes.** A reply may be as large as memory allows; it goes to one client and to no peer.
 /// Replies to commands of sessions are kept until they are acknowledged, 64 MiB of all sessions
-/// together; one that is larger is forgotten at once, and a repetition of its command is told so.
+/// together; one that is larger is dropped immediately, and a repetition of its command gets an
+/// error that says so.
 ///
 /// **Images.** An image is the state as a sequence of items, each some bytes, which another node's
 /// service, or this one after a restart, is loaded from. Equal states give equal items in equal
@@ -131,15 +133,15 @@ impl std::error::Error for LoadError {}
 /// ([snap-1]). Everything that later commands and queries depend on is in it, or follows from it
 /// and the position. A service without state has no items, and still says that it can be imaged.
 pub trait StateMachine {
-    /// These commands will be applied next, unless a session has a reply for them already. A chance
-    /// to bring what they need near; what the service holds must not change.
+    /// Announces the commands that will be applied next, unless a session has a reply for them
+    /// already. A chance to bring needed data near; the service's state must not change.
     fn prefetch(&mut self, commands: &mut dyn Iterator<Item = &[u8]>) {
         let _ = commands;
     }
 
-    /// The feature level that a command needs, with all that it has inside: what the group does not
-    /// use yet is neither taken nor executed, on any node ([level-9]). What makes no sense needs
-    /// none: its reply says so.
+    /// Returns the feature level that a command needs, with all its parts: a command above the
+    /// group's level is neither accepted nor executed, on any node ([level-9]). A command that
+    /// makes no sense needs none: its reply says so.
     ///
     /// A service that learns a new command, or a new use of an old one, answers with the level of
     /// its release. Then no node of the release before, which would do something else, meets it.
@@ -148,8 +150,9 @@ pub trait StateMachine {
         Level::BASE
     }
 
-    /// Returns how long the command takes on the state as it stands. What is too heavy is not taken
-    /// from clients; what is heavy has a batch of its own, so that no turn is longer for it.
+    /// Returns the duration class of the command on the present state. A command that is too heavy
+    /// is not accepted from clients; a heavy one has a batch of its own, so that no turn is longer
+    /// for it.
     fn weigh(&self, command: &[u8]) -> Weight {
         let _ = command;
         Weight::Light
@@ -158,125 +161,128 @@ pub trait StateMachine {
     /// Executes one command and appends its reply.
     fn apply(&mut self, id: CommandId, command: &[u8], reply: &mut Vec<u8>);
 
-    /// Answers a question about the state as it stands, and appends the answer. `wall_ms` is this
-    /// node's clock (Unix time), for showing what is left of a deadline; never for deciding.
+    /// Answers a query on the present state, and appends the answer. `wall_ms` is this node's clock
+    /// (Unix time), for showing the rest of a deadline; never for deciding.
     fn query(&self, query: &[u8], wall_ms: u64, reply: &mut Vec<u8>);
 
-    /// Every slot below `applied_to` has been applied since the last call. A persistent service
-    /// commits what it changed, this position and `meta` as one atomic unit.
+    /// Commits: every slot below `applied_to` has been applied since the last call. A persistent
+    /// service commits its changes, this position and `meta` as one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]) {
         let _ = (applied_to, meta);
     }
 
-    /// Every slot below is in the log of this node, on stable storage. A persistent service keeps
-    /// no state of a later position: so a log that knows less than the service has lost something,
-    /// and is found out at the next start ([volatile-1]). Not called where a commit does not wait
-    /// for the disk.
+    /// Records that every slot below is in the log of this node, on stable storage. A persistent
+    /// service keeps no state of a later position: so a log that knows less than the service has
+    /// lost something, and is found out at the next start ([volatile-1]). Not called where a commit
+    /// does not wait for the disk.
     fn logged(&mut self, to: Slot) {
         let _ = to;
     }
 
-    /// The position of the last commit that survived, and the metadata stored with it. A service
-    /// in memory starts at the first slot and is rebuilt from the log.
+    /// Returns the position of the last commit that survived, and the metadata stored with it. A
+    /// service in memory starts at the first slot and is rebuilt from the log.
     fn recovered(&mut self) -> (Slot, Metadata) {
         (Slot::FIRST, Vec::new())
     }
 
-    /// How the service is. Asked before commands are applied, and in every turn: it must take no
-    /// time.
+    /// Returns the health of the service. Called before commands are applied, and in every turn: it
+    /// must take no time.
     ///
-    /// While it is stuck or down, the node goes on voting and keeping the log, tells its clients to
-    /// ask elsewhere, and is not ready. A service that says nothing here is always well.
+    /// While it is stuck or down, the node goes on voting and keeping the log, redirects its
+    /// clients to other nodes, and is not ready. A service without an implementation of its own is
+    /// always well.
     fn health(&mut self) -> Health {
         Health::Well
     }
 
-    /// Whether a call since the last commit met a failure of this node alone, such as a disk that
-    /// cannot be read: then nothing that was executed or answered since counts, nobody is told of
-    /// it, and nothing is asked before [`Health::Back`]. Asked after every command and query.
+    /// Returns whether a call since the last commit met a failure of this node alone, such as a
+    /// disk that cannot be read: then nothing that was executed or answered since counts, no client
+    /// is notified of it, and nothing is called before [`Health::Back`]. Called after every command
+    /// and query.
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// Takes what commands told since the last call, in their order: a subject and a message, for
-    /// the clients that listen on this node. It is no part of the state, and is lost with the
-    /// process. What a service that went back tells once more is told to nobody.
+    /// Takes the notices of commands since the last call, in their order: a subject and a message,
+    /// for the clients that listen on this node. They are no part of the state, and are lost with
+    /// the process. Notices that a service repeats after it went back are dropped.
     fn take_notices(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) {
         let _ = each;
     }
 
-    /// The group's time ([time-1]) for all commands and queries from here on, Unix time in
-    /// milliseconds: what has a deadline up to it does not exist ([time-2]). Said before anything
-    /// is applied or asked, and again with every change, also when the service went back or took in
-    /// an image.
+    /// Sets the group's time ([time-1]) for all commands and queries from here on, Unix time in
+    /// milliseconds: entries with a deadline up to it do not exist ([time-2]). Called before
+    /// anything is applied or asked, and again with every change, also when the service went back
+    /// or loaded an image.
     ///
-    /// It is the replica's to keep; an image need not hold it.
+    /// The replica keeps it; an image need not contain it.
     fn set_time(&mut self, group_ms: u64) {
         let _ = group_ms;
     }
 
-    /// The earliest deadline above the group's time and up to `until_ms`, if there is one: then a
-    /// leader proposes that time has come. Asked for often, on the leader only.
+    /// Returns the earliest deadline above the group's time and up to `until_ms`, if there is one:
+    /// then a leader proposes that time has come. Called often, on the leader only.
     fn next_deadline(&self, until_ms: u64) -> Option<u64> {
         let _ = until_ms;
         None
     }
 
-    /// Housekeeping that this node should propose, such as removing a few of the keys that exist no
-    /// longer; asked for on the leader only, and often. It must change no answer: it may come late,
-    /// or never.
+    /// Passes housekeeping commands that this node should propose, such as removing a few of the
+    /// expired keys, to `each`; called on the leader only, and often. They must change no answer:
+    /// they may be executed late, or never.
     fn due(&mut self, each: &mut dyn FnMut(&[u8])) {
         let _ = each;
     }
 
-    /// Begins an image of the state as of the last commit; what is applied afterwards is not in it.
-    /// There is one at a time: a new one ends the one before. `false`: it cannot, ever or now; so
-    /// it is while something was applied and not committed.
+    /// Begins an image of the state as of the last commit; slots applied afterwards are not in it.
+    /// There is one at a time: a new one ends the one before. Returns `false` if it cannot, ever or
+    /// now; so it is while something was applied and not committed.
     ///
-    /// It takes no time, and copies nothing that stays as it is. Commands go on being applied. What
-    /// they overwrite is kept for the image, and bounded: when that is too much, the service is
-    /// [`Health::Behind`] until [`StateMachine::next_image`] has moved on, and if one run of
-    /// commands overwrites more than may be kept at all, the image has failed. So the caller goes
-    /// on asking for items, also while the service is behind, or ends the image.
+    /// It takes no time, and copies nothing that stays as it is. Commands go on being applied. The
+    /// data that they overwrite is kept for the image, and bounded: when that is too much, the
+    /// service is [`Health::Behind`] until [`StateMachine::next_image`] has moved on, and if one
+    /// run of commands overwrites more than may be kept at all, the image has failed. So the caller
+    /// goes on asking for items, also while the service is behind, or ends the image.
     fn begin_image(&mut self) -> bool {
         false
     }
 
     /// Passes the next items to `each`: about `bytes` of them, and at least one if any is left. An
-    /// item that is larger comes alone. [`Imaged::Failed`] also if no image is going on.
+    /// item that is larger is passed alone. Returns [`Imaged::Failed`] also if no image is in
+    /// progress.
     fn next_image(&mut self, bytes: usize, each: &mut dyn FnMut(&[u8])) -> Imaged {
         let _ = (bytes, each);
         Imaged::Failed
     }
 
-    /// Ends the image, if one is going on, and frees what was kept for it.
+    /// Ends the image, if one is in progress, and frees the data kept for it.
     fn end_image(&mut self) {}
 
-    /// An image comes in, to become the state; a load or image that was going on ends.
+    /// Begins to load an image, which becomes the state; a load or image in progress ends.
     ///
-    /// The old state may be given up at once. From here on until [`StateMachine::finish_load`] has
-    /// succeeded nothing is applied, asked, committed or imaged, whatever fails in between; the way
-    /// on is another load. A persistent service may go back by itself ([`Health::Back`]), and then
-    /// stands where [`StateMachine::recovered`] says. After a crash within a load, `recovered` says
-    /// the old position, or an earlier one; never a state that is neither.
+    /// The old state may be dropped immediately. From here on until [`StateMachine::finish_load`]
+    /// has succeeded nothing is applied, asked, committed or imaged, whatever fails in between; the
+    /// only way forward is another load. A persistent service may go back on its own
+    /// ([`Health::Back`]), to the position that [`StateMachine::recovered`] returns. After a crash
+    /// within a load, `recovered` returns the old position, or an earlier one; never a state that
+    /// is neither.
     ///
-    /// The caller asks for [`StateMachine::health`] in every turn, and gives no items while it is
-    /// not
-    /// [`Health::Well`]: [`Health::Behind`] says that its writing is behind, as ever.
+    /// The caller asks for [`StateMachine::health`] in every turn, and passes no items while it is
+    /// not [`Health::Well`]: [`Health::Behind`] says that its writing is behind, as ever.
     fn begin_load(&mut self) -> Result<(), LoadError> {
         Err(LoadError::Unsupported)
     }
 
-    /// The next item of the image, as [`StateMachine::next_image`] gave it elsewhere. Any bytes may
-    /// come in.
+    /// Loads the next item of the image, as [`StateMachine::next_image`] returned it elsewhere. The
+    /// bytes may be arbitrary.
     fn load(&mut self, item: &[u8]) -> Result<(), LoadError> {
         let _ = item;
         Err(LoadError::Unsupported)
     }
 
-    /// That was the last item: the image is the state now, and every slot below `at` is in it. A
-    /// persistent service makes the items, this position and `meta`, which replaces all the
-    /// metadata that it had, one atomic unit.
+    /// Ends the load: the image is the state now, and every slot below `at` is in it. A persistent
+    /// service makes the items, this position and `meta`, which replaces all the metadata that it
+    /// had, one atomic unit.
     ///
     /// After it the service goes on as if it had applied every slot below `at` itself. At the first
     /// slot, without an item: it is empty, and begins with the log.
@@ -285,53 +291,54 @@ pub trait StateMachine {
         Err(LoadError::Unsupported)
     }
 
-    /// A persistent service returns to at least this position after any loss of power ([store-1]),
-    /// so no slot below is needed for its sake. `None`: it is in memory, and every slot is needed.
+    /// Returns the position to which a persistent service returns at least after any loss of power
+    /// ([store-1]), so that no slot below is needed for its sake. `None`: it is in memory, and
+    /// every slot is needed.
     ///
-    /// It never falls in the life of a process, but for [`Health::Back`] and for a load.
+    /// It never decreases in the life of a process, except for [`Health::Back`] and for a load.
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }
 
-    /// Begins to read all that it keeps on this node's disk, to see whether that is what was
-    /// written; at most so many bytes a second, and by a thread of its own. What was being read so
-    /// is given up. A service in memory has nothing to read.
+    /// Begins to read all its data on this node's disk, to check whether it is what was written; at
+    /// most this many bytes a second, and by a thread of its own. A scrub in progress is abandoned.
+    /// A service in memory has nothing to read.
     fn start_scrub(&mut self, bytes_per_second: u64) {
         let _ = bytes_per_second;
     }
 
-    /// What was read so since the last call. Asked for now and then: it must take no time.
+    /// Takes the results read since the last call. Called periodically: it must take no time.
     fn take_scrubbed(&mut self) -> Scrubbed {
         Scrubbed::default()
     }
 
-    /// Whether something of it failed that damage would explain: then the node reads all that it
-    /// keeps, as if somebody had asked for it. Asked for in every turn, until
-    /// [`StateMachine::take_scrubbed`] said that all was read.
+    /// Returns whether an operation failed in a way that damage would explain: then the node reads
+    /// all its files, as if an operator had asked for it. Called in every turn, until
+    /// [`StateMachine::take_scrubbed`] reported that all was read.
     fn wants_scrub(&mut self) -> bool {
         false
     }
 
-    /// Bytes that it keeps on this node's disk, about: what is read so.
+    /// Returns the approximate number of its bytes on this node's disk, as read by a scrub.
     fn kept_bytes(&self) -> u64 {
         0
     }
 
-    /// [scrub-8] A part of what it keeps on this node's disk is damaged, and a snapshot that
-    /// replaces all of it is here: it lets go of what it has, and begins empty, as [`Health::Back`]
-    /// says then. From now on [`StateMachine::synced_to`] counts for what replaces it alone. An
-    /// error: why it goes on as it is.
+    /// [scrub-8] Drops the service's present state, and begins empty, as [`Health::Back`] says
+    /// then: a part of its data on this node's disk is damaged, and a snapshot that replaces all of
+    /// it is here. From now on [`StateMachine::synced_to`] counts for the replacement alone. On an
+    /// error, which gives the reason, the service goes on as it is.
     fn renew(&mut self) -> Result<(), String> {
         Err("the service cannot be built anew".to_owned())
     }
 
     /// Brings [`StateMachine::synced_to`] up to the last commit, soon, and without waiting for it.
-    /// Asked for while one is under way, it is done once more for what was committed since.
+    /// If called while a sync is in flight, another one follows for later commits.
     fn start_sync(&mut self) {}
 }
 
-/// Where the service goes on, and its metadata; `None`: it failed over saying so, and is not
-/// believed.
+/// Returns the position at which the service goes on, and its metadata; `None` if it failed during
+/// the call, so that the answer is not trusted.
 pub fn position<S: StateMachine>(service: &mut S) -> Option<(Slot, Metadata)> {
     let said = service.recovered();
     (!service.has_failed()).then_some(said)

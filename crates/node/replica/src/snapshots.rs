@@ -1,15 +1,15 @@
-//! Snapshots of this node's state, and what follows from them: the log's beginning is trimmed, a
-//! restart reads a snapshot and a tail, a peer that is far behind is sent one ([snap-1], [trim-1]).
+//! Snapshots of this node's state, and their uses: the log is trimmed, a restart reads a snapshot
+//! and a tail, a peer that is far behind receives one ([snap-1], [trim-1]).
 //!
-//! A snapshot is a stream (`stream`, `header`), cut into chunks (`layout`) that lie in files of
-//! their own; `writing` and `reading` are the way there and back. It is of this node's state
-//! (`taking`), or a peer's (`fetching`, `receiving`). What is durable and whole counts when the
-//! base of the log names it (`note`): that is the one switch ([snap-2], [trim-3]). Then the service
-//! takes it in (`loading`), peers are sent it (`serving`), and the log is trimmed (`trimming`).
+//! A snapshot is a stream (`stream`, `header`), cut into chunks (`layout`) that are stored in files
+//! of their own; `writing` and `reading` access them. It is of this node's state (`taking`), or a
+//! peer's (`fetching`, `receiving`). A snapshot that is durable and complete counts when the base
+//! of the log names it (`note`): that is the one switch ([snap-2], [trim-3]). Then the service
+//! loads it (`loading`), peers receive it (`serving`), and the log is trimmed (`trimming`).
 //!
-//! A service in memory is loaded from its node's snapshot at a start. One that keeps itself on a
-//! disk has no need of one for itself: the log is trimmed up to where that is synced ([store-1]),
-//! and a snapshot is made when a peer wants one.
+//! A service in memory is loaded from its node's snapshot at a start. One that persists itself on a
+//! disk has no need of one for itself: the log is trimmed up to its synced position ([store-1]),
+//! and a snapshot is made when a peer needs one.
 
 pub(crate) mod allowance;
 mod asking;
@@ -61,10 +61,10 @@ use self::{
 pub(crate) use self::{manifest::Manifest, note::Note, renewal::Renewal};
 use crate::{backup::Held, status::Snapshot};
 
-/// After a failure this is waited for before the next attempt.
+/// Pause after a failure before the next attempt.
 const PAUSE_MS: u64 = 10_000;
 
-/// By then a node knows whether it needs a snapshot.
+/// Time after which a node knows whether it needs a snapshot.
 const RESUME_MS: u64 = 30_000;
 /// Files that are removed in one turn.
 const RETIRED_MAX: usize = 4;
@@ -123,51 +123,52 @@ pub(crate) struct Snapshots {
     serving: Serving,
     reads: Reads,
     loading: Option<Loading>,
-    /// A peer's log begins behind what this one's has lost: there.
+    /// Start of a peer's log, which begins after the slots that this one's has lost.
     for_lost: Option<Slot>,
-    /// Somebody asked for a snapshot at this slot or behind it.
+    /// A snapshot at this slot or after it is requested.
     wanted: Option<Slot>,
-    /// [trim-1] As an auxiliary this node needs nothing of its log below.
+    /// [trim-1] Slots below are not needed in the log of this node as an auxiliary.
     forget: Option<Slot>,
-    /// What an operator wants, and how that ended.
+    /// Operators' requests and their result.
     asking: Asking,
     /// Files that nothing needs.
     idle: VecDeque<FileId>,
-    /// Snapshots that other threads read: their files stay meanwhile.
+    /// Snapshots that other threads read: their files stay until then.
     held: Vec<(Manifest, Weak<()>)>,
     allowance: Allowance,
-    /// After a failure to receive one.
+    /// Earliest time of the next transfer, after a failure to receive one.
     not_before: Time,
-    /// After a failure to take one: who cannot may still be sent one.
+    /// Earliest time of the next snapshot, after a failure to take one: a node that cannot may
+    /// still receive one.
     take_at: Time,
-    /// What an earlier process received is kept until then, should it be needed.
+    /// Data received by an earlier process is kept until then, in case it is needed.
     resume_until: Time,
-    /// Nothing is loaded before.
+    /// Nothing is loaded before this time.
     load_at: Time,
-    /// What is due is looked for then.
+    /// Time of the next check for due work.
     look_at: Time,
-    /// What waits for its turn or its allowance goes on then.
+    /// Time at which work that waits for its turn or its allowance goes on.
     go_on_at: Option<Time>,
-    /// The store of streams has what is below.
+    /// The store of streams has all slots below.
     streams_kept_to: Slot,
     /// The log would begin here, if it had this.
     streams_wanted_to: Option<Slot>,
     /// The service has a part of a snapshot that turned out to be damaged.
     spoiled: bool,
-    /// The service was asked to sync what is below.
+    /// The service was asked to sync slots below.
     syncing_to: Slot,
     /// Slots below were decided before this process started.
     replay_to: Slot,
-    /// What is known of the chunk that was scrubbed last.
+    /// State of the chunk that was scrubbed last.
     scrubbed: Option<turn::Scrubbed>,
     /// The service's files are damaged, and to be replaced.
     renewal: Renewal,
 }
 
-/// What the base of a log says to a replica that starts from it.
+/// State that a replica takes from the base of its log at a start.
 pub(crate) struct Begun {
     pub(crate) eras: Eras,
-    /// Nothing stands for what is below.
+    /// Slots below are missing without a replacement.
     pub(crate) hollow: bool,
     own: Option<Manifest>,
     replay_to: Slot,
@@ -178,7 +179,7 @@ pub(crate) struct Begun {
 pub(crate) struct BadNote;
 
 /// Reads the note of the base. Without one, everything begins with the founding. The log has
-/// decided what is below `replay_to`.
+/// decided the slots below `replay_to`.
 pub(crate) fn begin(
     note: &[u8],
     replay_to: Slot,
@@ -194,13 +195,13 @@ pub(crate) fn begin(
 }
 
 impl Snapshots {
-    /// Where the log would begin, but for the store of streams.
+    /// Returns the start of the log as it would be without the store of streams.
     pub(crate) fn wants_streams_kept_to(&self) -> Option<Slot> {
         self.streams_wanted_to
     }
 
-    /// Goes on from what the base said. Files that nothing names are removed; a transfer that an
-    /// earlier process began is gone on with.
+    /// Continues from the content of the base. Files that are not named are removed; a transfer
+    /// that an earlier process began is continued.
     pub(crate) fn new<D: Disk>(
         now: Time,
         options: SnapshotOptions,
@@ -273,8 +274,8 @@ impl Snapshots {
         })
     }
 
-    /// A value was decided; what matters of it here is whether it is a reconfiguration. After
-    /// damage that may be one of long ago.
+    /// Records a decided value, which matters here if it is a reconfiguration. After damage that
+    /// may be an old one.
     pub(crate) fn decided(&mut self, slot: Slot, value: Value) {
         if !matches!(value, Value::Reconfigure { .. }) {
             return;
@@ -285,17 +286,17 @@ impl Snapshots {
         }
     }
 
-    /// Above this size the log is not kept for nodes that are behind.
+    /// Returns the size of the log above which it is not kept for nodes that are behind.
     pub(crate) fn log_bytes_max(&self) -> u64 {
         self.options.log_bytes_max
     }
 
-    /// This node's snapshot, if it has one.
+    /// Returns this node's snapshot, if it has one.
     pub(crate) fn own(&self) -> Option<Snapshot> {
         self.own.map(|own| Snapshot { at: own.at, bytes: own.bytes })
     }
 
-    /// The same for another thread to read, at leisure.
+    /// Returns the same for another thread to read, at leisure.
     pub(crate) fn hold(&mut self) -> Option<Held> {
         let own = self.own?;
         let hold = Arc::new(());
@@ -303,32 +304,31 @@ impl Snapshots {
         Some(Held::new(own, hold))
     }
 
-    /// The eras at a slot that the log has, and that is applied.
+    /// Returns the eras at a slot that the log has, and that is applied.
     fn eras_at(&self, slot: Slot) -> Eras {
         let below = self.changes.iter().filter(|(at, _)| *at < slot);
         replay(self.eras.clone(), below)
     }
 
-    /// A snapshot at this slot or behind it is needed here: nobody's log has what is missing
-    /// ([catch-2]).
+    /// Requests a snapshot at this slot or after it: no log has the missing slots ([catch-2]).
     pub(crate) fn need(&mut self, from: Slot) {
         self.fetching.need(from);
     }
 
-    /// [trim-1] The log is to begin here, with nothing in place of what is below.
+    /// [trim-1] Makes the log begin here, without a replacement of earlier slots.
     pub(crate) fn forget(&mut self, to: Slot) {
         self.forget = Some(to);
         self.look_at = Time(0);
     }
 
-    /// The same, for slots that were decided here and that the log has lost ([disk-8]).
+    /// Requests the same for slots that were decided here and that the log has lost ([disk-8]).
     pub(crate) fn need_for_lost(&mut self, from: Slot) {
         self.for_lost = self.for_lost.max(Some(from));
         self.fetching.need(from);
     }
 
-    /// An operator wants one at this slot or behind it, which is applied. The end of it:
-    /// [`Snapshots::take_answer`].
+    /// Records an operator's request for a snapshot at this slot or after it, which is applied. The
+    /// result is taken by [`Snapshots::take_answer`].
     pub(crate) fn ask(&mut self, at: Slot) {
         self.asking.ask(at);
         if self.job.is_none() {
@@ -336,17 +336,17 @@ impl Snapshots {
         }
     }
 
-    /// An operator wants one, and cannot have it.
+    /// Refuses an operator's request.
     pub(crate) fn refuse_ask(&mut self, why: String) {
         self.asking.fail(why);
     }
 
-    /// How it ended, once.
+    /// Takes the result.
     pub(crate) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.asking.take_answer()
     }
 
-    /// The snapshot that is being taken: its slot, and the bytes of its stream so far.
+    /// Returns the snapshot that is being taken: its slot, and the bytes of its stream that exist.
     pub(crate) fn taking(&self) -> Option<Snapshot> {
         match &self.job {
             Some(Job::Taking(taking)) => Some(taking.writer.so_far()),
@@ -354,8 +354,8 @@ impl Snapshots {
         }
     }
 
-    /// The peer's snapshot that is being received, because it is needed: bytes that are here, and
-    /// all.
+    /// Returns the progress of the peer's snapshot that is being received, because it is needed:
+    /// bytes that are here, and all.
     pub(crate) fn receiving(&self) -> Option<(u64, u64)> {
         match &self.job {
             Some(Job::Receiving(receiving)) if self.fetching.needed().is_some() => {
@@ -365,14 +365,14 @@ impl Snapshots {
         }
     }
 
-    /// A peer is gone.
+    /// Handles a disconnected peer.
     pub(crate) fn lose(&mut self, node: NodeId) {
         self.serving.stop(node);
         self.fetching.lose(node);
     }
 
-    /// What a peer that needs a snapshot at `needed` or behind it can get here, if it can get
-    /// something. One behind what is applied here cannot be made: the peer will ask again.
+    /// Returns the snapshot that this node can offer to a peer that needs one at `needed` or after
+    /// it, if any. One after the slots applied here cannot be made: the peer will ask again.
     pub(crate) fn offer(&mut self, start: Slot, applied_to: Slot, needed: Slot) -> Offer {
         let useful = |own: &&Manifest| own.at >= start && own.at >= needed;
         match self.own.as_ref().filter(useful) {
@@ -389,8 +389,8 @@ impl Snapshots {
         }
     }
 
-    /// A peer has everything below `offset` of that snapshot. `false`: it cannot have more of it
-    /// here.
+    /// Handles a request of a peer that has everything below `offset` of that snapshot. Returns
+    /// `false` if it cannot have more of it here.
     pub(crate) fn on_ask(
         &mut self,
         now: Time,
@@ -401,17 +401,17 @@ impl Snapshots {
         have && self.serving.ask(now, from, at, digest, offset)
     }
 
-    /// A peer is being sent what the log says from this slot on.
+    /// Records that a peer is being sent the log from this slot on.
     pub(crate) fn on_learner(&mut self, now: Time, node: NodeId, from: Slot) {
         self.serving.learns(now, node, from);
     }
 
-    /// A peer says what it has.
+    /// Handles a peer's offer.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         self.fetching.on_offer(now, from, offer);
     }
 
-    /// Whether nothing is under way or asked for.
+    /// Returns whether nothing is in progress or requested.
     fn is_quiet(&self) -> bool {
         let works = self.job.is_some()
             || self.resuming.is_some()
@@ -424,7 +424,7 @@ impl Snapshots {
         !works && !wanted && !left && !self.renewal.is_under_way()
     }
 
-    /// When something is due here.
+    /// Returns the time of the next work here.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         let received = match &self.job {
             Some(Job::Receiving(receiving)) => receiving.writer.bytes(),
@@ -448,7 +448,7 @@ impl Snapshots {
         ])
     }
 
-    /// A snapshot will not be finished: its files go when nothing uses them.
+    /// Abandons an unfinished snapshot: its files are removed when nothing uses them.
     fn abandon(&mut self, writer: Writer) {
         self.next_part = self.next_part.max(writer.parts_end());
         self.ending.push(writer);

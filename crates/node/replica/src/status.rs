@@ -1,4 +1,4 @@
-//! What a node says about itself, for `status`, `INFO` and the metrics.
+//! Status of a node, for `status`, `INFO` and the metrics.
 
 use std::fmt;
 
@@ -27,30 +27,30 @@ pub struct Peer {
     pub weight: u32,
     /// A member that gets no payload while it is not needed.
     pub auxiliary: bool,
-    /// Whether it was heard of lately, or is this node.
+    /// The peer was seen recently, or is this node.
     pub connected: bool,
     /// Slots behind the leader; known to the leader only.
     pub lag: Option<u64>,
     /// Bytes of values that this node sent it since it started, in proposals and in answers.
     pub payload_bytes_sent: u64,
-    /// Whether it is sent what is proposed; known to the leader only.
+    /// The leader sends it proposals; known to the leader only.
     pub engaged: Option<bool>,
-    /// Where it listens, as far as this node knows.
+    /// Addresses, as known to this node.
     pub addresses: Addresses,
-    /// How frames to it travel.
+    /// Path of frames to the peer.
     pub plane: PeerPlane,
 }
 
-/// How frames to a peer travel.
+/// Path of frames to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerPlane {
-    /// Those of the protocol; bulk goes by connections.
+    /// Path of protocol frames; bulk goes by connections.
     pub way: Way,
-    /// How raw frames get from the interface, if they do.
+    /// Source of raw frames from the interface, if there are any.
     pub frames: Option<&'static str>,
     /// The round trip of the last probe, if there are probes.
     pub rtt_us: Option<u64>,
-    /// Why not a better way that was wanted.
+    /// Reason why a better path that was wanted is not used.
     pub why: Option<String>,
 }
 
@@ -62,11 +62,11 @@ pub enum Way {
     Tcp,
     /// Frames of the protocol by datagrams to it alone; the rest by connections.
     Udp,
-    /// The same, and what several peers get goes from one to the next.
+    /// Like [`Way::Udp`], but bytes for several peers are passed from one to the next.
     Chain,
-    /// The same, and what several peers get goes to an IP multicast group, once.
+    /// Like [`Way::Udp`], but bytes for several peers are sent to an IP multicast group, once.
     Multicast,
-    /// The same without IP: frames of our own EtherType on one interface.
+    /// Like [`Way::Udp`], but without IP: frames of our own EtherType on one interface.
     Ethernet,
     /// Connections, datagrams to each, a chain or a group, whichever is predicted to be the fastest
     /// ([plane-3]).
@@ -74,16 +74,16 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them.
+    /// All paths.
     pub const ALL: [Self; 6] =
         [Self::Tcp, Self::Udp, Self::Chain, Self::Multicast, Self::Ethernet, Self::Auto];
 
-    /// The one of this name.
+    /// Returns the path of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 
-    /// For people and programs.
+    /// Returns the name for operators and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -96,7 +96,7 @@ impl Way {
     }
 }
 
-/// Where a node listens.
+/// Addresses of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// For peers.
@@ -112,34 +112,34 @@ pub struct Addresses {
 /// Byte streams, as a node has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
-    /// How many there are.
+    /// Number of named streams.
     pub named: usize,
-    /// Of those: how many are written to.
+    /// Number of streams open for writing.
     pub open: usize,
-    /// Bytes of the disk that hold bytes of streams; what was trimmed counts for a while.
+    /// Bytes of the disk that hold bytes of streams; trimmed bytes count for a while.
     pub used_bytes: u64,
     /// Bytes of the files in which they lie.
     pub file_bytes: u64,
     /// Bytes that are kept and lacking here, or that a restart would not find yet ([here-1]).
     pub missing_bytes: u64,
-    /// Whether it may lack some: until that is known, it holds nothing for others.
+    /// The node may lack some: until that is known, it holds nothing for others.
     pub lacks: bool,
     /// The store waits for room or descriptors.
     pub short: bool,
-    /// Why this node takes no bytes of clients in, if it takes none.
+    /// Reason why this node accepts no bytes of clients, if so.
     pub stopped: Option<String>,
 }
 
 /// Commands, counted since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Executed here, whoever's they were.
+    /// Commands executed here, of clients of all nodes.
     pub applied: u64,
-    /// Of this node's clients: executed and answered.
+    /// Commands of this node's clients that were executed and answered.
     pub answered: u64,
     /// The time from acceptance to the answer of all of those together, in microseconds.
     pub answered_us: u64,
-    /// How long each of those took.
+    /// Latencies of those commands.
     pub latencies: Latencies,
 }
 
@@ -154,62 +154,62 @@ impl Traffic {
     }
 }
 
-/// Somebody began to lead, or nobody leads any more.
+/// Start of a leadership, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reign {
-    /// Who; `None`: nobody.
+    /// The leader; `None` if there is none.
     pub leader: Option<NodeId>,
-    /// In which ballot; the last one, if nobody leads.
+    /// Ballot of the leader; the last one if there is no leader.
     pub ballot: Ballot,
     /// Milliseconds since then.
     pub ago_ms: u64,
 }
 
-/// How commands are batched, and why.
+/// Present batching of commands, with the reasons.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuningReport {
-    /// What the tuner knows, predicts and chose.
+    /// Knowledge, predictions and choice of the tuner.
     pub report: Report,
-    /// What is in force.
+    /// Setting in force.
     pub setting: Setting,
-    /// Whether that was set from outside.
+    /// The setting was set from outside.
     pub held: bool,
 }
 
-/// What keeps a node from being level with the others.
+/// Activity that keeps a node from being level with the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Activity {
     /// Reads back the bytes that it voted for before its restart; says nothing until then.
     ReadingVotes,
-    /// Is sent a peer's snapshot, because nobody's log has what it lacks.
+    /// Receives a peer's snapshot, because no log has the slots that it lacks.
     ReceivingSnapshot,
-    /// Fetches from its peers what its log has lost.
+    /// Fetches the slots that its log has lost from its peers.
     Repairing,
-    /// Executes again what its log holds and its service has not kept.
+    /// Executes again the slots of its log that its service has not kept.
     Replaying,
-    /// Learns and executes what was decided without it.
+    /// Learns and executes the slots decided without it.
     CatchingUp,
 }
 
-/// How far an activity is. The numbers are slots, or bytes: [`Activity::counts_bytes`].
+/// Progress of an activity. The numbers are slots, or bytes: [`Activity::counts_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is done.
+    /// Kind of activity.
     pub activity: Activity,
-    /// Where it began.
+    /// Start.
     pub from: u64,
-    /// Where it is.
+    /// Present position.
     pub at: u64,
-    /// Where it ends, as far as that is known.
+    /// End, as far as it is known.
     pub to: u64,
-    /// How fast it was lately; `None` before that can be said.
+    /// Recent rate; `None` while it is unknown.
     pub per_second: Option<u64>,
-    /// How long it has taken so far.
+    /// Elapsed time in milliseconds.
     pub ms: u64,
 }
 
 impl Progress {
-    /// How much of it is done.
+    /// Returns the completed share in percent.
     pub fn percent(&self) -> u64 {
         let all = self.to.saturating_sub(self.from);
         let done = self.at.saturating_sub(self.from).min(all);
@@ -217,7 +217,7 @@ impl Progress {
         percent.map_or(100, |percent| percent as u64)
     }
 
-    /// How long the rest takes if it goes on like this.
+    /// Returns the remaining time at the present rate.
     pub fn seconds_left(&self) -> Option<u64> {
         let left = self.to.saturating_sub(self.at);
         let rate = self.per_second.filter(|rate| *rate > 0)?;
@@ -234,7 +234,7 @@ impl Activity {
         Self::CatchingUp,
     ];
 
-    /// For programs.
+    /// Returns the name for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ReadingVotes => "reading_votes",
@@ -245,12 +245,12 @@ impl Activity {
         }
     }
 
-    /// Whether its progress is one of bytes, and not of slots.
+    /// Returns whether progress is counted in bytes, not in slots.
     pub const fn counts_bytes(self) -> bool {
         matches!(self, Self::ReceivingSnapshot)
     }
 
-    /// Which of them has this name.
+    /// Returns the activity of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|activity| activity.name() == name)
     }
@@ -292,42 +292,42 @@ impl fmt::Display for Progress {
 /// The disk under the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
-    /// What can still be written to it; `None` if that is not known.
+    /// Free space; `None` if it is unknown.
     pub free_bytes: Option<u64>,
-    /// How fast the log grew over the last minute.
+    /// Growth of the log over the last minute.
     pub log_bytes_per_second: Option<u64>,
-    /// How long writes of the log took until they were on stable storage, since the start.
+    /// Durations of log writes until they were on stable storage, since the start.
     pub flush_times: Durations,
 }
 
 impl DiskUse {
-    /// When the disk is full if the log goes on like this.
+    /// Returns the time until the disk is full at the present growth of the log.
     pub fn full_in_seconds(&self) -> Option<u64> {
         self.free_bytes?.checked_div(self.log_bytes_per_second?)
     }
 }
 
-/// A snapshot: the state behind all slots below one.
+/// A snapshot: the state after all slots below one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// It has everything below.
+    /// The snapshot has everything below.
     pub at: Slot,
     /// Bytes of its stream.
     pub bytes: u64,
 }
 
-/// A plan under way, in short; [`crate::group::asking::Underway`] has its steps.
+/// A plan in progress, in short; [`crate::group::asking::Underway`] has its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStatus {
     /// Its number.
     pub id: u64,
-    /// What was asked for.
+    /// The operator's request.
     pub what: String,
-    /// What it waits for; known to the leader only.
+    /// Obstacle that the plan waits for; known to the leader only.
     pub waits: Option<String>,
 }
 
-/// What a node's release supports.
+/// Level that a node's release supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelOf {
     /// Which node.
@@ -339,16 +339,15 @@ pub struct LevelOf {
 /// The feature level ([level-1]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelStatus {
-    /// What the group uses.
+    /// Level in use by the group.
     pub level: Level,
     /// The newest that this node's release supports.
     pub supports: Level,
     /// Every node that belongs to the group, itself included, in order of ids.
     pub nodes: Vec<LevelOf>,
-    /// What keeps the group from using the next level, a line each; known to the leader only.
+    /// Obstacles to the next level, a line each; known to the leader only.
     pub held_back: Vec<String>,
-    /// In how many milliseconds the leader raises it, if nothing comes between; known to the leader
-    /// only.
+    /// Milliseconds until the leader raises it, if nothing intervenes; known to the leader only.
     pub raise_in_ms: Option<u64>,
 }
 
@@ -357,64 +356,65 @@ pub struct LevelStatus {
 pub struct Status {
     /// The group that it belongs to.
     pub cluster: u128,
-    /// Who it is.
+    /// This node.
     pub member: Member,
-    /// What it is at the moment.
+    /// Present role.
     pub role: Role,
-    /// Who leads.
+    /// Present leader.
     pub leader: Option<NodeId>,
     /// Number of the configuration in force.
     pub era: Era,
-    /// What a quorum is in it.
+    /// Its quorum rule.
     pub quorum: QuorumRule,
-    /// The feature level that the group uses, and what its nodes support.
+    /// The feature level of the group, and those that its nodes support.
     pub level: LevelStatus,
-    /// The change of the members that is under way.
+    /// Membership change in progress.
     pub plan: Option<PlanStatus>,
-    /// It was removed from the group, for good ([member-1]).
+    /// The node was removed from the group permanently ([member-1]).
     pub removed: bool,
     /// The ballot that it leads or follows.
     pub ballot: Ballot,
-    /// Every slot below is decided.
+    /// Slots below are decided.
     pub decided_to: Slot,
-    /// Every slot below is applied.
+    /// Slots below are applied.
     pub applied_to: Slot,
-    /// Every slot below is durable here.
+    /// Slots below are durable here.
     pub durable_to: Slot,
     /// The group's class.
     pub class: Class,
     /// Size of the log on disk.
     pub log_bytes: u64,
-    /// The log begins with this slot; a snapshot, or the service's own disk, has what lies below.
+    /// The log begins with this slot; a snapshot, or the service's own disk, has earlier ones.
     pub log_start: Slot,
     /// This node's snapshot, if it has one.
     pub snapshot: Option<Snapshot>,
     /// The one that is being taken, as far as it is.
     pub snapshot_taking: Option<Snapshot>,
-    /// What room the log has.
+    /// Disk use of the log.
     pub disk: DiskUse,
     /// Byte streams, as it has them.
     pub streams: Streams,
     /// Commands, since the process started.
     pub traffic: Traffic,
-    /// Who led, as this node saw it since it started: the last changes, the oldest first.
+    /// Leaders as seen by this node since its start: the last changes, the oldest first.
     pub reigns: Vec<Reign>,
-    /// What keeps it from being level with the others, if it is not.
+    /// Activity that keeps it from being level with the others, if any.
     pub progress: Option<Progress>,
-    /// Why it does not vote or serve, if it does not.
+    /// Reason why it does not vote or serve, if so.
     pub error: Option<String>,
-    /// What somebody should look at, whether or not it serves.
+    /// Notices that need attention, whether or not the node serves.
     pub notices: Vec<String>,
-    /// While it leads: the nodes that votes come through, itself last; empty if they come straight.
+    /// While it leads: the nodes of the ring of votes, itself last; empty if votes are sent
+    /// straight.
     pub ring: Vec<NodeId>,
     /// The scrub that goes on, or the last one.
     pub scrub: ScrubStatus,
-    /// What it chose by itself, and why, a line each: how its frames travel, and how votes come to
-    /// it ([plane-3]).
+    /// Choices that the node made by itself, with the reasons, a line each: the path of its frames,
+    /// and the route of votes to it ([plane-3]).
     pub choices: Vec<String>,
     /// Its device, if it was lent one.
     pub device: Option<DeviceStatus>,
-    /// Everybody that belongs to the group or is connected, itself included, in order of ids.
+    /// All nodes that belong to the group or are connected, itself included, in order of ids.
     pub peers: Vec<Peer>,
 }
 

@@ -1,8 +1,8 @@
-//! Towards the members that are wanted: what operators asked and is not answered yet, and what a
-//! leader does for a plan, one change after another ([member-2], [cast-6]).
+//! Changes towards the wanted members: operators' unanswered requests, and a leader's steps for a
+//! plan, one change after another ([member-2], [cast-6]).
 //!
 //! Only the state: each step is computed from the configuration in force (`group/planner`), so that
-//! whoever leads goes on with what another one began. The replica asks and steps
+//! a new leader continues the plan of the previous one. The replica asks and steps
 //! (`replica/members`).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-/// A change that was proposed is tried again after this, if nothing came of it.
+/// Delay before a proposed change without a result is tried again.
 const RETRY_MS: u64 = 20;
 /// Leadership is handed over for a plan, or for a priority, this often at most.
 const HAND_OVER_MS: u64 = 2_000;
 /// Commands that a leader wants by itself are proposed this often at most.
 const COMMAND_MS: u64 = 1_000;
-/// How often a leader looks whether somebody else should lead, or be taken back.
+/// Interval at which a leader checks whether another node should lead, or be reinstated.
 pub(crate) const LOOK_MS: u64 = 250;
 
 /// The way of a plan, as computed for one era.
@@ -40,61 +40,60 @@ struct Way {
     changes: VecDeque<Change>,
 }
 
-/// What is under way.
+/// Membership changes in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
-    /// What operators asked and what waits until this node has applied what was decided before
-    /// ([read-7]), by its number; with `true` it is only to be shown.
+    /// Operators' requests that wait until this node has applied the slots decided before
+    /// ([read-7]), by number; with `true` a request is only to be shown.
     unjudged: BTreeMap<u64, (Ask, bool)>,
-    /// Operators that wait, by the number of what they asked, and the steps that they are to be
-    /// shown.
+    /// Waiting operators, by the number of their request, with the steps that they are to be shown.
     asked: BTreeMap<u64, Vec<Step>>,
     answers: VecDeque<(u64, Result<Answer, Refused>)>,
     way: Option<Way>,
-    /// Nothing more is proposed in that era before.
+    /// Nothing more is proposed in that era before this time.
     tried: (Era, Time),
-    /// Leadership stays at least this long where it is, if nobody asks.
+    /// Leadership stays at least this long where it is, unless a request or a plan moves it.
     bounce_ms: u64,
-    /// Nothing is looked at before.
+    /// Nothing is checked before this time.
     pub(crate) look_at: Time,
     /// Leadership is not handed over again before, whatever for.
     hand_over_at: Time,
-    /// It stays here until then, if nobody asks ([live-4]). A plan is asked for, and its heir
-    /// stays.
+    /// Leadership stays here until then, unless requested ([live-4]). A plan counts as a request,
+    /// and its heir stays.
     pub(crate) stays_until: Time,
-    /// No command of the leader's own is proposed before.
+    /// No command of the leader's own is proposed before this time.
     command_at: Time,
-    /// What the plan waits for, for people.
+    /// Obstacle that the plan waits for, for display.
     waits: Option<String>,
-    /// When this leader last proposed, it could not, as it moved into an era without a casting
+    /// The last attempt of this leader to propose failed, as it moved into an era without a casting
     /// vote.
     pausing: bool,
-    /// The version of the group that was told as a table of peers.
+    /// The version of the group that was last sent as a table of peers.
     pub(crate) told: Option<u64>,
 }
 
 impl Steering {
-    /// Leadership stays for `bounce_ms` where it is, if nobody asks.
+    /// Keeps leadership where it is for `bounce_ms`, unless requested.
     pub(crate) fn new(bounce_ms: u64) -> Self {
         Self { bounce_ms, ..Self::default() }
     }
 
-    /// Whether the next change is to be tried in this era.
+    /// Returns whether the next change is to be tried in this era.
     pub(crate) fn is_due(&self, now: Time, era: Era) -> bool {
         era != self.tried.0 || now >= self.tried.1
     }
 
-    /// Something is tried in this era, or something is in its way.
+    /// Records an attempt in this era, or an obstacle to it.
     pub(crate) fn tried(&mut self, now: Time, era: Era) {
         self.tried = (era, now.plus_ms(RETRY_MS));
     }
 
-    /// When something is tried again.
+    /// Returns the time of the next attempt.
     pub(crate) fn try_at(&self) -> Time {
         self.tried.1
     }
 
-    /// Whether the leader may propose a command of its own; another one not at once.
+    /// Returns whether the leader may propose a command of its own; the next one has to wait.
     pub(crate) fn may_command(&mut self, now: Time) -> bool {
         let may = now >= self.command_at;
         if may {
@@ -103,27 +102,27 @@ impl Steering {
         may
     }
 
-    /// Keeps what an operator asks until it can be judged.
+    /// Keeps an operator's request until it can be judged.
     pub(crate) fn judge_later(&mut self, asked: u64, ask: Ask, dry_run: bool) {
         self.unjudged.insert(asked, (ask, dry_run));
     }
 
-    /// Takes what waited to be judged, if it did.
+    /// Takes a request that waited to be judged, if it did.
     pub(crate) fn take_unjudged(&mut self, asked: u64) -> Option<(Ask, bool)> {
         self.unjudged.remove(&asked)
     }
 
-    /// This operator waits for the answer to a command.
+    /// Makes this operator wait for the result of a command.
     pub(crate) fn wait(&mut self, asked: u64, steps: Vec<Step>) {
         self.asked.insert(asked, steps);
     }
 
-    /// This is answered at once.
+    /// Answers a request immediately.
     pub(crate) fn answer(&mut self, asked: u64, answer: Result<Answer, Refused>) {
         self.answers.push_back((asked, answer));
     }
 
-    /// A command of the group that an operator asked for was executed, or was not.
+    /// Handles the end of a command of the group that an operator requested.
     pub(crate) fn on_ended(&mut self, asked: u64, ended: Result<Reply, Failure>) {
         let steps = self.asked.remove(&asked).unwrap_or_default();
         let answer = match ended {
@@ -136,39 +135,40 @@ impl Steering {
         self.answer(asked, answer);
     }
 
-    /// What came of something that was asked, each once.
+    /// Takes the next result of a request; each is returned once.
     pub(crate) fn take_answer(&mut self) -> Option<(u64, Result<Answer, Refused>)> {
         self.answers.pop_front()
     }
 
-    /// What the plan waits for, as far as this node leads.
+    /// Returns the obstacle that the plan waits for, as far as this node leads.
     pub(crate) fn waits(&self) -> Option<&str> {
         self.waits.as_deref()
     }
 
-    /// The plan waits for this. What lives may change: the way is looked for again.
+    /// Records the obstacle that the plan waits for. The set of live nodes may change: the steps
+    /// are computed again.
     pub(crate) fn wait_for(&mut self, why: String) {
         self.waits = Some(why);
         self.way = None;
     }
 
-    /// The plan goes on.
+    /// Records that the plan continues.
     pub(crate) fn go_on(&mut self) {
         self.waits = None;
     }
 
-    /// Whether what is proposed now had to wait for an era ([cast-5]).
+    /// Returns whether present proposals had to wait for an era ([cast-5]).
     pub(crate) fn is_pausing(&self) -> bool {
         self.pausing
     }
 
-    /// Nothing could be proposed in this turn, as this leader moves into an era; or all that was
-    /// there was.
+    /// Sets whether this turn could propose nothing, as this leader moves into an era; or proposed
+    /// everything that there was.
     pub(crate) fn set_pausing(&mut self, pauses: bool) {
         self.pausing = pauses;
     }
 
-    /// Whether leadership may be handed over; not again at once.
+    /// Returns whether leadership may be handed over; the next attempt has to wait.
     pub(crate) fn may_hand_over(&mut self, now: Time) -> bool {
         let may = now >= self.hand_over_at;
         if may {
@@ -177,7 +177,7 @@ impl Steering {
         may
     }
 
-    /// This node begins to lead: nothing that was computed before matters.
+    /// Restarts when this node begins to lead: nothing computed before matters.
     pub(crate) fn restart(&mut self, now: Time) {
         self.way = None;
         self.waits = None;
@@ -187,7 +187,7 @@ impl Steering {
         self.stays_until = now.plus_ms(self.bounce_ms);
     }
 
-    /// The next change of this plan in this era.
+    /// Returns the next change of this plan in this era.
     pub(crate) fn next(
         &mut self,
         plan: &Plan,
@@ -203,14 +203,15 @@ impl Steering {
         self.way.as_ref()?.changes.front().copied()
     }
 
-    /// What is left of the way that was computed for this plan, in this era.
+    /// Returns the remaining changes computed for this plan in this era.
     pub(crate) fn rest(&self, plan: u64, era: Era) -> Option<Vec<Change>> {
         let way = self.way.as_ref();
         let way = way.filter(|way| (way.plan, way.era) == (plan, era))?;
         Some(way.changes.iter().copied().collect())
     }
 
-    /// The rest of the way that was computed for the era before, if it led here; else a new one.
+    /// Returns the rest of the steps computed for the previous era, if they led here; otherwise new
+    /// ones.
     fn changes(
         &mut self,
         plan: &Plan,
@@ -237,7 +238,7 @@ impl Steering {
     }
 }
 
-/// What somebody sees of a plan: its changes with the weights behind each, then who leaves.
+/// Returns the display of a plan: its changes with the weights after each, then the leaving nodes.
 pub(crate) fn shown(
     configuration: &Configuration,
     changes: &[Change],
@@ -260,7 +261,7 @@ pub(crate) fn shown(
     steps
 }
 
-/// A change for people.
+/// Formats a change for operators.
 fn told(change: Change) -> String {
     match change {
         Change::Increment(member) => format!("node {member}: + 1"),
@@ -276,7 +277,7 @@ fn told(change: Change) -> String {
     }
 }
 
-/// The weights of a goal as a text, such as `1:1 2:1 4:1`.
+/// Formats the weights of a goal, such as `1:1 2:1 4:1`.
 pub(crate) fn goal_text(goal: &Goal) -> String {
     let weights = goal.iter().filter(|(_, weight)| **weight > 0);
     let weights = weights.map(|(member, weight)| format!("{}:{weight}", member.node));
@@ -346,7 +347,7 @@ impl From<Failure> for Refused {
                 "the service of this node cannot work at the moment",
                 "ask another node",
             ),
-            // Nobody reads here, and no command of the group needs a level.
+            // There are no reads here, and no command of the group needs a level.
             Failure::Level
             | Failure::Diverged
             | Failure::NotLasting

@@ -1,4 +1,4 @@
-//! The log of this replica: what is appended to it, when it is written, and what is read back.
+//! The log of this replica: appended records, the times of writes, and reads.
 
 pub(crate) mod reads;
 
@@ -17,16 +17,16 @@ use crate::{
 
 /// A log that lacks room or descriptors looks for them this often, however quiet it is.
 const SHORT_RETRY_MS: u64 = 100;
-/// Without room, or a descriptor, for so long, a log counts as one that cannot write: what was
-/// trimmed may make room sooner.
+/// Time without room, or a descriptor, after which a log counts as unable to write: trimming may
+/// make room sooner.
 const SHORT_MS: u64 = 100;
 /// The same for a write, or a segment, that is waited for. Disks that are busy take less; some
-/// stand still for longer, and come back.
+/// stand still for longer, and recover.
 const HANGS_MS: u64 = 700;
-/// How long records linger in a log that nobody waits for.
+/// Maximum time that records linger in a log that nothing waits for.
 const LINGER_MS: u64 = 5;
 
-/// What a record has of its value's bytes.
+/// Bytes of a value as stored in a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written<'a> {
     /// The bytes, or none.
@@ -36,7 +36,7 @@ pub(crate) enum Written<'a> {
     Places(&'a [u8]),
 }
 
-/// The log, and what this process knows of it.
+/// The log, with its state as known to this process.
 pub(crate) struct Storing<D: Disk> {
     log: Log<D>,
     reads: LogReads,
@@ -44,31 +44,32 @@ pub(crate) struct Storing<D: Disk> {
     last_record: RecordSeq,
     /// Records up to this one are on stable storage.
     persisted_to: RecordSeq,
-    /// Why nothing is appended any more, if so: the log failed for good, or votes were forgotten.
+    /// Reason why nothing is appended any more, if so: the log failed permanently, or votes were
+    /// forgotten.
     failure: Option<String>,
-    /// What the log could not read back the last time, if it could not.
+    /// Last failure of the log to read back.
     read_failure: Option<String>,
-    /// What lingers in the log is written then.
+    /// Deadline for writing lingering records.
     write_by: Option<Time>,
     /// The log lacks room or descriptors: it tries again then.
     short_retry_at: Time,
     /// Something waits to be written: writes up to this one have ended, the last of them then.
     waits: Option<(u64, Time)>,
-    /// Most records that wait to be written before nothing new is taken.
+    /// Maximum of bytes that wait to be written before nothing new is accepted.
     backlog_bytes_max: u64,
-    /// Most bytes that are read in one turn.
+    /// Maximum of bytes that are read in one turn.
     read_bytes_max: usize,
 }
 
-/// Whether it is asked what of some slots is lost.
+/// Outcome of a request to find the lost slots of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Yes,
     /// Something is in the way for a moment.
     NotNow,
-    /// Nothing of them is needed that lies on the disk: they were trimmed, or their last words are
-    /// in memory, and not written yet. In a group in memory they may stay there for as long as
-    /// nobody asks for anything.
+    /// None of these slots is needed from the disk: they were trimmed, or their latest records are
+    /// in memory, and not written yet. In a group in memory they may stay there until there is a
+    /// request.
     Needless,
 }
 
@@ -89,28 +90,28 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// The log, to look at.
+    /// Returns the log.
     pub(crate) fn log(&self) -> &Log<D> {
         &self.log
     }
 
-    /// The log, for what only it can do: its beginning, and the disk that it shares.
+    /// Returns the log, for its own operations: its start, and the disk that it shares.
     pub(crate) fn log_mut(&mut self) -> &mut Log<D> {
         &mut self.log
     }
 
-    /// Why nothing is appended any more, if so: the log failed for good, or votes were forgotten
-    /// outside of it.
+    /// Returns the reason why nothing is appended any more, if so: the log failed permanently, or
+    /// votes were forgotten outside of it.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// What the log could not read back the last time.
+    /// Returns the last failure of the log to read back.
     pub(crate) fn read_failure(&self) -> Option<&str> {
         self.read_failure.as_deref()
     }
 
-    /// Nothing is appended from here on; `false` if that was so before.
+    /// Stops appending; returns `false` if that was so before.
     pub(crate) fn fail(&mut self, why: String) -> bool {
         let first = self.failure.is_none();
         if first {
@@ -119,7 +120,7 @@ impl<D: Disk> Storing<D> {
         first
     }
 
-    /// Whether it cannot keep up with what it is given.
+    /// Returns whether the log cannot keep up with its input.
     pub(crate) fn is_behind(&self) -> bool {
         self.log.backlog_bytes() as u64 > self.backlog_bytes_max
     }
@@ -181,7 +182,8 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Notices what the disk has done. Gives the last record on stable storage, if that is news.
+    /// Processes the completions of the disk. Returns the last record on stable storage, if it is
+    /// new.
     pub(crate) fn poll(&mut self, now: Time) -> Result<Option<RecordSeq>, LogError> {
         if self.short_retry().is_some_and(|at| at <= now) {
             self.log.try_again();
@@ -205,7 +207,7 @@ impl<D: Disk> Storing<D> {
         next.saturating_sub(1)
     }
 
-    /// Looks how long what is appended has waited.
+    /// Checks how long the appended records have waited.
     fn look(&mut self, now: Time) {
         let written_to = self.written_to();
         self.waits = if self.all_written() {
@@ -216,8 +218,8 @@ impl<D: Disk> Storing<D> {
         };
     }
 
-    /// [live-3] Why this log cannot write, in words; `None` while it can, or failed for good.
-    /// Nobody is woken for that: heartbeats and time-outs come often enough.
+    /// [live-3] Returns the reason why this log cannot write; `None` while it can, or failed
+    /// permanently. It causes no wake-up: heartbeats and time-outs come often enough.
     pub(crate) fn trouble(&self, now: Time) -> Option<&'static str> {
         let (_, since) = self.waits?;
         let waited_us = now.since_us(since);
@@ -230,7 +232,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Starts writing what was appended; without lingering if somebody waits for it.
+    /// Starts writing the appended records; without lingering if their completion is awaited.
     pub(crate) fn submit(&mut self, now: Time, awaited: bool) {
         if self.log.lingers() {
             let due = *self.write_by.get_or_insert(now.plus_ms(LINGER_MS));
@@ -245,7 +247,7 @@ impl<D: Disk> Storing<D> {
         self.look(now);
     }
 
-    /// Writes everything, with this hard state behind it: nothing follows.
+    /// Writes everything, with this hard state at the end: nothing follows.
     pub(crate) fn close(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
@@ -253,7 +255,7 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Whether the last record is on disk, or never will be.
+    /// Returns whether the last record is on disk, or never will be.
     pub(crate) fn all_written(&self) -> bool {
         self.log.is_idle() || self.failure.is_some()
     }
@@ -285,24 +287,24 @@ impl<D: Disk> Storing<D> {
         }
     }
 
-    /// Writes the hard state once more: what stated it is damaged.
+    /// Writes the hard state once more, as its record is damaged.
     pub(crate) fn restate(&mut self, hard: HardState) {
         if self.failure.is_none() {
             self.log.checkpoint(hard);
         }
     }
 
-    /// Whether a read of this kind may start.
+    /// Returns whether a read of this kind may start.
     pub(crate) fn may_read(&self, now: Time, kind: Kind) -> bool {
         self.reads.may_start(now, kind)
     }
 
-    /// The next read of this kind waits until then.
+    /// Postpones the next read of this kind.
     pub(crate) fn read_later(&mut self, kind: Kind, until: Time) {
         self.reads.wait(kind, until);
     }
 
-    /// The next read that has ended.
+    /// Takes the next read that has ended.
     pub(crate) fn next_read(&mut self) -> Option<(Purpose, ReadDone)> {
         while let Some(done) = self.log.next_read() {
             if let Some(purpose) = self.reads.ended(done.token) {
@@ -312,14 +314,14 @@ impl<D: Disk> Storing<D> {
         None
     }
 
-    /// A read ended like this. Gives what is to be told, if it is new.
+    /// Records the result of a read. Returns the failure to report, if it is new.
     pub(crate) fn note_read(&mut self, done: &ReadDone) -> Option<String> {
         let Err(error) = &done.result else {
             self.read_failure = None;
             return None;
         };
         if matches!(error, LogError::BelowStart { .. }) {
-            // It was trimmed meanwhile: a snapshot has it.
+            // It was trimmed in the meantime: a snapshot has it.
             return None;
         }
         let lost = !done.lost.is_empty();
@@ -329,17 +331,18 @@ impl<D: Disk> Storing<D> {
         news.then(|| error.to_string())
     }
 
-    /// When a read that has to wait may start.
+    /// Returns the time at which a waiting read may start.
     pub(crate) fn read_at(&self, now: Time) -> Option<Time> {
         self.reads.wake_at(now)
     }
 
-    /// When what lingers is written.
+    /// Returns the deadline for writing lingering records.
     pub(crate) fn write_by(&self) -> Option<Time> {
         self.write_by
     }
 
-    /// When a log that lacks something tries again: a disk does not say when it has room again.
+    /// Returns the time at which a log that lacks a resource tries again: a disk does not report
+    /// when it has room again.
     pub(crate) fn short_retry(&self) -> Option<Time> {
         self.log.is_short().then_some(self.short_retry_at)
     }

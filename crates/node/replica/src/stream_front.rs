@@ -1,5 +1,5 @@
-//! The front port of byte streams: what a client protocol can ask of a replica about streams, and
-//! what it hears back. Beside [`crate::front`], whose connections and failures it shares.
+//! The front port of byte streams: a client protocol's requests on streams, and their events. It
+//! shares connections and failures with [`crate::front`].
 
 use quorate_core::value::StreamName;
 use quorate_log::disk::Blocks;
@@ -11,7 +11,7 @@ use crate::front::Failure;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamTag(pub u64);
 
-/// What came of a request, or happened to a piece that this node owns.
+/// Result of a request, or event of a piece that this node owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEvent<'a> {
     /// The command was executed; this was done.
@@ -20,25 +20,25 @@ pub enum StreamEvent<'a> {
     Refused(StreamTag, Denied),
     /// Not done, or not known to be.
     Failed(StreamTag, Failure),
-    /// The table here has all that was acknowledged anywhere before the question, or what was
-    /// waited for.
+    /// The table here has everything that was acknowledged anywhere before the question, or the
+    /// position waited for.
     Looked(StreamTag),
     /// Bytes of a stream, from the position asked for on; not empty.
     Bytes(StreamTag, &'a Blocks),
     /// There are no bytes at that position.
     Nowhere(StreamTag, Nowhere),
-    /// [stream-7] All bytes of the stream below this position are decided, as the class of the
-    /// group has it; the position is that of the named stream.
+    /// [stream-7] All bytes of the stream below this position are decided, by the class of the
+    /// group; the position is that of the named stream.
     Durable(StreamName, u64),
-    /// The piece ended at this position of the named stream although nobody asked here: another
-    /// writer took over, the stream was removed, or this node was thought to be lost. What was
-    /// given beyond is void.
+    /// The piece ended at this position of the named stream without a request from here: another
+    /// writer took over, the stream was removed, or this node was thought to be lost. Bytes given
+    /// beyond are void.
     Ended(StreamName, u64),
 }
 
-/// What a front can ask for. All calls return at once.
+/// Requests that a front can make. All calls return immediately.
 pub trait StreamRequests {
-    /// Order that the stream is opened for writing, with this node as the owner of the new piece.
+    /// Orders that the stream is opened for writing, with this node as the owner of the new piece.
     /// [`Done::Opened`] names the piece.
     fn open(
         &mut self,
@@ -48,18 +48,19 @@ pub trait StreamRequests {
         writer: Writer,
     ) -> Result<(), Failure>;
 
-    /// How many bytes of the piece may be given now ([stream-8]).
+    /// Returns the number of bytes of the piece that may be given now ([stream-8]).
     fn room(&self, piece: StreamName) -> usize;
 
-    /// How many bytes all pieces together may be given now, beside the few that each may always be
-    /// given.
+    /// Returns the number of bytes that all pieces together may be given now, in addition to the
+    /// few that each may always be given.
     fn shared_room(&self) -> usize;
 
-    /// The next bytes of the piece, at most [`StreamRequests::room`]. Gives how many were taken.
+    /// Adds the next bytes of the piece, at most [`StreamRequests::room`]. Returns the number
+    /// taken.
     fn put(&mut self, piece: StreamName, bytes: &[u8]) -> usize;
 
-    /// The same, but `read` puts them where they are kept, and says how many: at most `bytes_max`,
-    /// in what room it is given. It is called once at most.
+    /// Like [`StreamRequests::put`], but `read` writes the bytes to their buffer, and returns their
+    /// number: at most `bytes_max`, in the room that it is given. It is called once at most.
     fn fill(
         &mut self,
         piece: StreamName,
@@ -67,33 +68,34 @@ pub trait StreamRequests {
         read: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> usize;
 
-    /// No more bytes are given; once all are decided the piece is closed, and with `finish` the
-    /// stream. [`Done::Closed`] says where.
+    /// Ends the input of a piece; once all bytes are decided the piece is closed, and with `finish`
+    /// the stream. [`Done::Closed`] has the position.
     fn close(&mut self, tag: StreamTag, piece: StreamName, finish: bool) -> Result<(), Failure>;
 
-    /// The client is gone. What it gave may be decided still; then the piece is closed.
+    /// Ends a piece whose client is gone. Its bytes may be decided still; then the piece is closed.
     fn abandon(&mut self, piece: StreamName);
 
-    /// Order that the stream starts at this position.
+    /// Orders that the stream starts at this position.
     fn trim(&mut self, tag: StreamTag, name: &Name, before: u64) -> Result<(), Failure>;
 
-    /// Order how much of the stream is kept from now on.
+    /// Orders how much of the stream is kept from now on.
     fn retain(&mut self, tag: StreamTag, name: &Name, keep: Retention) -> Result<(), Failure>;
 
-    /// Order that the stream is removed.
+    /// Orders that the stream is removed.
     fn remove(&mut self, tag: StreamTag, name: &Name) -> Result<(), Failure>;
 
-    /// Say when [`StreamRequests::info`] and [`StreamRequests::infos`] show everything that was
-    /// acknowledged before: [`StreamEvent::Looked`].
+    /// Requests [`StreamEvent::Looked`] for the time when [`StreamRequests::info`] and
+    /// [`StreamRequests::infos`] show everything that was acknowledged before.
     fn look(&mut self, tag: StreamTag) -> Result<(), Failure>;
 
-    /// What a stream is, as applied here.
+    /// Returns a stream's entry, as applied here.
     fn info(&self, name: &Name) -> Option<Info>;
 
-    /// The same of those behind `after`, in order of their names, until `each` returns `false`.
+    /// Passes the entries of the streams after `after` to `each`, in order of their names, until it
+    /// returns `false`.
     fn infos(&self, after: Option<&Name>, each: &mut dyn FnMut(Info) -> bool);
 
-    /// Read at most `bytes_max` bytes from this position on, as applied here.
+    /// Reads at most `bytes_max` bytes from this position on, as applied here.
     fn read(
         &mut self,
         tag: StreamTag,
@@ -102,13 +104,13 @@ pub trait StreamRequests {
         bytes_max: usize,
     ) -> Result<(), Failure>;
 
-    /// Say when there is something to read at this position, or never will be:
-    /// [`StreamEvent::Looked`].
+    /// Requests [`StreamEvent::Looked`] for the time when there are bytes to read at this position,
+    /// or never will be.
     fn wait(&mut self, tag: StreamTag, name: &Name, position: u64) -> Result<(), Failure>;
 
-    /// Nobody waits for what was asked under this tag; it may be done all the same.
+    /// Drops interest in the request under this tag; it may be executed all the same.
     fn forget(&mut self, tag: StreamTag);
 
-    /// Where the leader listens for streams, if that is another node and known.
+    /// Returns the leader's address for streams, if that is another node and known.
     fn leader(&self) -> Option<&str>;
 }

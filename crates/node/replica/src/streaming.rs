@@ -1,10 +1,11 @@
-//! Byte streams of this replica: the pieces that it owns, what it offers as a leader, who reads.
+//! Byte streams of this replica: the pieces that it owns, its proposals as a leader, and the
+//! readers.
 //!
-//! A byte's way: a client gives it to this node (`owning`; what is not sent yet is `open`), which
-//! keeps it among all bytes of streams (`contents/runs`) and sends it to every node that takes
-//! bulk; the leader gives slots to what it holds (`offering`); nodes vote as for any value; what is
-//! decided goes through the table (`applying`) into the store, and the owner's client hears how far
-//! that is.
+//! The path of a byte: a client gives it to this node (`owning`; bytes not sent yet are in `open`),
+//! which keeps it among all bytes of streams (`contents/runs`) and sends it to every node that
+//! takes bulk; the leader assigns slots to the bytes that it holds (`offering`); nodes vote as for
+//! any value; decided bytes go through the table (`applying`) into the store, and the owner's
+//! client is notified of the progress.
 
 pub(crate) mod holding;
 pub(crate) mod keeping;
@@ -34,17 +35,17 @@ use crate::{
     wake::earliest,
 };
 
-/// A leader looks this often for what is too much of a stream, or too old.
+/// Interval at which a leader checks streams for bytes beyond their retention.
 const RETAIN_MS: u64 = 1000;
 /// Less than this is not worth a command: a chunk of the store.
 const RETAIN_BYTES: u64 = 256 << 10;
 /// Into how many parts an age is cut.
 const AGE_PARTS: u64 = 64;
 
-/// Most waits for bytes that are not there yet.
+/// Maximum of waits for bytes that are not there yet.
 const WAITS_MAX: usize = 4096;
 
-/// What a front of streams is to hear.
+/// Event for a front of streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Done(StreamTag, Done),
@@ -65,18 +66,17 @@ pub(crate) struct Streaming {
     /// Fronts that wait for a position of a stream.
     waits: BTreeMap<Name, Vec<(u64, StreamTag)>>,
     told: VecDeque<Told>,
-    /// What was applied in this turn, to be followed at its end.
+    /// Effects applied in this turn, processed at its end.
     pub(crate) appended: Vec<Appended>,
     pub(crate) runs: Vec<(StreamName, SlotRange, bool)>,
     pub(crate) done: Vec<(Waiter, quorate_stream::Reply)>,
-    /// In which process each peer runs that can be talked to.
+    /// Process of each connected peer.
     boots: BTreeMap<NodeId, u32>,
-    /// Most proposals of this node in flight, of all kinds.
+    /// Maximum of this node's proposals in flight, of all kinds.
     inflight_max: usize,
     /// Clients gave bytes since they were last looked at.
     fresh: bool,
-    /// When a leader looks next for what is too much or too old, and when it last said what time it
-    /// is.
+    /// Time of a leader's next check of retention, and of its last statement of the time.
     retain_at: Time,
     /// Some may be, or become, too much or too old.
     retains: bool,
@@ -108,18 +108,18 @@ impl Streaming {
         }
     }
 
-    /// A peer can be talked to, in this process of its.
+    /// Marks a peer as connected, in this process of its.
     pub(crate) fn peer_up(&mut self, node: NodeId, boot: u32) {
         self.boots.insert(node, boot);
         self.owning.peer_up(node);
     }
 
-    /// It cannot be talked to any more.
+    /// Marks the node as unreachable.
     pub(crate) fn peer_down(&mut self, node: NodeId) {
         self.boots.remove(&node);
     }
 
-    /// The next stream whose owner is lost; `own` is this node, in this process.
+    /// Returns the next stream whose owner is lost; `own` is this node, in this process.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,
@@ -135,14 +135,13 @@ impl Streaming {
         self.offering.next_lost(now, applied_to, streams, boot)
     }
 
-    /// Most proposals in flight that are followed by one more of a stream: commands keep the other
-    /// half.
+    /// Returns the proposals in flight up to which one more of a stream is made: commands keep the
+    /// other half.
     pub(crate) fn inflight_max(&self) -> usize {
         (self.inflight_max / 2).max(1)
     }
 
-    /// [trim-2] What a leader asks for now so that streams are kept as long and as large as they
-    /// are to be.
+    /// [trim-2] Returns the leader's request, if any, that enforces the retention of streams.
     pub(crate) fn take_retention(
         &mut self,
         now: Time,
@@ -167,7 +166,7 @@ impl Streaming {
         commands
     }
 
-    /// When a leader looks again for what is too much or too old.
+    /// Returns the time of a leader's next check of retention.
     pub(crate) fn retain_at(&self) -> Option<Time> {
         self.retains.then_some(self.retain_at)
     }
@@ -177,22 +176,22 @@ impl Streaming {
         self.fresh = true;
     }
 
-    /// Whether they did, and nobody looked.
+    /// Returns whether there are fresh bytes that were not looked at.
     pub(crate) fn has_fresh(&self) -> bool {
         self.fresh || !self.told.is_empty()
     }
 
-    /// They are looked at now.
+    /// Marks the fresh bytes as looked at.
     pub(crate) fn take_fresh(&mut self) {
         self.fresh = false;
     }
 
-    /// When something is due without anything having happened.
+    /// Returns the time of the next due work, without an event.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         earliest([self.owning.wake_at(), self.offering.wake_at(now), self.keeping.wake_at()])
     }
 
-    /// A front is to hear this.
+    /// Queues an event for a front.
     pub(crate) fn tell(&mut self, told: Told) {
         let own = match &told {
             Told::Done(tag, _) | Told::Refused(tag, _) => owning::is_own(*tag),
@@ -204,7 +203,7 @@ impl Streaming {
         }
     }
 
-    /// The next thing that a front is to hear.
+    /// Takes the next event for a front.
     pub(crate) fn take_told(&mut self) -> Option<Told> {
         self.told.pop_front()
     }
@@ -225,7 +224,7 @@ impl Streaming {
         Ok(())
     }
 
-    /// Nobody waits under this tag.
+    /// Drops the waits under this tag.
     pub(crate) fn forget(&mut self, tag: StreamTag) {
         self.waits.retain(|_, waits| {
             waits.retain(|(_, waiting)| *waiting != tag);
@@ -233,7 +232,7 @@ impl Streaming {
         });
     }
 
-    /// Whoever waited for what is there now, or never will be, may look.
+    /// Ends the waits whose position is available now, or never will be.
     fn end_waits(&mut self, streams: &Table) {
         let told = &mut self.told;
         self.waits.retain(|name, waits| {
@@ -250,7 +249,7 @@ impl Streaming {
         });
     }
 
-    /// Everything that waits ends: this node stops, or cannot apply any more.
+    /// Ends all waits: this node stops, or cannot apply any more.
     pub(crate) fn end_all(&mut self, failure: Failure) {
         for (_, waits) in std::mem::take(&mut self.waits) {
             for (_, tag) in waits {
@@ -259,12 +258,12 @@ impl Streaming {
         }
     }
 
-    /// Whether what was applied is about streams.
+    /// Returns whether the applied commands concern streams.
     pub(crate) fn has_applied(&self, streams: &Table) -> bool {
         !self.runs.is_empty() || !self.done.is_empty() || streams.has_changes()
     }
 
-    /// Some slots were applied: follows what happened to streams. Gives what the store is to do.
+    /// Processes the effects of applied slots on streams. Returns the work for the store.
     pub(crate) fn applied(
         &mut self,
         now: Time,
@@ -319,7 +318,7 @@ impl Streaming {
         });
     }
 
-    /// [stream-6] The piece ended at the exact position of its close.
+    /// [stream-6] Handles the end of a piece at the exact position of its close.
     fn on_closed(&mut self, stream: StreamName, end: u64) {
         let Some(ended) = self.owning.closed(stream, end) else {
             return;
@@ -330,7 +329,7 @@ impl Streaming {
         }
     }
 
-    /// The table is another one: a snapshot was taken in.
+    /// Handles a new table: a snapshot was loaded.
     pub(crate) fn loaded(&mut self, now: Time, streams: &Table, runs: &mut Runs) {
         self.retains = true;
         runs.retain(|stream| streams.may_be_open(stream));

@@ -41,27 +41,27 @@ use crate::{
 
 pub use self::front::{Heard, Outcome};
 
-/// How long a turn of a slow node has lasted, whenever it looks.
+/// Apparent duration of a slow node's turn at every reading of its clock.
 const SLOWLY_US: u64 = 50_000;
 /// Unix time of the simulated start, in milliseconds.
 const WALL_START_MS: u64 = 1_700_000_000_000;
-/// A replica that is polled this often without time passing does not come to rest.
+/// A replica that is polled this often without time passing does not become idle.
 const TURNS_MAX: u32 = 10_000;
 
-/// How bad the world is.
+/// Faults of the simulated world.
 #[derive(Clone, Debug)]
 pub struct Knobs {
     /// A frame takes at least this long.
     pub delay_min_us: u64,
     /// A frame takes at most this long. Frames of one lane between two nodes stay in order.
     pub delay_max_us: u64,
-    /// How many frames of a thousand are lost.
+    /// Lost frames per thousand.
     pub loss_per_mille: u64,
-    /// How long a disk operation takes.
+    /// Duration of a disk operation.
     pub disk_us: u64,
-    /// What fits into a node's buffer towards one peer and lane.
+    /// Capacity of a node's buffer towards one peer and lane.
     pub plane_bytes: usize,
-    /// How long a segment of a log is, where it is not as usual: for starts from here on.
+    /// Size of a log segment, if it is not the default: for starts from here on.
     pub segment_bytes: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ impl Default for Knobs {
     }
 }
 
-/// One node: what survives a crash, and what does not.
+/// One node: the state that survives a crash, and the rest.
 struct Seat<S: StateMachine> {
     disk: MemoryDisk,
     boot: u32,
@@ -87,9 +87,9 @@ struct Seat<S: StateMachine> {
     replica: Option<Replica<MemoryDisk, S>>,
     plane: Buffers,
     ledger: Ledger,
-    /// How much later than the turn began its clock is read next, in microseconds.
+    /// Advance of the next clock reading over the start of the turn, in microseconds.
     ahead: Arc<AtomicU64>,
-    /// Whether its clock shows that every turn lasts long.
+    /// The clock shows that every turn lasts long.
     slow: Arc<AtomicBool>,
     /// Disk operations in flight: when they complete, by id.
     disk_done: BTreeMap<u64, Time>,
@@ -124,18 +124,18 @@ struct InFlight {
 
 /// The cluster.
 pub struct Cluster<S: StateMachine> {
-    /// How bad the world is; may be changed at any time.
+    /// Faults of the world; may be changed at any time.
     pub knobs: Knobs,
-    /// What every node is opened with, but for who it is.
+    /// Options of every node, except its identity.
     pub options: ReplicaOptions,
     make: Box<dyn FnMut(NodeId) -> S>,
     seats: BTreeMap<NodeId, Seat<S>>,
     links: BTreeMap<(Time, u64), (NodeId, InFlight)>,
-    /// When the last frame of a link arrives: links keep the order.
+    /// Arrival of the last frame of each link: links keep the order.
     link_busy: BTreeMap<(NodeId, NodeId, Lane), Time>,
     cut: BTreeSet<(NodeId, NodeId)>,
     now: Time,
-    /// The same, for clocks.
+    /// The present time, for clocks.
     shown: Arc<AtomicU64>,
     frames: u64,
     tags: u64,
@@ -158,14 +158,14 @@ impl<S: StateMachine> Cluster<S> {
         cluster
     }
 
-    /// The options that [`Cluster::new`] uses.
+    /// Returns the options that [`Cluster::new`] uses.
     pub fn options(count: u32, class: Class) -> ReplicaOptions {
         let members = (1..=count).map(Member::first);
         let founding = Configuration::simple(members, class).expect("a few nodes of weight 1");
         ReplicaOptions::new(7, Member::first(1), 0, founding)
     }
 
-    /// The same with other options, and nothing running yet.
+    /// Creates a cluster with other options, and nothing running yet.
     pub fn with_options(
         options: ReplicaOptions,
         seed: u64,
@@ -190,13 +190,13 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// A node that was no founding member, with an empty disk; not started.
+    /// Adds a node that was no founding member, with an empty disk; not started.
     pub fn add(&mut self, node: NodeId) {
         let before = self.seats.insert(node, Seat::new());
         assert!(before.is_none(), "node {node} exists already");
     }
 
-    /// From its next start on, a node that does not run has this disk, of its life number `boot`.
+    /// Gives a node that does not run this disk, of its life number `boot`, from its next start on.
     pub fn put_disk(&mut self, node: NodeId, disk: MemoryDisk, boot: u32) {
         assert!(!self.runs(node), "node {node} runs");
         disk.set_manual(true);
@@ -204,7 +204,7 @@ impl<S: StateMachine> Cluster<S> {
         (seat.disk, seat.boot) = (disk, boot);
     }
 
-    /// Asks something of the group at a node; what came of it, once it is known there.
+    /// Sends a request to the group at a node; returns the result, once it is known there.
     pub fn ask_group(&mut self, node: NodeId, ask: Ask) -> Result<Answer, Refused> {
         self.tags += 1;
         let (now, asked) = (self.now, self.tags);
@@ -219,7 +219,7 @@ impl<S: StateMachine> Cluster<S> {
         answer
     }
 
-    /// The clock of a node, to be read within its turns.
+    /// Returns the clock of a node, to be read within its turns.
     fn clock(&mut self, node: NodeId) -> Clock {
         let shown = Arc::clone(&self.shown);
         let ahead = Arc::clone(&self.seat(node).ahead);
@@ -231,13 +231,13 @@ impl<S: StateMachine> Cluster<S> {
         Clock::new(read)
     }
 
-    /// From now on all turns of this node last long, whenever it looks.
+    /// Makes all turns of this node last long, at every reading of its clock, from now on.
     pub fn set_slow(&mut self, node: NodeId, slow: bool) {
         self.seat(node).slow.store(slow, Relaxed);
     }
 
-    /// This node stands still for so long between the beginning of a turn and the next look at its
-    /// clock.
+    /// Makes this node stand still for this time between the beginning of a turn and the next
+    /// reading of its clock.
     pub fn set_stall(&mut self, node: NodeId, stall_ms: u64) {
         self.seat(node).ahead.store(stall_ms * 1000, Relaxed);
     }
@@ -280,7 +280,7 @@ impl<S: StateMachine> Cluster<S> {
         self.connect_all();
     }
 
-    /// The next start of this node is in its next incarnation ([volatile-1]).
+    /// Puts the next start of this node into its next incarnation ([volatile-1]).
     pub fn forget_votes(&mut self, node: NodeId) {
         self.seat(node).incarnation.0 += 1;
     }
@@ -292,7 +292,7 @@ impl<S: StateMachine> Cluster<S> {
         self.end(node);
     }
 
-    /// Ends a node's process alone: what it wrote is kept.
+    /// Ends a node's process alone: its writes survive.
     pub fn kill(&mut self, node: NodeId) {
         self.seat(node).disk.complete_all();
         self.end(node);
@@ -307,7 +307,7 @@ impl<S: StateMachine> Cluster<S> {
         self.connect_all();
     }
 
-    /// Whether the node runs.
+    /// Returns whether the node runs.
     pub fn runs(&self, node: NodeId) -> bool {
         self.seats[&node].replica.is_some()
     }
@@ -365,12 +365,12 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// A number that the seed and the calls before decide.
+    /// Returns a number that the seed and the calls before determine.
     pub fn roll(&mut self) -> u64 {
         self.dice.word()
     }
 
-    /// The present.
+    /// Returns the present time.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -379,19 +379,19 @@ impl<S: StateMachine> Cluster<S> {
         WALL_START_MS + self.now.0 / 1000
     }
 
-    /// A running node.
+    /// Returns a running node.
     pub fn replica(&self, node: NodeId) -> &Replica<MemoryDisk, S> {
         self.seats[&node].replica.as_ref().expect("the node runs")
     }
 
-    /// A running node, to do something to it.
+    /// Returns a running node mutably.
     pub fn replica_mut(&mut self, node: NodeId) -> &mut Replica<MemoryDisk, S> {
         let seat = self.seat(node);
         seat.dirty = true;
         seat.replica.as_mut().expect("the node runs")
     }
 
-    /// A node does what there is to do, and tells it by this plane.
+    /// Polls a node, which sends over this plane.
     pub fn poll_over(&mut self, node: NodeId, plane: &mut dyn Plane) {
         let now = self.now;
         let seat = self.seat(node);
@@ -399,12 +399,12 @@ impl<S: StateMachine> Cluster<S> {
         replica.poll(now, 0, plane, &mut seat.ledger);
     }
 
-    /// A node's disk, to break it.
+    /// Returns a node's disk, to break it.
     pub fn disk(&self, node: NodeId) -> &MemoryDisk {
         &self.seats[&node].disk
     }
 
-    /// A node that leads and that a quorum follows.
+    /// Returns a node that leads and that a quorum follows.
     pub fn leader(&self) -> Option<NodeId> {
         let follows = |leader: NodeId, node: NodeId| {
             let replica = self.seats.get(&node).and_then(|seat| seat.replica.as_ref());
@@ -455,58 +455,58 @@ impl<S: StateMachine> Cluster<S> {
         (tag, ask(streams, tag))
     }
 
-    /// What a node's front heard about streams since the last call.
+    /// Returns the stream events of a node's front since the last call.
     pub fn heard(&mut self, node: NodeId) -> Vec<Heard> {
         self.seat(node).ledger.take_heard()
     }
 
-    /// A read through this node that may be stale by so much.
+    /// Reads through this node with a bound of staleness.
     pub fn read_within(&mut self, node: NodeId, most_ms: u64, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_within(tag, most_ms));
         self.seat(node).ledger.asks(tag, query);
         tag
     }
 
-    /// A write through this node.
+    /// Writes through this node.
     pub fn write(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write(tag, command))
     }
 
-    /// A write through this node within a client's session.
+    /// Writes through this node within a client's session.
     pub fn write_once(&mut self, node: NodeId, at: Sequenced, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_once(tag, at, command))
     }
 
-    /// A write through this node that is to be answered when it is on stable storage at a quorum.
+    /// Writes through this node, to be answered when the command is on stable storage at a quorum.
     pub fn write_lasting(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_lasting(tag, None, command))
     }
 
-    /// A write through this node that is to be answered when it is in memory at a quorum.
+    /// Writes through this node, to be answered when the command is in memory at a quorum.
     pub fn write_early(&mut self, node: NodeId, command: &[u8]) -> Tag {
         self.request(node, |requests, tag| requests.write_early(tag, command))
     }
 
-    /// A new client session through this node.
+    /// Registers a new client session through this node.
     pub fn register(&mut self, node: NodeId) -> Tag {
         self.request(node, |requests, tag| requests.register(tag))
     }
 
-    /// A linearizable query through this node.
+    /// Sends a linearizable query through this node.
     pub fn read(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read(tag));
         self.seat(node).ledger.asks(tag, query);
         tag
     }
 
-    /// A query through this node, between the writes asked for before and after it.
+    /// Sends a query through this node, between the writes requested before and after it.
     pub fn read_in_order(&mut self, node: NodeId, query: &[u8]) -> Tag {
         let tag = self.request(node, |requests, tag| requests.read_in_order(tag));
         self.seat(node).ledger.asks(tag, query);
         tag
     }
 
-    /// How a request through this node ended, if it did.
+    /// Returns the result of a request through this node, if it ended.
     pub fn outcome(&self, node: NodeId, tag: Tag) -> Option<&Outcome> {
         self.seats[&node].ledger.outcome(tag)
     }
@@ -604,7 +604,7 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// What the reactor does after something happened.
+    /// Does the work of the reactor after an event.
     fn turn(&mut self, node: NodeId) {
         let (now, wall_ms, disk_us) = (self.now, self.wall_ms(), self.knobs.disk_us);
         let seat = self.seat(node);
@@ -646,12 +646,12 @@ impl<S: StateMachine> Cluster<S> {
         }
     }
 
-    /// Frames sent so far.
+    /// Returns the number of frames sent.
     pub fn frames_sent(&self) -> u64 {
         self.frames
     }
 
-    /// Loses what is on its way, on one lane or on both.
+    /// Drops the frames in flight, on one lane or on both.
     pub fn lose_in_flight(&mut self, lane: Option<Lane>) {
         self.links.retain(|_, (_, frame)| lane.is_some_and(|lane| lane != frame.lane));
     }

@@ -1,7 +1,7 @@
-//! What the tuner is shown of this replica: a translation of names and clocks, no decisions.
+//! Input of the tuner from this replica: a translation of names and clocks, no decisions.
 //!
-//! Batch and window say when a command leaves and with whom. Whatever the tuner makes of it, what
-//! is decided and in which order does not change.
+//! Batch and window determine when a command leaves and with which others. Whatever the tuner makes
+//! of it, the decided commands and their order do not change.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use quorate_tuner::{Bounds, Change, Done, Moment, Report, Setting, Settings, Tun
 
 use crate::proposing::origin::{Completed, Totals};
 
-/// Changes that nobody has asked for yet; the oldest make room.
+/// Maximum of changes that were not read yet; the oldest make room.
 const CHANGES_MAX: usize = 64;
 
 /// A write of the log on its way.
@@ -21,7 +21,7 @@ struct Write {
     bytes: usize,
 }
 
-/// A tuner, and what it has been shown.
+/// A tuner, with its input.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     tuner: Tuner,
@@ -37,13 +37,13 @@ pub(crate) struct Tuning {
     changes: VecDeque<Change>,
 }
 
-/// The same time on the tuner's clock.
+/// Returns this time on the tuner's clock.
 pub(crate) const fn moment(time: Time) -> Moment {
     Moment(time.0.saturating_mul(1000))
 }
 
 impl Tuning {
-    /// `possible` is what no setting from outside may exceed either.
+    /// Creates the tuner. `possible` bounds settings from outside, too.
     pub(crate) fn new(settings: Settings, possible: Bounds, class: Class) -> Self {
         Self {
             tuner: Tuner::new(settings),
@@ -58,13 +58,13 @@ impl Tuning {
         }
     }
 
-    /// What is in force.
+    /// Returns the setting in force.
     pub(crate) fn setting(&self) -> Setting {
         let held = self.held.map(|(setting, _)| setting);
         held.unwrap_or_else(|| self.tuner.setting())
     }
 
-    /// Holds a setting, for a measurement of what it does; `None` lets the tuner decide again.
+    /// Holds a setting, to measure its effect; `None` lets the tuner decide again.
     pub(crate) fn hold(&mut self, now: Time, setting: Option<Setting>, until: Time) {
         self.held = setting.map(|setting| (self.possible.clamp(setting), until));
         match self.held {
@@ -93,7 +93,7 @@ impl Tuning {
         self.began.get_or_insert(now);
     }
 
-    /// A message was handed to the plane.
+    /// Records that a message was handed to the plane.
     pub(crate) fn on_sent(&mut self, now: Time, to: NodeId, message: &Message, bytes: usize) {
         match message {
             Message::Phase2a(proposal) => {
@@ -108,7 +108,7 @@ impl Tuning {
         }
     }
 
-    /// A message came.
+    /// Counts a message.
     pub(crate) fn on_message(&mut self, now: Time, from: NodeId, message: &Message) {
         match message {
             Message::Phase2b(vote) => {
@@ -136,20 +136,20 @@ impl Tuning {
         }
     }
 
-    /// Another leader, or connections that came or went.
+    /// Restarts after a change of the leader or of the connections.
     pub(crate) fn on_peers_changed(&mut self) {
         self.tuner.on_peers_changed();
     }
 
-    /// A write of the log began.
+    /// Records that a write of the log began.
     pub(crate) fn on_write(&mut self, now: Time, seq: u64, bytes: usize) {
         if self.writes.back().is_none_or(|last| last.seq < seq) {
             self.writes.push_back(Write { seq, began: now, bytes });
         }
     }
 
-    /// Every write up to this one is on stable storage; `each` hears how long it took, in
-    /// microseconds, and how many bytes it had.
+    /// Records that every write up to this one is on stable storage; `each` receives its duration,
+    /// in microseconds, and its bytes.
     pub(crate) fn on_written(&mut self, now: Time, seq: u64, mut each: impl FnMut(u64, usize)) {
         while let Some(write) = self.writes.pop_front_if(|write| write.seq <= seq) {
             self.tuner.on_flush(moment(write.began), moment(now), write.bytes);
@@ -157,12 +157,12 @@ impl Tuning {
         }
     }
 
-    /// When the oldest write in flight began.
+    /// Returns the start of the oldest write in flight.
     pub(crate) fn oldest_write(&self) -> Option<Time> {
         self.writes.front().map(|write| write.began)
     }
 
-    /// An own batch was executed, and its replies are on their way.
+    /// Records that an own batch was executed, and its replies are in flight.
     pub(crate) fn on_completed(&mut self, now: Time, completed: &Completed) {
         let done = Done {
             accepted_first: moment(completed.accepted_first),
@@ -174,7 +174,7 @@ impl Tuning {
         self.tuner.on_done(moment(now), &done);
     }
 
-    /// The turn is over. Says what is in force from now on.
+    /// Ends the turn. Returns the setting in force from now on.
     pub(crate) fn end_turn(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! How late this node's turns are, as the core hears it ([live-5]): by what a turn took, and by how
-//! long after its due time the next one began.
+//! Lateness of this node's turns, as reported to the core ([live-5]): the duration of a turn, and
+//! the delay of the next one after its due time.
 
 use quorate_core::time::Time;
 
@@ -11,14 +11,14 @@ const ON_TIME_US: u64 = 5_000;
 pub(crate) struct Turns {
     began: Time,
     ended: Time,
-    /// When the next one should begin at the latest.
+    /// Latest due time of the next turn.
     due: Option<Time>,
-    /// By how much this turn is late.
+    /// Lateness of this turn.
     late_us: u64,
 }
 
 impl Turns {
-    /// A turn begins, or goes on. Gives how late it is, in microseconds, if that is worth a word;
+    /// Begins a turn, or continues it. Returns its lateness in microseconds, if that is relevant;
     /// once.
     pub(crate) fn begin(&mut self, now: Time) -> Option<u64> {
         if now <= self.began {
@@ -30,13 +30,13 @@ impl Turns {
         Some(self.late_us).filter(|late| *late >= ON_TIME_US)
     }
 
-    /// How long nobody looked before this turn, in microseconds: what ended meanwhile may have
-    /// ended at once.
+    /// Returns the time without a turn before this one, in microseconds: events in that time may
+    /// have happened at its beginning.
     pub(crate) const fn late_us(&self) -> u64 {
         self.late_us
     }
 
-    /// It is over at this time, and the next one is wanted by then.
+    /// Ends the turn at this time; the next one is due by then.
     pub(crate) fn end(&mut self, now: Time, due: Option<Time>) {
         self.ended = now.max(self.began);
         self.due = due;

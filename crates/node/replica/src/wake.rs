@@ -1,10 +1,10 @@
-//! When a replica is to be woken: the earliest of many times, asked for after every event.
+//! Time of a replica's next wake-up: the earliest of many, computed after every event.
 
 use quorate_core::time::Time;
 
-/// The earliest of these times; `None` if there is none. A loop without branches: the chain of
-/// iterators that says the same costs more instructions, and so does a call: it is asked for at
-/// several places after every event.
+/// Returns the earliest of these times; `None` if there is none. A loop without branches: an
+/// equivalent chain of iterators costs more instructions, and so does a call: it is used at several
+/// places after every event.
 #[inline(always)]
 pub(crate) fn earliest<const N: usize>(times: [Option<Time>; N]) -> Option<Time> {
     const NEVER: Time = Time(u64::MAX);

@@ -1,8 +1,7 @@
-//! Data that no node of a cluster made, as a backup: a new cluster then begins with them as it
-//! begins with any backup.
+//! Backups of data from outside any cluster: a new cluster begins with them as with any backup.
 //!
-//! What makes them gives the service's items as often as it is asked to, and the same ones each
-//! time: the header of a backup says how long all is, so they are gone through once before.
+//! The source returns the service's items as often as it is asked to, and the same ones each time:
+//! the header of a backup has the total length, so the items are read once before.
 
 use std::io::{self, Read};
 
@@ -27,28 +26,28 @@ const NODE: NodeId = NodeId(1);
 /// Bytes that are encoded at a time, about.
 const PIECE: usize = 256 << 10;
 
-/// Who gives the items of a service's image, one after the other.
+/// Source of the items of a service's image, one after the other.
 pub trait Source {
-    /// From the first one again.
+    /// Restarts from the first item.
     fn rewind(&mut self);
 
-    /// The next one takes the place of what is in `item`; whether there was one.
+    /// Replaces the content of `item` with the next item; returns whether there was one.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// The item cannot be had.
     fn next(&mut self, item: &mut Vec<u8>) -> io::Result<bool>;
 }
 
-/// A backup that nobody took.
+/// A backup made from another source than a node.
 pub struct Brought<S> {
     header: Header,
-    /// What stands before the service's items.
+    /// Bytes of the stream before the service's items.
     head: Vec<u8>,
     source: S,
 }
 
 impl<S: Source> Brought<S> {
-    /// Of what this source gives, for this store of a service. The id is at random.
+    /// Creates a backup of the items of this source, for this store of a service. The id is random.
     ///
     /// # Errors
     /// The source has failed.
@@ -91,7 +90,7 @@ impl<S: Source> Brought<S> {
         })
     }
 
-    /// The bytes of the backup, from the first one on.
+    /// Returns a reader of the backup, from the first byte on.
     pub fn read(&mut self) -> impl Read {
         self.source.rewind();
         let (encoder, piece) = Encoder::begin(&self.header);
@@ -106,10 +105,10 @@ impl<S: Source> Brought<S> {
     }
 }
 
-/// It is being read.
+/// State of a read.
 struct Reading<'s, S> {
     source: &'s mut S,
-    /// Of the stream, before it is cut into chunks.
+    /// Bytes of the stream that are not cut into chunks yet.
     content: Vec<u8>,
     encoder: Option<Encoder>,
     item: Vec<u8>,
@@ -118,7 +117,7 @@ struct Reading<'s, S> {
 }
 
 impl<S: Source> Reading<'_, S> {
-    /// The next piece; empty at the end.
+    /// Returns the next piece; empty at the end.
     fn next_piece(&mut self) -> io::Result<Vec<u8>> {
         while self.encoder.is_some() && self.content.len() < PIECE {
             if !self.source.next(&mut self.item)? {

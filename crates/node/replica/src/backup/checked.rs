@@ -22,14 +22,14 @@ const POSITION_MAX: u64 = 1 << 62;
 /// A whole backup.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// What it is of.
+    /// Header of the backup.
     pub header: Header,
     /// Its size and its checksum.
     pub summary: Summary,
-    /// How many byte streams there were. Without their bytes ([`Header::streams`]) a new cluster
-    /// has none of them.
+    /// Number of byte streams. Without their bytes ([`Header::streams`]) a new cluster has none of
+    /// them.
     pub streams: u64,
-    /// How many bytes of them were kept.
+    /// Bytes of them that were kept.
     pub stream_bytes: u64,
     /// Their table, if their bytes are in the backup.
     pub(super) stream_table: Option<StreamTable>,
@@ -40,13 +40,13 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// What it was made at: a new cluster begins with it ([level-10]).
+    /// Returns the level of the backup: a new cluster begins with it ([level-10]).
     pub fn level(&self) -> Level {
         self.table.level()
     }
 }
 
-/// Where in the stream it is: the header, the metadata, the service's items, in this order.
+/// Position in the stream: the header, the metadata, the service's items, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Header,
@@ -54,7 +54,7 @@ enum Stage {
     Service,
 }
 
-/// What the stream of a snapshot says beside the service's items.
+/// Content of a snapshot's stream other than the service's items.
 #[derive(Debug, Default)]
 struct Found {
     header: Option<StreamHeader>,
@@ -104,10 +104,11 @@ impl Found {
     }
 }
 
-/// Hears the service's items, and of what they are; may refuse one with a reason.
+/// Receives the service's items and the header of the backup; may refuse an item with a reason.
 pub type Each<'a> = dyn FnMut(&Header, &[u8]) -> Result<(), String> + 'a;
 
-/// Reads all of it. The service's items go to `each`; `tell` hears how many bytes were read.
+/// Reads the whole backup. The service's items go to `each`; `tell` receives the number of bytes
+/// read.
 pub fn check<R: Read>(
     from: R,
     each: &mut Each<'_>,
@@ -163,7 +164,7 @@ pub fn check<R: Read>(
     Ok(Checked { header, summary, streams, stream_bytes, stream_table, table, eras })
 }
 
-/// Why the stream is none.
+/// Reason why the stream is invalid.
 struct Refused(String);
 
 impl From<Malformed> for Refused {

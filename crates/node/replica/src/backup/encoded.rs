@@ -1,4 +1,4 @@
-//! A snapshot that is held, as the bytes of a backup: what `GET /backup` sends and recovery reads.
+//! A held snapshot, encoded as the bytes of a backup: for `GET /backup` and for recovery.
 
 use std::{
     collections::VecDeque,
@@ -24,14 +24,14 @@ pub struct Encoded<'a, P> {
     used: usize,
 }
 
-/// What is left of the bytes of byte streams.
+/// Remaining bytes of byte streams.
 struct Streams<'a> {
     ranges: VecDeque<(StreamName, Range<u64>)>,
     from: &'a mut dyn StreamBytes,
 }
 
 impl Streams<'_> {
-    /// The next ones; empty at the end.
+    /// Returns the next bytes; empty at the end.
     fn next(&mut self) -> io::Result<Vec<u8>> {
         while let Some((stream, range)) = self.ranges.front_mut() {
             if range.is_empty() {
@@ -52,13 +52,13 @@ impl Streams<'_> {
 }
 
 impl<'a, P: Parts> Encoded<'a, P> {
-    /// From the beginning, however far the snapshot was read before.
+    /// Starts from the beginning, however far the snapshot was read before.
     pub fn begin(held: &'a mut Held, header: &Header, parts: P) -> Self {
         debug_assert_eq!(header.streams, None, "nobody has their bytes");
         Self::begin_with(held, header, parts, None)
     }
 
-    /// The same with the bytes of the byte streams of this table, which is the snapshot's.
+    /// Starts likewise, with the bytes of the byte streams of this table, which is the snapshot's.
     pub fn with_streams(
         held: &'a mut Held,
         header: &Header,
@@ -82,7 +82,7 @@ impl<'a, P: Parts> Encoded<'a, P> {
         Self { held, parts, streams, encoder: Some(encoder), piece, used: 0 }
     }
 
-    /// The next piece; empty at the end.
+    /// Returns the next piece; empty at the end.
     pub fn next_piece(&mut self) -> Result<Vec<u8>, Unreadable> {
         if self.used < self.piece.len() {
             let rest = self.piece.split_off(self.used);

@@ -1,6 +1,6 @@
 //! The file of a backup: a header, the stream of a snapshot in chunks, the bytes of byte streams in
-//! more of them, a trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; whatever
-//! needs none is written in it.
+//! more of them, a trailer. Numbers are big-endian. Format 1 has no bytes of byte streams; a backup
+//! that needs none is written in it.
 //!
 //! | bytes | header |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | 16 | cluster |
 //! | 8 | the snapshot's slot |
 //! | 4 | era |
-//! | 4 | the next id that was never given out |
+//! | 4 | the next id that was never assigned |
 //! | 1 | class: 0 volatile, 1 durable |
 //! | 8 | bytes of the stream |
 //! | 16 | XXH3-128 of the stream |
@@ -26,8 +26,8 @@
 //! | length | content |
 //!
 //! Bytes of byte streams follow the stream as if they were part of it, but for its checksum; a
-//! chunk has of one or of the other. They are all that the snapshot's table of streams says is
-//! kept, in its order, and nothing else.
+//! chunk has bytes of one or of the other. They are all that the snapshot's table of streams says
+//! is kept, in its order, and nothing else.
 //!
 //! | bytes | trailer |
 //! |---|---|
@@ -57,7 +57,7 @@ const FORMAT_STREAMS: u16 = 2;
 const LEAD: usize = 12;
 /// A header without the store's name.
 const HEADER_MIN: usize = LEAD + 16 + 8 + 4 + 4 + 1 + 8 + 16 + 1 + 4;
-/// What format 2 has more.
+/// Additional bytes of format 2.
 const STREAMS: usize = 8;
 const STORE_MAX: usize = 64;
 /// Longest content of a chunk.
@@ -66,16 +66,16 @@ const CHUNK_HEAD: usize = 8;
 const TRAILER: usize = 40;
 const CHECKSUM: usize = 4;
 
-/// What a backup is of.
+/// Header of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The group.
     pub cluster: u128,
-    /// It is the state behind all slots below.
+    /// Slot of the snapshot: the state after all slots below.
     pub slot: Slot,
     /// The era there.
     pub era: Era,
-    /// No id from here on was given out, when the backup was taken.
+    /// Ids from here on were not assigned when the backup was taken.
     pub next_id: u32,
     /// The group's class.
     pub class: Class,
@@ -90,7 +90,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Bytes of all that is in it.
+    /// Returns the number of all bytes in it.
     pub fn content_bytes(&self) -> u64 {
         self.bytes.saturating_add(self.streams.unwrap_or(0))
     }
@@ -125,7 +125,7 @@ impl Header {
         out
     }
 
-    /// What stands behind the lead, without the checksum.
+    /// Decodes the fields after the lead, without the checksum.
     fn decode(format: u16, bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         let header = Self {
@@ -159,7 +159,7 @@ impl Header {
     }
 }
 
-/// The end of a backup: what its trailer says.
+/// Fields of a backup's trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes of the file.
@@ -200,7 +200,7 @@ impl Encoder {
         self.hash.update(bytes);
     }
 
-    /// The next bytes of the stream, or of byte streams behind it, as they stand in the file.
+    /// Encodes the next bytes of the stream, or of byte streams after it, as they are in the file.
     pub fn chunks(&mut self, content: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(content.len() + CHUNK_HEAD);
         for content in content.chunks(CHUNK_MAX) {
@@ -214,7 +214,7 @@ impl Encoder {
         out
     }
 
-    /// The last bytes of the file.
+    /// Returns the last bytes of the file.
     pub fn end(self) -> (Summary, Vec<u8>) {
         let summary =
             Summary { bytes: self.bytes + TRAILER as u64, checksum: self.hash.digest128() };
@@ -222,7 +222,7 @@ impl Encoder {
     }
 }
 
-/// A chunk in another place is another chunk.
+/// Returns the checksum of a chunk: it depends on the place.
 fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     let mut covered = Vec::with_capacity(8 + content.len());
     covered.extend_from_slice(&offset.to_be_bytes());
@@ -230,22 +230,22 @@ fn chunk_sum(offset: u64, content: &[u8]) -> u32 {
     checksum(&covered)
 }
 
-/// Why a file is no backup that can be used.
+/// Reason why a file is no usable backup.
 #[derive(Debug)]
 pub enum Bad {
-    /// It cannot be read.
+    /// The file cannot be read.
     Io(io::Error),
-    /// It does not begin like one.
+    /// The file does not begin like a backup.
     NotABackup,
-    /// It was made by a later version.
+    /// The backup was made by a later version.
     Newer(u16),
-    /// It ends too early: here.
+    /// The file ends too early, at this position.
     Truncated(u64),
-    /// Somewhere before this place it is not what was written.
+    /// The file is damaged somewhere before this place.
     Damaged {
         /// Bytes that were read.
         at: u64,
-        /// What is wrong.
+        /// Kind of damage.
         what: String,
     },
 }
@@ -266,7 +266,7 @@ impl fmt::Display for Bad {
 
 impl std::error::Error for Bad {}
 
-/// What a reader has read.
+/// Item returned by a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A part of the snapshot's stream.
@@ -282,7 +282,7 @@ pub enum Next {
 pub struct Reader<R> {
     from: R,
     header: Header,
-    /// Bytes of the file so far.
+    /// Bytes of the file that were read.
     bytes: u64,
     hash: Xxh3,
     stream: u64,
@@ -337,17 +337,17 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// What it is of.
+    /// Returns the header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Bytes of the file that were read.
+    /// Returns the number of bytes of the file that were read.
     pub fn position(&self) -> u64 {
         self.bytes
     }
 
-    /// Something that was read is not what was written.
+    /// Returns the error for damaged content.
     pub(super) fn damaged(&self, what: impl Into<String>) -> Bad {
         let what = what.into();
         Bad::Damaged { at: self.bytes, what }
@@ -369,8 +369,8 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The next bytes of the stream, or of byte streams behind it, go to `content`; at the end, the
-    /// trailer is read instead, and the file is whole.
+    /// Reads the next bytes of the stream, or of byte streams after it, into `content`; at the end,
+    /// the trailer is read instead, and the file is complete.
     pub fn next(&mut self, content: &mut Vec<u8>) -> Result<Next, Bad> {
         let mut length = [0; 4];
         self.fill(&mut length)?;

@@ -39,7 +39,7 @@ use crate::{
     },
 };
 
-/// The era of a new group lies so far above the old one's ([era-10]).
+/// Distance of a new group's era from the old one's ([era-10]).
 const ERAS_BETWEEN: u32 = 1 << 16;
 /// Slots of a name space for sessions: more than a group uses up in years.
 const SPACE_BITS: u32 = 40;
@@ -48,16 +48,16 @@ const SPACES: u128 = 1 << 10;
 /// The number of the first part of the first snapshot.
 const FIRST_PART: u64 = 1;
 
-/// Who the new cluster is.
+/// Identity of the new cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewGroup {
-    /// Its id, at random.
+    /// Its id, chosen at random.
     pub cluster: u128,
     /// Its one node.
     pub node: NodeId,
-    /// Where its log begins.
+    /// Start of its log.
     pub at: Slot,
-    /// Where the node listens for peers.
+    /// Address of the node for peers.
     pub peer: String,
     /// Name of the service's store: that of the backup, or another one that takes the same items.
     pub store: String,
@@ -79,13 +79,13 @@ impl fmt::Display for Exhausted {
 impl std::error::Error for Exhausted {}
 
 impl NewGroup {
-    /// The new cluster with this id, chosen at random, of a backup.
+    /// Derives the new cluster with this id, chosen at random, from a backup.
     pub fn of(checked: &Checked, cluster: u128, peer: &str) -> Result<Self, Exhausted> {
         let Checked { header, table, eras, .. } = checked;
         let highest = eras.ids().last().map_or(0, |id| id.node.0);
         let above = highest.checked_add(1).ok_or(Exhausted("node ids"))?;
         let node = header.next_id.max(table.next_id()).max(above);
-        // The one behind it is the next that is given out.
+        // The one after it is the next to be assigned.
         node.checked_add(1).ok_or(Exhausted("node ids"))?;
         let node = NodeId(node);
         let era = eras.era().0.checked_add(ERAS_BETWEEN);
@@ -95,7 +95,7 @@ impl NewGroup {
         let identity =
             Identity { node, incarnation: Member::first(node.0).incarnation, spent: false };
         let era = Era(era.ok_or(Exhausted("eras"))?);
-        // The era before is nobody's: no ballot of it was ever taken in the new cluster.
+        // The era before is unused: no ballot of it was ever taken in the new cluster.
         let eras = Eras::restored(era, at, alone.clone(), Some(alone), vec![identity])
             .map_err(|_| Exhausted("eras"))?;
         let (peer, store) = (peer.to_owned(), header.store.clone());
@@ -103,7 +103,7 @@ impl NewGroup {
     }
 }
 
-/// The beginning of a name space that the old group does not reach.
+/// Returns the beginning of a name space that the old group does not reach.
 fn fresh_slot(old: Slot, cluster: u128) -> Option<Slot> {
     let by_chance = u64::try_from(cluster % SPACES).ok()?;
     let space = (old.0 >> SPACE_BITS).checked_add(2 + by_chance)?;
@@ -114,22 +114,22 @@ fn fresh_slot(old: Slot, cluster: u128) -> Option<Slot> {
 
 /// A block or more of a part of the new snapshot.
 pub struct Part<'a> {
-    /// Where it lies.
+    /// Position of the bytes.
     pub at: Position,
     /// Bytes of the file that it lies in.
     pub file_bytes: u64,
-    /// What lies there.
+    /// The bytes at that position.
     pub bytes: &'a [u8],
 }
 
-/// What the log of the new node begins with.
+/// Start of the new node's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Founded {
-    /// Where it begins.
+    /// First slot.
     pub at: Slot,
-    /// What the replica keeps with that.
+    /// The replica's note that is stored with it.
     pub note: Vec<u8>,
-    /// What was read.
+    /// Header of the backup.
     pub header: Header,
 }
 
@@ -153,7 +153,7 @@ pub fn founded<R: Read, E: From<Bad>>(
     let mut bytes = Vec::new();
     let header = StreamHeader { cluster: group.cluster, at: group.at, eras: group.eras.clone() };
     Item::Header(&header.encode()).encode(&mut bytes);
-    // Nodes of the new group compare what they apply from here on.
+    // Nodes of the new group compare their applied state from here on.
     Item::Meta(DIGEST_KEY, &0_u64.to_le_bytes()).encode(&mut bytes);
     // [level-10] What it keeps may need it.
     let table = Group::founded([(group.node, group.peer.clone())]).at_level(checked.level());
@@ -205,8 +205,8 @@ pub fn founded<R: Read, E: From<Bad>>(
     Ok(Founded { at: group.at, note: note.encode(), header: checked.header.clone() })
 }
 
-/// Bytes of byte streams go where they belong, one kept range after the other. `None`: they belong
-/// nowhere.
+/// Assigns bytes of byte streams to their places, one kept range after the other. `None`: they
+/// belong nowhere.
 fn hand_out<E>(
     mut bytes: &[u8],
     current: &mut Option<(StreamName, Range<u64>)>,

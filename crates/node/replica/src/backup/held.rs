@@ -1,4 +1,4 @@
-//! A node's own snapshot, whose files stay while somebody reads them.
+//! A node's own snapshot, whose files stay while a reader holds it.
 
 use std::{fmt, io, sync::Arc};
 
@@ -13,36 +13,36 @@ use crate::snapshots::{
     stream::{Item, Items, Malformed},
 };
 
-/// Where the files of a node are read, by another thread than the node's.
+/// Reader of a node's files, from another thread than the node's.
 pub trait Parts {
-    /// Fills the buffer with what lies there.
+    /// Fills the buffer with the bytes at this position.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// They cannot be read.
     fn read(&mut self, at: Position, buffer: &mut [u8]) -> io::Result<()>;
 }
 
-/// Where the bytes of byte streams are read, by another thread than the node's.
+/// Reader of the bytes of byte streams, from another thread than the node's.
 pub trait StreamBytes {
-    /// Something else of the backup is read meanwhile: they are still wanted.
+    /// Prolongs the hold while another part of the backup is read: the bytes are still wanted.
     ///
     /// # Errors
-    /// They are held no more.
+    /// The bytes are held no more.
     fn stay(&mut self) -> io::Result<()>;
 
-    /// At least one byte of this stream from here on, and at most so many.
+    /// Reads at least one byte of this stream from here on, and at most `bytes_max`.
     ///
     /// # Errors
     /// They cannot be had.
     fn read(&mut self, stream: StreamName, position: u64, bytes_max: usize) -> io::Result<Vec<u8>>;
 }
 
-/// Why a snapshot cannot be read.
+/// Reason why a snapshot cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
     /// The system says so.
     Io(io::Error),
-    /// It is not what was written.
+    /// The content is not what was written.
     Damaged(String),
 }
 
@@ -70,28 +70,28 @@ impl Held {
         Self { manifest, hold, next: 0 }
     }
 
-    /// It is the state behind all slots below.
+    /// Returns the snapshot's slot: it is the state after all slots below.
     pub fn at(&self) -> Slot {
         self.manifest.at
     }
 
-    /// Bytes of its stream.
+    /// Returns the length of its stream.
     pub fn bytes(&self) -> u64 {
         self.manifest.bytes
     }
 
-    /// XXH3-128 of its stream.
+    /// Returns the XXH3-128 of its stream.
     pub fn digest(&self) -> u128 {
         self.manifest.digest
     }
 
-    /// Its stream is read from the beginning again.
+    /// Restarts reading from the beginning of its stream.
     pub(super) fn rewind(&mut self) {
         self.next = 0;
     }
 
-    /// The next bytes of its stream; `None` at its end. A chunk of memory, whatever the snapshot's
-    /// size.
+    /// Returns the next bytes of its stream; `None` at its end. It uses a chunk of memory, whatever
+    /// the snapshot's size.
     pub fn next(&mut self, parts: &mut dyn Parts) -> Result<Option<Vec<u8>>, Unreadable> {
         let content = self.read_at(self.next, parts)?;
         self.next += content.as_ref().map_or(0, |content| content.len() as u64);
@@ -117,7 +117,7 @@ impl Held {
         }
     }
 
-    /// The table of streams at its slot: before everything that the service gave.
+    /// Returns the table of streams at its slot, which precedes the service's items.
     pub fn streams(&self, parts: &mut dyn Parts) -> Result<Table, Unreadable> {
         let damaged = |what: &str| Unreadable::Damaged(what.to_owned());
         let (mut at, mut items) = (0, Items::default());
@@ -139,7 +139,7 @@ impl Held {
         Table::restore(rows).map_err(|bad| damaged(&bad.to_string()))
     }
 
-    /// The era at its slot: it stands in its first bytes.
+    /// Returns the era at its slot, which is in its first bytes.
     pub fn era(&self, parts: &mut dyn Parts) -> Result<Era, Unreadable> {
         let (mut at, mut items, mut era) = (0, Items::default(), None);
         while era.is_none() {

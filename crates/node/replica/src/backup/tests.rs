@@ -101,7 +101,7 @@ fn any_flipped_bit_is_noticed() {
     }
 }
 
-/// Whatever comes in, nothing panics, and no memory is asked for on a stranger's word.
+/// No input causes a panic, and no memory is allocated on a stranger's word.
 #[test]
 fn hostile_bytes_are_refused() {
     let mut dice = Dice::new(11);
@@ -168,7 +168,7 @@ fn a_backup_that_contradicts_itself_is_refused() {
     }
     let cut = &good[..good.len() - 1];
     refused(&header_of(cut), cut);
-    // A second header; metadata behind the service's items; no table.
+    // A second header; metadata after the service's items; no table.
     let head = stream(&[]);
     let twice = [&head[..], &head[..]].concat();
     refused(&header_of(&twice), &twice);
@@ -191,7 +191,7 @@ fn a_backup_that_contradicts_itself_is_refused() {
     assert!(matches!(checked(&later), Err(Bad::NotABackup)));
 }
 
-/// What a new cluster begins with, read from the parts that were written.
+/// Returns the start of a new cluster, read from the parts that were written.
 fn restored(file: &[u8], group: &NewGroup) -> (Founded, Vec<u8>) {
     let checked = checked(file).unwrap();
     let mut stream = Vec::new();
@@ -336,7 +336,7 @@ fn the_bytes_of_a_backup_stay_the_same() {
     assert_eq!(summary.bytes, file.len() as u64);
 }
 
-/// What of the streams a new cluster begins with: their table, and what was kept of each.
+/// Returns the streams that a new cluster begins with: their table, and the kept bytes of each.
 fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>) {
     let checked = checked(file).unwrap();
     let group = NewGroup::of(&checked, 99, "here:1").unwrap();
@@ -372,8 +372,8 @@ fn restored_streams(file: &[u8]) -> (Table, BTreeMap<StreamName, (u64, Vec<u8>)>
     (Table::restore(rows).unwrap(), kept)
 }
 
-/// Streams come back as they were at the snapshot's slot, and every byte that was kept of them;
-/// whoever wrote is not there.
+/// Streams are restored as they were at the snapshot's slot, with every byte that was kept of them,
+/// but without their writers.
 #[test]
 fn streams_come_back_with_their_bytes() {
     let before = byte_streams();

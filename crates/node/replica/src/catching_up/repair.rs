@@ -12,11 +12,11 @@ use quorate_core::{
 /// Missing slots, and the schedule of requests for them.
 #[derive(Debug)]
 pub(crate) struct Repair {
-    /// In order and apart.
+    /// Ordered and disjoint ranges.
     missing: Vec<SlotRange>,
     ask_at: Time,
     asked: usize,
-    /// Questions since something came.
+    /// Requests since the last received slot.
     fruitless: u32,
     retry_ms: u64,
 }
@@ -32,7 +32,7 @@ impl Repair {
         }
     }
 
-    /// These slots are missing too.
+    /// Adds missing slots.
     pub(crate) fn lost(&mut self, range: SlotRange) {
         let mut whole = range;
         self.missing.retain(|gap| {
@@ -57,7 +57,7 @@ impl Repair {
         self.missing.iter().any(|gap| !gap.intersect(range).is_empty())
     }
 
-    /// These slots are here again.
+    /// Removes slots that are here again.
     pub(crate) fn repaired(&mut self, range: SlotRange) {
         let cut = |gap: &SlotRange| {
             let before = SlotRange::new(gap.from, range.from.min(gap.to));
@@ -69,7 +69,7 @@ impl Repair {
         self.fruitless = 0;
     }
 
-    /// The question to ask now, if one is due.
+    /// Returns the request to send now, if one is due.
     pub(crate) fn question(&mut self, now: Time, peers: &[NodeId]) -> Option<(NodeId, SlotRange)> {
         let gap = *self.missing.first()?;
         if now < self.ask_at {
@@ -87,7 +87,7 @@ impl Repair {
         Some((to, gap))
     }
 
-    /// When the next question is due.
+    /// Returns the time of the next request.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         (!self.missing.is_empty()).then_some(self.ask_at)
     }
@@ -102,7 +102,7 @@ impl Repair {
         self.missing.iter().map(|gap| gap.len()).sum()
     }
 
-    /// The first slot that is missing.
+    /// Returns the first missing slot.
     pub(crate) fn first(&self) -> Option<Slot> {
         self.missing.first().map(|gap| gap.from)
     }

@@ -1,4 +1,5 @@
-//! Peers that are behind, and what they are still to be sent: one range each, within a budget.
+//! Peers that are behind, and the slots that they are still to be sent: one range each, within a
+//! budget.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,14 +22,15 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// A peer needs these slots, all of them decided here.
+    /// Queues slots that a peer needs, all of them decided here.
     pub(crate) fn start(&mut self, to: NodeId, range: SlotRange) {
         if !range.is_empty() {
             self.ranges.insert(to, range);
         }
     }
 
-    /// A peer looks for a payload that was proposed in this slot; `false` if there is no room.
+    /// Queues a peer's request for a payload that was proposed in this slot; returns `false` if
+    /// there is no room.
     pub(crate) fn want_payload(
         &mut self,
         to: NodeId,
@@ -64,7 +66,7 @@ impl Serving {
         self.ranges.get(&to).copied()
     }
 
-    /// A peer was sent the slots below.
+    /// Records that a peer was sent the slots below.
     pub(crate) fn sent(&mut self, node: NodeId, to: Slot) {
         if let Some(range) = self.ranges.get_mut(&node) {
             range.from = range.from.max(to);
@@ -74,7 +76,7 @@ impl Serving {
         }
     }
 
-    /// A peer is gone, or cannot be helped; it will ask again.
+    /// Drops a peer that disconnected, or cannot be helped; it will ask again.
     pub(crate) fn stop(&mut self, node: NodeId) {
         self.ranges.remove(&node);
         self.payloads.retain(|(to, ..)| *to != node);

@@ -1,4 +1,4 @@
-//! What an operator should hear of, as data: the driver of the replica makes lines of it.
+//! Events for an operator, as data: the driver of the replica makes log lines of them.
 
 use std::collections::VecDeque;
 
@@ -17,98 +17,98 @@ use crate::{
     status::{Activity, Progress},
 };
 
-/// Events that nobody has asked for yet; the newest have to wait for their turn.
+/// Maximum of events that were not read yet; further ones have to wait.
 const EVENTS_MAX: usize = 256;
 
 /// Something that changed about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Why leadership came, went or was not won.
+    /// Leadership was gained, lost or not won, with the reason.
     Leadership(Explanation),
     /// Role or known leader changed.
     Role {
-        /// What this node is now.
+        /// Present role of this node.
         role: Role,
-        /// Who leads, as far as it knows.
+        /// Present leader, as far as it knows.
         leader: Option<NodeId>,
         /// The ballot that it leads or follows.
         ballot: Ballot,
     },
-    /// No leader has been known for `for_ms`. Reported again, less and less often.
+    /// No leader has been known for `for_ms`. Reported again at growing intervals.
     NoLeader {
-        /// How long, in milliseconds.
+        /// Duration in milliseconds.
         for_ms: u64,
         /// Members that this node can talk to, itself included.
         connected: usize,
-        /// All members.
+        /// Number of members.
         members: usize,
     },
-    /// The node is behind, and this has taken a while already.
+    /// The node is behind, and has been for a while.
     Behind(Progress),
-    /// It still is.
+    /// The activity is still in progress.
     StillBehind(Progress),
-    /// What [`Event::Behind`] told of is done.
+    /// The activity of [`Event::Behind`] is done.
     Done {
         /// What.
         activity: Activity,
-        /// How many slots it were.
+        /// Number of slots.
         slots: u64,
-        /// How long it took.
+        /// Duration in milliseconds.
         ms: u64,
     },
     /// A leader is known, and all that is known to be decided is applied: for the first time since
     /// the start, or since [`Event::Behind`].
     Level {
-        /// Every slot below is applied.
+        /// Slots below are applied.
         at: Slot,
-        /// How long that took since the start, or since falling behind, in milliseconds.
+        /// Duration since the start, or since falling behind, in milliseconds.
         ms: u64,
     },
     /// A segment for the log cannot be made.
     NoSegment {
-        /// Whether there is only too little of something: then the log waits until there is more,
-        /// and does not fail.
+        /// Only space or another resource is short: the log waits until there is more, and does not
+        /// fail.
         waits: bool,
-        /// What the disk said.
+        /// Error of the disk.
         why: String,
     },
     /// Segments can be made again.
     SegmentsAgain {
-        /// After how long, in milliseconds.
+        /// Delay in milliseconds.
         ms: u64,
     },
     /// A write of the log took long.
     SlowWrite {
-        /// From its start to its end.
+        /// Duration from its start to its end, in milliseconds.
         ms: u64,
-        /// Its size.
+        /// Its size in bytes.
         bytes: usize,
     },
     /// A write of the log has not ended for `ms`.
     WriteHangs {
-        /// How long, in milliseconds.
+        /// Duration in milliseconds.
         ms: u64,
     },
     /// This node led, and handed over, because it should not lead ([live-3]).
     HandedOver {
-        /// Who leads now.
+        /// New leader.
         to: NodeId,
-        /// What this node cannot do.
+        /// Work that this node cannot do.
         why: String,
     },
-    /// [disk-9] The log failed for good.
+    /// [disk-9] The log failed permanently.
     LogFailed {
-        /// What the disk said.
+        /// Error of the disk.
         why: String,
     },
     /// Something that the log holds cannot be read.
     Unreadable {
-        /// What and where.
+        /// Kind and place of the damage.
         why: String,
     },
     /// The service is in trouble, or in another kind of trouble than before.
     ServiceTrouble {
-        /// What is wrong.
+        /// Kind of trouble.
         why: String,
     },
     /// The service works again.
@@ -118,7 +118,7 @@ pub enum Event {
         /// Which.
         level: Level,
     },
-    /// The service came back from where it was, and has something to say about that.
+    /// The service recovered from its failure, with a remark.
     ServiceBack {
         /// What.
         why: String,
@@ -127,19 +127,19 @@ pub enum Event {
     ClockOff(Off),
     /// A snapshot of this node's state is whole.
     SnapshotTaken {
-        /// It is the state behind all slots below.
+        /// Slot of the snapshot: the state after all slots below.
         at: Slot,
         /// Bytes of its stream.
         bytes: u64,
     },
-    /// A peer's snapshot takes the place of what this node lacked.
+    /// A peer's snapshot replaces the state that this node lacked.
     SnapshotInstalled {
-        /// It is the state behind all slots below.
+        /// Slot of the snapshot: the state after all slots below.
         at: Slot,
     },
     /// The service took in a snapshot.
     SnapshotLoaded {
-        /// It is the state behind all slots below.
+        /// Slot of the snapshot: the state after all slots below.
         at: Slot,
     },
     /// A snapshot could not be taken, received, read or loaded; it is tried again.
@@ -147,20 +147,20 @@ pub enum Event {
         /// Why.
         why: String,
     },
-    /// A scrub found something damaged; told once for each place ([scrub-4]).
+    /// A scrub found damage; reported once for each place ([scrub-4]).
     DamageFound {
-        /// Of what.
+        /// Kind of the damaged data.
         kind: Kind,
-        /// Which file, where in it, and what is wrong there.
+        /// File, position in it, and kind of damage.
         what: String,
     },
     /// A scrub ended.
     Scrubbed {
-        /// What it read.
+        /// Bytes read.
         bytes: u64,
-        /// How many places are damaged, those included that are known already.
+        /// Number of damaged places, including those that are known already.
         found: u64,
-        /// How long it took.
+        /// Duration in milliseconds.
         ms: u64,
     },
     /// A rule of the protocol was found broken.
@@ -174,14 +174,14 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Takes it in, if there is room: who never asks must not grow a queue.
+    /// Queues an event, if there is room: a driver that never asks must not grow a queue.
     pub(crate) fn push(&mut self, event: Event) {
         if self.queue.len() < EVENTS_MAX {
             self.queue.push_back(event);
         }
     }
 
-    /// The oldest.
+    /// Takes the oldest event.
     pub(crate) fn next(&mut self) -> Option<Event> {
         self.queue.pop_front()
     }

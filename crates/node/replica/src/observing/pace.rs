@@ -1,10 +1,10 @@
-//! How fast a number grows, over the last moments.
+//! Recent growth rate of a number.
 
 use std::collections::VecDeque;
 
 use quorate_core::time::Time;
 
-/// What a total was at a few moments, equally far apart, the oldest first.
+/// Samples of a total at equal intervals, the oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     every_ms: u64,
@@ -18,7 +18,7 @@ impl Pace {
         Self { every_ms, samples_max, samples: VecDeque::new() }
     }
 
-    /// The total at this moment; taken if the last one is old enough.
+    /// Records the total at this moment, if the last sample is old enough.
     pub(crate) fn note(&mut self, now: Time, total: u64) {
         let last = self.samples.back();
         if last.is_some_and(|(at, _)| now < at.plus_ms(self.every_ms)) {
@@ -30,7 +30,7 @@ impl Pace {
         self.samples.push_back((now, total));
     }
 
-    /// Growth per second up to this moment, once there is something to compare with.
+    /// Returns the growth per second up to this moment, once there is an earlier sample.
     pub(crate) fn per_second(&self, now: Time, total: u64) -> Option<u64> {
         let (at, before) = self.samples.front()?;
         let us = now.since_us(*at);
@@ -41,7 +41,7 @@ impl Pace {
         Some(u64::try_from(grown / u128::from(us)).unwrap_or(u64::MAX))
     }
 
-    /// Another total is looked at from now on.
+    /// Restarts with another total.
     pub(crate) fn restart(&mut self) {
         self.samples.clear();
     }
@@ -64,7 +64,7 @@ mod tests {
         }
         assert_eq!(pace.samples.len(), 3);
         assert_eq!(pace.per_second(at_ms(1000), 5000), Some(5000));
-        // Nothing more came: the older it gets, the less it is.
+        // No growth follows: the older the samples, the lower the rate.
         for ms in (1000..2000).step_by(10) {
             pace.note(at_ms(ms), 5000);
         }

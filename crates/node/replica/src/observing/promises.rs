@@ -1,10 +1,10 @@
-//! A promise to a ballot of an era that nobody knows.
+//! A promise to a ballot of an era that no node knows.
 //!
-//! An acceptor promises nothing in an era that it has not heard of, but it votes there: who
-//! proposes has enough promises of others ([ballot-5]), and it may lag behind ([member-3]). So it
-//! cannot refuse what a stranger proposes in a ballot that it made up, and a vote is a promise,
-//! kept forever: no leader of this cluster gets a vote from it again. All that can be done is to
-//! notice, and to tell: nodes of an era speak of it again and again.
+//! An acceptor promises nothing in an era that it does not know, but it votes there: the proposer
+//! has enough promises of others ([ballot-5]), and the acceptor may lag behind ([member-3]). So it
+//! cannot refuse a stranger's proposal in a made-up ballot, and a vote is a promise, kept
+//! permanently: no leader of this cluster gets a vote from it again. All that can be done is to
+//! notice it and to report it: nodes of an era mention it again and again.
 
 use quorate_core::{
     ballot::{Ballot, Era},
@@ -12,14 +12,14 @@ use quorate_core::{
     time::Time,
 };
 
-/// Elections in which somebody who lives in an era would have spoken of it.
+/// Number of elections in which a node of an era would have mentioned it.
 const ELECTIONS: u64 = 10;
 
-/// What is known of the eras above this node's own.
+/// Knowledge of eras above this node's own.
 #[derive(Debug)]
 pub(crate) struct Promises {
     patience_us: u64,
-    /// The newest era that somebody acted in, and when that was last.
+    /// The newest era that a node acted in, and the last time of that.
     shown: Option<(Era, Time)>,
     /// The promise to an era that this node does not know.
     beyond: Option<Beyond>,
@@ -37,8 +37,8 @@ impl Promises {
         Self { patience_us: election_max_ms * ELECTIONS * 1000, shown: None, beyond: None }
     }
 
-    /// Somebody said this; `own` is the era of this node. What others have promised is no evidence:
-    /// they may have been misled as well.
+    /// Records a message from a peer; `own` is the era of this node. Promises of others are no
+    /// evidence: they may have been misled as well.
     pub(crate) fn heard(&mut self, now: Time, message: &Message, own: Era) {
         let ballot = match message {
             Message::Phase1a { ballot, .. }
@@ -71,7 +71,7 @@ impl Promises {
         }
     }
 
-    /// What this node has promised, and its era, as they are now.
+    /// Records this node's present promise and era.
     pub(crate) fn look(&mut self, now: Time, promised: Ballot, own: Era) {
         if promised.era <= own {
             self.beyond = None;
@@ -89,7 +89,7 @@ impl Promises {
         (now.since_us(quiet_since) >= self.patience_us).then_some(beyond)
     }
 
-    /// What an operator should know.
+    /// Returns a notice for the operator, if any.
     pub(crate) fn notice(&self, now: Time) -> Option<String> {
         let Beyond { ballot, since, .. } = self.lost(now)?;
         let Ballot { era, node, .. } = ballot;
@@ -102,7 +102,7 @@ impl Promises {
         ))
     }
 
-    /// The same, once.
+    /// Takes the notice, once.
     pub(crate) fn take_news(&mut self, now: Time) -> Option<String> {
         let news = self.lost(now).filter(|beyond| !beyond.told)?;
         self.beyond = Some(Beyond { told: true, ..news });
@@ -132,7 +132,7 @@ mod tests {
         Time(ms * 1000)
     }
 
-    /// Patience is a second.
+    /// Returns promises with a patience of a second.
     fn promised(era: u32) -> Promises {
         let mut promises = Promises::new(100);
         promises.heard(at(0), &asks(era), Era(0));
@@ -144,7 +144,7 @@ mod tests {
     fn it_is_noticed_when_nobody_speaks_of_the_era_again() {
         let mut promises = promised(7);
         assert_eq!(promises.notice(at(999)), None);
-        // Leaders of other eras say nothing of it, nor do others who were misled.
+        // Leaders of other eras do not mention it, nor do others that were misled.
         promises.heard(at(500), &lives(0), Era(0));
         promises.heard(at(500), &lives(6), Era(0));
         let misled = Message::Preempted { ballot: ballot(0), promised: ballot(7) };
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(promises.notice(at(20_000)), None);
     }
 
-    /// What was promised is in the log; when is not.
+    /// The promise is in the log; its time is not.
     #[test]
     fn a_restart_forgets_nothing_of_it() {
         let mut promises = Promises::new(100);

@@ -1,6 +1,6 @@
-//! How far this node is behind, what it does about it, and how fast: for status and events.
+//! Lag of this node, its present activity and its rate: for status and events.
 //!
-//! Every node is a few slots behind all the time; only what lasts is worth a word.
+//! Every node is a few slots behind all the time; only a lasting lag is reported.
 
 use quorate_core::{slot::Slot, time::Time};
 
@@ -12,14 +12,14 @@ use crate::{
     status::{Activity, Progress},
 };
 
-/// What lasts this long is reported; damage at once.
+/// A lag of this duration is reported; damage is reported immediately.
 const TELL_AFTER_MS: u64 = 1_000;
-/// What lasts longer is reported again this often.
+/// Interval of further reports of a lasting lag.
 const TELL_EVERY_MS: u64 = 10_000;
 /// The rate is that of the last two seconds.
 const PACE: (u64, usize) = (250, 8);
 
-/// Where a node stands, at one moment.
+/// State of a node at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
     /// Slots whose bytes are still to be read back before anything is said.
@@ -28,11 +28,11 @@ pub(crate) struct Standing {
     pub(crate) receiving: Option<(u64, u64)>,
     /// Slots that are to be fetched from peers because the log has lost them.
     pub(crate) missing: u64,
-    /// Every slot below is applied.
+    /// Slots below are applied.
     pub(crate) applied_to: Slot,
     /// Slots below are known to be decided, here or elsewhere.
     pub(crate) known_to: Slot,
-    /// Whether a leader is known: without one, nobody says what else is decided.
+    /// A leader is known: without one, further decisions are not learned.
     pub(crate) led: bool,
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct Pursuit {
     replay_to: Slot,
     unread: u64,
     missing: u64,
-    /// What is being done, and since when.
+    /// Present activity, with its start.
     doing: Option<Doing>,
-    /// When it was last seen level, or started.
+    /// Time at which it was last seen level, or started.
     level_at: Time,
-    /// Whether that was told.
+    /// Reaching the level of the others was reported.
     level_told: bool,
     pace: Pace,
 }
@@ -58,12 +58,12 @@ struct Doing {
     from: u64,
     to: u64,
     began: Time,
-    /// When it was last told of, if it was.
+    /// Time of the last report, if any.
     told: Option<Time>,
 }
 
 impl Pursuit {
-    /// A node that starts: its log has decided everything below `replay_to`.
+    /// Starts for a node whose log has decided everything below `replay_to`.
     pub(crate) fn new(now: Time, replay_to: Slot, unread: u64, missing: u64) -> Self {
         Self {
             replay_to,
@@ -76,9 +76,9 @@ impl Pursuit {
         }
     }
 
-    /// What comes first: nothing is said before the votes are read; who needs a snapshot gets no
-    /// further without it; what is lost is in the way of what lies behind it; and the log of this
-    /// node is nearer than its peers.
+    /// Returns the activity with priority: the node is silent before the votes are read; a node
+    /// that needs a snapshot makes no progress without it; lost slots block those after them; and
+    /// the log of this node is nearer than its peers.
     fn activity(&self, standing: &Standing) -> Option<Activity> {
         let behind = standing.applied_to < standing.known_to;
         match () {
@@ -91,7 +91,7 @@ impl Pursuit {
         }
     }
 
-    /// How far an activity is, and where it ends.
+    /// Returns the position of an activity, and its end.
     fn position(&self, activity: Activity, standing: &Standing) -> (u64, u64) {
         match activity {
             Activity::ReadingVotes => (self.unread.saturating_sub(standing.unread), self.unread),
@@ -102,7 +102,7 @@ impl Pursuit {
         }
     }
 
-    /// Looks at where the node stands now, and tells what is worth it.
+    /// Checks the node's present state, and reports a lasting lag.
     pub(crate) fn observe(&mut self, now: Time, standing: &Standing, events: &mut Events) {
         self.missing = self.missing.max(standing.missing);
         let activity = self.activity(standing);
@@ -146,7 +146,7 @@ impl Pursuit {
         }
     }
 
-    /// What was being done is over, or gives way to something else.
+    /// Ends the present activity: it is done, or another one replaces it.
     fn end(&mut self, now: Time, standing: &Standing, events: &mut Events) {
         let Some(doing) = self.doing.take() else {
             return;
@@ -154,8 +154,8 @@ impl Pursuit {
         if doing.told.is_none() {
             return;
         }
-        // "Level" says the same of who has caught up; of who has not, there is nothing to say yet.
-        // That a snapshot is there is an event of its own.
+        // A node that has caught up is reported as "level"; for one that has not, there is nothing
+        // to report yet. An installed snapshot is an event of its own.
         if matches!(doing.activity, Activity::CatchingUp | Activity::ReceivingSnapshot) {
             self.level_told = false;
             return;
@@ -182,7 +182,7 @@ impl Pursuit {
         self.level_at = now;
     }
 
-    /// What is being done, and how far it is.
+    /// Returns the progress of the present activity.
     pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
         let doing = self.doing?;
         // Since it was last looked at it may be over.
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(told(&mut events), expected);
     }
 
-    /// Every node is behind for moments; of a start, status tells even those.
+    /// Every node is behind for moments; of a start, the status shows even those.
     #[test]
     fn what_does_not_last_is_not_told_of() {
         let mut events = Events::default();
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(told(&mut events), ["level at 50 after 50 ms"]);
     }
 
-    /// [catch-2] Without it, all that could be said is that nothing gets on.
+    /// [catch-2] Without it, the report could only be that there is no progress.
     #[test]
     fn a_snapshot_on_its_way_is_told_of_in_bytes() {
         let mut events = Events::default();

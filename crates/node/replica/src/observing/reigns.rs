@@ -1,5 +1,4 @@
-//! Who led, as this node saw it: the last changes, so that somebody who comes later sees what
-//! happened.
+//! Leaders as seen by this node: the last changes, so that an operator can see later what happened.
 
 use std::collections::VecDeque;
 
@@ -10,15 +9,15 @@ use crate::status::Reign;
 /// Changes that are remembered; the oldest are forgotten.
 const REIGNS_MAX: usize = 32;
 
-/// The last changes of who leads, the oldest first.
+/// The last changes of leader, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Reigns {
     kept: VecDeque<(Time, Option<NodeId>, Ballot)>,
 }
 
 impl Reigns {
-    /// This is who leads now; what was so before is no change. That nobody leads is told with the
-    /// last ballot.
+    /// Records the present leader; a repeated call is no change. The absence of a leader is
+    /// recorded with the last ballot.
     pub(crate) fn look(&mut self, now: Time, leader: Option<NodeId>, ballot: Ballot) {
         let last = self.kept.back();
         let same = last.is_some_and(|(_, known, in_ballot)| {
@@ -33,7 +32,7 @@ impl Reigns {
         self.kept.push_back((now, leader, ballot));
     }
 
-    /// The same, with how long ago each began.
+    /// Returns the changes, with the age of each.
     pub(crate) fn seen(&self, now: Time) -> Vec<Reign> {
         let seen = |(at, leader, ballot): &(Time, Option<NodeId>, Ballot)| Reign {
             leader: *leader,

@@ -1,4 +1,4 @@
-//! Looks at this replica now and then, and tells what an operator should hear of.
+//! Checks this replica at intervals, and reports events to the operator.
 
 use quorate_core::time::Time;
 use quorate_log::disk::DiskError;
@@ -14,37 +14,37 @@ use crate::{
 
 /// Between two looks.
 const LOOK_EVERY_MS: u64 = 50;
-/// A write of the log that takes longer is slow, which is told, and no death ([live-3]): most disks
-/// need a hundredth of that.
+/// A write of the log that takes longer is slow, which is reported, but not failed ([live-3]): most
+/// disks need a hundredth of that.
 const SLOW_WRITE_MS: u64 = 200;
-/// A write that has not ended after this long is told of before it ends, and again after twice as
+/// A write that has not ended after this long is reported before it ends, and again after twice as
 /// long.
 const HANGING_WRITE_MS: u64 = 2_000;
-/// Without a leader for this long; then after ten seconds, and then each minute.
+/// Time without a leader before a report; then after ten seconds, and then each minute.
 const NO_LEADER_MS: u64 = 1_000;
 const NO_LEADER_SECOND_MS: u64 = 10_000;
 const NO_LEADER_EVERY_MS: u64 = 60_000;
 /// The log's growth is that of the last minute.
 const GROWTH: (u64, usize) = (1_000, 60);
 
-/// What there is to see of a replica at one moment.
+/// State of a replica at one moment.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
-    /// How far it is behind.
+    /// Lag of the node.
     pub(crate) standing: Standing,
-    /// Whether it is stopping.
+    /// The node is stopping.
     pub(crate) stops: bool,
-    /// When the log's oldest write in flight began.
+    /// Start of the log's oldest write in flight.
     pub(crate) oldest_write: Option<Time>,
-    /// Bytes that the log has written so far.
+    /// Bytes that the log has written.
     pub(crate) written_bytes: u64,
-    /// Why a segment for the log cannot be made, if one cannot.
+    /// Reason why a segment for the log cannot be made, if one cannot.
     pub(crate) segment_failure: Option<&'a DiskError>,
     /// Members that it can talk to, itself included, and all members.
     pub(crate) reachable: (usize, usize),
 }
 
-/// What was seen at the last look, and told.
+/// State at the last check, as reported.
 #[derive(Debug)]
 pub(crate) struct Watch {
     next: Time,
@@ -52,9 +52,9 @@ pub(crate) struct Watch {
     growth: Pace,
     /// A leader was known then, or the node started.
     led_at: Time,
-    /// When its absence is told of next.
+    /// Time of the next report of its absence.
     unled_due_ms: u64,
-    /// Since when segments cannot be made.
+    /// Time since which segments cannot be made.
     segments_fail_since: Option<Time>,
     hang_due_ms: u64,
 }
@@ -72,7 +72,7 @@ impl Watch {
         }
     }
 
-    /// A write of the log ended.
+    /// Records that a write of the log ended.
     pub(crate) fn on_written(&mut self, took_us: u64, bytes: usize, events: &mut Events) {
         self.hang_due_ms = HANGING_WRITE_MS;
         let ms = took_us / 1000;
@@ -81,7 +81,7 @@ impl Watch {
         }
     }
 
-    /// Whether it is time for a look; the next is later.
+    /// Returns whether a check is due, and schedules the next one.
     pub(crate) fn take_due(&mut self, now: Time) -> bool {
         let due = now >= self.next;
         if due {
@@ -90,7 +90,7 @@ impl Watch {
         due
     }
 
-    /// Looks, and tells what is worth it.
+    /// Checks the replica, and reports events.
     pub(crate) fn look(&mut self, now: Time, sight: &Sight<'_>, events: &mut Events) {
         let unled_ms = self.look_at_leader(now, sight.standing.led || sight.stops);
         self.growth.note(now, sight.written_bytes);
@@ -123,12 +123,12 @@ impl Watch {
         }
     }
 
-    /// What keeps this node from being level with the others, if it is not.
+    /// Returns the activity that keeps this node from being level with the others, if any.
     pub(crate) fn progress(&self, now: Time, standing: &Standing) -> Option<Progress> {
         self.pursuit.progress(now, standing)
     }
 
-    /// How fast the log grows, in bytes per second.
+    /// Returns the growth of the log in bytes per second.
     pub(crate) fn growth(&self, now: Time, written_bytes: u64) -> Option<u64> {
         self.growth.per_second(now, written_bytes)
     }

@@ -1,6 +1,6 @@
-//! What peers say they have applied, compared with what this node has: two that have applied
-//! different values, or executed the same ones differently, must not go on in silence, and who may
-//! be wrong must not serve ([differ-1] to [differ-3]).
+//! Comparison of the peers' applied state with this node's: two nodes that have applied different
+//! values, or executed the same ones differently, must not go on in silence, and a node that may be
+//! wrong must not serve ([differ-1] to [differ-3]).
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use quorate_core::{
 
 use crate::applying::digest::{Claim, Digest};
 
-/// How often nodes tell each other what they have applied.
+/// Interval at which nodes send each other their applied state.
 const COMPARE_EVERY_MS: u64 = 1_000;
 
 /// A peer that has applied something else than this node, and the slots below which the two differ.
@@ -24,19 +24,19 @@ pub(crate) struct Doubt {
     pub(crate) to: Slot,
 }
 
-/// What peers said.
+/// Claims of peers.
 #[derive(Debug)]
 pub(super) struct Comparison {
-    /// Of slots that are not applied here yet; the first of each.
+    /// Claims on slots that are not applied here yet; the first of each peer.
     ahead: BTreeMap<NodeId, Claim>,
-    /// Peers that are known to have applied something else, and below which slots. What differs
-    /// once differs permanently: each is told of once, until it has another state.
+    /// Peers that are known to have applied something else, and below which slots. A difference is
+    /// permanent: each is reported once, until it has another state.
     different: BTreeMap<NodeId, Slot>,
     /// Peers that have applied the same, and below which slots.
     same: BTreeMap<NodeId, Slot>,
     /// [differ-2] This node may be the one that is wrong.
     doubt: Option<Doubt>,
-    /// When this node tells others what it has applied.
+    /// Time at which this node sends the others its applied state.
     due_at: Time,
 }
 
@@ -51,7 +51,7 @@ impl Comparison {
         }
     }
 
-    /// Whether others are to be told now; the next time is later.
+    /// Returns whether peers should be notified now, and schedules the next time.
     pub(super) fn take_due(&mut self, now: Time) -> bool {
         let due = now >= self.due_at;
         if due {
@@ -60,8 +60,8 @@ impl Comparison {
         due
     }
 
-    /// Compares what a peer said. Returns an alarm if it is known to be wrong, here or there, for
-    /// the first time.
+    /// Compares a peer's claim. Returns an alarm if it is known to be wrong, here or there, for the
+    /// first time.
     pub(super) fn heard(&mut self, from: NodeId, claim: Claim, own: &Digest) -> Option<Alarm> {
         if own.known_to().is_none_or(|to| claim.to > to) {
             self.ahead.entry(from).or_insert(claim);
@@ -121,7 +121,7 @@ impl Comparison {
         self.doubt
     }
 
-    /// What this peer said counts no more: it is gone, and may come back as another.
+    /// Drops this peer's claims: it disconnected, and may return as another incarnation.
     pub(super) fn forget(&mut self, peer: NodeId) {
         self.ahead.remove(&peer);
         self.same.remove(&peer);

@@ -1,5 +1,5 @@
-//! The small files of a data folder: which of them a scrub reads back, what is wrong with one, and
-//! who writes it anew.
+//! The small files of a data folder: the one that a scrub reads, its faults, and its owner, which
+//! rewrites it.
 
 use std::collections::VecDeque;
 
@@ -9,19 +9,19 @@ use quorate_log::{
 };
 use quorate_stream::store::Store;
 
-/// A file that was to be written anew is looked at so often before a person is asked.
+/// Number of reads of a file that is being rewritten before an operator is asked.
 const TRIES_MAX: u32 = 30;
 
-/// Who knows what is in a file, and writes it.
+/// Owner of a file: it knows the content and writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeper {
-    /// Where the log begins.
+    /// Start of the log.
     Base,
-    /// Where the catalogue of byte streams is.
+    /// Position of the catalogue of byte streams.
     Catalogue,
-    /// Which node this is.
+    /// Identity of this node.
     Identity,
-    /// Where the others are: a hint.
+    /// Addresses of the other nodes: a hint.
     Book,
     /// The number of the file that was made last. It is written with the next one.
     Makers,
@@ -50,8 +50,8 @@ fn all() -> impl Iterator<Item = SmallFile> {
 }
 
 impl SmallFile {
-    /// What is wrong with what was read, if something is. A file that may be missing is sound
-    /// without a byte.
+    /// Returns the fault of the bytes read, if any. A file that may be missing is sound without a
+    /// byte.
     pub(crate) fn fault(self, bytes: Option<&[u8]>, must_be_there: bool) -> Option<String> {
         let Some(bytes) = bytes else {
             return must_be_there.then(|| "it is gone".to_owned());
@@ -66,26 +66,25 @@ impl SmallFile {
     }
 }
 
-/// Which of them is read.
+/// Progress through the files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     left: VecDeque<SmallFile>,
-    /// Those that were found damaged, and are to be written anew: with the place in the list of
-    /// what was found.
+    /// Damaged files that are to be rewritten: with the place in the list of findings.
     mended: VecDeque<(SmallFile, Option<usize>, u32)>,
     out: Option<Looked>,
 }
 
-/// What is being read: for the first time, or once more.
+/// File being read: for the first time, or once more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looked {
     pub(crate) file: SmallFile,
-    /// It was found damaged before, as that number, and so often looked at since.
+    /// The file was found damaged before, as this finding, and was read this often since.
     pub(crate) again: Option<(Option<usize>, u32)>,
 }
 
 impl Looked {
-    /// Nothing came of writing it anew.
+    /// Returns whether rewriting it has failed.
     pub(crate) fn is_in_vain(&self) -> bool {
         self.again.is_some_and(|(_, tries)| tries >= TRIES_MAX)
     }
@@ -98,7 +97,7 @@ impl Files {
         self.out = None;
     }
 
-    /// What is to be read next, if nothing is being read.
+    /// Returns the next file to read, if none is being read.
     pub(crate) fn next(&mut self) -> Option<Looked> {
         if self.out.is_some() {
             return None;
@@ -112,17 +111,17 @@ impl Files {
         self.out
     }
 
-    /// Whether anything is left.
+    /// Returns whether anything is left.
     pub(crate) fn goes_on(&self) -> bool {
         self.out.is_some() || !self.left.is_empty() || !self.mended.is_empty()
     }
 
-    /// It was read.
+    /// Records that the file was read.
     pub(crate) fn ended(&mut self, name: &str) -> Option<Looked> {
         self.out.take_if(|out| out.file.name == name)
     }
 
-    /// It is written anew, and looked at again.
+    /// Queues a file that is being rewritten to be read again.
     pub(crate) fn mend(&mut self, looked: Looked, found: Option<usize>) {
         let (found, tries) = looked.again.unwrap_or((found, 0));
         self.mended.push_back((looked.file, found, tries + 1));

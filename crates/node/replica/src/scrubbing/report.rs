@@ -1,4 +1,4 @@
-//! What a scrub has read and found, for people and programs.
+//! Progress and findings of a scrub, for operators and programs.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use quorate_core::slot::SlotRange;
 /// Places that a report names; of more it says how many.
 pub const FOUND_MAX: usize = 64;
 
-/// What a node keeps.
+/// Kind of data that a node stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Segments of the log.
@@ -23,14 +23,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order in which they are read.
+    /// All kinds, in the order in which they are read.
     pub const ALL: [Self; 5] = [Self::Log, Self::Streams, Self::Snapshot, Self::Store, Self::Files];
 
     pub(crate) fn next(self) -> Option<Self> {
         Self::ALL.get(self as usize + 1).copied()
     }
 
-    /// For people and programs.
+    /// Returns the name for operators and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Log => "log",
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// Which of them has this name.
+    /// Returns the kind of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -53,25 +53,25 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What becomes of damage.
+/// Fate of damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// What was lost is being fetched, or made again.
+    /// The lost data is being fetched, or made again.
     #[default]
     Repairing,
-    /// It is here again.
+    /// The data is here again.
     Repaired,
-    /// Nothing that is needed lay there.
+    /// The damaged data is not needed any more.
     Superseded,
-    /// Nobody repairs it but a person.
+    /// Only an operator can repair it.
     Stays,
 }
 
 impl Fate {
-    /// All of them.
+    /// All fates.
     pub const ALL: [Self; 4] = [Self::Repairing, Self::Repaired, Self::Superseded, Self::Stays];
 
-    /// For programs.
+    /// Returns the name for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Repairing => "repairing",
@@ -81,13 +81,13 @@ impl Fate {
         }
     }
 
-    /// Which of them has this name.
+    /// Returns the fate of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fate| fate.name() == name)
     }
 }
 
-/// What was lost: while it is missing, damage is being repaired.
+/// Lost data: while it is missing, damage is being repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// Slots of the log; none are known to be lost before they were read once more.
@@ -100,7 +100,7 @@ pub(crate) enum Needs {
     Store,
     /// A small file that is written anew.
     File,
-    /// No more.
+    /// Nothing more is needed.
     Nothing,
     /// A person.
     Person,
@@ -109,11 +109,11 @@ pub(crate) enum Needs {
 /// Damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Of what.
+    /// Kind of the damaged data.
     pub kind: Kind,
-    /// Which file, where in it, and what is wrong there.
+    /// File, position in it, and kind of damage.
     pub what: String,
-    /// What becomes of it.
+    /// Fate of the damage.
     pub fate: Fate,
     pub(crate) needs: Needs,
 }
@@ -127,37 +127,37 @@ impl Found {
 /// The scrub that goes on, or the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubStatus {
-    /// What is being read; `None`: nothing is.
+    /// Kind of data being read; `None` if no scrub is in progress.
     pub now: Option<Kind>,
-    /// When it began, Unix time in milliseconds; `None`: this process has begun none.
+    /// Start, Unix time in milliseconds; `None`: this process has begun none.
     pub begun_ms: Option<u64>,
-    /// When the last one ended, also one of an earlier process.
+    /// End of the last one, also one of an earlier process.
     pub ended_ms: Option<u64>,
-    /// From the end of one to the next; `None`: none begins by itself.
+    /// From the end of one to the next; `None`: none begins on its own.
     pub every_ms: Option<u64>,
-    /// Its pace.
+    /// Its rate.
     pub bytes_per_second: u64,
-    /// Bytes read so far, by kind.
+    /// Bytes read, by kind.
     pub bytes: [u64; Kind::ALL.len()],
-    /// About as many there are in all, while one goes on.
+    /// Estimate of all bytes, while a scrub is in progress.
     pub bytes_all: u64,
-    /// What it found, the first of it.
+    /// The first findings.
     pub found: Vec<Found>,
-    /// How much it found beyond that.
+    /// Number of further findings.
     pub more: u64,
     /// Bytes read since the process started, by all scrubs.
     pub bytes_total: u64,
-    /// Damaged places found since the process started: each scrub counts what it meets.
+    /// Damaged places found since the process started: each scrub counts those that it finds.
     pub found_total: u64,
 }
 
 impl ScrubStatus {
-    /// Bytes read so far, of all kinds.
+    /// Returns the bytes read, of all kinds.
     pub fn bytes_read(&self) -> u64 {
         self.bytes.iter().sum()
     }
 
-    /// How many have this fate.
+    /// Returns the number of findings with this fate.
     pub fn count(&self, fate: Fate) -> usize {
         self.found.iter().filter(|found| found.fate == fate).count()
     }

@@ -1,17 +1,17 @@
-//! How many bytes may be moved now, so that what nobody waits for leaves room for what somebody
-//! does.
+//! Rate limit of bytes, so that work that no client waits for leaves capacity for work that clients
+//! wait for.
 
 use quorate_core::time::Time;
 
-/// What was not used may be used later, for that long.
+/// Time for which unused allowance is kept.
 const SAVED_MS: u64 = 100;
 
-/// A rate, and what of it is left.
+/// A rate, with the unused allowance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     /// `None`: as fast as it goes.
     bytes_per_second: Option<u64>,
-    /// Below zero: what was moved too early, and is paid for by waiting.
+    /// Below zero: bytes that were moved too early, and are paid for by waiting.
     left: i64,
     at: Time,
 }
@@ -21,7 +21,7 @@ impl Allowance {
         Self { bytes_per_second: bytes_per_second.map(|rate| rate.max(1)), left: 0, at: now }
     }
 
-    /// Whether something may be moved now, of whatever size.
+    /// Returns whether something may be moved now, of whatever size.
     pub(crate) fn may(&mut self, now: Time) -> bool {
         let Some(rate) = self.bytes_per_second else {
             return true;
@@ -37,7 +37,7 @@ impl Allowance {
         self.left > 0
     }
 
-    /// That much was moved.
+    /// Spends this many bytes of the allowance.
     pub(crate) fn spend(&mut self, bytes: usize) {
         if self.bytes_per_second.is_some() {
             let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -45,7 +45,7 @@ impl Allowance {
         }
     }
 
-    /// When something may be moved again, if not now.
+    /// Returns the time at which something may be moved again, if not now.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let rate = self.bytes_per_second?;
         let missing = u128::try_from(1 - self.left).ok().filter(|missing| *missing > 0)?;

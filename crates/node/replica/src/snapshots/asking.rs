@@ -1,47 +1,46 @@
-//! An operator asks for a snapshot now, and is told how that ended.
+//! An operator's request for a snapshot now, and its result.
 
 use quorate_core::{slot::Slot, time::Time};
 
 use crate::status::Snapshot;
 
-/// How long somebody who asks waits for a disk that does not let a snapshot count: it is tried
-/// again ten times.
+/// Time that an operator waits while the disk does not let a snapshot become valid: ten attempts.
 const VAIN_MS: u64 = 1_000;
 
-/// What is asked for, until it is answered. All who ask share one answer.
+/// The pending request. All operators that ask share one answer.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
-    /// A snapshot at this slot or behind it.
+    /// Requested slot: a snapshot at it or after it.
     wanted: Option<Slot>,
     answer: Option<Result<Snapshot, String>>,
-    /// Since when the disk is in the way.
+    /// Time since which the disk is in the way.
     vain_since: Option<Time>,
 }
 
 impl Asking {
-    /// A snapshot at this slot or behind it is wanted.
+    /// Requests a snapshot at this slot or after it.
     pub(super) fn ask(&mut self, at: Slot) {
         self.wanted = self.wanted.max(Some(at));
     }
 
-    /// What is wanted and not answered yet.
+    /// Returns the slot of the unanswered request.
     pub(super) fn wanted(&self) -> Option<Slot> {
         self.wanted
     }
 
-    /// The disk is in the way at this moment. Whether it has been for so long that who asks is to
-    /// be told.
+    /// Notes that the disk is in the way at this moment. Returns whether it has been for long
+    /// enough that the request should fail.
     pub(super) fn is_in_vain(&mut self, now: Time) -> bool {
         let asked = self.wanted.is_some();
         asked && now.since_us(*self.vain_since.get_or_insert(now)) >= VAIN_MS * 1000
     }
 
-    /// The disk is not in the way any more.
+    /// Records that the disk is not in the way any more.
     pub(super) fn goes_on(&mut self) {
         self.vain_since = None;
     }
 
-    /// The base of the log names this snapshot.
+    /// Answers a request: the base of the log names this snapshot.
     pub(super) fn have(&mut self, own: Snapshot) {
         if self.wanted.take_if(|wanted| *wanted <= own.at).is_some() {
             self.answer = Some(Ok(own));
@@ -49,14 +48,14 @@ impl Asking {
         }
     }
 
-    /// It failed: who still wants one asks again.
+    /// Fails the request: operators that still want a snapshot ask again.
     pub(super) fn fail(&mut self, why: String) {
         self.wanted = None;
         self.vain_since = None;
         self.answer = Some(Err(why));
     }
 
-    /// How it ended, once.
+    /// Takes the result.
     pub(super) fn take_answer(&mut self) -> Option<Result<Snapshot, String>> {
         self.answer.take()
     }

@@ -82,7 +82,7 @@ pub(crate) fn put_eras(eras: &Eras, out: &mut Vec<u8>) {
     }
 }
 
-/// The reverse.
+/// Decodes the eras.
 pub(crate) fn take_eras(fields: &mut Fields<'_>) -> Option<Eras> {
     let (era, since) = (Era(fields.u32()?), Slot(fields.u64()?));
     let count = fields.u32()?;

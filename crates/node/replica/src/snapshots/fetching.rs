@@ -1,8 +1,8 @@
-//! This node needs a peer's snapshot: who has which, and what was received of it.
+//! Transfer of a peer's snapshot to this node: the peers' offers, and the received part.
 //!
-//! Everybody is asked; the best of those that answered is taken: not busy, with the newest
-//! snapshot, and not the leader if there is another. One that goes silent is replaced by any that
-//! has the same one.
+//! All peers are asked; the best of those that answered is taken: not busy, with the newest
+//! snapshot, and not the leader if there is another. A peer that goes silent is replaced by any
+//! that has the same snapshot.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 pub(crate) struct Offer {
     /// Its slot.
     pub(crate) at: Slot,
-    /// Of its stream.
+    /// Digest of its stream.
     pub(crate) digest: u128,
-    /// Of its stream.
+    /// Length of its stream.
     pub(crate) bytes: u64,
-    /// The peer has as many to serve as it can.
+    /// The peer serves as many transfers as it can.
     pub(crate) busy: bool,
 }
 
-/// Which snapshot is being received, from whom.
+/// The snapshot that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) at: Slot,
@@ -35,37 +35,38 @@ impl From<Offer> for Target {
     }
 }
 
-/// What is to be said.
+/// Next request to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// To everybody: what have you?
+    /// To all peers: request offers.
     Offers,
-    /// To this node: go on from here.
+    /// To this node: continue from here.
     More(NodeId, Target, u64),
 }
 
 /// Offers are gathered for this long after the first.
 const GATHER_MS: u64 = 20;
-/// After so many questions without an answer another peer is asked.
+/// After this many questions without an answer another peer is asked.
 const FRUITLESS_MAX: u32 = 3;
-/// Nothing larger is believed to be a snapshot: 4 TiB.
+/// Maximum size of a snapshot that is trusted: 4 TiB.
 const OFFER_BYTES_MAX: u64 = 4 << 40;
-/// Bytes after which a peer is told what was received.
+/// Bytes after which the received part is acknowledged to a peer.
 const TOLD_BYTES: u64 = 1 << 20;
 
 /// The search for a snapshot, and its transfer.
 #[derive(Debug)]
 pub(crate) struct Fetching {
     retry_ms: u64,
-    /// A snapshot is needed at this slot or behind it.
+    /// Slot at which, or after which, a snapshot is needed.
     needed: Option<Slot>,
     offers: BTreeMap<NodeId, Offer>,
     first_offer: Option<Time>,
-    /// Peers whose snapshots were refused or that went silent, and how often: others come first.
+    /// Peers whose snapshots were refused or that went silent, with the number of times: others are
+    /// preferred.
     fruitless_peers: BTreeMap<NodeId, u32>,
-    /// What is received, and from whom.
+    /// Transfer in progress, with its source.
     receiving: Option<(NodeId, Target)>,
-    /// What was received below this was told.
+    /// Bytes below are acknowledged to the peer.
     told: u64,
     asked: Option<Time>,
     fruitless: u32,
@@ -87,32 +88,32 @@ impl Fetching {
         }
     }
 
-    /// A snapshot at this slot or a later one is needed.
+    /// Requests a snapshot at this slot or a later one.
     pub(crate) fn need(&mut self, from: Slot) {
         self.needed = Some(self.needed.map_or(from, |needed| needed.max(from)));
     }
 
-    /// None is needed, or not any more.
+    /// Stops: no snapshot is needed, or not any more.
     pub(crate) fn stop(&mut self) {
         *self = Self::new(self.retry_ms);
     }
 
-    /// At which slot or behind it a snapshot is needed.
+    /// Returns the slot at which, or after which, a snapshot is needed.
     pub(crate) fn needed(&self) -> Option<Slot> {
         self.needed
     }
 
-    /// What is received now.
+    /// Returns the snapshot that is being received.
     pub(crate) fn target(&self) -> Option<Target> {
         self.receiving.map(|(_, target)| target)
     }
 
-    /// From whom.
+    /// Returns the peer that sends it.
     pub(crate) fn source(&self) -> Option<NodeId> {
         self.receiving.map(|(source, _)| source)
     }
 
-    /// A peer has this, or none yet.
+    /// Records a peer's offer, or that it has none yet.
     pub(crate) fn on_offer(&mut self, now: Time, from: NodeId, offer: Offer) {
         let Some(needed) = self.needed else { return };
         let possible = (1..=OFFER_BYTES_MAX).contains(&offer.bytes) && offer.at < Slot(u64::MAX);
@@ -133,13 +134,13 @@ impl Fetching {
         self.first_offer.get_or_insert(now);
     }
 
-    /// What this peer sent was refused, or nothing came: another one is better.
+    /// Marks a peer as worse than others: its data was refused, or nothing arrived.
     pub(crate) fn disappoint(&mut self, node: NodeId) {
         *self.fruitless_peers.entry(node).or_default() += 1;
         self.lose(node);
     }
 
-    /// A peer is gone.
+    /// Handles a disconnected peer.
     pub(crate) fn lose(&mut self, node: NodeId) {
         self.offers.remove(&node);
         if self.source() == Some(node) {
@@ -148,7 +149,7 @@ impl Fetching {
         }
     }
 
-    /// Whether these bytes are the next; they count as received.
+    /// Returns whether these bytes are the next; they count as received.
     pub(crate) fn takes(
         &mut self,
         now: Time,
@@ -167,8 +168,8 @@ impl Fetching {
         next
     }
 
-    /// What is to be asked now. `received`: what is here of the target's stream, or of that of an
-    /// earlier process, `known`, which is gone on with if somebody has it.
+    /// Returns the next request. `received`: the bytes here of the target's stream, or of that of
+    /// an earlier process, `known`, which is continued if a peer has it.
     pub(crate) fn question(
         &mut self,
         now: Time,
@@ -225,7 +226,7 @@ impl Fetching {
         offers.max_by_key(rank)
     }
 
-    /// When the next question is due, if that much of the target is here.
+    /// Returns the time of the next request, given the bytes of the target that are here.
     pub(crate) fn wake_at(&self, received: u64) -> Option<Time> {
         self.needed?;
         if self.target().is_some_and(|target| received >= target.bytes) {
@@ -241,7 +242,7 @@ impl Fetching {
     }
 }
 
-/// What of the offered one is here.
+/// Returns the bytes of the offered snapshot that are here.
 fn received_of(offer: Offer, known: Option<Target>, received: u64) -> u64 {
     if known == Some(offer.into()) { received } else { 0 }
 }

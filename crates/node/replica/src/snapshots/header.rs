@@ -1,5 +1,4 @@
-//! The first item of a snapshot: of which cluster it is, where it stands, and who votes from there
-//! on.
+//! The first item of a snapshot: its cluster, its position, and the voters from there on.
 
 use quorate_core::{reconfigure::Eras, slot::Slot};
 
@@ -8,12 +7,12 @@ use crate::fields::Fields;
 
 const FORMAT: u16 = 1;
 
-/// What a snapshot is of ([snap-1]).
+/// Identity of a snapshot ([snap-1]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The group.
     pub(crate) cluster: u128,
-    /// It is the state behind all slots below.
+    /// Slot of the snapshot: the state after all slots below.
     pub(crate) at: Slot,
     /// The eras there.
     pub(crate) eras: Eras,
@@ -28,7 +27,7 @@ impl Header {
         out
     }
 
-    /// `None`: it is of a later version, or nonsense.
+    /// Decodes a header; `None` if it is of a later version, or invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u16()? != FORMAT {

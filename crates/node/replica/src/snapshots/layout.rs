@@ -1,9 +1,9 @@
-//! Where the bytes of a snapshot lie: a stream, cut into chunks, which lie in files of fixed size.
+//! Layout of a snapshot: a stream, cut into chunks, which are stored in files of fixed size.
 //!
 //! | bytes of a chunk | what |
 //! |---|---|
 //! | 8 | [`MAGIC`] |
-//! | 4 | CRC-32C of everything behind, to the end of the content |
+//! | 4 | CRC-32C of everything after it, to the end of the content |
 //! | 4 | length of the content |
 //! | 8 | the snapshot's slot |
 //! | 8 | where the content begins in the stream |
@@ -20,7 +20,7 @@ const MAGIC: [u8; 8] = *b"qrtesnap";
 pub(crate) const HEAD: usize = 64;
 const COVERED_FROM: usize = 12;
 
-/// How a snapshot is cut.
+/// Sizes of a snapshot's chunks and parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Bytes of a chunk on disk, head included: whole blocks.
@@ -35,7 +35,7 @@ impl Layout {
     const CHUNK_BYTES_MAX: u32 = 16 << 20;
     const PART_BYTES_MAX: u64 = 1 << 40;
 
-    /// A layout that was read from a disk, if it can be worked with.
+    /// Returns a layout that was read from a disk, if it is usable.
     pub(crate) fn checked(chunk_bytes: u32, part_chunks: u32) -> Option<Self> {
         let layout = Self { chunk_bytes, part_chunks };
         let whole = (chunk_bytes as usize).is_multiple_of(BLOCK) && chunk_bytes > 0;
@@ -43,34 +43,34 @@ impl Layout {
         (whole && bounded && layout.part_bytes() <= Self::PART_BYTES_MAX).then_some(layout)
     }
 
-    /// Bytes of a part.
+    /// Returns the bytes of a part.
     pub(crate) fn part_bytes(self) -> u64 {
         u64::from(self.chunk_bytes) * u64::from(self.part_chunks)
     }
 
-    /// Bytes of the stream in a full chunk.
+    /// Returns the bytes of the stream in a full chunk.
     pub(crate) fn content_bytes(self) -> usize {
         self.chunk_bytes as usize - HEAD
     }
 
-    /// How many chunks a stream of that length has.
+    /// Returns the number of chunks of a stream of this length.
     pub(crate) fn chunks(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.content_bytes() as u64)
     }
 
-    /// How many parts it has.
+    /// Returns the number of parts of a stream of this length.
     pub(crate) fn parts(self, bytes: u64) -> u64 {
         self.chunks(bytes).div_ceil(u64::from(self.part_chunks))
     }
 
-    /// Which chunk holds this place of the stream, and where that chunk's content begins.
+    /// Returns the chunk that holds this place of the stream, and the offset of its content.
     pub(crate) fn chunk_at(self, offset: u64) -> (u64, u64) {
         let content = self.content_bytes() as u64;
         let chunk = offset / content;
         (chunk, chunk * content)
     }
 
-    /// Where a chunk lies, if the snapshot's first part is `first_part`.
+    /// Returns the position of a chunk, if the snapshot's first part is `first_part`.
     pub(crate) fn place(self, first_part: u64, chunk: u64) -> Position {
         let chunks = u64::from(self.part_chunks);
         let file = FileId::new(Family::Snapshot, first_part + chunk / chunks);
@@ -78,24 +78,24 @@ impl Layout {
     }
 }
 
-/// What the head of a chunk says besides its checksum.
+/// Fields of a chunk's head, without its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The snapshot's slot.
     pub(crate) at: Slot,
-    /// Where the content begins in the stream.
+    /// Offset of the content in the stream.
     pub(crate) offset: u64,
     /// Number of the snapshot's first part.
     pub(crate) first_part: u64,
 }
 
-/// Bytes of a chunk on disk with that much content, in whole blocks.
+/// Returns the bytes of a chunk on disk with that much content, in whole blocks.
 pub(crate) fn blocks(content: usize) -> usize {
     (HEAD + content).next_multiple_of(BLOCK)
 }
 
-/// Completes a chunk in place: `content` bytes of the stream stand behind the head. Gives how many
-/// bytes are to be written, in whole blocks; what is behind the content is made zeros.
+/// Completes a chunk in place: `content` bytes of the stream are stored after the head. Returns the
+/// number of bytes to be written, in whole blocks; the bytes after the content are zeroed.
 pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {
     let used = HEAD + content;
     let blocks = blocks(content);
@@ -112,7 +112,7 @@ pub(crate) fn seal(head: Head, chunk: &mut [u8], content: usize) -> usize {
     blocks
 }
 
-/// The content of a chunk, if it is whole and the one that `head` says.
+/// Returns the content of a chunk, if it is complete and matches `head`.
 pub(crate) fn open(head: Head, chunk: &[u8]) -> Option<&[u8]> {
     let word = |at: usize| {
         let bytes = chunk.get(at..at + 8)?;

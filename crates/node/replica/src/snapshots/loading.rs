@@ -23,12 +23,12 @@ pub(crate) struct Loading {
     header: bool,
 }
 
-/// Why a snapshot cannot be loaded.
+/// Reason why a snapshot cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// It cannot be read at the moment.
+    /// The snapshot cannot be read at the moment.
     NotNow,
-    /// It is damaged: another one is needed.
+    /// The snapshot is damaged: another one is needed.
     Snapshot(String),
     /// The service cannot take it now.
     Service(String),
@@ -47,7 +47,7 @@ impl From<LoadError> for Failed {
 }
 
 impl Loading {
-    /// The service gives up what it has for this.
+    /// Begins: the service drops its present state for this.
     pub(crate) fn begin<S: StateMachine>(
         manifest: Manifest,
         service: &mut S,
@@ -63,12 +63,12 @@ impl Loading {
         })
     }
 
-    /// What is loaded.
+    /// Returns the manifest of the snapshot that is being loaded.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Bytes of the stream that are in.
+    /// Returns the bytes of the stream that are loaded.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -83,7 +83,8 @@ impl Loading {
         }
     }
 
-    /// A chunk was read. The metadata of the snapshot, once the service has all of it.
+    /// Loads a chunk that was read. Returns the metadata of the snapshot, once the service has all
+    /// of it.
     pub(crate) fn on_chunk<S: StateMachine>(
         &mut self,
         cluster: u128,
@@ -95,7 +96,7 @@ impl Loading {
         }
         let content = chunk.content.map_err(|unread| match unread {
             Unread::NotNow => {
-                // What is being read behind it will be of no use.
+                // The reads in flight after it will be useless.
                 self.asked = self.bytes;
                 Failed::NotNow
             }

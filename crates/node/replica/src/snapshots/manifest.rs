@@ -1,4 +1,4 @@
-//! What is said of a whole snapshot: where it lies, and what it is.
+//! Manifest of a complete snapshot: its position and its identity.
 
 use quorate_core::slot::Slot;
 use quorate_log::disk::{Family, FileId};
@@ -9,9 +9,9 @@ use crate::fields::Fields;
 /// A snapshot on this node's disk, whole and durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// It is the state behind all slots below.
+    /// Slot of the snapshot: the state after all slots below.
     pub(crate) at: Slot,
-    /// How it is cut.
+    /// Layout of its chunks and parts.
     pub(crate) layout: Layout,
     /// Number of its first part.
     pub(crate) first_part: u64,
@@ -22,18 +22,18 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// The number behind that of its last part.
+    /// Returns the number after that of its last part.
     pub(crate) fn parts_end(&self) -> u64 {
         self.first_part.saturating_add(self.layout.parts(self.bytes))
     }
 
-    /// Whether it lies in this file, among others.
+    /// Returns whether this file is one of its parts.
     pub(crate) fn has_part(&self, file: FileId) -> bool {
         file.family == Family::Snapshot
             && (self.first_part..self.parts_end()).contains(&file.number)
     }
 
-    /// The files that it lies in.
+    /// Iterates over its files.
     pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
         let numbers = self.first_part..self.parts_end();
         numbers.map(|number| FileId::new(Family::Snapshot, number))

@@ -1,5 +1,5 @@
-//! What the replica writes into the base of its log: who votes where the log begins, and which
-//! snapshot this node has.
+//! The replica's note in the base of its log: the voters where the log begins, and this node's
+//! snapshot.
 
 use quorate_core::reconfigure::Eras;
 
@@ -18,8 +18,8 @@ pub(crate) struct Note {
     pub(crate) eras: Eras,
     /// This node's snapshot, if it has one.
     pub(crate) snapshot: Option<Manifest>,
-    /// Nothing stands for what is below: this node forgot it as an auxiliary, and the eras are
-    /// those that it knew then ([trim-1]).
+    /// Slots below are missing without a replacement: this node forgot them as an auxiliary, and
+    /// the eras are those that it knew then ([trim-1]).
     pub(crate) hollow: bool,
 }
 
@@ -42,7 +42,7 @@ impl Note {
         out
     }
 
-    /// `None`: it is of a later version, or nonsense.
+    /// Decodes a note; `None` if it is of a later version, or invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.u16()? != FORMAT {

@@ -10,20 +10,20 @@ use super::{
     manifest::Manifest,
 };
 
-/// Reads that are in flight at a time to load a snapshot, and as many to serve all peers. A disk
-/// has something to do while a turn lasts, and nobody holds more than a MiB of usual chunks for it.
+/// Maximum of reads in flight to load a snapshot, and as many to serve all peers. The disk stays
+/// busy during a turn, and at most a MiB of usual chunks is held for it.
 pub(crate) const READS_MAX: usize = 4;
 
-/// What a read is for. Those for one purpose end in the order in which they were started.
+/// Purpose of a read. Reads of one purpose end in the order in which they were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The service takes the snapshot in.
     Load,
-    /// A peer is sent what lies there.
+    /// A peer is sent the chunk.
     Serve(NodeId),
-    /// What an earlier process received is looked at.
+    /// The data received by an earlier process is checked.
     Resume,
-    /// It is looked whether it is whole.
+    /// The snapshot is checked for damage.
     Scrub,
 }
 
@@ -38,7 +38,7 @@ struct Open {
 }
 
 impl Open {
-    /// Where its content begins in the stream.
+    /// Returns the offset of its content in the stream.
     fn offset(&self) -> u64 {
         self.chunk * self.manifest.layout.content_bytes() as u64
     }
@@ -47,22 +47,22 @@ impl Open {
 /// A chunk that was read.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// What it was read for.
+    /// Purpose of the read.
     pub(crate) purpose: Purpose,
-    /// Of which snapshot.
+    /// Snapshot of the chunk.
     pub(crate) manifest: Manifest,
-    /// Where its content begins in the stream.
+    /// Offset of its content in the stream.
     pub(crate) offset: u64,
-    /// What it holds; or why nobody knows.
+    /// Content, or the reason why it could not be read.
     pub(crate) content: Result<Vec<u8>, Unread>,
 }
 
-/// Why there are no bytes.
+/// Reason why there are no bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// They cannot be had now, for want of descriptors: nothing is known of them.
+    /// The bytes cannot be read now, for want of descriptors: their state is unknown.
     NotNow,
-    /// They are damaged, as far as anybody can know.
+    /// The bytes are damaged, as far as can be known.
     Damaged(String),
 }
 
@@ -74,12 +74,12 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// How many reads of this kind are in flight.
+    /// Returns the number of reads of this kind in flight.
     pub(crate) fn count(&self, wanted: impl Fn(Purpose) -> bool) -> usize {
         self.open.iter().filter(|open| wanted(open.purpose)).count()
     }
 
-    /// Whether nothing is being read.
+    /// Returns whether no read is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.open.is_empty()
     }
@@ -104,7 +104,7 @@ impl Reads {
         begins + used
     }
 
-    /// A read ended; whether what it was for can go on is for [`Reads::take`] to say.
+    /// Takes the end of a read; [`Reads::take`] returns the chunks that are ready.
     pub(crate) fn ended<D: Disk>(
         &mut self,
         token: u64,
@@ -131,7 +131,7 @@ impl Reads {
         disk.release(buffer);
     }
 
-    /// The next chunk that was read, and before which none is missing.
+    /// Takes the next chunk that was read, and before which none is missing.
     pub(crate) fn take(&mut self) -> Option<Chunk> {
         let first = |open: &Open| {
             let mut reads = self.open.iter();

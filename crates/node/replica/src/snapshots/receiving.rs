@@ -13,11 +13,11 @@ use super::{
 };
 use crate::fields::Fields;
 
-/// The small file that says what is being received.
+/// The small file with the state of the transfer.
 pub(crate) const FILE: &str = "incoming";
 const FORMAT: u16 = 1;
-/// Most bytes that wait for the disk: a window of the sender, what waited when it was asked for,
-/// and as much again for a sender with a larger one.
+/// Maximum of bytes that wait for the disk: a window of the sender, the bytes that waited at the
+/// request, and as much again for a sender with a larger one.
 const BACKLOG_BYTES_MAX: u64 = 10 << 20;
 
 /// A snapshot that is being received.
@@ -30,7 +30,7 @@ pub(crate) struct Receiving {
     header: Option<Header>,
 }
 
-/// It is not what was offered, or no snapshot of this group.
+/// Error: the data is not what was offered, or no snapshot of this group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong(pub(crate) &'static str);
 
@@ -41,7 +41,7 @@ impl From<Malformed> for Wrong {
 }
 
 impl Receiving {
-    /// Nothing of it is here yet.
+    /// Starts without received bytes.
     pub(crate) fn new(target: Target, layout: Layout, first_part: u64) -> Self {
         Self {
             target,
@@ -53,12 +53,12 @@ impl Receiving {
         }
     }
 
-    /// Whether another piece can be taken: who sends is no further ahead than a window.
+    /// Returns whether another piece can be taken: the sender is at most a window ahead.
     pub(crate) fn has_room(&self) -> bool {
         self.writer.backlog_bytes() < BACKLOG_BYTES_MAX
     }
 
-    /// What the small file says of it.
+    /// Encodes the small file about it.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = FORMAT.to_be_bytes().to_vec();
         self.as_manifest().encode(&mut out);
@@ -67,7 +67,8 @@ impl Receiving {
         out
     }
 
-    /// One that an earlier process began; `None` if there is none that can be gone on with.
+    /// Decodes the state of a transfer that an earlier process began; `None` if there is none that
+    /// can be continued.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (bytes, sum) = bytes.split_last_chunk()?;
         if quorate_wire::checksum(bytes) != u32::from_be_bytes(*sum) {
@@ -82,7 +83,7 @@ impl Receiving {
         Some(Self::new(target, layout, first_part))
     }
 
-    /// Where it will lie when it is whole.
+    /// Returns its manifest as it will be when it is complete.
     pub(crate) fn as_manifest(&self) -> Manifest {
         Manifest {
             at: self.target.at,
@@ -93,14 +94,14 @@ impl Receiving {
         }
     }
 
-    /// A chunk that an earlier process received.
+    /// Takes a chunk that an earlier process received.
     pub(crate) fn have(&mut self, cluster: u128, content: &[u8]) -> Result<(), Wrong> {
         self.look(cluster, content)?;
         self.writer.have(content);
         Ok(())
     }
 
-    /// The next bytes of its stream.
+    /// Writes the next bytes of its stream.
     pub(crate) fn push<D: Disk>(
         &mut self,
         cluster: u128,
@@ -119,7 +120,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Bytes are a peer's, so nothing in them is believed; the header has to be right at once.
+    /// Checks bytes from a peer, which are not trusted; the header has to be right from the start.
     fn look(&mut self, cluster: u128, bytes: &[u8]) -> Result<(), Wrong> {
         let (at, known) = (self.target.at, &mut self.header);
         self.items.feed(bytes, |item| match (item, &known) {
@@ -135,7 +136,7 @@ impl Receiving {
         })
     }
 
-    /// What was received, once all of it is durable and is what was offered.
+    /// Returns the received snapshot, once all of it is durable and matches the offer.
     pub(crate) fn done(&self) -> Option<Result<(Manifest, Header), Wrong>> {
         let manifest = self.writer.done()?;
         if manifest.digest != self.target.digest || !self.items.is_between_items() {

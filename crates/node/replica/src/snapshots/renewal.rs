@@ -1,24 +1,26 @@
-//! The service's files are damaged where nobody has read yet: the service is built anew from a
-//! snapshot, and serves as it is until that is whole and on this node's disk ([scrub-8]).
+//! Renewal of the service's files, which are damaged where they were not read yet: the service is
+//! rebuilt from a snapshot, and serves as it is until that is complete and on this node's disk
+//! ([scrub-8]).
 
 use quorate_core::{slot::Slot, time::Time};
 
 use super::Snapshots;
 
-/// Without a piece of a peer's snapshot for so long, the service stays as it is until the next
+/// Time without a piece of a peer's snapshot after which the service stays as it is until the next
 /// scrub.
 const PATIENCE_MS: u64 = 600_000;
 
-/// How far that is.
+/// Progress of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Nothing is to be done, or all was.
+    /// Nothing is to be done, or everything was.
     Nothing,
-    /// A snapshot is wanted; meanwhile the log begins no later than here. It is given up then.
+    /// A snapshot is wanted; until then the log begins no later than `from`. The renewal is dropped
+    /// at `until`.
     Wanted { from: Slot, until: Time },
-    /// The service has let go of what it had, and takes in the snapshot.
+    /// The service has dropped its state, and loads the snapshot.
     Loading,
-    /// Nobody gave a snapshot, or the service could not be set aside.
+    /// No peer sent a snapshot, or the service could not be set aside.
     Failed,
 }
 
@@ -29,7 +31,7 @@ impl Renewal {
 }
 
 impl Snapshots {
-    /// A scrub found files of the service damaged; the log begins here.
+    /// Starts a renewal: a scrub found files of the service damaged; the log begins here.
     pub(crate) fn renew(&mut self, now: Time, start: Slot) {
         if !self.renewal.is_under_way() {
             let until = now.plus_ms(PATIENCE_MS);
@@ -41,27 +43,27 @@ impl Snapshots {
         self.renewal
     }
 
-    /// A peer's snapshot moves on.
+    /// Prolongs the renewal: a peer's snapshot makes progress.
     pub(super) fn renewal_moves(&mut self, now: Time) {
         if let Renewal::Wanted { until, .. } = &mut self.renewal {
             *until = now.plus_ms(PATIENCE_MS);
         }
     }
 
-    /// Whether a snapshot is to be fetched for it.
+    /// Returns whether a snapshot is to be fetched for it.
     pub(super) fn lacks_replacement(&self, start: Slot) -> bool {
         matches!(self.renewal, Renewal::Wanted { .. })
             && self.switch.is_none()
             && !self.has_replacement(start)
     }
 
-    /// Whether what this node has on its disk makes the service what it is: a snapshot, and the log
-    /// behind it.
+    /// Returns whether this node's disk has everything to rebuild the service: a snapshot, and the
+    /// log after it.
     pub(super) fn has_replacement(&self, start: Slot) -> bool {
         self.switch.is_none() && self.own.is_some_and(|own| own.at >= start)
     }
 
-    /// Whether all is here, and only this node's leading is in the way.
+    /// Returns whether everything is here, and only this node's leadership is in the way.
     pub(crate) fn waits_to_follow(&self, start: Slot) -> bool {
         matches!(self.renewal, Renewal::Wanted { .. }) && self.has_replacement(start)
     }

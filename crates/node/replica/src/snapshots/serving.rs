@@ -1,5 +1,5 @@
-//! Peers that are sent this node's snapshot, a piece at a time, each as far as it asked; and what
-//! they need of the log for it.
+//! Transfers of this node's snapshot to peers, a piece at a time, each as far as it was requested;
+//! and the part of the log that they need for it.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use quorate_core::{node_id::NodeId, slot::Slot, time::Time};
 
 use super::manifest::Manifest;
 
-/// Bytes that a peer is sent beyond what it has said to have.
+/// Bytes that a peer is sent beyond those that it acknowledged.
 const WINDOW_BYTES: u64 = 4 << 20;
 /// A peer that has not asked for this long, nor was sent anything, is forgotten; it will ask again.
 /// One that got nothing further for this long does not move.
 const SILENCE_MS: u64 = 30_000;
-/// Most peers that are served at a time.
+/// Maximum of peers that are served at a time.
 const PEERS_MAX: usize = 16;
 
 /// One peer's transfer.
@@ -20,24 +20,25 @@ const PEERS_MAX: usize = 16;
 struct Transfer {
     at: Slot,
     digest: u128,
-    /// What the peer said last to have.
+    /// Position that the peer requested last: it has everything below.
     asked: u64,
-    /// What it is sent next.
+    /// Next byte to send.
     next: u64,
-    /// What is read for it next: what is between is being read.
+    /// Next byte to read: bytes from `next` to here are being read.
     read: u64,
-    /// When it asked last.
+    /// Time of its last request.
     heard: Time,
     /// The furthest that it asked from, and was sent.
     furthest: (u64, u64),
-    /// When it got further last.
+    /// Time of its last progress.
     moved: Time,
     /// The connection broke: it will ask again, if it can.
     lost: bool,
 }
 
 impl Transfer {
-    /// What lies below may be sent now, if this is the snapshot that the peer wants.
+    /// Returns the end of the bytes that may be sent now, if this is the snapshot that the peer
+    /// wants.
     fn end(&self, manifest: &Manifest) -> u64 {
         let this = (self.at, self.digest) == (manifest.at, manifest.digest);
         // The peer may say that it has whatever it likes.
@@ -45,7 +46,7 @@ impl Transfer {
         if this { end } else { 0 }
     }
 
-    /// What was asked from or sent now.
+    /// Records the furthest positions requested and sent.
     fn reach(&mut self, now: Time) {
         let (asked, sent) = self.furthest;
         if self.asked > asked || self.next > sent {
@@ -65,14 +66,14 @@ pub(crate) struct Serving {
     transfers: BTreeMap<NodeId, Transfer>,
     /// Peers that learn from the log: from where on they asked last, and when.
     learning: BTreeMap<NodeId, (Slot, Time)>,
-    /// Who was served last; the next in order is next.
+    /// Peer that was served last; the next in order is next.
     last: NodeId,
 }
 
 impl Serving {
-    /// A peer has everything below `offset` of that snapshot and wants more. `false`: there is no
-    /// room for another peer. A question that is repeated says that what was sent got lost; so does
-    /// a connection that broke.
+    /// Handles a request of a peer that has everything below `offset` of that snapshot and wants
+    /// more. Returns `false` if there is no room for another peer. A repeated request means that
+    /// bytes in flight were lost; so does a connection that broke.
     pub(crate) fn ask(
         &mut self,
         now: Time,
@@ -120,10 +121,10 @@ impl Serving {
         self.learning.retain(|_, (_, at)| lately(now, *at));
     }
 
-    /// A peer asked for what this node's log says from this slot on.
+    /// Records that a peer requested this node's log from this slot on.
     pub(crate) fn learns(&mut self, now: Time, node: NodeId, from: Slot) {
         self.forget_silent(now);
-        // It has installed what it was sent.
+        // It has installed the snapshot.
         let installed = |transfer: &Transfer| transfer.at <= from;
         if self.transfers.get(&node).is_some_and(installed) {
             self.transfers.remove(&node);
@@ -133,8 +134,8 @@ impl Serving {
         }
     }
 
-    /// [snap-4] Where the log has to begin for who is sent a snapshot, or learns from the log, and
-    /// moves: behind what it says that it `holds`.
+    /// [snap-4] Returns the start of the log that is needed by peers that receive a snapshot, or
+    /// learn from the log, and make progress: after the slots that each `holds`, as it reported.
     pub(crate) fn needs(&self, now: Time, holds: impl Fn(NodeId) -> Slot) -> Option<Slot> {
         let transfers = self.transfers.values();
         let sent =
@@ -146,7 +147,7 @@ impl Serving {
         sent.chain(learned).min()
     }
 
-    /// Whether this snapshot is being sent to somebody who gets further with it.
+    /// Returns whether this snapshot is being sent to a peer that makes progress.
     pub(crate) fn moves(&self, now: Time, manifest: &Manifest) -> bool {
         let mut transfers = self.transfers.values();
         transfers.any(|transfer| {
@@ -155,30 +156,30 @@ impl Serving {
         })
     }
 
-    /// Whether this snapshot is being sent to somebody.
+    /// Returns whether this snapshot is being sent to a peer.
     pub(crate) fn uses(&self, manifest: &Manifest) -> bool {
         let mut transfers = self.transfers.values();
         transfers.any(|transfer| (transfer.at, transfer.digest) == (manifest.at, manifest.digest))
     }
 
-    /// How many peers are served.
+    /// Returns the number of peers that are served.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.transfers.len()
     }
 
-    /// Whether nobody is served.
+    /// Returns whether no peer is served.
     pub(crate) fn is_empty(&self) -> bool {
         self.transfers.is_empty()
     }
 
-    /// Whether no other peer can be served now.
+    /// Returns whether no other peer can be served now.
     pub(crate) fn is_full(&self) -> bool {
         let here = self.transfers.values().filter(|transfer| !transfer.lost);
         here.count() >= PEERS_MAX
     }
 
-    /// For whom is read now, and from where on; only those who want this snapshot.
+    /// Returns the next peer to read for, and the position; only peers that want this snapshot.
     pub(crate) fn next(&mut self, now: Time, manifest: &Manifest) -> Option<(NodeId, u64)> {
         self.forget_silent(now);
         let wants = |(node, transfer): (&NodeId, &Transfer)| {
@@ -192,23 +193,22 @@ impl Serving {
         Some(next)
     }
 
-    /// What a peer is to be sent is being read, as far as here.
+    /// Records that a peer's bytes below `end` are being read.
     pub(crate) fn reads(&mut self, to: NodeId, end: u64) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = end;
         }
     }
 
-    /// It could not be read or sent: it is read again, and what is being read behind it is of no
-    /// use.
+    /// Restarts reading after a failed read or send: the reads in flight after it are useless.
     pub(crate) fn missed(&mut self, to: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.read = transfer.next;
         }
     }
 
-    /// The part of `content`, which begins at `offset`, that the peer is to be sent; `None` if it
-    /// does not want it any more.
+    /// Returns the part of `content`, which begins at `offset`, that the peer is to be sent; `None`
+    /// if it does not want it any more.
     pub(crate) fn piece<'a>(
         &self,
         to: NodeId,
@@ -223,7 +223,7 @@ impl Serving {
         this.then_some((transfer.next, piece))
     }
 
-    /// It was sent that much more.
+    /// Records the bytes sent.
     pub(crate) fn sent(&mut self, now: Time, to: NodeId, bytes: usize) {
         if let Some(transfer) = self.transfers.get_mut(&to) {
             transfer.next += bytes as u64;
@@ -232,14 +232,15 @@ impl Serving {
         }
     }
 
-    /// A peer is gone, perhaps for a moment: it is sent nothing, and not forgotten yet.
+    /// Stops sending to a disconnected peer, which may return soon and is not forgotten yet.
     pub(crate) fn stop(&mut self, node: NodeId) {
         if let Some(transfer) = self.transfers.get_mut(&node) {
             transfer.lost = true;
         }
     }
 
-    /// The snapshot can be sent no more: who wants it asks for another.
+    /// Drops the transfers, as the snapshot can be sent no more: peers that want it request
+    /// another.
     pub(crate) fn clear(&mut self) {
         self.transfers.clear();
     }
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(serving.next(Time(0), &all), None, "more than there is");
     }
 
-    /// Pieces go out in their order, whatever became of the reads behind one that failed.
+    /// Pieces are sent in their order, whatever the result of the reads after one that failed.
     #[test]
     fn what_was_read_ahead_is_read_again_if_it_cannot_be_sent() {
         let (mut serving, all) = (Serving::default(), manifest(1000));
@@ -324,7 +325,7 @@ mod tests {
         assert!(serving.ask(later, NodeId(99), Slot(9), 5, 0));
         assert_eq!(serving.len(), 1);
 
-        // Who has lost its connection is in nobody's way.
+        // A peer that has lost its connection does not block others.
         for node in 0..PEERS_MAX as u32 - 1 {
             assert!(serving.ask(later, NodeId(node), Slot(9), 5, 0));
         }
@@ -334,7 +335,8 @@ mod tests {
         assert_eq!(serving.len(), PEERS_MAX);
     }
 
-    /// [snap-4] Who asks for the same again and again keeps the log of nobody for long.
+    /// [snap-4] A peer that asks for the same bytes again and again does not hold back the trimming
+    /// of a log for long.
     #[test]
     fn the_log_is_kept_for_who_gets_further() {
         let (mut serving, all) = (Serving::default(), manifest(10 << 20));
@@ -362,7 +364,7 @@ mod tests {
         assert_eq!(state(&serving, 200), (true, Some(9)));
         serving.ask(at(200), ONE, Slot(9), 5, 500);
         assert_eq!(serving.next(at(200), &all), Some((ONE, 500)));
-        // It has all, and needs the log behind it.
+        // It has everything, and needs the log after it.
         serving.learns(at(201), ONE, Slot(9));
         assert_eq!(state(&serving, 201), (false, Some(9)));
         serving.learns(at(210), ONE, Slot(70));

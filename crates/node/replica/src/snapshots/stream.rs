@@ -1,4 +1,4 @@
-//! What the stream of a snapshot says: items, each with its kind and its length before it.
+//! Encoding of a snapshot's stream: items, each preceded by its kind and its length.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -6,8 +6,7 @@
 //! | 4 | length |
 //! | length | content |
 //!
-//! The header comes first, then the metadata in the order of their keys, then what the service
-//! gave.
+//! The header comes first, then the metadata in the order of their keys, then the service's items.
 
 use crate::service::MetaChange;
 
@@ -17,13 +16,13 @@ const SERVICE: u8 = 3;
 
 /// Bytes before an item's content.
 const HEAD: usize = 5;
-/// Longest item: a value of the largest size fits, with its key and what else is said of it.
+/// Longest item: a value of the largest size fits, with its key and its attributes.
 const ITEM_BYTES_MAX: usize = 64 << 20;
 
 /// One item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item<'a> {
-    /// What the snapshot is of: `header.rs`.
+    /// Header of the snapshot: `header.rs`.
     Header(&'a [u8]),
     /// A key of the replica's, with its value.
     Meta(&'a [u8], &'a [u8]),
@@ -81,12 +80,12 @@ impl<'a> Item<'a> {
 /// Takes the stream in pieces, and gives its items.
 #[derive(Debug, Default)]
 pub(crate) struct Items {
-    /// Of an item that is not whole yet.
+    /// Bytes of an incomplete item.
     rest: Vec<u8>,
 }
 
 impl Items {
-    /// The next bytes of the stream. Each item that they complete goes to `each`.
+    /// Takes the next bytes of the stream. Each item that they complete goes to `each`.
     pub(crate) fn feed<E: From<Malformed>>(
         &mut self,
         mut bytes: &[u8],
@@ -113,7 +112,7 @@ impl Items {
         Ok(())
     }
 
-    /// Whether the stream may end here.
+    /// Returns whether the stream may end here.
     pub(crate) fn is_between_items(&self) -> bool {
         self.rest.is_empty()
     }
@@ -122,7 +121,7 @@ impl Items {
 /// An item's kind, its content, and what follows it.
 type Split<'a> = (u8, &'a [u8], &'a [u8]);
 
-/// The first item, if it is whole.
+/// Returns the first item, if it is complete.
 fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
     let need = needed(bytes)?;
     if bytes.len() < HEAD.max(need) {
@@ -132,7 +131,7 @@ fn split(bytes: &[u8]) -> Result<Option<Split<'_>>, Malformed> {
     Ok(Some((item[0], &item[HEAD..], behind)))
 }
 
-/// How many bytes the first item has, or its head if that is not whole.
+/// Returns the length of the first item, or that of its head if the head is incomplete.
 fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
     let Some((_, length)) = bytes.get(..HEAD).and_then(|head| head.split_first()) else {
         return Ok(HEAD);
@@ -144,7 +143,7 @@ fn needed(bytes: &[u8]) -> Result<usize, Malformed> {
     }
 }
 
-/// Metadata for who keeps it.
+/// Returns the change for the owner of the metadata.
 pub(crate) fn meta_change(key: &[u8], value: &[u8]) -> MetaChange {
     MetaChange { key: key.to_vec(), value: Some(value.to_vec()) }
 }

@@ -1,5 +1,5 @@
-//! This node's own snapshot while it is written: what is fixed at its beginning, and the service's
-//! image.
+//! This node's own snapshot while it is written: the state fixed at its beginning, and the
+//! service's image.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ pub(crate) struct Taking {
 pub(crate) struct ImageFailed;
 
 impl Taking {
-    /// The service's image has begun; `meta` belongs to it.
+    /// Starts with the service's image, which has begun; `meta` belongs to it.
     pub(crate) fn new(header: &Header, meta: Metadata, layout: Layout, first_part: u64) -> Self {
         let mut scratch = Vec::with_capacity(STEP_BYTES);
         Item::Header(&header.encode()).encode(&mut scratch);
@@ -37,7 +37,7 @@ impl Taking {
         }
     }
 
-    /// Goes on, a step. Gives how many bytes were added.
+    /// Continues by a step. Returns the number of bytes added.
     pub(crate) fn step<D: Disk, S: StateMachine>(
         &mut self,
         service: &mut S,
@@ -67,7 +67,7 @@ impl Taking {
         Ok(bytes)
     }
 
-    /// Whether all of it was handed to the disk.
+    /// Returns whether all of it was handed to the disk.
     pub(crate) fn is_imaged(&self) -> bool {
         self.imaged
     }

@@ -1,4 +1,4 @@
-//! How far the log is trimmed, and when a new snapshot is due.
+//! Rules for trimming the log and for taking a new snapshot.
 
 use quorate_core::{message::Held, slot::Slot};
 
@@ -7,17 +7,17 @@ use crate::defaults;
 /// While a node replays its log, this part of the least log makes a snapshot due.
 const REPLAYED_PART: u64 = 8;
 
-/// What an operator chooses.
+/// Options of snapshots and trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotOptions {
-    /// A snapshot is taken when the log has grown by so many times the last one's size.
+    /// A snapshot is taken when the log has grown by this multiple of the last one's size.
     pub ratio: u32,
     /// And by at least this many bytes.
     pub log_bytes_min: u64,
     /// Above this size the log is not kept for nodes that are behind: they get a snapshot
     /// ([trim-1]).
     pub log_bytes_max: u64,
-    /// Most bytes per second of snapshots, written and sent together; `None`: as fast as it goes.
+    /// Maximum of bytes per second of snapshots, written and sent together; `None`: unlimited.
     pub transfer_bytes_per_second: Option<u64>,
     /// Bytes of a chunk on disk, and how many of them a file has.
     pub(crate) layout: super::layout::Layout,
@@ -36,9 +36,9 @@ impl Default for SnapshotOptions {
 }
 
 impl SnapshotOptions {
-    /// Returns whether another snapshot is due, if `log_bytes` of what is applied lie behind the
-    /// last one of `snapshot_bytes`: sooner while the node `replays` its log, so that it keeps what
-    /// it has done if it is killed ([snap-6]).
+    /// Returns whether another snapshot is due, if there are `log_bytes` of applied records after
+    /// the last one of `snapshot_bytes`: sooner while the node `replays` its log, so that its
+    /// progress survives if it is killed ([snap-6]).
     pub(crate) fn is_due(&self, log_bytes: u64, snapshot_bytes: u64, replays: bool) -> bool {
         let wanted = match replays {
             true => snapshot_bytes.max(self.log_bytes_min / REPLAYED_PART),
@@ -47,8 +47,8 @@ impl SnapshotOptions {
         log_bytes >= wanted
     }
 
-    /// [snap-4] Above this size of the log, nobody is waited for any more: who is being sent a
-    /// snapshot of that size begins again with another.
+    /// [snap-4] Returns the size of the log above which transfers are not waited for: a peer that
+    /// is receiving a snapshot of that size starts over with another.
     pub(crate) fn moving_bytes_max(&self, snapshot_bytes: u64) -> u64 {
         let more = self.log_bytes_max.max(snapshot_bytes);
         self.log_bytes_max.saturating_add(more)
@@ -64,10 +64,11 @@ impl SnapshotOptions {
     }
 }
 
-/// [trim-1] Where the log may begin. Safety is `own`: below it this node's durable state says
-/// everything. The rest is policy: peers that are behind a little learn from the log, unless that
-/// has grown too large for it. In a group with auxiliaries a quorum of full replicas is waited for
-/// no longer than that either: it may not be there for days, while an auxiliary helps to decide.
+/// [trim-1] Returns the slot at which the log may begin. Safety is `own`: below it this node's
+/// durable state is complete. The rest is policy: peers that are a little behind learn from the
+/// log, unless that has grown too large for it. In a group with auxiliaries a quorum of full
+/// replicas is waited for no longer than that either: it may be absent for days, while an auxiliary
+/// helps to decide.
 pub(crate) fn trim_to(
     own: Slot,
     held: Held,

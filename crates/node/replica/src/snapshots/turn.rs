@@ -1,4 +1,4 @@
-//! What snapshots do in a turn: what the disk has done is taken in, what is due begins.
+//! The part of snapshots in a turn: it takes the completions of the disk, and begins due work.
 
 mod load;
 mod own;
@@ -22,12 +22,12 @@ use crate::{
 
 pub(crate) use self::{scrub::Scrubbed, transfer::offer_frame};
 
-/// While nothing is under way, what is due is looked for this often, if there are turns.
+/// Interval of checks for due work while nothing is in progress, if there are turns.
 const LOOK_MS: u64 = 5;
-/// What cannot be read or taken at the moment is tried again after this.
+/// Delay of a retry if something cannot be read or taken at the moment.
 const SHORT_MS: u64 = 100;
 
-/// What snapshots look at and act on, for one turn.
+/// The parts that snapshots read and act on in one turn.
 pub(crate) struct Around<'a, 'o, D: Disk, S> {
     pub(crate) now: Time,
     pub(crate) storing: &'a mut Storing<D>,
@@ -52,8 +52,8 @@ impl<D: Disk, S: StateMachine> Around<'_, '_, D, S> {
 }
 
 impl Snapshots {
-    /// A turn. What was applied in it is committed. `done` is what the disk has done for it; the
-    /// store of streams has what is below `streams_kept_to`.
+    /// Runs a turn. The slots applied in it are committed. `done` has the completions of the disk;
+    /// the store of streams has the slots below `streams_kept_to`.
     pub(crate) fn advance<D: Disk, S: StateMachine>(
         &mut self,
         done: Vec<Completed>,
@@ -68,7 +68,7 @@ impl Snapshots {
         if let Some(start) = around.log().rebased() {
             self.on_rebased(start, around);
         }
-        // Nothing is under way: what may begin is looked for now and then only.
+        // Nothing is in progress: due work is checked for at intervals only.
         if self.is_quiet() {
             if around.now < self.look_at {
                 return;
@@ -88,7 +88,8 @@ impl Snapshots {
         self.serve(around);
         self.load(around);
         self.sweep(around.disk());
-        // What could not be started, for want of descriptors, tells nobody when it can be.
+        // There is no notification when work that could not be started for want of descriptors can
+        // be.
         if self.job.as_ref().is_some_and(|job| !job.writer().is_busy()) {
             let at = around.now.plus_ms(SHORT_MS);
             self.go_on_at = crate::wake::earliest([self.go_on_at, Some(at)]);

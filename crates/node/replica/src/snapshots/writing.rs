@@ -1,7 +1,7 @@
 //! Writes the stream of a snapshot into its parts, a few chunks at a time, and makes it durable.
 //!
-//! Nobody waits for these writes: they are flushed at the end. Whoever pushes asks first whether
-//! there is room. Nothing speaks of a snapshot before its last flush is done ([trim-3]).
+//! These writes are not urgent: they are flushed at the end. The caller checks for room before it
+//! pushes. A snapshot is not referred to before its last flush is done ([trim-3]).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,11 +19,11 @@ use super::{
 };
 use crate::status::Snapshot;
 
-/// Most chunks that wait or are in flight before the caller has to pause; and most that are in
-/// flight, however many a caller pushes that cannot.
+/// Maximum of chunks that wait or are in flight before the caller has to pause; and maximum in
+/// flight, for a caller that pushes without a pause.
 const CHUNKS_MAX: usize = 3;
-/// What is written here, and its flush; and reads for loads, for peers, and of what was received
-/// before.
+/// Operations of one snapshot in writing, and its flush; and reads for loads, for peers, and of
+/// data received before.
 const SNAPSHOT_OPERATIONS_MAX: usize = CHUNKS_MAX + 1 + 2 * READS_MAX + 1;
 const _: () = assert!(
     quorate_log::OPERATIONS_MAX + SNAPSHOT_OPERATIONS_MAX + STORE_OPERATIONS_MAX <= OPERATIONS_MAX
@@ -34,7 +34,7 @@ pub(crate) struct Writer {
     at: Slot,
     layout: Layout,
     first_part: u64,
-    /// Bytes of the stream so far.
+    /// Bytes of the stream that were pushed.
     bytes: u64,
     digest: Xxh3,
     /// The chunk that grows, and how much of the stream is in it.
@@ -42,14 +42,14 @@ pub(crate) struct Writer {
     /// Sealed, and waiting for its part: number, buffer, bytes.
     sealed: VecDeque<(u64, Buffer, usize)>,
     in_flight: usize,
-    /// Buffers that came back.
+    /// Unused buffers.
     spare: Vec<Buffer>,
     /// Parts below this number are there.
     parts_ready: u64,
     preparing: bool,
     /// The part that is open for writing.
     part_open: Option<u64>,
-    /// No more is pushed.
+    /// Nothing more is pushed.
     finished: bool,
     /// Parts that are still to be flushed, or being flushed.
     unflushed: BTreeSet<u64>,
@@ -57,7 +57,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A snapshot at `at`, in parts from `first_part` on, which no snapshot ever had.
+    /// Starts a snapshot at `at`, in parts from `first_part` on, which no snapshot ever had.
     pub(crate) fn new(at: Slot, layout: Layout, first_part: u64) -> Self {
         Self {
             at,
@@ -78,55 +78,55 @@ impl Writer {
         }
     }
 
-    /// Bytes of the stream so far.
+    /// Returns the bytes of the stream that were pushed.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What there is of it so far.
+    /// Returns the part of the snapshot that was written.
     pub(crate) fn so_far(&self) -> Snapshot {
         Snapshot { at: self.at, bytes: self.bytes }
     }
 
-    /// The number behind the last part that was asked for.
+    /// Returns the number after the last part that was requested.
     pub(crate) fn parts_end(&self) -> u64 {
         self.parts_ready + u64::from(self.preparing)
     }
 
-    /// The parts that there are or may be.
+    /// Iterates over the parts that there are or may be.
     pub(crate) fn parts(&self) -> impl Iterator<Item = FileId> + use<> {
         (self.first_part..self.parts_end()).map(|number| FileId::new(Family::Snapshot, number))
     }
 
-    /// Bytes that wait for the disk.
+    /// Returns the bytes that wait for the disk.
     pub(crate) fn backlog_bytes(&self) -> u64 {
         let chunks = self.sealed.len() + self.in_flight;
         chunks as u64 * u64::from(self.layout.chunk_bytes)
     }
 
-    /// Whether more may be pushed now.
+    /// Returns whether more may be pushed now.
     pub(crate) fn has_room(&self) -> bool {
         self.sealed.len() + self.in_flight < CHUNKS_MAX
     }
 
-    /// Goes on behind bytes that lie in the parts already, as an earlier process left them: they
+    /// Continues after bytes that are in the parts already, as an earlier process left them: they
     /// are pushed once more, and not written.
     pub(crate) fn resume(&mut self, parts_ready: u64) {
         self.parts_ready = parts_ready;
     }
 
-    /// A chunk that lies in its part already.
+    /// Takes a chunk that is in its part already.
     pub(crate) fn have(&mut self, content: &[u8]) {
         debug_assert!(self.open.is_none(), "resumed before anything is pushed");
         let (chunk, _) = self.layout.chunk_at(self.bytes);
         let place = self.layout.place(self.first_part, chunk);
-        // It may have come from a cache.
+        // The bytes may have been read from a cache.
         self.unflushed.insert(place.file.number);
         self.digest.update(content);
         self.bytes += content.len() as u64;
     }
 
-    /// The next bytes of the stream.
+    /// Writes the next bytes of the stream.
     pub(crate) fn push<D: Disk>(&mut self, mut bytes: &[u8], disk: &mut D) {
         self.digest.update(bytes);
         while !bytes.is_empty() {
@@ -147,7 +147,7 @@ impl Writer {
         self.advance(disk);
     }
 
-    /// The stream ends here.
+    /// Ends the stream.
     pub(crate) fn finish<D: Disk>(&mut self, disk: &mut D) {
         self.finished = true;
         self.seal();
@@ -170,7 +170,7 @@ impl Writer {
         self.sealed.push_back((chunk, buffer, blocks));
     }
 
-    /// Starts what can be started.
+    /// Starts the operations that can be started.
     fn advance<D: Disk>(&mut self, disk: &mut D) {
         while self.in_flight < CHUNKS_MAX
             && let Some((chunk, ..)) = self.sealed.front()
@@ -209,11 +209,11 @@ impl Writer {
         self.preparing = true;
         let part = FileId::new(Family::Snapshot, self.parts_ready);
         disk.start_prepare(part, self.layout.part_bytes(), Zeros::Reserved);
-        // Nobody waits for a commit because of it, and it is not made of zeros.
+        // No commit waits because of it, and it is not made of zeros.
         disk.hurry_prepare(Family::Snapshot);
     }
 
-    /// An operation of this snapshot ended. An error is final for it.
+    /// Takes the end of an operation of this snapshot. An error is final for it.
     pub(crate) fn on_completed<D: Disk>(
         &mut self,
         completed: Completed,
@@ -244,17 +244,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Tries again what could not be started.
+    /// Retries the operations that could not be started.
     pub(crate) fn tend<D: Disk>(&mut self, disk: &mut D) {
         self.advance(disk);
     }
 
-    /// Whether operations of it are in flight: until they end its parts stay.
+    /// Returns whether its operations are in flight: until they end its parts stay.
     pub(crate) fn is_busy(&self) -> bool {
         self.in_flight > 0 || self.preparing || self.flushing.is_some()
     }
 
-    /// What was written, once all of it is durable.
+    /// Returns the manifest once everything is durable.
     pub(crate) fn done(&self) -> Option<Manifest> {
         let written = self.finished && self.sealed.is_empty() && !self.is_busy();
         (written && self.unflushed.is_empty()).then(|| Manifest {
@@ -337,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Who receives takes a whole window at once: the disk is asked for no more than it takes.
+    /// A receiver takes a whole window at once: the disk gets no more operations than it can take.
     #[test]
     fn however_much_is_pushed_few_writes_are_in_flight() {
         let layout = Layout::checked(2 * BLOCK as u32, 64).unwrap();

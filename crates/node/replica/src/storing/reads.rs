@@ -1,4 +1,4 @@
-//! Reading back from the log: who asked for what, and what cannot be trusted to be there yet.
+//! Reads of the log: their purposes, and the records that cannot be relied on to be there yet.
 
 use std::collections::VecDeque;
 
@@ -12,24 +12,24 @@ use quorate_core::{
 use quorate_log::Log;
 use quorate_log::disk::Disk;
 
-/// What a read is for.
+/// Purpose of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     /// Payloads of votes cast before this process started.
     Votes,
-    /// The service is behind what is decided.
+    /// The service is behind the decided slots.
     Apply,
     /// A peer is behind.
     Serve(NodeId),
     /// A peer looks for the bytes of a value, which was proposed in this slot.
     Payload(NodeId, Value, Slot),
-    /// The store of streams is behind what was applied before this process started.
+    /// The store of streams is behind the slots applied before this process started.
     Streams,
-    /// A scrub found damage, and wants to know what is lost by it.
+    /// A scrub found damage, and needs to know the lost slots.
     Scrub,
 }
 
-/// What reads are for: of each kind, one is in flight at a time.
+/// Kind of a read: one of each kind is in flight at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// As [`Purpose::Votes`].
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 }
 
 impl Purpose {
-    /// Its kind, which is also the token of its read.
+    /// Returns its kind, which is also the token of its read.
     pub(crate) const fn kind(self) -> Kind {
         match self {
             Self::Votes => Kind::Votes,
@@ -60,25 +60,26 @@ impl Purpose {
     }
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 const KINDS: usize = 6;
 
 /// Reads in flight; one of each kind at a time.
 #[derive(Debug, Default)]
 pub(crate) struct LogReads {
-    /// Records that are not on disk yet: of these slots the log would tell an older story, such as
-    /// a vote for another value than the one decided.
+    /// Records that are not on disk yet: for these slots the log has an outdated state, such as a
+    /// vote for another value than the one decided.
     unwritten: VecDeque<(RecordSeq, SlotRange)>,
     open: [Option<Purpose>; KINDS],
-    /// After a read that found nothing, the next of its kind waits.
+    /// Earliest time of the next read of each kind, after one that found nothing.
     retry_at: [Time; KINDS],
 }
 
 impl LogReads {
-    /// A record about these slots was appended; or, if the log has failed, it should have been.
+    /// Records that a record about these slots was appended; or, if the log has failed, should have
+    /// been.
     pub(crate) fn appended(&mut self, seq: RecordSeq, range: SlotRange, lost: bool) {
         match self.unwritten.back_mut() {
-            // Nothing will ever come of these; what is kept of them must stay small.
+            // These records will never be written; the list must stay small.
             Some((last, run)) if lost && run.to == range.from => {
                 (*last, run.to) = (seq, range.to);
             }
@@ -91,7 +92,7 @@ impl LogReads {
         while self.unwritten.pop_front_if(|(seq, _)| *seq <= to).is_some() {}
     }
 
-    /// The first part of `range` of which the log has the last word; may be empty.
+    /// Returns the first part of `range` for which the log is up to date; may be empty.
     pub(crate) fn readable(&self, range: SlotRange) -> SlotRange {
         let unwritten =
             self.unwritten.iter().filter(|(_, other)| !other.intersect(range).is_empty());
@@ -99,7 +100,7 @@ impl LogReads {
         SlotRange::new(range.from, to.unwrap_or(range.to))
     }
 
-    /// The first slot of `range` of which the log has the last word, if there is one.
+    /// Returns the first slot of `range` for which the log is up to date, if there is one.
     pub(crate) fn first_written(&self, range: SlotRange) -> Option<Slot> {
         let mut slot = range.from;
         while slot < range.to {
@@ -112,7 +113,7 @@ impl LogReads {
         None
     }
 
-    /// Whether a read of this kind may start.
+    /// Returns whether a read of this kind may start.
     pub(crate) fn may_start(&self, now: Time, kind: Kind) -> bool {
         let at = kind as usize;
         self.open[at].is_none() && now >= self.retry_at[at]
@@ -132,17 +133,17 @@ impl LogReads {
         }
     }
 
-    /// A read ended.
+    /// Records the end of a read.
     pub(crate) fn ended(&mut self, token: u64) -> Option<Purpose> {
         self.open.get_mut(usize::try_from(token).ok()?)?.take()
     }
 
-    /// The next read of this kind waits until then.
+    /// Postpones the next read of this kind.
     pub(crate) fn wait(&mut self, kind: Kind, until: Time) {
         self.retry_at[kind as usize] = until;
     }
 
-    /// When a read that has to wait may start.
+    /// Returns the time at which a waiting read may start.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         self.retry_at.iter().copied().filter(|at| *at > now).min()
     }
@@ -152,7 +153,7 @@ impl LogReads {
 mod tests {
     use super::*;
 
-    /// What is decided but not written may lie in the log as a vote for something else.
+    /// A slot that is decided but not written may be in the log as a vote for another value.
     #[test]
     fn slots_with_unwritten_records_are_not_read() {
         let slots = |from, to| SlotRange::new(Slot(from), Slot(to));

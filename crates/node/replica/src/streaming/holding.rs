@@ -1,38 +1,36 @@
-//! Bytes of streams that stay while a backup of them is read, whatever is trimmed or removed
-//! meanwhile ([trim-2]).
+//! Bytes of streams that stay while a backup of them is read, whatever is trimmed or removed in
+//! that time ([trim-2]).
 //!
-//! A backup is of one slot: its table says which bytes are in it. So what is kept at the moment of
-//! asking stays in the store until the backup is over, whichever way it ends: its reader is gone,
-//! it has asked for nothing for a while, or the disk is full, for then writers would wait for a
-//! reader.
+//! A backup is of one slot: its table defines the bytes in it. So the bytes that are kept at the
+//! request stay in the store until the backup is over, for any reason: its reader is gone, it has
+//! requested nothing for a while, or the disk is full, since then writers would wait for a reader.
 
 use std::sync::{Arc, Weak};
 
 use quorate_core::{slot::Slot, time::Time};
 
-/// A reader that asks for nothing for so long is gone.
+/// A reader that requests nothing for this long is gone.
 const IDLE_MS: u64 = 120_000;
 
-/// Until this is dropped the node lets go of no bytes of streams.
+/// The node releases no bytes of streams until this is dropped.
 #[derive(Clone, Debug)]
 pub struct StreamHold {
-    /// Tells it from others of this process.
+    /// Distinguishes it from others of this process.
     pub id: u64,
-    /// Everything below this slot was applied when it began: of snapshots from here on, all bytes
-    /// are there.
+    /// All slots below were applied when it began: of snapshots from here on, all bytes are there.
     pub from: Slot,
     _hold: Arc<()>,
 }
 
-/// Why bytes that are held were not read.
+/// Reason why held bytes were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRead {
     /// Too many are asked for.
     Busy,
     /// This node lacks them at the moment. Another node may have them, and it asks.
     NotHere,
-    /// They are held no more: nobody asked for any for too long, another backup began, or the disk
-    /// is full.
+    /// The hold was released: it was not used for too long, another backup began, or the disk is
+    /// full.
     LetGo,
 }
 
@@ -41,12 +39,12 @@ pub enum NotRead {
 pub(crate) struct Holding {
     current: Option<(u64, Weak<()>, Time)>,
     last_id: u64,
-    /// Something was to be let go meanwhile.
+    /// A release was postponed.
     late: bool,
 }
 
 impl Holding {
-    /// From now on nothing is let go. An earlier hold is over.
+    /// Begins a hold: nothing is released from now on. An earlier hold ends.
     pub(crate) fn begin(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.last_id += 1;
         let hold = Arc::new(());
@@ -55,7 +53,7 @@ impl Holding {
         StreamHold { id: self.last_id, from: applied_to, _hold: hold }
     }
 
-    /// Its reader asks for more. `false`: it is over.
+    /// Prolongs the hold on a request of its reader. Returns `false` if it is over.
     pub(crate) fn touch(&mut self, now: Time, id: u64) -> bool {
         match &mut self.current {
             Some((current, _, until)) if *current == id => {
@@ -66,12 +64,12 @@ impl Holding {
         }
     }
 
-    /// Whether nothing may be let go.
+    /// Returns whether a hold is in place, so that nothing may be released.
     pub(crate) fn holds(&self) -> bool {
         self.current.is_some()
     }
 
-    /// Something would have been let go.
+    /// Notes a release that is postponed.
     pub(crate) fn note_late(&mut self) {
         self.late = true;
     }
@@ -84,7 +82,7 @@ impl Holding {
         self.current.take_if(|current| over(current));
     }
 
-    /// Whether something is to be let go now that could not be before; said once.
+    /// Returns whether a release was postponed and is possible now; returned once.
     pub(crate) fn take_late(&mut self) -> bool {
         !self.holds() && std::mem::take(&mut self.late)
     }

@@ -1,12 +1,12 @@
 //! Decided bytes of streams on their way into the store and out of it; and those that this node
 //! lacks.
 //!
-//! The store is behind the log: what is applied is put, and a checkpoint makes it outlive the log.
-//! At a start the log is gone through once more from the last checkpoint on, for putting again
-//! changes nothing. Then whatever the table says is kept, and the store has not, is fetched from
-//! peers by position: a node that took in a snapshot has the table, and none of the bytes
-//! ([snap-5]). What is fetched is in no record, so it counts as here only once a checkpoint has it
-//! ([here-1], [here-2]).
+//! The store is behind the log: applied bytes are put, and a checkpoint makes them outlive the log.
+//! At a start the log is replayed from the last checkpoint on, as putting again changes nothing.
+//! Then the bytes that the table says are kept, and the store lacks, are fetched from peers by
+//! position: a node that installed a snapshot has the table, and none of the bytes ([snap-5]).
+//! Fetched bytes are in no record, so they count as here only once a checkpoint has them ([here-1],
+//! [here-2]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -42,24 +42,24 @@ const ASKED_MAX: u64 = 16;
 const ASKED_BYTES: usize = 64 << 10;
 /// A store that lacks room or descriptors tries again after this.
 const SHORT_MS: u64 = 20;
-/// What is missing is looked up again after this.
+/// Interval of checks for missing bytes.
 const LOOK_MS: u64 = 50;
 /// Checkpoints for the sake of bytes in no record begin no closer together than this: each writes a
 /// whole catalogue.
 const SAVE_MS: u64 = 1000;
 
-/// Whom bytes are read for.
+/// Reader that bytes are read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     Front(StreamTag),
     Peer(NodeId),
     /// A backup, by the number of its question.
     Backup(u64),
-    /// Nobody: it is looked whether they are sound.
+    /// A scrub: the bytes are checked for damage.
     Scrub,
 }
 
-/// How a read for a front ended.
+/// Result of a read for a front.
 #[derive(Debug)]
 pub(crate) enum Fetched {
     Bytes(Blocks),
@@ -79,11 +79,11 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Lack {
     ranges: VecDeque<(StreamName, Range<u64>)>,
-    /// Of the first range, positions below were asked for.
+    /// Positions of the first range below were requested.
     asked_to: u64,
-    /// Who delivered last: it is asked first.
+    /// Peer that delivered last: it is asked first.
     source: Option<NodeId>,
-    /// How many were asked for its first byte in vain, and whether one more was.
+    /// Number of requests for the first byte that failed, and whether another one is in flight.
     asked: usize,
     waiting: bool,
     ask_at: Time,
@@ -100,7 +100,7 @@ struct Unrecorded {
     fetched: u64,
     /// Fetched bytes that the checkpoint in progress names.
     saving: u64,
-    /// Content decided below was learned without bytes, which came later if they did.
+    /// Content decided below was learned without bytes, which arrived later if they did.
     bare_to: Slot,
     /// The next checkpoint for their sake begins no earlier.
     save_at: Time,
@@ -110,9 +110,9 @@ struct Unrecorded {
 pub(crate) struct Keeping {
     store: Store,
     unrecorded: Unrecorded,
-    /// What the core knows of [`Keeping::lacks`].
+    /// State of [`Keeping::lacks`] as known to the core.
     noted_lacking: bool,
-    /// What is decided below was put, since the last checkpoint or before.
+    /// Decided slots below were put, since the last checkpoint or before.
     put_to: Slot,
     /// The log is gone through again up to here.
     replay_to: Slot,
@@ -121,27 +121,27 @@ pub(crate) struct Keeping {
     next_token: u64,
     lack: Lack,
     retry_ms: u64,
-    /// The store may have streams that were opened below, and that a table of before does not know.
+    /// The store may have streams that were opened below, and that an earlier table does not know.
     known_to: Option<Slot>,
-    /// What happened to streams, and is not followed before everything below these slots is
-    /// applied: votes that are open may name what it frees, and a start takes a vote whose bytes
-    /// are gone for a forgotten one ([trim-4]).
+    /// Changes of streams that take effect only when everything below these slots is applied: open
+    /// votes may name what they free, and a start takes a vote whose bytes are gone for a forgotten
+    /// one ([trim-4]).
     later: VecDeque<(Slot, Change)>,
     /// The store lacks something: it tries again then.
     retry_at: Option<Time>,
-    /// A backup that needs what is kept.
+    /// Hold of a backup that needs the kept bytes.
     holding: Holding,
-    /// What was read for backups.
+    /// Bytes that were read for backups.
     held: VecDeque<(u64, Result<Vec<u8>, NotRead>)>,
-    /// Whether a read of a scrub is out, and how the last one ended.
+    /// A read of a scrub is in flight; the result of the last one.
     scrubs: bool,
     scrubbed: Option<ReadDone>,
 }
 
 impl Keeping {
-    /// A store that was opened, and has claimed what the log says. The service, and the table with
-    /// it, are at `applied_to`; the log begins at `log_start` and ends at `log_end`, and says of
-    /// content below `bare_to` that it was learned without bytes.
+    /// Creates the part with an open store that has claimed the places in the log. The service, and
+    /// the table with it, are at `applied_to`; the log begins at `log_start` and ends at `log_end`,
+    /// and records of content below `bare_to` that it was learned without bytes.
     pub(crate) fn new(
         store: Store,
         (log_start, log_end): (Slot, Slot),
@@ -173,8 +173,8 @@ impl Keeping {
         keeping
     }
 
-    /// Everything below `at` is applied, and was put unless it is behind the last checkpoint: of
-    /// that, the log has what is not below its start.
+    /// Starts a replay. Everything below `at` is applied, and was put unless it is after the last
+    /// checkpoint: of that, the log has the slots from its start on.
     fn replay(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         let from = self.store.checkpointed_to().max(log_start);
         // Of streams that are gone nothing is put.
@@ -183,12 +183,12 @@ impl Keeping {
         self.replay_to = at;
     }
 
-    /// The slots that are to be gone through again before anything else is put.
+    /// Returns the slots that are to be replayed before anything else is put.
     pub(crate) fn replays(&self) -> Option<SlotRange> {
         (self.put_to < self.replay_to).then(|| SlotRange::new(self.put_to, self.replay_to))
     }
 
-    /// What was read back of them.
+    /// Puts the values that were read back from these slots.
     pub(crate) fn replayed<D: Disk>(&mut self, values: Values, streams: &Table, disk: &mut D) {
         for (range, value, body) in values {
             if range.from > self.put_to || range.to <= self.put_to {
@@ -207,34 +207,34 @@ impl Keeping {
         }
     }
 
-    /// They are not in the log: what they held is fetched by position.
+    /// Skips the slots, which are not in the log: their content is fetched by position.
     pub(crate) fn skip_replay(&mut self) {
         self.put_to = self.replay_to;
         self.lack.unknown = true;
     }
 
-    /// Whether more may be applied: what it appends must find room.
+    /// Returns whether more may be applied: there must be room for the appended bytes.
     pub(crate) fn has_room(&self) -> bool {
         self.replays().is_none() && (self.store.failure().is_some() || self.store.has_room())
     }
 
-    /// Why the store writes no more.
+    /// Returns the reason why the store writes no more.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.store.failure()
     }
 
-    /// Whether the store takes nothing more in than what is on its way: commands need what is left.
+    /// Returns whether the store takes only bytes in flight: commands need the remaining space.
     pub(crate) fn is_full(&self) -> bool {
         self.store.is_full()
     }
 
-    /// What the store lacks and waits for.
+    /// Returns the resource that the store waits for.
     pub(crate) fn short(&self) -> Option<&str> {
         self.store.short()
     }
 
-    /// Everything below `applied_to` was applied; this of it became part of streams, and this
-    /// happened to them.
+    /// Processes the slots applied below `applied_to`: the content that became part of streams, and
+    /// the changes of streams.
     pub(crate) fn applied<D: Disk>(
         &mut self,
         (applied_to, voted_to): (Slot, Slot),
@@ -251,14 +251,14 @@ impl Keeping {
                     let bytes = bytes.get(skip..).unwrap_or_default();
                     self.store.put(one.stream, position, bytes, disk);
                 }
-                // They were placed; what rotted since is looked for.
+                // The bytes were placed; those that rotted since are looked up.
                 None => {
                     self.lack.unknown |= self.store.held_to(one.stream, position) < end;
                 }
             }
         }
-        // Behind a snapshot this may be what seemed to be missing: a checkpoint that is ahead of it
-        // has nothing of what was removed meanwhile.
+        // After a snapshot these may be the bytes that seemed to be missing: a checkpoint that is
+        // ahead of it has no bytes of streams removed in between.
         self.lack.unknown |= !changes.is_empty() && !self.lack.ranges.is_empty();
         self.later.extend(changes.into_iter().map(|change| (voted_to, change)));
         while let Some((_, change)) = self.later.pop_front_if(|(slot, _)| *slot <= applied_to) {
@@ -268,7 +268,7 @@ impl Keeping {
                 }
                 Change::Trimmed { stream, below } => self.store.drop_below(stream, below),
                 Change::Removed { stream } => self.store.forget(stream),
-                // What was placed behind its end is needed by nobody.
+                // Bytes placed after its end are not needed.
                 Change::Closed { stream, end } => self.store.drop_above(stream, end),
             }
         }
@@ -280,8 +280,8 @@ impl Keeping {
         self.lack.unknown |= known.is_some();
     }
 
-    /// [disk-5] Writes whole units of a stream at once. `false`: it cannot be now, and the record
-    /// has the bytes.
+    /// [disk-5] Writes whole units of a stream immediately. Returns `false` if that is not possible
+    /// now, and the record has the bytes.
     pub(crate) fn place<D: Disk>(
         &mut self,
         stream: StreamName,
@@ -292,8 +292,8 @@ impl Keeping {
         self.places_units() && self.store.place(stream, position, bulk, disk)
     }
 
-    /// Whether units may be placed now: not before what the log has was put, nor where nothing more
-    /// has room.
+    /// Returns whether units may be placed now: not before the content of the log was put, nor
+    /// where there is no room.
     pub(crate) fn places_units(&self) -> bool {
         self.replays().is_none()
             && self.store.failure().is_none()
@@ -301,24 +301,25 @@ impl Keeping {
             && !self.store.is_full()
     }
 
-    /// How the store cuts its files.
+    /// Returns the layout of the store's files.
     pub(crate) fn layout(&self) -> Layout {
         self.store.layout()
     }
 
-    /// The next bytes that were placed and are on stable storage.
+    /// Takes the next bytes that were placed and are on stable storage.
     pub(crate) fn next_placed(&mut self) -> Option<(StreamName, Range<u64>)> {
         self.store.next_placed()
     }
 
-    /// Where these bytes are, as a record says it; nothing if they are not on stable storage.
+    /// Returns the places of these bytes, encoded as in a record; empty if they are not on stable
+    /// storage.
     pub(crate) fn places(&self, stream: StreamName, positions: Range<u64>) -> Vec<u8> {
         let places = self.store.places(stream, positions);
         places.map_or_else(Vec::new, |places| Place::encode_all(&places))
     }
 
-    /// A snapshot took the place of everything below `at`: what is kept of streams is in the log
-    /// still, or is to be looked for.
+    /// Records that a snapshot replaced everything below `at`: kept bytes of streams are in the log
+    /// still, or are to be looked up.
     pub(crate) fn loaded(&mut self, log_start: Slot, at: Slot, streams: &Table) {
         self.went_back();
         self.known_to.take_if(|known_to| *known_to <= at);
@@ -326,15 +327,15 @@ impl Keeping {
         self.lack.unknown = true;
     }
 
-    /// The service is at an earlier state, and the table with it: until everything that was put is
-    /// applied again, that table does not know all streams that the store has.
+    /// Handles a service, and with it the table, at an earlier state: until everything that was put
+    /// is applied again, that table does not know all streams that the store has.
     pub(crate) fn went_back(&mut self) {
         let was = self.known_to.unwrap_or_default().max(self.replay_to);
         self.known_to = Some(was);
     }
 
-    /// Streams that the table does not know are kept no more. Not while the table is older than
-    /// what the store has: what it does not know yet was placed, and is in no log.
+    /// Drops streams that the table does not know. Not while the table is older than the store:
+    /// streams that it does not know yet were placed, and are in no log.
     fn forget_unknown(&mut self, streams: &Table) {
         let gone: Vec<StreamName> = self
             .store
@@ -347,7 +348,7 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] The log is not needed for the sake of streams below this slot.
+    /// [trim-2] Returns the slot below which the log is not needed for the sake of streams.
     pub(crate) fn kept_to(&self, streams: &Table) -> Slot {
         let nothing = streams.is_empty() && self.store.streams().next().is_none();
         match nothing {
@@ -356,7 +357,7 @@ impl Keeping {
         }
     }
 
-    /// Makes what was put outlive the log.
+    /// Makes the bytes that were put outlive the log.
     pub(crate) fn start_checkpoint<D: Disk>(&mut self, disk: &mut D) {
         if self.replays().is_none() && self.store.start_checkpoint(self.put_to, disk) {
             self.unrecorded.saving = std::mem::take(&mut self.unrecorded.fetched);
@@ -364,7 +365,7 @@ impl Keeping {
     }
 
     /// [here-2] Begins a checkpoint for bytes in no record: once nothing more is missing, or when
-    /// they are as many as the chunks that are worth one.
+    /// there are enough chunks to be worth one.
     fn save<D: Disk>(&mut self, now: Time, disk: &mut D) {
         let due = self.store.is_worth_saving(self.unrecorded.fetched) || self.has_all_to_save();
         if due && !self.store.is_checkpointing() && now >= self.unrecorded.save_at {
@@ -373,14 +374,14 @@ impl Keeping {
         }
     }
 
-    /// Whether bytes in no record wait for a checkpoint to begin, and no more are to come.
+    /// Returns whether bytes in no record wait for a checkpoint to begin, and no more are expected.
     fn has_all_to_save(&self) -> bool {
         let Unrecorded { fetched, bare_to, .. } = self.unrecorded;
         let waits = fetched > 0 || self.store.checkpointed_to() < bare_to;
         waits && !self.misses_any() && self.replays().is_none() && self.put_to >= bare_to
     }
 
-    /// The disk has done something for the store.
+    /// Handles a completion of the disk for the store.
     pub(crate) fn on_completed<D: Disk>(&mut self, completed: Completed, disk: &mut D) {
         self.store.on_completed(completed, disk);
         if !self.store.is_checkpointing() && self.store.failure().is_none() {
@@ -388,12 +389,13 @@ impl Keeping {
         }
     }
 
-    /// [here-1] Content decided below `to` is learned without its bytes.
+    /// [here-1] Records that content decided below `to` is learned without its bytes.
     pub(crate) fn learns_bare(&mut self, to: Slot) {
         self.unrecorded.bare_to = self.unrecorded.bare_to.max(to);
     }
 
-    /// A front wants bytes that the table says are kept. `false`: too many wait.
+    /// Reads bytes for a front that the table says are kept. Returns `false` if too many reads
+    /// wait.
     pub(crate) fn read<D: Disk>(
         &mut self,
         tag: StreamTag,
@@ -405,7 +407,7 @@ impl Keeping {
         self.read_for(Reader::Front(tag), stream, position, bytes_max, disk)
     }
 
-    /// A peer looks for bytes, by position. `false`: they are not in the store.
+    /// Reads bytes for a peer, by position. Returns `false` if they are not in the store.
     pub(crate) fn read_for_peer<D: Disk>(
         &mut self,
         to: NodeId,
@@ -451,7 +453,7 @@ impl Keeping {
         }
     }
 
-    /// Goes on with everything; tells fronts and peers what was read for them.
+    /// Continues all work; sends fronts and peers the bytes that were read for them.
     pub(crate) fn advance<D: Disk>(
         &mut self,
         now: Time,
@@ -502,33 +504,33 @@ impl Keeping {
         self.start_reads(disk);
     }
 
-    /// Whether the store may not have bytes that the table says are kept.
+    /// Returns whether the store may lack bytes that the table says are kept.
     fn misses_any(&self) -> bool {
         self.lack.unknown || !self.lack.ranges.is_empty()
     }
 
-    /// [here-1] Whether bytes that the table says are kept may not be here, or would not be after a
-    /// restart.
+    /// [here-1] Returns whether bytes that the table says are kept may not be here, or would not be
+    /// after a restart.
     pub(crate) fn lacks(&self) -> bool {
         let Unrecorded { fetched, saving, bare_to, .. } = self.unrecorded;
         self.misses_any() || fetched + saving > 0 || self.store.checkpointed_to() < bare_to
     }
 
-    /// Returns [`Keeping::lacks`] if it is not what it was the last time.
+    /// Returns [`Keeping::lacks`] if it has changed since the last time.
     pub(crate) fn lacking_news(&mut self) -> Option<bool> {
         let lacks = self.lacks();
         let before = std::mem::replace(&mut self.noted_lacking, lacks);
         (before != lacks).then_some(lacks)
     }
 
-    /// How many bytes are known to be missing, or would be after a restart.
+    /// Returns the number of bytes that are known to be missing, or would be after a restart.
     pub(crate) fn missing_bytes(&self) -> u64 {
         let ranges = self.lack.ranges.iter();
         let missing: u64 = ranges.map(|(_, range)| range.end - range.start).sum();
         missing + self.unrecorded.fetched + self.unrecorded.saving
     }
 
-    /// Bytes that were asked for by position arrived: they are put if they are missing.
+    /// Takes bytes that were requested by position: they are put if they are missing.
     pub(crate) fn take_missing<D: Disk>(
         &mut self,
         now: Time,
@@ -562,8 +564,8 @@ impl Keeping {
         }
     }
 
-    /// One who was asked for missing bytes has none of them: somebody else is asked at once, unless
-    /// all were.
+    /// Records that a peer has none of the requested bytes: another one is asked immediately,
+    /// unless all were.
     pub(crate) fn missing_not_there(&mut self, now: Time, stream: StreamName, peers: usize) {
         let first = self.lack.ranges.front();
         let wanted = self.lack.waiting && first.is_some_and(|(name, _)| *name == stream);
@@ -572,7 +574,7 @@ impl Keeping {
         }
     }
 
-    /// Looks up what is missing, and asks peers for it.
+    /// Looks up missing bytes, and requests them from peers.
     pub(crate) fn look_for_missing(
         &mut self,
         now: Time,
@@ -602,8 +604,8 @@ impl Keeping {
             return;
         }
         if now >= self.lack.ask_at {
-            // Nothing came: everything from the first missing byte on is asked for again,
-            // elsewhere.
+            // No answer: everything from the first missing byte on is requested again, from another
+            // peer.
             self.lack.asked_to = range.start;
             self.lack.asked += usize::from(self.lack.waiting);
             self.lack.waiting = true;
@@ -645,7 +647,7 @@ impl Keeping {
         }
     }
 
-    /// Whether the store may be made to have no more than the table says.
+    /// Returns whether the store may be reduced to the ranges in the table.
     fn follows(&self) -> bool {
         self.later.is_empty() && !self.holding.holds()
     }
@@ -658,18 +660,17 @@ impl Keeping {
         }
     }
 
-    /// [trim-2] Nothing is let go while a backup is taken: what is kept now, behind all that is
-    /// applied, stays.
+    /// [trim-2] Holds all bytes kept now, as of the last applied slot, while a backup is taken.
     pub(crate) fn hold(&mut self, now: Time, applied_to: Slot) -> StreamHold {
         self.holding.begin(now, applied_to)
     }
 
-    /// Whether a hold is not over; it is needed for some time more.
+    /// Returns whether a hold is still in place, and prolongs it.
     pub(crate) fn goes_on(&mut self, now: Time, hold: &StreamHold) -> bool {
         self.holding.touch(now, hold.id)
     }
 
-    /// A backup wants bytes that it holds; [`Keeping::next_held`] has them.
+    /// Reads held bytes for a backup; [`Keeping::next_held`] returns them.
     pub(crate) fn read_held<D: Disk>(
         &mut self,
         now: Time,
@@ -687,13 +688,13 @@ impl Keeping {
         self.held.push_back((asked, Err(why)));
     }
 
-    /// The next thing that was read for a backup, or was not.
+    /// Takes the next result of a read for a backup.
     pub(crate) fn next_held(&mut self) -> Option<(u64, Result<Vec<u8>, NotRead>)> {
         self.held.pop_front()
     }
 
-    /// Reads what is held from there on, or of the next stream: whether it is sound. `false`:
-    /// nothing is.
+    /// Reads the held bytes from there on, or of the next stream, to check them. Returns `false` if
+    /// there are none.
     pub(crate) fn scrub<D: Disk>(
         &mut self,
         from: Option<(StreamName, u64)>,
@@ -710,27 +711,27 @@ impl Keeping {
         true
     }
 
-    /// What came of it, once.
+    /// Takes the result.
     pub(crate) fn take_scrubbed(&mut self) -> Option<ReadDone> {
         self.scrubbed.take()
     }
 
-    /// Whether the disk has a catalogue.
+    /// Returns whether the disk has a catalogue.
     pub(crate) fn has_catalogue(&self) -> bool {
         self.store.checkpointed_to() > Slot::FIRST
     }
 
-    /// When something is due without anything having happened.
+    /// Returns the time of the next due work, without an event.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let missing = !self.lack.ranges.is_empty() && self.replays().is_none();
-        // What is in memory is read at once, and nothing tells of it.
+        // Bytes in memory are read immediately, without a completion.
         let scrubbed = (self.scrubs && self.store.has_read()).then_some(Time(0));
         let saves = self.has_all_to_save() && !self.store.is_checkpointing();
         let save_at = saves.then_some(self.unrecorded.save_at);
         earliest([missing.then_some(self.lack.ask_at), self.retry_at, scrubbed, save_at])
     }
 
-    /// Bytes of chunks in use, and of all files.
+    /// Returns the bytes of chunks in use, and of all files.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.store.used_bytes(), self.store.file_bytes())
     }
@@ -777,7 +778,7 @@ mod tests {
     const LIMITS: StoreLimits =
         StoreLimits { dirty_bytes_max: 1 << 20, gathered_bytes_max: 1 << 20, left_bytes: 0 };
 
-    /// A table whose stream has ten bytes, in slots 1 to 11.
+    /// Returns a table whose stream has ten bytes, in slots 1 to 11.
     fn table() -> Table {
         let open = Command::Open {
             name: "s".parse().unwrap(),
@@ -792,7 +793,7 @@ mod tests {
         table
     }
 
-    /// What the table's stream has.
+    /// Returns the content of the table's stream.
     fn ten_bytes() -> Appended {
         Appended {
             stream: S,
@@ -807,8 +808,8 @@ mod tests {
         SlotRange::new(Slot(from), Slot(to))
     }
 
-    /// [here-1] [here-2] Bytes that no record has, fetched or come after their descriptor, count at
-    /// no moment of their checkpoint at which a crash would take them.
+    /// [here-1] [here-2] Bytes in no record, fetched or received after their descriptor, never
+    /// count during their checkpoint at a moment at which a crash would lose them.
     #[test]
     fn bytes_in_no_record_count_when_a_start_finds_them() {
         for fetched in [true, false] {
@@ -864,8 +865,8 @@ mod tests {
         assert_eq!(keeping.store.held_to(S, 0), 0);
     }
 
-    /// A backup holds what a table of before says is kept; when it is over, or the store is asked
-    /// for too little for too long, what was let go meanwhile goes.
+    /// A backup holds the bytes kept by an earlier table; when it is over, or reads too little for
+    /// too long, the bytes trimmed meanwhile are released.
     #[test]
     fn a_backup_keeps_what_is_trimmed_and_removed_meanwhile() {
         let mut disk = MemoryDisk::default();
@@ -896,7 +897,7 @@ mod tests {
             let first = if remove { 4 } else { 0 };
             let slots = (Slot(13), Slot(13));
             keeping.applied(slots, Vec::new(), vec![change], &mut MemoryDisk::default());
-            // Nor when it looks for what is missing.
+            // Nor when it looks up missing bytes.
             keeping.lack.unknown = true;
             turn(&mut keeping, Time(1), after);
             assert_eq!(keeping.store.held_to(S, first), 10, "it is held");
@@ -908,9 +909,9 @@ mod tests {
         }
     }
 
-    /// The service fails and comes back empty while it is about to be looked up what is missing:
-    /// its table knows no stream, and the store keeps them all. A group of one would get the bytes
-    /// from nowhere.
+    /// The service fails and comes back empty just before a lookup of missing bytes: its table
+    /// knows no stream, and the store keeps them all. A group of one could not fetch the bytes from
+    /// anywhere.
     #[test]
     fn a_table_that_went_back_makes_the_store_forget_nothing() {
         let mut disk = MemoryDisk::default();

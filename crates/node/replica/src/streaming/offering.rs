@@ -1,8 +1,8 @@
-//! The leader's side of streams: which of the bytes that it holds get the next slots ([stream-1]).
+//! The leader's side of streams: assigns the next slots to the bytes that it holds ([stream-1]).
 //!
-//! Liveness, but for one thing: in a ballot the bytes of a stream are proposed in their order, so
-//! that nothing is skipped by the rule that appends. Where a slot was lost meanwhile, the rest is a
-//! no-op, and is proposed again once that is known.
+//! Liveness, with one exception: in a ballot the bytes of a stream are proposed in their order, so
+//! that nothing is skipped by the rule that appends. Where a slot was lost in between, the rest is
+//! a no-op, and is proposed again once that is known.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use crate::{
     round_robin::RoundRobin,
 };
 
-/// A run whose bytes go into records ends with as many at the latest.
+/// Maximum length of a run whose bytes go into records.
 const SLICE_BYTES: u64 = 64 << 10;
 
-/// How far a stream is proposed.
+/// Progress of a stream's proposals.
 #[derive(Clone, Copy, Debug)]
 struct Offer {
     /// Positions below are proposed in this ballot, or decided.
@@ -41,19 +41,19 @@ pub(crate) struct NextRun {
     position: u64,
 }
 
-/// What this leader offers.
+/// Streams that this leader proposes.
 #[derive(Debug)]
 pub(crate) struct Offering {
     offers: BTreeMap<StreamName, Offer>,
     /// Streams of which there may be more to propose.
     ready: RoundRobin<StreamName>,
-    /// [p1-6] What was inherited lies below: only behind it is it known where each stream goes on.
+    /// [p1-6] Inherited slots are below: the next position of each stream is known only after them.
     wait_for: Option<Slot>,
     /// Owners that cannot be talked to, and since when.
     away: BTreeMap<NodeId, Time>,
-    /// Streams that are being closed, and behind which slot that is decided.
+    /// Streams that are being closed, with the slot of the close.
     closing: BTreeMap<StreamName, Slot>,
-    /// An owner that is away for so long is lost.
+    /// Time after which an absent owner is lost.
     lost_ms: u64,
 }
 
@@ -70,26 +70,26 @@ impl Offering {
         }
     }
 
-    /// This node leads in another ballot than before, and has proposed everything below `next`
-    /// again; or it does not lead.
+    /// Restarts: this node leads in another ballot than before, and has proposed everything below
+    /// `next` again; or it does not lead.
     pub(crate) fn restart(&mut self, next: Option<Slot>) {
         self.forget();
         self.wait_for = next;
     }
 
-    /// The table is another one: what was proposed is not known to follow it.
+    /// Drops the progress, as the table was replaced: the earlier proposals may not follow it.
     pub(crate) fn forget(&mut self) {
         self.offers.clear();
         self.closing.clear();
     }
 
-    /// There may be more of this stream.
+    /// Records that there may be more of this stream.
     pub(crate) fn arrived(&mut self, stream: StreamName) {
         self.ready.insert(stream);
     }
 
-    /// Content of it was applied in these slots, and some `skipped`: what is behind in this ballot
-    /// will be, too, so it goes on where the stream does.
+    /// Records that content of it was applied in these slots, and some `skipped`: the content after
+    /// it in this ballot will be skipped, too, so proposals continue at the stream's end.
     pub(crate) fn applied(&mut self, stream: StreamName, range: SlotRange, skipped: bool) {
         let own = |offer: &Offer| range.from >= offer.slots.from;
         if skipped && self.offers.get(&stream).is_some_and(own) {
@@ -98,21 +98,21 @@ impl Offering {
         self.ready.insert(stream);
     }
 
-    /// The run was not proposed after all.
+    /// Records that the run was not proposed after all.
     pub(crate) fn refused(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
         self.ready.insert(stream);
     }
 
-    /// Nothing more of it is proposed.
+    /// Stops proposals of this stream.
     pub(crate) fn closed(&mut self, stream: StreamName) {
         self.offers.remove(&stream);
         self.ready.remove(&stream);
         self.closing.remove(&stream);
     }
 
-    /// [stream-2] The next run, of each stream in turn: of what is here behind what is proposed, at
-    /// most so much that nobody waits long.
+    /// [stream-2] Returns the next run, round-robin over streams: the available bytes after the
+    /// proposed ones, limited so that no stream waits long.
     pub(crate) fn next_run(
         &mut self,
         next_slot: Slot,
@@ -126,7 +126,7 @@ impl Offering {
         loop {
             let stream = self.ready.turn()?;
             let Some(next) = streams.next(stream) else {
-                // Not open, or not yet: what arrives later makes it ready again.
+                // Not open, or not yet: bytes that arrive later make it ready again.
                 self.ready.remove(&stream);
                 continue;
             };
@@ -150,7 +150,7 @@ impl Offering {
         }
     }
 
-    /// The run is proposed in these slots.
+    /// Records that the run is proposed in these slots.
     pub(crate) fn proposed(&mut self, run: &NextRun, range: SlotRange) {
         let offer = self
             .offers
@@ -163,8 +163,8 @@ impl Offering {
         offer.proposed_to = run.position + range.len();
     }
 
-    /// The streams whose owners are lost, each once until that is decided or undone: `boot` says in
-    /// which process an owner that can be talked to runs.
+    /// Returns the streams whose owners are lost, each once until that is decided or undone: `boot`
+    /// returns the process of a connected owner.
     pub(crate) fn next_lost(
         &mut self,
         now: Time,
@@ -194,12 +194,12 @@ impl Offering {
         None
     }
 
-    /// Its close is proposed in this slot.
+    /// Records that its close is proposed in this slot.
     pub(crate) fn closing(&mut self, stream: StreamName, slot: Slot) {
         self.closing.insert(stream, slot.next());
     }
 
-    /// When an owner that is away is lost.
+    /// Returns the time at which an absent owner is lost.
     pub(crate) fn wake_at(&self, now: Time) -> Option<Time> {
         self.wait_for?;
         let lost = self.away.values().map(|since| since.plus_ms(self.lost_ms));
@@ -207,9 +207,9 @@ impl Offering {
     }
 }
 
-/// Where a run from this position on ends, as far as its bytes are here. What is placed needs but a
-/// few bytes of a record, and may be long; what is in memory only would keep others waiting
-/// ([stream-2]).
+/// Returns the end of a run that begins at this position, as far as its bytes are here. Placed
+/// bytes need but a few bytes of a record, so that the run may be long; bytes that are in memory
+/// only would keep others waiting ([stream-2]).
 fn end_of_run(stream: StreamName, position: u64, runs: &Runs) -> u64 {
     let boundary = |bytes: u64| (position / bytes + 1).saturating_mul(bytes);
     let long = boundary(STREAM_PIECE_BYTES_MAX as u64);

@@ -1,8 +1,8 @@
-//! Bytes that a client gave and nobody was sent yet: the piece that is being filled.
+//! Bytes from a client that were not sent to any node yet: the piece that is being filled.
 //!
-//! A few lie in a vector. Many lie where the store writes them from and connections send them from,
-//! so that they are copied once. A piece ends where a chunk of the store does, or, if it is wanted
-//! earlier, where a unit does.
+//! A few are kept in a vector. Many are kept in the memory that the store writes from and
+//! connections send from, so that they are copied once. A piece ends where a chunk of the store
+//! does, or, if it is wanted earlier, where a unit does.
 
 use quorate_log::disk::{BlockPool, Filling};
 use quorate_stream::store::Layout;
@@ -10,10 +10,10 @@ use quorate_wire::frame::STREAM_PIECE_BYTES_MAX;
 
 use crate::payload::Payload;
 
-/// Memory for pieces that is kept while nobody uses it.
+/// Maximum of unused buffers for pieces that are kept.
 const FREE_MAX: usize = 32;
 
-/// Where pieces end, and their memory.
+/// Boundaries of pieces, and their memory.
 #[derive(Debug)]
 pub(crate) struct Cut {
     unit: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// For a store that cuts its files like this.
+    /// Returns the boundaries for a store of this layout.
     pub(crate) fn of(layout: Layout) -> Self {
         let piece = (layout.chunk_bytes as usize).min(STREAM_PIECE_BYTES_MAX);
         Self {
@@ -32,17 +32,17 @@ impl Cut {
         }
     }
 
-    /// Whether a piece ends at this position.
+    /// Returns whether a piece ends at this position.
     pub(crate) fn is_end(&self, position: u64) -> bool {
         position.is_multiple_of(self.piece)
     }
 
-    /// How much a piece that begins here has at most.
+    /// Returns the maximum length of a piece that begins here.
     fn most(&self, position: u64) -> usize {
         usize::try_from(self.piece - position % self.piece).expect("a piece")
     }
 
-    /// The same, if it is to end with the last whole unit of so many bytes.
+    /// Returns the same if the piece is to end with the last whole unit of `bytes` bytes.
     fn whole(&self, position: u64, bytes: usize) -> usize {
         let end = position + bytes as u64;
         let whole = (end - end % self.unit).saturating_sub(position);
@@ -53,7 +53,7 @@ impl Cut {
 /// The bytes. They begin where the piece before ended.
 #[derive(Debug)]
 pub(crate) enum Open {
-    /// No more than a unit has.
+    /// At most a unit.
     Few(Vec<u8>),
     Many(Filling),
 }
@@ -65,7 +65,7 @@ impl Default for Open {
 }
 
 impl Open {
-    /// How many they are.
+    /// Returns the number of bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Few(bytes) => bytes.len(),
@@ -73,12 +73,13 @@ impl Open {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds bytes to those that begin at `position`, up to the end of the piece; gives how many.
+    /// Adds bytes to those that begin at `position`, up to the end of the piece; returns the number
+    /// added.
     pub(crate) fn put(&mut self, position: u64, bytes: &[u8], cut: &Cut) -> usize {
         let most = cut.most(position);
         match self {
@@ -97,8 +98,8 @@ impl Open {
         }
     }
 
-    /// Memory for the bytes that come next, up to the end of the piece; then say how many came:
-    /// [`Self::came`].
+    /// Returns memory for the next bytes, up to the end of the piece; [`Self::came`] must follow
+    /// with the number written.
     pub(crate) fn spare(&mut self, position: u64, cut: &Cut) -> &mut [u8] {
         if let Self::Few(few) = self {
             let mut filling = cut.pool.fill(position, cut.most(position));
@@ -111,8 +112,8 @@ impl Open {
         }
     }
 
-    /// So many bytes came into [`Self::spare`]. A few that stay without a whole unit need no more
-    /// memory than they have.
+    /// Records that `count` bytes were written to [`Self::spare`]. A few that stay without a whole
+    /// unit need no more memory than they have.
     pub(crate) fn came(&mut self, count: usize, cut: &Cut) {
         if let Self::Many(filling) = self {
             filling.came(count);
@@ -123,7 +124,7 @@ impl Open {
         }
     }
 
-    /// A piece of those that begin at `position`: all, or of many the whole units.
+    /// Takes a piece of the bytes that begin at `position`: all, or of many the whole units.
     pub(crate) fn take(&mut self, position: u64, cut: &Cut) -> Payload {
         match std::mem::take(self) {
             Self::Few(few) => Payload::new(few),

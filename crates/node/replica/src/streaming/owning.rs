@@ -1,7 +1,8 @@
-//! Pieces that this node owns: what their clients gave, and how far it went to whom ([stream-5]).
+//! Pieces that this node owns: the bytes of their clients, and how far these were sent to each node
+//! ([stream-5]).
 //!
 //! The owner keeps bytes until they are decided, and offers them again when nothing moves. It binds
-//! a position to a byte once: a client that comes back gets a new piece.
+//! a position to a byte once: a client that returns gets a new piece.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,25 +21,25 @@ use crate::{
     wake::earliest,
 };
 
-/// What each piece may have undecided, however many there are.
+/// Undecided bytes that each piece may have, however many pieces there are.
 const LEAST_WINDOW: u64 = 16 << 10;
 
-/// While so many pieces of a stream are under way, the next one grows: no timer decides how large
+/// While this many pieces of a stream are in flight, the next one grows: no timer decides how large
 /// it gets.
 const UNDER_WAY_MAX: usize = 3;
 
-/// Tags of what the owner itself asks for; no front gives them out.
+/// Tags of the owner's own requests; no front allocates them.
 const OWN_TAGS: u64 = u64::MAX << 32;
 
-/// Nobody waits for what is asked under this tag.
+/// Tag of requests that no front waits for.
 pub(crate) const NOBODY: StreamTag = StreamTag(u64::MAX);
 
-/// Whether nobody but the owner waits under this tag.
+/// Returns whether only the owner waits under this tag.
 pub(crate) const fn is_own(tag: StreamTag) -> bool {
     tag.0 & OWN_TAGS == OWN_TAGS
 }
 
-/// How a piece is to end.
+/// Pending end of a piece.
 #[derive(Clone, Copy, Debug)]
 struct Closing {
     tag: StreamTag,
@@ -51,32 +52,32 @@ struct Closing {
 struct Owned {
     /// Position in the named stream of byte 0.
     first: u64,
-    /// Bytes that are not sent yet, because enough of them are under way.
+    /// Bytes that are not sent yet, because enough of them are in flight.
     open: Open,
     /// Positions below were made ready to be sent.
     sealed_to: u64,
-    /// Ends of what is under way, in order.
+    /// Ends of the pieces in flight, in order.
     under_way: VecDeque<u64>,
     /// Positions below went to each node, on the connection that is open.
     sent: BTreeMap<NodeId, u64>,
     /// Positions below are applied here.
     next: u64,
-    /// When `next` moved last, or bytes were offered again.
+    /// Last time that `next` moved, or bytes were offered again.
     progress_at: Time,
-    /// When `next` moved last, or bytes came after all before were decided.
+    /// Last time that `next` moved, or bytes arrived after all earlier ones were decided.
     moved_at: Time,
     closing: Option<Closing>,
-    /// Nobody here asked for it, or not any more: it is only to be closed.
+    /// No front here wants the piece, or not any more: it is only to be closed.
     orphan: bool,
 }
 
 impl Owned {
-    /// The position of the next byte that is given.
+    /// Returns the position of the next byte to be given.
     fn given(&self) -> u64 {
         self.sealed_to + self.open.len() as u64
     }
 
-    /// Bytes are given now.
+    /// Records that bytes are given now.
     fn begins(&mut self, now: Time) {
         if self.given() == self.next {
             self.progress_at = now;
@@ -84,18 +85,18 @@ impl Owned {
         }
     }
 
-    /// A node was sent, or needs not be sent, what is below this position.
+    /// Returns the position below which a node was sent, or need not be sent, all bytes.
     fn sent_to(&self, node: NodeId) -> u64 {
         self.sent.get(&node).map_or(self.next, |sent| self.next.max(*sent))
     }
 
-    /// Those of the nodes that were not sent all.
+    /// Returns the nodes that were not sent all bytes.
     fn lacking(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let lacks = |node: &&NodeId| self.sent_to(**node) < self.sealed_to;
         nodes.iter().filter(lacks).copied().collect()
     }
 
-    /// How many bytes are given and not decided.
+    /// Returns the number of bytes that are given and not decided.
     fn undecided(&self) -> u64 {
         self.given().saturating_sub(self.next)
     }
@@ -106,7 +107,7 @@ impl Owned {
 pub(crate) struct Ended {
     /// Position in the named stream.
     pub(crate) at: u64,
-    /// Nobody here wanted that, or not there.
+    /// No front here requested that, or not at this position.
     pub(crate) unasked: bool,
 }
 
@@ -123,16 +124,16 @@ pub(crate) struct Owning {
     unsent: Unsent,
     /// Pieces that are to be closed, and whose command was not asked for yet.
     ending: BTreeSet<StreamName>,
-    /// When all pieces are looked at for some without progress.
+    /// Time of the next check of all pieces for progress.
     look_at: Option<Time>,
-    /// Most undecided bytes of a piece ([stream-8]).
+    /// Maximum of undecided bytes of a piece ([stream-8]).
     window: u64,
-    /// Most of all pieces together: what others have room for beside what they get from other
-    /// owners.
+    /// Maximum of all pieces together: the room of other nodes, in addition to their bytes from
+    /// other owners.
     total_max: u64,
     /// Undecided bytes of all pieces.
     total: u64,
-    /// Without progress for so long, bytes are offered again.
+    /// Time without progress after which bytes are offered again.
     repeat_ms: u64,
     /// A connection was full: go on then.
     retry_at: Option<Time>,
@@ -140,7 +141,7 @@ pub(crate) struct Owning {
 }
 
 impl Owning {
-    /// Nothing is owned yet.
+    /// Starts without pieces.
     pub(crate) fn new(
         node: NodeId,
         boot: u32,
@@ -167,15 +168,15 @@ impl Owning {
         }
     }
 
-    /// A name for the next inner stream; `None` after 2³² of them in one process.
+    /// Returns a name for the next inner stream; `None` after 2³² of them in one process.
     pub(crate) fn next_name(&mut self) -> Option<StreamName> {
         self.numbers = self.numbers.checked_add(1)?;
         Some(StreamName { owner: self.node, boot: self.boot, number: self.numbers })
     }
 
-    /// A piece was opened. If it is this process's, and nobody asked for it, it is closed again: it
-    /// was asked for long ago, and the service has begun again since. A piece that was open then
-    /// goes on.
+    /// Records that a piece was opened. If it is this process's, but was not requested (`asked`),
+    /// it is closed again: the request was made long ago, and the service has restarted since. A
+    /// piece that was open then goes on.
     pub(crate) fn opened(&mut self, now: Time, stream: StreamName, first: u64, asked: bool) {
         if (stream.owner, stream.boot) != (self.node, self.boot)
             || self.pieces.contains_key(&stream)
@@ -200,9 +201,9 @@ impl Owning {
         }
     }
 
-    /// The table has these as open. Those of this process that are not known here were opened in
-    /// slots that a snapshot stands for: whoever asked was told that nothing is known, so they are
-    /// to be closed.
+    /// Adopts a piece that is open in the table. Pieces of this process that are not known here
+    /// were opened in slots that a snapshot stands for: their requests were answered as unknown, so
+    /// they are to be closed.
     pub(crate) fn adopt(&mut self, now: Time, stream: StreamName, first: u64, next: u64) {
         if self.pieces.contains_key(&stream) {
             return;
@@ -213,7 +214,7 @@ impl Owning {
         }
     }
 
-    /// [stream-8] How many bytes may be given now.
+    /// [stream-8] Returns the number of bytes that may be given now.
     pub(crate) fn room(&self, stream: StreamName) -> usize {
         let Some(owned) = self.pieces.get(&stream) else {
             return 0;
@@ -229,14 +230,14 @@ impl Owning {
         usize::try_from(own.min(shared).max(least)).unwrap_or(usize::MAX)
     }
 
-    /// How many bytes all pieces together may be given, beside what each may have undecided in any
-    /// case.
+    /// Returns the number of bytes that all pieces together may be given, in addition to those that
+    /// each may have undecided in any case.
     pub(crate) fn shared_room(&self) -> usize {
         let room = self.total_max.saturating_sub(self.total);
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    /// The next bytes; gives how many were taken.
+    /// Adds the next bytes; returns the number taken.
     pub(crate) fn put(
         &mut self,
         now: Time,
@@ -261,8 +262,8 @@ impl Owning {
         taken
     }
 
-    /// The next bytes, at most so many, which `read` puts where they are kept; gives how many. It
-    /// may be given less room, or none.
+    /// Adds the next bytes, at most `bytes_max`, which `read` writes to their buffer; returns their
+    /// number. It may be given less room, or none.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -287,7 +288,7 @@ impl Owning {
         taken
     }
 
-    /// So many bytes of it were taken.
+    /// Records the bytes taken.
     fn took(&mut self, stream: StreamName, bytes: usize) {
         if bytes > 0 {
             self.active.insert(stream);
@@ -295,14 +296,14 @@ impl Owning {
         }
     }
 
-    /// For how long the bytes have waited of which none were decided for the longest time.
+    /// Returns the waiting time of the bytes that have waited longest for a decision.
     pub(crate) fn stuck_ms(&self, now: Time) -> u64 {
         let waiting = self.pieces.values().filter(|owned| owned.undecided() > 0);
         let first = waiting.map(|owned| owned.moved_at).min();
         first.map_or(0, |since| now.since_us(since) / 1000)
     }
 
-    /// The piece is closed once all that was given is decided. `false`: it is not open.
+    /// Closes the piece once all given bytes are decided. Returns `false` if it is not open.
     pub(crate) fn close(&mut self, tag: StreamTag, stream: StreamName, finish: bool) -> bool {
         let Some(owned) = self.pieces.get_mut(&stream) else {
             return false;
@@ -313,7 +314,7 @@ impl Owning {
         true
     }
 
-    /// The same, and nobody waits for it.
+    /// Closes the piece likewise, without a front that waits for it.
     pub(crate) fn abandon(&mut self, stream: StreamName) {
         let tag = StreamTag(OWN_TAGS | u64::from(stream.number));
         if self.pieces.get(&stream).is_some_and(|owned| owned.closing.is_none()) {
@@ -321,7 +322,7 @@ impl Owning {
         }
     }
 
-    /// A command to close did not come through; whether it was one, and is asked for again.
+    /// Handles a failed command; returns whether it was one to close a piece, and is repeated.
     pub(crate) fn failed(&mut self, tag: StreamTag) -> bool {
         let mut again = false;
         for (stream, owned) in &mut self.pieces {
@@ -329,7 +330,7 @@ impl Owning {
                 && closing.tag == tag
                 && closing.asked
             {
-                // Who waited is told, and the piece is to be closed all the same.
+                // The waiting front is notified, and the piece is to be closed all the same.
                 closing.asked = false;
                 again = is_own(tag);
                 closing.tag = StreamTag(OWN_TAGS | u64::from(stream.number));
@@ -339,8 +340,8 @@ impl Owning {
         again
     }
 
-    /// Positions below `next` of a stream are applied here. Gives the position in the named stream,
-    /// if it is a piece of this node, and that is news.
+    /// Records that positions below `next` of a stream are applied here. Returns the position in
+    /// the named stream, if it is a piece of this node, and that is new.
     pub(crate) fn applied(&mut self, now: Time, stream: StreamName, next: u64) -> Option<u64> {
         let owned = self.pieces.get_mut(&stream)?;
         if next <= owned.next {
@@ -362,7 +363,7 @@ impl Owning {
         Some(owned.first + next)
     }
 
-    /// A piece was closed behind `end` bytes; `None` if it is none that a client of this node had.
+    /// Records that a piece was closed after `end` bytes; `None` if no client of this node had it.
     pub(crate) fn closed(&mut self, stream: StreamName, end: u64) -> Option<Ended> {
         let owned = self.pieces.remove(&stream)?;
         self.active.remove(&stream);
@@ -376,9 +377,9 @@ impl Owning {
         Some(Ended { at: owned.first + end, unasked: !wanted })
     }
 
-    /// Pieces that the table knows as closed: they were closed in slots that a snapshot stands for.
-    /// One that it does not know is opened behind it. How many of their bytes are kept, is not
-    /// known here any more than that these were.
+    /// Returns the pieces that the table knows as closed: they were closed in slots that a snapshot
+    /// stands for. One that it does not know is opened after it. The number of their kept bytes is
+    /// as unknown here as the close was.
     pub(crate) fn lost(&self, may_be_open: impl Fn(StreamName) -> bool) -> Vec<(StreamName, u64)> {
         let pieces = self.pieces.iter();
         let gone = pieces.filter(|(stream, _)| !may_be_open(**stream));
@@ -400,18 +401,18 @@ impl Owning {
         Some((closing.tag, Command::Close { stream, finish }))
     }
 
-    /// The command could not be taken: it is asked for again.
+    /// Records that the command could not be taken: it is requested again.
     pub(crate) fn not_asked(&mut self, now: Time, tag: StreamTag) {
         self.failed(tag);
         self.retry_at = Some(now.plus_ms(RETRY_MS));
     }
 
-    /// This node leads now: all that is under way may get slots.
+    /// Marks all pieces as active: this node leads now, and all bytes in flight may get slots.
     pub(crate) fn leads(&mut self) {
         self.active.extend(self.pieces.keys());
     }
 
-    /// This node's connection to a peer is new: what went to it before may be lost.
+    /// Handles a new connection to a peer: bytes sent on the old one may be lost.
     pub(crate) fn peer_up(&mut self, node: NodeId) {
         for (stream, owned) in &mut self.pieces {
             owned.sent.remove(&node);
@@ -419,8 +420,8 @@ impl Owning {
         }
     }
 
-    /// Makes ready what was given, and sends `to` these nodes what they were not sent. `each` hears
-    /// of the streams of which there is more.
+    /// Makes the given bytes ready, and sends `to` these nodes the bytes that they lack. `each`
+    /// receives the streams that have more.
     pub(crate) fn send(
         &mut self,
         now: Time,
@@ -455,8 +456,8 @@ impl Owning {
         }
     }
 
-    /// Sends what a node lacks, as far as its connection has room, and the same to the others that
-    /// lack it.
+    /// Sends the bytes that a node lacks, as far as its connection has room, and the same to the
+    /// others that lack them.
     fn send_to(
         &mut self,
         node: NodeId,
@@ -486,8 +487,8 @@ impl Owning {
         }
     }
 
-    /// Now and then all that is under way is looked at: what makes no progress is offered to the
-    /// `leader` again, and everything to nodes that take bytes only now.
+    /// Checks all bytes in flight at intervals: those without progress are offered to the `leader`
+    /// again, and all bytes to nodes that can take them only now.
     fn look(&mut self, now: Time, leader: Option<NodeId>, out: &mut Outbox<'_>) {
         if self.look_at.take_if(|at| *at <= now).is_none() {
             return;
@@ -509,13 +510,13 @@ impl Owning {
         }
     }
 
-    /// When something is due without anything having happened.
+    /// Returns the time of the next due work, without an event.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         earliest([self.retry_at, self.look_at])
     }
 }
 
-/// What was given becomes a piece that is sent as it is.
+/// Turns the given bytes into a piece that is sent as it is.
 fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     let payload = owned.open.take(owned.sealed_to, cut);
     // The window of the owner is no larger than that of the store of runs, so there is room.
@@ -524,8 +525,8 @@ fn seal(stream: StreamName, owned: &mut Owned, cut: &Cut, runs: &mut Runs) {
     owned.under_way.push_back(owned.sealed_to);
 }
 
-/// Sends each of these nodes what it was not sent of a piece, but those that are `full`. Gives
-/// those of them that lack some of it still; of them, those whose connections have no room are full
+/// Sends each of these nodes the bytes of a piece that it lacks, except those that are `full`.
+/// Returns the nodes that still lack some; those of them whose connections have no room are full
 /// from now on.
 fn send_piece(
     stream: StreamName,
@@ -589,7 +590,7 @@ mod tests {
     const A: NodeId = NodeId(2);
     const B: NodeId = NodeId(3);
 
-    /// Connections with room for so many frames, and what was asked of them.
+    /// Connections with room for a number of frames each, and the calls made to them.
     #[derive(Default)]
     struct Connections {
         room: BTreeMap<NodeId, usize>,
@@ -625,7 +626,7 @@ mod tests {
     }
 
     impl Owner {
-        /// Each of its pieces has bytes to send.
+        /// Creates pieces that each have bytes to send.
         fn new() -> Self {
             let cut = Cut::of(Layout { unit_bytes: 8192, chunk_bytes: 65536, file_chunks: 4 });
             let mut owner = Self {
@@ -646,8 +647,8 @@ mod tests {
             assert_eq!(taken, BYTES);
         }
 
-        /// One turn, with room for so many frames to each; how often it was asked whether there is
-        /// room, and to whom something went.
+        /// Runs one turn with room for `a` and `b` frames; returns the number of checks for room,
+        /// and the receivers of frames.
         fn turn(&mut self, a: usize, b: usize) -> (usize, Vec<NodeId>) {
             self.connections = Connections::default();
             self.connections.room.extend([(A, a), (B, b)]);
@@ -660,7 +661,7 @@ mod tests {
             (asked, std::mem::take(&mut self.connections.sent))
         }
 
-        /// The positions below which a node was sent each piece.
+        /// Returns the positions below which a node was sent each piece.
         fn sent_to(&self, node: NodeId) -> Vec<u64> {
             let pieces = self.owning.pieces.values();
             pieces.map(|owned| owned.sent_to(node)).collect()

@@ -1,5 +1,5 @@
-//! Which pieces wait to be sent to which nodes: each in its turn, and no more of them looked at
-//! than a connection has room for, however many wait.
+//! Pieces that wait to be sent, by node: each in its turn, and no more of them checked than a
+//! connection has room for, however many wait.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +12,37 @@ use crate::round_robin::RoundRobin;
 pub(super) struct Unsent(BTreeMap<NodeId, RoundRobin<StreamName>>);
 
 impl Unsent {
-    /// There may be more of it for these nodes.
+    /// Adds a piece that may have more for these nodes.
     pub(super) fn add(&mut self, stream: StreamName, nodes: &[NodeId]) {
         for node in nodes {
             self.0.entry(*node).or_default().insert(stream);
         }
     }
 
-    /// How many wait for a node.
+    /// Returns the number of streams waiting for a node.
     pub(super) fn of(&self, node: NodeId) -> usize {
         self.0.get(&node).map_or(0, RoundRobin::len)
     }
 
-    /// Whether none waits for any.
+    /// Returns whether no stream waits for any node.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next one for a node. Say what became of it: [`Self::sent`], and whether its turn is
-    /// [over](Self::over).
+    /// Returns the next piece for a node. The caller reports the result: [`Self::sent`], and
+    /// whether its turn is [over](Self::over).
     pub(super) fn next(&self, node: NodeId) -> Option<StreamName> {
         self.0.get(&node)?.next()
     }
 
-    /// Another piece has its turn with this node.
+    /// Ends the turn of a piece with this node.
     pub(super) fn over(&mut self, stream: StreamName, node: NodeId) {
         if let Some(streams) = self.0.get_mut(&node) {
             streams.over(stream);
         }
     }
 
-    /// All nodes were sent all of it but these.
+    /// Records that all nodes were sent all of it except these.
     pub(super) fn sent(&mut self, stream: StreamName, but: &[NodeId]) {
         self.0.retain(|node, streams| {
             if !but.contains(node) {
@@ -53,7 +53,7 @@ impl Unsent {
         self.add(stream, but);
     }
 
-    /// It is over.
+    /// Removes a stream that has ended.
     pub(super) fn forget(&mut self, stream: StreamName) {
         self.sent(stream, &[]);
     }

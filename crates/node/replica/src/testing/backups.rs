@@ -21,12 +21,12 @@ use crate::{
     snapshots::{header::Header as StreamHeader, stream::Item},
 };
 
-/// Behind it the snapshot was taken.
+/// Slot of the snapshot: the state after all slots below.
 pub const SLOT: Slot = Slot(500);
-/// Whose snapshot it is.
+/// Id of its cluster.
 pub const CLUSTER: u128 = 7;
 
-/// Two: a founding with three nodes, and one that came later.
+/// Two eras: a founding with three nodes, and one that joined later.
 pub fn eras() -> Eras {
     let members = [1, 2, 3].map(Member::first);
     let founded = Configuration::simple(members, Class::Durable);
@@ -41,8 +41,8 @@ fn table() -> Group {
     Group::founded((1..=4).map(|node| (NodeId(node), format!("n{node}:1"))))
 }
 
-/// Byte streams: of one that is open the second piece is written to, and its start was trimmed; one
-/// is closed, and one is empty.
+/// Returns byte streams: of one that is open the second piece is written to, and its start was
+/// trimmed; one is closed, and one is empty.
 pub fn byte_streams() -> Table {
     let inner = |owner, number| StreamName { owner: NodeId(owner), boot: 3, number };
     let open = |name: &str, how, writer, stream| Command::Open {
@@ -78,14 +78,14 @@ pub fn byte_streams() -> Table {
     table
 }
 
-/// Their bytes, one kept range behind the other: each is its place in its inner stream.
+/// Returns their bytes, one kept range after the other: each byte is its place in its inner stream.
 pub fn bytes_of(table: &Table) -> Vec<u8> {
     let bytes = |(_, range): (StreamName, Range<u64>)| range.map(|at| at as u8);
     table.kept().flat_map(bytes).collect()
 }
 
-/// A backup of these items and of [`byte_streams`]: with their bytes, in pieces of this size, or
-/// without.
+/// Returns a backup of these items and of [`byte_streams`]: with their bytes, in pieces of this
+/// size, or without.
 pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     let table = byte_streams();
     let stream = stream_with(items, &table);
@@ -102,12 +102,12 @@ pub fn file_with_streams(items: &[Vec<u8>], piece: Option<usize>) -> Vec<u8> {
     out
 }
 
-/// The stream of a snapshot with these items of the service, and a session.
+/// Returns the stream of a snapshot with these items of the service, and a session.
 pub fn stream(items: &[Vec<u8>]) -> Vec<u8> {
     stream_with(items, &Table::default())
 }
 
-/// The same with byte streams.
+/// Returns such a stream with byte streams.
 pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     let header = StreamHeader { cluster: CLUSTER, at: SLOT, eras: eras() };
     let mut out = Vec::new();
@@ -124,7 +124,7 @@ pub fn stream_with(items: &[Vec<u8>], streams: &Table) -> Vec<u8> {
     out
 }
 
-/// What the file of a backup says of this stream.
+/// Returns the header of the backup file of this stream.
 pub fn header_of(stream: &[u8]) -> Header {
     Header {
         cluster: CLUSTER,
@@ -139,7 +139,7 @@ pub fn header_of(stream: &[u8]) -> Header {
     }
 }
 
-/// The file, with the stream in pieces of this size.
+/// Returns the file, with the stream in pieces of this size.
 pub fn file_of(header: &Header, stream: &[u8], piece: usize) -> (Vec<u8>, Summary) {
     let (mut encoder, mut out) = Encoder::begin(header);
     for piece in stream.chunks(piece) {

@@ -10,7 +10,7 @@ use crate::{
     stream_front::{StreamEvent, StreamTag},
 };
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Executed, with this reply.
@@ -25,7 +25,7 @@ pub enum Outcome {
     Failed(Failure),
 }
 
-/// What a front heard about streams.
+/// Events of streams, as received by a front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// As [`StreamEvent::Done`].
@@ -46,34 +46,34 @@ pub enum Heard {
     Ended(StreamName, u64),
 }
 
-/// A front without connections that writes down what it hears.
+/// A front without connections that records its events.
 #[derive(Default)]
 pub(super) struct Ledger {
     queries: BTreeMap<Tag, Vec<u8>>,
     /// Answers of reads that ran between commands.
     answers: BTreeMap<Tag, Result<Vec<u8>, Failure>>,
     outcomes: BTreeMap<Tag, Outcome>,
-    /// What was heard about streams and not taken.
+    /// Stream events that were not taken yet.
     heard: Vec<Heard>,
 }
 
 impl Ledger {
-    /// The request was refused at once.
+    /// Records a request that was refused immediately.
     pub(super) fn refused(&mut self, tag: Tag, failure: Failure) {
         self.outcomes.insert(tag, Outcome::Failed(failure));
     }
 
-    /// What this read asks.
+    /// Records the query of a read.
     pub(super) fn asks(&mut self, tag: Tag, query: &[u8]) {
         self.queries.insert(tag, query.to_vec());
     }
 
-    /// What was heard about streams since the last call.
+    /// Takes the stream events since the last call.
     pub(super) fn take_heard(&mut self) -> Vec<Heard> {
         std::mem::take(&mut self.heard)
     }
 
-    /// How a request ended, if it did.
+    /// Returns the result of a request, if it ended.
     pub(super) fn outcome(&self, tag: Tag) -> Option<&Outcome> {
         self.outcomes.get(&tag)
     }

@@ -16,7 +16,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// What fits into the buffer towards one peer and lane.
+    /// Sets the capacity of the buffer towards one peer and lane.
     pub(super) fn set_bytes_max(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
@@ -30,17 +30,17 @@ impl Buffers {
         self.connected.remove(&peer)
     }
 
-    /// The node is down: nobody is connected.
+    /// Disconnects all peers: the node is down.
     pub(super) fn disconnect_all(&mut self) {
         self.connected.clear();
     }
 
-    /// What was written is lost.
+    /// Drops the written frames.
     pub(super) fn clear(&mut self) {
         self.to.clear();
     }
 
-    /// Takes what was written, in order of peers and lanes; buffers stay.
+    /// Takes the written frames, in order of peers and lanes; buffers stay.
     pub(super) fn take(&mut self) -> Vec<((NodeId, Lane), Vec<u8>)> {
         let buffers = self.to.iter_mut();
         buffers.map(|(to, bytes)| (*to, std::mem::take(bytes))).collect()

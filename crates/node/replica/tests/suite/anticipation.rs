@@ -1,4 +1,4 @@
-//! At a window of one, a batch waits a moment for the clients whom the last one answered.
+//! At a window of one, a batch waits a moment for the clients that the last one answered.
 
 use quorate_core::{node_id::NodeId, record::Class};
 use quorate_replica::{
@@ -8,10 +8,10 @@ use quorate_replica::{
 };
 use quorate_tuner::{Setting, Settings};
 
-/// Long beside everything else here.
+/// Duration of a disk operation: long compared with everything else here.
 const DISK_US: u64 = 1_000;
 
-/// Answers what it is told, and remembers nothing.
+/// Replies with the command, and remembers nothing.
 struct Echo;
 
 impl StateMachine for Echo {
@@ -22,7 +22,7 @@ impl StateMachine for Echo {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Three nodes on slow disks, and who leads with a window of one.
+/// Starts three nodes on slow disks; returns the leader, which has a window of one.
 fn slow() -> (Cluster<Echo>, NodeId) {
     let mut options = Cluster::<Echo>::options(3, Class::Durable);
     options.tuning = Some(Settings {
@@ -43,8 +43,8 @@ fn slow() -> (Cluster<Echo>, NodeId) {
     (cluster, leader)
 }
 
-/// Eight clients, four of which begin while the first four are being written, send until this many
-/// commands are done: how many batches that took.
+/// Runs eight clients, four of which begin while the first four are being written, until this many
+/// commands are done; returns the number of batches.
 fn closed_loop(node: impl Fn(NodeId) -> NodeId) -> u64 {
     const COMMANDS: u32 = 400;
     let (mut cluster, leader) = slow();
@@ -80,8 +80,8 @@ fn two_groups_in_lockstep_come_together_and_stay_together() {
     }
 }
 
-/// Nobody comes back: what gathered goes when the patience is over, a quarter of what the batch
-/// before took, and is not forgotten until some timer runs out.
+/// If no client returns, the gathered commands are sent when the patience is over, a quarter of the
+/// duration of the batch before, and do not wait for a timer.
 #[test]
 fn who_does_not_come_back_delays_others_by_a_quarter() {
     let (mut cluster, leader) = slow();

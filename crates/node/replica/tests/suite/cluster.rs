@@ -1,4 +1,5 @@
-//! Whole clusters in one thread: what clients see, whatever happens to nodes and messages.
+//! Whole clusters in one thread: the results that clients see, whatever happens to nodes and
+//! messages.
 
 use std::{
     cell::RefCell,
@@ -20,9 +21,9 @@ use quorate_replica::{
 struct Book {
     pages: Vec<Vec<u8>>,
     prefetched: VecDeque<Vec<u8>>,
-    /// What an image still has to give.
+    /// Remaining items of an image.
     image: Option<VecDeque<Vec<u8>>>,
-    /// How many pages there were when something was committed.
+    /// Number of pages at each commit.
     commits: Vec<usize>,
 }
 
@@ -105,7 +106,7 @@ fn read(text: &str) -> Outcome {
     Outcome::Read(text.as_bytes().to_vec())
 }
 
-/// How a snapshot that an operator asks for ends.
+/// Returns the result of a snapshot that an operator requests.
 #[track_caller]
 fn snapshot(cluster: &mut Cluster<Book>, at: Option<Slot>) -> Result<Snapshot, String> {
     cluster.replica_mut(N1).snapshot_now(at);
@@ -133,7 +134,7 @@ fn a_snapshot_is_taken_when_it_is_asked_for() {
     let now = cluster.replica(N1).counters().snapshots_taken;
     assert_eq!((again, now), (first, taken), "the same one");
 
-    // Nobody waits for a slot that may never come.
+    // No request waits for a slot that may never come.
     let tag = cluster.write(N1, b"two");
     assert_eq!(done(&mut cluster, N1, tag), written("2"));
     let applied_to = cluster.replica(N1).applied_to();
@@ -174,7 +175,7 @@ fn followers(leader: NodeId) -> [NodeId; 2] {
     [others.next().unwrap(), others.next().unwrap()]
 }
 
-/// All running nodes have applied the same, sessions included.
+/// Checks that all running nodes have applied the same, sessions included.
 fn level(cluster: &mut Cluster<Book>) -> Vec<String> {
     let state = |cluster: &Cluster<Book>, node| {
         let replica = cluster.replica(node);
@@ -220,7 +221,7 @@ fn every_node_takes_writes_and_all_apply_the_same() {
     }
 }
 
-/// [read-2] [read-3] On any node, a read sees what was acknowledged before it was asked.
+/// [read-2] [read-3] On any node, a read sees every write acknowledged before it was requested.
 #[test]
 fn read_on_any_node_sees_every_acknowledged_write() {
     let mut cluster = books(3, Class::Durable, 3);
@@ -237,8 +238,8 @@ fn read_on_any_node_sees_every_acknowledged_write() {
     }
 }
 
-/// A read in order sees the writes asked for before it and none of those behind it, though all go
-/// out together; and what another node's client was told of before it was asked.
+/// A read in order sees the writes requested before it and none of those after it, though all are
+/// sent together; and the writes that another node's client saw before the request.
 #[test]
 fn reads_run_between_the_writes_around_them() {
     for class in [Class::Durable, Class::Volatile] {
@@ -271,8 +272,8 @@ fn reads_run_between_the_writes_around_them() {
     }
 }
 
-/// A batch that is on its way may have a place already, before what another client was told of
-/// since: a read that is asked for now must not run behind that batch.
+/// A batch in flight may have a place already, before writes that another client has seen since: a
+/// read that is requested now must not run after that batch.
 #[test]
 fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     let mut cluster = books(3, Class::Durable, 6);
@@ -280,7 +281,7 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     let [slow, other] = followers(leader);
     let first = cluster.write(slow, b"first");
     done(&mut cluster, slow, first);
-    // The follower's next batch is decided, and it does not hear of it.
+    // The follower's next batch is decided, and it does not learn of it.
     let mine = cluster.write(slow, b"mine");
     let applied = |cluster: &Cluster<Book>| cluster.replica(leader).service().pages.len();
     assert!(cluster.run_until(1_000, |cluster| applied(cluster) == 2));
@@ -293,8 +294,8 @@ fn read_in_order_does_not_join_a_batch_that_is_on_its_way() {
     assert_eq!(done(&mut cluster, slow, look), read("first mine newer"));
 }
 
-/// A node that is slow to execute leaves its turn, so that peers hear of it, and goes on with the
-/// next.
+/// A node that is slow to execute ends its turn, so that peers receive its messages, and goes on
+/// with the next.
 #[test]
 fn a_turn_that_has_lasted_long_executes_no_more() {
     let mut cluster = books(3, Class::Durable, 9);
@@ -355,7 +356,7 @@ fn read_in_order_without_commands_runs_in_an_empty_batch() {
     assert_eq!(done(&mut cluster, leader, page), written("1"));
 }
 
-/// Replies as long as the command says.
+/// Replies with the length that the command states.
 #[derive(Default)]
 struct Verbose(u64);
 
@@ -370,8 +371,8 @@ impl StateMachine for Verbose {
     }
 }
 
-/// A batch is applied as a whole, however long the replies of its commands are together: what has
-/// no room is dropped, and said to be unknown. Short replies are not.
+/// A batch is applied as a whole, however long the replies of its commands are together: replies
+/// without room are dropped, and reported as unknown. Short replies are not.
 #[test]
 fn replies_of_one_batch_are_bounded() {
     let mut options = Cluster::<Verbose>::options(3, Class::Durable);
@@ -419,8 +420,8 @@ fn many_reads_share_a_confirmation() {
     }
 }
 
-/// Exactly once across a change of leader: what was accepted by a node that lives is executed once,
-/// in its order, whatever the old leader took with it.
+/// Exactly once across a change of leader: commands accepted by a node that lives are executed
+/// once, in their order, even if some were lost with the old leader.
 #[test]
 fn leader_crash_loses_and_repeats_nothing_that_a_living_node_accepted() {
     for seed in 0..10 {
@@ -533,7 +534,7 @@ fn restarted_nodes_replay_their_logs() {
     assert!(cluster.replica(N1).counters().applied_from_log > 0);
 }
 
-/// [catch-1] From the memory of its peers, and from their logs.
+/// [catch-1] A node catches up from the memory of its peers, and from their logs.
 #[test]
 fn node_that_was_away_catches_up_with_bytes() {
     for recent_bytes in [1 << 20, 0] {
@@ -561,7 +562,8 @@ fn node_that_was_away_catches_up_with_bytes() {
     }
 }
 
-/// [value-4] What a new leader must propose again, it may have to fetch from who voted for it.
+/// [value-4] A new leader may have to fetch the values that it must propose again from their
+/// voters.
 #[test]
 fn new_leader_fetches_the_bytes_that_it_lacks() {
     let mut fetched = 0;
@@ -654,7 +656,7 @@ fn request_without_a_quorum_fails_and_says_whether_it_left() {
     assert!(!pages.contains(&"c".to_owned()), "never left, never executed: {pages:?}");
 }
 
-/// A cluster whose nodes accept little before it is in a batch, and its leader.
+/// Starts a cluster whose nodes accept little before it is in a batch; returns its leader, too.
 fn cramped() -> (Cluster<Book>, NodeId) {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.pending_bytes = 100_000;
@@ -696,7 +698,7 @@ fn pressure_rises_before_anything_is_refused_and_ends() {
     assert_eq!(pressure, Pressure::Low, "errors are to be told in time");
 }
 
-/// Memory stays bounded, the client is told, and all is well when the others are back.
+/// Memory stays bounded, the client gets an error, and all is well when the others are back.
 #[test]
 fn overload_is_busy_and_bounded() {
     let (mut cluster, leader) = cramped();
@@ -729,7 +731,7 @@ fn group_goes_on_without_one_of_its_disks() {
     }
     assert!(cluster.run_until(1_000, |cluster| cluster.replica(broken).error().is_some()));
     assert!(cluster.replica(broken).has_log_failed());
-    // [disk-9] It shows what it has, and takes nothing.
+    // [disk-9] It shows its state, and accepts nothing.
     let tag = cluster.write(broken, b"refused");
     assert_eq!(done(&mut cluster, broken, tag), Outcome::Failed(Failure::Voteless));
     let now = cluster.now();
@@ -775,7 +777,7 @@ fn clean_stop_finishes_what_was_accepted_and_hands_over() {
     assert_eq!(level(&mut cluster), ["last", "next"]);
 }
 
-/// A hand-over may take longer than an election time-out: here the disk of who is to lead is slow.
+/// A hand-over may take longer than an election time-out: here the disk of the next leader is slow.
 #[test]
 fn clean_stop_waits_for_a_slow_heir() {
     let mut cluster = books(3, Class::Durable, 14);
@@ -788,7 +790,7 @@ fn clean_stop_waits_for_a_slow_heir() {
     assert!(heirs.iter().flatten().any(|heir| *heir != leader), "it did not wait");
 }
 
-/// Nobody answers, although the connections stand.
+/// No peer answers, although the connections stand.
 #[test]
 fn clean_stop_ends_without_an_heir() {
     let mut cluster = books(3, Class::Durable, 15);
@@ -830,7 +832,7 @@ fn node_that_forgot_its_votes_learns_and_says_so() {
     assert_eq!(done(&mut cluster, forgetful, tag), written("2"));
 }
 
-/// What a persistent service keeps, committed as one.
+/// State of a persistent service, committed as one.
 #[derive(Default)]
 struct Kept {
     pages: Vec<Vec<u8>>,
@@ -942,7 +944,7 @@ fn persistent_service_goes_on_where_it_was() {
     assert_eq!(cluster.replica(N1).applied_to(), kept.borrow().applied_to);
 }
 
-/// Asks for one command each time that it is asked what is due.
+/// Requests one command each time that it is asked for due work.
 #[derive(Default)]
 struct Clockwork {
     book: Book,
@@ -966,7 +968,7 @@ impl StateMachine for Clockwork {
     }
 }
 
-/// [session-3] From the leader, through the log, each once.
+/// [session-3] Due work is proposed by the leader, through the log, each once.
 #[test]
 fn what_is_due_is_proposed_once_by_the_leader() {
     let mut cluster = Cluster::new(3, Class::Durable, 15, |_| Clockwork::default());
@@ -985,7 +987,7 @@ fn what_is_due_is_proposed_once_by_the_leader() {
     }
 }
 
-/// [disk-8] Bits rot in the middle of a log; what was decided comes back from peers.
+/// [disk-8] Bits rot in the middle of a log; the decided values are fetched from peers.
 #[test]
 fn damaged_log_is_repaired_from_peers() {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
@@ -1008,7 +1010,7 @@ fn damaged_log_is_repaired_from_peers() {
     assert!(error.starts_with("the log has lost the value of slot"), "{error}");
     assert_eq!(level(&mut cluster), before);
     assert_eq!(cluster.replica(N2).error(), None);
-    // The repair is in the log: the next start needs nobody.
+    // The repair is in the log: the next start needs no peers.
     cluster.run_ms(10);
     cluster.crash(N2);
     cluster.isolate(N2, true);
@@ -1018,8 +1020,8 @@ fn damaged_log_is_repaired_from_peers() {
     assert!(cluster.run_until(5_000, replayed));
 }
 
-/// A leader has decided a value in a ballot of which the others know their own votes alone, and
-/// leads in another one. Then its log loses the value. `None`: it did not come to lead again.
+/// Makes a leader decide a value in a ballot of which the others know their own votes alone, and
+/// lead in another one. Then its log loses the value. Returns `None` if it did not lead again.
 fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, NodeId)> {
     let mut options = Cluster::<Book>::options(3, Class::Durable);
     options.limits.recent_bytes = 0;
@@ -1062,8 +1064,8 @@ fn decided_by_the_leader_alone_and_lost(seed: u64) -> Option<(Cluster<Book>, Nod
     again.then_some((cluster, leader))
 }
 
-/// [disk-8] [decide-2] The others wait for a value that the leader cannot give, and nobody else has
-/// decided: it steps down, they decide it anew, and it gets it from them.
+/// [disk-8] [decide-2] The others wait for a value that the leader cannot provide, and no other
+/// node has decided: it steps down, they decide it anew, and it gets it from them.
 #[test]
 fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     let (mut cluster, leader) = (0..100)
@@ -1080,7 +1082,8 @@ fn what_the_leader_alone_decided_and_lost_is_decided_anew() {
     assert!(cluster.run_until(2_000, whole));
 }
 
-/// [ballot-1] Rounds are shared out to incarnations; who has used up all of them says so.
+/// [ballot-1] Rounds are divided among incarnations; a node that has used up all of its own says
+/// so.
 #[test]
 fn node_out_of_rounds_says_that_it_never_leads() {
     let mut cluster = books(3, Class::Volatile, 17);
@@ -1109,8 +1112,8 @@ impl StateMachine for Odd {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Nodes tell each other what they have applied; one that has become another is found, on both
-/// sides, and nobody accuses those that agree.
+/// Nodes send each other their applied state; one that has diverged is found, on both sides, and no
+/// alarm is raised on those that agree.
 #[test]
 fn different_histories_are_found() {
     let differs = |cluster: &Cluster<Odd>, node| cluster.replica(node).counters().alarms > 0;

@@ -1,4 +1,4 @@
-//! Clients of a durable group that want to hear when their commands are in the memory of a quorum
+//! Clients of a durable group that want replies when their commands are in the memory of a quorum
 //! ([class-2], [less-1] to [less-5]), in whole groups.
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
@@ -9,13 +9,13 @@ use quorate_replica::{
 
 use crate::stage::{NODES, Places, Stage};
 
-/// Nobody waits for a disk as slow as this who hears of memory.
+/// Duration of a disk operation: too slow for an early reply to have waited for it.
 const SLOW_US: u64 = 2_000_000;
-/// What a frame takes, one way.
+/// Delay of a frame, one way.
 const DELAY_US: u64 = 10_000;
 
 impl Stage {
-    /// A group with a leader, at this level.
+    /// Creates a group with a leader, at this level.
     fn at(class: Class, level: Level) -> Self {
         Self::with_seed(class, level, 1)
     }
@@ -31,12 +31,12 @@ impl Stage {
         stage
     }
 
-    /// A durable group in which members understand the question.
+    /// Creates a durable group in which members understand the question.
     fn early() -> Self {
         Self::at(Class::Durable, Level(10))
     }
 
-    /// The same, with slow disks.
+    /// Creates the same with slow disks.
     fn slow() -> Self {
         Self::slow_with_seed(1)
     }
@@ -47,14 +47,14 @@ impl Stage {
         stage
     }
 
-    /// The leader, and the two others.
+    /// Returns the leader, and the two others.
     fn roles(&mut self) -> (NodeId, NodeId, NodeId) {
         let leader = self.leader();
         let mut others = NODES.into_iter().filter(|node| *node != leader);
         (leader, others.next().unwrap(), others.next().unwrap())
     }
 
-    /// Where a command is in memory.
+    /// Returns the slot of a command that is answered as being in memory.
     fn in_memory(&mut self, node: NodeId, tag: Tag) -> Slot {
         match self.outcome(node, tag, 1_000) {
             Some(Outcome::InMemory(slot)) => slot,
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Where this node executed a command, all times, once it did.
+    /// Returns the slots at which this node executed a command, once it did.
     fn executed(&mut self, node: NodeId, command: &[u8]) -> Vec<Slot> {
         let found = |cluster: &Cluster<Places>| cluster.replica(node).service().places(command);
         self.cluster.run_until(20_000, |cluster| !found(cluster).is_empty());
@@ -70,8 +70,8 @@ impl Stage {
     }
 }
 
-/// [less-1] Whichever node is asked: no disk has written anything when the reply comes, and none is
-/// waited for.
+/// [less-1] Whichever node is asked: no disk has written anything when the reply arrives, and none
+/// is waited for.
 #[test]
 fn a_reply_comes_before_any_disk_has_written() {
     for at in NODES {
@@ -86,8 +86,8 @@ fn a_reply_comes_before_any_disk_has_written() {
     }
 }
 
-/// The way there and back at a leader; at a follower the way to the leader comes before that, and
-/// the leader's answer behind.
+/// A reply takes a round trip at a leader; at a follower the path to the leader is added before it,
+/// and the leader's answer after it.
 #[test]
 fn a_reply_takes_one_round_trip_at_the_leader_and_two_elsewhere() {
     let mut stage = Stage::slow();
@@ -135,7 +135,7 @@ fn what_is_in_memory_is_decided_when_the_leader_goes() {
 }
 
 /// [less-4] One of the quorum loses its memory before its disk had it, and the other is cut off:
-/// another value may take the slot. That is what a client was told; while the node that it asked
+/// another value may take the slot. The client's reply allows that; while the node that it asked
 /// lives, the command is executed all the same, once.
 #[test]
 fn what_a_member_forgot_may_lose_its_slot() {
@@ -169,8 +169,8 @@ fn what_a_member_forgot_may_lose_its_slot() {
     assert!((1..8).contains(&lost), "{lost} of 8");
 }
 
-/// [less-4] To hear that it is durable: the reply to a later command of the connection at the
-/// group's class.
+/// [less-4] A client learns that it is durable by the reply to a later command of the connection at
+/// the group's class.
 #[test]
 fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     let mut stage = Stage::early();
@@ -189,7 +189,7 @@ fn a_later_reply_at_the_groups_class_says_that_all_before_it_is_decided() {
     }
 }
 
-/// [less-5] A volatile group decides by memories, and nobody is asked; a durable one below the
+/// [less-5] A volatile group decides by memories, and no member is asked; a durable one below the
 /// level refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand() {
@@ -204,8 +204,7 @@ fn nobody_is_asked_where_a_decision_is_no_more_or_a_member_might_not_understand(
     assert_eq!(durable.outcome(one, tag, 0), refused);
 }
 
-/// [less-5] A question and an answer for each member and batch; who does not ask costs nobody a
-/// frame.
+/// [less-5] A question and an answer for each member and batch; other commands cost no frame.
 #[test]
 fn who_does_not_ask_costs_nobody_a_frame() {
     const BATCHES: u64 = 50;

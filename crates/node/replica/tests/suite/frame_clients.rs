@@ -91,8 +91,8 @@ fn next_is(cluster: &mut Books, node: NodeId, name: Name, next: u64) -> bool {
     cluster.run_until(5_000, |cluster| stand(cluster, node, name).next == next)
 }
 
-/// [offload-22] [offload-24] In the order of its numbers, each once, whoever is offered what how
-/// often.
+/// [offload-22] [offload-24] Batches execute in the order of their numbers, each once, whichever
+/// node they are offered to and however often.
 #[test]
 fn a_lent_name_has_a_session_in_which_its_batches_execute_once() {
     let mut cluster = Cluster::new(3, Class::Volatile, 5, |_| Book::default());

@@ -30,7 +30,7 @@ impl StateMachine for Tally {
     fn query(&self, _query: &[u8], _wall_ms: u64, _reply: &mut Vec<u8>) {}
 }
 
-/// Swallows what is said.
+/// Drops all frames.
 struct Sink;
 
 impl Plane for Sink {
@@ -84,8 +84,8 @@ fn name_bound_to_other_bytes_is_dropped() {
     assert_eq!(cluster.replica(leader).counters().frames_mismatched, before + 4);
 }
 
-/// [session-4] A batch that no decoder takes, or of a session that nobody registered, is decided
-/// like any other and executed nowhere.
+/// [session-4] A batch that no decoder accepts, or of an unregistered session, is decided like any
+/// other and executed nowhere.
 #[test]
 fn garbage_that_is_decided_is_executed_nowhere() {
     let (mut cluster, leader) = cluster();
@@ -142,7 +142,8 @@ fn impossible_frames_change_nothing() {
                 for message in [
                     Message::Phase2a(proposal),
                     Message::CatchupRequest { range },
-                    // Learning is believed ([model-1]); only what no honest peer can teach here.
+                    // Learned values are trusted ([model-1]); only those that no honest peer can
+                    // send here.
                     Message::Learn { range: SlotRange::new(Slot(u64::MAX), Slot(to)), value },
                 ] {
                     tell(&mut cluster, leader, other, Frame::Protocol { message, bytes });

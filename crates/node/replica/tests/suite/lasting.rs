@@ -1,4 +1,4 @@
-//! Clients of a volatile group that want to hear when their commands are on the disks of a quorum
+//! Clients of a volatile group that want replies when their commands are on the disks of a quorum
 //! ([class-2], [last-1] to [last-5]), in whole groups.
 
 use quorate_core::{level::Level, node_id::NodeId, record::Class, slot::Slot};
@@ -10,11 +10,11 @@ use quorate_replica::{
 
 use crate::stage::{NODES, Stage};
 
-/// Nobody waits for a disk as slow as this.
+/// Duration of a disk operation: too slow for any client to wait for.
 const SLOW_US: u64 = 60_000_000;
 
 impl Stage {
-    /// A group with a leader, at the level where members are asked what is on their disks.
+    /// Creates a group with a leader, at the level at which members are asked about their disks.
     fn lasting(class: Class) -> Self {
         Self::raised(class, Level(9), 1)
     }
@@ -23,7 +23,7 @@ impl Stage {
         Self::raised(class, Level::BASE, 1)
     }
 
-    /// The slot of a command that was executed.
+    /// Returns the slot of a command that was executed.
     fn slot(&mut self, node: NodeId, tag: Tag) -> Slot {
         match self.outcome(node, tag, 5_000) {
             Some(Outcome::Written(reply)) => Slot(u64::from_le_bytes(reply.try_into().unwrap())),
@@ -31,8 +31,8 @@ impl Stage {
         }
     }
 
-    /// On how many disks a crash of everybody leaves everything up to this slot, as who recovers
-    /// from one of them takes it ([era-10]).
+    /// Returns the number of disks on which a crash of all nodes leaves everything up to this slot,
+    /// as a node that recovers from one of them takes it ([era-10]).
     fn survives(&mut self, slot: Slot) -> usize {
         NODES.iter().for_each(|node| self.cluster.crash(*node));
         let holds = |node: &&NodeId| {
@@ -52,8 +52,8 @@ impl Stage {
     }
 }
 
-/// [last-3] Whichever node is asked. What is decided by memories is told at once to whom that is
-/// enough, and lost.
+/// [last-3] It holds for any node that is asked. A decision by memories is reported immediately to
+/// clients that need no more, and lost.
 #[test]
 fn what_was_told_to_last_outlasts_a_crash_of_everybody() {
     for at in NODES {
@@ -94,7 +94,7 @@ fn a_reply_waits_for_disks_or_says_that_it_does_not_last() {
     assert!(stage.slot(two, lasting) > Slot(0));
 }
 
-/// [last-3] Two of three are enough, and nobody hangs on who leads.
+/// [last-3] Two of three are enough, and the answer does not depend on the leader.
 #[test]
 fn a_quorum_of_disks_is_enough_whoever_leads() {
     let mut stage = Stage::lasting(Class::Volatile);
@@ -103,7 +103,7 @@ fn a_quorum_of_disks_is_enough_whoever_leads() {
     stage.cluster.isolate(others[0], true);
     let tag = stage.cluster.write_lasting(others[1], b"lasts");
     let slot = stage.slot(others[1], tag);
-    // The leader dies while somebody waits, and has never answered.
+    // The leader dies while a client waits, and has never answered.
     stage.cluster.isolate(others[0], false);
     stage.cluster.run_ms(500);
     stage.cluster.knobs.disk_us = 400_000;
@@ -114,7 +114,7 @@ fn a_quorum_of_disks_is_enough_whoever_leads() {
     assert!(later > slot);
 }
 
-/// [last-5] In a durable group a decision is enough, and nobody is asked; below the level a
+/// [last-5] In a durable group a decision is enough, and no member is asked; below the level a
 /// volatile one refuses.
 #[test]
 fn nobody_is_asked_where_a_decision_lasts_or_a_member_might_not_understand() {

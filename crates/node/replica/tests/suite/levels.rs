@@ -1,5 +1,5 @@
-//! Feature levels in whole groups: who holds them back, what rises, and what is not executed before
-//! ([level-4] to [level-9]).
+//! Feature levels in whole groups: nodes that hold them back, raises, and commands that are not
+//! executed before ([level-4] to [level-9]).
 
 use std::{cell::Cell, rc::Rc};
 
@@ -17,11 +17,11 @@ use quorate_replica::{
 
 const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
-/// A log of what was executed. Commands that begin with `new` need level 9.
+/// A journal of executed commands. Commands that begin with `new` need level 9.
 #[derive(Default)]
 struct Journal {
     executed: Vec<Vec<u8>>,
-    /// It takes new commands for old ones, as nobody's release does.
+    /// Takes new commands for old ones, as no release does.
     blind: Rc<Cell<bool>>,
 }
 
@@ -71,7 +71,7 @@ impl Stage {
         self.cluster.ask_group(leader, Ask::Raise)
     }
 
-    /// Whether all of these come to be at this level.
+    /// Returns whether all of these nodes reach this level.
     fn reaches(&mut self, nodes: &[NodeId], level: u16) -> bool {
         let at = |cluster: &mut Cluster<Journal>| {
             let level_of = |node: &NodeId| cluster.replica(*node).level();
@@ -89,7 +89,8 @@ impl Stage {
     }
 }
 
-/// [level-5] Asked for, and at once, one level at a time; at the newest there is nothing to do.
+/// [level-5] An operator raises immediately, one level at a time; at the newest there is nothing to
+/// do.
 #[test]
 fn an_operator_raises_when_all_support_it() {
     let mut stage = Stage::new(|_| {});
@@ -138,7 +139,7 @@ fn a_learner_of_the_release_before_holds_the_level_back() {
     assert!(stage.reaches(&[1, 2, 3, 4].map(NodeId), 9));
 }
 
-/// [level-8] Nothing is proposed before the leader's own folder says what it may hold.
+/// [level-8] Nothing is proposed before the leader's own folder records the level that it may hold.
 #[test]
 fn the_mark_comes_before_the_raise() {
     let mut stage = Stage::new(|options| {
@@ -153,7 +154,7 @@ fn the_mark_comes_before_the_raise() {
     assert!(stage.reaches(&NODES, 9));
 }
 
-/// [level-8] The folder should have refused; should it not, nothing behind the raise is executed.
+/// [level-8] The folder should have refused; if it did not, nothing after the raise is executed.
 #[test]
 fn a_release_that_does_not_support_the_level_stops_before_it() {
     let mut stage = Stage::new(|_| {});
@@ -175,7 +176,7 @@ fn a_release_that_does_not_support_the_level_stops_before_it() {
     assert!(error.contains("the cluster is at level 9"), "{error}");
 }
 
-/// [level-9] At admission; and, if it is in the log all the same, on every node.
+/// [level-9] It is refused at admission; and, if it is in the log all the same, on every node.
 #[test]
 fn a_command_above_the_level_is_executed_nowhere() {
     let mut stage = Stage::new(|_| {});

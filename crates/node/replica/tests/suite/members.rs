@@ -1,4 +1,4 @@
-//! Members that come and go in whole clusters, under load ([member-2], [era-8], [volatile-2]).
+//! Membership changes in whole clusters, under load ([member-2], [era-8], [volatile-2]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ fn led(cluster: &mut Cluster<Journal>) -> NodeId {
     cluster.leader().unwrap()
 }
 
-/// A new node with an empty disk joins, and is level with the others.
+/// Joins a new node with an empty disk, and waits until it is level with the others.
 fn join(cluster: &mut Cluster<Journal>, nonce: u64) -> NodeId {
     join_as(cluster, nonce, As::Voter)
 }
@@ -71,7 +71,7 @@ fn level(cluster: &mut Cluster<Journal>, node: NodeId) {
     }));
 }
 
-/// Asks the leader until it is done; whatever leads meanwhile.
+/// Sends a request to the leader, and waits until its plan is done, whichever node leads then.
 fn carry_out(cluster: &mut Cluster<Journal>, ask: &Ask) -> Result<(), Refused> {
     let leader = led(cluster);
     let plan = match cluster.ask_group(leader, ask.clone())? {
@@ -115,7 +115,7 @@ fn write(cluster: &mut Cluster<Journal>, node: NodeId, command: &[u8]) {
     assert!(matches!(outcome, Some(Outcome::Written(_))), "{outcome:?}");
 }
 
-/// All running nodes have applied the same, table and eras included.
+/// Checks that all running nodes have applied the same, table and eras included.
 fn assert_same(cluster: &mut Cluster<Journal>, nodes: &[u32]) {
     let nodes: Vec<NodeId> = nodes.iter().map(|node| NodeId(*node)).collect();
     let first = nodes[0];
@@ -164,7 +164,7 @@ fn a_group_of_one_grows_to_three_and_five_and_shrinks_again() {
     }));
 }
 
-/// [join-2] The same folder gets the same id, whoever it asks.
+/// [join-2] The same folder gets the same id, whichever node it asks.
 #[test]
 fn an_id_is_given_out_once_whichever_node_is_asked() {
     let mut cluster = cluster(3, Class::Durable, 5);
@@ -255,7 +255,7 @@ fn every_node_is_replaced_under_load_and_nothing_is_lost() {
     }
 }
 
-/// A plan is carried on by whoever leads next, at whichever step the leader dies.
+/// A plan is continued by the next leader, at whichever step the leader dies.
 #[test]
 fn a_plan_goes_on_when_leaders_die() {
     for steps in 0..6u32 {
@@ -314,7 +314,7 @@ fn a_voter_of_the_same_weight_takes_a_place() {
     assert_same(&mut cluster, &left);
 }
 
-/// In a group of three a voter takes no place: two would be left, and neither may be lost.
+/// In a group of three a voter cannot replace another: two would be left, and neither may be lost.
 #[test]
 fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     let mut cluster = cluster(3, Class::Durable, 43);
@@ -330,7 +330,7 @@ fn a_voter_takes_no_place_where_the_group_would_bear_less() {
     assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3]));
 }
 
-/// Where the quorum rule needs the weight of the old node, only a learner can take its place.
+/// Only a learner can replace the old node where the quorum rule needs its weight.
 #[test]
 fn a_voter_takes_no_place_that_the_quorum_rule_needs() {
     let mut cluster = cluster(3, Class::Durable, 41);
@@ -348,7 +348,7 @@ fn a_voter_takes_no_place_that_the_quorum_rule_needs() {
     carry_out(&mut cluster, &ask).unwrap();
 }
 
-/// Two operators at once: one wins, the other is told.
+/// When two operators act concurrently, one wins, and the other gets an error.
 #[test]
 fn of_two_operators_one_wins() {
     let mut cluster = cluster(3, Class::Durable, 11);
@@ -370,8 +370,8 @@ fn of_two_operators_one_wins() {
     assert!(["under_way", "other_era"].contains(&lost[0].code), "{lost:?}");
 }
 
-/// Any node takes a plan, and the leader carries it out. Who does not lead does not know what has
-/// to wait: it waits.
+/// Any node accepts a plan, and the leader executes it. A follower does not know the changes that
+/// have to wait: it waits.
 #[test]
 fn a_plan_may_begin_anywhere() {
     let mut cluster = cluster(3, Class::Durable, 31);
@@ -402,7 +402,7 @@ fn a_plan_may_begin_anywhere() {
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
-/// What is refused has a reason, and nothing changes.
+/// Refusals have a reason, and change nothing.
 #[test]
 fn what_cannot_be_is_refused() {
     let mut cluster = cluster(3, Class::Durable, 13);
@@ -420,7 +420,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(cluster.ask_group(follower, reserve), Ok(Answer::Node(NodeId(4))));
     assert_eq!(code(&mut cluster, leader, Ask::Promote(NodeId(4))), "not_connected");
     assert_eq!(code(&mut cluster, leader, Ask::Weight(third, 3_000_000_000)), "impossible");
-    // With one node down, nobody else can be spared.
+    // With one node down, no other can be spared.
     cluster.crash(third);
     cluster.run_ms(1_000);
     assert_eq!(code(&mut cluster, leader, Ask::Demote(follower)), "too_few_alive");
@@ -433,8 +433,8 @@ fn what_cannot_be_is_refused() {
     assert_eq!(code(&mut cluster, leader, Ask::Remove(leader)), "last_voter");
 }
 
-/// [member-4] A machine whose folder is lost comes back at its address as a learner, and takes the
-/// place of its predecessor.
+/// [member-4] A machine whose folder is lost returns at its address as a learner, and replaces its
+/// predecessor.
 #[test]
 fn no_second_node_votes_at_an_address() {
     let mut cluster = cluster(3, Class::Durable, 19);
@@ -489,8 +489,9 @@ fn a_member_that_forgot_is_taken_back() {
     assert_same(&mut cluster, &[1, 2, 3]);
 }
 
-/// [volatile-2] It forgets again while it is taken back, when its old member has no weight any more
-/// and its new one has none yet. Once the plan ended there, and nobody took it back ever after.
+/// [volatile-2] A member forgets again while it is being reinstated, when its old member has no
+/// weight any more and its new one has none yet. Once the plan ended there, and the member was
+/// never reinstated.
 #[test]
 fn a_member_that_forgets_again_while_it_is_taken_back_is_taken_back_still() {
     let mut cluster = cluster(3, Class::Volatile, 18);
@@ -532,8 +533,8 @@ fn leadership_goes_to_the_highest_priority() {
     assert_eq!(cluster.leader(), Some(wanted));
 }
 
-/// [live-4] Who has just begun to lead stays where nobody asks; a plan that takes its weight is
-/// asked for, and does not wait for that. It once rested for ten election time-outs.
+/// [live-4] A new leader stays unless requested otherwise; a plan that takes its weight counts as a
+/// request, and does not wait for that. It once rested for ten election time-outs.
 #[test]
 fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
     let mut cluster = cluster(3, Class::Durable, 23);
@@ -553,8 +554,8 @@ fn a_plan_that_takes_a_new_leaders_weight_does_not_rest() {
     assert!(done, "{members:?}");
 }
 
-/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; a quorum becomes
-/// another; what is not possible is refused; and the rule is scaled with the weights on the way.
+/// [aux-1], [era-4] A voter becomes an auxiliary and a full replica again; the quorum rule changes;
+/// an impossible change is refused; and the rule is scaled with the weights on the way.
 #[test]
 fn roles_and_the_quorum_rule_change_by_plans() {
     let mut cluster = cluster(3, Class::Durable, 29);
@@ -592,7 +593,7 @@ fn a_node_joins_as_an_auxiliary() {
     assert_eq!(weights(&cluster, leader), equal_weights(&[1, 2, 3, 4]));
 }
 
-/// A plan is cancelled where it is: nobody's weight changes afterwards.
+/// A plan is cancelled where it is: no weight changes afterwards.
 #[test]
 fn a_plan_that_waits_is_cancelled() {
     let mut cluster = cluster(3, Class::Durable, 23);
@@ -616,7 +617,7 @@ fn a_plan_that_waits_is_cancelled() {
     assert!(!cluster.replica(leader).group().ended().unwrap().reached);
 }
 
-/// What people hear: who is a learner, what is under way, who is gone.
+/// The status shows learners, the plan in progress, and removed nodes.
 #[test]
 fn status_tells_of_learners_plans_and_removal() {
     let mut cluster = cluster(3, Class::Durable, 13);
@@ -632,7 +633,7 @@ fn status_tells_of_learners_plans_and_removal() {
     assert!(cluster.run_until(10_000, |cluster| {
         let peers = seen(cluster, leader).peers;
         let learner = peers.iter().find(|peer| peer.member.node == four);
-        // A learner that is down is still one; the id that is kept for somebody is nobody.
+        // A learner that is down is still one; an id that is reserved is not a peer.
         peers.len() == 4 && learner.is_some_and(|peer| peer.weight == 0 && !peer.connected)
     }));
     let old = NodeId(1 + leader.0 % 3);
@@ -656,7 +657,7 @@ fn status_tells_of_learners_plans_and_removal() {
     assert!(status.peers.iter().all(|peer| peer.member.node != old));
 }
 
-/// Nothing is done, and what would be denied is.
+/// Nothing is changed, and a request that would be denied is denied.
 #[test]
 fn a_dry_run_denies_what_would_be_denied() {
     let mut cluster = cluster(3, Class::Durable, 17);

@@ -1,4 +1,4 @@
-//! What people hear of a replica: whether it serves, how far it is, and what happened to it.
+//! Reports of a replica to operators: whether it serves, its progress, and its events.
 
 use quorate_core::{
     effect::Role,
@@ -56,7 +56,7 @@ fn write(cluster: &mut Cluster<Counter>, node: NodeId, bytes: usize) {
     assert!(matches!(done(cluster, node, tag), Outcome::Written(_)));
 }
 
-/// Whether a linearizable read is served there now, as the node itself finds out.
+/// Returns whether a linearizable read is served there now, as found by the node itself.
 fn probe(cluster: &mut Cluster<Counter>, node: NodeId) -> Probed {
     let now = cluster.now();
     cluster.replica_mut(node).probe(now);
@@ -73,7 +73,7 @@ fn events(cluster: &mut Cluster<Counter>, node: NodeId) -> Vec<Event> {
     std::iter::from_fn(|| replica.next_event()).collect()
 }
 
-/// It is told why there is none, and not left waiting.
+/// An operator learns the reason why there is none, and is not left waiting.
 #[test]
 fn service_without_images_gives_no_snapshot() {
     let mut cluster = Cluster::new(1, Class::Durable, 5, |_| Counter::default());
@@ -89,7 +89,7 @@ fn service_without_images_gives_no_snapshot() {
     assert!(why.contains("no image"), "{why}");
 }
 
-/// A follower that was away knows the leader long before it has what its readers ask for.
+/// A follower that was away knows the leader long before it has the slots that its readers need.
 #[test]
 fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     let mut cluster = cluster(1);
@@ -102,7 +102,7 @@ fn node_that_is_behind_is_not_ready_and_says_how_far_it_is() {
     for _ in 0..2_000 {
         write(&mut cluster, leader, 2_000);
     }
-    // A few values at a time fit into what the leader may say to it.
+    // A few values at a time fit into the leader's buffer to it.
     cluster.knobs.plane_bytes = 5_000;
     cluster.start(away);
     let knows = |cluster: &mut Cluster<Counter>| {
@@ -145,7 +145,7 @@ fn ready_is_who_can_serve_a_linearizable_read_now() {
     for node in NODES {
         assert_eq!(probe(&mut cluster, node), Probed::Served, "node {node}");
     }
-    // The leader believes in itself for a while longer; what it would read may be old.
+    // The leader assumes that it leads for a while longer; the state that it would read may be old.
     let [one, other] = others(leader);
     cluster.isolate(leader, true);
     assert_eq!(probe(&mut cluster, leader), Probed::Unconfirmed);
@@ -157,7 +157,7 @@ fn ready_is_who_can_serve_a_linearizable_read_now() {
     assert_eq!(probe(&mut cluster, other), Probed::Closed);
 }
 
-/// Each node says what it saw of a change of leader, and why.
+/// Each node reports a change of leader as it saw it, with the reason.
 #[test]
 fn change_of_leader_is_told_of_with_its_causes() {
     let mut cluster = cluster(3);
@@ -206,7 +206,7 @@ fn change_of_leader_is_told_of_with_its_causes() {
     assert!(told.contains(&follows), "{told:?}");
 }
 
-/// A disk that is full, slow, stuck or broken is told of as what it is.
+/// A disk that is full, slow, stuck or broken is reported as such.
 #[test]
 fn what_the_disk_does_is_told_of() {
     let mut cluster = cluster(4);
@@ -238,7 +238,7 @@ fn what_the_disk_does_is_told_of() {
     assert!(told.iter().any(|event| matches!(event, Event::LogFailed { .. })), "{told:?}");
 }
 
-/// No room is told of when it is noticed and when it is over, not all the while.
+/// A full disk is reported when it is noticed and when it is over, not all the while.
 #[test]
 fn full_disk_is_told_of_once_and_so_is_its_end() {
     let mut cluster = cluster(5);

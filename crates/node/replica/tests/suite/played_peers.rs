@@ -1,6 +1,6 @@
-//! One replica; its peers are played by the test. What was in flight in a ballot belongs to that
-//! ballot: the next one, of the same leader too, may decide something else in its slots. What they
-//! say of slots that are far away, or long decided, changes nothing.
+//! One replica; its peers are played by the test. A proposal in flight in a ballot belongs to that
+//! ballot: the next one, of the same leader too, may decide something else in its slots. Messages
+//! about slots that are far away, or long decided, change nothing.
 
 use std::cell::Cell;
 
@@ -29,7 +29,7 @@ use quorate_replica::{
 use quorate_wire::{BODY_BYTES_MAX, Decoded, Frame, Lane, decode};
 
 thread_local! {
-    /// Whether the service of this test takes commands.
+    /// The service of this test takes commands.
     static TAKES: Cell<bool> = const { Cell::new(true) };
     /// The slot up to which the service of this test has applied everything when it starts.
     static KEPT_TO: Cell<Slot> = const { Cell::new(Slot::FIRST) };
@@ -59,7 +59,7 @@ impl StateMachine for Count {
     }
 }
 
-/// Keeps what the replica says.
+/// Keeps the replica's frames.
 #[derive(Default)]
 struct Heard(Vec<u8>);
 
@@ -119,7 +119,7 @@ impl Stage {
     }
 
     fn with_options(mut options: ReplicaOptions) -> Self {
-        // What nobody needs any more goes at once.
+        // Values that are not needed any more are dropped immediately.
         options.limits.recent_bytes = 1;
         let mut cluster = Cluster::with_options(options, 1, |_| Count::default());
         cluster.start(ONE);
@@ -131,7 +131,7 @@ impl Stage {
         Self(cluster)
     }
 
-    /// A peer says something. What the replica says to that, to whomever.
+    /// Delivers a peer's frame. Returns the frames that the replica sends in response, to any node.
     fn hears(&mut self, from: u32, frame: Frame<'_>) -> Heard {
         let (now, mut heard) = (self.0.now(), Heard::default());
         let replica = self.0.replica_mut(ONE);
@@ -146,7 +146,7 @@ impl Stage {
         self.hears(from, Frame::Protocol { message, bytes })
     }
 
-    /// A peer follows the leader of `of`, and has promised `promised`.
+    /// Makes a peer follow the leader of `of`, with the promise `promised`.
     fn follows(&mut self, from: u32, of: Ballot, promised: Ballot, decided_to: Slot) {
         let reply = HeartbeatReply {
             ballot: of,
@@ -166,7 +166,7 @@ impl Stage {
         self.tell(from, Message::HeartbeatReply(reply));
     }
 
-    /// A peer has voted for all that node 1 has voted for.
+    /// Makes a peer vote for everything that node 1 has voted for.
     fn votes(&mut self, from: u32) {
         let run = *self.0.replica(ONE).node().run();
         let vote = Phase2b {
@@ -203,7 +203,7 @@ impl Stage {
         self.0.replica(ONE).node().decided_to()
     }
 
-    /// Until node 1 leads in ballot 0.1.1, elected by node 2.
+    /// Runs until node 1 leads in ballot 0.1.1, elected by node 2.
     fn elected(&mut self) {
         for _ in 0..100 {
             let granted = Message::PreVoteReply {
@@ -221,9 +221,9 @@ impl Stage {
         panic!("node 1 does not lead");
     }
 
-    /// Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed a no-op in the slot at
-    /// which node 1 is, and voted for it. Then node 1 leads on, in a ballot above. Nobody else
-    /// voted.
+    /// Makes node 1 lose a slot. Node 3 led 0.2.3 for a moment, with promises of 2 and 3, proposed
+    /// a no-op in the slot at which node 1 is, and voted for it. Then node 1 leads on, in a ballot
+    /// above. No other node voted.
     fn loses_a_slot(&mut self) {
         let at = self.decided_to();
         self.follows(2, ballot(1, 1), ballot(1, 1), at);
@@ -242,8 +242,8 @@ impl Stage {
         assert_eq!(self.leads_in(), Some(next));
     }
 
-    /// Node 1 leads in a ballot that inherits this value from node 3, in the slot that is returned.
-    /// It lacks the bytes.
+    /// Makes node 1 lead in a ballot that inherits this value from node 3, in the slot that is
+    /// returned. It lacks the bytes.
     fn inherits(&mut self, value: Value) -> Slot {
         self.elected();
         let first = self.0.write(ONE, b"first");
@@ -264,7 +264,7 @@ impl Stage {
         at
     }
 
-    /// Both peers follow and vote until `done`.
+    /// Makes both peers follow and vote until `done`.
     fn healthy_until(&mut self, done: impl Fn(&Self) -> bool) {
         for _ in 0..1000 {
             if done(self) {
@@ -304,7 +304,7 @@ fn own_batch_that_lost_its_slot_is_proposed_again() {
     assert_eq!(stage.ended(third).cloned(), written("3"));
 }
 
-/// The same for a batch that a follower handed on: it repeats it, and must not be told "known".
+/// The same for a batch that a follower handed on: it repeats it, and must not get "known".
 #[test]
 fn forwarded_value_that_lost_its_slot_is_taken_again() {
     let mut stage = Stage::new();
@@ -334,7 +334,7 @@ fn forwarded_value_that_lost_its_slot_is_taken_again() {
 }
 
 /// A read that was confirmed waits for slots which the leader of that time had proposed. If that
-/// leader dies, nobody may ever propose so far: the next one is asked again.
+/// leader dies, there may never be a proposal that far: the next one is asked again.
 #[test]
 fn confirmed_read_is_asked_again_when_another_leads() {
     let mut stage = Stage::new();
@@ -374,7 +374,7 @@ fn confirmed_read_is_asked_again_when_another_leads() {
     assert_eq!(stage.ended(read), Some(&Outcome::Read(b"0".to_vec())));
 }
 
-/// What is inherited is in flight in the new ballot from its first moment: it is not proposed
+/// An inherited batch is in flight in the new ballot from its first moment: it is not proposed
 /// twice.
 #[test]
 fn inherited_batch_is_not_proposed_twice() {
@@ -398,7 +398,7 @@ fn inherited_batch_is_not_proposed_twice() {
     assert_eq!(counters.batches_applied, 2);
 }
 
-/// A proposal of a leader that has decided everything below `decided_to`.
+/// Returns a proposal of a leader that has decided everything below `decided_to`.
 fn proposal(ballot: Ballot, range: SlotRange, value: Value, decided_to: Slot) -> Message {
     Message::Phase2a(Phase2a {
         ballot,
@@ -412,7 +412,7 @@ fn proposal(ballot: Ballot, range: SlotRange, value: Value, decided_to: Slot) ->
     })
 }
 
-/// The votes that the replica holds, as ⟨first slot, one past the last, ballot⟩.
+/// Returns the votes that the replica holds, as ⟨first slot, one past the last, ballot⟩.
 fn votes_held(stage: &Stage) -> Vec<(u64, u64, Ballot)> {
     let acceptor = stage.0.replica(ONE).node().acceptor();
     let run = |vote: Vote| (vote.range.from.0, vote.range.to.0, vote.ballot);
@@ -453,7 +453,7 @@ fn slots_beyond_the_window_get_no_vote() {
 }
 
 /// Features G5: a late proposal for a slot that is decided gets no vote, whatever its ballot; nor
-/// are the votes there told of, but where they end ([p1-3]).
+/// are the votes there reported, but where they end ([p1-3]).
 #[test]
 fn decided_slots_get_no_further_vote() {
     let mut stage = Stage::new();
@@ -471,7 +471,7 @@ fn decided_slots_get_no_further_vote() {
         stage.tell(3, proposal(second, late, other, Slot(1)));
         assert_eq!(votes_held(&stage), voted, "{late}");
     }
-    // Of what is late in part, that part is left out.
+    // Of a proposal that is late in part, that part is left out.
     stage.tell(3, proposal(second, ten, Value::NoOp, Slot(1)));
     assert_eq!(votes_held(&stage), [(9, 11, second)]);
     let ballot = ballot(3, 2);
@@ -489,7 +489,7 @@ fn decided_slots_get_no_further_vote() {
 }
 
 /// Features G5: votes for slots that were never proposed, or are long decided, and decisions of
-/// slots far away, decide nothing. A vote for what this leader did not propose is an alarm
+/// slots far away, decide nothing. A vote for a value that this leader did not propose is an alarm
 /// ([count-1]).
 #[test]
 fn reports_of_far_and_decided_slots_decide_nothing() {
@@ -524,8 +524,8 @@ fn reports_of_far_and_decided_slots_decide_nothing() {
     assert_eq!(stage.ended(second).cloned(), Some(Outcome::Written(b"2".to_vec())));
 }
 
-/// [value-3] A leader proposes behind an inherited value whose bytes it lacks: its own votes wait,
-/// and until they come the bytes of its proposals stay, whatever else passes by.
+/// [value-3] A leader proposes after an inherited value whose bytes it lacks: its own votes wait,
+/// and until the bytes arrive those of its proposals stay, whatever else passes by.
 #[test]
 fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     let mut stage = Stage::new();
@@ -545,8 +545,8 @@ fn bytes_of_proposals_stay_until_the_leader_votes_for_them() {
     stage.healthy_until(|stage| stage.ended(second).is_some());
 }
 
-/// [value-4] A leader fetches the bytes of the first undecided slot while its own proposals behind
-/// it fill all the memory for bytes. They are taken nevertheless: nothing else could ever free that
+/// [value-4] A leader fetches the bytes of the first undecided slot while its own later proposals
+/// fill all the memory for bytes. They are accepted nevertheless: nothing else could ever free that
 /// memory.
 #[test]
 fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
@@ -571,7 +571,7 @@ fn bytes_of_the_first_undecided_slot_are_taken_when_memory_is_full() {
 }
 
 /// [volatile-1] A log lost its end, and the service is ahead of it: slots that it applied are voted
-/// for once more. Their proposals wait behind a gap, and keep their bytes until it closes.
+/// for once more. Their proposals wait after a gap, and keep their bytes until it closes.
 #[test]
 fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     KEPT_TO.set(Slot(50));
@@ -606,12 +606,12 @@ fn proposals_in_slots_that_the_service_has_applied_keep_their_bytes() {
     assert_eq!(stage.decided_to(), Slot::FIRST);
 }
 
-/// A batch of an origin that nobody knows: it is decided, and then skipped.
+/// Returns a batch of an unknown origin: it is decided, and then skipped.
 fn batch(origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
     batch_of(77, origin, counter, command)
 }
 
-/// A batch of the origin's session that was registered in this slot.
+/// Returns a batch of the origin's session that was registered in this slot.
 fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, Vec<u8>) {
     let length = u32::try_from(command.len()).unwrap();
     let mut bytes = vec![1];
@@ -630,8 +630,8 @@ fn batch_of(session: u64, origin: u32, counter: u64, command: &[u8]) -> (Value, 
     (Value::Batch(name), bytes)
 }
 
-/// [disk-3] The log's last record on a slot may be a vote for another value than was decided there,
-/// as long as the decision is not written. A value that is read back to be applied is not that one.
+/// [disk-3] The log's last record on a slot may be a vote for another value than the decided one,
+/// as long as the decision is not written. Such a value is not applied when it is read back.
 #[test]
 fn last_record_on_a_slot_is_not_taken_for_the_decision() {
     let mut stage = Stage::new();
@@ -697,7 +697,7 @@ fn lease_is_granted_from_receipt_not_from_the_beginning_of_the_turn() {
     assert_eq!(promised(&stage), ballot(6, 3));
 }
 
-/// Node 2 leads.
+/// Returns a heartbeat of node 2 as the leader.
 fn beat(lease: Lease) -> Message {
     Message::Heartbeat(Heartbeat {
         ballot: ballot(5, 2),
@@ -714,7 +714,7 @@ fn beat(lease: Lease) -> Message {
 }
 
 /// [read-6] A heartbeat is no evidence: its sender may have been replaced before it was sent, and
-/// if it was not, others may have acknowledged what it tells nothing of.
+/// if it was not, others may have acknowledged commands that it does not mention.
 #[test]
 fn heartbeats_are_no_evidence_of_freshness() {
     let mut stage = Stage::new();

@@ -26,7 +26,7 @@ fn read(text: &str) -> Option<Outcome> {
     Some(Outcome::Read(text.into()))
 }
 
-/// Three nodes, and who leads; they have executed `one`.
+/// Starts three nodes, which have executed `one`; returns the leader, too.
 fn cluster(leases: bool) -> (Cluster<Last>, NodeId) {
     let mut options = Cluster::<Last>::options(3, Class::Durable);
     let election_min_ms = options.timeouts.election_min_ms;
@@ -63,7 +63,7 @@ fn leader_reads_by_its_lease_without_a_question() {
     assert_eq!(after.reads_leased, before.reads_leased + 1);
     assert_eq!(after.reads_confirmed, before.reads_confirmed);
     assert_eq!(cluster.frames_sent(), frames);
-    // Whoever does not lead asks, as ever.
+    // A follower asks, as ever.
     let other = follower(leader);
     let tag = cluster.read(other, b"");
     assert!(ends(&mut cluster, other, tag, 100));
@@ -79,7 +79,7 @@ fn without_leases_every_read_is_confirmed() {
     assert_eq!(cluster.replica(leader).counters().reads_leased, 0);
 }
 
-/// [read-4] The clock is looked at behind the query: a process that stood still in between has no
+/// [read-4] The clock is checked after the query: a process that stood still in between has no
 /// lease any more, and asks.
 #[test]
 fn lease_that_ended_while_the_state_was_read_answers_nothing() {
@@ -93,7 +93,7 @@ fn lease_that_ended_while_the_state_was_read_answers_nothing() {
     assert_eq!(after.reads_overtaken, before.reads_overtaken + 1);
 }
 
-/// A leader that nobody answers has no lease for longer than it was granted.
+/// A leader without answers from its peers has no lease for longer than it was granted.
 #[test]
 fn cut_off_leader_soon_answers_nothing() {
     let (mut cluster, leader) = cluster(true);
@@ -105,7 +105,7 @@ fn cut_off_leader_soon_answers_nothing() {
     assert_eq!(cluster.replica(leader).counters().reads_leased, before.reads_leased);
 }
 
-/// [read-6] Answers come from this node alone as long as a question that was confirmed is young
+/// [read-6] Answers are given by this node alone as long as a question that was confirmed is young
 /// enough, and not a moment longer.
 #[test]
 fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
@@ -136,7 +136,7 @@ fn bounded_read_is_served_within_its_bound_and_refused_beyond() {
     assert_eq!(cluster.outcome(node, tag).cloned(), read("two"));
 }
 
-/// The bound, too, is looked at behind the query.
+/// The bound, too, is checked after the query.
 #[test]
 fn bound_that_passed_while_the_state_was_read_answers_nothing() {
     let (mut cluster, leader) = cluster(false);

@@ -12,7 +12,7 @@ use quorate_replica::{
 
 pub(crate) const NODES: [NodeId; 3] = [NodeId(1), NodeId(2), NodeId(3)];
 
-/// Knows what it executed, and answers with the slot of the command.
+/// Records its executed commands, and answers with the slot of the command.
 #[derive(Default)]
 pub(crate) struct Places(Vec<(Slot, Vec<u8>)>);
 
@@ -37,7 +37,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// A group with a leader, raised to this level step by step.
+    /// Creates a group with a leader, raised to this level step by step.
     pub(crate) fn raised(class: Class, level: Level, seed: u64) -> Self {
         let mut options = Cluster::<Places>::options(3, class);
         options.raising = Raising::Hold;
@@ -64,7 +64,7 @@ impl Stage {
         self.cluster.leader().unwrap()
     }
 
-    /// What became of a request within this time.
+    /// Returns the result of a request within this time.
     pub(crate) fn outcome(&mut self, node: NodeId, tag: Tag, ms: u64) -> Option<Outcome> {
         let ended = |cluster: &mut Cluster<Places>| cluster.outcome(node, tag).is_some();
         self.cluster.run_until(ms, ended);

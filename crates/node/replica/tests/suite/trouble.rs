@@ -1,4 +1,5 @@
-//! A service that cannot work for a while, or loses what it has: what its node does meanwhile.
+//! A service that cannot work for a while, or loses its state, and the behaviour of its node in
+//! that time.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -15,7 +16,7 @@ use quorate_replica::{
     testing::{Cluster, Outcome},
 };
 
-/// What a test does to a service, and hears of it.
+/// Handle by which a test controls a service, and observes it.
 #[derive(Default)]
 struct Strings {
     stuck: bool,
@@ -24,18 +25,18 @@ struct Strings {
     behind: bool,
     /// The next command gets another reply than elsewhere.
     errs: bool,
-    /// The next command fails, and what was there is lost.
+    /// The next command fails, and the uncommitted state is lost.
     loses: bool,
     /// The next query fails.
     misreads: bool,
-    /// It fails while it says where it goes on.
+    /// The service fails while it returns its position.
     stumbles: bool,
     /// Times that it was asked to do something.
     applied: u64,
     queried: u64,
 }
 
-/// Keeps words; everything is lost when it fails, but what was committed last time it was told to.
+/// Keeps words; on a failure everything is lost except the state at its last requested commit.
 struct Puppet {
     words: Vec<String>,
     lost: RefCell<bool>,
@@ -120,7 +121,7 @@ impl Stage {
         let given = strings.clone();
         let mut options = Cluster::<Puppet>::options(nodes, Class::Durable);
         options.client_timeout_ms = 300;
-        // So small that what waits for a service would soon be in the way of votes.
+        // So small that entries waiting for a service would soon block votes.
         options.limits.decided_entries = 16;
         options.limits.payload_bytes = 4 << 10;
         options.limits.recent_bytes = 1 << 10;
@@ -184,7 +185,7 @@ impl Stage {
         }
     }
 
-    /// What operators hear of its service.
+    /// Returns the events of its service for operators.
     fn news(&mut self, node: NodeId) -> Vec<Event> {
         let replica = self.cluster.replica_mut(node);
         let events = std::iter::from_fn(|| replica.next_event());
@@ -197,7 +198,7 @@ impl Stage {
         events.filter(of_service).collect()
     }
 
-    /// How a read is served now.
+    /// Returns the result of a read now.
     fn probe(&mut self, node: NodeId) -> Probed {
         let now = self.cluster.now();
         self.cluster.replica_mut(node).probe(now);
@@ -237,7 +238,7 @@ fn stuck_service_takes_nothing_answers_and_its_node_votes() {
     }
     assert_eq!(stage.strings[&N3].borrow().applied, applied, "it was asked all the same");
     assert_eq!(stage.ask(N3), Ok("a".into()));
-    // A read that sees what others wrote has to wait for that.
+    // A read that sees the writes of others has to wait for that.
     assert_eq!(stage.read(N3), Outcome::Failed(Failure::NoQuorum));
     stage.cluster.start(N1);
     stage.pull(N3, |strings| strings.stuck = false);
@@ -252,7 +253,7 @@ fn service_that_is_down_is_asked_nothing() {
     let mut stage = Stage::new(3, 2);
     assert!(matches!(stage.write(N3, "a"), Outcome::Written(_)));
     stage.level();
-    // Asked in time, answered too late: it must not be answered from what is gone.
+    // Requested in time, answered too late: it must not be answered from the lost state.
     let waiting = stage.cluster.read(N3, b"");
     stage.pull(N3, |strings| strings.down = true);
     let queried = stage.strings[&N3].borrow().queried;
@@ -267,8 +268,8 @@ fn service_that_is_down_is_asked_nothing() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b".to_vec()));
 }
 
-/// What clients were shown they are shown still: a service that begins again answers nothing before
-/// it is where it was.
+/// Clients still see everything that they saw before: a service that restarts answers nothing
+/// before it is where it was.
 #[test]
 fn service_that_went_back_answers_when_it_has_caught_up() {
     let mut stage = Stage::new(3, 3);
@@ -303,7 +304,7 @@ fn service_that_went_back_answers_when_it_has_caught_up() {
     stage.level();
 }
 
-/// What it says of its position, and fails over, is not believed; nor at the start.
+/// A position that the service returns while it fails is not trusted; nor at the start.
 #[test]
 fn service_that_fails_while_it_comes_back_comes_back_again() {
     let mut stage = Stage::new(3, 5);
@@ -323,8 +324,8 @@ fn service_that_fails_while_it_comes_back_comes_back_again() {
     assert_eq!(stage.read(N3), Outcome::Read(b"a b c".to_vec()));
 }
 
-/// It fails in the middle of a batch: who was told a reply was told the right one, the others hear
-/// that nobody knows; each command is executed once.
+/// The service fails in the middle of a batch: replies that were sent are right, the other clients
+/// get an unknown outcome; each command is executed once.
 #[test]
 fn batch_that_fails_halfway_is_executed_whole_later() {
     let mut stage = Stage::new(3, 4);
@@ -356,8 +357,8 @@ fn batch_that_fails_halfway_is_executed_whole_later() {
     stage.level();
 }
 
-/// It fails at a read between the commands of a batch: what was executed before stands, what
-/// follows was not asked.
+/// The service fails at a read between the commands of a batch: the commands executed before stand,
+/// the following ones were not executed.
 #[test]
 fn batch_that_fails_at_a_read_is_executed_whole_later() {
     let mut stage = Stage::new(3, 6);
@@ -380,7 +381,7 @@ fn batch_that_fails_at_a_read_is_executed_whole_later() {
             assert_eq!(stage.end(N3, second), Outcome::Failed(Failure::Unknown));
             assert_eq!(stage.end(N3, third), unavailable());
         }
-        // A client that heard of "b" is not shown a state without it.
+        // A client that saw "b" is not shown a state without it.
         while stage.ask(N3).is_err() {
             let now = stage.cluster.now();
             stage.cluster.run_until(10, |cluster| cluster.now() > now);
@@ -399,7 +400,7 @@ fn diverged() -> Outcome {
 }
 
 impl Stage {
-    /// One that executes the next command wrongly, and the others, which do not.
+    /// Makes one node execute the next command wrongly; the others execute it as usual.
     fn err(&mut self, node: NodeId, word: &str) {
         self.pull(node, |strings| strings.errs = true);
         assert!(matches!(self.write(N1, word), Outcome::Written(_)));
@@ -420,7 +421,7 @@ impl Stage {
 }
 
 /// [differ-1] [differ-2] [differ-3] The one of three that differs answers nothing any more, and
-/// votes; nor does its next process answer before a majority has what it has.
+/// votes; nor does its next process answer before a majority has the same state as it.
 #[test]
 fn a_node_that_differs_from_a_majority_serves_no_clients() {
     let mut stage = Stage::new(3, 21);
@@ -496,7 +497,7 @@ fn a_leader_that_is_far_behind_gives_way() {
     assert_eq!(stage.cluster.leader(), Some(near), "no more changes");
 }
 
-/// [read-7] What an operator asks is judged by what was decided before, or not at all.
+/// [read-7] An operator's request is judged by the table as of earlier decisions, or not at all.
 #[test]
 fn a_node_that_is_behind_judges_no_operator_by_an_old_table() {
     let mut stage = Stage::new(3, 24);

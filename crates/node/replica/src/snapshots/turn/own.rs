@@ -1,5 +1,5 @@
-//! The snapshot of this node's own state, and where its log begins: what is due is begun, and
-//! counts once the base of the log says so.
+//! The snapshot of this node's own state, and the start of its log: due work is begun, and counts
+//! once the base of the log records it.
 
 use quorate_core::{input::Input, slot::Slot};
 use quorate_log::disk::Disk;
@@ -14,7 +14,7 @@ use super::{
 use crate::{observing::events::Event, service::StateMachine};
 
 impl Snapshots {
-    /// The base is durable: what it says is so.
+    /// Applies the content of the base, which is durable.
     pub(super) fn on_rebased<D: Disk, S: StateMachine>(
         &mut self,
         start: Slot,
@@ -64,8 +64,8 @@ impl Snapshots {
         self.switch = Some(Switch { start, note, install, trims });
     }
 
-    /// [trim-1] The log begins where this auxiliary asked for, and nothing stands for what was
-    /// below. Void if it begins there anyhow.
+    /// [trim-1] Makes the log begin where this auxiliary requested, without a replacement of
+    /// earlier slots. Void if it begins there anyhow.
     fn begin_hollow<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let Some(start) = self.forget.take() else {
             return;
@@ -79,7 +79,7 @@ impl Snapshots {
         self.switch = Some(Switch { start, note, install: None, trims: true });
     }
 
-    /// The snapshot that was written is whole.
+    /// Ends the snapshot that was written completely.
     pub(super) fn end_job<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if self.switch.is_some() {
             return;
@@ -104,7 +104,7 @@ impl Snapshots {
         }
     }
 
-    /// The disk does not take it, or the service does not give it.
+    /// Ends a snapshot that failed at the disk or at the service.
     pub(super) fn fail_job<D: Disk, S: StateMachine>(
         &mut self,
         why: String,
@@ -125,7 +125,7 @@ impl Snapshots {
         }
     }
 
-    /// Gives up the snapshot that is being taken: another one is due when it can be begun.
+    /// Abandons the snapshot that is being taken: another one is due when it can be begun.
     fn give_up_taking<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if let Some(job) = self.job.take_if(|job| matches!(job, Job::Taking(_))) {
             self.give_up(job, around);
@@ -146,13 +146,13 @@ impl Snapshots {
         }
     }
 
-    /// Begins what is due: a snapshot, or a new beginning of the log.
+    /// Begins due work: a snapshot, or a new start of the log.
     pub(super) fn decide<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         if around.log().rebase_failure().is_none() {
             self.asking.goes_on();
         }
         if self.switch.is_some() {
-            // It goes on when the disk lets it, which nobody who asks should wait for.
+            // It goes on when the disk lets it, which operators that ask should not wait for.
             if let Some(error) = around.log().rebase_failure().cloned()
                 && self.asking.is_in_vain(around.now)
             {
@@ -176,7 +176,7 @@ impl Snapshots {
         let synced = around.applying.service_mut().synced_to();
         self.syncing_to = self.syncing_to.min(applied_to);
         let size = self.own.map_or(0, |own| own.bytes);
-        // [snap-6] What a start would apply again is what counts, not what was written; and a sync
+        // [snap-6] The slots that a start would apply again count, not the written ones; and a sync
         // costs no more where there is a snapshot for peers.
         let (covered, cost) = match synced {
             Some(synced) => (synced.max(self.syncing_to), 0),
@@ -192,9 +192,9 @@ impl Snapshots {
         }
         let wanted = [self.wanted, self.asking.wanted()];
         let asked = wanted.into_iter().flatten().any(|at| at <= applied_to);
-        // [snap-4] Who is being sent this node's snapshot would have to begin again with another,
-        // and who learns from the log would need one again. Who moves has some room above the bound
-        // to end in.
+        // [snap-4] A peer that receives this node's snapshot would have to start over with another,
+        // and a peer that learns from the log would need one again. A peer that makes progress has
+        // some room above the bound to finish in.
         let now = around.now;
         let (roomy, moving) = match used {
             _ if used <= self.options.log_bytes_max => (true, true),
@@ -204,16 +204,16 @@ impl Snapshots {
             (roomy && self.serving.uses(&own)) || (moving && self.serving.moves(now, &own))
         });
         if sends {
-            // Nor does one that was begun before take what may be moved, and then the place of what
-            // is sent.
+            // Nor does one that was begun earlier use the rate limit, and then replace the one that
+            // is being sent.
             self.give_up_taking(around);
         } else if asked || (due && synced.is_none()) {
             self.begin_taking(around);
         }
         let own = synced.or(self.own.map(|own| own.at)).unwrap_or(Slot(0));
         let sent = self.own.filter(|_| sends).map(|own| own.at);
-        // [scrub-8] The snapshot that replaces the service's files is of use with the log behind it
-        // alone.
+        // [scrub-8] The snapshot that replaces the service's files is useful only with the log
+        // after it.
         let renewed = match self.renewal {
             Renewal::Wanted { from, .. } if moving => Some(from),
             _ => None,
@@ -234,7 +234,7 @@ impl Snapshots {
         let decided_to = around.protocol.node().decided_to();
         let node = around.protocol.node();
         // [trim-1] With an auxiliary engaged, full replicas may be no quorum for as long as one is
-        // away.
+        // absent.
         let apart = node.configuration().members().iter().any(|m| m.auxiliary);
         let to = trim_to(own, held, used, apart, &self.options).min(decided_to);
         if to > start && around.log().freed_by(to) > 0 {
@@ -249,7 +249,7 @@ impl Snapshots {
         around: &mut Around<'_, '_, D, S>,
     ) {
         if self.fetching.needed().is_none() {
-            // An earlier process began with it, and nobody needs it any more.
+            // An earlier process began with it, and it is not needed any more.
             self.give_up_receiving(around);
         }
         let ready = self.job.is_none()
@@ -287,7 +287,7 @@ impl Snapshots {
         if taking.is_imaged() || !taking.writer.has_room() {
             return;
         }
-        // A service that is behind because of its image is not made to wait for it longer.
+        // A service that is behind because of its image does not wait longer for it.
         if !self.allowance.may(around.now) && around.applying.service_takes() {
             self.go_on_at = self.allowance.wake_at();
             return;
@@ -296,14 +296,14 @@ impl Snapshots {
         match taking.step(around.applying.service_mut(), disk) {
             Ok(bytes) => {
                 self.allowance.spend(bytes);
-                // One step a turn, so that nobody waits for a snapshot.
+                // One step a turn, so that no turn is held up by a snapshot.
                 self.go_on_at = Some(around.now);
             }
             Err(_) => self.fail_job("the service could not be read".to_owned(), around),
         }
     }
 
-    /// This node's snapshot is damaged: it takes another one, or needs a peer's.
+    /// Handles damage of this node's snapshot: it takes another one, or needs a peer's.
     pub(super) fn lose_own<D: Disk, S: StateMachine>(
         &mut self,
         lost: Manifest,

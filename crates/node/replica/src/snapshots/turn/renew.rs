@@ -1,4 +1,4 @@
-//! The service is built anew, once what replaces its files is here.
+//! The service is rebuilt, once the replacement of its files is here.
 
 use quorate_log::disk::Disk;
 
@@ -9,8 +9,8 @@ use super::{
 use crate::{observing::events::Event, service::StateMachine};
 
 impl Snapshots {
-    /// Goes on with it. Before anything is trimmed: the snapshot that came in this turn counts with
-    /// the log behind it.
+    /// Continues the renewal. Before anything is trimmed: the snapshot that arrived in this turn
+    /// counts only with the log after it.
     pub(super) fn go_on_renewing<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
@@ -24,7 +24,7 @@ impl Snapshots {
             Renewal::Wanted { .. } => {
                 let failed = around.applying.service().has_failed();
                 let busy = self.job.is_some() || self.loading.is_some() || self.spoiled || failed;
-                // A leader hands over first, for it would serve nothing meanwhile.
+                // A leader hands over first, for it would serve nothing during the renewal.
                 if busy || around.protocol.leads() || !self.has_replacement(start) {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! This node's snapshot is read to see whether it is whole, a chunk at a time.
+//! Scrub of this node's snapshot, a chunk at a time.
 
 use quorate_log::disk::Disk;
 
@@ -11,14 +11,14 @@ use super::{
 };
 use crate::service::StateMachine;
 
-/// What is known of a chunk.
+/// State of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scrubbed {
-    /// It is sound, and has so many bytes.
+    /// The chunk is sound; its number of bytes.
     Sound(u64),
-    /// It could not be read now.
+    /// The chunk could not be read now.
     NotNow,
-    /// It is damaged, as this says; so the whole snapshot is of no use, and is given up.
+    /// The chunk is damaged, for this reason; the whole snapshot is useless, and is dropped.
     Damaged(String),
     /// The snapshot is no longer this node's.
     Gone,
@@ -38,19 +38,19 @@ impl Snapshots {
         true
     }
 
-    /// What came of it, once.
+    /// Takes the result.
     pub(crate) fn take_scrubbed(&mut self) -> Option<Scrubbed> {
         self.scrubbed.take()
     }
 
-    /// Whether this node lacks a snapshot that it is taking in the place of one that was damaged.
+    /// Returns whether this node lacks a snapshot that it is taking in place of a damaged one.
     pub(crate) fn lacks(&self) -> bool {
         self.own.is_none() && (self.wanted.is_some() || self.job.is_some() || self.switch.is_some())
     }
 
-    /// Writes the base of the log anew, as it is: what the file has is not what was written.
-    /// `false`: this cannot be done for an auxiliary that has forgotten what is below, as its base
-    /// says something else.
+    /// Rewrites the base of the log as it should be, since the file was damaged. Returns `false`
+    /// for an auxiliary that has forgotten earlier slots, for which this cannot be done, as its
+    /// base has another content.
     pub(crate) fn restate_base<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,

@@ -47,11 +47,11 @@ impl Snapshots {
             && !lost
             && !renews
         {
-            // It learned what was missing in another way.
+            // It learned the missing slots in another way.
             self.fetching.stop();
             self.give_up_receiving(around);
         }
-        // What an earlier process received, and nobody needs after all.
+        // Data received by an earlier process that is not needed after all.
         if self.fetching.needed().is_none() && around.now >= self.resume_until {
             self.give_up_receiving(around);
         }
@@ -89,7 +89,7 @@ impl Snapshots {
         }
     }
 
-    /// What is received from now on is this.
+    /// Starts receiving this snapshot.
     pub(super) fn receive<D: Disk, S: StateMachine>(
         &mut self,
         target: Target,
@@ -108,7 +108,7 @@ impl Snapshots {
         self.job = Some(Job::Receiving(Box::new(receiving)));
     }
 
-    /// A peer sent a piece of its snapshot.
+    /// Handles a piece of a peer's snapshot.
     pub(crate) fn on_piece<D: Disk, S: StateMachine>(
         &mut self,
         from: NodeId,
@@ -133,7 +133,7 @@ impl Snapshots {
         }
     }
 
-    /// The snapshot that was received is whole: it is this node's own from the switch on.
+    /// Ends the transfer of a complete snapshot: it is this node's own from the switch on.
     pub(super) fn end_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
@@ -147,14 +147,14 @@ impl Snapshots {
             Some(Err(wrong)) => self.refuse(wrong.0, around),
             Some(Ok((manifest, header))) => {
                 let node = around.protocol.node();
-                // [snap-2] Behind what is decided here it is the service's alone.
+                // [snap-2] Beyond the slots decided here it is the service's alone.
                 let unknown = header.at > node.decided_to();
-                // [disk-8] Nor does anybody need what the log has lost below.
+                // [disk-8] Nor are the slots needed that the log has lost below.
                 let lost = around.catching_up.lost_value();
-                // [trim-1] A node that has forgotten what is below its log takes any.
+                // [trim-1] A node that has forgotten the slots below its log takes any.
                 let unknown = unknown || node.is_hollow();
                 let ahead = unknown || lost.is_some_and(|(lost, _)| lost < header.at);
-                // The core may not have heard yet that an auxiliary's log begins later now.
+                // The core may not know yet that an auxiliary's log begins later now.
                 let below = unknown && header.at < around.storing.log().start();
                 if below || (unknown && !node.may_install(header.at, &header.eras)) {
                     return self.refuse("it contradicts what is known here", around);
@@ -172,7 +172,7 @@ impl Snapshots {
         }
     }
 
-    /// What was received is not what was wanted: all of it is given up.
+    /// Refuses the received data, which is not what was wanted, and drops all of it.
     pub(super) fn refuse<D: Disk, S: StateMachine>(
         &mut self,
         why: &str,
@@ -188,7 +188,7 @@ impl Snapshots {
         }
     }
 
-    /// What is being received, if something is, is not needed.
+    /// Drops the transfer in progress, if any: it is not needed.
     pub(super) fn give_up_receiving<D: Disk, S: StateMachine>(
         &mut self,
         around: &mut Around<'_, '_, D, S>,
@@ -200,7 +200,7 @@ impl Snapshots {
         }
     }
 
-    /// Looks through what an earlier process received, chunk by chunk.
+    /// Checks the data received by an earlier process, chunk by chunk.
     pub(super) fn resume<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let Some(receiving) = &self.resuming else {
             return;
@@ -237,7 +237,7 @@ impl Snapshots {
         }
     }
 
-    /// All that an earlier process received was looked at.
+    /// Ends the check of the data received by an earlier process.
     pub(super) fn resumed<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let Some(mut receiving) = self.resuming.take() else {
             return;
@@ -254,7 +254,7 @@ impl Snapshots {
         self.job = Some(Job::Receiving(receiving));
     }
 
-    /// Sends peers what they asked for, each in turn.
+    /// Sends peers the bytes that they requested, each in turn.
     pub(super) fn serve<D: Disk, S: StateMachine>(&mut self, around: &mut Around<'_, '_, D, S>) {
         let Some(own) = self.own else { return };
         let serves = |purpose| matches!(purpose, Purpose::Serve(_));
@@ -270,7 +270,7 @@ impl Snapshots {
             let room = blocks(own.layout.content_bytes());
             let before = self.reads.count(|purpose| purpose == Purpose::Serve(to));
             if before > 0 && !around.out.fits(to, Lane::Bulk, room * (before + 1)) {
-                // What is being read comes first.
+                // The reads in flight have priority.
                 return;
             }
             if !around.out.has_room(to, Lane::Bulk, room) {
@@ -316,7 +316,7 @@ impl Snapshots {
     }
 }
 
-/// The answer to a peer that needs a snapshot.
+/// Returns the answer to a peer that needs a snapshot.
 pub(crate) fn offer_frame(offer: Offer, log_start: Slot) -> Frame<'static> {
     Frame::SnapshotOffer {
         at: offer.at,

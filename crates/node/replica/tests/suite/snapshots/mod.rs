@@ -1,5 +1,5 @@
-//! Snapshots in whole clusters: a restart from one and the log's tail, a peer's for who was away,
-//! damage, interruptions, and peers that lie.
+//! Snapshots in whole clusters: a restart from one and the log's tail, a peer's for a node that was
+//! away, damage, interruptions, and peers that lie.
 
 mod power_cuts;
 mod scrub;
@@ -31,7 +31,7 @@ const SEGMENT_BYTES: u64 = 128 << 10;
 /// Bytes of a page.
 const PAGE: usize = 900;
 
-/// A group with small files, where a snapshot is due after that many bytes of log.
+/// Creates a group with small files, where a snapshot is due after that many bytes of log.
 fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
     let mut cluster = shelves_at_rest(3, snapshots, seed);
     for node in NODES {
@@ -41,7 +41,7 @@ fn shelves_with(snapshots: SnapshotOptions, seed: u64) -> Shelves {
     cluster
 }
 
-/// The same, of so many nodes, none of which runs.
+/// Creates such a cluster of `count` nodes, none of which runs.
 fn shelves_at_rest(count: u32, snapshots: SnapshotOptions, seed: u64) -> Shelves {
     let mut options = Shelves::options(count, Class::Durable);
     options.client_timeout_ms = 60_000;
@@ -51,7 +51,7 @@ fn shelves_at_rest(count: u32, snapshots: SnapshotOptions, seed: u64) -> Shelves
     cluster
 }
 
-/// The log is not kept for who is away.
+/// Options of a log that is not kept for absent nodes.
 fn small() -> SnapshotOptions {
     let mut options = SnapshotOptions::default();
     options.log_bytes_min = 96 << 10;
@@ -100,7 +100,7 @@ fn start_of(cluster: &Shelves, node: NodeId) -> Slot {
     cluster.replica(node).log().start()
 }
 
-/// Writes until every one of these nodes has trimmed its log to behind this slot.
+/// Writes until every one of these nodes has trimmed its log beyond this slot.
 fn fill_until_trimmed(cluster: &mut Shelves, through: NodeId, nodes: &[NodeId], behind: Slot) {
     for _ in 0..60 {
         let trimmed = |node: &NodeId| start_of(cluster, *node) > behind;
@@ -120,7 +120,7 @@ fn state(cluster: &Shelves, node: NodeId) -> (Slot, Shelf, quorate_replica::serv
     (replica.applied_to(), shelf, replica.sessions())
 }
 
-/// All running nodes have applied the same, sessions and digest of history included.
+/// Checks that all running nodes have applied the same, sessions and digest of history included.
 fn level(cluster: &mut Shelves) {
     let equal = |cluster: &mut Shelves| {
         let running: Vec<_> = NODES.into_iter().filter(|node| cluster.runs(*node)).collect();
@@ -143,7 +143,7 @@ fn level(cluster: &mut Shelves) {
         }
         panic!("nodes do not converge");
     }
-    // Claims are exchanged: nobody contradicts.
+    // Claims are exchanged: none contradicts.
     cluster.run_ms(3_000);
     for node in NODES.into_iter().filter(|node| cluster.runs(*node)) {
         assert_eq!(cluster.replica(node).counters().alarms, 0, "node {node}");
@@ -190,7 +190,7 @@ fn a_node_starts_from_its_snapshot_and_the_tail_of_its_log() {
     }
 }
 
-/// [snap-6] A node that is killed again and again in the midst of its replay keeps what it has done:
+/// [snap-6] A node that is killed again and again in the middle of its replay keeps its progress:
 /// each time less is left to replay.
 #[test]
 fn a_crash_loop_shortens_the_next_start() {
@@ -223,7 +223,7 @@ fn a_crash_loop_shortens_the_next_start() {
 }
 
 /// [snap-6] The same for a service on a disk: it is asked to sync as it goes on, not at the
-/// beginning, and not twice for the same.
+/// beginning, and not twice for the same position.
 #[test]
 fn a_service_on_a_disk_is_synced_while_it_replays() {
     let kept: Rc<RefCell<Kept>> = Rc::default();
@@ -236,7 +236,7 @@ fn a_service_on_a_disk_is_synced_while_it_replays() {
     cluster.start(NODES[0]);
     let node = led(&mut cluster);
     fill_slots(&mut cluster, node, 300);
-    // The disk loses what was not synced.
+    // The disk loses everything that was not synced.
     cluster.crash(node);
     *kept.borrow_mut() = Kept { synced: Some(Slot::FIRST), ..Kept::default() };
     cluster.set_slow(node, true);
@@ -248,8 +248,8 @@ fn a_service_on_a_disk_is_synced_while_it_replays() {
     assert!(asked.is_sorted_by(|one, next| one < next), "{asked:?}");
 }
 
-/// A disk that takes a snapshot's files, but not the log's new base: who asked is told, and the
-/// node goes on by itself once it does.
+/// A disk that takes a snapshot's files, but not the log's new base: the operator gets an error,
+/// and the node goes on by itself once the disk does.
 #[test]
 fn an_operator_is_told_if_the_base_cannot_be_replaced() {
     let mut cluster = shelves_with(SnapshotOptions::default(), 3);
@@ -278,8 +278,8 @@ fn an_operator_is_told_if_the_base_cannot_be_replaced() {
     assert!(named, "it goes on when the disk does");
 }
 
-/// A follower that was away until the others' logs begin behind what it has; not healed yet. With
-/// the leader and the third node.
+/// Returns a follower that was away until the others' logs begin after its own end, not healed yet.
+/// With the leader and the third node.
 fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     let away = follower(cluster);
     let leader = led(cluster);
@@ -290,7 +290,7 @@ fn left_behind(cluster: &mut Shelves) -> (NodeId, NodeId, NodeId) {
     (away, leader, third)
 }
 
-/// [snap-2] Whoever asked for something before is told how it ended.
+/// [snap-2] Clients with earlier requests learn how these ended.
 #[test]
 fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
     let mut unknown = 0;
@@ -300,7 +300,7 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
         let leader = led(&mut cluster);
         let first = cluster.write(away, &page(1));
         done(&mut cluster, away, first);
-        // Both reach the leader, and what that says to it is lost.
+        // Both reach the leader, and its answers are lost.
         let taken = |cluster: &Shelves| cluster.replica(leader).counters().forwards_taken;
         let before = taken(&cluster);
         let (session, write) = (cluster.register(away), cluster.write(away, &page(2)));
@@ -314,7 +314,7 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
         let others: Vec<NodeId> = NODES.into_iter().filter(|node| *node != away).collect();
         fill_until_trimmed(&mut cluster, leader, &others, behind);
         cluster.isolate(away, false);
-        // Executed, with a reply that nobody here knows; unless it heard just before.
+        // Executed, with a reply that is not known here, unless it arrived just before.
         let ended = done(&mut cluster, away, write);
         let is_unknown = ended == Outcome::Failed(Failure::Unknown);
         assert!(is_unknown || matches!(ended, Outcome::Written(_)), "{ended:?}");
@@ -326,7 +326,7 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
         assert_eq!((counters.snapshots_installed, counters.snapshots_loaded), (1, 1));
         fill(&mut cluster, away, 30);
         level(&mut cluster);
-        // What was installed is what it starts from.
+        // It starts from the installed snapshot.
         cluster.crash(away);
         cluster.start(away);
         level(&mut cluster);
@@ -334,7 +334,7 @@ fn a_follower_that_was_away_too_long_gets_a_snapshot_and_no_request_hangs() {
     assert!(unknown > 0);
 }
 
-/// So slow that something can happen meanwhile.
+/// Returns options slow enough for other events to happen in between.
 fn slow() -> SnapshotOptions {
     let mut options = small();
     options.log_bytes_max = 300 << 10;
@@ -356,7 +356,7 @@ fn a_transfer_goes_on_after_the_receiver_has_restarted() {
         assert!(far, "{:?}", cluster.replica(away).counters());
         let before = received(&cluster, away);
         assert_eq!(cluster.replica(away).counters().snapshots_installed, 0);
-        // A power cut loses what was not flushed; the end of a process does not.
+        // A power cut loses everything that was not flushed; the end of a process does not.
         let process_only = seed % 2 == 0;
         match process_only {
             true => cluster.kill(away),
@@ -373,7 +373,8 @@ fn a_transfer_goes_on_after_the_receiver_has_restarted() {
     }
 }
 
-/// Not that it is at the first slot of thousands, and stays there.
+/// A node that receives a snapshot reports its progress, and not that it is at the first slot of
+/// thousands, and stays there.
 #[test]
 fn a_node_says_how_far_its_snapshot_is() {
     let mut cluster = shelves_with(slow(), 1);
@@ -445,9 +446,9 @@ fn a_slow_transfer_ends_although_there_is_much_to_write() {
     level(&mut cluster);
 }
 
-/// [snap-4] While it is sent, the log of everybody grows above its bound, and so often that no
-/// snapshot would ever arrive if each took the next one then. What is behind the snapshot is there
-/// when it has arrived.
+/// [snap-4] While a snapshot is sent, the logs of all nodes grow above their bound, and so often
+/// that no snapshot would ever arrive if each transfer took the next one then. The log after the
+/// snapshot is there when it has arrived.
 #[test]
 fn a_transfer_that_moves_is_not_started_over() {
     for seed in 0..4 {
@@ -470,7 +471,7 @@ fn a_transfer_that_moves_is_not_started_over() {
             for node in [leader, third] {
                 most = most.max(cluster.replica(node).log().used_bytes());
             }
-            // It learned from the log behind the snapshot.
+            // It learned from the log after the snapshot.
             let decided_to = cluster.replica(leader).node().decided_to();
             let near = cluster.replica(away).applied_to().0 + 20 > decided_to.0;
             if counters.snapshots_installed > 0 && near {
@@ -489,8 +490,8 @@ fn a_transfer_that_moves_is_not_started_over() {
     }
 }
 
-/// A snapshot that is being taken when somebody comes who needs the last one would share what may
-/// be moved, and then take its place.
+/// A snapshot that is being taken while a node needs the last one would share the rate limit, and
+/// then replace it.
 #[test]
 fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
     for seed in 0..4 {
@@ -514,7 +515,7 @@ fn a_snapshot_that_is_being_taken_gives_way_to_one_that_is_sent() {
         let counters = cluster.replica(away).counters();
         assert_eq!(counters.snapshots_installed, 1, "seed {seed}");
         assert_eq!(counters.snapshot_bytes_received, last.bytes, "seed {seed}");
-        // Whoever asked for it gets it behind that.
+        // Operators that asked for it get it after that.
         let taken = cluster.run_until(60_000, |cluster| {
             let nodes = [leader, third].into_iter();
             let mut answers = nodes.map(|node| cluster.replica_mut(node).take_snapshot_answer());
@@ -557,7 +558,7 @@ fn a_snapshot_that_rotted_is_noticed_at_the_start_and_a_peers_taken() {
     }
 }
 
-/// What rotted stood beside a log that has everything.
+/// The damaged snapshot is stored next to a log that has everything.
 #[test]
 fn a_snapshot_that_rotted_is_not_needed_if_the_log_is_whole() {
     let mut options = small();
@@ -595,7 +596,7 @@ fn a_snapshot_that_rotted_is_not_sent_but_another_one_taken() {
     }
 }
 
-/// The bytes of a node's snapshot, as they lie in its parts.
+/// Returns the bytes of a node's snapshot, as stored in its parts.
 fn stream(cluster: &Shelves, node: NodeId) -> (Slot, Vec<u8>) {
     let Snapshot { at, bytes } = cluster.replica(node).snapshot().unwrap();
     let mut disk = cluster.disk(node).clone();
@@ -643,7 +644,7 @@ fn snapshots_at_equal_slots_are_equal_byte_for_byte() {
     assert_eq!(stream(&cluster, NODES[2]), first);
 }
 
-/// Swallows what is said.
+/// Drops all frames.
 struct Sink;
 
 impl Plane for Sink {
@@ -683,7 +684,7 @@ fn parts(cluster: &Shelves, node: NodeId) -> usize {
     disk.files(Family::Snapshot).unwrap().len()
 }
 
-/// What a node asks for is its own affair: nobody else's snapshots wait for it.
+/// Requests of one node do not affect others: no other snapshot waits for them.
 #[test]
 fn absurd_questions_are_answered_and_forgotten() {
     let mut cluster = shelves_with(small(), 1);
@@ -708,7 +709,7 @@ fn absurd_questions_are_answered_and_forgotten() {
     level(&mut cluster);
 }
 
-/// Nothing of it was asked for.
+/// No part of it was requested.
 #[test]
 fn offers_and_pieces_that_nobody_asked_for_change_nothing() {
     let mut cluster = shelves_with(small(), 1);
@@ -727,7 +728,7 @@ fn offers_and_pieces_that_nobody_asked_for_change_nothing() {
     level(&mut cluster);
 }
 
-/// One peer lies, again and again, and always has the best to offer; the other is honest.
+/// One peer lies, again and again, and always has the best offer; the other is honest.
 #[test]
 fn a_peer_that_lies_does_not_keep_a_node_from_an_honest_one() {
     let lies = [
@@ -769,7 +770,7 @@ fn a_peer_that_lies_does_not_keep_a_node_from_an_honest_one() {
     }
 }
 
-/// What an earlier process was told is not believed either.
+/// Offers to an earlier process are not trusted either.
 #[test]
 fn a_node_that_was_offered_too_much_starts_again() {
     let mut cluster = shelves_with(small(), 2);
@@ -784,7 +785,7 @@ fn a_node_that_was_offered_too_much_starts_again() {
     level(&mut cluster);
 }
 
-/// Every item of it is well formed, and the data are others.
+/// Every item of it is well formed, and the data differ.
 #[test]
 fn a_snapshot_that_is_not_what_was_offered_is_not_installed() {
     let mut cluster = shelves_with(small(), 4);

@@ -1,6 +1,6 @@
-//! The power goes while a snapshot is taken, named, received or installed, or while the log is
-//! trimmed: at every moment of a run, with every way in which what is in flight may have ended
-//! ([disk-3], [snap-2], [trim-3]).
+//! Power cuts while a snapshot is taken, named, received or installed, or while the log is trimmed:
+//! at every moment of a run, with every possible outcome of the operations in flight ([disk-3],
+//! [snap-2], [trim-3]).
 
 use quorate_core::{node_id::NodeId, slot::Slot};
 use quorate_log::disk::{EveryFate, Family, MemoryDisk, PendingKind};
@@ -14,11 +14,11 @@ use super::{
 
 /// Pages are written in this order, again and again.
 const PAGES: u64 = 60;
-/// Ways of one crash that are tried one after the other. If there are more, as much is in flight,
-/// so many are drawn besides.
+/// Maximum of outcomes of one crash that are tried one after the other. If there are more, since
+/// much is in flight, this many are drawn at random.
 const FATES_MAX: usize = 60;
 
-/// What so many commands make.
+/// Returns the shelf after this many commands.
 fn shelf_of(commands: u64) -> Shelf {
     let mut shelf = Shelf::default();
     for count in 0..commands {
@@ -35,7 +35,7 @@ fn contents(cluster: &Shelves, node: NodeId) -> Shelf {
     shelf
 }
 
-/// What crashes met.
+/// Operations that were in flight at crashes.
 #[derive(Debug, Default)]
 struct Seen {
     crashes: u64,
@@ -45,7 +45,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether something is in flight that is not the log's everyday work.
+    /// Returns whether an operation is in flight that is not the log's everyday work.
     fn look(&mut self, disk: &MemoryDisk) -> bool {
         let pending = disk.pending();
         let flies = |kind| pending.iter().any(|pending| pending.kind == kind);
@@ -59,9 +59,9 @@ impl Seen {
     }
 }
 
-/// The power goes now, in all ways. `again` is a group in which nothing runs, with `disk` in the
-/// place of this node's; whatever is left, it starts, twice, with what a number of commands make,
-/// no fewer than `known`.
+/// Cuts the power now, with all outcomes. `again` is a group in which nothing runs, with `disk` in
+/// place of this node's; whatever is left, it starts, twice, with the state after a number of
+/// commands, no fewer than `known`.
 fn power_cut(
     seen: &mut Seen,
     node: NodeId,
@@ -107,7 +107,7 @@ fn power_cut(
     }
 }
 
-/// A group of one, which is all that there is of what it acknowledged.
+/// Creates a group of one, which alone has the state that it acknowledged.
 fn alone() -> Shelves {
     shelves_at_rest(1, small(), 1)
 }

@@ -1,5 +1,5 @@
-//! A node that reads all that it keeps finds what its disk has spoiled, has it repaired by the
-//! others, and serves nothing wrong meanwhile: for the log and for snapshots, one node at a time.
+//! A node that reads all its data finds the damage of its disk, has it repaired by the others, and
+//! serves nothing wrong in that time: for the log and for snapshots, one node at a time.
 
 use quorate_log::{Log, LogOptions, disk::Position};
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
@@ -50,7 +50,7 @@ fn lying(cluster: &Shelves, node: NodeId, at: Position) -> Vec<u8> {
     file[at.offset as usize..][..BLOCK].to_vec()
 }
 
-/// A group that trims nothing, and in which nobody keeps values in memory for others.
+/// Creates a group that trims nothing, and whose nodes keep no values in memory for others.
 fn forgetful(seed: u64) -> Shelves {
     let mut options = SnapshotOptions::default();
     options.log_bytes_min = 1 << 30;
@@ -83,7 +83,7 @@ fn a_whole_node_is_read_and_nothing_is_found() {
 type Spoil = fn(&Shelves, &[Position], usize);
 
 /// [scrub-1] [scrub-2] Flipped bits, lost, torn and misdirected writes: each is noticed while the
-/// node runs, what it took comes back from the others, and the next start needs nobody.
+/// node runs, the lost data is fetched from the others, and the next start needs no peers.
 #[test]
 fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
     let wrongs: [(&str, Spoil); 4] = [
@@ -142,7 +142,7 @@ fn whatever_a_disk_does_to_a_log_is_found_and_repaired() {
     }
 }
 
-/// [scrub-1] [volatile-1] What was voted for, and is not decided, is nobody's to fetch. If the only
+/// [scrub-1] [volatile-1] A value with a vote but without a decision cannot be fetched. If the only
 /// record of it is damaged, a scrub does not hide that: the next start knows that votes are
 /// forgotten.
 #[test]
@@ -154,7 +154,7 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     let voter = follower(&mut cluster);
     let before = cluster.disk(voter).written_blocks();
     let decided_to = cluster.replica(voter).node().decided_to();
-    // It votes, and nobody hears of it.
+    // It votes, and no other node learns of it.
     cluster.write(leader, &page(1));
     let voted = |cluster: &mut Shelves| {
         let blocks = cluster.disk(voter).written_blocks();
@@ -185,7 +185,7 @@ fn a_damaged_vote_is_not_quietly_forgotten() {
     let (_, recovery) = Log::open(cluster.disk(voter).attach(), options).unwrap();
     let damage = recovery.damage.expect("the damage is seen");
     assert!(damage.forgotten, "{damage:?}");
-    // As a new member it comes back.
+    // It returns as a new member.
     cluster.forget_votes(voter);
     cluster.start(voter);
     cluster.isolate(voter, false);
@@ -228,8 +228,8 @@ fn a_damaged_snapshot_gives_way_to_another_one() {
     }
 }
 
-/// In a group of one nobody has what is lost: the sound values around it are served still, and the
-/// node says what is missing.
+/// In a group of one no peer has the lost values: the sound values around them are served still,
+/// and the node reports the missing ones.
 #[test]
 fn alone_a_node_loses_only_what_is_damaged() {
     let mut options = SnapshotOptions::default();
@@ -252,7 +252,7 @@ fn alone_a_node_loses_only_what_is_damaged() {
     assert!((1..=3).contains(&lost), "{lost}");
 }
 
-/// [scrub-6] No faster than it may; and faster if somebody says so.
+/// [scrub-6] A scrub is no faster than it may be; and faster if an operator says so.
 #[test]
 fn a_scrub_keeps_its_pace() {
     let mut cluster = forgetful(6);
@@ -308,7 +308,7 @@ fn a_scrub_of_slots_that_are_trimmed_meanwhile_ends() {
     level(&mut cluster);
 }
 
-/// From one to the next, also across starts.
+/// A node scrubs at its interval, from one scrub to the next, also across starts.
 #[test]
 fn a_node_scrubs_by_itself_when_it_is_time() {
     let mut cluster = shelves_at_rest(3, small(), 9);

@@ -18,9 +18,9 @@ pub(crate) struct Shelf {
     pub(crate) pages: BTreeMap<u8, Vec<u8>>,
     pub(crate) commands: u64,
     pub(crate) image: Option<VecDeque<Vec<u8>>>,
-    /// How it is from now on; well if nobody says.
+    /// Health from now on; well if it is not set.
     pub(crate) health: Option<Rc<RefCell<Health>>>,
-    /// Where it keeps its position, if that outlives its process.
+    /// Store of its position, if that outlives its process.
     pub(crate) kept: Option<Rc<RefCell<Kept>>>,
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct Shelf {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) at: Slot,
-    /// What outlives a loss of power, if that is another position.
+    /// Position that survives a loss of power, if it is another one.
     pub(crate) synced: Option<Slot>,
-    /// At which positions it was asked to sync.
+    /// Positions at which it was asked to sync.
     pub(crate) asked: Vec<Slot>,
     pub(crate) meta: BTreeMap<Vec<u8>, Vec<u8>>,
 }

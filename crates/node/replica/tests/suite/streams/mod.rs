@@ -1,5 +1,5 @@
-//! Byte streams through a whole group: what is acknowledged is on every node, in order, each byte
-//! once, whatever happens to nodes meanwhile ([stream-4] to [stream-10]).
+//! Byte streams through a whole group: acknowledged bytes are on every node, in order, each once,
+//! whatever happens to nodes ([stream-4] to [stream-10]).
 
 mod scrub;
 
@@ -32,7 +32,7 @@ fn name() -> Name {
     "s".parse().unwrap()
 }
 
-/// The byte at a position, so that any mix-up shows.
+/// Returns the byte at a position, so that any mix-up shows.
 fn byte(position: u64) -> u8 {
     let [a, b, c, ..] = position.to_le_bytes();
     a ^ b.wrapping_mul(7) ^ c.wrapping_mul(31)
@@ -93,7 +93,7 @@ impl Client {
         }
     }
 
-    /// Takes in what the node has to say.
+    /// Takes the events of the node.
     fn listen(&mut self, group: &mut Group, node: NodeId) {
         for heard in group.heard(node) {
             match heard {
@@ -114,7 +114,7 @@ impl Client {
         }
     }
 
-    /// What came of a request.
+    /// Returns the result of a request.
     fn wait(&mut self, group: &mut Group, node: NodeId, tag: StreamTag) -> Heard {
         let came = group.run_until(30_000, |group| {
             self.listen(group, node);
@@ -159,7 +159,7 @@ impl Client {
         self.how = How::Continue;
     }
 
-    /// Gives what there is room for, up to this position.
+    /// Gives the bytes that there is room for, up to this position.
     fn give(&mut self, group: &mut Group, to: u64) {
         let Some((node, piece)) = self.at else {
             return;
@@ -226,7 +226,7 @@ fn read(group: &mut Group, node: NodeId, from: u64) -> Result<Vec<u8>, Nowhere> 
     }
 }
 
-/// Every node has exactly these bytes of the stream.
+/// Checks that every node has exactly these bytes of the stream.
 fn check_all(group: &mut Group, to: u64) {
     let level = group.run_until(60_000, |group| {
         ALL.into_iter().all(|node| {
@@ -274,7 +274,7 @@ fn leader_and_follower_own_streams_beside_commands() {
     check_all(&mut group, 100_000);
 }
 
-/// [stream-10] The first is told where its piece ended, and never writes again.
+/// [stream-10] The first writer learns where its piece ended, and never writes again.
 #[test]
 fn second_writer_is_refused_or_takes_over() {
     let mut group = group(Class::Durable, 3);
@@ -285,7 +285,8 @@ fn second_writer_is_refused_or_takes_over() {
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::Exists)));
     second.how = How::Append;
     assert!(matches!(second.try_open(&mut group, two), Heard::Refused(_, Denied::InUse)));
-    // Bytes that are under way when the other takes over are kept or not, and nobody is told wrong.
+    // Bytes that are in flight when the other takes over are kept or not, and no writer gets a
+    // wrong answer.
     first.give(&mut group, 60_000);
     second.how = How::Takeover;
     second.given = 60_000;
@@ -326,7 +327,8 @@ fn piece_outlives_a_leader() {
     }
 }
 
-/// What a new leader inherits of a stream is one run, longer than any log write has room for.
+/// The inherited part of a stream is one run at a new leader, longer than any log write has room
+/// for.
 #[test]
 fn inherited_runs_are_recorded_in_parts() {
     for seed in 0..5 {
@@ -340,7 +342,7 @@ fn inherited_runs_are_recorded_in_parts() {
         let mut client = Client::new(7);
         client.write_to(&mut group, 50_000, owner);
         let dead = leader(&mut group);
-        // What the followers vote for is not heard of any more.
+        // The followers' votes do not arrive any more.
         client.give(&mut group, 900_000);
         group.run_until(1_000, |group| {
             let voted_to = group.replica(owner).node().acceptor().voted_to();
@@ -376,7 +378,7 @@ fn client_of_a_dead_owner_continues_elsewhere() {
     }
 }
 
-/// [stream-6] Nobody comes back: the leader closes what the lost owner had open.
+/// [stream-6] The owner does not return: the leader closes its open streams.
 #[test]
 fn stream_of_a_lost_owner_is_closed() {
     let mut group = group(Class::Durable, 4);
@@ -398,7 +400,7 @@ fn stream_of_a_lost_owner_is_closed() {
     assert_eq!(second.given, 50_000);
 }
 
-/// [stream-5] The same when its next process is there at once.
+/// [stream-5] The same when its next process starts immediately.
 #[test]
 fn owner_that_came_back_is_another_one() {
     let mut group = group(Class::Durable, 5);
@@ -414,7 +416,7 @@ fn owner_that_came_back_is_another_one() {
     }));
 }
 
-/// [disk-5] Power cuts of everybody at once: what was acknowledged is there.
+/// [disk-5] Power cuts of all nodes at once: acknowledged bytes survive.
 #[test]
 fn nothing_acknowledged_is_lost_when_all_lose_power() {
     for seed in 0..10 {
@@ -461,15 +463,15 @@ fn follower_that_was_away_gets_the_bytes() {
     check_all(&mut group, 2_100_000);
 }
 
-/// A group whose node 1 has a service that is as the test says.
+/// Creates a group whose node 1 has a service that the test controls.
 fn ailing(seed: u64) -> (Group, Rc<RefCell<Health>>) {
     ailing_and_keeping(seed, None)
 }
 
-/// The same; the service keeps its position there, if it is to outlive its process.
+/// Creates the same; the service keeps its position there, if it is to outlive its process.
 fn ailing_and_keeping(seed: u64, kept: Option<Rc<RefCell<Kept>>>) -> (Group, Rc<RefCell<Health>>) {
     let mut options = options(Class::Durable);
-    // What the service loses comes from the log.
+    // The state that the service loses is replayed from the log.
     options.snapshots.log_bytes_min = u64::MAX;
     ailing_with(options, seed, kept)
 }
@@ -496,8 +498,8 @@ fn ailing_with(
     (group, health)
 }
 
-/// The owner's service loses what it held, and the log is applied to it again: what clients gave
-/// goes on.
+/// The owner's service loses its state, and the log is applied to it again: the clients' pieces
+/// continue.
 #[test]
 fn piece_outlives_the_state_of_the_service() {
     for seed in 0..5 {
@@ -518,7 +520,7 @@ fn piece_outlives_the_state_of_the_service() {
 }
 
 /// [stream-6] The same, and the service goes on from a snapshot in which the piece was not open
-/// yet: it is not lost, and no client is told that it ended.
+/// yet: it is not lost, and no client is notified of an end.
 #[test]
 fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     let mut options = options(Class::Durable);
@@ -545,8 +547,8 @@ fn piece_outlives_a_snapshot_from_before_it_was_opened() {
     check_all(&mut group, 500_000);
 }
 
-/// [disk-8] A log loses content that the service has applied. Nobody needs its bytes then, so it is
-/// learned again without them. When the service loses its state, too, they are needed, and peers
+/// [disk-8] A log loses content that the service has applied. Its bytes are not needed then, so it
+/// is learned again without them. When the service loses its state, too, they are needed, and peers
 /// are asked for them.
 #[test]
 fn content_learned_again_without_bytes_is_fetched_when_the_service_loses_its_state() {
@@ -615,8 +617,8 @@ fn lost_frames_are_made_good() {
     }
 }
 
-/// [trim-2], [snap-5] The log is trimmed below what the store has; who was away then gets a
-/// snapshot, and the bytes by position. Until they are here it holds nothing for others.
+/// [trim-2], [snap-5] The log is trimmed below the end of the store; a node that was away then gets
+/// a snapshot, and the bytes by position. Until they are here it holds nothing for others.
 #[test]
 fn bytes_outlive_the_log() {
     let mut options = options(Class::Durable);
@@ -706,7 +708,7 @@ fn trimmed_and_removed_bytes_are_not_there() {
     }));
 }
 
-/// Keeps what a replica says.
+/// Keeps a replica's frames.
 #[derive(Default)]
 struct Said(Vec<u8>);
 
@@ -728,9 +730,9 @@ impl Plane for Said {
     }
 }
 
-/// [aux-5] Of slots that are to come it says that closed streams, and positions below the next one,
-/// need no bytes; not of slots that it has applied, in which the same content was appended, nor of
-/// what may still come.
+/// [aux-5] A full replica states for future slots that closed streams, and positions below the next
+/// one, need no bytes; not for slots that it has applied, in which the same content was appended,
+/// nor for content that may still arrive.
 #[test]
 fn a_full_replica_says_what_is_needless_and_no_more() {
     let mut group = group(Class::Durable, 5);
@@ -772,8 +774,8 @@ fn a_full_replica_says_what_is_needless_and_no_more() {
     assert_eq!(asks(&mut group, content(before, 9_999), before), None);
 }
 
-/// [stream-8] A writer whose bytes nobody decides waits; its node says so, after a while, and no
-/// longer than that lasts.
+/// [stream-8] A writer whose bytes are not decided waits; its node reports it, after a while, and
+/// for no longer than that lasts.
 #[test]
 fn what_clients_gave_and_nobody_decides_is_told() {
     let mut group = group(Class::Durable, 6);

@@ -1,5 +1,5 @@
-//! Bytes of streams that rotted where nobody reads them are found by a scrub, and come back from
-//! the others.
+//! Bytes of streams that rotted where they are not read are found by a scrub, and fetched from the
+//! others.
 
 use quorate_replica::scrubbing::report::{Fate, Kind, ScrubStatus};
 
@@ -60,7 +60,8 @@ fn rotten_chunks_are_found_and_fetched_again() {
     check_all(&mut group, 700_000);
 }
 
-/// Nobody has them: they are named and not served, and the node comes to rest all the same.
+/// No peer has the bytes: they are reported and not served, and the node comes to rest all the
+/// same.
 #[test]
 fn alone_a_node_names_what_rotted_and_serves_the_rest() {
     let one = NodeId(1);
