@@ -29,7 +29,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What the client is told.
+    /// Returns the error text for the client.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Malformed => "ERR malformed command",
@@ -225,12 +225,10 @@ pub struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    /// How many.
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -249,12 +247,10 @@ impl<'a> Iterator for List<'a> {
 pub struct Keys<'a>(List<'a>);
 
 impl Keys<'_> {
-    /// How many.
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -273,12 +269,10 @@ impl<'a> Iterator for Keys<'a> {
 pub struct Pairs<'a>(List<'a>);
 
 impl Pairs<'_> {
-    /// How many.
     pub const fn len(&self) -> usize {
         self.0.len() / 2
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,5 +1,5 @@
-//! What Redis leaves to chance, decided by a seed that travels in the command: the same on every
-//! node.
+//! Random choices of Redis commands, decided by a seed that travels in the command: the same on
+//! every node.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -42,7 +42,7 @@ pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 /// and then one of the members that come next: gaps between places would favour some members, and
 /// among so many they even out.
 const EVEN: u64 = 1024;
-/// So many of them.
+/// Number of members after that place to choose from.
 const NEIGHBOURS: usize = 64;
 /// Up to this many members, several are drawn by looking at all of them.
 const LISTED: u64 = 4096;
@@ -99,7 +99,7 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
         return drawn;
     }
     let (mut seen, mut drawn) = (BTreeSet::new(), Vec::new());
-    // Nearly every draw is new; but nobody can be sure of that.
+    // Nearly every draw is new, but this is not guaranteed.
     for _ in 0..most.saturating_mul(16) {
         if drawn.len() as u64 >= most {
             break;
@@ -168,7 +168,7 @@ pub(super) fn repeatedly(
     drawn
 }
 
-/// Whether to look at all members takes less than to find so many places.
+/// Returns whether a walk over all members is cheaper than finding that many places.
 fn walks(view: &View<'_>, draws: u64) -> bool {
     view.count() <= LISTED || draws.saturating_mul(NEIGHBOURS as u64) >= view.count()
 }

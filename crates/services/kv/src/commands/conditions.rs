@@ -60,7 +60,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// What a value must be for something to happen.
+/// Condition on the present value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition<'a> {
     /// Equal to this.
@@ -108,7 +108,7 @@ impl<'a> Condition<'a> {
         }
     }
 
-    /// Whether it holds of what a key has, if it has anything.
+    /// Returns whether the condition holds for the value of a key, if it has one.
     pub(super) fn holds(self, value: Option<&[u8]>) -> bool {
         match self {
             Self::Equal(wanted) => value == Some(wanted),

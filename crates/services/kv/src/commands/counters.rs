@@ -91,7 +91,7 @@ pub(super) const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 pub(super) const NOT_FINITE: &str = "ERR value is NaN or Infinity";
 pub(super) const TOO_LARGE_SUM: &str = "ERR increment would produce NaN or Infinity";
 
-/// Whether a text is a number, but none to count with.
+/// Returns whether a text is a number, but not a finite one.
 pub(super) fn is_not_finite(text: &[u8]) -> bool {
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let text = text.strip_prefix(b"-").unwrap_or(text);

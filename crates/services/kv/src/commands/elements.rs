@@ -1,4 +1,5 @@
-//! What several types of collections share: counting, scanning, drawing and removing elements.
+//! Operations shared by several types of collections: counting, scanning, drawing and removing
+//! elements.
 
 use std::ops::ControlFlow;
 
@@ -34,7 +35,7 @@ const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 /// Bytes of the shortest string in a reply.
 const ITEM_BYTES: usize = b"$0\r\n\r\n".len();
 
-/// What is said of a number that is out of the range of another one.
+/// The error for a number that is out of the range of another one.
 const OUT_OF_RANGE: &str = "ERR value is out of range";
 /// The same of one that Redis negates.
 pub(super) const OUT_OF_LONG: &str =
@@ -178,7 +179,7 @@ fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> R
     Ok(())
 }
 
-/// What HRANDFIELD, SRANDMEMBER and ZRANDMEMBER ask for.
+/// Arguments of HRANDFIELD, SRANDMEMBER and ZRANDMEMBER.
 #[derive(Clone, Copy)]
 pub(super) struct Random {
     /// `None`: one, and no array.
@@ -209,7 +210,7 @@ impl Random {
         Ok(Self { count, values, seed: r.seed })
     }
 
-    /// Whether values or scores are asked for, too.
+    /// Returns whether values or scores are requested, too.
     pub(super) const fn has_values(self) -> bool {
         self.values
     }
@@ -278,7 +279,7 @@ pub(super) fn random(
     write_drawn(&items, wanted, reply);
 }
 
-/// Whether so many elements, of usual size, are more than a reply may have.
+/// Returns whether this many elements, of usual size, exceed the limit of a reply.
 pub(super) fn would_be_too_large(view: &View<'_>, elements: u64) -> bool {
     let elements = u128::from(elements.min(view.count()));
     let each = u128::from(view.header.bytes) / u128::from(view.header.count.max(1));
@@ -328,7 +329,7 @@ pub(super) fn remove(
         for member in members {
             removed += usize::from(change.remove(&placed(b"", member)));
         }
-        // What changed nothing leaves the version alone: nobody who watches the key is disturbed.
+        // A removal without effect leaves the version alone: watchers of the key are not disturbed.
         if removed > 0 {
             match kind {
                 Kind::Set => change.event(class::SET, "srem"),

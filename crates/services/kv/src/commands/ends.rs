@@ -1,9 +1,9 @@
-//! Deadlines of single fields: where they stand among the rows of a hash, and how fields end.
+//! Deadlines of single fields: their place among the rows of a hash, and the end of fields.
 //!
-//! A field's deadline is a row by its field, beside it a row by time. Both stand before the rows of
+//! A field's deadline is a row by its field, plus a row by time. Both stand before the rows of
 //! fields: those begin with a position, and no position is 0. A field whose deadline is not above
-//! the group's time does not exist ([time-2]), and is stored until a command writes it anew or
-//! [`remove_ended`] comes to it, which nobody sees.
+//! the group's time does not exist ([time-2]), and is stored until a command overwrites it or
+//! [`remove_ended`] reaches it, which is invisible to clients.
 
 use std::ops::ControlFlow;
 
@@ -37,8 +37,8 @@ fn by_time(deadline: u64, name: &[u8]) -> Vec<u8> {
     [&BY_TIME[..], &deadline.to_be_bytes(), name].concat()
 }
 
-/// The deadline, and the name of the field's row. Of a name that is too short, which nobody here
-/// writes, what it sorts as.
+/// Returns the deadline, and the name of the field's row. A name that is too short, which is never
+/// written here, is parsed as it sorts.
 fn parse(by_time: &[u8]) -> (u64, &[u8]) {
     let rest = by_time.get(BY_TIME.len()..).unwrap_or_default();
     let (deadline, name) = rest.split_at(rest.len().min(8));
@@ -48,12 +48,12 @@ fn parse(by_time: &[u8]) -> (u64, &[u8]) {
 }
 
 impl View<'_> {
-    /// Whether some of its fields have deadlines.
+    /// Returns whether some of its fields have deadlines.
     fn is_timed(&self) -> bool {
         self.header.timed.is_some_and(|timed| timed.fields > 0)
     }
 
-    /// Whether some of the stored fields do not exist any more.
+    /// Returns whether some of the stored fields do not exist any more.
     pub(super) fn has_ended(&self) -> bool {
         let timed = self.header.timed.filter(|timed| timed.fields > 0);
         timed.is_some_and(|timed| timed.next <= self.store.time())
@@ -89,8 +89,8 @@ impl View<'_> {
         self.rows(span, &mut |name, _| visit(name));
     }
 
-    /// How many of the stored fields do not exist any more. Takes its time when many ended and were
-    /// not removed yet.
+    /// Returns the number of stored fields that do not exist any more. Slow when many ended and
+    /// were not removed yet.
     pub(super) fn ended(&self) -> u64 {
         let mut ended = 0;
         self.each_ended(&mut |_| {

@@ -16,7 +16,7 @@ use crate::{
     store::collection::{Header, Kind},
 };
 
-/// Classes of events, and the two ways to tell them. Nobody outside sees the numbers.
+/// Classes of events, and the two forms of notification. The numbers are not visible outside.
 pub(super) mod class {
     pub(in crate::commands) const KEYSPACE: u32 = 1 << 0;
     pub(in crate::commands) const KEYEVENT: u32 = 1 << 1;
@@ -39,7 +39,7 @@ use class::{
     ZSET,
 };
 
-/// What `A` stands for.
+/// Classes that `A` stands for.
 const ALL: &[(char, u32)] = &[
     ('g', GENERIC),
     ('$', STRING),
@@ -52,7 +52,7 @@ const ALL: &[(char, u32)] = &[
     ('t', STREAM),
     ('d', MODULE),
 ];
-/// What it does not include.
+/// Letters that `A` does not include.
 const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 
 /// Which events a node makes: `notify-keyspace-events`. Copies are of one setting.

@@ -38,8 +38,8 @@ pub fn exec(
     reply.array(commands.len());
     let mut large = false;
     for command in commands {
-        // The commands behind a reply that became too large are executed all the same, but for
-        // reads: nobody sees what those say.
+        // Commands after a reply that became too large are still executed, except reads: their
+        // replies would be discarded.
         let op = command.first().copied().and_then(Op::from_byte);
         if large && op.is_some_and(Op::is_read) {
             continue;

@@ -133,7 +133,7 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// How a time is written.
+/// Format of a time argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     milliseconds: bool,
@@ -218,9 +218,9 @@ pub(super) mod condition {
     pub(super) const NX: u8 = 1;
     /// There is one.
     pub(super) const XX: u8 = 2;
-    /// It is earlier.
+    /// The new deadline is later.
     pub(super) const GT: u8 = 4;
-    /// It is later.
+    /// The new deadline is earlier.
     pub(super) const LT: u8 = 8;
 
     /// The one with this name; 0: there is none.
@@ -230,7 +230,7 @@ pub(super) mod condition {
         found.map_or(0, |(_, flag)| *flag)
     }
 
-    /// Whether `new` may follow `old`.
+    /// Returns whether `new` may replace `old`.
     pub(in crate::commands) fn holds(flags: u8, old: Option<u64>, new: Deadline) -> bool {
         // No deadline is later than every deadline; one in the past is earlier than every other.
         let order = old.unwrap_or(u64::MAX);
@@ -411,7 +411,7 @@ pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
     out.byte(Op::Sweep as u8).count(keys);
 }
 
-/// Removes keys and fields that ended; nobody sees a difference.
+/// Removes keys and fields that ended; clients see no difference.
 pub(super) fn sweep(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

@@ -288,7 +288,7 @@ fn encode_renamenx(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-/// What a key has, to be given to another key: all of a string, or the header of a collection.
+/// Contents of a key, to be given to another key: all of a string, or the header of a collection.
 struct Contents {
     value: Vec<u8>,
     deadline: Option<u64>,

@@ -67,7 +67,7 @@ pub const FAMILIES: [&Family; 20] = [
     &transactions::FAMILY,
 ];
 
-/// What is done for each operation, by its number. EXEC, which holds others, is in [`exec`].
+/// Functions of the operations, by number. EXEC, which holds others, is in [`exec`].
 static RUNS: [Option<Run>; 256] = {
     let mut runs = [None; 256];
     let mut family = 0;

@@ -21,8 +21,7 @@ use crate::{
     },
 };
 
-/// What a row costs that a command changes without having it among its arguments, besides its
-/// bytes.
+/// Cost of a row, besides its bytes, that a command changes without having it among its arguments.
 const ROW_BYTES: u64 = 96;
 /// Rows that are copied at a time.
 const COPIED_ROWS: usize = 1024;
@@ -76,7 +75,7 @@ impl<'s> View<'s> {
     }
 }
 
-/// What a key has that a command on this kind asks for.
+/// Returns the entry of a key for a command on this kind.
 pub(super) fn entry<'s>(
     store: &'s dyn Store,
     key: Key<'_>,
@@ -103,7 +102,7 @@ pub(super) fn view<'s>(
     Ok(header.map(|header| View { store, header }))
 }
 
-/// Whether a key has a lock record, which commands that read hashes see as one of one field.
+/// Returns the lock record of a key, which commands that read hashes see as a hash of one field.
 pub(super) fn lock_record<'s>(store: &'s dyn Store, key: Key<'_>) -> Option<Bytes<'s>> {
     let entry = store.get(key)?;
     (entry.kind == Kind::String && is_lock(&entry.value)).then_some(entry.value)
@@ -241,7 +240,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.store.remove_row(self.header.id, name);
     }
 
-    /// Sets a row that stands beside that of an element.
+    /// Sets a row that accompanies that of an element.
     pub(super) fn put_beside(&mut self, name: &[u8], value: &[u8]) {
         self.state.store.put_row(self.header.id, name, value);
     }
@@ -322,7 +321,7 @@ pub(super) fn member_of<'n>(prefix: &[u8], name: &'n [u8]) -> &'n [u8] {
     name.get(prefix.len() + Position::BYTES..).unwrap_or_default()
 }
 
-/// What none of these rows reaches.
+/// Returns the exclusive upper bound of these rows.
 pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let (last, rest) = prefix.split_last()?;
     Some([rest, &[last.saturating_add(1)]].concat())

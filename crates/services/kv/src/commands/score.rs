@@ -47,12 +47,12 @@ impl Score {
         Self::new(self.0 + other.0)
     }
 
-    /// As it is kept beside a member: its bits.
+    /// Returns the bits of the score, as stored with a member.
     pub(super) const fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0.to_bits().to_be_bytes()
     }
 
-    /// What is kept.
+    /// Parses the stored bytes.
     pub(super) fn from_bytes(kept: &[u8]) -> Option<Self> {
         let bytes = kept.try_into().ok()?;
         Self::new(f64::from_bits(u64::from_be_bytes(bytes)))

@@ -471,7 +471,7 @@ fn encode_getex(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> {
             keyed(Op::GetEx, r, out);
             deadline.encode(out);
         }
-        // Of an absent key nobody is told what is wrong with its time.
+        // An error in the time is not reported for an absent key.
         Err(Refusal::Text(text)) => {
             keyed(Op::ErrorIfPresent, r, out);
             out.bytes(text.as_bytes());

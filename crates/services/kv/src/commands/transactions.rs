@@ -73,7 +73,8 @@ const COMMANDS: &[Spec] = &[
 pub struct Seen {
     /// The slot of the command that changed it last.
     pub slot: u64,
-    /// That command's place in the batch, and in the upper half how many fields have ended since.
+    /// That command's place in the batch, and in the upper half the number of fields that have
+    /// ended since.
     pub index: u64,
 }
 
@@ -92,18 +93,18 @@ impl Seen {
         Self { slot: last.slot, index: u64::from(last.index) | Self::ABSENT }
     }
 
-    /// Whether it is of an absent key, and says that key's version.
+    /// Returns whether it is of an absent key, and includes that key's version.
     pub const fn has_absent_version(self) -> bool {
         self.index & Self::ABSENT != 0
     }
 
-    /// Whether a key that is `now` so has not changed.
+    /// Returns whether a key in state `now` has not changed.
     pub fn is_still(self, now: Self) -> bool {
         self == now || (self == Self::SOME_ABSENT && now.has_absent_version())
     }
 }
 
-/// What WATCH saw of a key.
+/// State of a key as seen by WATCH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// The key.

@@ -8,14 +8,14 @@ use crate::{
     resp::{integer::parse_integer, reply::Reply},
 };
 
-/// How wide a number is, and whether it has a sign.
+/// Width and signedness of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     signed: bool,
     bits: u8,
 }
 
-/// What becomes of a number that does not fit.
+/// Handling of a number that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overflow {
     Wrap = 0,
@@ -23,7 +23,7 @@ pub(super) enum Overflow {
     Fail = 2,
 }
 
-/// What is done with a number.
+/// Operation on a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Get,

@@ -113,8 +113,8 @@ pub(super) fn rank(
     Ok(())
 }
 
-/// How many members are before this one, which is there. Where the store has to walk, it walks from
-/// both ends by turns, and the nearer one decides how long it takes.
+/// Returns the number of members before this one, which is there. A store that has to walk does so
+/// from both ends by turns, and the nearer one decides how long it takes.
 fn rank_of(set: &View<'_>, member: &[u8], score: Score) -> u64 {
     const STRIDE: u64 = 256;
     if let Some(rank) = set.rank(&order_row(member, score)) {
