@@ -41,13 +41,14 @@ use crate::{
 const PLACES_MAX: usize = 1024;
 /// Most bytes of them; a single request may be larger.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
-/// What somebody who listens may still ask for, besides PING, QUIT and RESET.
+/// Commands permitted to a subscriber, besides PING, QUIT and RESET.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
-/// Who gives a waiting client its element answers for itself, and not for a disk.
+/// The error for a command that may wait, at another class: the node that gives a waiting client
+/// its element answers for itself, and not for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
-/// What a client that waits takes, besides its command.
+/// Memory of a waiting client, besides its command.
 const WAIT_BYTES: usize = 256;
 /// Above this many bytes of waiting replies, no more requests are taken.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
@@ -78,9 +79,9 @@ pub(super) struct Connection {
     published: Published,
     /// Which replies it wants.
     quiet: Quiet,
-    /// It watches what others ask for.
+    /// Receives the commands of other clients.
     monitors: bool,
-    /// How fresh the answers to its reads are.
+    /// Required freshness of the answers to its reads.
     fresh: Freshness,
     attached: Attached,
     login: Login,
@@ -98,7 +99,7 @@ pub(super) struct Connection {
     ending: bool,
     /// Nothing more is sent either.
     cut: bool,
-    /// It was not ready when it was last asked: input may be waiting.
+    /// Not ready when it was last asked: input may be waiting.
     blocked: bool,
     marked: bool,
 }
@@ -132,12 +133,13 @@ impl Connection {
         }
     }
 
-    /// Whether there is room for another request.
+    /// Returns whether there is room for another request.
     pub(super) fn ready(&self) -> bool {
         !self.ending
             && self.checking.is_none()
             && !self.patient
-            // Somebody who has nothing more to say is read on, so that it is seen when it closes.
+            // A client that sends no more requests is still read, so that its disconnect is
+            // noticed.
             && self.parked.is_none_or(|parked| !parked.crowded)
             && self.order.len() < PLACES_MAX
             && self.order.open_bytes < OPEN_BYTES_MAX
@@ -145,7 +147,7 @@ impl Connection {
             && self.order.buffered() < OUTPUT_BYTES_SOFT
     }
 
-    /// Whether it takes another request now.
+    /// Returns whether it takes another request now.
     pub(super) fn takes(&self) -> bool {
         self.ready() && self.parked.is_none()
     }
@@ -202,12 +204,12 @@ impl Connection {
         waits
     }
 
-    /// It need not wait any more.
+    /// Ends its wait.
     pub(super) const fn go_on(&mut self) {
         self.patient = false;
     }
 
-    /// Of the password that is being checked.
+    /// Returns the ticket of the password that is being checked.
     pub(super) fn ticket(&self) -> Option<u64> {
         self.checking.as_ref().map(Checking::ticket)
     }
@@ -226,7 +228,7 @@ impl Connection {
         let may = match (needs, standing) {
             (None, _) => true,
             (Some(needs), Standing::May(role)) => role >= needs,
-            // What says nothing about data, and of the cluster no more than everybody may look at.
+            // Commands that reveal nothing about data, and of the cluster no more than all may see.
             // MULTI is among them: if it were refused and the answer known by the next command,
             // that would run outside of it.
             (Some(_), Standing::Unknown) => {
@@ -357,7 +359,7 @@ impl Connection {
         }
     }
 
-    /// So much of the output was sent.
+    /// Removes sent bytes from the output.
     pub(super) fn sent(&mut self, count: usize, shared: &mut Shared) {
         self.order.output.drain(..count);
         self.order.sent();
@@ -413,7 +415,7 @@ impl Connection {
         order.read_now(number, &mut own, shared, state);
     }
 
-    /// It has run, and so have the writes before it.
+    /// Marks a read in order as run, and so the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.order.read_in_order();
     }
@@ -436,7 +438,7 @@ impl Connection {
         self.order.written(number, reply, &mut shared.tally);
     }
 
-    /// It does not wait any more, or has not begun to.
+    /// Ends its wait, which may not have begun.
     fn unpark(&mut self, shared: &mut Shared) {
         if let Some(parked) = self.parked.take() {
             shared.waiting.answered(parked.number);
@@ -455,7 +457,7 @@ impl Connection {
         self.order.unpark(place, &shared.reply, &mut shared.tally);
     }
 
-    /// Nobody is there to be given anything.
+    /// Ends its wait soon: no client is there to be given anything.
     pub(super) fn wait_no_longer(&self, shared: &mut Shared) {
         if let Some(parked) = self.parked {
             shared.waiting.hurry(parked.number);
@@ -516,7 +518,7 @@ impl Connection {
         self.order.push_message(&neutral, self.version);
     }
 
-    /// It watches what others ask for, from its reply on.
+    /// Starts MONITOR, from its reply on.
     pub(super) fn monitor(&mut self, shared: &mut Shared) {
         self.monitors = true;
         shared.monitors.enter(self.id);
@@ -529,7 +531,7 @@ impl Connection {
         }
     }
 
-    /// What others asked for.
+    /// Passes on lines about the commands of other clients.
     pub(super) fn watch_lines(&mut self, lines: &[u8], shared: &mut Shared) {
         // Before its own reply it has not begun; afterwards all that it asks for is answered at
         // once.
@@ -546,14 +548,15 @@ impl Connection {
         self.order.output.extend_from_slice(lines);
     }
 
-    /// Whether it listens and does nothing else: before RESP3, messages and replies look alike.
+    /// Returns whether it is limited to subscriptions: before RESP3, messages and replies look
+    /// alike.
     fn only_listens(&self) -> bool {
         !self.subscriptions.is_empty()
             && self.version == Version::Resp2
             && SPACES.iter().any(|of| !self.will_listen(*of).is_empty())
     }
 
-    /// What it listens to when all that it asked for is answered.
+    /// Returns its subscriptions once all its requests are answered.
     fn will_listen(&self, of: Listening) -> Names {
         self.order.will_listen(of, self.subscriptions.names(of))
     }
@@ -575,7 +578,8 @@ impl Connection {
         })
     }
 
-    /// It is gone: nobody counts on it any more. Gives a tag that its order does not know.
+    /// Removes a disconnected client from all shared state. Returns a tag that its order does not
+    /// know.
     pub(super) fn leave(&mut self, shared: &mut Shared) -> Option<Tag> {
         shared.roster.leave(self.seat);
         shared.tally.slow.leave(self.seat);
@@ -857,7 +861,7 @@ impl Connection {
         self.multi.take()
     }
 
-    /// Whether this may not be asked between MULTI and EXEC.
+    /// Returns whether this is forbidden between MULTI and EXEC.
     const fn outside_multi(local: Local) -> bool {
         matches!(
             local,
@@ -877,17 +881,17 @@ impl Connection {
     }
 }
 
-/// What browsers speak.
+/// The protocol of browsers.
 pub(super) const HTTP: &str = "HTTP";
 
-/// Whether these are the words of the line that starts a request of HTTP, whose method may be the
-/// name of a command.
+/// Returns whether these are the words of the line that starts a request of HTTP, whose method may
+/// be the name of a command.
 pub(super) fn starts_http(words: &Arguments<'_>) -> bool {
     words.len() == 3 && words.at(2).starts_with(b"HTTP/")
 }
 
-/// Whether this is the first word of a line of HTTP: of one that brings a body, or of the header
-/// that every request has before its body.
+/// Returns whether this is the first word of a line of HTTP: of one that brings a body, or of the
+/// header that every request has before its body.
 const fn is_of_http(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"post") || word.eq_ignore_ascii_case(b"host:")
 }

@@ -114,7 +114,7 @@ fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result 
     encode_keyspace(&mut Encoder(&mut query));
     write!(text, "# Keyspace\r\n")?;
     if requests.query(&query, &mut reply).is_err() {
-        // Nobody knows at the moment; INFO has more to say.
+        // Not known at the moment; INFO has more to say.
         return Ok(());
     }
     let counts = String::from_utf8_lossy(&reply);

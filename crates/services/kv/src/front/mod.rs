@@ -64,7 +64,7 @@ impl RespFront {
         Self { connections: FxHashMap::default(), shared: Shared::new(settings) }
     }
 
-    /// It checks passwords with this.
+    /// Sets the checker of passwords.
     #[must_use]
     pub fn with_checker(mut self, checker: Box<dyn Checker + Send>) -> Self {
         self.shared.desk = Desk::new(checker);
@@ -185,7 +185,7 @@ impl Front for RespFront {
             | Completion::Read(tag)
             | Completion::Failed(tag, _) => tag,
         };
-        // Of a connection that is gone, or a second time: nobody waits for it.
+        // The connection is gone, or this is a second completion: no request waits for it.
         let Some(owner) = self.shared.tags.take(tag) else {
             return;
         };

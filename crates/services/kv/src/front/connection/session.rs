@@ -29,7 +29,7 @@ const HELP: [&str; 9] = [
     "QUORATE HELP -- this",
 ];
 
-/// What a bound may be.
+/// Permitted values of a bound.
 const BOUND_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 
 const NO_SESSION: &str = "NOSESSION not executed now: this connection has no session; \
@@ -64,7 +64,7 @@ impl Attached {
 }
 
 impl Connection {
-    /// Whether this is the one QUORATE command that belongs inside a transaction.
+    /// Returns whether this is the one QUORATE command that belongs inside a transaction.
     pub(super) fn is_sequenced_exec(&self, arguments: &Arguments<'_>) -> bool {
         arguments.len() == 4
             && arguments.at(0).eq_ignore_ascii_case(b"quorate")
