@@ -36,7 +36,7 @@ pub struct Service {
     budget: Budget,
     /// Kept for its memory.
     prefetched: Vec<Position>,
-    /// What commands told since the last look.
+    /// Notices of commands since the last look.
     notices: Vec<Notice>,
     /// Which events this node wants.
     events: Setting,
@@ -72,7 +72,7 @@ impl Service {
         self.waits.digest(store::digest(&*self.store))
     }
 
-    /// It goes on from here.
+    /// Sets the applied position.
     fn stands_at(&mut self, applied_to: Slot) {
         self.applied_to = applied_to;
         self.budget = Budget::default();
@@ -99,10 +99,10 @@ impl Service {
     }
 }
 
-/// What is left of an image.
+/// Remaining parts of an image.
 #[derive(Debug, Default)]
 struct Imaging {
-    /// How many keys it has; `None`: its head has been given.
+    /// Number of keys; `None`: its head has been returned.
     head: Option<u64>,
     /// The item behind the head.
     removals: Option<Vec<u8>>,

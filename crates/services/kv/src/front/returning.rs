@@ -1,9 +1,9 @@
-//! How many writes a connection may have open whose replies can be as large as a value.
+//! Limit of a connection's open writes whose replies can be as large as a value.
 //!
-//! Nobody knows how large such a reply becomes before the write has been executed, and then it lies
-//! in memory until the client reads it. Most are small (`RPOP` of a queue, `EXEC` of two counters),
-//! so a connection that has shown this may have more of them open; one large reply takes it back to
-//! the least.
+//! The size of such a reply is unknown before the write has been executed, and then it lies in
+//! memory until the client reads it. Most are small (`RPOP` of a queue, `EXEC` of two counters), so
+//! a connection that has shown this may have more of them open; one large reply resets it to the
+//! least.
 
 /// Allowed from the start: eight replies of `--command-max` are what a client may leave unread.
 const LEAST: usize = 8;
@@ -27,7 +27,7 @@ impl Default for Returning {
 }
 
 impl Returning {
-    /// Whether another may be sent.
+    /// Returns whether another may be sent.
     pub(super) const fn ready(&self) -> bool {
         self.open < self.allowed
     }

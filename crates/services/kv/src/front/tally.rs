@@ -1,8 +1,7 @@
-//! What clients asked of this node, counted for each command: how often, how long, how often in
-//! vain.
+//! Requests of this node's clients, counted for each command: calls, time, failures.
 //!
-//! The clock is the one of the node's turn, so that counting reads none. What is asked for and
-//! answered within one turn took no time.
+//! The clock is the one of the node's turn, so that counting reads none. A request that arrives and
+//! is answered within one turn took no time.
 
 use std::fmt::Write as _;
 
@@ -18,7 +17,7 @@ use crate::{command::Spec, commands::FAMILIES};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     command: u16,
-    /// How long it waited for its turn before it was sent on, in milliseconds.
+    /// Time that it waited for its turn before it was sent on, in milliseconds.
     waited_ms: u16,
     /// Unix time in milliseconds, of which the lower half is enough to tell how long a request
     /// waits.
@@ -26,7 +25,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Of what is no command, or was refused before it was executed.
+    /// Stamp of an unknown command, or one that was refused before it was executed.
     pub(super) const NOBODY: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
     /// The client has waited because it wanted to: the request counts from now on.
@@ -51,7 +50,7 @@ impl Default for Stamp {
 /// No request waits longer.
 const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// What is known of one command.
+/// Counters of one command.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     calls: u64,

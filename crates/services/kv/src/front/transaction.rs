@@ -47,7 +47,7 @@ impl Multi {
         self.commands = Vec::new();
     }
 
-    /// How many commands are kept.
+    /// Returns the number of queued commands.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
@@ -68,8 +68,8 @@ impl Multi {
     }
 }
 
-/// What WATCH saw. EXEC, DISCARD and UNWATCH end an epoch: a WATCH that was sent before them may
-/// be answered after they were read, and must not count for what follows.
+/// Keys seen by WATCH. EXEC, DISCARD and UNWATCH end an epoch: a WATCH that was sent before them
+/// may be answered after they were read, and must not count for later transactions.
 #[derive(Debug, Default)]
 pub(super) struct Watching {
     epoch: u64,
@@ -82,12 +82,12 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    /// What a WATCH belongs to that comes now.
+    /// Returns the epoch of a WATCH that arrives now.
     pub(super) const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Whether `count` more keys of `bytes` together can be watched.
+    /// Returns whether `count` more keys of `bytes` together can be watched.
     pub(super) const fn admit(&mut self, count: usize, bytes: usize) -> bool {
         self.asked += count;
         self.asked_bytes += bytes;
@@ -124,7 +124,7 @@ impl Watching {
         absent.map(|(_, watched)| watched.key.as_slice()).collect()
     }
 
-    /// What was seen in an epoch that ended; `None` if a WATCH got no answer.
+    /// Takes the keys seen in an epoch that ended; `None` if a WATCH got no answer.
     pub(super) fn take(&mut self, epoch: u64) -> Option<Vec<Watched>> {
         let (taken, kept) =
             std::mem::take(&mut self.seen).into_iter().partition(|(seen, _)| *seen <= epoch);

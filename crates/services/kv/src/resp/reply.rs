@@ -7,7 +7,7 @@
 
 use std::io::Write as _;
 
-/// What an executed command without a result says.
+/// Reply of an executed command without a result.
 pub const OK: &[u8] = b"+OK\r\n";
 /// No value.
 pub const NULL: &[u8] = b"_\r\n";
@@ -114,7 +114,7 @@ impl Reply<'_> {
         self.0.extend_from_slice(NULL_ARRAY);
     }
 
-    /// `count` replies follow that nobody asked for at this place.
+    /// Begins a push of `count` replies, outside of the order of requests.
     pub fn push(&mut self, count: usize) {
         self.header(b'>', count);
     }
@@ -154,7 +154,7 @@ pub fn render(neutral: &[u8], version: Version, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether these bytes are one reply, and nothing else.
+/// Returns whether these bytes are one reply, and nothing else.
 pub fn is_whole(neutral: &[u8]) -> bool {
     one(neutral, Version::Resp2, 0, &mut Vec::new()).is_some_and(<[u8]>::is_empty)
 }

@@ -17,7 +17,7 @@ use super::{
 pub const ARGUMENTS_MAX: usize = 256 * 1024;
 /// Longest request of one line.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// What a request may need beyond the bytes of its arguments: `*`, and `$` with nine digits and
+/// Bytes that a request may need beyond those of its arguments: `*`, and `$` with nine digits and
 /// two line ends for each.
 pub const FRAMING_BYTES_MAX: usize = (ARGUMENTS_MAX + 2) * 14;
 /// Longest argument that is skipped rather than taken for garbage, as in Redis.
@@ -66,7 +66,7 @@ impl fmt::Display for ProtocolError {
     }
 }
 
-/// What the bytes at hand hold.
+/// Contents of the available bytes.
 #[derive(Debug)]
 pub enum Parsed<'a> {
     /// The request goes on; `used` bytes are of no further interest.
@@ -93,7 +93,7 @@ pub enum Parsed<'a> {
     },
 }
 
-/// What comes next in an array.
+/// Expected part of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -103,7 +103,7 @@ enum Stage {
     Body(usize),
 }
 
-/// How far one connection's current request was understood.
+/// Parser state of one connection's current request.
 #[derive(Debug, Default)]
 pub struct Parser {
     spans: Vec<Span>,
