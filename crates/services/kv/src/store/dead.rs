@@ -1,4 +1,4 @@
-//! How many of the stored keys exist no longer ([time-2]): counted when somebody asks, each once.
+//! The number of stored keys that exist no longer ([time-2]): counted on request, each once.
 
 use std::cell::Cell;
 
@@ -23,7 +23,7 @@ impl Dead {
         self.keys.set(self.keys.get() + keys);
     }
 
-    /// Of deadlines that are counted.
+    /// Returns the number of keys counted.
     pub(super) fn keys(&self) -> u64 {
         self.keys.get()
     }

@@ -82,7 +82,7 @@ impl Removals {
         }
     }
 
-    /// Whether a commit has nothing to do.
+    /// Returns whether a commit has nothing to do.
     pub fn is_unchanged(&self) -> bool {
         self.changed.is_empty()
     }

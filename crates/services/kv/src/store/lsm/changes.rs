@@ -1,4 +1,4 @@
-//! What was committed and is not in the tree yet: the layer above it.
+//! Changes that were committed and are not in the tree yet: the layer above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// What an entry takes besides its bytes, about.
+/// Approximate overhead of an entry besides its bytes.
 const ENTRY_BYTES: usize = 64;
 
 /// Rows of a collection; `None`: the row was removed.
@@ -23,13 +23,13 @@ pub(super) type ChangedDeadlines = BTreeMap<(u64, Box<[u8]>), bool>;
 /// Changes of one generation, and of the metadata.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// What the tree will say with them.
+    /// State of the tree with these changes.
     pub(super) state: State,
-    /// Where the keys are; in a load that is not the generation that the tree says.
+    /// Generation of the keys; in a load not the one of the tree's state.
     pub(super) generation: u64,
     /// [`Version::ABSENT`] stands for a key that was removed.
     pub(super) data: Table,
-    /// Of keys, and of fields.
+    /// Deadlines of keys, and of fields.
     pub(super) deadlines: [ChangedDeadlines; 2],
     pub(super) rows: BTreeMap<Id, ChangedRows>,
     /// Collections that no key names any more.
@@ -69,7 +69,7 @@ impl Changes {
         self.data.put(position, key, value, stamp);
     }
 
-    /// Whether keys and rows are as they are below.
+    /// Returns whether keys and rows are the same as below.
     pub(super) fn is_empty(&self) -> bool {
         self.data.len() == 0 && self.rows.is_empty()
     }

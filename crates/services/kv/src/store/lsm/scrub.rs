@@ -24,7 +24,7 @@ use super::LsmStore;
 
 /// Bytes of one read.
 const PIECE_BYTES: usize = 256 << 10;
-/// What reads past the cache of the kernel are aligned to.
+/// Alignment of reads past the cache of the kernel.
 const ALIGNED: usize = 4096;
 
 /// A file of the tree.
@@ -34,7 +34,7 @@ pub(super) struct TreeFile {
     pub(super) checksum: u128,
 }
 
-/// What the thread says.
+/// Report of the thread.
 enum Told {
     Read(u64),
     /// A file that is not what was written, or is not there.
@@ -150,8 +150,8 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether something in the background failed that damage would explain: compaction reads what
-/// nobody asked for, and the library does not say what it met.
+/// Failures in the background that damage would explain: compaction reads data that was not
+/// requested, and the library does not report the cause.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     failures: u32,
@@ -160,8 +160,8 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
-    /// It is looked into ever more seldom: a disk that takes nothing fails in the background, too,
-    /// and damage is told once.
+    /// Counts a failure. Checks become ever rarer: a disk that takes nothing fails in the
+    /// background, too, and damage is reported once.
     pub(super) fn background_failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.stands |= self.failures.is_power_of_two();
@@ -169,7 +169,7 @@ impl Suspicion {
 }
 
 impl LsmStore {
-    /// Whether all files are to be read soon.
+    /// Returns whether all files are to be read soon.
     pub(super) fn suspects_damage(&self) -> bool {
         self.suspicion.stands && self.tree.is_some()
     }
@@ -181,14 +181,14 @@ impl LsmStore {
         self.scrub = files.and_then(|files| Scrub::start(files, bytes_per_second).ok());
     }
 
-    /// What was read since the last call.
+    /// Returns the results since the last call.
     pub(super) fn hear_scrub(&mut self) -> Scrubbed {
         let mut scrubbed = Scrubbed::default();
         let Some(scrub) = &self.scrub else {
             return scrubbed;
         };
         let Some(tree) = &self.tree else {
-            // It is being opened again, and nobody knows which files it has.
+            // It is being opened again, and its files are not known.
             scrubbed.goes_on = true;
             return scrubbed;
         };
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(damaged, Vec::<String>::new());
     }
 
-    /// [scrub-6] Its pace, and its end when nobody wants more.
+    /// [scrub-6] A slow scrub keeps its pace, and ends when its store is dropped.
     #[test]
     fn a_slow_scrub_ends_when_its_store_does() {
         let folder = tempfile::tempdir().unwrap();

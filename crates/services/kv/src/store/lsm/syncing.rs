@@ -1,7 +1,7 @@
-//! What is safe from a loss of power ([store-1]), and how more becomes so.
+//! The position that is safe from a loss of power ([store-1]), and its advance.
 //!
-//! A unit in the tree is in its journal; the journal is synced when somebody asks for it. Changes
-//! that are not on their way to the tree yet go there first.
+//! A unit in the tree is in its journal; the journal is synced on request. Changes that are not on
+//! their way to the tree yet go there first.
 
 use quorate_core::slot::Slot;
 

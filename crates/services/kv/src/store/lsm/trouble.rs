@@ -12,7 +12,7 @@ use super::{
 /// After this many failed reads in one process the tree is not trusted any more.
 const FAILED_READS_MAX: u32 = 2;
 
-/// How the store stands with its disk.
+/// Condition of the store and its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     /// Nothing is wrong.
@@ -110,7 +110,8 @@ impl LsmStore {
         (self.tree, self.image) = (None, None);
     }
 
-    /// What was held here is in the log, or in the snapshot that was being loaded.
+    /// Starts again from a newly opened tree. The changes held here are in the log, or in the
+    /// snapshot that was being loaded.
     fn begin_anew(&mut self, opened: Opened) {
         let Opened { tree, state, newest_generation, has_rows, note, aside } = opened;
         self.forget_tree();
