@@ -207,11 +207,11 @@ pub struct Spec {
     pub name: &'static str,
     /// Number of arguments with the name. Negative: its magnitude is the minimum.
     pub arity: i8,
-    /// As COMMAND INFO tells them.
+    /// Flags, as in COMMAND INFO.
     pub flags: &'static [&'static str],
     pub keys: Keys,
     pub handler: Handler,
-    /// As COMMAND DOCS tells it.
+    /// Documentation, as in COMMAND DOCS.
     pub doc: Doc,
 }
 

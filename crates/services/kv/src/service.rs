@@ -85,8 +85,8 @@ impl Service {
         self.events.clone()
     }
 
-    /// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments, on
-    /// the state as it stands; those that are too many are not told apart.
+    /// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments,
+    /// on the state as it stands; numbers that are too large are not distinguished.
     pub fn visits(&self, command: &[u8]) -> u64 {
         let (store, waits) = (&*self.store, &self.waits);
         let state = Reading { store, applied_to: self.applied_to, wall_ms: None, waits };

@@ -22,7 +22,7 @@ use crate::{
 const LIMIT: Share = Share { count: 65_536, bytes: 64 << 20 };
 /// The same for those of one node.
 const LIMIT_OF_NODE: Share = Share { count: 16_384, bytes: 16 << 20 };
-/// Memory of a wait besides its bytes, and of each of its keys.
+/// Memory of a wait in addition to its bytes, and of each of its keys.
 const WAIT_BYTES: usize = 256;
 const KEY_BYTES: usize = 384;
 
@@ -119,7 +119,7 @@ impl Wait {
     }
 }
 
-/// Part of the limits for all that some clients use.
+/// Number and bytes of waits: a limit, or the use of some clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     count: usize,
@@ -216,7 +216,7 @@ impl Waits {
                 }
             }
         }
-        // It may be in line behind others, of whom one leaves without taking anything.
+        // It may be in line after others, of which one leaves without taking anything.
         self.stirred.extend(wait.keys().map(Box::from));
         self.waits.insert(since, wait);
         self.changed.insert(since);
@@ -471,7 +471,7 @@ mod tests {
     const A: Owner = Owner { node: 1, life: 7 };
     const B: Owner = Owner { node: 2, life: 7 };
 
-    /// `BLPOP key … 0`, encoded; so many elements with a count.
+    /// Encodes `BLPOP key … 0`; with a count, that many elements.
     fn attempt(keys: &[&str], count: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);

@@ -40,7 +40,7 @@ pub(super) type Drawn = (Vec<u8>, Vec<u8>);
 
 /// Up to this many members each is as likely as the others. In larger collections a place is drawn,
 /// and then one of the members that come next: gaps between places would favour some members, and
-/// among so many they even out.
+/// among many they even out.
 const EVEN: u64 = 1024;
 /// Number of members after that place to choose from.
 const NEIGHBOURS: usize = 64;
@@ -79,7 +79,7 @@ pub(super) fn one(view: &View<'_>, prefix: &[u8], draws: &mut Draws) -> Option<D
     found
 }
 
-/// Draws so many different members, or all if there are not more.
+/// Draws this many different members, or all if there are not more.
 pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Draws) -> Vec<Drawn> {
     let most = most.min(view.count());
     if walks(view, most) {
@@ -113,9 +113,8 @@ pub(super) fn several(view: &View<'_>, prefix: &[u8], most: u64, draws: &mut Dra
     drawn
 }
 
-/// Draws so many members, each of them among all, with their values if those are wanted. It ends
-/// when they are more than a reply may have: the few that one has are drawn, and not all that were
-/// asked for.
+/// Draws this many members, each of them among all, with their values if requested. It ends when
+/// they exceed the limit of a reply: the few that fit are drawn, and not all that were requested.
 pub(super) fn repeatedly(
     view: &View<'_>,
     prefix: &[u8],

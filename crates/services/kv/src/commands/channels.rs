@@ -1,5 +1,5 @@
 //! Messages to subscribers: PUBLISH and SPUBLISH are commands of the log that change nothing, so
-//! every node hears of them at the same place, and tells those who subscribed there
+//! every node receives them at the same place, and notifies the subscribers there
 //! ([`crate::front`]).
 
 use crate::{

@@ -1,9 +1,8 @@
-//! Keyspace events: what commands that are applied tell of the keys that they change, as Redis
-//! does.
+//! Keyspace events: notifications of applied commands about the keys that they change, as in Redis.
 //!
-//! Which of them are wanted is a setting of each node: [`Setting`]. They are made where commands
-//! are executed and are no part of the state. What is executed is the same on all nodes, and so are
-//! the events of nodes with the same setting.
+//! A setting of each node selects them: [`Setting`]. They are made where commands are executed and
+//! are no part of the state. Execution is the same on all nodes, and so are the events of nodes
+//! with the same setting.
 
 use std::sync::{
     Arc,
@@ -60,9 +59,9 @@ const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 pub struct Setting(Arc<AtomicU32>);
 
 impl Setting {
-    /// The classes that are wanted and would be told; 0: none.
+    /// Returns the classes that are selected and would be notified; 0: none.
     pub(crate) fn wanted(&self) -> u32 {
-        // What a command that is just being executed tells may be of the old setting or of the new
+        // Events of a command that is just being executed may follow the old setting or the new
         // one.
         let set = self.0.load(Ordering::Relaxed);
         if set & (KEYSPACE | KEYEVENT) == 0 {
@@ -176,7 +175,7 @@ impl Writing<'_> {
         self.store.remove(key)
     }
 
-    /// The same, and tells it.
+    /// The same, with the event.
     pub(super) fn delete(&mut self, key: Key<'_>) -> bool {
         let was_there = self.remove(key);
         if was_there {

@@ -166,7 +166,8 @@ impl Unit {
         Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }
 
-    /// A deadline as this says it, now being `now_ms`; so many milliseconds make a second full.
+    /// Returns a deadline in this format, now being `now_ms`; `up_ms` milliseconds make a second
+    /// full.
     pub(super) fn shown(self, deadline: u64, now_ms: u64, up_ms: u64) -> i64 {
         let ms = match self.absolute {
             true => deadline,
@@ -406,7 +407,7 @@ pub(super) fn ttl(
     Ok(())
 }
 
-/// Encodes the removal of so many keys and fields that ended.
+/// Encodes the removal of up to this many keys and fields that ended.
 pub fn encode_sweep(keys: u64, out: &mut Encoder<'_>) {
     out.byte(Op::Sweep as u8).count(keys);
 }
@@ -428,7 +429,7 @@ pub(super) fn sweep(
     Ok(())
 }
 
-/// Tells of the keys that are about to be removed.
+/// Notifies of the keys that are about to be removed.
 #[cold]
 fn tell_ended(state: &mut Writing<'_>, most: usize) {
     let mut ended: Vec<Box<[u8]>> = Vec::new();

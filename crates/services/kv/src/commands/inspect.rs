@@ -47,12 +47,12 @@ const COMMANDS: &[Spec] = &[
 
 /// The longest string that Redis stores next to its header.
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// Overhead of an entry of the memory store besides key and value, estimated from its layout: 25
+/// Overhead of an entry of the memory store without key and value, estimated from its layout: 25
 /// bytes before the key, about 16 of the allocator, and about 55 of the table, whose slots have 24
 /// bytes and are empty for the larger part.
 const ENTRY_BYTES: usize = 96;
 
-/// Overhead of a row of the memory store besides name and value.
+/// Overhead of a row of the memory store without name and value.
 const ROW_BYTES: u64 = 80;
 /// Redis packs collections up to about this size.
 const SMALL_ELEMENTS: u64 = 128;

@@ -222,7 +222,8 @@ const COMMANDS: &[Spec] = &[
 
 /// Most keys that one SCAN looks at, whatever COUNT says.
 const SCAN_COUNT_MAX: u64 = 10_000;
-/// [watch-2] FLUSHALL remembers each of so many keys, with so many bytes. Replicated.
+/// [watch-2] Maximum numbers of keys, and of their bytes, of which FLUSHALL remembers each.
+/// Replicated.
 const FLUSHED_KEYS_MAX: usize = 1024;
 const FLUSHED_BYTES_MAX: usize = 1 << 20;
 /// A page with this many bytes is full.

@@ -21,12 +21,13 @@ use crate::{
     },
 };
 
-/// Cost of a row, besides its bytes, that a command changes without having it among its arguments.
+/// Cost of a row, in addition to its bytes, that a command changes without having it among its
+/// arguments.
 const ROW_BYTES: u64 = 96;
 /// Rows that are copied at a time.
 const COPIED_ROWS: usize = 1024;
 
-/// The budget's measure of so many rows with so many bytes.
+/// Returns the cost of rows with these bytes for the budget.
 pub(super) fn cost(rows: u64, bytes: u64) -> usize {
     let cost = rows.saturating_mul(ROW_BYTES).saturating_add(bytes);
     usize::try_from(cost).unwrap_or(usize::MAX)
@@ -186,7 +187,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self
     }
 
-    /// Tells that something happened to it.
+    /// Sends an event for its key.
     pub(super) fn event(&mut self, class: u32, name: &str) {
         self.state.event(class, name, self.key);
     }

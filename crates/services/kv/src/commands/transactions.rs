@@ -68,13 +68,13 @@ const COMMANDS: &[Spec] = &[
     ),
 ];
 
-/// A state of a key, as WATCH tells it from others.
+/// A state of a key, as WATCH distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The slot of the command that changed it last.
     pub slot: u64,
-    /// That command's place in the batch, and in the upper half the number of fields that have
-    /// ended since.
+    /// That command's place in the batch; the upper half has the number of fields that have ended
+    /// since.
     pub index: u64,
 }
 

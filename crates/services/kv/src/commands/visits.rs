@@ -62,7 +62,7 @@ impl Meter {
         !self.is_over()
     }
 
-    /// Counts a visit of something with so many bytes.
+    /// Counts a visit of something with this many bytes.
     pub fn visit(&self, bytes: usize) -> bool {
         self.spend(1 + bytes as u64 / BYTES_PER_VISIT)
     }
@@ -78,8 +78,8 @@ impl Meter {
     }
 }
 
-/// [visit-2] Executes a read within so many visits; returns how many it took. Beyond them there is
-/// no reply.
+/// [visit-2] Executes a read within the allowed visits; returns how many it took. Beyond them there
+/// is no reply.
 pub(crate) fn within(
     allowed: u64,
     store: &dyn Store,
@@ -107,7 +107,8 @@ fn walked(
     }
 }
 
-/// [visit-3] Returns what so many visits mean for those who take the command.
+/// [visit-3] Returns the weight of a command with this many visits for the components that accept
+/// it.
 pub const fn weigh(visits: u64) -> Weight {
     match visits {
         0..HEAVY => Weight::Light,
@@ -116,8 +117,8 @@ pub const fn weigh(visits: u64) -> Weight {
     }
 }
 
-/// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments; more
-/// than `allowed` are not told apart.
+/// [visit-1] Returns how many visits a replicated command takes at most beyond its arguments;
+/// numbers above `allowed` are not distinguished.
 pub fn visits(command: &[u8], state: &Reading<'_>, allowed: u64) -> u64 {
     let mut from = Decoder(command);
     match from.byte().ok().and_then(Op::from_byte) {

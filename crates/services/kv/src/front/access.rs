@@ -9,7 +9,7 @@ use crate::{
     resp::request::Arguments,
 };
 
-/// A connection ends after so many wrong passwords.
+/// Number of wrong passwords that ends a connection.
 pub(super) const WRONG_MAX: u8 = 10;
 
 /// The error for a client that has not authenticated; Redis' words.
@@ -94,7 +94,7 @@ impl Login {
         }
     }
 
-    /// Why it may not do this, as a client is told.
+    /// Returns the error for a request that is not permitted.
     pub(super) fn refusal(&self, standing: Standing, name: &str) -> String {
         let who = self.name();
         match (standing, &self.who, &self.user) {

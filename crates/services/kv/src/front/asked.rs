@@ -21,7 +21,7 @@ pub(super) enum Freshness {
     /// Everything acknowledged before the read was asked for.
     #[default]
     Linearizable,
-    /// Everything acknowledged more than so many milliseconds ago ([read-6]).
+    /// Everything acknowledged more than this many milliseconds ago ([read-6]).
     Within(u64),
     /// The local state of this node (READONLY).
     Stale,

@@ -264,8 +264,9 @@ pub(super) fn confirm(
     reply.count(left);
 }
 
-/// Messages that a connection sent to channels, by the places of its requests: how many of this
-/// node heard one is known when it has been executed, and no node knows of the others.
+/// Messages that a connection sent to channels, by the places of its requests: the number of this
+/// node's receivers is known when a message has been executed, and no node knows that of the
+/// others.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     open: VecDeque<(u64, Listening, Box<[u8]>)>,
@@ -296,7 +297,8 @@ impl Published {
         }
     }
 
-    /// The request at this place has a reply: how many have heard the message, if it was one.
+    /// Handles the reply of the request at this place; returns the number of receivers, if it was a
+    /// message.
     pub(super) fn take(&mut self, place: u64, reply: &[u8], channels: &Channels) -> Option<usize> {
         // Those that failed were not asked for again.
         while self.open.front().is_some_and(|(at, ..)| *at < place) {

@@ -1,4 +1,4 @@
-//! CLIENT: who is connected, as a client is told.
+//! CLIENT: the connected clients, as reported to clients.
 
 use quorate_replica::front::ConnectionId;
 

@@ -1,6 +1,6 @@
-//! One client connection: what it has asked for, and what it is being told.
+//! One client connection: its requests, and their replies.
 //!
-//! What it answers by itself is in `local`, numbered commands are in `session`.
+//! Commands that it answers itself are in `local`, numbered commands are in `session`.
 
 mod local;
 mod login;
@@ -41,14 +41,14 @@ use crate::{
 const PLACES_MAX: usize = 1024;
 /// Most bytes of them; a single request may be larger.
 const OPEN_BYTES_MAX: usize = 1024 * 1024;
-/// Commands permitted to a subscriber, besides PING, QUIT and RESET.
+/// Commands permitted to a subscriber, in addition to PING, QUIT and RESET.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
 /// The error for a command that may wait, at another class: the node that gives a waiting client
 /// its element answers for itself, and not for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
-/// Memory of a waiting client, besides its command.
+/// Memory of a waiting client, without its command.
 const WAIT_BYTES: usize = 256;
 /// Above this many bytes of waiting replies, no more requests are taken.
 const OUTPUT_BYTES_SOFT: usize = 1024 * 1024;
@@ -75,7 +75,7 @@ pub(super) struct Connection {
     multi: Option<Multi>,
     watching: Watching,
     subscriptions: Subscriptions,
-    /// Messages that it sent to channels, and has not heard of.
+    /// Messages that it sent to channels, and whose replies are pending.
     published: Published,
     /// Which replies it wants.
     quiet: Quiet,
@@ -93,7 +93,7 @@ pub(super) struct Connection {
     parked: Option<Parked>,
     /// The name of its last command.
     command: &'static str,
-    /// Memory that is counted, besides that of the order.
+    /// Memory that is counted, without that of the order.
     counted: usize,
     /// Nothing more is taken; it closes when all is answered.
     ending: bool,
@@ -214,7 +214,8 @@ impl Connection {
         self.checking.as_ref().map(Checking::ticket)
     }
 
-    /// [access-2] Whether the client may ask for this; if not, it has heard so.
+    /// [access-2] Returns whether the client may make this request; if not, the error has been
+    /// sent.
     fn permitted(
         &mut self,
         spec: &Spec,
@@ -264,8 +265,8 @@ impl Connection {
         may
     }
 
-    /// [access-2] The users have changed: who has subscribed, and may read no more, hears so, and
-    /// that is the end. The same for who watches, and is no admin any more.
+    /// [access-2] Ends connections after a change of users: a subscriber that may read no more gets
+    /// an error, and is closed. The same for a monitor that is not an admin any more.
     pub(super) fn tell_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         self.wait_no_more(shared, requests);
         if self.ending || (self.subscriptions.is_empty() && !self.monitors) {
@@ -366,8 +367,8 @@ impl Connection {
         self.recount(shared);
     }
 
-    /// Tells the reactor that there is something to send, that it is time to close, or that there
-    /// is room again for input that was left over.
+    /// Notifies the reactor that there is something to send, that it is time to close, or that
+    /// there is room again for input that was left over.
     pub(super) fn mark(&mut self, shared: &mut Shared) {
         let (was_blocked, ready) = (self.blocked, self.ready());
         self.blocked = !ready;

@@ -79,7 +79,8 @@ fn server(text: &mut String, status: &Status, shared: &Shared, now_ms: u64) -> s
     write!(text, "uptime_in_days:{}\r\n", uptime / (24 * 60 * 60))
 }
 
-/// The process' memory, as the system tells it; `client_held_bytes` is what clients have of it.
+/// Writes the process' memory, as reported by the system; `client_held_bytes` is the part of
+/// clients.
 fn memory(text: &mut String, shared: &Shared) -> std::fmt::Result {
     let memory = (shared.settings.memory)();
     write!(text, "# Memory\r\n")?;

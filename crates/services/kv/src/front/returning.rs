@@ -10,7 +10,7 @@ const LEAST: usize = 8;
 /// Never more, however small the replies were: as many values of `--command-max` still fit what the
 /// replies of one batch may take, a quarter of `--client-memory`.
 const MOST: usize = 32;
-/// From so many bytes on a reply says that the next ones may be large, too.
+/// Bytes from which on a reply shows that the next ones may be large, too.
 const LARGE: usize = 16 * 1024;
 
 /// The writes of one connection.

@@ -19,7 +19,7 @@ pub(super) struct Guest {
     pub(super) library_version: String,
     /// When it came: Unix time in milliseconds.
     pub(super) opened_ms: u64,
-    /// When it was last heard: Unix time in milliseconds.
+    /// Time of its last input: Unix time in milliseconds.
     pub(super) seen_ms: u64,
     /// Its last command.
     pub(super) command: &'static str,

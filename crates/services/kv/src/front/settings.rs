@@ -19,7 +19,7 @@ pub struct Settings {
     pub memory: fn() -> Memory,
 }
 
-/// Memory as the system tells it, in bytes; 0 where it does not.
+/// Memory as reported by the system, in bytes; 0 where it is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Present memory of the process.

@@ -36,7 +36,7 @@ pub(super) fn command(arguments: &Arguments<'_>, shared: &Shared, r: &mut Reply<
             specs().for_each(|spec| document(spec, r));
         }
         (b"docs", _) => {
-            // As in Redis, a name that is not known is left out. Each is told once, so that the
+            // As in Redis, a name that is not known is left out. Each is reported once, so that the
             // reply is bounded.
             let mut known: Vec<&Spec> = Vec::new();
             for spec in arguments.from(2).iter().filter_map(|name| shared.lookup(name)) {

@@ -19,7 +19,7 @@ pub(super) struct Stamp {
     command: u16,
     /// Time that it waited for its turn before it was sent on, in milliseconds.
     waited_ms: u16,
-    /// Unix time in milliseconds, of which the lower half is enough to tell how long a request
+    /// Lower half of the Unix time in milliseconds, which is enough to measure how long a request
     /// waits.
     at_ms: u32,
 }

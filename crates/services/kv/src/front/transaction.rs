@@ -109,7 +109,7 @@ impl Watching {
         self.asked_bytes + (self.asked + self.seen.capacity()) * size_of::<(u64, Watched)>()
     }
 
-    /// Nothing seen so far counts for what follows.
+    /// Ends the epoch: nothing seen until now counts for later transactions.
     pub(super) const fn end_epoch(&mut self) -> u64 {
         let epoch = self.epoch;
         self.epoch += 1;

@@ -66,7 +66,7 @@ struct Client {
     /// Gets it in line.
     command: Vec<u8>,
     stage: Stage,
-    /// A claim may have been executed, and nothing was heard of it.
+    /// A claim may have been executed, and its result is unknown.
     unsure: bool,
     /// Its wait is to end as soon as nothing is on its way for it.
     unblock: Option<(How, Asker)>,
@@ -167,7 +167,7 @@ impl Waiting {
         found.map(|(number, _)| *number)
     }
 
-    /// Its wait is to end; the asker hears whether it did.
+    /// Requests the end of a wait; the asker is notified whether it ended.
     pub(super) fn unblock(&mut self, connection: ConnectionId, how: How, asker: Asker) {
         self.unblocks.push((connection, how, asker));
     }
@@ -395,8 +395,8 @@ impl RespFront {
         }
     }
 
-    /// A client should be in line and is not: its node was taken for dead, or it has got something
-    /// and was not told.
+    /// Handles a client that should be in line and is not: its node was taken for dead, or it has
+    /// got something and was not notified.
     fn is_missing(&mut self, number: u64, requests: &mut dyn Requests) {
         let Some(client) = self.shared.waiting.clients.get(&number) else {
             return;
@@ -451,7 +451,7 @@ impl RespFront {
         }
     }
 
-    /// A client waits no more, and is told why.
+    /// Ends a client's wait with a reply.
     fn end_wait(&mut self, number: u64, reply: &[u8], withdraw: bool) {
         let Some(client) = self.shared.waiting.forget(number) else {
             return;

@@ -1,9 +1,9 @@
 //! Replies in a form that belongs to no protocol version, and their rendering for RESP2 or RESP3.
 //!
 //! The neutral form is RESP3 with two additions: `N` for "no array" (an aborted EXEC), which RESP2
-//! tells apart from "no value", and `P` for pairs, which are arrays of two in RESP3 and lie flat in
-//! RESP2. It is what `apply` returns and what sessions store, equal on every node. The commonest
-//! replies look the same in both versions, so rendering them is copying.
+//! distinguishes from "no value", and `P` for pairs, which are arrays of two in RESP3 and lie flat
+//! in RESP2. It is the form that `apply` returns and that sessions store, equal on every node. The
+//! commonest replies look the same in both versions, so rendering them is copying.
 
 use std::io::Write as _;
 

@@ -324,7 +324,7 @@ const fn is_of_many(meaning: Meaning) -> bool {
     )
 }
 
-/// The command by which a script tells others. There are no shards.
+/// Checks the command by which a script notifies others. There are no shards.
 fn is_publish(command: &[u8]) -> Result<(), Refusal> {
     if command.eq_ignore_ascii_case(b"publish") {
         Ok(())

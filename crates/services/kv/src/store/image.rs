@@ -22,7 +22,8 @@ use crate::{
 
 /// Version of the items.
 const FORMAT: u8 = 1;
-/// Approximate cost of an item besides its bytes, so that small ones do not make a turn long.
+/// Approximate cost of an item in addition to its bytes, so that small ones do not make a turn
+/// long.
 const ITEM_BYTES: usize = 32;
 /// A longer value fits no store.
 const VALUE_BYTES_MAX: usize = u32::MAX as usize;

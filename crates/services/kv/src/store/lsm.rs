@@ -135,8 +135,8 @@ impl From<Limits> for Options {
 const SLOW: usize = 2;
 /// Above this many times the limit held, commits stop.
 const FULL: usize = 8;
-/// After so many images that could not be read there are no more: each reads all that lies before
-/// the damage.
+/// Number of images that could not be read after which no more are made: each reads everything
+/// before the damage.
 const FAILED_IMAGES_MAX: u32 = 2;
 /// Time that a commit waits for the tree when it should slow down.
 const BRAKE: Duration = Duration::from_millis(2);

@@ -121,7 +121,7 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// All that it has besides the value.
+    /// Returns everything except the value.
     pub const fn stamp(&self) -> Stamp {
         Stamp { version: self.version, deadline: self.deadline, kind: self.kind }
     }
@@ -323,7 +323,7 @@ pub trait Store: Send {
         None
     }
 
-    /// The name that so many rows come before. Only of a store that has ranks.
+    /// Returns the name that is preceded by this number of rows. Only of a store that has ranks.
     fn nth(&self, _id: Id, _number: u64) -> Option<Vec<u8>> {
         None
     }

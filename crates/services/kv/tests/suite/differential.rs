@@ -31,7 +31,7 @@ pub(crate) fn log(seed: u64, length: usize) -> Vec<Vec<Vec<u8>>> {
                 let Asked::Write(_, _, command) = asked else { panic!("{line} is a write") };
                 batch.push(command);
             }
-            // Nobody answers: a new connection has room again.
+            // No reply arrives: a new connection has room again.
             if !node.front_ready(client) {
                 return slots;
             }

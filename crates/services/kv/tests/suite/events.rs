@@ -12,7 +12,7 @@ use crate::{
     waiting::group::Group,
 };
 
-/// What a listener was sent: events with their keys.
+/// Returns the events sent to a listener, with their keys.
 fn events(sent: &str) -> String {
     let lines: Vec<&str> = sent.split('|').collect();
     // Each message has nine lines: the last four are the channel and the text with their lengths.
@@ -169,7 +169,7 @@ fn commands_make_the_events_that_redis_makes() {
     });
 }
 
-/// What Redis 7.0 does not have, and what differs.
+/// Events that Redis 7.0 does not have, and those that differ.
 #[test]
 fn deadlines_make_events() {
     on_both_stores(|node| {
@@ -206,7 +206,7 @@ fn deadlines_make_events() {
         node.take(hears);
         node.world.wall_ms += 10;
         assert!(node.pass());
-        // Whoever comes first tells of the end.
+        // The first command on the key reports its end.
         node.say(one, "SET a 2");
         assert_eq!(events(&node.take(hears)), "expired a, set a");
         node.say(one, "DEL b");
@@ -308,7 +308,7 @@ fn each_node_tells_its_own_listeners() {
     assert_eq!(group.take(deaf), "");
 }
 
-/// An image brings what commands did, and nobody hears of those that are skipped.
+/// An image includes the effects of commands, and the events of skipped commands are not sent.
 #[test]
 fn what_an_image_brings_makes_no_events() {
     let mut node = Node::memory();

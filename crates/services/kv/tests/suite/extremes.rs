@@ -247,7 +247,7 @@ fn command(random: &mut Random, depth: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a condition of SET or DELEX compares with.
+/// Writes a random condition of SET or DELEX.
 fn condition(random: &mut Random, out: &mut Encoder<'_>) {
     match random.below(5) {
         kind @ 0..2 => _ = out.byte(kind.to_le_bytes()[0]).bytes(&value(random)),
@@ -566,7 +566,7 @@ impl Side {
         self.service.apply(id, command, &mut self.reply);
     }
 
-    /// What is proposed, the next deadline, and deadlines up to then.
+    /// Returns the proposed commands, the next deadline, and deadlines up to then.
     fn overdue(&mut self, wall_ms: u64) -> (Vec<Vec<u8>>, Option<u64>, Vec<Overdue>) {
         let (mut due, mut found) = (Vec::new(), Vec::new());
         self.service.due(&mut |command| due.push(command.to_vec()));

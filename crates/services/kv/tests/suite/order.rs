@@ -8,7 +8,7 @@ fn write_count(node: &Node) -> usize {
     node.world.asked.iter().filter(|asked| matches!(asked, Asked::Write(..))).count()
 }
 
-/// What the front asked for, in order.
+/// Returns the requests of the front, in order.
 fn asked(node: &Node) -> String {
     let word = |asked: &Asked| match asked {
         Asked::Write(..) => "write",
@@ -222,7 +222,7 @@ fn writes_wait_for_runs_that_were_asked_for() {
     assert_eq!(node.take(client), "$-1|+OK|$1|1|+OK|");
 }
 
-/// What names a position, or must be known before what follows is sent, is alone.
+/// A command that names a position, or must be known before the following ones are sent, is alone.
 #[test]
 fn watch_and_digest_wait_for_the_writes_before_them() {
     let mut node = Node::memory();
@@ -450,7 +450,8 @@ fn quit_waits_for_what_was_asked_before() {
     assert_eq!(node.input[&client], b"", "what follows is thrown away");
 }
 
-/// What a web page can make a browser send, and what a TLS client sends: nothing of it is executed.
+/// Requests that a web page can make a browser send, and those of a TLS client: none of them is
+/// executed.
 #[test]
 fn other_protocols_are_closed_before_anything_is_executed() {
     let body = "\r\nSET a 1\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n";
@@ -637,8 +638,8 @@ fn replies_of_all_connections_are_bounded_together() {
     assert_eq!(node.front.held_bytes(), 0);
 }
 
-/// What is queued between MULTI and EXEC counts as well; who is refused has no transaction any
-/// more, and holds nothing for it.
+/// Commands queued between MULTI and EXEC count as well; a refused client has no transaction any
+/// more, and no memory is held for it.
 #[test]
 fn transactions_that_are_queued_are_bounded_together() {
     let mut node = Node::with_client_bytes(8 << 20);
@@ -704,7 +705,8 @@ fn large_replies_of_writes_are_few_at_a_time() {
     assert_eq!(node.take(client).matches('|').count(), 199);
 }
 
-/// What one client was told, another one reads: on any interleaving of two connections.
+/// A result acknowledged to one client is visible to another one: on any interleaving of two
+/// connections.
 #[test]
 fn two_connections_see_what_was_acknowledged_to_the_other() {
     for seed in 0..60 {

@@ -1,4 +1,4 @@
-//! What a node says of the commands it was asked for: counts and times.
+//! Statistics of a node about the commands of its clients: counts and times.
 
 use quorate_replica::front::Front as _;
 
@@ -227,7 +227,7 @@ fn latency_has_spikes_and_their_parts() {
     assert!(node.say(client, "LATENCY DOCTOR").contains("No command took 10 ms"));
 }
 
-/// What a client says of who it is never gets there, however slow the node is.
+/// A client's credentials never appear there, however slow the node is.
 #[test]
 fn slowlog_has_no_secrets() {
     let mut node = Node::memory();

@@ -34,7 +34,7 @@ pub(super) fn get(
 /// A string to be changed, and its deadline.
 type Grown = (Vec<u8>, Option<u64>);
 
-/// A string that has at least so many bytes.
+/// Returns the string, extended to at least this many bytes.
 pub(super) fn grown(
     state: &mut Writing<'_>,
     key: Key<'_>,

@@ -275,8 +275,8 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Takes up to so many elements from an end into a reply; an error in their place if that would be
-/// too large.
+/// Takes up to this many elements from an end into a reply; an error in their place if that would
+/// be too large.
 fn take(list: &mut Change<'_, '_>, end: End, most: u64) -> Items {
     let most = most.min(list.header.count);
     let (mut items, mut lengths) = (Items::default(), Vec::new());
@@ -354,8 +354,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Key and elements as LMPOP tells them, or without a count key and element as BLPOP does; `false`:
-/// the list is absent, and nothing is said.
+/// Writes key and elements in the form of LMPOP, or without a count key and element in that of
+/// BLPOP; `false`: the list is absent, and nothing is written.
 pub(in crate::commands) fn pop_from(
     key: Key<'_>,
     end: End,
@@ -454,7 +454,7 @@ pub(super) fn trim(
                 list.drop_end(end, value.len());
             }
         }
-        // Redis tells it also if nothing was removed.
+        // Redis sends this event even if nothing was removed.
         list.event(class::LIST, "ltrim");
         if kept < count {
             list.close();

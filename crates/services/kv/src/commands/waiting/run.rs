@@ -64,8 +64,7 @@ pub fn encode_look(owner: Owner, all: bool, from: &[u8], out: &mut Encoder<'_>) 
     out.byte(u8::from(all)).bytes(from);
 }
 
-/// A client of another node for whom something has come, and the command that it last gave a sign
-/// with.
+/// A client of another node for which an element has arrived, and the command of its last sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {
     /// Owner of the client.

@@ -246,7 +246,7 @@ impl View<'_> {
         Some(rank(row)?.saturating_sub(rank(&[ORDER])?))
     }
 
-    /// The row of the order that so many members are before.
+    /// Returns the row of the order with this rank.
     fn nth(&self, rank: u64) -> Option<Vec<u8>> {
         let first = self.store.rank(self.header.id, &[ORDER])?;
         self.store.nth(self.header.id, first.saturating_add(rank))

@@ -485,8 +485,8 @@ pub(super) fn pop_first(
     Ok(())
 }
 
-/// Key and members as ZMPOP tells them, or without a count key, member and score as BZPOPMIN does;
-/// `false`: the set is absent, and nothing is said.
+/// Writes key and members in the form of ZMPOP, or without a count key, member and score in that of
+/// BZPOPMIN; `false`: the set is absent, and nothing is written.
 pub(in crate::commands) fn pop_from(
     key: Key<'_>,
     max: bool,

@@ -1,5 +1,5 @@
-//! CLIENT REPLY: which replies a client wants. What it listens to, and that it listens, it hears in
-//! any case, as in Redis.
+//! CLIENT REPLY: the replies that a client wants. Messages of subscriptions, and their
+//! confirmations, are sent in any case, as in Redis.
 
 use super::Connection;
 use crate::{command::SYNTAX, front::shared::Shared, resp::request::Arguments};

@@ -129,7 +129,8 @@ impl Connection {
             }
             b"durable" => true,
             b"group" => false,
-            // [less-6] Replies here tell what a command did, and that is known when it is decided.
+            // [less-6] Replies here report the effect of a command, and that is known when it is
+            // decided.
             b"volatile" if requests.status().class == Class::Durable => {
                 let text = "ERR the cluster is durable, and a reply tells what a command did: nobody knows that before it is \
                     decided, and no read shows it";

@@ -11,7 +11,7 @@ use crate::store::{
     table::{Record, Table},
 };
 
-/// Approximate overhead of an entry besides its bytes.
+/// Approximate overhead of an entry in addition to its bytes.
 const ENTRY_BYTES: usize = 64;
 
 /// Rows of a collection; `None`: the row was removed.

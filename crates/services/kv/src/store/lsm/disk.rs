@@ -1,5 +1,5 @@
-//! Disk functions that the store needs besides the tree: the place where tests let it fill up and
-//! fail.
+//! Disk functions that the store needs apart from the tree: the place where tests let it fill up
+//! and fail.
 
 use std::{
     fmt,

@@ -101,7 +101,7 @@ thread_local! {
     static PANICS_ARE_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread that calls this catches the panics of all that it does, and tells them as failures.
+/// Makes the calling thread catch its panics, which are then reported as failures.
 pub(super) fn catches_panics() {
     PANICS_ARE_CAUGHT.set(true);
 }

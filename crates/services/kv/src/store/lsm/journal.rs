@@ -136,7 +136,7 @@ impl<R: Read> Reader<R> {
         Ok((read == BYTES).then_some(bytes))
     }
 
-    /// Reads so many bytes into the checksum; whether there are so many.
+    /// Reads this many bytes into the checksum; returns whether there are enough.
     fn many(&mut self, mut count: u64, checksum: &mut Xxh3) -> io::Result<bool> {
         let mut chunk = vec![0; usize::try_from(count.min(CHUNK_BYTES)).unwrap_or(0)];
         while count > 0 {

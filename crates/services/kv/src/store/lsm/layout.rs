@@ -35,7 +35,7 @@ pub(super) const NEWEST_KEY: [u8; 2] = [kind::STATE, 1];
 pub(super) const FORMAT: u8 = 1;
 /// Bytes of a stored value before the client's: slot, index and kind, deadline.
 const HEADER_BYTES: usize = 8 + 4 + 8;
-/// Bits of the index; the kind is above them. No batch has so many commands.
+/// Bits of the index; the kind is above them. No batch has 2^28 commands.
 const INDEX_BITS: u32 = 28;
 /// Kind and generation.
 const PREFIX_BYTES: usize = 1 + 6;
@@ -56,7 +56,7 @@ const _: () = assert!(KEY_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(DEADLINE_BYTES + KEY_BYTES_MAX <= TREE_KEY_BYTES_MAX);
 const _: () = assert!(ROW_BYTES + NAME_BYTES_MAX < TREE_KEY_BYTES_MAX);
 
-/// State that a commit stores besides data.
+/// State that a commit stores in addition to data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) applied_to: Slot,

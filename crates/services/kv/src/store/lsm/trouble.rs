@@ -37,7 +37,7 @@ impl fmt::Display for Condition {
 }
 
 impl LsmStore {
-    /// Hears what the writer says, does what that takes, and says how the store is.
+    /// Handles the writer's events, and returns the health of the store.
     pub(super) fn look_after_tree(&mut self) -> Health {
         self.hear();
         self.on_misread();

@@ -79,7 +79,7 @@ pub(super) enum Event {
     Written,
     /// The tree returns to at least this position after any loss of power.
     Synced(Slot),
-    /// They are not in the tree yet; the thread retries by itself.
+    /// The changes are not in the tree yet; the thread retries by itself.
     Waiting(String),
     /// The tree takes nothing any more. It can be read.
     Failed {
@@ -90,7 +90,7 @@ pub(super) enum Event {
     /// The tree may recover if it is opened again: the owner must close its handles and report
     /// that.
     LetGo,
-    /// It could not be opened; another attempt will follow.
+    /// The tree could not be opened; another attempt will follow.
     Closed(String),
     Opened(Opened),
 }
@@ -275,7 +275,7 @@ impl Work {
                     (self.needed, self.failures) = (0, 0);
                     let ended = !changes.ended.is_empty();
                     self.purge.begin(changes.state.generation, ended);
-                    // Before it is told, so that the owner's is the last one.
+                    // Before the event, so that the owner's is the last one.
                     drop(changes);
                     self.say(Event::Written)?;
                 }
@@ -367,7 +367,7 @@ impl Work {
         self.tell.send(event).map_err(|_| Gone)
     }
 
-    /// Waits, and hears what may be said meanwhile.
+    /// Waits, and handles a request that arrives meanwhile.
     fn pause(&self, time: Duration) -> Result<(), Break> {
         match self.asked.recv_timeout(time) {
             Ok(Job::Free(changes)) => {

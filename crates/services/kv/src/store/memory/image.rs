@@ -20,7 +20,7 @@ const KEPT_BYTES_MAX: usize = 256 << 20;
 const KEPT_PART: u64 = 4;
 /// May be kept even if the store is smaller still: as much as a few batches write.
 const KEPT_BYTES_MIN: usize = 16 << 20;
-/// Approximate overhead of a kept record besides its bytes.
+/// Approximate overhead of a kept record in addition to its bytes.
 const RECORD_BYTES: usize = 64;
 
 /// Rows as they were; `None`: there was none.

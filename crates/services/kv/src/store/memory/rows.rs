@@ -171,7 +171,7 @@ impl Collections {
         self.live.get(&id).map_or(0, |rows| rows.rows.rank(name) as u64)
     }
 
-    /// The name that so many rows come before.
+    /// Returns the name that is preceded by this number of rows.
     pub(super) fn nth(&self, id: Id, number: u64) -> Option<&[u8]> {
         let number = usize::try_from(number).ok()?;
         let row = self.live.get(&id)?.rows.nth(number)?;

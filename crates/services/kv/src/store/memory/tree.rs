@@ -41,7 +41,7 @@ type Split = (Row, Node);
 
 /// Result of putting a row.
 enum Put {
-    /// There was one of its name, with so many bytes of value.
+    /// There was one of its name, with this many bytes of value.
     Replaced(usize),
     Added(Option<Split>),
 }
@@ -126,7 +126,7 @@ impl Tree {
         }
     }
 
-    /// The row that so many come before.
+    /// Returns the row that is preceded by this number of others.
     pub(super) fn nth(&self, number: usize) -> Option<Shown<'_>> {
         if number >= self.root.count {
             return None;

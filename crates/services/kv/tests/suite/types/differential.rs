@@ -148,7 +148,7 @@ fn command(random: &mut Random, of: usize) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// What is there for all types.
+/// Returns a random command that exists for all types.
 fn any(random: &mut Random) -> Vec<String> {
     let (key, other) = (*random.pick(&KEYS), *random.pick(&KEYS));
     let number = random.below(40);

@@ -1,4 +1,4 @@
-//! How stores keep rows: where they are, that they go, and that images are of one moment.
+//! Rows in stores: their places, their removal, and images as of one moment.
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
@@ -229,7 +229,7 @@ fn item(part: Part<'_>) -> Vec<u8> {
     }
 }
 
-/// What an image of this moment consists of.
+/// Returns the items of an image of this moment.
 fn contents(store: &dyn Store) -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     store.scan(quorate_kv::store::Position::START, &mut |key, entry| {
