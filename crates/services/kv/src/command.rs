@@ -171,7 +171,7 @@ pub type Keys = (i8, i8, i8);
 /// Documentation of a command, as in COMMAND DOCS.
 #[derive(Clone, Copy, Debug)]
 pub struct Doc {
-    /// One of Redis' groups of commands.
+    /// Redis' group of the command.
     pub group: &'static str,
     /// The version of Redis, or of Valkey, that had it first.
     pub since: &'static str,
@@ -200,7 +200,7 @@ impl Doc {
     }
 }
 
-/// One command of the table.
+/// Entry of the table of commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     /// In lower case.

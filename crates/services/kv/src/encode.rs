@@ -62,7 +62,7 @@ impl From<TooLong> for Fault {
 pub struct Encoder<'a>(pub &'a mut Vec<u8>);
 
 impl Encoder<'_> {
-    /// One byte.
+    /// Appends a byte.
     pub fn byte(&mut self, value: u8) -> &mut Self {
         self.0.push(value);
         self
@@ -107,7 +107,7 @@ impl Encoder<'_> {
 pub struct Decoder<'a>(pub &'a [u8]);
 
 impl<'a> Decoder<'a> {
-    /// One byte.
+    /// Reads a byte.
     pub fn byte(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
         self.0 = rest;

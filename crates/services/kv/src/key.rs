@@ -31,7 +31,7 @@ pub struct Key<'a>(&'a [u8]);
 pub struct TooLong;
 
 impl<'a> Key<'a> {
-    /// These bytes as a key.
+    /// Creates a key of these bytes.
     pub const fn new(bytes: &'a [u8]) -> Result<Self, TooLong> {
         if bytes.len() <= KEY_BYTES_MAX { Ok(Self(bytes)) } else { Err(TooLong) }
     }

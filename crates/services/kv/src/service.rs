@@ -38,7 +38,7 @@ pub struct Service {
     prefetched: Vec<Position>,
     /// Notices of commands since the last look.
     notices: Vec<Notice>,
-    /// Which events this node wants.
+    /// Keyspace events that this node wants.
     events: Setting,
     /// Something was executed since the last commit.
     uncommitted: bool,
@@ -80,7 +80,7 @@ impl Service {
         self.loading = None;
     }
 
-    /// Which keyspace events this node wants: a front changes it.
+    /// Returns the setting of the keyspace events that this node wants: a front changes it.
     pub fn events(&self) -> Setting {
         self.events.clone()
     }

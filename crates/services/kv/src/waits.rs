@@ -64,9 +64,9 @@ impl Owner {
 pub struct Wait {
     /// Owner of the client.
     pub owner: Owner,
-    /// Which of its owner's.
+    /// Number of the client at its owner.
     pub number: u64,
-    /// When it got in line, or tried in vain last.
+    /// Version at which it joined the line, or last tried in vain.
     pub sign: Version,
     /// Shared with images that are going on.
     attempt: Arc<[u8]>,
@@ -90,7 +90,7 @@ impl Wait {
         })
     }
 
-    /// As metadata and images have it.
+    /// Encodes the wait for metadata and images.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut out = Encoder(&mut bytes);
@@ -140,7 +140,7 @@ impl Share {
     }
 }
 
-/// As many wait as may.
+/// The limit of waiting clients is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// At this node.
@@ -396,7 +396,7 @@ impl Waits {
         for (key, bytes) in meta.extract_if(.., |(key, _)| key.starts_with(META)) {
             let since = key.get(META.len()..).and_then(since_from);
             if let (Some(since), Ok(wait)) = (since, Wait::decode(&bytes)) {
-                // A client admitted before is admitted again: the limits depend on the version.
+                // A client admitted before is admitted again: the limits depend on the release.
                 waits.enter(since, wait).ok();
             }
         }
@@ -416,7 +416,7 @@ impl Waits {
         self.waits.iter().map(|(since, wait)| (*since, wait.clone()))
     }
 
-    /// One of them comes in, behind all before it.
+    /// Loads a wait, after all before it.
     pub fn load(&mut self, since: Version, bytes: &[u8]) -> Result<(), &'static str> {
         let wait = Wait::decode(bytes).map_err(|_| "a client that waits makes no sense")?;
         if self.waits.last_key_value().is_some_and(|(last, _)| *last >= since) {

@@ -131,8 +131,8 @@ pub(super) fn write_scan(
     Ok(())
 }
 
-/// One page in the order of positions, as of keys: what is there during the whole scan is returned
-/// exactly once.
+/// Returns a page in the order of positions, as of keys: an element that is present during the
+/// whole scan is returned exactly once.
 fn scan(from: &mut Decoder<'_>, state: &Reading<'_>, reply: &mut Reply<'_>) -> Result<(), Fault> {
     let (key, kind) = (from.key()?, kind(from)?);
     let (cursor, count) = (from.word()?, from.count()?);

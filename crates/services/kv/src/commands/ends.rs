@@ -59,7 +59,7 @@ impl View<'_> {
         timed.is_some_and(|timed| timed.next <= self.store.time())
     }
 
-    /// When the field of a row ends.
+    /// Returns the deadline of the field of a row.
     pub(super) fn deadline_of(&self, name: &[u8]) -> Option<u64> {
         if !self.is_timed() {
             return None;

@@ -54,7 +54,7 @@ const ALL: &[(char, u32)] = &[
 /// Letters that `A` does not include.
 const OTHERS: &[(char, u32)] = &[('n', NEW), ('K', KEYSPACE), ('E', KEYEVENT)];
 
-/// Which events a node makes: `notify-keyspace-events`. Copies are of one setting.
+/// Selection of the events that a node makes: `notify-keyspace-events`. Clones share one setting.
 #[derive(Clone, Debug, Default)]
 pub struct Setting(Arc<AtomicU32>);
 
@@ -70,7 +70,7 @@ impl Setting {
         set
     }
 
-    /// As CONFIG GET writes it.
+    /// Returns the setting as CONFIG GET writes it.
     pub fn text(&self) -> String {
         let set = self.0.load(Ordering::Relaxed);
         let all = ALL.iter().fold(0, |all, (_, class)| all | class);

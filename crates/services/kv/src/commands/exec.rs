@@ -80,7 +80,7 @@ pub fn watches_absent_keys(command: &[u8]) -> bool {
     all.any(|(_, seen)| seen.has_absent_version())
 }
 
-/// One command of a transaction; whatever happens, it gives one reply.
+/// Executes one command of a transaction, which gives exactly one reply in all cases.
 fn one(command: &[u8], state: &mut Writing<'_>, reply: &mut Reply<'_>) {
     let start = reply.0.len();
     let mut decoder = Decoder(command);

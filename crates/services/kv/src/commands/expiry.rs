@@ -211,13 +211,13 @@ pub(crate) fn positive_deadline(
     deadline(r, unit, time).ok_or_else(|| r.invalid_expire())
 }
 
-/// When a new deadline is accepted: flags of [`Op::Expire`] and [`Op::HExpire`].
+/// Conditions for a new deadline: flags of [`Op::Expire`] and [`Op::HExpire`].
 pub(super) mod condition {
     use crate::op::Deadline;
 
-    /// There is no deadline.
+    /// The key has no deadline.
     pub(super) const NX: u8 = 1;
-    /// There is one.
+    /// The key has a deadline.
     pub(super) const XX: u8 = 2;
     /// The new deadline is later.
     pub(super) const GT: u8 = 4;

@@ -45,7 +45,7 @@ impl Operation {
         Self { op, run: Run::Read(run) }
     }
 
-    /// One that may change something.
+    /// Creates an operation that may change something.
     pub const fn write(op: Op, run: Write) -> Self {
         assert!(!op.is_read(), "a read");
         Self { op, run: Run::Write(run) }

@@ -79,7 +79,7 @@ fn hold(state: &mut Writing<'_>, key: Key<'_>, lock: Lock<'_>, deadline: Deadlin
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewDeadline {
     To(Deadline),
-    /// This many milliseconds after the old one, if there is one.
+    /// Milliseconds after the old deadline, if there is one.
     By(i64),
 }
 

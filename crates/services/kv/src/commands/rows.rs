@@ -176,7 +176,6 @@ impl<'w, 'a> Change<'w, 'a> {
         Self { state, key, kind, header, deadline: None, existed: false }
     }
 
-    /// When it ends.
     pub(super) const fn deadline(&self) -> Option<u64> {
         self.deadline
     }
@@ -192,7 +191,7 @@ impl<'w, 'a> Change<'w, 'a> {
         self.state.event(class, name, self.key);
     }
 
-    /// As it stands.
+    /// Returns a view of the present state.
     pub(super) fn view(&self) -> View<'_> {
         View { store: self.state.store, header: self.header }
     }

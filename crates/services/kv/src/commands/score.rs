@@ -74,13 +74,13 @@ impl Score {
         Self::new(f64::from_bits(bits))
     }
 
-    /// As it is kept: there is one zero, as in Redis' smaller sets.
+    /// Returns the form that is stored: there is one zero, as in Redis' smaller sets.
     pub(super) fn kept(self) -> Self {
         Self(self.0 + 0.0)
     }
 
-    /// As Redis writes it: whole numbers up to 2^62 in full, others in the fewest digits that say
-    /// the same, with an exponent where that is shorter.
+    /// Returns the text as Redis writes it: whole numbers up to 2^62 in full, others in the fewest
+    /// digits that mean the same, with an exponent where that is shorter.
     pub(super) fn text(self) -> String {
         let number = self.0;
         if number.is_infinite() {

@@ -79,7 +79,7 @@ pub struct Writing<'a> {
     pub bounded: bool,
     /// Collections that this command has begun.
     pub begun: u32,
-    /// Which keyspace events it makes; 0: none.
+    /// Classes of keyspace events to make; 0: none.
     pub events: u32,
     /// Notices to clients; not part of the data.
     pub notices: &'a mut Vec<Notice>,
@@ -126,7 +126,7 @@ pub(crate) struct Items {
 }
 
 impl Items {
-    /// One more, or one half of a pair.
+    /// Begins the next item, or half of a pair.
     pub(crate) fn next(&mut self) -> Reply<'_> {
         self.count += 1;
         Reply(&mut self.bytes)

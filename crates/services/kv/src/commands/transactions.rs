@@ -73,7 +73,7 @@ const COMMANDS: &[Spec] = &[
 pub struct Seen {
     /// The slot of the command that changed it last.
     pub slot: u64,
-    /// That command's place in the batch; the upper half has the number of fields that have ended
+    /// Place of that command in the batch; the upper half has the number of fields that have ended
     /// since.
     pub index: u64,
 }

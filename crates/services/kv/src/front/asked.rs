@@ -11,7 +11,7 @@ pub(super) enum Query {
     Reply,
     /// Recorded as seen by a WATCH of this epoch.
     Watch(u64),
-    /// There is nothing to ask: the connection listens to this from now on, or no more.
+    /// No query: the connection subscribes from now on, or unsubscribes.
     Listen(Listening, bool),
 }
 
@@ -46,7 +46,7 @@ impl Read {
         Self { query, fresh: Freshness::Linearizable, alone: true, what }
     }
 
-    /// One whose answer is the reply.
+    /// Creates a read whose answer is the reply.
     pub(super) const fn plain(query: Vec<u8>, fresh: Freshness) -> Self {
         Self { query, fresh, alone: false, what: Query::Reply }
     }
@@ -55,11 +55,11 @@ impl Read {
 /// Form in which a write is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum How {
-    /// As it is, perhaps within a session.
+    /// Unchanged, perhaps within a session.
     Plain(Option<Sequenced>),
-    /// As a transaction of `count` commands, with what was watched in this epoch.
+    /// Transaction of `count` commands, with the keys watched in this epoch.
     Exec { epoch: u64, count: usize, at: Option<Sequenced> },
-    /// As the registration of a session; there is no command.
+    /// Registration of a session; there is no command.
     Register,
 }
 

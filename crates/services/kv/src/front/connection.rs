@@ -1,4 +1,4 @@
-//! One client connection: its requests, and their replies.
+//! A client connection: its requests, and their replies.
 //!
 //! Commands that it answers itself are in `local`, numbered commands are in `session`.
 
@@ -77,7 +77,7 @@ pub(super) struct Connection {
     subscriptions: Subscriptions,
     /// Messages that it sent to channels, and whose replies are pending.
     published: Published,
-    /// Which replies it wants.
+    /// The replies that it wants.
     quiet: Quiet,
     /// Receives the commands of other clients.
     monitors: bool,
@@ -590,7 +590,7 @@ impl Connection {
         shared.waiting.leaves(parked.number)
     }
 
-    /// One request.
+    /// Handles a request.
     pub(super) fn request(
         &mut self,
         arguments: &Arguments<'_>,

@@ -109,7 +109,7 @@ fn human(bytes: u64) -> String {
     format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)
 }
 
-/// This node's own state, which may be older than the leader's.
+/// Writes the counts of this node's own state, which may be older than the leader's.
 fn keyspace(text: &mut String, requests: &mut dyn Requests) -> std::fmt::Result {
     let (mut query, mut reply) = (Vec::new(), Vec::new());
     encode_keyspace(&mut Encoder(&mut query));

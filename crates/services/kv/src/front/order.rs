@@ -82,7 +82,7 @@ enum State {
     InOrder(Tag, Read),
 }
 
-/// One request.
+/// A request and its state.
 #[derive(Debug)]
 struct Place {
     state: State,

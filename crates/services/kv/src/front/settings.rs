@@ -13,7 +13,7 @@ pub struct Settings {
     pub client_bytes_max: usize,
     /// Port for TCP clients; 0 if that is not known.
     pub tcp_port: u16,
-    /// When the process started, Unix time in milliseconds; 0 if that is not known.
+    /// Start time of the process, Unix time in milliseconds; 0 if that is not known.
     pub started_ms: u64,
     /// Returns the memory of the process and the machine.
     pub memory: fn() -> Memory,

@@ -60,7 +60,7 @@ pub(super) struct Shared {
     pub(super) dirty: VecDeque<ConnectionId>,
     pub(super) roster: Roster,
     pub(super) settings: Settings,
-    /// Which keyspace events this node's service makes.
+    /// Keyspace events that this node's service makes.
     pub(super) events: Setting,
     /// Requests taken since the start.
     pub(super) processed: u64,

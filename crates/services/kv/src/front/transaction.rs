@@ -20,7 +20,7 @@ pub(super) struct Multi {
     count: usize,
     /// The role that all of them need.
     needs: Option<Role>,
-    /// One of them was refused: EXEC will be too.
+    /// A command was refused: EXEC will be too.
     broken: bool,
 }
 

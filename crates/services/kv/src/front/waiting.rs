@@ -47,7 +47,7 @@ enum Stage {
 /// Form in which CLIENT UNBLOCK ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// As if its time were over.
+    /// The same as a timeout of the wait.
     Timeout,
     /// With an error.
     Error,
@@ -78,7 +78,7 @@ pub(super) struct Waiting {
     owner: Option<Owner>,
     last: u64,
     clients: BTreeMap<u64, Client>,
-    /// When the time of those in line is over.
+    /// Ends of the waits of clients in line.
     ends: BTreeSet<(u64, u64)>,
     /// Clients to be withdrawn.
     gone: Vec<u64>,
@@ -88,7 +88,7 @@ pub(super) struct Waiting {
     unblocked: Vec<(Asker, bool)>,
     /// Something was applied that may give a client a turn.
     news: bool,
-    /// Some of this front are in line, as far as it knows.
+    /// Clients of this front are in line, as far as it knows.
     in_line: bool,
     look_at_ms: u64,
     all_at_ms: u64,
@@ -219,7 +219,7 @@ impl Waiting {
         unblocks || (!self.is_idle() && (self.news || !self.gone.is_empty()))
     }
 
-    /// When there is something to do at the latest.
+    /// Returns the latest time for the next action.
     pub(super) fn wake_ms(&self) -> Option<u64> {
         if self.is_idle() {
             return None;

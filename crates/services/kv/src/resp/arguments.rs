@@ -31,7 +31,7 @@ impl<'a> Arguments<'a> {
         self.spans.is_empty()
     }
 
-    /// One of them; beyond the end it is empty.
+    /// Returns an argument; beyond the end it is empty.
     pub fn at(&self, index: usize) -> &'a [u8] {
         self.spans.get(index).map_or(&[], |span| &self.bytes[span.from..span.to])
     }

@@ -16,7 +16,7 @@ pub const NULL_ARRAY: &[u8] = b"N\r\n";
 /// An array inside an array inside …: deeper than this the renderer does not look.
 const DEPTH_MAX: usize = 8;
 
-/// Which RESP a connection speaks.
+/// Version of RESP that a connection uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// Without HELLO.

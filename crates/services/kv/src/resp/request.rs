@@ -338,7 +338,7 @@ impl Parser {
     }
 }
 
-/// One or two digits and CR LF, as most lengths are, with the bytes that it has.
+/// Parses one or two digits and CR LF, as most lengths are; returns the number of bytes, too.
 const fn short_number(line: &[u8]) -> Option<(i64, usize)> {
     match *line {
         [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some(((ones - b'0') as i64, 3)),

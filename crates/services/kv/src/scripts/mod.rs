@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(scripts.find(hash.as_bytes()), None);
     }
 
-    /// One word more or less, and it is another script.
+    /// A word more or less makes another script.
     #[test]
     fn what_says_something_else_is_unknown() {
         let mut scripts = Scripts::default();

@@ -43,9 +43,9 @@ pub enum Meaning {
     Unlock,
     /// The same, and remember the reply: `key channel latch`, `message ms holder publish latch-ms`.
     UnlockOnce,
-    /// As `Unlock` for the spin lock, which has no notification: `key`, `ms holder`.
+    /// Like `Unlock`, for the spin lock, which has no notification: `key`, `ms holder`.
     UnlockSpin,
-    /// As `UnlockOnce` for the spin lock: `key latch`, `ms holder latch-ms`.
+    /// Like `UnlockOnce`, for the spin lock: `key latch`, `ms holder latch-ms`.
     UnlockSpinOnce,
     /// Renew it: `key`, `ms holder`. 1 or 0.
     Renew,

@@ -156,7 +156,7 @@ impl Header {
     /// In place of a deadline: there is none.
     const NEVER: u64 = u64::MAX;
 
-    /// As it is stored: part of the format of stores and images.
+    /// Returns the stored form: part of the format of stores and images.
     pub fn to_bytes(self) -> Stored {
         let (mut bytes, mut length) = ([0; Self::TIMED_BYTES], Self::BYTES);
         bytes[..16].copy_from_slice(&self.id.to_bytes());

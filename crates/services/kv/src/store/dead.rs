@@ -11,13 +11,13 @@ pub(super) struct Dead {
 }
 
 impl Dead {
-    /// Which deadlines are still to be counted, if those below `to` are asked for.
+    /// Returns the lowest deadline that is not counted yet, if those below `to` are requested.
     pub(super) fn uncounted(&self, to: u64) -> Option<u64> {
         let from = self.counted_to.get();
         (from < to).then_some(from)
     }
 
-    /// There are this many more, and deadlines below `to` are counted.
+    /// Adds keys; deadlines below `to` are counted now.
     pub(super) fn counted(&self, to: u64, keys: u64) {
         self.counted_to.set(to);
         self.keys.set(self.keys.get() + keys);

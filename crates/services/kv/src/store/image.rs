@@ -436,7 +436,7 @@ impl Items {
         Ok(from.end()?)
     }
 
-    /// There are no more items, and every slot below `at` is in them: whether that can be.
+    /// Checks that the items can end here, with every slot below `at` in them.
     pub fn end(&self, at: Slot) -> Result<(), LoadError> {
         self.no_rows_left()?;
         if self.keys_left != Some(0) {

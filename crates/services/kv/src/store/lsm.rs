@@ -1,35 +1,36 @@
 //! The store on disk: an LSM tree whose data and applied position are one.
 //!
 //! **Layers.** Commits go to a table in memory, and from there to the tree when they are enough: a
-//! key that is written often enters the tree once. A thread of its own does that (`writer`); what
-//! is on its way, and what is not yet, is looked at before the tree. So a commit writes nothing.
+//! key that is written often enters the tree once. A separate thread does that (`writer`); changes
+//! in flight, and those not sent yet, are looked up before the tree. So a commit writes nothing.
 //!
 //! **Atomicity.** Everything of this store — position, the replica's metadata, deadlines, keys — is
-//! in one fjall keyspace, told apart by its first byte. All of a table goes into one `WriteBatch`,
-//! with the position of its last commit. Read in fjall 3.1: a batch is one journal entry with a
-//! start, an end and a checksum, and one sequence number; recovery drops a batch without its end.
-//! The batch enters the memtable under the journal's lock, and the memtable is rotated under the
-//! same lock, so a table on disk holds whole batches only. Two keyspaces would not do: their
-//! memtables are flushed apart, and after a power loss, with the journal's tail gone, one could be
-//! ahead of the other.
+//! in one fjall keyspace, distinguished by its first byte. All of a table goes into one
+//! `WriteBatch`, with the position of its last commit. Read in fjall 3.1: a batch is one journal
+//! entry with a start, an end and a checksum, and one sequence number; recovery drops a batch
+//! without its end. The batch enters the memtable under the journal's lock, and the memtable is
+//! rotated under the same lock, so a table on disk holds whole batches only. Two keyspaces would
+//! not do: their memtables are flushed separately, and after a power loss, with the journal's tail
+//! gone, one could be ahead of the other.
 //!
 //! **Durability.** After a crash the store is at an earlier position, and the log replays from
-//! there. [`Limits`] bound how much. Data and position are never apart. The log keeps what is
-//! behind the position that was synced last ([store-1], `syncing`).
+//! there. [`Limits`] bound how much. Data and position are never apart. The log keeps everything
+//! after the position that was synced last ([store-1], `syncing`).
 //!
-//! **Damage.** An unsynced journal may come back from a power loss with a hole in it, which fjall
-//! reports as damage. What is behind its last whole batch is then cut off (`journal`); nothing that
-//! was synced is there. A tree that is damaged elsewhere has rotted: its folder is set aside, and
-//! an empty one begun, which says so; at the start, and just so when damage is found while the
-//! store runs.
+//! **Damage.** An unsynced journal may return from a power loss with a hole in it, which fjall
+//! reports as damage. Everything after its last whole batch is then cut off (`journal`); nothing
+//! that was synced is there. A tree that is damaged elsewhere has rotted: its folder is set aside,
+//! and an empty one begun, which reports that; at the start, and in the same way when damage is
+//! found while the store runs.
 //!
 //! **Images.** The library's own snapshot, and the layers above it as they were (`image`). A load
-//! (`loading`) writes another generation, which the last unit of it makes the present one.
+//! (`loading`) writes another generation, which its last unit makes the present one.
 //!
-//! **The disk.** The writer waits for room before the disk is full. A write that fails all the
+//! **The disk.** The writer waits for space before the disk is full. A write that fails all the
 //! same, in the library's threads too, is final for a fjall database: the store is read as it is
-//! until the disk takes writes again, then its folder is opened again, and the log replays what was
-//! not in it. The replica hears of all that by [`Store::health`] (`trouble`), and goes on voting.
+//! until the disk takes writes again, then its folder is opened again, and the log replays the
+//! missing part. The replica learns of all that by [`Store::health`] (`trouble`), and continues to
+//! vote.
 
 mod changes;
 mod disk;
@@ -193,9 +194,9 @@ pub struct LsmStore {
     syncing: bool,
     /// Something changed since the last commit.
     dirty: bool,
-    /// There is something to purge.
+    /// Data is waiting for the purge.
     cleared: bool,
-    /// There are collections, or were.
+    /// Collections are, or were, in the store.
     collections: bool,
     /// Bounds for keys, and for fields.
     ends: [Ends; 2],

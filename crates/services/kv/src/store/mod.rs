@@ -70,7 +70,7 @@ impl Position {
         if cursor <= Self::MAX { Some(Self(cursor)) } else { None }
     }
 
-    /// As a cursor.
+    /// Returns the position as a cursor.
     pub const fn cursor(self) -> u64 {
         self.0
     }
@@ -214,7 +214,7 @@ pub type Visit<'v> = dyn FnMut(&[u8], &Entry<'_>) -> ControlFlow<()> + 'v;
 /// Visitor of a row: its name and value.
 pub type VisitRow<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// Some of the rows of a collection: those from a name on, up to another one if there is one, in
+/// Range of the rows of a collection: those from a name on, up to another one if there is one, in
 /// order or backwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
@@ -458,7 +458,7 @@ pub trait Store: Send {
     /// [`StateMachine::begin_load`](quorate_replica::service::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
-    /// One of them; each comes once.
+    /// Loads a key; each comes once.
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;
 
     /// A row of one of them; each comes once.
@@ -468,35 +468,42 @@ pub trait Store: Send {
     /// [`StateMachine::finish_load`](quorate_replica::service::StateMachine::finish_load).
     fn finish_load(&mut self, at: Slot, meta: &[MetaChange]) -> Result<(), LoadError>;
 
-    /// As [`StateMachine::synced_to`](quorate_replica::service::StateMachine::synced_to).
+    /// Returns the synced position; as
+    /// [`StateMachine::synced_to`](quorate_replica::service::StateMachine::synced_to).
     fn synced_to(&mut self) -> Option<Slot> {
         None
     }
 
-    /// As [`StateMachine::start_sync`](quorate_replica::service::StateMachine::start_sync).
+    /// Starts a sync; as
+    /// [`StateMachine::start_sync`](quorate_replica::service::StateMachine::start_sync).
     fn start_sync(&mut self) {}
 
-    /// As [`StateMachine::start_scrub`](quorate_replica::service::StateMachine::start_scrub).
+    /// Starts a scrub; as
+    /// [`StateMachine::start_scrub`](quorate_replica::service::StateMachine::start_scrub).
     fn start_scrub(&mut self, bytes_per_second: u64) {
         let _ = bytes_per_second;
     }
 
-    /// As [`StateMachine::take_scrubbed`](quorate_replica::service::StateMachine::take_scrubbed).
+    /// Returns the results of the scrub; as
+    /// [`StateMachine::take_scrubbed`](quorate_replica::service::StateMachine::take_scrubbed).
     fn take_scrubbed(&mut self) -> Scrubbed {
         Scrubbed::default()
     }
 
-    /// As [`StateMachine::wants_scrub`](quorate_replica::service::StateMachine::wants_scrub).
+    /// Returns whether a scrub is needed; as
+    /// [`StateMachine::wants_scrub`](quorate_replica::service::StateMachine::wants_scrub).
     fn wants_scrub(&mut self) -> bool {
         false
     }
 
-    /// As [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
+    /// Returns the bytes kept; as
+    /// [`StateMachine::kept_bytes`](quorate_replica::service::StateMachine::kept_bytes).
     fn kept_bytes(&self) -> u64 {
         0
     }
 
-    /// As [`StateMachine::renew`](quorate_replica::service::StateMachine::renew).
+    /// Begins to rebuild the store; as
+    /// [`StateMachine::renew`](quorate_replica::service::StateMachine::renew).
     fn renew(&mut self) -> Result<(), String> {
         Err("the store has no files".to_owned())
     }

@@ -127,7 +127,7 @@ impl Guarded {
         self.connect(Who::Client(name.to_owned()))
     }
 
-    /// Says it, and hears whatever is checked meanwhile.
+    /// Sends a command, and returns the replies, also to checks meanwhile.
     fn say(&mut self, client: ConnectionId, text: &str) -> String {
         let mut heard = self.node.say(client, text);
         self.judge();
@@ -449,7 +449,8 @@ fn a_transaction_is_never_executed_in_part_because_its_beginning_was_refused() {
     }
 }
 
-/// [access-2] A subscription is a request that goes on: who may read no more is told no more.
+/// [access-2] A subscription is a request that goes on: a client that may read no more receives no
+/// more.
 #[test]
 fn a_subscription_ends_with_the_role() {
     let mut guarded = Guarded::new();

@@ -94,12 +94,12 @@ pub(crate) struct World {
     pub(crate) sessions: BTreeMap<SessionId, BTreeMap<u64, Vec<u8>>>,
     /// Refuse everything with this.
     pub(crate) refuse: Option<Failure>,
-    /// When so many answers have been given, what let the next one run is over, once.
+    /// After this many answers, the permission for the next run of reads has expired, once.
     pub(crate) overtaken: Option<usize>,
     /// Table of users, if it is known.
     pub(crate) users: Option<Users>,
     pub(crate) users_version: u64,
-    /// Which node this is.
+    /// Number of this node.
     pub(crate) node: u32,
     /// The level that the group uses.
     pub(crate) level: Level,
@@ -360,7 +360,7 @@ impl Node {
         Self::with(world, Settings::default().client_bytes_max)
     }
 
-    /// One whose connections may hold no more than this together.
+    /// Creates a node whose connections may hold no more than this together.
     pub(crate) fn with_client_bytes(bytes: usize) -> Self {
         Self::with(World::memory(), bytes)
     }
@@ -411,7 +411,7 @@ impl Node {
         self.pump();
     }
 
-    /// As the reactor does: sends output, offers input again.
+    /// Acts as the reactor: sends output, offers input again.
     pub(crate) fn pump(&mut self) {
         loop {
             let mut moved = false;
@@ -449,7 +449,7 @@ impl Node {
         }
     }
 
-    /// Tells the front one thing.
+    /// Passes one completion to the front.
     pub(crate) fn tell(&mut self, index: usize) {
         self.tell_silently(index);
         self.pump();

@@ -98,7 +98,7 @@ fn any_write(random: &mut Random) -> String {
     }
 }
 
-/// One replica's service, fed as the replica does.
+/// Service of one replica, fed as the replica does.
 struct Side {
     service: Service,
     applied_to: u64,

@@ -1,4 +1,4 @@
-//! Keyspace events: which commands make which, who hears of them, and what makes none.
+//! Keyspace events: the events of each command, their receivers, and commands that make none.
 
 use quorate_core::slot::Slot;
 use quorate_kv::{service::Service, store::memory::MemoryStore};
@@ -23,7 +23,7 @@ fn events(sent: &str) -> String {
     messages.collect::<Vec<_>>().join(", ")
 }
 
-/// A client that hears all events of this node.
+/// Connects a client that receives all events of this node.
 fn listener(node: &mut Node, setting: &str) -> ConnectionId {
     let client = node.connect();
     let set = format!("CONFIG SET notify-keyspace-events {setting}");
@@ -32,7 +32,7 @@ fn listener(node: &mut Node, setting: &str) -> ConnectionId {
     client
 }
 
-/// As a Redis 7.0 tells it.
+/// Commands and their events, as sent by Redis 7.0.
 const OF_COMMANDS: &str = "
     SET s 1 => new s, set s
     SET s 1 EX 100 => set s, expire s

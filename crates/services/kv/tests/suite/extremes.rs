@@ -135,7 +135,7 @@ fn list(random: &mut Random, out: &mut Encoder<'_>, mut item: impl FnMut(&mut Ra
     }
 }
 
-/// One operation with fields of its kinds, whatever they hold.
+/// Returns an operation with fields of its kinds, with any contents.
 fn command(random: &mut Random, depth: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     let out = &mut Encoder(&mut bytes);
@@ -547,7 +547,7 @@ fn lsm(path: &Path, held_bytes: usize) -> Service {
     Service::new(Box::new(store))
 }
 
-/// One node's service, with what it last said.
+/// Service of a node, with its last output.
 struct Side {
     service: Service,
     reply: Vec<u8>,

@@ -151,7 +151,7 @@ fn until_health(store: &mut LsmStore, wanted: fn(&Health) -> bool) -> Health {
     until("a state of health", || Some(store.health()).filter(wanted))
 }
 
-/// One key more in each slot; both stores get it.
+/// Writes one more key, in a new slot, to both stores.
 fn step(store: &mut LsmStore, model: &mut MemoryStore, slot: u64) {
     let name = slot.to_string();
     let key = Key::new(name.as_bytes()).unwrap();
@@ -736,8 +736,8 @@ fn a_node_whose_store_is_full_goes_on_voting() {
     assert_eq!(group.get(three, "b"), Outcome::Read(b"$1\r\nv\r\n".to_vec()));
 }
 
-/// A leader that cannot read its store leads no longer than it must, and its clients hear that they
-/// should go elsewhere.
+/// A leader that cannot read its store leads no longer than it must, and its clients are sent
+/// elsewhere.
 #[test]
 fn a_leader_whose_store_is_down_hands_over() {
     let mut group = Group::new(2);

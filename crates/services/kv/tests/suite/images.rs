@@ -69,7 +69,7 @@ fn take_items(service: &mut Service, bytes: usize, items: &mut Vec<Vec<u8>>) -> 
     service.next_image(bytes, &mut |item| items.push(item.to_vec()))
 }
 
-/// As a replica does: not while the service is behind.
+/// Loads the items as a replica does: not while the service is behind.
 fn load(service: &mut Service, items: &[Vec<u8>], at: Slot, meta: &[MetaChange]) {
     service.begin_load().unwrap();
     for item in items {
@@ -420,7 +420,7 @@ fn items_that_make_no_sense_end_a_load_and_another_one_can_be_begun() {
                     break;
                 }
             }
-            // Longer values and other versions are as good as any: the digest tells them apart.
+            // Longer values and other versions are as good as any: the digest distinguishes them.
             let result = result.and_then(|()| service.finish_load(Slot(2), &[]));
             if result.is_err() {
                 assert_eq!(service.finish_load(Slot(2), &[]), Err(LoadError::NotLoading));

@@ -1,5 +1,5 @@
-//! Messages by name, by pattern and on channels of shards: who hears what, in which form, and what
-//! PUBSUB says of it.
+//! Messages by name, by pattern and on channels of shards: their receivers, their form, and the
+//! replies of PUBSUB.
 
 use quorate_replica::front::{ConnectionId, Front as _};
 

@@ -188,7 +188,7 @@ fn reads_among_writes_go_out_with_them_and_run_between_them() {
     }
 }
 
-/// One write does not make a stream of reads a burden on the log forever.
+/// A single write does not make a stream of reads a burden on the log forever.
 #[test]
 fn reads_behind_a_write_share_confirmations_again_once_it_is_done() {
     let mut node = Node::memory();
@@ -255,7 +255,7 @@ fn a_read_does_not_join_a_confirmation_that_began_before_it_arrived() {
     let mut node = Node::memory();
     let (one, other) = (node.connect(), node.connect());
     node.feed(one, b"GET a\r\n");
-    // Confirmed at a moment before the other client's write; told late.
+    // Confirmed at a moment before the other client's write; reported late.
     node.execute(0);
     node.feed(other, b"SET a 1\r\n");
     node.execute(0);
@@ -309,7 +309,7 @@ fn stale_reads_behind_failed_writes_are_answered() {
     assert!(failed(replies[6]) && replies.len() == 7, "{replies:?}");
 }
 
-/// One connection sees the same replies however long everything takes.
+/// A connection sees the same replies however long everything takes.
 #[test]
 fn a_connection_cannot_tell_a_slow_replica_from_an_instant_one() {
     for seed in 0..150 {
@@ -565,7 +565,7 @@ fn replies_that_nobody_reads_stop_the_input() {
     assert!(node.front.ready(client));
 }
 
-/// Room may come without output: the reactor has to hear of it all the same.
+/// Space may become free without output: the reactor has to be notified all the same.
 #[test]
 fn a_connection_with_room_again_is_reported() {
     let mut node = Node::memory();

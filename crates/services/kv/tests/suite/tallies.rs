@@ -166,9 +166,9 @@ fn slowlog_is_bounded_and_shortens_as_redis_does() {
     assert!(node.front.held_bytes() < idle + 64 * 1024, "and given back");
 }
 
-/// When memory is short, the client that holds most is closed. What is noted of an open command
-/// must not make that the one client that has one: it would connect again, and be closed again, for
-/// as long as the others are idle.
+/// The client that holds most is closed when memory is short. Notes of an open command must not
+/// make that the one client that has one: it would connect again, and be closed again, for as long
+/// as the others are idle.
 #[test]
 fn noting_arguments_makes_no_client_heavier() {
     let mut node = Node::memory();

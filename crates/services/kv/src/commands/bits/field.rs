@@ -31,7 +31,7 @@ pub(super) enum Action {
     Add(i64),
 }
 
-/// One of several things to do.
+/// Single step of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) action: Action,

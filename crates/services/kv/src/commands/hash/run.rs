@@ -48,7 +48,7 @@ impl<'s> Hash<'s> {
         }
     }
 
-    /// When a field ends that is there.
+    /// Returns the deadline of a field that is there.
     pub(super) fn deadline(&self, field: &[u8]) -> Option<u64> {
         match self {
             Self::Rows(view) => view.deadline_of(&placed(b"", field)),

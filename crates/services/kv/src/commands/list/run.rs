@@ -81,7 +81,7 @@ impl View<'_> {
 }
 
 impl Change<'_, '_> {
-    /// One more element at an end.
+    /// Adds an element at an end.
     pub(in crate::commands) fn push(&mut self, end: End, value: &[u8]) {
         let place = match end {
             End::Left => {

@@ -1,5 +1,5 @@
-//! One attempt to take an element: what every node does for a command that waits, each time that it
-//! is tried.
+//! An attempt to take an element: executed by every node for a command that waits, each time that
+//! it is tried.
 
 use crate::{
     commands::{
@@ -26,7 +26,7 @@ pub(crate) struct Attempt<'a> {
 pub(super) enum Action<'a> {
     /// Elements of a list; one and no array of them without a number.
     List(End, Option<u64>),
-    /// One from an end, which goes to an end of another list.
+    /// Move an element from an end to an end of another list.
     Move(End, End, Key<'a>),
     /// Members of a sorted set, those with the highest scores if so; as of a list.
     Zset(bool, Option<u64>),

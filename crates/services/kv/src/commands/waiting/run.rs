@@ -69,9 +69,9 @@ pub fn encode_look(owner: Owner, all: bool, from: &[u8], out: &mut Encoder<'_>) 
 pub struct Seen {
     /// Owner of the client.
     pub owner: Owner,
-    /// Which one.
+    /// Number of the client at its owner.
     pub number: u64,
-    /// When it got in line, or tried in vain last.
+    /// Version at which it joined the line, or last tried in vain.
     pub version: Version,
 }
 

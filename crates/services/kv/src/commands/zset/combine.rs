@@ -179,7 +179,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// One of the sets.
+/// Input set of a combination.
 #[derive(Clone, Copy)]
 struct Source<'s> {
     view: View<'s>,

@@ -128,7 +128,7 @@ impl Limit {
     }
 }
 
-/// Which members.
+/// Range of members.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Range<'a> {
     Ranks(i64, i64),

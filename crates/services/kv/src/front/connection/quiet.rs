@@ -4,7 +4,7 @@
 use super::Connection;
 use crate::{command::SYNTAX, front::shared::Shared, resp::request::Arguments};
 
-/// Which replies a connection wants.
+/// The replies that a connection wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Quiet {
     /// All.

@@ -56,7 +56,7 @@ impl Changes {
         }
     }
 
-    /// Some keys of a load, with which the tree says what it said.
+    /// Creates changes for some keys of a load, which leave the tree's state as it was.
     pub(super) fn of_load(state: State, generation: u64) -> Self {
         Self { generation, ..Self::new(state) }
     }

@@ -20,7 +20,7 @@ pub struct StoreError {
 /// Why something was not done with the tree.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// There is no room.
+    /// The disk is full.
     #[error("{0}")]
     Full(#[source] io::Error),
     /// The disk failed; it may recover.
@@ -54,7 +54,7 @@ pub enum Failure {
     /// The library panicked.
     #[error("a failed assertion")]
     Panicked,
-    /// There is no thread to write with.
+    /// The writer's thread could not be started.
     #[error("{0}")]
     Thread(#[source] io::Error),
 }

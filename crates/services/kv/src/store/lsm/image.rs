@@ -45,7 +45,7 @@ impl Stored {
         again.into_iter().chain(fresh)
     }
 
-    /// These were passed.
+    /// Drops the entries that were passed.
     fn pass(&mut self, passed: impl Fn(&[u8]) -> bool) {
         while self.ahead.front().is_some_and(|(key, _)| passed(key)) {
             self.ahead.pop_front();

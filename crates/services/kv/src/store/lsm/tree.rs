@@ -71,7 +71,7 @@ pub(super) struct Opened {
     pub(super) state: State,
     /// No later generation was ever begun.
     pub(super) newest_generation: u64,
-    /// There may be collections.
+    /// Collections may be in the tree.
     pub(super) has_rows: bool,
     /// Description of the data that had to be cut off or set aside.
     pub(super) note: Option<String>,

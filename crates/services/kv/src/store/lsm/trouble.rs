@@ -21,7 +21,7 @@ pub(super) enum Condition {
     Waiting(String),
     /// The tree takes nothing any more. It can be read.
     Failed(String),
-    /// There is no tree.
+    /// The tree is not open.
     Closed(String),
 }
 

@@ -60,7 +60,7 @@ impl Default for Delays {
 
 /// Job for the thread.
 enum Job {
-    /// One atomic unit.
+    /// Write one atomic unit.
     Write(Arc<Changes>),
     /// All that is in the tree is to survive a loss of power; this is its position.
     Sync(Slot),
@@ -474,7 +474,7 @@ impl Work {
         }
     }
 
-    /// There was less room than there seemed to be: whatever runs in the background takes some.
+    /// Raises the space to wait for: there was less than it seemed, as background work takes some.
     fn needs_more(&mut self) {
         let least = self.needed.max(RESERVE_BYTES / RESERVE_PART);
         self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);

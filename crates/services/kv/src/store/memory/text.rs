@@ -22,7 +22,7 @@ pub(super) enum Text {
 #[derive(Debug)]
 pub(super) struct Sought<'n> {
     name: &'n [u8],
-    /// If it is short.
+    /// Words of a short name.
     words: Option<[u64; 4]>,
 }
 

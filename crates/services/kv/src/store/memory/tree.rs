@@ -30,7 +30,7 @@ pub(super) struct Tree {
 #[derive(Debug, Default)]
 struct Node {
     rows: Vec<Row>,
-    /// None in a leaf; else one before each row, and one behind the last.
+    /// Empty in a leaf; else one before each row, and one after the last.
     children: Vec<Self>,
     /// Rows here and below.
     count: usize,
@@ -41,7 +41,7 @@ type Split = (Row, Node);
 
 /// Result of putting a row.
 enum Put {
-    /// There was one of its name, with this many bytes of value.
+    /// A row of the same name was replaced, with this many bytes of value.
     Replaced(usize),
     Added(Option<Split>),
 }

@@ -28,7 +28,7 @@ const WORDS: [&str; 12] =
 const SCORES: [&str; 10] = ["0", "1", "2", "-1", "2.5", "10", "100", "-7.25", "inf", "-inf"];
 const FINITE: [&str; 6] = ["0", "1", "2", "-1", "2.5", "10"];
 
-/// One of the commands, with arguments that often meet what others left.
+/// Returns a random command, with arguments that often match the results of others.
 fn command(random: &mut Random, of: usize) -> Vec<String> {
     let key = *random.pick(&KEYS);
     let other = *random.pick(&KEYS);

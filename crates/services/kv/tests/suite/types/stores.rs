@@ -96,7 +96,7 @@ fn rows_are_in_the_order_of_their_names() {
     }
 }
 
-/// Waits until the tree has no more than so many entries.
+/// Waits until the tree has no more than this many entries.
 fn until_entries(store: &LsmStore, most: usize) {
     until("rows are removed", || (store.stored_entries() <= most).then_some(()));
 }

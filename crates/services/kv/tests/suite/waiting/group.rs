@@ -106,8 +106,7 @@ impl Group {
         true
     }
 
-    /// The command that a node asked for first is in the log and executed, and the node does not
-    /// hear of it.
+    /// Executes the first command of a node in the log, without a reply to the node.
     pub(crate) fn lose_reply(&mut self, node: usize) {
         assert!(self.step(node));
         let told = &mut self.nodes[node].world.told;

@@ -55,7 +55,7 @@ fn errors_are_those_of_redis_and_nobody_waits() {
     );
 }
 
-/// As if their time were over.
+/// Within a transaction a command replies as if its time were over.
 #[test]
 fn within_a_transaction_nobody_waits() {
     check(
