@@ -167,12 +167,12 @@ impl<'a> Decoder<'a> {
         check_field(self.bytes()?)
     }
 
-    /// Nothing may follow.
+    /// Checks that nothing follows.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 
-    /// A counted list, checked as a whole and then walked without a second thought.
+    /// Reads a counted list, checked as a whole and then walked without further checks.
     pub fn list(&mut self) -> Result<List<'a>, Malformed> {
         let count = self.length()?;
         let start = self.0;
@@ -182,8 +182,8 @@ impl<'a> Decoder<'a> {
         Ok(List { count, bytes: Decoder(&start[..start.len() - self.0.len()]) })
     }
 
-    /// A counted list in which every one of `step`, behind those skipped, is the name of a field or
-    /// member.
+    /// Reads a counted list in which every one of `step`, after those skipped, is the name of a
+    /// field or member.
     pub fn fields(&mut self, skip: usize, step: usize) -> Result<List<'a>, Fault> {
         let list = self.list()?;
         let mut fields = list.skip(skip).step_by(step);

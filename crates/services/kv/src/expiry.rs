@@ -18,7 +18,7 @@ const BITES: [(u64, usize); 3] = [(10_000, 256), (60_000, 1024), (u64::MAX, 4096
 /// Most of them that a command removes, whatever it says.
 pub(crate) const BITE_MAX: usize = 4096;
 
-/// The command that a leader should propose now, if there is something to remove.
+/// Returns the command that a leader should propose now, if there is something to remove.
 pub(crate) fn sweep(store: &dyn Store) -> Option<Vec<u8>> {
     let mut first: Option<u64> = None;
     for of in [Of::Keys, Of::Fields] {

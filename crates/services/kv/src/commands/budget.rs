@@ -38,7 +38,7 @@ impl Budget {
         Self { slot, left: COPIED_BYTES_MAX, visits: BATCH_VISITS_MAX }
     }
 
-    /// A command of the batch in this slot is next.
+    /// Enters the next command, of the batch in this slot.
     pub const fn enter(&mut self, slot: u64) {
         if self.slot != slot {
             *self = Self::of(slot);
@@ -56,14 +56,15 @@ impl Budget {
         Ok(())
     }
 
-    /// `bytes` are about to be copied.
+    /// Charges for `bytes` that are about to be copied.
     pub fn take(&mut self, bytes: usize) -> Result<(), Fault> {
         self.left = self.left.checked_sub(bytes).ok_or(Fault::Budget)?;
         Ok(())
     }
 
-    /// A value is about to be replaced by one that grew from it. Nothing more is held if this batch
-    /// has written it before: many small additions to one value are what APPEND is for.
+    /// Charges for a value that is about to be replaced by one that grew from it. No more memory is
+    /// held if this batch has written it before: many small additions to one value are the use of
+    /// APPEND.
     pub fn rewrite(&mut self, entry: &Entry<'_>) -> Result<(), Fault> {
         let held = entry.version.slot == self.slot;
         self.take(if held { 0 } else { entry.value.len() })

@@ -23,13 +23,13 @@ impl Draws {
         word ^ (word >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Draws a number below `end`, which is not 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         let wide = u128::from(self.next()) * u128::from(end);
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// The same for a place in memory.
+    /// Draws an index in memory, below `end`.
     fn index(&mut self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).unwrap_or(0)
     }

@@ -74,7 +74,7 @@ pub enum Condition<'a> {
 }
 
 impl<'a> Condition<'a> {
-    /// The condition that an option and the argument behind it say; `None` for another option.
+    /// Parses an option and the argument after it; `None` for another option.
     pub(super) fn parse(option: &[u8], argument: &'a [u8]) -> Result<Option<Self>, Refusal> {
         let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
         let digest = || parse_digest(argument).ok_or(NOT_A_DIGEST);

@@ -41,7 +41,7 @@ const OUT_OF_RANGE: &str = "ERR value is out of range";
 pub(super) const OUT_OF_LONG: &str =
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 
-/// The members of this kind, if they are ordered by their positions, have names that begin so.
+/// Returns the prefix of the names of this kind's members, if those are ordered by their positions.
 pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     match kind {
         Kind::Zset => zset::MEMBER,
@@ -49,7 +49,7 @@ pub(super) const fn prefix(kind: Kind) -> &'static [u8] {
     }
 }
 
-/// The arguments from one on, as a list.
+/// Encodes the arguments from one on, as a list.
 pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     let rest = r.arguments.from(from);
     out.length(rest.len());
@@ -58,7 +58,7 @@ pub(super) fn write_rest(r: &Request<'_>, from: usize, out: &mut Encoder<'_>) {
     }
 }
 
-/// The same of fields or members.
+/// Encodes fields or members from one on, as a list.
 pub(super) fn write_fields(
     r: &Request<'_>,
     from: usize,
@@ -234,7 +234,7 @@ impl Random {
     }
 }
 
-/// Elements that are drawn, as a reply; `write` writes the value of one.
+/// Writes drawn elements as a reply; `write` writes the value of one.
 pub(super) fn random(
     view: &View<'_>,
     prefix: &[u8],
@@ -293,7 +293,7 @@ fn write_drawn(items: &Items, wanted: Random, reply: &mut Reply<'_>) {
     });
 }
 
-/// The same of a collection with one element, or none, that has no rows.
+/// Does the same for a collection with one element, or none, that has no rows.
 pub(super) fn random_of_one(one: Option<(&[u8], &[u8])>, wanted: Random, reply: &mut Reply<'_>) {
     let Some(count) = wanted.count else {
         reply.optional(one.map(|(member, _)| member));
@@ -341,8 +341,8 @@ pub(super) fn remove(
     reply.count(removed);
 }
 
-/// The places from `start` to `stop`, both inside, negative ones counted from the back: the first
-/// one, and the one behind the last. `None`: there are none.
+/// Returns the places from `start` to `stop`, both included, negative ones counted from the end:
+/// the first one, and the one after the last. `None`: there are none.
 pub(super) fn places(start: i64, stop: i64, count: u64) -> Option<(u64, u64)> {
     let length = i64::try_from(count).unwrap_or(i64::MAX);
     let place = |at: i64| {
@@ -406,7 +406,7 @@ pub(super) fn pop_count(r: &Request<'_>, at: usize) -> Result<u64, Refusal> {
     }
 }
 
-/// Keys as a list.
+/// Encodes keys as a list.
 pub(super) fn write_keys(keys: &[&[u8]], out: &mut Encoder<'_>) {
     out.length(keys.len());
     for key in keys {

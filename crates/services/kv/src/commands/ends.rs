@@ -68,7 +68,7 @@ impl View<'_> {
         Some(u64::from_le_bytes(*row.first_chunk()?))
     }
 
-    /// [time-2] Whether the field of a stored row does not exist any more.
+    /// [time-2] Returns whether the field of a stored row does not exist any more.
     pub(super) fn is_over(&self, name: &[u8]) -> bool {
         let deadline = self.deadline_of(name);
         deadline.is_some_and(|deadline| deadline <= self.store.time())
@@ -100,7 +100,7 @@ impl View<'_> {
         ended
     }
 
-    /// The first deadline from one on, or the last.
+    /// Returns the first deadline from one on, or the last.
     fn outermost(&self, from: u64, back: bool) -> Option<u64> {
         let from = by_time(from, b"");
         let span = Span { from: &from, to: Some(&BEHIND), back };
@@ -152,7 +152,8 @@ impl Change<'_, '_> {
     }
 }
 
-/// The header of a collection after a change, and when it ends; `own` is the key's own deadline.
+/// Returns the header of a collection after a change, and its deadline; `own` is the key's own
+/// deadline.
 pub(super) fn settled(
     store: &dyn Store,
     header: Header,
@@ -220,7 +221,7 @@ pub(super) fn remove_ended(state: &mut Writing<'_>, most: usize) -> usize {
     removed
 }
 
-/// The same of one hash. Its version stays: nothing is changed that anybody sees.
+/// Removes ended fields of one hash. Its version stays: the change is not visible.
 fn remove_ended_of(state: &mut Writing<'_>, key: Key<'_>, most: usize) -> usize {
     let store = &mut *state.store;
     let Some(entry) = store.stored(key) else {

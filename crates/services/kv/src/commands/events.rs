@@ -89,7 +89,7 @@ impl Setting {
         self.0.store(classes, Ordering::Relaxed);
     }
 
-    /// The classes that a text names, or why it names none.
+    /// Parses the classes that a text names; the error says why it names none.
     pub fn parse(text: &[u8]) -> Result<u32, &'static str> {
         let mut set = 0;
         for byte in text {
@@ -111,7 +111,7 @@ impl Setting {
 }
 
 impl Writing<'_> {
-    /// Something happened to a key.
+    /// Makes an event for a key.
     pub(super) fn event(&mut self, class: u32, name: &str, key: Key<'_>) {
         if self.events & class != 0 {
             self.tell_event(name, key);
@@ -132,8 +132,8 @@ impl Writing<'_> {
         }
     }
 
-    /// A key that is stored and does not exist is about to be removed or replaced; or it was not
-    /// there and is about to be.
+    /// Makes the event of a key that is stored and does not exist, and is about to be removed or
+    /// replaced; and that of an absent one that is about to be set.
     pub(super) fn about_to_change(&mut self, key: Key<'_>, set: bool) {
         if self.events & (EXPIRED | NEW | HASH | GENERIC) != 0 {
             self.tell_what_was(key, set);
@@ -151,7 +151,7 @@ impl Writing<'_> {
         }
     }
 
-    /// The same of one that is removed because it ended, if it is stored.
+    /// Makes the event of a key that is removed because it ended, if it is stored.
     pub(super) fn tell_ended(&mut self, key: Key<'_>) {
         let Some(entry) = self.store.stored(key) else {
             return;
@@ -175,7 +175,7 @@ impl Writing<'_> {
         self.store.remove(key)
     }
 
-    /// The same, with the event.
+    /// Removes a key, with the event.
     pub(super) fn delete(&mut self, key: Key<'_>) -> bool {
         let was_there = self.remove(key);
         if was_there {

@@ -65,7 +65,7 @@ pub(super) fn commands(mut from: Decoder<'_>) -> Option<List<'_>> {
     from.list().ok()
 }
 
-/// [watch-4] Whether a command is a transaction with versions of absent keys.
+/// [watch-4] Returns whether a command is a transaction with versions of absent keys.
 pub fn watches_absent_keys(command: &[u8]) -> bool {
     let mut from = Decoder(command);
     let mut op = from.byte();

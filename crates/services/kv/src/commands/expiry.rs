@@ -161,7 +161,7 @@ impl Unit {
         self.milliseconds as u8 | (self.absolute as u8) << 1
     }
 
-    /// The same backwards.
+    /// Decodes a unit.
     pub(super) const fn from_byte(byte: u8) -> Self {
         Self { milliseconds: byte & 1 != 0, absolute: byte & 2 != 0 }
     }
@@ -181,8 +181,8 @@ impl Unit {
     }
 }
 
-/// A time as an absolute deadline. This is where the front's clock enters a command, and the
-/// only place: what the log carries means the same whenever and wherever it is applied.
+/// Converts a time into an absolute deadline. Only here does the front's clock enter a command: the
+/// contents of the log mean the same whenever and wherever they are applied.
 pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadline> {
     let ms = if unit.milliseconds { time } else { time.checked_mul(1000)? };
     let now = i64::try_from(r.wall_ms).ok()?;
@@ -193,12 +193,12 @@ pub(super) fn deadline(r: &Request<'_>, unit: Unit, time: i64) -> Option<Deadlin
     }
 }
 
-/// The deadline that an argument asks for, whatever it is.
+/// Returns the deadline of an argument, with any sign.
 pub(crate) fn deadline_at(r: &Request<'_>, unit: Unit, index: usize) -> Result<Deadline, Refusal> {
     deadline(r, unit, r.integer(index)?).ok_or_else(|| r.invalid_expire())
 }
 
-/// The same, for SET and GETEX, which refuse what is not positive.
+/// Does the same for SET and GETEX, which refuse zero and negative times.
 pub(crate) fn positive_deadline(
     r: &Request<'_>,
     unit: Unit,
@@ -224,7 +224,7 @@ pub(super) mod condition {
     /// The new deadline is earlier.
     pub(super) const LT: u8 = 8;
 
-    /// The one with this name; 0: there is none.
+    /// Returns the condition with this name; 0: there is none.
     pub(in crate::commands) fn of(name: &[u8]) -> u8 {
         let names = [(&b"nx"[..], NX), (b"xx", XX), (b"gt", GT), (b"lt", LT)];
         let found = names.iter().find(|(word, _)| name.eq_ignore_ascii_case(word));

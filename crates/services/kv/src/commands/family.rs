@@ -39,7 +39,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// An operation that changes nothing.
+    /// Creates an operation that changes nothing.
     pub const fn read(op: Op, run: Read) -> Self {
         assert!(op.is_read(), "a write");
         Self { op, run: Run::Read(run) }

@@ -145,7 +145,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }))
     }
 
-    /// The same, or a new one.
+    /// Opens the collection at a key, or a new one.
     pub(super) fn open(
         state: &'w mut Writing<'a>,
         key: Key<'w>,
@@ -164,7 +164,7 @@ impl<'w, 'a> Change<'w, 'a> {
         Ok(Self::new(state, key, kind))
     }
 
-    /// A new one, which takes the place of whatever the key has.
+    /// Creates a collection, which replaces any value of the key.
     pub(super) fn new(state: &'w mut Writing<'a>, key: Key<'w>, kind: Kind) -> Self {
         let header = Header {
             id: state.begin(),
@@ -205,7 +205,8 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_none()
     }
 
-    /// The same for an element that keeps its deadline, when it is known how long the old value is.
+    /// Does the same for an element that keeps its deadline, when the length of the old value is
+    /// known.
     pub(super) fn put_known(&mut self, name: &[u8], value: &[u8], old: Option<usize>) {
         let added = match old {
             None => {
@@ -232,7 +233,7 @@ impl<'w, 'a> Change<'w, 'a> {
         old.is_some()
     }
 
-    /// The same, when it is known how long its value is.
+    /// Does the same when the length of its value is known.
     pub(super) fn remove_known(&mut self, name: &[u8], old: usize) {
         let bytes = (name.len() + old) as u64;
         self.header.count = self.header.count.saturating_sub(1);
@@ -264,7 +265,7 @@ impl<'w, 'a> Change<'w, 'a> {
         }
     }
 
-    /// The same for one that was new and takes the place of whatever the key had.
+    /// Does the same for a new collection that replaces any value of the key.
     pub(super) fn close_in_place(self) {
         if self.header.count == 0 {
             self.state.delete(self.key);
@@ -304,7 +305,7 @@ pub(super) fn copy_rows(state: &mut Writing<'_>, header: Header) -> Result<Heade
     }
 }
 
-/// The name that comes first behind this one.
+/// Returns the next name after this one.
 pub(super) fn after(mut name: Vec<u8>) -> Vec<u8> {
     name.push(0);
     name
@@ -327,7 +328,7 @@ pub(super) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     Some([rest, &[last.saturating_add(1)]].concat())
 }
 
-/// All of these elements.
+/// Visits all of these elements.
 pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
     let has_ended = view.has_ended();
     each_stored(view, prefix, from, &mut |name, value| {
@@ -338,7 +339,7 @@ pub(super) fn each_placed(view: &View<'_>, prefix: &[u8], from: Position, each: 
     });
 }
 
-/// All of these rows, with their names, whether the elements exist or are only stored.
+/// Visits all of these rows, with their names, whether the elements exist or are only stored.
 pub(super) fn each_stored(view: &View<'_>, prefix: &[u8], from: Position, each: &mut VisitRow<'_>) {
     // What stands before the first position are no elements.
     let from = [prefix, &from.max(Position::FIRST).to_bytes()].concat();

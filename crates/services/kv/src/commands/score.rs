@@ -15,7 +15,7 @@ impl Score {
     /// Bytes of a score as it is kept.
     pub(super) const BYTES: usize = 8;
 
-    /// A number, unless it is none.
+    /// Creates a score, unless the number is NaN.
     pub(super) fn new(number: f64) -> Option<Self> {
         (!number.is_nan()).then_some(Self(number))
     }
@@ -24,8 +24,8 @@ impl Score {
         self.0
     }
 
-    /// A score as a client writes it: decimal, perhaps with an exponent, or infinite. What is too
-    /// large for a double, or too small, is refused as Redis refuses it.
+    /// Parses a score as a client writes it: decimal, perhaps with an exponent, or infinite. A
+    /// number that is too large for a double, or too small, is refused as Redis refuses it.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         const TEXT_BYTES_MAX: usize = 1024;
         let text = std::str::from_utf8(text).ok()?;
@@ -42,7 +42,7 @@ impl Score {
         Self::new(number)
     }
 
-    /// The sum, unless it is none: of two infinities.
+    /// Returns the sum, unless it is NaN: of two infinities.
     pub(super) fn plus(self, other: Self) -> Option<Self> {
         Self::new(self.0 + other.0)
     }

@@ -341,7 +341,7 @@ fn encode_getset(r: &Request<'_>, out: &mut Encoder<'_>) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Whatever SET says, its relatives say too.
+/// Executes SET and its relatives.
 pub(super) fn set(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

@@ -146,7 +146,7 @@ pub fn decode_versions(mut answer: Decoder<'_>) -> Result<Vec<Seen>, Malformed> 
     Ok(versions)
 }
 
-/// `commands` holds `count` encoded commands, each with its length before it.
+/// Encodes EXEC; `commands` holds `count` encoded commands, each with its length before it.
 pub fn encode_exec<'w>(
     watched: impl ExactSizeIterator<Item = &'w Watched>,
     count: usize,

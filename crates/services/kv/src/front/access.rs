@@ -51,7 +51,8 @@ impl Login {
         Self { who, ..Self::default() }
     }
 
-    /// [access-2] What it may do now. Asked for each request; looked up when the table has changed.
+    /// [access-2] Returns the present permissions. Called for each request; looked up when the
+    /// table has changed.
     pub(super) fn standing(&mut self, requests: &dyn Requests) -> Standing {
         let version = requests.users_version();
         match self.standing {

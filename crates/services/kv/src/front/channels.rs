@@ -193,7 +193,7 @@ impl Subscriptions {
         }
     }
 
-    /// All that it listens to of a kind.
+    /// Returns all its subscriptions of a kind.
     pub(super) fn names(&self, of: Listening) -> Names {
         self.space(of).clone()
     }
@@ -213,7 +213,7 @@ impl Subscriptions {
         }
     }
 
-    /// The reply to one word of SUBSCRIBE or UNSUBSCRIBE, which takes effect now.
+    /// Writes the reply to one word of SUBSCRIBE or UNSUBSCRIBE, which takes effect now.
     pub(super) fn change(
         &mut self,
         connection: ConnectionId,
@@ -278,7 +278,7 @@ pub(super) struct Published {
 const SENT: &[u8] = b":0\r\n";
 
 impl Published {
-    /// A command is about to have this place.
+    /// Notes a command that is about to have this place.
     pub(super) fn note(&mut self, place: u64, command: &[u8]) {
         const CHANNEL: u8 = Op::Publish as u8;
         const SHARD: u8 = Op::PublishShard as u8;

@@ -44,8 +44,8 @@ const OPEN_BYTES_MAX: usize = 1024 * 1024;
 /// Commands permitted to a subscriber, in addition to PING, QUIT and RESET.
 const LISTENS: [&str; 6] =
     ["subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ssubscribe", "sunsubscribe"];
-/// The error for a command that may wait, at another class: the node that gives a waiting client
-/// its element answers for itself, and not for a disk.
+/// The error for a command that may wait, in a class other than the cluster's: an element is given
+/// to a waiting client in the cluster's own class, which does not wait for a disk.
 const WAITS_AT_GROUP: &str = "ERR not executed: this volatile cluster answers commands that may wait only at its own \
     class; QUORATE CLASS group allows them";
 /// Memory of a waiting client, without its command.
@@ -152,7 +152,7 @@ impl Connection {
         self.ready() && self.parked.is_none()
     }
 
-    /// Input is left over, or not.
+    /// Notes whether input is left over.
     pub(super) const fn crowds(&mut self, left: bool) {
         if let Some(parked) = &mut self.parked {
             parked.crowded |= left;
@@ -289,7 +289,8 @@ impl Connection {
         self.end();
     }
 
-    /// The same for who waits for an element, which is a write: its time is over.
+    /// Ends the wait for an element, which is a write, if the client may not write any more: as if
+    /// its time were over.
     fn wait_no_more(&mut self, shared: &mut Shared, requests: &dyn Requests) {
         if self.parked.is_none() {
             return;
@@ -410,7 +411,7 @@ impl Connection {
         order.advance(true, &mut own, shared, requests);
     }
 
-    /// A read in order runs, in the state between the writes around it.
+    /// Runs a read in order, in the state between the writes around it.
     pub(super) fn read_now(&mut self, number: u64, shared: &mut Shared, state: &dyn Moment) {
         let (order, mut own) = self.split();
         order.read_now(number, &mut own, shared, state);
@@ -421,7 +422,7 @@ impl Connection {
         self.order.read_in_order();
     }
 
-    /// A write was executed.
+    /// Handles an executed write.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], shared: &mut Shared) {
         if let Some(parked) = self.parked
             && parked.place == number
@@ -446,13 +447,13 @@ impl Connection {
         }
     }
 
-    /// The answer to a request that has waited.
+    /// Sends the answer to a request that has waited.
     pub(super) fn end_wait(&mut self, place: u64, reply: &[u8], shared: &mut Shared) {
         self.parked = None;
         self.order.unpark(place, reply, &mut shared.tally);
     }
 
-    /// The answer to a CLIENT UNBLOCK.
+    /// Sends the answer to a CLIENT UNBLOCK.
     pub(super) fn unblocked(&mut self, place: u64, ended: bool, shared: &mut Shared) {
         shared.fresh_reply().integer(i64::from(ended));
         self.order.unpark(place, &shared.reply, &mut shared.tally);
@@ -465,14 +466,14 @@ impl Connection {
         }
     }
 
-    /// A session was registered: it is this connection's.
+    /// Takes over a newly registered session.
     pub(super) fn registered(&mut self, number: u64, session: SessionId, shared: &mut Shared) {
         self.attached.to(session);
         shared.fresh_reply().bulk(format!("{}.{}", session.slot, session.index).as_bytes());
         self.order.written(number, &shared.reply, &mut shared.tally);
     }
 
-    /// A write, or a read in order, was not executed, or not known to be.
+    /// Handles a write, or a read in order, that was not executed, or not known to be.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -487,19 +488,19 @@ impl Connection {
         order.place_failed(number, failure, &mut own, shared, requests);
     }
 
-    /// A run of reads may be answered.
+    /// Answers a run of reads.
     pub(super) fn readable(&mut self, tag: Tag, shared: &mut Shared, requests: &mut dyn Requests) {
         let (order, mut own) = self.split();
         order.readable(tag, &mut own, shared, requests);
     }
 
-    /// A run of reads cannot be answered.
+    /// Handles the failure of a run of reads.
     pub(super) fn run_failed(&mut self, tag: Tag, failure: Failure, shared: &mut Shared) {
         let (order, mut own) = self.split();
         order.run_failed(tag, failure, &mut own, shared);
     }
 
-    /// A message on a channel that this connection listens to.
+    /// Sends a message on a channel that this connection subscribed to.
     pub(super) fn hear(
         &mut self,
         how: Heard<'_>,
@@ -562,7 +563,7 @@ impl Connection {
         self.order.will_listen(of, self.subscriptions.names(of))
     }
 
-    /// Why it may not ask for this while it listens or watches.
+    /// Returns the error for a request that is not permitted to a subscriber or a monitor.
     fn not_now(&self, name: &str) -> Option<String> {
         let always = ["ping", "quit", "reset"].contains(&name);
         if self.monitors && !always && name != "monitor" {
@@ -674,7 +675,7 @@ impl Connection {
         }
     }
 
-    /// A command or query is in the scratch buffer, or it is none.
+    /// Handles the result of encoding a command or query into the scratch buffer.
     fn encoded(
         &mut self,
         encoded: Result<(), Refusal>,
@@ -689,7 +690,7 @@ impl Connection {
         }
     }
 
-    /// A command or query, in the scratch buffer.
+    /// Handles a command or query, in the scratch buffer.
     fn data(&mut self, shared: &mut Shared, requests: &mut dyn Requests) {
         if self.multi.is_some() {
             self.queue(shared, requests);
@@ -730,8 +731,8 @@ impl Connection {
         }
     }
 
-    /// A command that may wait, in the scratch buffer: it gets in line, and nothing is taken behind
-    /// it.
+    /// Handles a command that may wait, in the scratch buffer: it joins the line, and no further
+    /// request is taken.
     fn wait(&mut self, wait_ms: u64, shared: &mut Shared, requests: &mut dyn Requests) {
         if shared.is_full(2 * shared.command.len()) {
             return self.refuse(FULL, shared);
@@ -776,7 +777,7 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// An error that takes the place of the reply: within a transaction, when that is executed.
+    /// Sends an error in place of the reply: within a transaction, when that is executed.
     fn refuse_in_place(&mut self, text: &str, shared: &mut Shared, requests: &mut dyn Requests) {
         shared.fresh_reply().error(text);
         if self.multi.is_some() {
@@ -793,7 +794,7 @@ impl Connection {
         self.queue(shared, requests);
     }
 
-    /// An error at once; a transaction does not survive it.
+    /// Sends an error at once; a transaction does not survive it.
     pub(super) fn refuse(&mut self, text: &str, shared: &mut Shared) {
         if let Some(multi) = &mut self.multi {
             multi.refuse();
@@ -802,15 +803,16 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// A request that is too large to be looked at.
+    /// Refuses a request that is too large to be parsed.
     pub(super) fn refuse_unread(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NOBODY;
         self.order.silent = self.quiet.next();
         self.refuse(text, shared);
     }
 
-    /// Another protocol, before anything of it is taken for a request. A web page can make a
-    /// browser send requests of HTTP to this port, with commands in their bodies.
+    /// Ends a connection of another protocol, before any part of its input is taken for a request.
+    /// A web page can make a browser send requests of HTTP to this port, with commands in their
+    /// bodies.
     pub(super) fn end_foreign(
         &mut self,
         what: &str,
@@ -831,7 +833,7 @@ impl Connection {
         self.end_with(&format!("ERR Protocol error: {what} is not spoken here"), shared);
     }
 
-    /// An error, in its place among the replies; then the connection closes.
+    /// Sends an error, in its place among the replies; then the connection closes.
     pub(super) fn end_with(&mut self, text: &str, shared: &mut Shared) {
         self.order.stamp = Stamp::NOBODY;
         self.order.silent = false;
@@ -845,7 +847,7 @@ impl Connection {
         self.ending = true;
     }
 
-    /// The reply in the scratch buffer is the next request's.
+    /// Answers the next request with the reply in the scratch buffer.
     fn answer(&mut self, shared: &mut Shared) {
         shared.tally.answers(self.order.stamp, &shared.reply);
         self.order.push_answer(&shared.reply, self.version);
@@ -857,7 +859,7 @@ impl Connection {
         self.answer(shared);
     }
 
-    /// MULTI's end: EXEC, perhaps within a session.
+    /// Takes the transaction for EXEC, perhaps within a session.
     fn take_multi(&mut self) -> Option<Multi> {
         self.multi.take()
     }

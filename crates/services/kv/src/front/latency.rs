@@ -81,7 +81,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// A command was slow.
+    /// Records a slow command.
     pub(super) fn add(&mut self, split: Split, now_ms: u64) {
         let Split { took_ms, waited_ms } = split;
         let parts = [took_ms, waited_ms, took_ms - waited_ms];

@@ -172,7 +172,7 @@ impl Order {
         shared.recount(&mut self.counted, held);
     }
 
-    /// Output was sent: what a burst took is given back when it is over.
+    /// Gives back the memory of a burst after its output was sent.
     pub(super) fn sent(&mut self) {
         let length = self.output.len();
         if length <= self.output.capacity() / 4 {
@@ -225,7 +225,7 @@ impl Order {
         self.push(State::Done(rendered), version, 0, false);
     }
 
-    /// A read on the connection's own account: nothing is said or counted of it.
+    /// Adds a read on the connection's own account: it has no reply and is not counted.
     pub(super) fn push_own_read(&mut self, read: Read, version: Version) {
         let asked = (std::mem::take(&mut self.stamp), std::mem::replace(&mut self.silent, true));
         self.push_read(read, version);
@@ -243,7 +243,7 @@ impl Order {
         self.output = Vec::new();
     }
 
-    /// A request whose reply hangs on another client.
+    /// Adds a request whose reply depends on another client.
     pub(super) fn push_parked(&mut self, version: Version) {
         if self.cursor == self.end() {
             self.cursor += 1;
@@ -307,7 +307,7 @@ impl Order {
         !self.has_unsent() && self.open_reads == 0
     }
 
-    /// The short way of most writes: nothing is kept of the command.
+    /// Sends a write on the short path of most writes: no copy of the command is kept.
     pub(super) fn write_now(
         &mut self,
         connection: ConnectionId,
@@ -410,7 +410,7 @@ impl Order {
         self.finish(number, &shared.reply, &mut shared.tally);
     }
 
-    /// A read in order runs, in the state between the writes around it.
+    /// Runs a read in order, in the state between the writes around it.
     pub(super) fn read_now(
         &mut self,
         number: u64,
@@ -426,13 +426,13 @@ impl Order {
         self.open_in_order -= 1;
     }
 
-    /// A write was executed.
+    /// Handles an executed write.
     pub(super) fn written(&mut self, number: u64, reply: &[u8], tally: &mut Tally) {
         self.open_writes -= 1;
         self.finish(number, reply, tally);
     }
 
-    /// A write was executed, and says that its client waits in line.
+    /// Handles an executed write whose client now waits in line.
     pub(super) fn park(&mut self, number: u64) {
         self.open_writes -= 1;
         if let Some(place) = self.place(number) {
@@ -448,7 +448,7 @@ impl Order {
         self.finish(number, reply, tally);
     }
 
-    /// A write, or a read in order, was not executed, or not known to be.
+    /// Handles a write, or a read in order, that was not executed, or not known to be.
     pub(super) fn place_failed(
         &mut self,
         number: u64,
@@ -472,7 +472,7 @@ impl Order {
         self.fail(number, failure, shared);
     }
 
-    /// A run of reads may be answered.
+    /// Answers a run of reads.
     pub(super) fn readable(
         &mut self,
         tag: Tag,
@@ -750,7 +750,7 @@ impl Order {
         true
     }
 
-    /// A read that was not answered waits with its query.
+    /// Puts back a read that was not answered, with its query.
     fn put_back(&mut self, number: u64, query: Vec<u8>) {
         self.kept_bytes += query.len();
         if let Some(Place { state: State::Reading(read) | State::InOrder(_, read), .. }) =
@@ -767,7 +767,7 @@ impl Order {
         Some(run)
     }
 
-    /// A run of reads cannot be answered.
+    /// Handles the failure of a run of reads.
     pub(super) fn run_failed(
         &mut self,
         tag: Tag,

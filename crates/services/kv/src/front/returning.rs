@@ -36,7 +36,7 @@ impl Returning {
         self.open += 1;
     }
 
-    /// Counts a reply, of `bytes`.
+    /// Counts the reply of a write, of `bytes`.
     pub(super) fn closes(&mut self, bytes: usize) {
         self.open -= 1;
         self.allowed = if bytes < LARGE { (self.allowed + 1).min(MOST) } else { LEAST };

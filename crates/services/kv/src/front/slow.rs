@@ -144,14 +144,14 @@ impl SlowLog {
         Some(note)
     }
 
-    /// A client is gone: its commands will not be answered.
+    /// Forgets the notes of a client that disconnected: its commands will not be answered.
     pub(super) fn leave(&mut self, seat: Seat) {
         while let Some((&(_, number), _)) = self.notes.range((seat, 0)..=(seat, u64::MAX)).next() {
             self.take_note(seat, number);
         }
     }
 
-    /// A slow command was answered.
+    /// Adds a slow command that was answered.
     pub(super) fn add(
         &mut self,
         seat: Seat,

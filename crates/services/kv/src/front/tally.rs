@@ -28,13 +28,13 @@ impl Stamp {
     /// Stamp of an unknown command, or one that was refused before it was executed.
     pub(super) const NOBODY: Self = Self { command: u16::MAX, waited_ms: 0, at_ms: 0 };
 
-    /// The client has waited because it wanted to: the request counts from now on.
+    /// Restarts the time of a request whose client has waited because it wanted to.
     pub(super) const fn begins_again(&mut self, now_ms: u64) {
         self.at_ms = lower(now_ms);
         self.waited_ms = 0;
     }
 
-    /// The request is sent on.
+    /// Marks the request as sent on.
     pub(super) fn leaves(&mut self, now_ms: u64) {
         let waited_ms = lower(now_ms).wrapping_sub(self.at_ms);
         self.waited_ms = u16::try_from(waited_ms).unwrap_or(u16::MAX);
@@ -89,7 +89,7 @@ impl Tally {
         self.now_ms = now_ms;
     }
 
-    /// A command is executed.
+    /// Counts a command that is executed.
     pub(super) fn calls(&mut self, command: u16) -> Stamp {
         if let Some(count) = self.count(command) {
             count.calls += 1;
@@ -97,14 +97,15 @@ impl Tally {
         Stamp { command, waited_ms: 0, at_ms: lower(self.now_ms) }
     }
 
-    /// A command is not executed: it is not permitted, or its arguments cannot be right.
+    /// Counts a command that is not executed: it is not permitted, or its arguments cannot be
+    /// right.
     pub(super) fn rejects(&mut self, command: u16) {
         if let Some(count) = self.count(command) {
             count.rejected += 1;
         }
     }
 
-    /// The connection answers a command by itself, at once.
+    /// Counts a command that the connection answers itself, at once.
     pub(super) fn answers(&mut self, stamp: Stamp, reply: &[u8]) {
         if reply.first() == Some(&b'-')
             && let Some(count) = self.count(stamp.command)
@@ -113,7 +114,8 @@ impl Tally {
         }
     }
 
-    /// A command that had a place is answered. If it was slow, says how many milliseconds it took.
+    /// Counts the answer to a command that had a place. If it was slow, returns how many
+    /// milliseconds it took.
     pub(super) fn finishes(&mut self, stamp: Stamp, reply: &[u8]) -> Option<u64> {
         let took_ms = u64::from(lower(self.now_ms).wrapping_sub(stamp.at_ms));
         // A clock that was set back.
@@ -124,7 +126,7 @@ impl Tally {
         (took_ms >= SLOW_MS).then_some(took_ms)
     }
 
-    /// A command was answered: slowly, or after what it said was noted.
+    /// Records an answered command that was slow, or whose arguments were noted.
     #[cold]
     pub(super) fn notes(&mut self, seat: Seat, number: u64, stamp: Stamp, slow_ms: Option<u64>) {
         let note = self.slow.take_note(seat, number);

@@ -31,7 +31,7 @@ impl Multi {
         self.count += 1;
     }
 
-    /// A command comes that needs this role.
+    /// Notes the role that a new command needs.
     pub(super) fn need(&mut self, role: Option<Role>) {
         self.needs = self.needs.max(role);
     }
@@ -41,7 +41,7 @@ impl Multi {
         self.needs
     }
 
-    /// A command was refused.
+    /// Notes that a command was refused.
     pub(super) fn refuse(&mut self) {
         self.broken = true;
         self.commands = Vec::new();
@@ -62,7 +62,7 @@ impl Multi {
         self.commands.capacity()
     }
 
-    /// The commands as one, and how many they are; `None` if one was refused.
+    /// Returns the commands as one, and their number; `None` if one was refused.
     pub(super) fn take(self) -> Option<(Vec<u8>, usize)> {
         (!self.broken).then_some((self.commands, self.count))
     }

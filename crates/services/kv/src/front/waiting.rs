@@ -101,7 +101,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// A client begins to wait; gives its number, and who this front is.
+    /// Adds a client that begins to wait; returns the owner and the client's number.
     pub(super) fn enter(
         &mut self,
         connection: ConnectionId,
@@ -384,7 +384,7 @@ impl RespFront {
         }
     }
 
-    /// The time of a client in line is over.
+    /// Ends the wait of a client in line whose time is over.
     fn give_up(&mut self, number: u64) {
         let client = self.shared.waiting.clients.get(&number);
         if client.is_some_and(|client| client.unsure) {

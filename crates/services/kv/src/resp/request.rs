@@ -295,7 +295,7 @@ impl Parser {
         Ok(Parsed::Request { arguments: Arguments::new(&self.words, &self.spans), used })
     }
 
-    /// No request is asked for now: one with very many arguments must not hold its memory.
+    /// Frees memory while no request is read: one with very many arguments must not hold it.
     pub fn rest(&mut self) {
         if self.stage == Stage::Start {
             self.trim();
@@ -325,14 +325,14 @@ impl Parser {
         self.position = 0;
     }
 
-    /// The request ended: says how many bytes it took. Its arguments stay until the next begins.
+    /// Ends the request; returns how many bytes it took. Its arguments stay until the next begins.
     fn restart(&mut self) -> usize {
         self.stage = Stage::Start;
         self.skipping = false;
         std::mem::take(&mut self.position)
     }
 
-    /// While skipping, what was understood is of no further interest.
+    /// Returns the bytes that are of no further interest while skipping.
     fn skipped(&mut self) -> usize {
         if self.skipping { std::mem::take(&mut self.position) } else { 0 }
     }

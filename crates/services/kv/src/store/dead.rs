@@ -28,7 +28,7 @@ impl Dead {
         self.keys.get()
     }
 
-    /// A key has another deadline.
+    /// Adjusts the count for a key with another deadline.
     pub(super) fn moved(&mut self, old: Option<u64>, new: Option<u64>) {
         let counted_to = self.counted_to.get();
         let is_counted = |deadline: Option<u64>| deadline.is_some_and(|at| at < counted_to);

@@ -77,7 +77,7 @@ impl MemoryStore {
         Some(old)
     }
 
-    /// A row is about to change, and an image is going on.
+    /// Keeps a row that is about to change for an image in progress.
     #[cold]
     fn keep_row_for_image(&mut self, id: Id, name: &[u8]) {
         if let (Some(image), Some(rows)) = (&mut self.image, self.collections.get(id))
@@ -100,7 +100,7 @@ impl MemoryStore {
         }
     }
 
-    /// A key is about to change, and an image is going on.
+    /// Keeps a key that is about to change for an image in progress.
     #[cold]
     fn keep_for_image(&mut self, position: Position, key: &[u8]) {
         if let Some(image) = &mut self.image

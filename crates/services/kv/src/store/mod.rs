@@ -137,7 +137,7 @@ impl Entry<'_> {
         self.deadline
     }
 
-    /// [time-2] Whether the key exists at this time of the group.
+    /// [time-2] Returns whether the key exists at this time of the group.
     pub fn exists_at(&self, group_ms: u64) -> bool {
         exists_at(self.deadline, group_ms)
     }
@@ -155,7 +155,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// A string's.
+    /// Creates the stamp of a string.
     pub const fn string(version: Version, deadline: Option<u64>) -> Self {
         Self { version, deadline, kind: Kind::String }
     }
@@ -200,7 +200,7 @@ impl Of {
     const BOTH: [Self; 2] = [Self::Keys, Self::Fields];
 }
 
-/// [time-2] Whether what has this deadline exists at this time of the group.
+/// [time-2] Returns whether a key or field with this deadline exists at this time of the group.
 fn exists_at(deadline: Option<u64>, group_ms: u64) -> bool {
     deadline.is_none_or(|deadline| deadline > group_ms)
 }
@@ -259,7 +259,7 @@ pub type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 /// A store on a disk that fails says so: [`Store::health`] whether it can go on, and
 /// [`Store::has_failed`] that what it said and did since its last commit is worthless.
 pub trait Store: Send {
-    /// The group's time from here on.
+    /// Sets the group's time.
     fn set_time(&mut self, group_ms: u64);
 
     /// The group's time.
@@ -422,7 +422,7 @@ pub trait Store: Send {
     /// Makes everything since the last call, this position and `meta` one atomic unit.
     fn commit(&mut self, applied_to: Slot, meta: &[MetaChange]);
 
-    /// No later position may survive; as
+    /// Notes that no later position may survive; as
     /// [`StateMachine::logged`](quorate_replica::service::StateMachine::logged).
     fn logged(&mut self, to: Slot) {
         let _ = to;
@@ -454,14 +454,14 @@ pub trait Store: Send {
     /// Ends the image, if one is going on.
     fn end_image(&mut self);
 
-    /// Other keys come in, to be all that there is; as
+    /// Begins a load of other keys, which replace all present ones; as
     /// [`StateMachine::begin_load`](quorate_replica::service::StateMachine::begin_load).
     fn begin_load(&mut self) -> Result<(), LoadError>;
 
     /// Loads a key; each comes once.
     fn load(&mut self, key: Key<'_>, value: &[u8], stamp: Stamp) -> Result<(), LoadError>;
 
-    /// A row of one of them; each comes once.
+    /// Loads a row of one of the keys; each comes once.
     fn load_row(&mut self, id: Id, name: &[u8], value: &[u8]) -> Result<(), LoadError>;
 
     /// Finishes a load; as

@@ -70,7 +70,7 @@ impl View<'_> {
         });
     }
 
-    /// The number of an element that may be counted from the back.
+    /// Returns the number of an element that may be counted from the end.
     fn number(&self, index: i64) -> Option<u64> {
         let number = match u64::try_from(index) {
             Ok(index) => index,
@@ -484,7 +484,7 @@ fn equals(list: &View<'_>, count: i64, element: &[u8]) -> (u64, u64, u64) {
     (found, first, last)
 }
 
-/// The number of the first element that is so.
+/// Returns the number of the first element equal to the pivot.
 fn find(list: &View<'_>, pivot: &[u8]) -> Option<u64> {
     let mut found = None;
     list.elements(0, list.header.count, false, &mut |number, value| {

@@ -169,7 +169,8 @@ pub(super) fn attempt(
     Ok(())
 }
 
-/// An attempt at the end of the line; if there is nothing, the client stands there from now on.
+/// Makes an attempt at the end of the line; if there is nothing, the client stands there from now
+/// on.
 pub(super) fn wait(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
@@ -194,7 +195,7 @@ pub(super) fn wait(
     Ok(())
 }
 
-/// A client takes what has come, if it is still there.
+/// Takes an arrived element for a client, if it is still there.
 pub(super) fn claim(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,

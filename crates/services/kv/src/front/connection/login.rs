@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Another thread says whether the password fits.
+    /// Handles the verdict of another thread on the password.
     pub(in crate::front) fn judged(
         &mut self,
         ticket: u64,

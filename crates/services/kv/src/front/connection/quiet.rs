@@ -17,7 +17,7 @@ pub(super) enum Quiet {
 }
 
 impl Quiet {
-    /// A request comes: whether nothing is said of it.
+    /// Counts a request; returns whether its reply is suppressed.
     pub(super) const fn next(&mut self) -> bool {
         match self {
             Self::No => false,

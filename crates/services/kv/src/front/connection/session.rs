@@ -48,7 +48,8 @@ impl Attached {
         *self = Self { session: Some(session), acknowledged_below: 0 };
     }
 
-    /// Never backwards: what was acknowledged may be forgotten already.
+    /// Raises the acknowledged number, never backwards: acknowledged replies may be forgotten
+    /// already.
     fn acknowledge(&mut self, below: u64) {
         self.acknowledged_below = self.acknowledged_below.max(below);
     }

@@ -89,14 +89,14 @@ impl Changes {
         rows.insert(name.into(), value.map(Box::from));
     }
 
-    /// A row; `None`: nothing is known of it here.
+    /// Returns a row; `None`: it is not known here.
     pub(super) fn row(&self, id: Id, name: &[u8]) -> Option<Option<&[u8]>> {
         let row = self.rows.get(&id)?.get(name)?;
         Some(row.as_deref())
     }
 
-    /// No key names this collection any more: its rows are removed from the tree after this has
-    /// come there.
+    /// Ends a collection that no key names any more: its rows are removed from the tree after this
+    /// has arrived there.
     pub(super) fn end(&mut self, id: Id) {
         self.held += ENTRY_BYTES;
         self.written += ENTRY_BYTES;
@@ -109,7 +109,7 @@ impl Changes {
         self.deadlines[of as usize].insert((deadline, key.into()), present);
     }
 
-    /// The end of an atomic unit.
+    /// Ends an atomic unit.
     pub(super) fn commit(&mut self, meta: &[MetaChange]) {
         // Also commands that change nothing take their time when the log replays them.
         self.written += ENTRY_BYTES;
@@ -121,7 +121,7 @@ impl Changes {
         }
     }
 
-    /// Another generation begins: nothing of this one is seen any more.
+    /// Begins another generation: nothing of this one is visible any more.
     pub(super) fn clear(&mut self) {
         self.data = Table::default();
         self.deadlines = <[ChangedDeadlines; 2]>::default();

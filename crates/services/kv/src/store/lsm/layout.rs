@@ -173,14 +173,14 @@ pub(super) fn parse_row_key(stored: &[u8]) -> Option<&[u8]> {
     stored.get(ROW_BYTES..)
 }
 
-/// The stored key that says that a collection ended.
+/// Returns the stored key that marks a collection as ended.
 pub(super) fn ended_key(generation: u64, id: Id) -> Vec<u8> {
     let mut stored = prefix(kind::ENDED, generation);
     stored.extend_from_slice(&id.to_bytes());
     stored
 }
 
-/// The collection that it says that of.
+/// Returns the collection of such a key.
 pub(super) fn parse_ended_key(stored: &[u8]) -> Option<Id> {
     Id::from_bytes(stored.get(PREFIX_BYTES..)?)
 }

@@ -48,7 +48,8 @@ pub(super) enum Went {
 }
 
 impl Purge {
-    /// In a tree that is at this generation, and in which none behind `newest` was ever begun.
+    /// Creates the purge of a tree that is at this generation, and in which none after `newest` was
+    /// ever begun.
     pub(super) fn new(generation: u64, newest: u64, purged_below: Arc<AtomicU64>) -> Self {
         Self {
             from: Vec::new(),
@@ -66,7 +67,7 @@ impl Purge {
         self.given_up || (!self.ended && self.generations_are_done())
     }
 
-    /// Nothing more is removed from this tree.
+    /// Stops the removal in this tree.
     pub(super) fn give_up(&mut self) {
         self.given_up = true;
     }
@@ -93,7 +94,7 @@ impl Purge {
         self.rows_from.clear();
     }
 
-    /// Another tree was opened.
+    /// Starts again with another tree.
     pub(super) fn restart(&mut self, state: State, newest: u64) {
         self.look_for_ended();
         self.given_up = false;

@@ -60,7 +60,7 @@ impl LsmStore {
         Ok(())
     }
 
-    /// A tree was set aside, or none was.
+    /// Notes where a tree was set aside, if one was.
     pub(super) fn set_aside(&mut self, aside: Option<PathBuf>) {
         match &mut self.renewal {
             Some(renewal) if renewal.aside.is_none() => renewal.aside = aside,
@@ -70,7 +70,7 @@ impl LsmStore {
         }
     }
 
-    /// The new store is as far as the old one was: it is synced.
+    /// Syncs the new store when it is as far as the old one was.
     pub(super) fn go_on_renewing(&mut self) {
         let far =
             |renewal: &Renewal| renewal.aside.is_some() && self.state.applied_to >= renewal.to;

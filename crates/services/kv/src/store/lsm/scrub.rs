@@ -101,7 +101,7 @@ impl Work {
         }
     }
 
-    /// Why the file is not what was written, if it is not.
+    /// Checks a file; the inner error says how it differs from the written one.
     fn check(&mut self, file: &TreeFile, buffer: &mut [u8]) -> Result<Result<(), String>, Stopped> {
         let mut open = match open(&file.path) {
             Ok(open) => open,
@@ -130,7 +130,7 @@ impl Work {
         })
     }
 
-    /// No sooner than the pace allows.
+    /// Waits as long as the pace requires.
     fn pause(&mut self) -> Result<(), Stopped> {
         let owed = std::mem::take(&mut self.owed);
         match self.wants.recv_timeout(owed) {
@@ -140,7 +140,8 @@ impl Work {
     }
 }
 
-/// Past the cache of the kernel where that can be: what it has there says nothing of the disk.
+/// Opens a file past the cache of the kernel where possible: cached contents prove nothing about
+/// the disk.
 fn open(path: &Path) -> io::Result<File> {
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
     let opened = OpenOptions::new().read(true).custom_flags(direct).open(path);
@@ -174,7 +175,7 @@ impl LsmStore {
         self.suspicion.stands && self.tree.is_some()
     }
 
-    /// Reads all files that the tree has now; what was being read is given up.
+    /// Reads all files that the tree has now; a scrub in progress is abandoned.
     pub(super) fn begin_scrub(&mut self, bytes_per_second: u64) {
         self.scrub = None;
         let files = self.tree.as_ref().map(|tree| tree.files());

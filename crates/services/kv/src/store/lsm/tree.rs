@@ -114,7 +114,7 @@ impl Tree {
         Ok(Opened { note, ..opened })
     }
 
-    /// A new tree. If it is damaged, the disk is.
+    /// Makes a new tree. If it is damaged, the disk is.
     fn make(home: &Home) -> Result<Opened, Failure> {
         Self::open_as_it_is(home).map_err(|failure| match failure {
             Failure::Damaged(detail) => {
@@ -294,7 +294,7 @@ impl Tree {
         Ok(self.keyspace.tree.sealed_memtable_count() == 0)
     }
 
-    /// The tree as it is now, whatever is written to it later. It holds the tree open.
+    /// Returns the tree as it is now, regardless of later writes. It holds the tree open.
     pub(super) fn past(&self) -> Past {
         Past {
             snapshot: self.database.snapshot(),
@@ -303,7 +303,7 @@ impl Tree {
         }
     }
 
-    /// Every file that the tree consists of, but for its journal and what lists the files.
+    /// Returns every file of the tree, except its journal and those that list the files.
     pub(super) fn files(&self) -> Vec<TreeFile> {
         let version = self.keyspace.tree.current_version();
         let tables = version.iter_tables().map(|table| TreeFile {

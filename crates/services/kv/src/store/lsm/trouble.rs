@@ -59,7 +59,7 @@ impl LsmStore {
         }
     }
 
-    /// Whatever the writer has said.
+    /// Handles all pending events of the writer.
     pub(super) fn hear(&mut self) {
         while let Some(event) = self.writer.event() {
             self.on_event(event);
@@ -98,14 +98,14 @@ impl LsmStore {
         }
     }
 
-    /// Only the writer has the tree from here on, and opens it again.
+    /// Closes the tree here; only the writer has it from here on, and opens it again.
     pub(super) fn let_go(&mut self, why: String, distrusted: Option<String>) {
         self.forget_tree();
         self.condition = Condition::Closed(why);
         self.writer.reopen(distrusted);
     }
 
-    /// Nothing here holds it open.
+    /// Drops everything that holds it open here.
     fn forget_tree(&mut self) {
         (self.tree, self.image) = (None, None);
     }
@@ -142,8 +142,8 @@ impl LsmStore {
         self.back = Some(note);
     }
 
-    /// Something could not be read: the tree is opened again, or set aside if it is damaged or
-    /// failed before.
+    /// Handles a failed read: the tree is opened again, or set aside if it is damaged or failed
+    /// before.
     fn on_misread(&mut self) {
         let Some(failure) = self.misread.get() else {
             return;

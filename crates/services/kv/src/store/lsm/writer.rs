@@ -317,8 +317,8 @@ impl Work {
         self.lacks_room(0).is_none() && !matches!(self.guarded(Tree::is_free), Ok(false))
     }
 
-    /// Something with the tree. A panic of the library is a failure like others: nothing of this
-    /// process depends on what it left behind but the tree, and that is opened again.
+    /// Accesses the tree. A panic of the library is a failure like others: nothing in this process
+    /// depends on its remains but the tree, and that is opened again.
     fn guarded<T>(&self, work: impl FnOnce(&Tree) -> Result<T, Failure>) -> Result<T, Failure> {
         let Some(tree) = &self.tree else {
             return Err(Failure::NotOpen);
@@ -394,8 +394,8 @@ impl Work {
         }
     }
 
-    /// Why there is too little room for `bytes` more, if that is so. What cannot be found out is
-    /// left to the write itself.
+    /// Returns the reason if there is too little space for `bytes` more. If that cannot be
+    /// determined, the write itself decides.
     fn lacks_room(&self, bytes: u64) -> Option<String> {
         let Room { free, total } = self.home.disk.room(&self.home.path).ok()?;
         let reserve = RESERVE_BYTES.min(total / RESERVE_PART);
@@ -412,8 +412,8 @@ impl Work {
         })
     }
 
-    /// Room runs out before the tree notices: a tree that has met a full disk has to be opened
-    /// again.
+    /// Waits for space before the tree notices a lack of it: a tree that has met a full disk has to
+    /// be opened again.
     fn wait_for_room(&self, bytes: u64) -> Result<(), Break> {
         let mut said = String::new();
         while let Some(why) = self.lacks_room(bytes) {
@@ -426,7 +426,7 @@ impl Work {
         Ok(())
     }
 
-    /// A failure here is met by the write that follows.
+    /// Waits for the library's threads. A failure here is met by the write that follows.
     fn wait_for_tree(&self) -> Result<(), Break> {
         while matches!(self.guarded(Tree::is_free), Ok(false)) {
             self.pause(self.delays.busy)?;
@@ -461,7 +461,8 @@ impl Work {
         }
     }
 
-    /// While the disk takes nothing, the tree as it is can be read at least.
+    /// Waits until another attempt may help. While the disk takes nothing, the tree as it is can be
+    /// read at least.
     fn until_it_may_help(&mut self) -> Result<(), Break> {
         loop {
             let delay = self.delay();
@@ -480,7 +481,7 @@ impl Work {
         self.needed = least.saturating_mul(2).min(NEEDED_BYTES_MAX);
     }
 
-    /// The wait after one more failure.
+    /// Returns the delay after one more failure.
     fn delay(&mut self) -> Duration {
         let doubled = 1_u32 << self.failures.min(16);
         self.failures = self.failures.saturating_add(1);

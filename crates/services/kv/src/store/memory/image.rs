@@ -80,7 +80,8 @@ impl Image {
         records.map(|(_, record)| RECORD_BYTES + record.bytes()).sum()
     }
 
-    /// A key is about to change. `false`: that is more than may be kept; the image is over.
+    /// Keeps a key that is about to change. `false`: that would exceed the limit; the image is
+    /// over.
     pub(super) fn keep(&mut self, table: &Table, position: Position, key: &[u8]) -> bool {
         if self.cleared.is_some()
             || self.cursor.has_passed(position, key)
@@ -106,7 +107,7 @@ impl Image {
         self.number
     }
 
-    /// The same for a row.
+    /// Keeps a row that is about to change, with the same result.
     pub(super) fn keep_row(&mut self, id: Id, rows: &Rows, name: &[u8]) -> bool {
         let is_within = |within: &Within| within.id == id && within.has_passed(name);
         let kept = self.kept_rows.get(&id);
@@ -127,7 +128,7 @@ impl Image {
         true
     }
 
-    /// All keys are about to be removed; these are they.
+    /// Keeps these, all keys, which are about to be removed.
     pub(super) fn keep_all(&mut self, table: Table, collections: Collections) {
         self.cleared.get_or_insert((table, collections));
     }

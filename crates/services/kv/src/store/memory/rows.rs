@@ -67,7 +67,7 @@ impl Collections {
         self.live.get(&id).or_else(|| self.ended.get(&id))
     }
 
-    /// The image has passed this collection.
+    /// Marks a collection as passed by the image.
     pub(super) fn mark(&mut self, id: Id, image: u64) {
         if let Some(rows) = self.live.get_mut(&id) {
             rows.seen = image;
@@ -97,14 +97,15 @@ impl Collections {
         }
     }
 
-    /// A key that named this collection is gone. If all rows went before it, nothing is left.
+    /// Handles the removal of a key that named this collection. If all rows went before it, nothing
+    /// is left.
     pub(super) fn detached(&mut self, id: Id) {
         if self.live.get(&id).is_some_and(|rows| rows.rows.is_empty()) {
             self.live.remove(&id);
         }
     }
 
-    /// All rows that are left end here.
+    /// Ends all remaining rows.
     pub(super) fn end(&mut self, id: Id) {
         if let Some(rows) = self.live.remove(&id) {
             self.ended.insert(id, rows);

@@ -97,7 +97,7 @@ impl Tree {
         first
     }
 
-    /// A root without rows is none.
+    /// Replaces a root without rows by its child.
     fn lower(&mut self) {
         if self.root.rows.is_empty()
             && let Some(child) = self.root.children.pop()
