@@ -253,8 +253,8 @@ pub(super) fn withdraw(
     Ok(())
 }
 
-/// Removes a client that has not claimed its element: no client of its whole node is left to claim
-/// it.
+/// Removes all clients of a front, one of which has not claimed its element: the whole node is
+/// taken for dead.
 pub(super) fn depose(
     from: &mut Decoder<'_>,
     state: &mut Writing<'_>,
