@@ -417,7 +417,7 @@ impl Connection {
         order.read_now(number, &mut own, shared, state);
     }
 
-    /// Marks a read in order as run, and so the writes before it.
+    /// Marks a read in order as run, after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.order.read_in_order();
     }

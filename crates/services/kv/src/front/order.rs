@@ -421,7 +421,7 @@ impl Order {
         self.answer(number, own, shared, &mut |query, reply| state.query(query, reply));
     }
 
-    /// Marks a read in order as run, and so the writes before it.
+    /// Marks a read in order as run, after the writes before it.
     pub(super) const fn read_in_order(&mut self) {
         self.open_in_order -= 1;
     }
